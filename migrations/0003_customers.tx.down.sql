@@ -1,0 +1,2 @@
+DROP TABLE customer_links;
+DROP TYPE link_state;

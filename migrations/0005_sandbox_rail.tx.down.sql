@@ -1,0 +1,1 @@
+DROP TABLE sandbox_debits, sandbox_accounts;

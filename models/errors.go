@@ -1,0 +1,98 @@
+package models
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The outcomes that callers tell apart. Stores return them wrapped; test with errors.Is.
+var (
+	// ErrUnavailable: Postgres cannot be reached, or the queue for it is full. Nothing is known of the effect of a
+	// transaction that ended so.
+	ErrUnavailable = errors.New("models: database unavailable")
+	// ErrNotFound: no such thing, or not in this Site.
+	ErrNotFound = errors.New("models: not found")
+	// ErrCustomerReferenceActive: the reference has a link that is invited and not past expiry, or linked.
+	ErrCustomerReferenceActive = errors.New("models: customer reference has an active link")
+	// ErrLinkExpired: the invitation's time is over.
+	ErrLinkExpired = errors.New("models: link expired")
+	// ErrLinkRevoked: the link was revoked.
+	ErrLinkRevoked = errors.New("models: link revoked")
+	// ErrLinkTaken: another customer has completed the sign-up.
+	ErrLinkTaken = errors.New("models: link taken by another customer")
+	// ErrNoLiveInvitation: the newest link of the reference is not an invitation that can still be accepted.
+	ErrNoLiveInvitation = errors.New("models: no live invitation")
+	// ErrBatchInProgress: the batch has rows that are not settled yet.
+	ErrBatchInProgress = errors.New("models: batch in progress")
+	// ErrNothingToRetry: no row of the batch has an outcome that may succeed later.
+	ErrNothingToRetry = errors.New("models: nothing to retry")
+	// ErrIdempotencyKeyReused: the key came before with another body.
+	ErrIdempotencyKeyReused = errors.New("models: idempotency key reused with another body")
+	// ErrIdempotencyKeyInFlight: the first request with the key has not finished.
+	ErrIdempotencyKeyInFlight = errors.New("models: idempotency key in flight")
+	// ErrLeaseLost: another worker holds the rows now.
+	ErrLeaseLost = errors.New("models: lease lost")
+)
+
+// FieldError says what is wrong with one field of a request that only the database's clock or state can judge.
+type FieldError struct {
+	Field   string // as written in JSON
+	Message string // for the partner: "must be …"
+}
+
+func (e *FieldError) Error() string { return fmt.Sprintf("models: %s %s", e.Field, e.Message) }
+
+// Postgres error codes that mean "not now" rather than "never".
+const (
+	codeSerializationFailure = "40001"
+	codeDeadlockDetected     = "40P01"
+	codeTooManyConnections   = "53300"
+	codeStatementTimeout     = "57014"
+	codeConnectionClass      = "08"
+	codeOperatorClass        = "57P" // admin_shutdown, crash_shutdown, cannot_connect_now
+)
+
+func isRetryable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
+}
+
+// classify wraps errors that mean "Postgres is not there" in ErrUnavailable. What the caller's own context ended is
+// the caller's affair and stays as it is.
+func classify(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, ErrUnavailable) || !isConnectionError(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+func isConnectionError(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code[:2] == codeConnectionClass || pg.Code[:3] == codeOperatorClass ||
+			pg.Code == codeTooManyConnections || pg.Code == codeStatementTimeout
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
+}
+
+func isUnexpectedEOF(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// redactDSN keeps a password that a parser quotes out of logs.
+func redactDSN(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return errors.New("cannot be parsed")
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package models
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// ErrInvalidID says that a text is not an identifier of the noun it was parsed as.
+var ErrInvalidID = errors.New("models: not an identifier of this kind")
+
+// Noun names what an ID identifies; its prefix is the first part of the ID's text.
+type Noun interface{ prefix() string }
+
+type (
+	organisationNoun struct{}
+	siteNoun         struct{}
+	clientNoun       struct{}
+	linkNoun         struct{}
+	batchNoun        struct{}
+	taskNoun         struct{}
+	keyNoun          struct{}
+	alertNoun        struct{}
+)
+
+func (organisationNoun) prefix() string { return "org" }
+func (siteNoun) prefix() string         { return "site" }
+func (clientNoun) prefix() string       { return "cli" }
+func (linkNoun) prefix() string         { return "lnk" }
+func (batchNoun) prefix() string        { return "bat" }
+func (taskNoun) prefix() string         { return "tsk" }
+func (keyNoun) prefix() string          { return "key" }
+func (alertNoun) prefix() string        { return "alr" }
+
+// The identifiers of the service. On the wire each is its noun's prefix, an underscore and a UUIDv7
+// ("site_01932c07-…"); in Postgres it is a plain uuid.
+type (
+	OrganisationID = ID[organisationNoun]
+	SiteID         = ID[siteNoun]
+	ClientID       = ID[clientNoun]
+	LinkID         = ID[linkNoun]
+	BatchID        = ID[batchNoun]
+	TaskID         = ID[taskNoun]
+	KeyID          = ID[keyNoun]
+	AlertID        = ID[alertNoun]
+)
+
+// ID is an opaque identifier of one kind of noun. The zero ID means "none"; Postgres holds it as the nil UUID.
+type ID[N Noun] uuid.UUID
+
+// NewID makes an ID that sorts after every earlier one of this process (UUIDv7).
+func NewID[N Noun]() ID[N] { return ID[N](uuid.Must(uuid.NewV7())) }
+
+// ParseID reads an ID's text. Only the exact form that String writes is accepted, so that one thing has
+// one name; anything else is ErrInvalidID.
+func ParseID[N Noun](s string) (ID[N], error) {
+	var n N
+	rest, ok := strings.CutPrefix(s, n.prefix()+"_")
+	if !ok || len(rest) != 36 {
+		return ID[N]{}, ErrInvalidID
+	}
+	u, err := uuid.Parse(rest)
+	if err != nil || u.String() != rest {
+		return ID[N]{}, ErrInvalidID
+	}
+	return ID[N](u), nil
+}
+
+// String is the wire form, prefix_uuid.
+func (id ID[N]) String() string {
+	var n N
+	return n.prefix() + "_" + uuid.UUID(id).String()
+}
+
+// IsZero reports whether the ID is "none".
+func (id ID[N]) IsZero() bool { return id == ID[N]{} }
+
+// MarshalText writes the wire form.
+func (id ID[N]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the wire form.
+func (id *ID[N]) UnmarshalText(b []byte) error {
+	parsed, err := ParseID[N](string(b))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}
+
+// Value gives Postgres the bare UUID.
+func (id ID[N]) Value() (driver.Value, error) { return uuid.UUID(id).String(), nil }
+
+// Scan takes a uuid column; NULL becomes the zero ID.
+func (id *ID[N]) Scan(src any) error {
+	if src == nil {
+		*id = ID[N]{}
+		return nil
+	}
+	var u uuid.UUID
+	if err := u.Scan(src); err != nil {
+		return fmt.Errorf("models: scan id: %w", err)
+	}
+	*id = ID[N](u)
+	return nil
+}
+
+// UUIDValue lets arrays of IDs travel in pgx's binary form.
+func (id ID[N]) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: id, Valid: true}, nil }
+
+// ScanUUID reads one element of a uuid array; NULL becomes the zero ID.
+func (id *ID[N]) ScanUUID(v pgtype.UUID) error {
+	*id = ID[N](v.Bytes)
+	return nil
+}

@@ -1,0 +1,118 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+)
+
+// Config says how to reach Postgres and how much of it to take.
+type Config struct {
+	// DSN is a postgres:// URL.
+	DSN string
+	// MaxConns bounds the pool; default 16.
+	MaxConns int
+	// MaxQueued bounds how many calls may wait for a connection; one more is ErrUnavailable at once. 0: no bound.
+	MaxQueued int
+	// StatementTimeout ends a statement on the server; default 30 s.
+	StatementTimeout time.Duration
+	// ApplicationName is what pg_stat_activity shows.
+	ApplicationName string
+}
+
+// Store is the service's state in Postgres. Each exported method is one whole transaction (or one statement), checks
+// the rows it meant to change, and is safe for concurrent use.
+type Store struct {
+	db     *bun.DB
+	limit  int64 // calls inside at most; 0: no bound
+	inside atomic.Int64
+}
+
+// Open prepares a pool of connections; it does not connect.
+func Open(_ context.Context, cfg Config) (*Store, error) {
+	conf, err := pgx.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("models: database URL: %w", redactDSN(err))
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = 16
+	}
+	if cfg.StatementTimeout <= 0 {
+		cfg.StatementTimeout = 30 * time.Second
+	}
+	conf.ConnectTimeout = 3 * time.Second
+	conf.RuntimeParams["application_name"] = cfg.ApplicationName
+	conf.RuntimeParams["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
+	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "30000"
+	conf.RuntimeParams["jit"] = "off" // our statements are short; compiling them never pays
+	pool := stdlib.OpenDB(*conf)
+	pool.SetMaxOpenConns(cfg.MaxConns)
+	pool.SetMaxIdleConns(cfg.MaxConns)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	s := &Store{db: bun.NewDB(pool, pgdialect.New())}
+	if cfg.MaxQueued > 0 {
+		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)
+	}
+	return s, nil
+}
+
+// DB is the handle for migrations and test kits; everything else goes through the Store's methods.
+func (s *Store) DB() *bun.DB { return s.db }
+
+// Close closes the pool.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Ping asks Postgres for an answer; ErrUnavailable if there is none.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.call(ctx, func() error { return s.db.PingContext(ctx) })
+}
+
+// Stats are the pool's figures.
+func (s *Store) Stats() sql.DBStats { return s.db.Stats() }
+
+// inTx runs do in one transaction. A deadlock or a serialization failure rolled everything back, so the whole is tried
+// again, at most three times.
+func (s *Store) inTx(ctx context.Context, do func(tx bun.Tx) error) error {
+	return s.call(ctx, func() error {
+		var err error
+		for range 4 {
+			if err = s.db.RunInTx(ctx, nil, func(_ context.Context, tx bun.Tx) error { return do(tx) }); !isRetryable(err) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+// statement runs do, which sends one statement, with the same second tries as inTx.
+func (s *Store) statement(ctx context.Context, do func() error) error {
+	return s.call(ctx, func() error {
+		var err error
+		for range 4 {
+			if err = do(); !isRetryable(err) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+// call bounds how many callers are inside and tells "Postgres is not there" from every other error.
+func (s *Store) call(ctx context.Context, do func() error) error {
+	if n := s.inside.Add(1); s.limit > 0 && n > s.limit {
+		s.inside.Add(-1)
+		return fmt.Errorf("%w: the queue for a connection is full", ErrUnavailable)
+	}
+	defer s.inside.Add(-1)
+	if err := do(); err != nil {
+		return classify(ctx, err)
+	}
+	return nil
+}
