@@ -82,17 +82,16 @@ CREATE TABLE idempotency_keys (
 );
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 
--- What an operator must look at.
+-- What an operator must look at: one row a subject, however often it happens.
 CREATE TABLE alerts (
-    id              uuid   PRIMARY KEY,
     kind            text   NOT NULL,
+    subject         text   NOT NULL,
     organisation_id uuid,
     site_id         uuid,
-    subject         text   NOT NULL,
     detail          text   NOT NULL DEFAULT '',
     trace_id        text   NOT NULL DEFAULT '',
     raised_at       bigint NOT NULL,
     closed_at       bigint,
-    UNIQUE (kind, subject)
+    PRIMARY KEY (kind, subject)
 );
 CREATE INDEX alerts_open ON alerts (raised_at) WHERE closed_at IS NULL;

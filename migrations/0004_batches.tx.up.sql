@@ -43,6 +43,7 @@ CREATE TABLE batch_rows (
     link_id            uuid,                             -- bound once, never changed
     lease_token        uuid,
     lease_until        timestamptz,                      -- real time
+    deferrals          int         NOT NULL DEFAULT 0,   -- tries that brought no final answer
     amount             bigint      NOT NULL,
     next_attempt_at    bigint,                           -- service time: the next debit, or look-up if in doubt
     settled_at         bigint,

@@ -24,7 +24,6 @@ type (
 	batchNoun        struct{}
 	taskNoun         struct{}
 	keyNoun          struct{}
-	alertNoun        struct{}
 )
 
 func (organisationNoun) prefix() string { return "org" }
@@ -34,7 +33,6 @@ func (linkNoun) prefix() string         { return "lnk" }
 func (batchNoun) prefix() string        { return "bat" }
 func (taskNoun) prefix() string         { return "tsk" }
 func (keyNoun) prefix() string          { return "key" }
-func (alertNoun) prefix() string        { return "alr" }
 
 // The identifiers of the service. On the wire each is its noun's prefix, an underscore and a UUIDv7
 // ("site_01932c07-…"); in Postgres it is a plain uuid.
@@ -46,7 +44,6 @@ type (
 	BatchID        = ID[batchNoun]
 	TaskID         = ID[taskNoun]
 	KeyID          = ID[keyNoun]
-	AlertID        = ID[alertNoun]
 )
 
 // ID is an opaque identifier of one kind of noun. The zero ID means "none"; Postgres holds it as the nil UUID.

@@ -1,0 +1,115 @@
+package models
+
+import (
+	"fmt"
+	"time"
+)
+
+// The limits of a batch.
+const (
+	// MaxBatchRows is the most rows that a batch holds.
+	MaxBatchRows = 1000
+	// SettleWithin is the time from submission in which every row becomes terminal.
+	SettleWithin = 24 * time.Hour
+	// LastAttemptBefore is how long before the deadline the last debit may begin; what is open then is cancelled.
+	LastAttemptBefore = 30 * time.Minute
+	// BatchRetention is how long a batch and its reference are kept from submission.
+	BatchRetention = 90 * 24 * time.Hour
+	// ConfirmWithin is how long after the deadline the rail is still asked about unconfirmed rows; a rail keeps
+	// keys for at least that long.
+	ConfirmWithin = 7 * 24 * time.Hour
+	// ChunkRows is how many rows of a batch one task handles.
+	ChunkRows = 100
+)
+
+// Batch is what a partner submitted under one batchReference, and how far it is.
+type Batch struct {
+	SiteID          SiteID
+	ID              BatchID
+	OrganisationID  OrganisationID
+	Reference       string // the partner's name for it, unique in the Site for BatchRetention
+	State           BatchState
+	Counts          BatchCounts
+	TotalAmount     Amount
+	SucceededAmount Amount
+	Currency        string // ISO 4217
+	SubmittedAt     Millis
+	SettleBy        Millis
+	SettledAt       Millis // 0 until settled
+	CancelledAt     Millis // 0 unless the partner asked for cancellation
+}
+
+// BatchCounts are the batch's rows by state, and its settled rows by success. Failed is every settled row that did not
+// succeed.
+type BatchCounts struct {
+	Pending, InProgress, Settled, Succeeded, Failed int
+}
+
+// Rows is the number of rows in the batch.
+func (c BatchCounts) Rows() int { return c.Pending + c.InProgress + c.Settled }
+
+// BatchRow is one debit of a batch.
+type BatchRow struct {
+	Index             int // from 0, in submitted order
+	CustomerReference string
+	RowReference      string
+	Amount            Amount
+	State             RowState
+	Outcome           RowOutcome // "" until settled
+	CorrectedOutcome  RowOutcome // "" unless the truth came after the row was settled
+	SettledAt         Millis     // 0 until settled
+	Attempts          int        // debit calls made
+	NextAttemptAt     Millis     // 0 unless one is planned
+}
+
+// NewBatch is a submission whose structure has been checked.
+type NewBatch struct {
+	SiteID         SiteID
+	OrganisationID OrganisationID
+	Reference      string
+	Rows           []NewRow
+	// Fingerprint is the SHA-256 of the canonical form of the body. Equal fingerprints are the same submission.
+	Fingerprint [32]byte
+	// Extras is the canonical JSON of what the body had beyond the known fields, nil if nothing. With the rows it is
+	// all that naming the changed places of another submission needs.
+	Extras  []byte
+	TraceID TraceID
+}
+
+// NewRow is one row of a submission.
+type NewRow struct {
+	CustomerReference string
+	RowReference      string
+	Amount            Amount
+}
+
+// Total is the sum of the rows' amounts, or ErrAmountOverflow.
+func (b NewBatch) Total() (Amount, error) {
+	var total Amount
+	for _, r := range b.Rows {
+		var err error
+		if total, err = total.Add(r.Amount); err != nil {
+			return 0, err
+		}
+	}
+	return total, nil
+}
+
+// Submission is what became of a NewBatch. Exactly one of three things happened: it was created (Tasks names the
+// work to dispatch), it replayed an identical earlier one, or it conflicts with a different earlier one.
+type Submission struct {
+	Batch    Batch // without rows; of the earlier one on a replay
+	Tasks    []TaskID
+	Replayed bool
+	Conflict *StoredSubmission
+}
+
+// StoredSubmission is an earlier submission under the same reference, as far as a comparison needs it.
+type StoredSubmission struct {
+	Rows   []NewRow
+	Extras []byte
+}
+
+// RailKey is the name under which the rail knows the debit of one row. It derives from the row's identity alone, so
+// that no attempt can ever go out under another one.
+func RailKey(batch BatchID, row int) string { return fmt.Sprintf("%s:%d", batch, row) }

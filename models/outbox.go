@@ -1,0 +1,51 @@
+package models
+
+import "time"
+
+// Queue is the name of an Asynq queue.
+type Queue string
+
+// The queues. There are few, since every empty one costs a worker a round trip.
+const (
+	QueueDebits Queue = "debits"
+	QueueSweeps Queue = "sweeps"
+)
+
+// TaskKind is what a task does.
+type TaskKind string
+
+// The kinds of task.
+const (
+	TaskDebitRows         TaskKind = "debitRows"
+	TaskExpireInvitations TaskKind = "expireInvitations"
+	TaskCloseBatches      TaskKind = "closeBatches"
+	TaskDropHistory       TaskKind = "dropHistory"
+)
+
+// Queue is the queue on which tasks of the kind travel.
+func (k TaskKind) Queue() Queue {
+	if k == TaskDebitRows {
+		return QueueDebits
+	}
+	return QueueSweeps
+}
+
+const (
+	// ClaimLease is how long a dispatcher's claim alone keeps a task from going out again.
+	ClaimLease = 5 * time.Second
+	// QueuedLease is how long a task may wait in Redis before it is taken for lost.
+	QueuedLease = 30 * time.Second
+	// RowLease is how long a worker owns rows, and their task, without a sign of life.
+	RowLease = 15 * time.Second
+)
+
+// Task is one row of the outbox: a piece of work that is not finished.
+type Task struct {
+	ID             TaskID
+	Kind           TaskKind
+	OrganisationID OrganisationID // zero for the service's own work
+	SiteID         SiteID
+	SubjectID      BatchID
+	TraceID        TraceID
+	Epoch          int // how many times the task has gone out; part of its name in Redis
+}

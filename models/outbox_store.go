@@ -1,0 +1,223 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// Dispatch bounds one claim of due tasks.
+type Dispatch struct {
+	Queue Queue
+	// Limit is the most tasks that one claim takes.
+	Limit int
+	// InFlight is the most tasks that one organisation may have in Redis or in work at a time.
+	InFlight int
+}
+
+// claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting, takes the first due tasks of each, lets
+// the organisations take turns, and within each its Sites, and keeps every organisation within its cap. The backlog
+// behind those first tasks is never read. One dispatcher a queue at a time: a second one would pick the same tasks.
+const claimDueSQL = `
+WITH RECURSIVE leader AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS ok, svc_now() AS now),
+lanes (organisation_id, site_id) AS (
+    (SELECT o.organisation_id, o.site_id FROM outbox o, leader
+     WHERE leader.ok AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2 LIMIT 1)
+    UNION ALL
+    SELECT n.organisation_id, n.site_id FROM lanes l CROSS JOIN LATERAL (
+        SELECT o.organisation_id, o.site_id FROM outbox o
+        WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
+        ORDER BY o.organisation_id, o.site_id LIMIT 1) n
+), due AS (
+    SELECT o.id, l.organisation_id, l.site_id,
+           row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
+    FROM lanes l CROSS JOIN leader CROSS JOIN LATERAL (
+        SELECT w.id, w.available_at FROM outbox w
+        WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
+          AND w.available_at <= leader.now
+        ORDER BY w.available_at, w.id LIMIT least($2::int, $3::int)) o
+), turns AS (
+    SELECT id, organisation_id, row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn FROM due
+), picked AS (
+    SELECT t.id FROM turns t
+    WHERE t.turn <= $3::int - (SELECT count(*) FROM outbox f
+                          WHERE f.queue = $1 AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL)
+    ORDER BY t.turn, t.organisation_id LIMIT $2
+)
+UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
+       epoch = o.epoch + 1
+FROM picked p WHERE o.id = p.id AND o.dispatched_at IS NULL
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.subject_id, o.trace_id, o.epoch`
+
+// ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
+// for ClaimLease; the caller then either confirms them or releases them.
+func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
+	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds())
+}
+
+// claimTasksSQL takes the named tasks as far as they are waiting and due, and their organisation is within its cap.
+const claimTasksSQL = `
+UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
+       epoch = o.epoch + 1
+FROM (SELECT w.id FROM outbox w
+      WHERE w.id = ANY ($1::uuid[]) AND w.dispatched_at IS NULL AND w.available_at <= svc_now()
+      ORDER BY w.id
+      LIMIT greatest(0, $2 - (SELECT count(*) FROM outbox f, (SELECT queue, organisation_id FROM outbox WHERE id = ($1::uuid[])[1]) t
+                              WHERE f.queue = t.queue AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL))
+      FOR UPDATE SKIP LOCKED) p
+WHERE o.id = p.id
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.subject_id, o.trace_id, o.epoch`
+
+// ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that
+// wrote them. What exceeds the organisation's cap stays for ClaimDue.
+func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, inFlight int) ([]Task, error) {
+	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, inFlight, ClaimLease.Milliseconds())
+}
+
+func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
+	var tasks []Task
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		tasks, err = scanAll(rows, func(t *Task) []any {
+			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.SubjectID, &t.TraceID, &t.Epoch}
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("models: %s: %w", what, err)
+	}
+	return tasks, nil
+}
+
+// scanAll reads every row into a T, whose fields' addresses fields gives, and closes rows.
+func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
+	defer func() { _ = rows.Close() }()
+	var all []T
+	for rows.Next() {
+		var one T
+		if err := rows.Scan(fields(&one)...); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task. Tasks that have moved on since are left.
+func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
+	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
+UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, clock_timestamp() + $3 * interval '1 ms')
+FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch)
+WHERE o.id = t.id AND o.epoch = t.epoch AND o.dispatched_at IS NOT NULL`, QueuedLease.Milliseconds())
+}
+
+// ReleaseTasks makes claimed tasks that Redis did not take due again at once.
+func (s *Store) ReleaseTasks(ctx context.Context, tasks []Task) error {
+	return s.moveClaimed(ctx, "release tasks", tasks, `
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch)
+WHERE o.id = t.id AND o.epoch = t.epoch AND o.dispatched_at IS NOT NULL`)
+}
+
+func (s *Store) moveClaimed(ctx context.Context, what string, tasks []Task, query string, more ...any) error {
+	ids, epochs := make([]TaskID, len(tasks)), make([]int, len(tasks))
+	for i, t := range tasks {
+		ids[i], epochs[i] = t.ID, t.Epoch
+	}
+	return s.exec(ctx, what, query, append([]any{ids, epochs}, more...)...)
+}
+
+// exec sends one statement whose row count does not matter to the caller.
+func (s *Store) exec(ctx context.Context, what, query string, args ...any) error {
+	_, err := s.execCount(ctx, what, query, args...)
+	return err
+}
+
+func (s *Store) execCount(ctx context.Context, what, query string, args ...any) (int, error) {
+	var n int64
+	err := s.statement(ctx, func() error {
+		res, err := s.db.DB.ExecContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		n, err = res.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("models: %s: %w", what, err)
+	}
+	return int(n), nil
+}
+
+// ReclaimLost makes at most limit tasks due again whose lease has run out: their worker died, or Redis lost them. It
+// reports how many.
+func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
+	return s.execCount(ctx, "reclaim lost tasks", `
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND redispatch_after <= clock_timestamp()
+      ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED) lost
+WHERE o.id = lost.id`, limit)
+}
+
+// ReclaimAll makes every task in flight due again, for when Redis has lost its memory. Tasks that a worker holds at
+// the moment come again too; their second run finds the rows leased and leaves them. It reports how many.
+func (s *Store) ReclaimAll(ctx context.Context) (int, error) {
+	return s.execCount(ctx, "reclaim all tasks", `
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
+}
+
+// FinishTask deletes a task with nothing left to do.
+func (s *Store) FinishTask(ctx context.Context, id TaskID) error {
+	return s.exec(ctx, "finish task", `DELETE FROM outbox WHERE id = $1`, id)
+}
+
+// RepeatTask makes a task due again after the delay of service time, for work that goes in bounded steps.
+func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) error {
+	return s.exec(ctx, "repeat task", `
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = svc_now() + $2
+WHERE id = $1`, id, after.Milliseconds())
+}
+
+// Backlog is how much work waits on one queue.
+type Backlog struct {
+	Queue     Queue
+	InFlight  int           // tasks in Redis or in work
+	OldestDue time.Duration // age of the oldest due task that has not gone out; 0 if none
+}
+
+// Backlogs reads the queues' figures, for scaling and alerts. Its cost does not grow with what waits.
+func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
+	var all []Backlog
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, `
+SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q),
+       greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE dispatched_at IS NULL AND queue = q), svc_now()))
+FROM unnest($1::text[]) AS q`, []string{string(QueueDebits), string(QueueSweeps)})
+		if err != nil {
+			return err
+		}
+		all, err = scanAll(rows, func(b *Backlog) []any { return []any{&b.Queue, &b.InFlight, (*millisDuration)(&b.OldestDue)} })
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("models: backlogs: %w", err)
+	}
+	return all, nil
+}
+
+// millisDuration scans a count of milliseconds into a time.Duration.
+type millisDuration time.Duration
+
+// Scan reads an integer column.
+func (d *millisDuration) Scan(src any) error {
+	ms, ok := src.(int64)
+	if !ok {
+		return fmt.Errorf("models: %T is not a count of milliseconds", src)
+	}
+	*d = millisDuration(time.Duration(ms) * time.Millisecond)
+	return nil
+}
