@@ -1,0 +1,195 @@
+package models
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+type keyRow struct {
+	bun.BaseModel `bun:"table:service_keys"`
+
+	ID        KeyID      `bun:"id,pk"`
+	Purpose   KeyPurpose `bun:"purpose"`
+	Sealed    []byte     `bun:"sealed"`
+	CreatedAt Millis     `bun:"created_at"`
+	ActiveAt  Millis     `bun:"active_at"`
+	RetiredAt Millis     `bun:"retired_at,nullzero"`
+}
+
+func (r *keyRow) aad() []byte {
+	return []byte("service_keys/" + string(r.Purpose) + "/" + r.ID.String())
+}
+
+func (r *keyRow) open(ring *Keyring) (Key, error) {
+	secret, err := ring.Open(r.Sealed, r.aad())
+	if err != nil {
+		return Key{}, fmt.Errorf("models: open key %s: %w", r.ID, err)
+	}
+	return Key{r.ID, r.Purpose, secret, r.CreatedAt, r.ActiveAt, r.RetiredAt}, nil
+}
+
+func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow {
+	secret := make([]byte, KeySecretSize)
+	rand.Read(secret) //nolint:errcheck // never fails since Go 1.24
+	row := &keyRow{ID: NewID[keyNoun](), Purpose: purpose, CreatedAt: now, ActiveAt: activeAt}
+	row.Sealed = ring.Seal(secret, row.aad())
+	return row
+}
+
+// EnsureKeys makes an active key for every purpose that has none. Several processes may call it at once.
+func (s *Store) EnsureKeys(ctx context.Context, ring *Keyring) error {
+	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+		for _, purpose := range KeyPurposes {
+			if err := ensureKey(ctx, tx, ring, purpose, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose, now Millis) error {
+	live, err := liveKeys(ctx, tx, purpose, now)
+	if err != nil {
+		return err
+	}
+	for _, row := range live {
+		if row.ActiveAt <= now {
+			return nil
+		}
+	}
+	if len(live) > 0 { // made, and not active yet: there is nothing to wait for
+		_, err = tx.NewUpdate().Model(live[0]).Set("active_at = ?", now).WherePK().Exec(ctx)
+		return err
+	}
+	_, err = tx.NewInsert().Model(newKeyRow(ring, purpose, now, now)).Exec(ctx)
+	return err
+}
+
+// RotateKey makes a new key of a purpose. It becomes the current one after KeyActivationDelay; the one before retires
+// once everything that it made is over. ErrKeyRotating while two keys are live.
+func (s *Store) RotateKey(ctx context.Context, ring *Keyring, purpose KeyPurpose) (KeyID, error) {
+	var id KeyID
+	err := s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+		live, err := liveKeys(ctx, tx, purpose, now)
+		if err != nil {
+			return err
+		}
+		if len(live) > 1 {
+			return fmt.Errorf("%w: %s", ErrKeyRotating, purpose)
+		}
+		activeAt := now
+		if len(live) == 1 {
+			activeAt = now.Add(KeyActivationDelay)
+			if err := retireKey(ctx, tx, live[0].ID, activeAt.Add(purpose.Lifetime())); err != nil {
+				return err
+			}
+		}
+		row := newKeyRow(ring, purpose, now, activeAt)
+		id = row.ID
+		_, err = tx.NewInsert().Model(row).Exec(ctx)
+		return err
+	})
+	return id, err
+}
+
+// RetireKey ends a key at once, with everything that it made: for a key that has leaked. If it was the last of its
+// purpose a new one takes its place. ErrNotFound if it is unknown or has retired.
+func (s *Store) RetireKey(ctx context.Context, ring *Keyring, id KeyID) error {
+	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+		row := &keyRow{ID: id}
+		err := tx.NewSelect().Model(row).WherePK().Where("coalesce(retired_at, ?) > ?", now+1, now).Scan(ctx)
+		if err != nil {
+			return notFound(err, "key")
+		}
+		if err := retireKey(ctx, tx, id, now); err != nil {
+			return err
+		}
+		return ensureKey(ctx, tx, ring, row.Purpose, now)
+	})
+}
+
+func retireKey(ctx context.Context, tx bun.Tx, id KeyID, at Millis) error {
+	_, err := tx.NewUpdate().Model(&keyRow{ID: id}).Set("retired_at = ?", at).WherePK().Exec(ctx)
+	return err
+}
+
+func liveKeys(ctx context.Context, tx bun.Tx, purpose KeyPurpose, now Millis) ([]*keyRow, error) {
+	var rows []*keyRow
+	err := tx.NewSelect().Model(&rows).Where("purpose = ?", purpose).
+		Where("coalesce(retired_at, ?) > ?", now+1, now).Order("active_at DESC", "id DESC").Scan(ctx)
+	return rows, err
+}
+
+// ResealKeys seals every service key under the ring's first master key again and returns how many it changed. After
+// it the ring's other keys can be dropped.
+func (s *Store) ResealKeys(ctx context.Context, ring *Keyring) (changed int, err error) {
+	err = s.changeKeys(ctx, func(tx bun.Tx, _ Millis) error {
+		var rows []*keyRow
+		if err := tx.NewSelect().Model(&rows).Scan(ctx); err != nil {
+			return err
+		}
+		changed = 0
+		for _, row := range rows {
+			resealed, differs, err := ring.Reseal(row.Sealed, row.aad())
+			if err != nil {
+				return fmt.Errorf("models: reseal key %s: %w", row.ID, err)
+			}
+			if !differs {
+				continue
+			}
+			changed++
+			if _, err := tx.NewUpdate().Model(row).Set("sealed = ?", resealed).WherePK().Exec(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return changed, err
+}
+
+// changeKeys lets one process at a time change keys, so that two of them never both make the missing one. now is the
+// database's real time.
+func (s *Store) changeKeys(ctx context.Context, do func(tx bun.Tx, now Millis) error) error {
+	return s.inTx(ctx, func(tx bun.Tx) error {
+		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
+			return err
+		}
+		var now Millis
+		if err := tx.NewSelect().ColumnExpr(realNowExpr).Scan(ctx, &now); err != nil {
+			return err
+		}
+		return do(tx, now)
+	})
+}
+
+// realNowExpr is the database's own time in Unix ms, which nobody moves.
+const realNowExpr = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+// serviceKeys reads and opens every key that has not retired, newest first, and the database's real time.
+func (s *Store) serviceKeys(ctx context.Context, ring *Keyring) ([]Key, Millis, error) {
+	var rows []struct {
+		keyRow
+		Now Millis `bun:"now"`
+	}
+	err := s.statement(ctx, func() error {
+		return s.db.NewRaw(`
+			SELECT clock.now, k.id, k.purpose, k.sealed, k.created_at, k.active_at, k.retired_at
+			FROM (SELECT `+realNowExpr+` AS now) AS clock
+			JOIN service_keys AS k ON coalesce(k.retired_at > clock.now, true)
+			ORDER BY k.active_at DESC, k.id DESC`).Scan(ctx, &rows)
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, 0, err
+	}
+	keys := make([]Key, len(rows))
+	for i := range rows {
+		if keys[i], err = rows[i].open(ring); err != nil {
+			return nil, 0, err
+		}
+	}
+	return keys, rows[0].Now, nil
+}

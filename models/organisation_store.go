@@ -1,0 +1,67 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/uptrace/bun"
+)
+
+type organisationRow struct {
+	bun.BaseModel `bun:"table:organisations"`
+
+	ID        OrganisationID `bun:"id,pk"`
+	Name      string         `bun:"name"`
+	CreatedAt Millis         `bun:"created_at"`
+}
+
+func (r *organisationRow) organisation() Organisation { return Organisation{r.ID, r.Name, r.CreatedAt} }
+
+// CreateOrganisation makes an organisation without Sites and clients. The name is for operators and need not be unique.
+func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisation, error) {
+	row := &organisationRow{ID: NewID[organisationNoun](), Name: name}
+	err := s.statement(ctx, func() error {
+		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+		return err
+	})
+	return row.organisation(), err
+}
+
+// Organisation is the organisation of that id; ErrNotFound if there is none.
+func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisation, error) {
+	row := &organisationRow{ID: id}
+	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	if err != nil {
+		return Organisation{}, notFound(err, "organisation")
+	}
+	return row.organisation(), nil
+}
+
+// Organisations are all organisations, oldest first.
+func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
+	var rows []organisationRow
+	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(&rows).Order("id").Scan(ctx) })
+	all := make([]Organisation, len(rows))
+	for i := range rows {
+		all[i] = rows[i].organisation()
+	}
+	return all, err
+}
+
+// notFound turns "no rows" into ErrNotFound, naming the noun, and leaves every other error.
+func notFound(err error, noun string) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return notFoundError(noun)
+	}
+	return err
+}
+
+func notFoundError(noun string) error { return fmt.Errorf("%s: %w", noun, ErrNotFound) }
+
+func isForeignKeyViolation(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23503"
+}

@@ -1,0 +1,165 @@
+package models
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MasterKeySize is the length of a master key in bytes (AES-256).
+const MasterKeySize = 32
+
+// The bounds of a key ring's text.
+const (
+	maxMasterKeys     = 8
+	maxMasterKeyIDLen = 16
+)
+
+var (
+	// ErrMasterKey says what is wrong with a key ring's text; it never quotes key material.
+	ErrMasterKey = errors.New("models: master key")
+	// ErrSealed says that sealed bytes cannot be opened: changed, moved to another row, or sealed under a master
+	// key that the ring does not hold.
+	ErrSealed = errors.New("models: sealed value cannot be opened")
+)
+
+// Keyring holds the master keys under which secrets are encrypted at rest (AES-256-GCM). The first key seals; all of
+// them open, so that a new one can be put in front while old rows are sealed again.
+type Keyring struct{ keys []masterKey }
+
+type masterKey struct {
+	id   string
+	aead cipher.AEAD
+}
+
+// GenerateMasterKey makes the text of a ring of one random key.
+func GenerateMasterKey() string {
+	b := make([]byte, 4+MasterKeySize)
+	rand.Read(b) //nolint:errcheck // never fails since Go 1.24
+	return "k" + hex.EncodeToString(b[:4]) + ":" + base64.StdEncoding.EncodeToString(b[4:])
+}
+
+// ParseKeyring reads a ring's text: 1 to 8 entries "id:key" with commas between them and nothing else; the id is 1 to
+// 16 of a-z and 0-9, the key is 32 bytes in padded standard base64. An id and a key may each occur once. To rotate,
+// put a new entry in front, start every process with it, seal everything again, then drop the old entry.
+func ParseKeyring(text string) (*Keyring, error) {
+	ring, seen := &Keyring{}, map[string]bool{}
+	entries := strings.Split(text, ",")
+	if len(entries) > maxMasterKeys {
+		return nil, fmt.Errorf("%w: more than %d entries", ErrMasterKey, maxMasterKeys)
+	}
+	for i, entry := range entries {
+		id, secret, err := parseMasterKey(entry)
+		if err != nil {
+			return nil, fmt.Errorf("%w: entry %d: %w", ErrMasterKey, i+1, err)
+		}
+		digest := sha256.Sum256(secret)
+		if seen[id] || seen[string(digest[:])] {
+			return nil, fmt.Errorf("%w: entry %d occurs twice", ErrMasterKey, i+1)
+		}
+		seen[id], seen[string(digest[:])] = true, true
+		aead, err := newAEAD(secret)
+		if err != nil {
+			return nil, fmt.Errorf("%w: entry %d: %w", ErrMasterKey, i+1, err)
+		}
+		ring.keys = append(ring.keys, masterKey{id, aead})
+	}
+	return ring, nil
+}
+
+func parseMasterKey(entry string) (id string, secret []byte, err error) {
+	id, encoded, found := strings.Cut(entry, ":")
+	if !found || !isMasterKeyID(id) {
+		return "", nil, errors.New("must be id:key, the id 1 to 16 of a-z and 0-9")
+	}
+	// The decoder would skip line breaks; the length tells them apart.
+	if len(encoded) == base64.StdEncoding.EncodedLen(MasterKeySize) {
+		secret, err = base64.StdEncoding.Strict().DecodeString(encoded)
+	}
+	if err != nil || len(secret) != MasterKeySize {
+		return "", nil, errors.New("the key must be 32 bytes in padded standard base64")
+	}
+	return id, secret, nil
+}
+
+func isMasterKeyID(id string) bool {
+	if id == "" || len(id) > maxMasterKeyIDLen {
+		return false
+	}
+	return strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+func newAEAD(secret []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// Seal encrypts plain under the first key. The result is one byte with the length of the key's id, the id, the nonce
+// and the ciphertext. It opens only with the same aad, which names the row and the meaning of the bytes.
+func (r *Keyring) Seal(plain, aad []byte) []byte {
+	key := r.keys[0]
+	head := append([]byte{byte(len(key.id))}, key.id...)
+	return key.aead.Seal(head, nil, plain, boundTo(head, aad))
+}
+
+// Open decrypts what Seal made under any key of the ring; else ErrSealed.
+func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
+	id, ok := sealedUnder(sealed)
+	if !ok {
+		return nil, fmt.Errorf("%w: malformed", ErrSealed)
+	}
+	for _, key := range r.keys {
+		if key.id != id {
+			continue
+		}
+		head, body := sealed[:1+len(id)], sealed[1+len(id):]
+		plain, err := key.aead.Open(nil, nil, body, boundTo(head, aad))
+		if err != nil {
+			return nil, fmt.Errorf("%w: changed, or not of this row", ErrSealed)
+		}
+		return plain, nil
+	}
+	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrSealed, id)
+}
+
+// Reseal opens sealed bytes and seals them under the first key. Bytes that are under it already come back as they
+// are, with changed false.
+func (r *Keyring) Reseal(sealed, aad []byte) (resealed []byte, changed bool, err error) {
+	plain, err := r.Open(sealed, aad)
+	if err != nil {
+		return nil, false, err
+	}
+	if id, _ := sealedUnder(sealed); id == r.keys[0].id {
+		return sealed, false, nil
+	}
+	return r.Seal(plain, aad), true, nil
+}
+
+func sealedUnder(sealed []byte) (id string, ok bool) {
+	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
+		return "", false
+	}
+	id = string(sealed[1 : 1+int(sealed[0])])
+	return id, isMasterKeyID(id)
+}
+
+// boundTo ties a ciphertext to the key's id and to the caller's aad. The head says its own length, so two different
+// pairs never run together into the same bytes.
+func boundTo(head, aad []byte) []byte {
+	return append(append(make([]byte, 0, len(head)+len(aad)), head...), aad...)
+}
+
+// String keeps key material out of logs.
+func (r *Keyring) String() string { return fmt.Sprintf("models.Keyring(%d keys)", len(r.keys)) }
+
+// GoString keeps key material out of logs.
+func (r *Keyring) GoString() string { return r.String() }

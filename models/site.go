@@ -1,0 +1,10 @@
+package models
+
+// Site is a place of business of an organisation. Customers, batches and payment intents belong to exactly one.
+type Site struct {
+	ID             SiteID
+	OrganisationID OrganisationID
+	Name           string // for operators
+	Currency       string // ISO 4217; every amount of the Site is in its minor unit
+	CreatedAt      Millis
+}

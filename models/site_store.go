@@ -1,0 +1,60 @@
+package models
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+)
+
+type siteRow struct {
+	bun.BaseModel `bun:"table:sites"`
+
+	ID             SiteID         `bun:"id,pk"`
+	OrganisationID OrganisationID `bun:"organisation_id"`
+	Name           string         `bun:"name"`
+	Currency       string         `bun:"currency"`
+	CreatedAt      Millis         `bun:"created_at"`
+}
+
+func (r *siteRow) site() Site {
+	return Site{r.ID, r.OrganisationID, r.Name, r.Currency, r.CreatedAt}
+}
+
+// CreateSite makes a Site in AUD. ErrNotFound if there is no such organisation.
+func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
+	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
+	err := s.statement(ctx, func() error {
+		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+		return err
+	})
+	if isForeignKeyViolation(err) {
+		return Site{}, notFoundError("organisation")
+	}
+	return row.site(), err
+}
+
+// Site is a Site of the organisation. One that belongs to another organisation and one that does not exist are the
+// same ErrNotFound.
+func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID) (Site, error) {
+	row := &siteRow{}
+	err := s.statement(ctx, func() error {
+		return s.db.NewSelect().Model(row).Where("id = ?", id).Where("organisation_id = ?", organisation).Scan(ctx)
+	})
+	if err != nil {
+		return Site{}, notFound(err, "site")
+	}
+	return row.site(), nil
+}
+
+// Sites are the organisation's Sites, oldest first.
+func (s *Store) Sites(ctx context.Context, organisation OrganisationID) ([]Site, error) {
+	var rows []siteRow
+	err := s.statement(ctx, func() error {
+		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("id").Scan(ctx)
+	})
+	all := make([]Site, len(rows))
+	for i := range rows {
+		all[i] = rows[i].site()
+	}
+	return all, err
+}
