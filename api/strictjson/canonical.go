@@ -1,0 +1,80 @@
+package strictjson
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Canonical writes a value in the one form that all texts with the same parsed value share: no white space, members
+// sorted by the code points of their names, strings escaped in one way, number literals as they were. Order of
+// elements, unknown members, code points and number literals make a difference; nothing else does.
+func Canonical(v Value) []byte {
+	var c canonicaliser
+	size := 0
+	if v.doc != nil {
+		for _, n := range v.doc[v.at:v.node().end] {
+			size += len(n.name) + len(n.text) + 6
+		}
+	}
+	return c.append(make([]byte, 0, size), v)
+}
+
+type canonicaliser struct {
+	members []Value // a stack of the members of the open objects
+}
+
+func (c *canonicaliser) append(dst []byte, v Value) []byte {
+	switch v.Kind() {
+	case Object:
+		return c.appendObject(dst, v)
+	case Array:
+		dst = append(dst, '[')
+		for i, e := range v.Elements() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = c.append(dst, e)
+		}
+		return append(dst, ']')
+	case String:
+		return appendString(dst, v.Text())
+	case Number, Bool:
+		return append(dst, v.Text()...)
+	default:
+		return append(dst, "null"...)
+	}
+}
+
+func (c *canonicaliser) appendObject(dst []byte, v Value) []byte {
+	base := len(c.members)
+	c.members = appendSorted(c.members, v)
+	end := len(c.members)
+	dst = append(dst, '{')
+	for i := base; i < end; i++ {
+		if i > base {
+			dst = append(dst, ',')
+		}
+		member := c.members[i]
+		dst = append(appendString(dst, member.node().name), ':')
+		dst = c.append(dst, member)
+	}
+	c.members = c.members[:base]
+	return append(dst, '}')
+}
+
+// appendSorted adds an object's members by the code points of their names, which is the order of their UTF-8.
+func appendSorted(dst []Value, object Value) []Value {
+	base := len(dst)
+	for _, member := range object.Members() {
+		dst = append(dst, member)
+	}
+	slices.SortFunc(dst[base:], func(a, b Value) int { return cmp.Compare(a.node().name, b.node().name) })
+	return dst
+}
+
+func appendString(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // fails only on invalid UTF-8, which Parse refuses
+	return dst
+}

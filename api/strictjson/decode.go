@@ -1,0 +1,280 @@
+package strictjson
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+)
+
+// MaxInteger is the largest integer that a body may hold, and −MaxInteger the smallest: what every JSON reader holds
+// exactly.
+const MaxInteger = 9007199254740991
+
+// MaxFaults is how many faults of one body are kept.
+const MaxFaults = 100
+
+// FaultKind tells the faults of a body apart.
+type FaultKind uint8
+
+// The kinds of faults.
+const (
+	Missing   FaultKind = iota + 1 // a required field is not there, or null
+	Invalid                        // a field has a value that it must not have
+	Malformed                      // a key differs from a known field only in case
+)
+
+// Fault is one thing that is wrong with a body.
+type Fault struct {
+	Kind    FaultKind
+	Target  string // the field, such as rows[17].amount
+	Message string // completes "<Target> …"; never shows the value
+}
+
+// Fields reads the members of one object of a body. All Fields that come of one NewObject share one list of faults, so
+// a caller decodes everything first and asks for Faults at the end.
+type Fields struct {
+	value  Value
+	faults *faults
+	base   string // path of the object, or of the array that it is in
+	index  int    // in that array; -1 if in none
+}
+
+type faults struct {
+	list      []Fault
+	malformed []Fault
+}
+
+func (f *faults) add(fault Fault) {
+	list := &f.list
+	if fault.Kind == Malformed {
+		list = &f.malformed
+	}
+	if len(*list) < MaxFaults {
+		*list = append(*list, fault)
+	}
+}
+
+// NewObject starts to decode a body. Keys that differ from one of the known fields only in case are faults; other
+// unknown keys are ignored.
+func NewObject(v Value, known ...string) Fields {
+	f := Fields{value: v, faults: &faults{}, index: -1}
+	f.checkCase(known)
+	return f
+}
+
+// Faults are the faults found so far, in the order they were found; at most MaxFaults. Malformed keys hide all others.
+func (f Fields) Faults() []Fault {
+	if len(f.faults.malformed) > 0 {
+		return f.faults.malformed
+	}
+	return f.faults.list
+}
+
+// Path names a field of this object from the body's root.
+func (f Fields) Path(name string) string {
+	switch {
+	case f.index >= 0:
+		return elementPath(f.base, f.index) + "." + name
+	case f.base != "":
+		return f.base + "." + name
+	default:
+		return name
+	}
+}
+
+// Invalid records that a field has a value that it must not have; message completes "<field> …".
+func (f Fields) Invalid(name, message string) { f.fault(Invalid, name, message) }
+
+// RequiredString reads a string that must be there. The first check that fails is the field's fault.
+func (f Fields) RequiredString(name string, checks ...func(string) error) string {
+	s, ok := f.OptionalString(name, checks...)
+	if !ok {
+		f.missing(name)
+	}
+	return s
+}
+
+// OptionalString reads a string that may be absent or null, and reports whether it was there.
+func (f Fields) OptionalString(name string, checks ...func(string) error) (string, bool) {
+	v, ok := f.get(name)
+	if !ok {
+		return "", false
+	}
+	if v.Kind() != String {
+		f.Invalid(name, "must be a string")
+		return "", true
+	}
+	check(f, name, v.Text(), checks)
+	return v.Text(), true
+}
+
+// RequiredInt reads an integer literal that must be there. The first check that fails is the field's fault.
+func (f Fields) RequiredInt(name string, checks ...func(int64) error) int64 {
+	n, ok := f.OptionalInt(name, checks...)
+	if !ok {
+		f.missing(name)
+	}
+	return n
+}
+
+// OptionalInt reads an integer literal that may be absent or null, and reports whether it was there.
+func (f Fields) OptionalInt(name string, checks ...func(int64) error) (int64, bool) {
+	v, ok := f.get(name)
+	if !ok {
+		return 0, false
+	}
+	n, err := parseInteger(v)
+	if err != nil {
+		f.Invalid(name, err.Error())
+		return 0, true
+	}
+	check(f, name, n, checks)
+	return n, true
+}
+
+// OptionalObject reads an object that may be absent or null, and reports whether there is one to read.
+func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
+	v, ok := f.get(name)
+	if !ok {
+		return Fields{}, false
+	}
+	if v.Kind() != Object {
+		f.Invalid(name, "must be an object")
+		return Fields{}, false
+	}
+	child := Fields{value: v, faults: f.faults, base: f.Path(name), index: -1}
+	child.checkCase(known)
+	return child, true
+}
+
+// RequiredObjects reads an array of minLen to maxLen objects that must be there. Elements past maxLen are not looked at.
+func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
+	if _, ok := f.get(name); !ok {
+		f.missing(name)
+	}
+	return f.OptionalObjects(name, minLen, maxLen, known...)
+}
+
+// OptionalObjects is as RequiredObjects, of an array that may be absent or null.
+func (f Fields) OptionalObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
+	v := f.array(name, minLen, maxLen)
+	return func(yield func(int, Fields) bool) {
+		for i, e := range v.Elements() {
+			if i == maxLen {
+				return
+			}
+			child := Fields{value: e, faults: f.faults, base: f.Path(name), index: i}
+			if e.Kind() != Object {
+				f.Invalid(elementPath(name, i), "must be an object")
+				continue
+			}
+			child.checkCase(known)
+			if !yield(i, child) {
+				return
+			}
+		}
+	}
+}
+
+// OptionalStrings reads an array of at most maxLen strings that may be absent or null (then nil).
+func (f Fields) OptionalStrings(name string, maxLen int, checks ...func(string) error) []string {
+	var list []string
+	for i, e := range f.array(name, 0, maxLen).Elements() {
+		if i == maxLen {
+			break
+		}
+		if e.Kind() != String {
+			f.Invalid(elementPath(name, i), "must be a string")
+			continue
+		}
+		check(f, elementPath(name, i), e.Text(), checks)
+		list = append(list, e.Text())
+	}
+	return list
+}
+
+func (f Fields) array(name string, minLen, maxLen int) Value {
+	v, ok := f.get(name)
+	if !ok {
+		return Value{}
+	}
+	if v.Kind() != Array {
+		f.Invalid(name, "must be an array")
+		return Value{}
+	}
+	if n := v.Len(); n < minLen || n > maxLen {
+		f.Invalid(name, fmt.Sprintf("must have %d to %d elements", minLen, maxLen))
+	}
+	return v
+}
+
+// get finds a member; null counts as absent.
+func (f Fields) get(name string) (Value, bool) {
+	v := f.value.Get(name)
+	return v, v.Kind() > Null
+}
+
+func (f Fields) missing(name string) { f.fault(Missing, name, "is required") }
+
+func (f Fields) fault(kind FaultKind, name, message string) {
+	f.faults.add(Fault{Kind: kind, Target: f.Path(name), Message: message})
+}
+
+func check[T any](f Fields, name string, value T, checks []func(T) error) {
+	for _, c := range checks {
+		if err := c(value); err != nil {
+			f.Invalid(name, err.Error())
+			return
+		}
+	}
+}
+
+func (f Fields) checkCase(known []string) {
+	for name := range f.value.Members() {
+		for _, k := range known {
+			if name != k && strings.EqualFold(name, k) {
+				f.fault(Malformed, k, "must be written exactly so, in this case")
+			}
+		}
+	}
+}
+
+var (
+	errNotInteger   = errors.New("must be an integer")
+	errIntegerRange = fmt.Errorf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
+)
+
+// parseInteger takes integer literals only: not 1.0, 1e2, "1" or -0.
+func parseInteger(v Value) (int64, error) {
+	literal := v.Text()
+	if v.Kind() != Number || literal == "-0" || strings.ContainsAny(literal, ".eE") {
+		return 0, errNotInteger
+	}
+	n, err := strconv.ParseInt(literal, 10, 64)
+	if err != nil || n > MaxInteger || n < -MaxInteger {
+		return 0, errIntegerRange
+	}
+	return n, nil
+}
+
+// AtLeast checks that an integer is minimum or more.
+func AtLeast(minimum int64) func(int64) error {
+	return func(n int64) error {
+		if n < minimum {
+			return fmt.Errorf("must be at least %d", minimum)
+		}
+		return nil
+	}
+}
+
+// Between checks that an integer is in a range, both ends included.
+func Between(minimum, maximum int64) func(int64) error {
+	return func(n int64) error {
+		if n < minimum || n > maximum {
+			return fmt.Errorf("must be from %d to %d", minimum, maximum)
+		}
+		return nil
+	}
+}
