@@ -1,0 +1,66 @@
+package models
+
+// Direction is which way a page lies from its position in a list that is ordered newest first.
+type Direction string
+
+// The directions of a page.
+const (
+	Forward  Direction = "forward"  // towards older items
+	Backward Direction = "backward" // towards newer items
+)
+
+// LinkPosition is an item's place in the customer list. A page holds the items beyond it, never the item itself. The
+// zero position is the beginning of the list going forward, and its end going backward.
+type LinkPosition struct {
+	InvitedAt Millis
+	ID        LinkID
+}
+
+func (l *Link) position() LinkPosition { return LinkPosition{l.InvitedAt, l.ID} }
+
+// LinkQuery asks for one page of a Site's links, ordered by InvitedAt and then ID, newest first.
+type LinkQuery struct {
+	SiteID      SiteID
+	State       LinkState // effective; "": all
+	InvitedFrom *Millis   // inclusive; nil: no bound
+	InvitedTo   *Millis   // inclusive; nil: no bound
+	Direction   Direction
+	From        LinkPosition
+	Limit       int // items at most, 1 to 100
+}
+
+// LinkPage is one page, and what was true of the whole list at that moment.
+type LinkPage struct {
+	Links []Link        // in effective state, newest first; without KeyID and TraceID
+	Total int64         // all links that match
+	Next  *LinkPosition // where the next page (Forward) begins; nil on the last page
+	Prev  *LinkPosition // where the page before (Backward) begins; nil on the first page
+}
+
+// newLinkPage makes a page of the matching links found in the query's direction (in list order, one more than the
+// limit if there are more) and of whether any lies behind.
+func newLinkPage(q *LinkQuery, found []Link, total int64, behind bool) LinkPage {
+	page := LinkPage{Links: found, Total: total}
+	ahead := len(found) > q.Limit
+	if ahead && q.Direction == Backward {
+		page.Links = found[1:]
+	} else if ahead {
+		page.Links = found[:q.Limit]
+	}
+	next, prev := ahead, behind
+	if q.Direction == Backward {
+		next, prev = behind, ahead
+	}
+	// A page that has become empty leads back to the end, or the beginning, of what there is.
+	var first, last LinkPosition
+	if n := len(page.Links); n > 0 {
+		first, last = page.Links[0].position(), page.Links[n-1].position()
+	}
+	if next {
+		page.Next = &last
+	}
+	if prev {
+		page.Prev = &first
+	}
+	return page
+}

@@ -1,0 +1,50 @@
+package models
+
+// LinkState is where a customer link stands.
+type LinkState string
+
+// The states of a link, as on the wire and in Postgres.
+const (
+	LinkInvited LinkState = "invited" // waiting for the customer; over at expiresAt
+	LinkLinked  LinkState = "linked"  // signed up: batches may debit the customer
+	LinkExpired LinkState = "expired" // final: nobody signed up in time
+	LinkRevoked LinkState = "revoked" // final: called off, by the partner or by the customer
+)
+
+// LinkStates are all states, in the order of a link's life.
+var LinkStates = []LinkState{LinkInvited, LinkLinked, LinkExpired, LinkRevoked}
+
+// linkMoves is the whole truth about a link's life. A pair that is not here never happens.
+var linkMoves = map[LinkState][]LinkState{
+	LinkInvited: {LinkLinked, LinkExpired, LinkRevoked},
+	LinkLinked:  {LinkRevoked},
+	LinkExpired: {},
+	LinkRevoked: {},
+}
+
+// Valid reports whether s is one of LinkStates.
+func (s LinkState) Valid() bool {
+	_, ok := linkMoves[s]
+	return ok
+}
+
+// CanBecome reports whether a link may move from s to next.
+func (s LinkState) CanBecome(next LinkState) bool {
+	for _, to := range linkMoves[s] {
+		if to == next {
+			return true
+		}
+	}
+	return false
+}
+
+// Active reports whether a link in this effective state occupies its reference.
+func (s LinkState) Active() bool { return s == LinkInvited || s == LinkLinked }
+
+// At is the effective state at a time: an invitation reads as expired from the very millisecond of its expiry.
+func (s LinkState) At(expiresAt, now Millis) LinkState {
+	if s == LinkInvited && now >= expiresAt {
+		return LinkExpired
+	}
+	return s
+}

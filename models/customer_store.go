@@ -1,0 +1,222 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// linkColumns are the columns that scanLink reads, in its order.
+const linkColumns = `l.site_id, l.id, l.customer_reference, l.state, l.invited_at, l.expires_at,
+	coalesce(l.linked_at, 0), coalesce(l.revoked_at, 0), l.key_id, l.trace_id`
+
+func (l *Link) fields() []any {
+	return []any{&l.SiteID, &l.ID, &l.CustomerReference, &l.State, &l.InvitedAt, &l.ExpiresAt,
+		&l.LinkedAt, &l.RevokedAt, &l.KeyID, &l.TraceID}
+}
+
+// createLink expires the reference's invitation if its time is over and makes a new one, all at one reading of the
+// clock. A reference that is active, or an expiry outside $8 to $9 from now, makes nothing. A link is later than every
+// earlier one of its reference even if the clock stands still or steps back.
+const createLink = `
+WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
+over AS (
+	UPDATE customer_links SET state = 'expired'
+	WHERE site_id = $1 AND customer_reference = $2 AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
+	RETURNING id
+),
+start AS (
+	SELECT greatest((SELECT now FROM clock), (
+		SELECT max(invited_at) + 1 FROM customer_links WHERE site_id = $1 AND customer_reference = $2)) AS at
+),
+made AS (
+	INSERT INTO customer_links AS l (site_id, id, customer_reference, invited_at, expires_at, key_id, trace_id)
+	SELECT $1, $3, $2, at, coalesce(nullif($4::bigint, 0), at + $7::bigint), $5, $6
+	FROM start
+	WHERE (SELECT count(*) FROM over) >= 0 -- first the old one goes
+	  AND ($4 = 0 OR $4 BETWEEN (SELECT now FROM clock) + $8::bigint AND (SELECT now FROM clock) + $9::bigint)
+	ON CONFLICT (site_id, customer_reference) WHERE state IN ('invited', 'linked') DO NOTHING
+	RETURNING invited_at, expires_at
+)
+SELECT (SELECT now FROM clock), made.invited_at, made.expires_at FROM clock LEFT JOIN made ON true`
+
+// CreateInvitation makes a link in state invited, or gives back the one that key made before (replayed; as it was
+// then, whatever became of it). Errors: ErrCustomerReferenceActive, *FieldError on expiresAt,
+// ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil.
+func (s *Store) CreateInvitation(
+	ctx context.Context, in NewInvitation, key *IdempotencyKey,
+) (link Link, replayed bool, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		id, again, err := idempotent(ctx, tx, key, func() (LinkID, error) {
+			link, err = insertLink(ctx, tx, in)
+			return link.ID, err
+		})
+		if replayed = again; err != nil || !again {
+			return err
+		}
+		link, err = linkByID(ctx, tx, in.SiteID, id)
+		link.State, link.LinkedAt, link.RevokedAt = LinkInvited, 0, 0
+		return err
+	})
+	if err != nil {
+		return Link{}, false, fmt.Errorf("models: create invitation: %w", err)
+	}
+	return link, replayed, nil
+}
+
+func insertLink(ctx context.Context, tx bun.Tx, in NewInvitation) (Link, error) {
+	link := Link{SiteID: in.SiteID, ID: NewID[linkNoun](), CustomerReference: in.CustomerReference,
+		State: LinkInvited, KeyID: in.KeyID, TraceID: TraceIDFrom(ctx)}
+	var now Millis
+	var invitedAt, expiresAt sql.NullInt64
+	err := tx.Tx.QueryRowContext(ctx, createLink, link.SiteID, link.CustomerReference, link.ID, in.ExpiresAt,
+		link.KeyID, link.TraceID, DefaultInvitationLife.Milliseconds(), MinInvitationLife.Milliseconds(),
+		MaxInvitationLife.Milliseconds()).Scan(&now, &invitedAt, &expiresAt)
+	if err != nil {
+		return Link{}, err
+	}
+	if !invitedAt.Valid {
+		return Link{}, whyNoLink(in.ExpiresAt, now)
+	}
+	link.InvitedAt, link.ExpiresAt = Millis(invitedAt.Int64), Millis(expiresAt.Int64)
+	return link, nil
+}
+
+func whyNoLink(expiresAt, now Millis) error {
+	if expiresAt != 0 && (expiresAt < now.Add(MinInvitationLife) || expiresAt > now.Add(MaxInvitationLife)) {
+		return &FieldError{Field: "expiresAt", Message: "must be 5 minutes to 30 days ahead"}
+	}
+	return ErrCustomerReferenceActive
+}
+
+// LiveInvitation is the newest link of the reference if that can still be accepted; else ErrNoLiveInvitation, and
+// ErrNotFound if the reference has no link at all.
+func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference string) (Link, error) {
+	link, err := s.Customer(ctx, site, reference)
+	if err == nil && link.State != LinkInvited {
+		err = fmt.Errorf("models: live invitation: %w", ErrNoLiveInvitation)
+	}
+	if err != nil {
+		return Link{}, err
+	}
+	return link, nil
+}
+
+// Customer is the newest link of the reference, in its effective state; ErrNotFound if there is none.
+func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
+	err = s.statement(ctx, func() error {
+		link, err = newestLink(ctx, s.db.DB, site, reference)
+		return err
+	})
+	if err != nil {
+		return Link{}, fmt.Errorf("models: customer: %w", err)
+	}
+	return link, nil
+}
+
+// RevokeCustomer calls the newest link of the reference off: invited or linked becomes revoked, revoked stays as it is.
+// Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
+func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		newest, err := newestLink(ctx, tx.Tx, site, reference)
+		if err != nil {
+			return err
+		}
+		link, err = revokeLink(ctx, tx, site, newest.ID)
+		return err
+	})
+	if err != nil {
+		return Link{}, fmt.Errorf("models: revoke customer: %w", err)
+	}
+	return link, nil
+}
+
+// RevokeLink calls one link off, as RevokeCustomer does; ErrNotFound if there is no such link on any Site.
+func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		var site SiteID
+		if site, err = siteOfLink(ctx, tx, id); err != nil {
+			return err
+		}
+		link, err = revokeLink(ctx, tx, site, id)
+		return err
+	})
+	if err != nil {
+		return Link{}, fmt.Errorf("models: revoke link: %w", err)
+	}
+	return link, nil
+}
+
+// revokeLink decides by one conditional update; what it did not move, the row's state explains.
+func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
+	var link Link
+	err := tx.Tx.QueryRowContext(ctx, `
+		UPDATE customer_links l SET state = 'revoked', revoked_at = svc_now()
+		WHERE site_id = $1 AND id = $2 AND (state = 'linked' OR state = 'invited' AND expires_at > svc_now())
+		RETURNING `+linkColumns, site, id).Scan(link.fields()...)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return link, err
+	}
+	if link, err = linkByID(ctx, tx, site, id); err == nil && link.State != LinkRevoked {
+		err = ErrLinkExpired
+	}
+	return link, err
+}
+
+// ExpireInvitations writes down that invitations are expired, at most limit of them, and reports how many. It
+// waits for nobody: a row that another transaction holds is left for the next call.
+func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
+	err = s.statement(ctx, func() error {
+		res, err := s.db.DB.ExecContext(ctx, `
+			WITH due AS (
+				SELECT site_id, id FROM customer_links
+				WHERE state = 'invited' AND expires_at <= svc_now()
+				ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			)
+			UPDATE customer_links l SET state = 'expired' FROM due
+			WHERE l.site_id = due.site_id AND l.id = due.id AND l.state = 'invited'`, limit)
+		if err != nil {
+			return err
+		}
+		rows, err := res.RowsAffected()
+		n = int(rows)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("models: expire invitations: %w", err)
+	}
+	return n, nil
+}
+
+// querier is what reads need of a transaction or of the pool.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func newestLink(ctx context.Context, db querier, site SiteID, reference string) (Link, error) {
+	return scanEffective(db.QueryRowContext(ctx, `
+		SELECT svc_now(), `+linkColumns+` FROM customer_links l
+		WHERE site_id = $1 AND customer_reference = $2 ORDER BY invited_at DESC, id DESC LIMIT 1`, site, reference))
+}
+
+func linkByID(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
+	return scanEffective(tx.Tx.QueryRowContext(ctx, `
+		SELECT svc_now(), `+linkColumns+` FROM customer_links l WHERE site_id = $1 AND id = $2`, site, id))
+}
+
+func siteOfLink(ctx context.Context, tx bun.Tx, id LinkID) (site SiteID, err error) {
+	err = tx.Tx.QueryRowContext(ctx, `SELECT site_id FROM customer_links WHERE id = $1`, id).Scan(&site)
+	return site, notFound(err, "link")
+}
+
+func scanEffective(row *sql.Row) (Link, error) {
+	var now Millis
+	var link Link
+	if err := row.Scan(append([]any{&now}, link.fields()...)...); err != nil {
+		return Link{}, notFound(err, "link")
+	}
+	return link.effective(now), nil
+}

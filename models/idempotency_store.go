@@ -1,0 +1,94 @@
+package models
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// idempotent runs effect once for a key, in the effect's own transaction: the resource that a first request made is
+// given back (replayed) to every later one of the same body. Only what commits is kept, so a failed request may be
+// sent again. A key older than IdempotencyKeyLife is as good as new. Without a key, effect simply runs.
+//
+// Errors: ErrIdempotencyKeyReused for another body, ErrIdempotencyKeyInFlight while another transaction has the key.
+func idempotent[N Noun](
+	ctx context.Context, tx bun.Tx, key *IdempotencyKey, effect func() (ID[N], error),
+) (id ID[N], replayed bool, err error) {
+	if key == nil {
+		id, err = effect()
+		return id, false, err
+	}
+	if err := lockIdempotencyKey(ctx, tx, key); err != nil {
+		return id, false, err
+	}
+	if id, replayed, err = recallIdempotencyKey[N](ctx, tx, key); err != nil || replayed {
+		return id, replayed, err
+	}
+	if id, err = effect(); err != nil {
+		return id, false, err
+	}
+	_, err = tx.Tx.ExecContext(ctx, `
+		INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
+		VALUES ($1, $2, $3, $4, $5, svc_now())
+		ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerprint,
+			resource_id = excluded.resource_id, created_at = excluded.created_at`,
+		key.ClientID, key.Path, key.Key, key.Fingerprint, id)
+	return id, false, err
+}
+
+// lockIdempotencyKey takes the key until the transaction ends, or says at once that another one has it.
+func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) error {
+	var taken bool
+	if err := tx.Tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key.lock()).Scan(&taken); err != nil {
+		return err
+	}
+	if !taken {
+		return ErrIdempotencyKeyInFlight
+	}
+	return nil
+}
+
+// recallIdempotencyKey must be its own statement after the lock, so that it sees what the lock's last holder wrote.
+func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *IdempotencyKey) (id ID[N], found bool, err error) {
+	var fingerprint []byte
+	err = tx.Tx.QueryRowContext(ctx, `
+		SELECT fingerprint, resource_id FROM idempotency_keys
+		WHERE client_id = $1 AND path = $2 AND key = $3 AND created_at > svc_now() - $4`,
+		key.ClientID, key.Path, key.Key, IdempotencyKeyLife.Milliseconds()).Scan(&fingerprint, &id)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return id, false, nil
+	case err != nil:
+		return id, false, err
+	case !bytes.Equal(fingerprint, key.Fingerprint):
+		return id, false, ErrIdempotencyKeyReused
+	}
+	return id, true, nil
+}
+
+// PurgeIdempotencyKeys deletes keys past their life, at most limit of them, and reports how many.
+func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
+	err = s.statement(ctx, func() error {
+		res, err := s.db.DB.ExecContext(ctx, `
+			DELETE FROM idempotency_keys k USING (
+				SELECT client_id, path, key FROM idempotency_keys WHERE created_at <= svc_now() - $1
+				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+			) old
+			WHERE (k.client_id, k.path, k.key) = (old.client_id, old.path, old.key)`,
+			IdempotencyKeyLife.Milliseconds(), limit)
+		if err != nil {
+			return err
+		}
+		rows, err := res.RowsAffected()
+		n = int(rows)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("models: purge idempotency keys: %w", err)
+	}
+	return n, nil
+}

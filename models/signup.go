@@ -1,0 +1,64 @@
+package models
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+)
+
+// A sign-up token is base64url(link id ‖ MAC). The MAC needs the link's service key, so that nothing in the database
+// alone makes a token, and the service can compute it again whenever it is asked to.
+const (
+	signupMACSize   = 20 // 160 bits that nobody can guess
+	signupTokenSize = len(LinkID{}) + signupMACSize
+)
+
+// signupEncoding refuses trailing bits, so that one token has one spelling.
+var signupEncoding = base64.RawURLEncoding.Strict()
+
+// SignupToken is the token in the sign-up URL of a link, under the service key that the link names. ErrNotFound if that
+// key has retired: the invitation cannot be opened any more.
+func (k *Keys) SignupToken(ctx context.Context, link LinkID, keyID KeyID) (string, error) {
+	key, err := k.ByID(ctx, keyID)
+	if err != nil {
+		return "", fmt.Errorf("models: sign-up token: %w", err)
+	}
+	return signupEncoding.EncodeToString(append(link[:], signupMAC(key, link)...)), nil
+}
+
+// verifySignupToken is ErrNotFound unless mac belongs to the link under its key.
+func (k *Keys) verifySignupToken(ctx context.Context, link LinkID, keyID KeyID, mac []byte) error {
+	key, err := k.ByID(ctx, keyID)
+	if err != nil {
+		return err
+	}
+	if key.Purpose != KeySignupLink || !hmac.Equal(mac, signupMAC(key, link)) {
+		return notFoundError("sign-up")
+	}
+	return nil
+}
+
+func signupMAC(key Key, link LinkID) []byte {
+	mac := hmac.New(sha256.New, key.Secret)
+	mac.Write([]byte("signup\x00"))
+	mac.Write(link[:])
+	return mac.Sum(nil)[:signupMACSize]
+}
+
+var errSignupToken = errors.New("models: not a sign-up token")
+
+// parseSignupToken takes a token apart without believing it.
+func parseSignupToken(token string) (link LinkID, mac []byte, err error) {
+	if len(token) != signupEncoding.EncodedLen(signupTokenSize) {
+		return LinkID{}, nil, errSignupToken
+	}
+	raw, err := signupEncoding.DecodeString(token)
+	if err != nil || len(raw) != signupTokenSize { // the decoder skips line ends
+		return LinkID{}, nil, errSignupToken
+	}
+	copy(link[:], raw)
+	return link, raw[len(link):], nil
+}

@@ -1,0 +1,108 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// Signup is what the holder of a sign-up token may see. Looking changes nothing. ErrNotFound if the token is not one
+// of ours, whatever is wrong with it.
+func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Signup, err error) {
+	id, err := s.openSignupToken(ctx, keys, token)
+	if err == nil {
+		err = s.statement(ctx, func() error {
+			signup, _, err = signupByID(ctx, s.db.DB, id)
+			return err
+		})
+	}
+	if err != nil {
+		return Signup{}, fmt.Errorf("models: sign-up: %w", err)
+	}
+	return signup, nil
+}
+
+// CompleteSignup links the customer: invited becomes linked, and the same party gets the same answer for as long as
+// the link lives. Errors: ErrNotFound for a token that is not ours, ErrLinkExpired, ErrLinkRevoked, ErrLinkTaken for
+// another party.
+func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, party Party) (Signup, error) {
+	id, err := s.openSignupToken(ctx, keys, token)
+	if err != nil {
+		return Signup{}, fmt.Errorf("models: complete sign-up: %w", err)
+	}
+	return s.CompleteLink(ctx, id, party)
+}
+
+// CompleteLink is CompleteSignup for a caller that knows the link by its id.
+func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		if err := linkParty(ctx, tx, id, party); err != nil {
+			return err
+		}
+		var linked Party
+		if signup, linked, err = signupByID(ctx, tx.Tx, id); err != nil {
+			return err
+		}
+		return whyNotLinked(signup.State, linked, party)
+	})
+	if err != nil {
+		return Signup{}, fmt.Errorf("models: complete sign-up: %w", err)
+	}
+	return signup, nil
+}
+
+// linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
+func linkParty(ctx context.Context, tx bun.Tx, id LinkID, party Party) error {
+	_, err := tx.Tx.ExecContext(ctx, `
+		UPDATE customer_links SET state = 'linked', linked_at = svc_now(), customer_id = $2, agreement_id = $3
+		WHERE id = $1 AND state = 'invited' AND expires_at > svc_now()`, id, party.CustomerID, party.AgreementID)
+	return err
+}
+
+// whyNotLinked judges a link after linkParty: nil if the party is the one that it is linked to.
+func whyNotLinked(state LinkState, linked, party Party) error {
+	switch {
+	case state == LinkRevoked:
+		return ErrLinkRevoked
+	case state != LinkLinked:
+		return ErrLinkExpired
+	case linked != party:
+		return ErrLinkTaken
+	}
+	return nil
+}
+
+// openSignupToken is the link that a token stands for; ErrNotFound if it stands for none.
+func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (LinkID, error) {
+	id, mac, err := parseSignupToken(token)
+	if err != nil {
+		return LinkID{}, notFoundError("sign-up")
+	}
+	var key KeyID
+	err = s.statement(ctx, func() error {
+		return s.db.DB.QueryRowContext(ctx, `SELECT key_id FROM customer_links WHERE id = $1`, id).Scan(&key)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return LinkID{}, notFoundError("sign-up")
+	}
+	if err != nil {
+		return LinkID{}, err
+	}
+	return id, keys.verifySignupToken(ctx, id, key, mac)
+}
+
+func signupByID(ctx context.Context, db querier, id LinkID) (signup Signup, linked Party, err error) {
+	signup.LinkID = id
+	var now Millis
+	err = db.QueryRowContext(ctx, `
+		SELECT svc_now(), o.name, s.name, l.state, l.invited_at, l.expires_at, coalesce(l.linked_at, 0),
+			coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+		FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o.id = s.organisation_id
+		WHERE l.id = $1`, id).Scan(&now, &signup.OrganisationName, &signup.SiteName, &signup.State, &signup.InvitedAt,
+		&signup.ExpiresAt, &signup.LinkedAt, &linked.CustomerID, &linked.AgreementID)
+	signup.State = signup.State.At(signup.ExpiresAt, now)
+	return signup, linked, notFound(err, "sign-up")
+}
