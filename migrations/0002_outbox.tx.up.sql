@@ -21,6 +21,7 @@ CREATE TABLE outbox (
 
 -- Round-robin over organisations and Sites hops along this index, lane by lane, and never reads a backlog.
 CREATE INDEX outbox_waiting ON outbox (queue, organisation_id, site_id, available_at, id) WHERE dispatched_at IS NULL;
+CREATE INDEX outbox_oldest ON outbox (queue, available_at) WHERE dispatched_at IS NULL;
 CREATE INDEX outbox_in_flight ON outbox (redispatch_after) WHERE dispatched_at IS NOT NULL;
 CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id) WHERE dispatched_at IS NOT NULL;
 

@@ -1,18 +1,22 @@
 -- The sandbox rail: a payment rail played by this database. Nothing else reads or writes these tables, as
 -- nothing else can look into a real rail.
 CREATE TABLE sandbox_accounts (
-    agreement_id text   PRIMARY KEY,
+    agreement_id text   COLLATE "C" PRIMARY KEY,
     behaviour    text   NOT NULL,
     opened_at    bigint NOT NULL
 );
 
+-- One row a key. An undecided debit may be cancelled until somebody finds its time come and decides it; the other
+-- states are final. A key that was cancelled before any debit came has no agreement.
 CREATE TABLE sandbox_debits (
-    key          text    PRIMARY KEY,
-    agreement_id text    NOT NULL,
-    amount       bigint  NOT NULL,
-    currency     char(3) NOT NULL,
-    status       text    NOT NULL CHECK (status IN ('succeeded', 'refused', 'cancelled')),
+    amount       bigint,
+    decided_at   bigint  NOT NULL,
+    due_at       timestamptz,        -- real time, of what is or was undecided
+    key          text    COLLATE "C" PRIMARY KEY,
+    agreement_id text    COLLATE "C",
+    currency     text,
+    status       text    NOT NULL,
     reason       text,
-    decided_at   bigint  NOT NULL
+    CHECK (status IN ('succeeded', 'refused') <= (agreement_id IS NOT NULL AND amount > 0))
 );
-CREATE INDEX sandbox_debits_agreement ON sandbox_debits (agreement_id);
+CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';

@@ -1,0 +1,150 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// GetBatch reads a batch and its rows, in submitted order, as they were at one moment. ErrNotFound if the Site has no
+// such batch, or its retention is over.
+func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
+	var batch Batch
+	var rows []BatchRow
+	err := s.call(ctx, func() error {
+		return s.db.RunInTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+			func(ctx context.Context, tx bun.Tx) error {
+				var err error
+				batch, rows, err = readBatch(ctx, tx, site, reference)
+				return err
+			})
+	})
+	if err != nil {
+		return Batch{}, nil, wrap("get batch", err)
+	}
+	return batch, rows, nil
+}
+
+func readBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, []BatchRow, error) {
+	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+SELECT `+batchColumns+` FROM batches b
+WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3`, site, reference,
+		BatchRetention.Milliseconds()))
+	if errors.Is(err, sql.ErrNoRows) {
+		return Batch{}, nil, ErrNotFound
+	}
+	if err != nil {
+		return Batch{}, nil, err
+	}
+	found, err := tx.Tx.QueryContext(ctx, `
+SELECT row_index, customer_reference, row_reference, amount, state, coalesce(outcome::text, ''),
+       coalesce(corrected_outcome::text, ''), coalesce(settled_at, 0), attempts,
+       CASE WHEN state = 'settled' THEN 0 ELSE coalesce(next_attempt_at, 0) END
+FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch.ID)
+	if err != nil {
+		return Batch{}, nil, err
+	}
+	rows, err := scanAll(found, func(r *BatchRow) []any {
+		return []any{
+			&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome,
+			&r.SettledAt, &r.Attempts, &r.NextAttemptAt,
+		}
+	})
+	if err != nil {
+		return Batch{}, nil, err
+	}
+	for _, r := range rows {
+		if r.State == RowInProgress {
+			batch.Counts.Pending--
+			batch.Counts.InProgress++
+		}
+	}
+	return batch, rows, nil
+}
+
+// cancelSQL settles every row that no debit call may have been made for. What is in doubt stays with its worker, and
+// ends as cancelled if the rail says that nothing was debited.
+const cancelSQL = `
+WITH r AS (
+    UPDATE batch_rows SET state = 'settled', outcome = 'cancelled', settled_at = svc_now(), next_attempt_at = NULL
+    WHERE site_id = $1 AND batch_id = $2 AND state = 'pending' RETURNING 1
+), n AS (SELECT count(*)::int AS settled FROM r)
+UPDATE batches b SET cancelled_at = coalesce(b.cancelled_at, svc_now()), settled_count = b.settled_count + n.settled,
+    state = CASE WHEN b.settled_count + n.settled = b.row_count THEN 'settled'::batch_state ELSE b.state END,
+    settled_at = CASE WHEN b.settled_count + n.settled = b.row_count THEN svc_now() END
+FROM n WHERE b.site_id = $1 AND b.id = $2`
+
+// CancelBatch ends every row that is neither settled nor in doubt as cancelled, and returns the batch. A settled
+// batch stays as it is.
+func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
+	var batch Batch
+	var rows []BatchRow
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		var id BatchID
+		var state BatchState
+		err := tx.Tx.QueryRowContext(ctx, `
+SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FOR UPDATE`,
+			site, reference, BatchRetention.Milliseconds()).Scan(&id, &state)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		if state == BatchInProgress {
+			if _, err := tx.Tx.ExecContext(ctx, cancelSQL, site, id); err != nil {
+				return err
+			}
+		}
+		batch, rows, err = readBatch(ctx, tx, site, reference)
+		return err
+	})
+	if err != nil {
+		return Batch{}, nil, wrap("cancel batch", err)
+	}
+	return batch, rows, nil
+}
+
+// RetryableRows are the rows of a settled batch whose outcome may be another in a later one, in order. A batch in progress
+// is ErrBatchInProgress, none such row ErrNothingToRetry.
+func (s *Store) RetryableRows(ctx context.Context, site SiteID, reference string) ([]NewRow, error) {
+	batch, rows, err := s.GetBatch(ctx, site, reference)
+	if err != nil {
+		return nil, err
+	}
+	if batch.State != BatchSettled {
+		return nil, fmt.Errorf("models: retry batch: %w", ErrBatchInProgress)
+	}
+	var again []NewRow
+	for _, r := range rows {
+		if r.Outcome.Retryable() && r.CorrectedOutcome == "" {
+			again = append(again, NewRow{CustomerReference: r.CustomerReference, RowReference: r.RowReference, Amount: r.Amount})
+		}
+	}
+	if len(again) == 0 {
+		return nil, fmt.Errorf("models: retry batch: %w", ErrNothingToRetry)
+	}
+	return again, nil
+}
+
+// PredictOutcomes says for each customerReference how a debit would end if it depended on the links alone, as they are
+// now: OutcomeSucceeded with a linked customer, else OutcomeCustomerNotActive. It stores nothing.
+func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []string) ([]RowOutcome, error) {
+	var outcomes []RowOutcome
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, `
+SELECT CASE WHEN l.id IS NULL THEN 'customerNotActive' ELSE 'succeeded' END
+FROM unnest($2::text[]) WITH ORDINALITY AS v (customer_reference, n)
+LEFT JOIN customer_links l ON l.site_id = $1 AND l.customer_reference = v.customer_reference AND l.state = 'linked'
+ORDER BY v.n`, site, customers)
+		if err != nil {
+			return err
+		}
+		outcomes, err = scanAll(rows, func(o *RowOutcome) []any { return []any{o} })
+		return err
+	})
+	return outcomes, wrap("predict outcomes", err)
+}

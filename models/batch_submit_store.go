@@ -1,0 +1,178 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// batchColumns are the columns that scanBatch reads.
+const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
+ b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by,
+ coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0)`
+
+// batchFields are where batchColumns go. Rows that are not settled count as pending until the rows themselves are read.
+func batchFields(b *Batch) []any {
+	return []any{
+		&b.SiteID, &b.ID, &b.OrganisationID, &b.Reference, &b.State, &b.Counts.Pending, &b.Counts.Settled,
+		&b.Counts.Succeeded, &b.TotalAmount, &b.SucceededAmount, &b.Currency, &b.SubmittedAt, &b.SettleBy,
+		&b.SettledAt, &b.CancelledAt,
+	}
+}
+
+func scanBatch(row interface{ Scan(...any) error }, more ...any) (Batch, error) {
+	var b Batch
+	if err := row.Scan(append(batchFields(&b), more...)...); err != nil {
+		return Batch{}, err
+	}
+	b.fillCounts()
+	return b, nil
+}
+
+// fillCounts turns the row count, which batchFields scanned into Pending, into what is left pending.
+func (b *Batch) fillCounts() {
+	b.Counts.Pending -= b.Counts.Settled
+	b.Counts.Failed = b.Counts.Settled - b.Counts.Succeeded
+}
+
+// submitSQL writes the batch, its rows and its tasks in one statement, or nothing if the reference is taken. Rows bind to
+// the link that is active for their reference now.
+const submitSQL = `
+WITH now AS MATERIALIZED (SELECT svc_now() AS ms),
+b AS (
+    INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at,
+                         settle_by, fingerprint, extras, trace_id)
+    SELECT s.id, $2, s.organisation_id, $3, cardinality($9::text[]), $4, s.currency, now.ms, now.ms + $5, $6, $7, $8
+    FROM sites s, now WHERE s.id = $1
+    ON CONFLICT (site_id, batch_reference) DO NOTHING
+    RETURNING *
+), r AS (
+    INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_reference, amount, link_id)
+    SELECT b.site_id, b.id, v.n - 1, v.customer_reference, v.row_reference, v.amount, l.id
+    FROM b, now, unnest($9::text[], $10::text[], $11::bigint[]) WITH ORDINALITY AS v (customer_reference, row_reference, amount, n)
+    LEFT JOIN customer_links l ON l.site_id = $1 AND l.customer_reference = v.customer_reference
+        AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > (SELECT ms FROM now))
+), o AS (
+    INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
+    SELECT c.id, $13, $14, b.organisation_id, b.site_id, b.id, (c.n - 1) * $15, least(c.n * $15, b.row_count) - 1,
+           b.trace_id, b.submitted_at
+    FROM b, unnest($12::uuid[]) WITH ORDINALITY AS c (id, n)
+)
+SELECT ` + batchColumns + ` FROM b`
+
+// SubmitBatch stores a batch with its rows and tasks, or says what stands under its reference: an identical submission
+// (replayed) or another one (conflict). Of many at once, one creates and the others see it. A reference older than
+// BatchRetention is free, whether or not a sweep has been.
+func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (Submission, error) {
+	total, err := n.Total()
+	if err != nil {
+		return Submission{}, err
+	}
+	// The loop ends at once unless the earlier batch under the reference has just been, or must be, dropped.
+	for range 3 {
+		done, err := s.insertBatch(ctx, n, total)
+		if err == nil || !errors.Is(err, sql.ErrNoRows) {
+			return done, wrap("submit batch", err)
+		}
+		if done, err = s.earlierSubmission(ctx, n); err == nil || !errors.Is(err, ErrNotFound) {
+			return done, wrap("submit batch", err)
+		}
+	}
+	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
+}
+
+func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (Submission, error) {
+	rows := len(n.Rows)
+	customers, references, amounts := make([]string, rows), make([]string, rows), make([]int64, rows)
+	for i, r := range n.Rows {
+		customers[i], references[i], amounts[i] = r.CustomerReference, r.RowReference, int64(r.Amount)
+	}
+	tasks := make([]TaskID, (rows+ChunkRows-1)/ChunkRows)
+	for i := range tasks {
+		tasks[i] = NewID[taskNoun]()
+	}
+	done := Submission{Tasks: tasks}
+	err := s.statement(ctx, func() error {
+		var err error
+		done.Batch, err = scanBatch(s.db.DB.QueryRowContext(ctx, submitSQL, n.SiteID, NewID[batchNoun](), n.Reference,
+			int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
+			amounts, tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows))
+		return err
+	})
+	return done, err
+}
+
+// earlierSubmission compares a submission with the one that stands under its reference. One whose retention is over
+// is dropped, and the answer is ErrNotFound.
+func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, error) {
+	var done Submission
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		done = Submission{}
+		var now Millis
+		var fingerprint, extras []byte
+		batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+SELECT `+batchColumns+`, svc_now(), b.fingerprint, b.extras FROM batches b
+WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE`, n.SiteID, n.Reference), &now, &fingerprint, &extras)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return ErrNotFound
+		case err != nil:
+			return err
+		case batch.SubmittedAt.Add(BatchRetention) <= now:
+			return dropBatch(ctx, tx, batch.SiteID, batch.ID)
+		case [32]byte(fingerprint) == n.Fingerprint:
+			done.Batch, done.Replayed = batch, true
+			return nil
+		}
+		done.Conflict = &StoredSubmission{Extras: extras}
+		done.Conflict.Rows, err = storedRows(ctx, tx, batch.SiteID, batch.ID)
+		return err
+	})
+	if err == nil && !done.Replayed && done.Conflict == nil {
+		return done, ErrNotFound
+	}
+	return done, err
+}
+
+func storedRows(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) ([]NewRow, error) {
+	rows, err := tx.Tx.QueryContext(ctx, `
+SELECT customer_reference, row_reference, amount FROM batch_rows
+WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch)
+	if err != nil {
+		return nil, err
+	}
+	return scanAll(rows, func(r *NewRow) []any { return []any{&r.CustomerReference, &r.RowReference, &r.Amount} })
+}
+
+// dropBatch deletes a batch with its rows. What it moved stays in the ledger. Tasks that are left of it find nothing
+// and end.
+func dropBatch(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) error {
+	if _, err := tx.Tx.ExecContext(ctx, `DELETE FROM batches WHERE site_id = $1 AND id = $2`, site, batch); err != nil {
+		return err
+	}
+	_, err := tx.Tx.ExecContext(ctx, `DELETE FROM batch_rows WHERE site_id = $1 AND batch_id = $2`, site, batch)
+	return err
+}
+
+// DropOldBatches deletes at most limit batches whose retention is over. It reports how many.
+func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
+	n, err := s.execCount(ctx, "drop old batches", `
+WITH old AS (
+    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - $1 ORDER BY submitted_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), r AS (
+    DELETE FROM batch_rows r USING old WHERE r.site_id = old.site_id AND r.batch_id = old.id
+)
+DELETE FROM batches b USING old WHERE b.site_id = old.site_id AND b.id = old.id`, BatchRetention.Milliseconds(), limit)
+	return n, err
+}
+
+// wrap names the operation in an error, and leaves nil alone.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("models: %s: %w", what, err)
+}

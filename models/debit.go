@@ -1,0 +1,82 @@
+package models
+
+import "time"
+
+// DebitPhase is what may still be done for the open rows of a batch; time alone moves it on.
+type DebitPhase string
+
+// The phases of a batch's debits.
+const (
+	// PhaseAttempt: debits may begin.
+	PhaseAttempt DebitPhase = "attempt"
+	// PhaseClose: no debit begins any more; what is open is cancelled on the rail.
+	PhaseClose DebitPhase = "close"
+	// PhaseConfirm: every row is settled; the rail is asked about the unconfirmed ones.
+	PhaseConfirm DebitPhase = "confirm"
+)
+
+// Chunk is the part of a batch that one task handles, with the rows of it that its worker has claimed.
+type Chunk struct {
+	Task           TaskID
+	SiteID         SiteID
+	OrganisationID OrganisationID
+	BatchID        BatchID
+	TraceID        TraceID
+	Currency       string
+	Phase          DebitPhase
+	Lease          LeaseToken
+	Rows           []ClaimedRow
+	// Open counts the chunk's rows that needed work when it was claimed, claimed or not.
+	Open int
+}
+
+// LeaseToken proves that its holder has claimed rows, and that nobody has taken them over since.
+type LeaseToken = ID[leaseNoun]
+
+type leaseNoun struct{}
+
+func (leaseNoun) prefix() string { return "lease" }
+
+// NewLeaseToken makes a token of its own for one run of a task.
+func NewLeaseToken() LeaseToken { return NewID[leaseNoun]() }
+
+// ClaimedRow is a row that a worker has claimed.
+type ClaimedRow struct {
+	Index             int
+	CustomerReference string
+	Amount            Amount
+	// InDoubt says that an earlier worker may have made a debit call whose answer is not known: the rail must be
+	// asked before anything else.
+	InDoubt bool
+	// Deferrals counts the tries so far that brought no final answer.
+	Deferrals int
+	Account   DebitAccount
+}
+
+// DebitAccount is whom a row debits: the link it is bound to, as it was when last read.
+type DebitAccount struct {
+	LinkID      LinkID // zero: no link to bind to
+	Linked      bool   // the link is linked, so that a debit may begin
+	CustomerID  string
+	AgreementID string
+}
+
+// RowResult is what a worker has learnt about a row that it claimed. Exactly one of three things: a final outcome;
+// Release, nothing was debited and the row may be tried again; or neither, it is still in doubt.
+type RowResult struct {
+	Index   int
+	Outcome RowOutcome // "" if not final
+	Release bool
+	// RetryAfter is the time until the row is due again, if it is not final.
+	RetryAfter time.Duration
+	// Calls corrects the count of debit calls, which the claim of a pending row has raised by one: −1 if none was
+	// made after all, +1 for a call on a row that came in doubt.
+	Calls int
+}
+
+// Settled is what a finishing transaction did with a row.
+type Settled struct {
+	Index     int
+	Outcome   RowOutcome
+	Corrected bool // the row had been settled before with another outcome
+}

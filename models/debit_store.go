@@ -1,0 +1,309 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+// claimChunkSQL claims, of the chunk that a task names, the rows that are due and that nobody holds: pending ones, those
+// whose worker has died (now in doubt), and after the deadline the unconfirmed ones. The task's own lease moves along
+// last: locks are taken rows first, then outbox.
+const claimChunkSQL = `
+WITH chunk AS MATERIALIZED (
+    SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, o.first_row, o.last_row, now.ms AS now,
+           CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
+    FROM outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id, (SELECT svc_now() AS ms) now
+    WHERE o.id = $1
+), claimed AS (
+    UPDATE batch_rows r SET lease_token = $2, lease_until = clock_timestamp() + $3 * interval '1 ms',
+        in_doubt = r.state <> 'pending',
+        attempts = r.attempts + CASE WHEN r.state = 'pending' AND c.phase = 'attempt' THEN 1 ELSE 0 END,
+        state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
+    FROM chunk c
+    WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.first_row AND c.last_row
+      AND (r.lease_until IS NULL OR r.lease_until <= clock_timestamp())
+      AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)
+      AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
+    RETURNING r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id
+), held AS (
+    UPDATE outbox o SET redispatch_after = clock_timestamp() + $3 * interval '1 ms'
+    WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM claimed) > 0
+)
+SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.phase,
+       (SELECT count(*) FROM batch_rows w WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
+          AND (w.state <> 'settled' OR w.outcome = 'unconfirmed' AND w.corrected_outcome IS NULL)),
+       r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id,
+       coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+FROM chunk c LEFT JOIN claimed r ON true LEFT JOIN customer_links l ON l.site_id = c.site_id AND l.id = r.link_id
+ORDER BY r.row_index`
+
+// ClaimChunk claims what is due of a task's rows under the lease token, for RowLease. No rows: others hold them, or none is due.
+// ErrNotFound: the task or its batch is gone, there is nothing left to do. A row without a link binds now to the one that is
+// active for its reference.
+func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken) (Chunk, error) {
+	var chunk Chunk
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, claimChunkSQL, task, lease, RowLease.Milliseconds(),
+			LastAttemptBefore.Milliseconds())
+		if err != nil {
+			return err
+		}
+		chunk, err = scanChunk(rows)
+		return err
+	})
+	if err != nil {
+		return Chunk{}, wrap("claim chunk", err)
+	}
+	chunk.Lease = lease
+	if chunk.Phase == PhaseAttempt {
+		err = s.bindRows(ctx, &chunk)
+	}
+	return chunk, wrap("bind rows", err)
+}
+
+func scanChunk(rows *sql.Rows) (Chunk, error) {
+	defer func() { _ = rows.Close() }()
+	chunk, found := Chunk{Rows: make([]ClaimedRow, 0, ChunkRows)}, false
+	for rows.Next() {
+		var r ClaimedRow
+		var index, amount, deferrals sql.NullInt64
+		var customer sql.NullString
+		var doubt sql.NullBool
+		if err := rows.Scan(&chunk.Task, &chunk.SiteID, &chunk.OrganisationID, &chunk.BatchID, &chunk.TraceID, &chunk.Currency,
+			&chunk.Phase, &chunk.Open, &index, &customer, &amount, &doubt, &deferrals, &r.Account.LinkID, &r.Account.Linked,
+			&r.Account.CustomerID, &r.Account.AgreementID); err != nil {
+			return Chunk{}, err
+		}
+		found = true
+		if !index.Valid {
+			break // the chunk's own columns, and no row was claimed
+		}
+		r.Index, r.Amount, r.Deferrals = int(index.Int64), Amount(amount.Int64), int(deferrals.Int64)
+		r.CustomerReference, r.InDoubt = customer.String, doubt.Bool
+		chunk.Rows = append(chunk.Rows, r)
+	}
+	if err := rows.Err(); err != nil {
+		return Chunk{}, err
+	}
+	if !found {
+		return Chunk{}, ErrNotFound
+	}
+	return chunk, nil
+}
+
+// bindRows binds those claimed rows that have no link to the one that is active for their reference now, for good.
+func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
+	var unbound []int
+	for _, r := range c.Rows {
+		if r.Account.LinkID.IsZero() {
+			unbound = append(unbound, r.Index)
+		}
+	}
+	if len(unbound) == 0 {
+		return nil
+	}
+	bound, err := s.accounts(ctx, `
+WITH bound AS (
+    UPDATE batch_rows r SET link_id = l.id FROM customer_links l
+    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3 AND r.link_id IS NULL
+      AND l.site_id = r.site_id AND l.customer_reference = r.customer_reference
+      AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
+    RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
+)
+SELECT row_index, id, state = 'linked', coalesce(customer_id, ''), coalesce(agreement_id, '') FROM bound`,
+		c.SiteID, c.BatchID, c.Lease, unbound)
+	for i, r := range c.Rows {
+		if account, ok := bound[r.Index]; ok {
+			c.Rows[i].Account = account
+		}
+	}
+	return err
+}
+
+// HoldRows extends the lease of claimed rows and of their task by RowLease, and reads again whom the rows debit. Rows
+// that another worker has taken, or that are settled, are missing in the answer: they must be left alone.
+func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]DebitAccount, error) {
+	held, err := s.accounts(ctx, `
+WITH held AS (
+    UPDATE batch_rows r SET lease_until = clock_timestamp() + $5 * interval '1 ms'
+    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
+      AND r.lease_until > clock_timestamp() AND (r.state = 'inProgress' OR r.outcome = 'unconfirmed')
+    RETURNING r.row_index, r.link_id
+), task AS (
+    UPDATE outbox o SET redispatch_after = clock_timestamp() + $5 * interval '1 ms'
+    WHERE o.id = $6 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
+)
+SELECT h.row_index, h.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+FROM held h LEFT JOIN customer_links l ON l.site_id = $1 AND l.id = h.link_id`,
+		c.SiteID, c.BatchID, c.Lease, rows, RowLease.Milliseconds(), c.Task)
+	return held, wrap("hold rows", err)
+}
+
+func (s *Store) accounts(ctx context.Context, query string, args ...any) (map[int]DebitAccount, error) {
+	type account struct {
+		index int
+		DebitAccount
+	}
+	var found []account
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		found, err = scanAll(rows, func(a *account) []any {
+			return []any{&a.index, &a.LinkID, &a.Linked, &a.CustomerID, &a.AgreementID}
+		})
+		return err
+	})
+	byIndex := make(map[int]DebitAccount, len(found))
+	for _, a := range found {
+		byIndex[a.index] = a.DebitAccount
+	}
+	return byIndex, err
+}
+
+// finishSQL writes what a worker has learnt about rows. A success is the truth whoever brings it: it settles a row that is
+// in progress under any lease, and corrects one that was settled otherwise. Everything else counts only under the
+// lease. Counters, ledger and alerts derive from the rows that came back, the task is done if those were all.
+const finishSQL = `
+WITH b AS MATERIALIZED (
+    SELECT site_id, id, organisation_id, currency, trace_id, cancelled_at IS NOT NULL AS cancelled, svc_now() AS now
+    FROM batches WHERE site_id = $1 AND id = $2 FOR UPDATE
+), v AS (
+    SELECT i, nullif(o, '')::row_outcome AS outcome, release, retry_after, calls
+    FROM unnest($4::int[], $5::text[], $6::bool[], $7::bigint[], $8::int[]) AS v (i, o, release, retry_after, calls)
+), r AS (
+    UPDATE batch_rows r SET
+        attempts = r.attempts + v.calls,
+        deferrals = r.deferrals + CASE WHEN v.outcome IS NULL THEN 1 ELSE 0 END,
+        state = CASE WHEN r.state = 'settled' OR v.outcome IS NOT NULL OR v.release AND b.cancelled THEN 'settled'
+                     WHEN v.release THEN 'pending' ELSE r.state END::row_state,
+        outcome = CASE WHEN r.state = 'settled' THEN r.outcome
+                       WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
+                       WHEN v.outcome IS NOT NULL THEN v.outcome
+                       WHEN v.release AND b.cancelled THEN 'cancelled' END,
+        corrected_outcome = CASE WHEN r.state = 'settled' THEN v.outcome END,
+        settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at
+                          WHEN v.outcome IS NOT NULL OR v.release AND b.cancelled THEN b.now END,
+        in_doubt = r.state <> 'settled' AND v.outcome IS NULL AND NOT v.release,
+        next_attempt_at = CASE WHEN v.outcome IS NULL THEN b.now + v.retry_after END,
+        lease_token = NULL, lease_until = NULL
+    FROM v, b
+    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i
+      AND (r.state = 'inProgress' AND (r.lease_token = $3 OR v.outcome = 'succeeded')
+        OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL AND r.lease_token = $3
+        OR r.state = 'settled' AND v.outcome = 'succeeded' AND r.outcome <> 'succeeded' AND r.corrected_outcome IS DISTINCT FROM 'succeeded')
+    RETURNING r.row_index, r.amount, r.state, coalesce(r.corrected_outcome, r.outcome) AS outcome,
+              r.corrected_outcome IS NOT NULL AS corrected
+), n AS (
+    SELECT count(*) FILTER (WHERE state = 'settled' AND NOT corrected)::int AS settled,
+           count(*) FILTER (WHERE outcome = 'succeeded' AND NOT corrected)::int AS succeeded,
+           coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
+           count(*) FILTER (WHERE state = 'settled' AND outcome <> 'unconfirmed') AS closed
+    FROM r
+), counted AS (
+    UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
+        succeeded_amount = c.succeeded_amount + n.amount,
+        state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
+        settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
+    FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id AND n.settled > 0
+), ledger AS (
+    INSERT INTO ledger_entries (source_id, source_index, account, site_id, currency, amount, recorded_at)
+    SELECT b.id, r.row_index, a.account, b.site_id, b.currency, a.sign * r.amount, b.now
+    FROM r, b, (VALUES ('railClearing'::ledger_account, 1), ('sitePayable', -1)) AS a (account, sign)
+    WHERE r.outcome = 'succeeded'
+    ON CONFLICT DO NOTHING
+), alert AS (
+    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+    SELECT 'lateTruth', b.id || ':' || r.row_index, b.organisation_id, b.site_id, r.outcome::text, b.trace_id, b.now
+    FROM r, b WHERE r.corrected
+    ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL
+), done AS (
+    DELETE FROM outbox WHERE id = $9 AND (SELECT closed FROM n) >= $10
+)
+SELECT row_index, coalesce(outcome::text, ''), corrected FROM r`
+
+// FinishRows writes what is now known of claimed rows, in one statement. remaining is how many of the chunk's open rows
+// must close here for its task to be done. Rows that the worker no longer holds are left alone, but for a success, which
+// is never dropped. It returns the rows that were changed.
+func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
+	n := len(results)
+	index, outcome, release := make([]int32, n), make([]string, n), make([]bool, n)
+	retryAfter, calls := make([]int64, n), make([]int32, n)
+	for i, r := range results {
+		index[i], outcome[i], release[i] = int32(r.Index), string(r.Outcome), r.Release //nolint:gosec // at most MaxBatchRows
+		retryAfter[i], calls[i] = r.RetryAfter.Milliseconds(), int32(r.Calls)           //nolint:gosec // −1, 0 or 1
+	}
+	var settled []Settled
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, finishSQL, c.SiteID, c.BatchID, c.Lease, index, outcome, release, retryAfter,
+			calls, c.Task, max(remaining, 1))
+		if err != nil {
+			return err
+		}
+		settled, err = scanAll(rows, func(r *Settled) []any { return []any{&r.Index, &r.Outcome, &r.Corrected} })
+		return err
+	})
+	return settled, wrap("finish rows", err)
+}
+
+// ParkChunk ends a task's run that left rows open: it goes out again when the first of them is due, or, while others
+// hold them all, when the first of their leases would run out. A chunk with no open row left is done.
+func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
+	return s.exec(ctx, "park chunk", `
+WITH open AS (
+    SELECT count(*) AS n,
+           min(CASE WHEN r.state <> 'settled' AND now.ms >= b.settle_by THEN now.ms + 1000 -- the sweep comes first
+                    WHEN now.ms < b.settle_by - $2 THEN least(coalesce(r.next_attempt_at, 0), b.settle_by - $2)
+                    ELSE coalesce(r.next_attempt_at, 0) END)
+               FILTER (WHERE NOT coalesce(r.lease_until > clock_timestamp(), false)) AS due,
+           min(r.lease_until) FILTER (WHERE r.lease_until > clock_timestamp()) AS lease,
+           bool_and(now.ms >= b.settle_by + $3) AS over
+    FROM outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
+    JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index BETWEEN o.first_row AND o.last_row,
+    (SELECT svc_now() AS ms) now
+    WHERE o.id = $1 AND (r.state <> 'settled' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)
+), done AS (
+    DELETE FROM outbox o USING open WHERE o.id = $1 AND (open.n = 0 OR open.over)
+)
+UPDATE outbox o SET available_at = coalesce(open.due, o.available_at),
+    dispatched_at = CASE WHEN open.due IS NULL THEN o.dispatched_at END,
+    redispatch_after = CASE WHEN open.due IS NULL THEN open.lease END
+FROM open WHERE o.id = $1 AND open.n > 0 AND NOT open.over`, task, LastAttemptBefore.Milliseconds(), ConfirmWithin.Milliseconds())
+}
+
+// CloseOverdueBatch settles, as unconfirmed, what is still open of one batch whose deadline has come. Its tasks live on and
+// ask the rail for the truth. ErrNotFound: no batch is overdue.
+func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
+	var id BatchID
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		var site SiteID
+		err := tx.Tx.QueryRowContext(ctx, `
+SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
+ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`).Scan(&site, &id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Tx.ExecContext(ctx, `
+WITH r AS (
+    UPDATE batch_rows SET state = 'settled', outcome = 'unconfirmed', settled_at = svc_now(), next_attempt_at = NULL,
+        lease_token = NULL, lease_until = NULL
+    WHERE site_id = $1 AND batch_id = $2 AND state <> 'settled' RETURNING 1
+), n AS (SELECT count(*)::int AS settled FROM r), alert AS (
+    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+    SELECT 'rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id, n.settled || ' rows', b.trace_id, svc_now()
+    FROM batches b, n WHERE b.site_id = $1 AND b.id = $2
+    ON CONFLICT (kind, subject) DO NOTHING
+)
+UPDATE batches b SET settled_count = b.settled_count + n.settled, state = 'settled', settled_at = svc_now()
+FROM n WHERE b.site_id = $1 AND b.id = $2`, site, id)
+		return err
+	})
+	return id, wrap("close overdue batch", err)
+}
