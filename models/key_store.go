@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 )
@@ -39,7 +40,7 @@ func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow 
 	return row
 }
 
-// EnsureKeys makes an active key for every purpose that has none. Several processes may call it at once.
+// EnsureKeys makes an active key for every purpose that has none, or none that will stay. Several processes may call it at once.
 func (s *Store) EnsureKeys(ctx context.Context, ring *Keyring) error {
 	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
 		for _, purpose := range KeyPurposes {
@@ -56,13 +57,13 @@ func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose
 	if err != nil {
 		return err
 	}
-	for _, row := range live {
-		if row.ActiveAt <= now {
-			return nil
-		}
-	}
-	if len(live) > 0 { // made, and not active yet: there is nothing to wait for
-		_, err = tx.NewUpdate().Model(live[0]).Set("active_at = ?", now).WherePK().Exec(ctx)
+	active := slices.ContainsFunc(live, func(r *keyRow) bool { return r.ActiveAt <= now })
+	lasting := slices.IndexFunc(live, func(r *keyRow) bool { return r.RetiredAt == 0 })
+	switch {
+	case active && lasting >= 0:
+		return nil
+	case lasting >= 0: // made, and not active yet: there is nothing to wait for
+		_, err = tx.NewUpdate().Model(live[lasting]).Set("active_at = ?", now).WherePK().Exec(ctx)
 		return err
 	}
 	_, err = tx.NewInsert().Model(newKeyRow(ring, purpose, now, now)).Exec(ctx)

@@ -1,0 +1,128 @@
+package models
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Scope is a permission that an access token carries.
+type Scope string
+
+// The scopes. A partner's client may hold the partner scopes; a client of the customer app's backend, which belongs to
+// no organisation, may hold the customer app's scopes; none may hold both.
+const (
+	ScopeCustomersRead       Scope = "billing:customers:read"
+	ScopeCustomersWrite      Scope = "billing:customers:write"
+	ScopeBatchesRead         Scope = "billing:batches:read"
+	ScopeBatchesWrite        Scope = "billing:batches:write"
+	ScopePaymentIntentsRead  Scope = "checkout:payment-intents:read"
+	ScopePaymentIntentsWrite Scope = "checkout:payment-intents:write"
+	ScopeWebhooksRead        Scope = "checkout:webhooks:read"
+	ScopeWebhooksWrite       Scope = "checkout:webhooks:write"
+	ScopeSignupsWrite        Scope = "customer-app:signups:write"
+	ScopePaymentsWrite       Scope = "customer-app:payments:write"
+)
+
+// PartnerScopes are the scopes that a partner's client may hold.
+var PartnerScopes = []Scope{
+	ScopeCustomersRead, ScopeCustomersWrite, ScopeBatchesRead, ScopeBatchesWrite,
+	ScopePaymentIntentsRead, ScopePaymentIntentsWrite, ScopeWebhooksRead, ScopeWebhooksWrite,
+}
+
+// CustomerAppScopes are the scopes that a client of the customer app's backend may hold.
+var CustomerAppScopes = []Scope{ScopeSignupsWrite, ScopePaymentsWrite}
+
+var (
+	// ErrScopes says that a client cannot hold the scopes asked for.
+	ErrScopes = errors.New("models: scopes that this client cannot hold")
+	// ErrTooManySecrets says that a client has two live secrets already.
+	ErrTooManySecrets = errors.New("models: the client has two secrets already")
+	// ErrAssertionUsed says that a client assertion's jti came before.
+	ErrAssertionUsed = errors.New("models: client assertion used before")
+)
+
+// MaxClientSecrets is how many secrets of a client are live at once, so that one can be replaced without an outage.
+const MaxClientSecrets = 2
+
+// Client is a set of credentials that may ask for access tokens.
+type Client struct {
+	ID             ClientID
+	OrganisationID OrganisationID // zero: the customer app's backend
+	Name           string         // for operators
+	Scopes         []Scope
+	JWKS           json.RawMessage // public keys for private_key_jwt; nil: none
+	CreatedAt      Millis
+	DisabledAt     Millis // 0: not disabled
+}
+
+// Disabled reports whether the client may neither get nor use tokens.
+func (c Client) Disabled() bool { return c.DisabledAt != 0 }
+
+// checkScopes refuses an empty list, a repeated scope, and one that the kind of client cannot hold.
+func checkScopes(organisation OrganisationID, scopes []Scope) error {
+	allowed := PartnerScopes
+	if organisation.IsZero() {
+		allowed = CustomerAppScopes
+	}
+	if len(scopes) == 0 {
+		return fmt.Errorf("%w: none", ErrScopes)
+	}
+	for i, scope := range scopes {
+		if !slices.Contains(allowed, scope) || slices.Contains(scopes[:i], scope) {
+			return fmt.Errorf("%w: %q", ErrScopes, string(scope))
+		}
+	}
+	return nil
+}
+
+// clientSecretPrefix lets scanners of code and logs find a leaked secret.
+const clientSecretPrefix = "svcs_"
+
+// newClientSecret makes the text of a secret: the prefix and 32 random bytes in unpadded URL-safe base64.
+func newClientSecret() string {
+	var b [32]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
+	return clientSecretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// hashClientSecret is what the database has of a secret. A secret is 256 random bits, so there is nothing to stretch.
+func hashClientSecret(secret string) []byte {
+	sum := sha256.Sum256([]byte(secret))
+	return sum[:]
+}
+
+// ClientSecret names a live secret without telling it.
+type ClientSecret struct {
+	Fingerprint string // the first 16 hex digits of the secret's hash
+	CreatedAt   Millis
+}
+
+func secretFingerprint(hash []byte) string { return hex.EncodeToString(hash[:8]) }
+
+// ClientCredentials is a client with what is needed to check a secret that claims to be its own.
+type ClientCredentials struct {
+	Client
+	secretHashes [][]byte
+}
+
+// Match reports whether secret is one of the client's live secrets. It does the same work for the zero value as for a
+// client with two secrets, so that its time does not tell whether a client exists.
+func (c *ClientCredentials) Match(secret string) bool {
+	hash := hashClientSecret(secret)
+	match := 0
+	for i := range MaxClientSecrets {
+		stored, counts := make([]byte, sha256.Size), 0
+		if i < len(c.secretHashes) {
+			stored, counts = c.secretHashes[i], 1
+		}
+		match |= subtle.ConstantTimeCompare(hash, stored) & counts
+	}
+	return match == 1
+}

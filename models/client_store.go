@@ -1,0 +1,244 @@
+package models
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/uptrace/bun"
+)
+
+type clientRow struct {
+	bun.BaseModel `bun:"table:api_clients"`
+
+	ID             ClientID        `bun:"id,pk"`
+	OrganisationID OrganisationID  `bun:"organisation_id,nullzero"`
+	Name           string          `bun:"name"`
+	Scopes         []string        `bun:"scopes,array"`
+	JWKS           json.RawMessage `bun:"jwks,type:jsonb,nullzero"`
+	CreatedAt      Millis          `bun:"created_at"`
+	DisabledAt     Millis          `bun:"disabled_at,nullzero"`
+}
+
+func (r *clientRow) client() Client {
+	c := Client{
+		ID: r.ID, OrganisationID: r.OrganisationID, Name: r.Name, JWKS: r.JWKS,
+		CreatedAt: r.CreatedAt, DisabledAt: r.DisabledAt,
+	}
+	for _, scope := range r.Scopes {
+		c.Scopes = append(c.Scopes, Scope(scope))
+	}
+	return c
+}
+
+func scopeTexts(scopes []Scope) []string {
+	texts := make([]string, len(scopes))
+	for i, scope := range scopes {
+		texts[i] = string(scope)
+	}
+	return texts
+}
+
+type secretRow struct {
+	bun.BaseModel `bun:"table:client_secrets"`
+
+	ClientID   ClientID `bun:"client_id,pk"`
+	SecretHash []byte   `bun:"secret_hash,pk"`
+	CreatedAt  Millis   `bun:"created_at"`
+}
+
+// CreateClient makes a client without a secret; the zero organisation means the customer app's backend. ErrScopes if it
+// cannot hold the scopes, ErrNotFound if there is no such organisation.
+func (s *Store) CreateClient(ctx context.Context, organisation OrganisationID, name string, scopes []Scope) (Client, error) {
+	if err := checkScopes(organisation, scopes); err != nil {
+		return Client{}, err
+	}
+	row := &clientRow{ID: NewID[clientNoun](), OrganisationID: organisation, Name: name, Scopes: scopeTexts(scopes)}
+	err := s.statement(ctx, func() error {
+		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+		return err
+	})
+	if isForeignKeyViolation(err) {
+		return Client{}, notFoundError("organisation")
+	}
+	return row.client(), err
+}
+
+// Client is the client of that id, disabled or not; ErrNotFound if there is none.
+func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
+	row := &clientRow{ID: id}
+	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	if err != nil {
+		return Client{}, notFound(err, "client")
+	}
+	return row.client(), nil
+}
+
+// Clients are the organisation's clients (zero: the customer app's), oldest first.
+func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
+	var rows []clientRow
+	err := s.statement(ctx, func() error {
+		return s.db.NewSelect().Model(&rows).
+			Where("organisation_id IS NOT DISTINCT FROM ?", bun.NullZero(organisation)).Order("id").Scan(ctx)
+	})
+	all := make([]Client, len(rows))
+	for i := range rows {
+		all[i] = rows[i].client()
+	}
+	return all, err
+}
+
+// ClientCredentials is the client with the means to check its secret; ErrNotFound if there is none.
+func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCredentials, error) {
+	var row struct {
+		clientRow
+		SecretHashes []string `bun:"secret_hashes,array"`
+	}
+	err := s.statement(ctx, func() error {
+		return s.db.NewRaw(`
+			SELECT c.*, ARRAY(SELECT encode(x.secret_hash, 'hex') FROM client_secrets AS x WHERE x.client_id = c.id) AS secret_hashes
+			FROM api_clients AS c WHERE c.id = ?`, id).Scan(ctx, &row)
+	})
+	if err != nil {
+		return ClientCredentials{}, notFound(err, "client")
+	}
+	credentials := ClientCredentials{Client: row.client()}
+	for _, text := range row.SecretHashes {
+		hash, err := hex.DecodeString(text)
+		if err != nil {
+			return ClientCredentials{}, err
+		}
+		credentials.secretHashes = append(credentials.secretHashes, hash)
+	}
+	return credentials, nil
+}
+
+// SetClientScopes replaces the client's scopes. Tokens it has already keep at most these.
+func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
+	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+		if err := checkScopes(row.OrganisationID, scopes); err != nil {
+			return err
+		}
+		row.Scopes = scopeTexts(scopes)
+		_, err := tx.NewUpdate().Model(row).Column("scopes").WherePK().Exec(ctx)
+		return err
+	})
+}
+
+// SetClientJWKS replaces the public keys for private_key_jwt; nil takes them away. The caller has checked that they are
+// a JSON Web Key Set of public keys.
+func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMessage) error {
+	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+		row.JWKS = jwks
+		_, err := tx.NewUpdate().Model(row).Column("jwks").WherePK().Exec(ctx)
+		return err
+	})
+}
+
+// DisableClient stops the client: no new tokens at once, and its tokens are refused within a minute. Doing it twice
+// changes nothing.
+func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
+	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+		_, err := tx.NewUpdate().Model(row).Set("disabled_at = coalesce(disabled_at, svc_now())").WherePK().Exec(ctx)
+		return err
+	})
+}
+
+// EnableClient undoes DisableClient.
+func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
+	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+		_, err := tx.NewUpdate().Model(row).Set("disabled_at = NULL").WherePK().Exec(ctx)
+		return err
+	})
+}
+
+// AddClientSecret makes a secret and returns its text, which cannot be had again. ErrTooManySecrets if the client has
+// two.
+func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error) {
+	var secret string
+	err := s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
+		live, err := tx.NewSelect().Model((*secretRow)(nil)).Where("client_id = ?", id).Count(ctx)
+		if err != nil {
+			return err
+		}
+		if live >= MaxClientSecrets {
+			return ErrTooManySecrets
+		}
+		secret = newClientSecret()
+		row := &secretRow{ClientID: id, SecretHash: hashClientSecret(secret)}
+		_, err = tx.NewInsert().Model(row).Value("created_at", "svc_now()").Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return secret, nil
+}
+
+// ClientSecrets are the client's live secrets, oldest first.
+func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret, error) {
+	var rows []secretRow
+	err := s.statement(ctx, func() error {
+		return s.db.NewSelect().Model(&rows).Where("client_id = ?", id).Order("created_at", "secret_hash").Scan(ctx)
+	})
+	all := make([]ClientSecret, len(rows))
+	for i, row := range rows {
+		all[i] = ClientSecret{secretFingerprint(row.SecretHash), row.CreatedAt}
+	}
+	return all, err
+}
+
+// RemoveClientSecret ends the secret of that fingerprint at once; tokens got with it live on. ErrNotFound if the client
+// has no such secret.
+func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint string) error {
+	return s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
+		result, err := tx.NewDelete().Model((*secretRow)(nil)).Where("client_id = ?", id).
+			Where("encode(substring(secret_hash FROM 1 FOR 8), 'hex') = ?", fingerprint).Exec(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err == nil && n == 0 {
+			return notFoundError("client secret")
+		}
+		return err
+	})
+}
+
+// changeClient runs do while the client's row is locked; ErrNotFound if there is none.
+func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx bun.Tx, row *clientRow) error) error {
+	return s.inTx(ctx, func(tx bun.Tx) error {
+		row := &clientRow{ID: id}
+		if err := tx.NewSelect().Model(row).WherePK().For("UPDATE").Scan(ctx); err != nil {
+			return notFound(err, "client")
+		}
+		return do(tx, row)
+	})
+}
+
+// UseAssertion takes note of a client assertion's jti, which counts once until it expires (real time); ErrAssertionUsed
+// if it came before. Each call also clears a few that have expired, so the table stays small by itself.
+func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
+	digest := sha256.Sum256([]byte(jti)) // any text, of any length, fits
+	var used int64
+	err := s.statement(ctx, func() error {
+		result, err := s.db.NewRaw(`
+			WITH expired AS (
+				DELETE FROM client_assertions WHERE (client_id, jti) IN (
+					SELECT client_id, jti FROM client_assertions WHERE expires_at < `+realNowExpr+`
+					ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
+			INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+			client, base64.RawURLEncoding.EncodeToString(digest[:]), expiresAt).Exec(ctx)
+		if err != nil {
+			return err
+		}
+		used, err = result.RowsAffected()
+		return err
+	})
+	if err == nil && used == 0 {
+		return ErrAssertionUsed
+	}
+	return err
+}
