@@ -17,6 +17,7 @@ CREATE TABLE sandbox_debits (
     currency     text,
     status       text    NOT NULL,
     reason       text,
-    CHECK (status IN ('succeeded', 'refused') <= (agreement_id IS NOT NULL AND amount > 0))
+    CHECK (status IN ('succeeded', 'refused', 'undecided', 'cancelled')),
+    CHECK (status = 'cancelled' OR (agreement_id IS NOT NULL AND currency IS NOT NULL AND amount > 0))
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';

@@ -1,0 +1,52 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxClockOffset is how far the service's clock may run ahead of the database's in all. What is counted from there
+// stays far inside what Millis, and a JSON number, can hold.
+const MaxClockOffset = 100 * 365 * 24 * time.Hour
+
+// ErrClockRange says that a step would move the clock back, or beyond MaxClockOffset.
+var ErrClockRange = errors.New("models: clock step out of range")
+
+// Now is the service's time, as the database decides it.
+func (s *Store) Now(ctx context.Context) (Millis, error) {
+	var now Millis
+	err := s.statement(ctx, func() error {
+		return s.db.QueryRowContext(ctx, "SELECT svc_now()").Scan(&now)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("models: read the clock: %w", err)
+	}
+	return now, nil
+}
+
+// AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and returns the time
+// after that. Steps add up and are never taken back; a negative one, or one beyond MaxClockOffset in all, is
+// ErrClockRange and moves nothing.
+func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, error) {
+	step, most := by.Milliseconds(), MaxClockOffset.Milliseconds()
+	if by < 0 || step > most {
+		return 0, ErrClockRange
+	}
+	var now []Millis
+	err := s.statement(ctx, func() error {
+		// svc_now() would still see the row as it was, so the new time is worked out here.
+		return s.db.NewRaw(`
+			UPDATE service_clock SET offset_ms = offset_ms + ?0 WHERE offset_ms <= ?1
+			RETURNING coalesce(frozen_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`,
+			step, most-step).Scan(ctx, &now)
+	})
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("models: advance the clock: %w", err)
+	case len(now) == 0:
+		return 0, ErrClockRange
+	}
+	return now[0], nil
+}

@@ -1,0 +1,293 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. Any other error leaves that open.
+var ErrSandboxUntouched = errors.New("models: sandbox untouched")
+
+// OpenSandboxAccount opens the account behind an agreement. An account that is open already stays as it is.
+func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Behaviour) error {
+	if _, err := ParseBehaviour(string(b)); err != nil {
+		return err
+	}
+	err := s.statement(ctx, func() error {
+		_, err := s.db.NewRaw(`
+			INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) VALUES (?, ?, svc_now())
+			ON CONFLICT (agreement_id) DO NOTHING`, agreementID, b).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("models: open sandbox account: %w", err)
+	}
+	return nil
+}
+
+// Each order's account is looked up through its key whatever the planner thinks of the table, so that a plan made
+// when the tables were empty stays good. Keys go in sorted: two calls with the same keys cannot deadlock.
+const sqlDebitSandbox = `
+	WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
+	asked AS MATERIALIZED (
+		SELECT o.*, clock.now, a.behaviour,
+		       coalesce(a.behaviour = 'bankDown' AND clock.now < a.opened_at + $5, false) AS down
+		FROM clock CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::text[])
+		     WITH ORDINALITY AS o (key, agreement_id, amount, currency, place)
+		LEFT JOIN LATERAL (SELECT behaviour, opened_at FROM sandbox_accounts
+		                   WHERE agreement_id = o.agreement_id LIMIT 1) a ON true
+	), made AS (
+		INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, reason, decided_at, due_at)
+		SELECT key, agreement_id, amount, currency,
+		       CASE WHEN behaviour IN ('pays', 'bankDown', 'answerLost') THEN 'succeeded'
+		            WHEN behaviour = 'slow' THEN 'undecided'
+		            ELSE 'refused' END,
+		       CASE WHEN behaviour IN ('pays', 'bankDown', 'answerLost', 'slow') THEN NULL
+		            WHEN behaviour IN ('insufficientFunds', 'limitExceeded') THEN behaviour
+		            WHEN behaviour = 'declines' THEN 'declinedByCustomer'
+		            ELSE 'accountUnavailable' END,
+		       now,
+		       CASE WHEN behaviour = 'slow' THEN clock_timestamp() + $6 * interval '1 millisecond' END
+		FROM asked WHERE NOT down ORDER BY key, place
+		ON CONFLICT (key) DO NOTHING
+		RETURNING key, agreement_id, amount, currency, status, reason
+	)
+	SELECT asked.place, asked.down, coalesce(asked.behaviour = 'answerLost', false),
+	       coalesce(made.status, ''), coalesce(made.reason, ''),
+	       coalesce((made.agreement_id, made.amount, made.currency) =
+	                (asked.agreement_id, asked.amount, asked.currency), false)
+	FROM asked LEFT JOIN made USING (key)`
+
+// DebitSandbox debits each order at most once for its key. The first order under a key fixes its agreement, amount
+// and currency, and is judged by the behaviour of its account; later ones get the answer on record, or SandboxKeyReused
+// if they differ. New keys cost one statement together, known ones a second.
+//
+// The answers are in the order of the orders. With an error, those whose Status is "" have none; if the error is
+// ErrSandboxUntouched, nothing was or will be debited by this call.
+func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]SandboxAnswer, error) {
+	answers := make([]SandboxAnswer, len(orders))
+	if err := s.makeSandboxDebits(ctx, orders, answers); err != nil {
+		return answers, fmt.Errorf("models: debit sandbox: %w", err)
+	}
+	var known []string
+	for i, a := range answers {
+		if a.Status == "" || a.Status == SandboxBankIsDown {
+			known = append(known, orders[i].Key)
+		}
+	}
+	if len(known) == 0 {
+		return answers, nil
+	}
+	records, err := s.sandboxRecords(ctx, known)
+	if err != nil {
+		for i, a := range answers {
+			if a.Status == SandboxBankIsDown {
+				answers[i] = SandboxAnswer{}
+			}
+		}
+		return answers, fmt.Errorf("models: debit sandbox: %w", err)
+	}
+	for i, o := range orders {
+		if r, ok := records[o.Key]; ok && (answers[i].Status == "" || answers[i].Status == SandboxBankIsDown) {
+			answers[i] = r.answerTo(o)
+		}
+	}
+	return answers, nil
+}
+
+// makeSandboxDebits answers the orders whose keys are new, and those of banks that are down.
+func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
+	n := len(orders)
+	keys, agreements, currencies := make([]string, n), make([]string, n), make([]string, n)
+	amounts := make([]int64, n)
+	for i, o := range orders {
+		keys[i], agreements[i], amounts[i], currencies[i] = o.Key, o.AgreementID, int64(o.Amount), o.Currency
+	}
+	return s.sandboxQuery(ctx, func(rows *sql.Rows) error {
+		var place int
+		var down, lost, same bool
+		var status SandboxStatus
+		var reason string
+		if err := rows.Scan(&place, &down, &lost, &status, &reason, &same); err != nil {
+			return err
+		}
+		a := &answers[place-1]
+		switch {
+		case status != "" && !same:
+			*a = SandboxAnswer{Status: SandboxKeyReused}
+		case status != "" && lost:
+			*a = SandboxAnswer{Status: SandboxLost}
+		case status == SandboxUndecided:
+			*a = SandboxAnswer{Status: status, DueIn: SandboxSlowness}
+		case status != "":
+			*a = SandboxAnswer{Status: status, Reason: reason}
+		case down:
+			*a = SandboxAnswer{Status: SandboxBankIsDown}
+		}
+		return nil
+	}, sqlDebitSandbox, keys, agreements, amounts, currencies,
+		SandboxBankDownFor.Milliseconds(), SandboxSlowness.Milliseconds())
+}
+
+// LookupSandbox says what is recorded under each key, in the order of the keys: SandboxUnseen if nothing is.
+func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
+	records, err := s.sandboxRecords(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("models: look up in sandbox: %w", err)
+	}
+	answers := make([]SandboxAnswer, len(keys))
+	for i, key := range keys {
+		answers[i] = SandboxAnswer{Status: SandboxUnseen}
+		if r, ok := records[key]; ok {
+			answers[i] = r.answer()
+		}
+	}
+	return answers, nil
+}
+
+// CancelSandbox closes keys that are undecided, or that nothing was recorded under, against being debited. It answers
+// with what holds then, in the order of the keys: SandboxCancelled, or what had been final before.
+func (s *Store) CancelSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
+	err := s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
+		INSERT INTO sandbox_debits AS d (key, status, decided_at)
+		SELECT key, 'cancelled', now
+		FROM (SELECT DISTINCT unnest($1::text[]) AS key) AS k, (SELECT svc_now() AS now) AS clock ORDER BY key
+		ON CONFLICT (key) DO UPDATE SET status = 'cancelled', decided_at = excluded.decided_at
+		WHERE d.status = 'undecided'`, keys)
+	if err != nil {
+		return nil, fmt.Errorf("models: cancel in sandbox: %w", err)
+	}
+	return s.LookupSandbox(ctx, keys)
+}
+
+// SandboxDebits is a page of the sandbox's own list: the entries whose keys sort after the given one ("" for the
+// first page), at most limit, sorted by key. It is for audits; a rail's caller has Lookup.
+func (s *Store) SandboxDebits(ctx context.Context, after string, limit int) ([]SandboxDebit, error) {
+	if err := s.decideSandbox(ctx, nil); err != nil {
+		return nil, fmt.Errorf("models: list sandbox debits: %w", err)
+	}
+	var page []SandboxDebit
+	err := s.sandboxQuery(ctx, func(rows *sql.Rows) error {
+		r, err := scanSandboxRecord(rows)
+		page = append(page, r.SandboxDebit)
+		return err
+	}, sqlSandboxRecords+` WHERE key > $1 ORDER BY key LIMIT $2`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("models: list sandbox debits: %w", err)
+	}
+	return page, nil
+}
+
+// sandboxRecord is a row of sandbox_debits as one statement saw it.
+type sandboxRecord struct {
+	SandboxDebit
+	dueIn time.Duration // of an undecided one; not above 0 once it can be decided
+}
+
+func (r sandboxRecord) answer() SandboxAnswer {
+	a := SandboxAnswer{Status: r.Status, Reason: r.Reason}
+	if r.Status == SandboxUndecided {
+		a.DueIn = max(r.dueIn, 0)
+	}
+	return a
+}
+
+// answerTo answers a debit whose key was recorded before.
+func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
+	if r.AgreementID != "" && r.SandboxOrder != o {
+		return SandboxAnswer{Status: SandboxKeyReused}
+	}
+	return r.answer()
+}
+
+const sqlSandboxRecords = `
+	SELECT key, coalesce(agreement_id, ''), coalesce(amount, 0), coalesce(currency, ''), status, coalesce(reason, ''),
+	       decided_at, coalesce(extract(epoch FROM due_at - clock_timestamp()) * 1000, 0)::bigint
+	FROM sandbox_debits`
+
+func scanSandboxRecord(rows *sql.Rows) (sandboxRecord, error) {
+	var r sandboxRecord
+	var dueIn int64
+	err := rows.Scan(&r.Key, &r.AgreementID, &r.Amount, &r.Currency, &r.Status, &r.Reason, &r.DecidedAt, &dueIn)
+	r.dueIn = time.Duration(dueIn) * time.Millisecond
+	return r, err
+}
+
+// sandboxRecords reads what is recorded under keys, after deciding what is due.
+func (s *Store) sandboxRecords(ctx context.Context, keys []string) (map[string]sandboxRecord, error) {
+	records, due, err := s.readSandboxRecords(ctx, keys)
+	if err != nil || len(due) == 0 {
+		return records, err
+	}
+	if err := s.decideSandbox(ctx, due); err != nil {
+		return nil, err
+	}
+	records, _, err = s.readSandboxRecords(ctx, keys)
+	return records, err
+}
+
+func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[string]sandboxRecord, []string, error) {
+	records := make(map[string]sandboxRecord, len(keys))
+	var due []string
+	err := s.sandboxQuery(ctx, func(rows *sql.Rows) error {
+		r, err := scanSandboxRecord(rows)
+		records[r.Key] = r
+		if r.Status == SandboxUndecided && r.dueIn <= 0 {
+			due = append(due, r.Key)
+		}
+		return err
+	}, sqlSandboxRecords+` WHERE key = ANY ($1::text[])`, keys)
+	return records, due, err
+}
+
+// decideSandbox turns undecided debits whose time has come into succeeded ones: those of keys, or all if keys is nil.
+// That a statement writes it, and not each reader's clock, is what keeps a cancellation from overtaking an answer that
+// somebody has seen.
+func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
+	return s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
+		UPDATE sandbox_debits SET status = 'succeeded', decided_at = svc_now()
+		WHERE status = 'undecided' AND due_at <= clock_timestamp() AND ($1::text[] IS NULL OR key = ANY ($1::text[]))`, keys)
+}
+
+// sandboxQuery sends one statement and scans its rows. It tells apart whether a failed one can have had an effect.
+func (s *Store) sandboxQuery(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+	sent := false
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, query, args...)
+		if err != nil {
+			sent = sent || !isUntouched(err)
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				sent = true
+				return err
+			}
+		}
+		sent = sent || !isUntouched(rows.Err())
+		return rows.Err()
+	})
+	if err != nil && !sent {
+		return fmt.Errorf("%w: %w", ErrSandboxUntouched, err)
+	}
+	return err
+}
+
+// isUntouched reports whether a statement that ended so certainly changed nothing: it never left, or Postgres itself
+// says that it failed. A server that is shutting down may say so of a statement that it has committed.
+func isUntouched(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return !strings.HasPrefix(pg.Code, codeOperatorClass)
+	}
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}
