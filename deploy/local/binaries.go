@@ -1,0 +1,177 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// The oldest major versions that the service is made for.
+const (
+	minPostgres = 15
+	minRedis    = 7
+)
+
+// MissingError says that a program is not installed, or only in a version that does not do.
+type MissingError struct {
+	Program string // what is missing, with its version: "PostgreSQL 15 or newer"
+	Command string // the command that installs it on this kind of machine
+	Found   string // what was found instead, if anything
+}
+
+func (e *MissingError) Error() string {
+	found := ""
+	if e.Found != "" {
+		found = " (found " + e.Found + ")"
+	}
+	return fmt.Sprintf("%s is not installed%s; install it with: %s", e.Program, found, e.Command)
+}
+
+// pgBinaries are the programs of one PostgreSQL installation.
+type pgBinaries struct {
+	dir   string
+	major int
+}
+
+// findPostgres finds an installation that the account can run: the first in PATH, else
+// the newest. major, if not 0, is the version that existing data needs.
+func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, error) {
+	missing := &MissingError{Program: fmt.Sprintf("PostgreSQL %d or newer", minPostgres), Command: installCommand("postgresql")}
+	if major != 0 {
+		missing.Program = fmt.Sprintf("PostgreSQL %d, which made the data in this folder,", major)
+		missing.Command = installCommand(fmt.Sprintf("postgresql-%d", major))
+	}
+	var best pgBinaries
+	for _, dir := range postgresDirs() {
+		if !isFile(filepath.Join(dir, "initdb")) || !acc.reaches(dir) {
+			continue
+		}
+		v, err := majorVersion(ctx, filepath.Join(dir, "postgres"), pgVersion)
+		switch {
+		case err != nil:
+		case v < minPostgres || major != 0 && v != major:
+			missing.Found = fmt.Sprintf("version %d in %s", v, dir)
+		case onPath(dir):
+			return pgBinaries{dir, v}, nil
+		case v > best.major:
+			best = pgBinaries{dir, v}
+		}
+	}
+	if best.major == 0 {
+		return best, missing
+	}
+	return best, nil
+}
+
+// postgresDirs are the folders that may hold postgres and initdb, those in PATH
+// first. Links are followed, for initdb wants its postgres beside it.
+func postgresDirs() []string {
+	var dirs []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil {
+			dirs = append(dirs, filepath.Dir(real))
+		}
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
+	} {
+		found, _ := filepath.Glob(pattern) // the only error is a bad pattern
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
+// onPath says whether a postgres in PATH is the one in dir.
+func onPath(dir string) bool {
+	path, err := exec.LookPath("postgres")
+	if err != nil {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && filepath.Dir(real) == dir
+}
+
+// findRedis finds a redis-server that the account can run.
+func findRedis(ctx context.Context, acc account) (string, error) {
+	missing := &MissingError{Program: fmt.Sprintf("Redis %d or newer", minRedis), Command: installCommand("redis-server")}
+	candidates := []string{"/usr/bin/redis-server", "/opt/homebrew/bin/redis-server", "/usr/local/bin/redis-server",
+		"/home/linuxbrew/.linuxbrew/bin/redis-server"}
+	if path, err := exec.LookPath("redis-server"); err == nil {
+		candidates = append([]string{path}, candidates...)
+	}
+	for _, path := range candidates {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || !acc.reaches(filepath.Dir(real)) {
+			continue
+		}
+		v, err := majorVersion(ctx, path, redisVersion)
+		if err == nil && v >= minRedis {
+			return path, nil
+		}
+		if err == nil {
+			missing.Found = fmt.Sprintf("version %d in %s", v, path)
+		}
+	}
+	return "", missing
+}
+
+var (
+	pgVersion    = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+	redisVersion = regexp.MustCompile(`v=(\d+)\.`)
+)
+
+// majorVersion asks a program for its version.
+func majorVersion(ctx context.Context, path string, pattern *regexp.Regexp) (int, error) {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return 0, fmt.Errorf("%s --version: %w", path, err)
+	}
+	m := pattern.FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("%s --version: no version in %q", path, out)
+	}
+	return strconv.Atoi(string(m[1]))
+}
+
+// installCommand is the command that installs one of Debian's packages or its like.
+func installCommand(pkg string) string {
+	if runtime.GOOS == "darwin" {
+		pkg = strings.Replace(pkg, "postgresql-", "postgresql@", 1)
+		switch pkg {
+		case "postgresql":
+			pkg = "postgresql@16"
+		case "redis-server":
+			pkg = "redis"
+		}
+		return "brew install " + pkg
+	}
+	return "sudo apt-get install " + pkg
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// dataVersion is the major version of the PostgreSQL that made the data in dir, 0 if there is none.
+func dataVersion(dir string) (int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the version of the data: %w", err)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}

@@ -1,0 +1,131 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestServersEndWithTheirOwner(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	o, cmd, _ := startHelper(t, os.Args[0], dir, nil)
+	exec1(t, o.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // "signal: killed"
+	if runtime.GOOS == "linux" {
+		checkEnded(t, o)
+	}
+
+	s := start(t, Options{Dir: dir, Ephemeral: true})
+	checkEnded(t, o)
+	if got := query(t, s.DatabaseURL, "SELECT v FROM kept"); got != "data" {
+		t.Errorf("Postgres kept %q", got)
+	}
+}
+
+func TestOwnerStopsItsServers(t *testing.T) {
+	t.Parallel()
+	o, cmd, in := startHelper(t, os.Args[0], openDir(t), nil)
+	must(t, in.Close())
+	must(t, cmd.Wait())
+	checkEnded(t, o)
+}
+
+// checkEnded waits for the end of the helper's servers.
+func checkEnded(t *testing.T, o owned) {
+	t.Helper()
+	if !awaitEnd(o.Postgres, filepath.Join(o.Dir, postgresName)) {
+		t.Error("postgres still runs")
+	}
+	if !awaitEnd(o.Redis, filepath.Join(o.Dir, redisName, redisConfig)) {
+		t.Error("redis still runs")
+	}
+}
+
+// What a start does where the system tells servers nothing of the death of their owner.
+func TestLeftoversAreStopped(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
+	pids := []int{s.Postgres.PID(), s.Redis.PID()}
+	must(t, stopLeftovers(s.place.dir))
+	<-s.Died()
+	<-s.Died()
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("process %d is alive", pid)
+		}
+	}
+	must(t, s.Postgres.Start(t.Context()))
+	must(t, s.Redis.Start(t.Context()))
+}
+
+func TestStalePIDFilesHarmNobody(t *testing.T) {
+	t.Parallel()
+	bystander := exec.Command("sleep", "600")
+	must(t, bystander.Start())
+	t.Cleanup(func() { _ = bystander.Wait() })
+	t.Cleanup(func() { _ = bystander.Process.Kill() })
+	ended := exec.Command("true")
+	must(t, ended.Run())
+
+	dir := openDir(t)
+	o := Options{Dir: dir, Ephemeral: true}
+	stop(t, start(t, o))
+	acc, err := serverAccount(dir)
+	must(t, err)
+	for name, content := range map[string]string{
+		"another process": fmt.Sprintf("%d\n", bystander.Process.Pid),
+		"no process":      fmt.Sprintf("%d\n", ended.Process.Pid),
+		"cut off":         "",
+		"everybody":       "-1\n",
+	} {
+		for _, file := range []string{"postgres/postmaster.pid", "redis/redis.pid"} {
+			must(t, acc.writeFile(filepath.Join(dir, placeName, file), content))
+		}
+		s, err := Start(t.Context(), o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		stop(t, s)
+	}
+	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the other process was ended: %v", err)
+	}
+}
+
+func TestTempRemovesItself(t *testing.T) {
+	t.Parallel()
+	s, err := Temp(t.Context(), Options{WithoutPostgres: true})
+	must(t, err)
+	must(t, redisClient(t, s.RedisURL).Ping(t.Context()).Err())
+	stop(t, s)
+	if _, err := os.Stat(s.temp); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", s.temp, err)
+	}
+}
+
+func TestSweepRemovesWhatKilledProcessesLeft(t *testing.T) {
+	t.Parallel()
+	left, cmd, _ := startHelper(t, os.Args[0], "temp", nil)
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // "signal: killed"
+	live, err := Temp(t.Context(), Options{WithoutPostgres: true})
+	must(t, err)
+	defer stop(t, live)
+	leftDir, old := filepath.Dir(left.Dir), time.Now().Add(-time.Hour)
+	must(t, os.Chtimes(leftDir, old, old))
+	must(t, os.Chtimes(live.temp, old, old))
+
+	sweep(filepath.Dir(leftDir), nil)
+	checkEnded(t, left)
+	if _, err := os.Stat(leftDir); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", leftDir, err)
+	}
+	must(t, redisClient(t, live.RedisURL).Ping(t.Context()).Err())
+}

@@ -1,0 +1,158 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// postgresName is the name of the server, and of its folder.
+	postgresName = "postgres"
+	// postgresUser is the superuser and the database.
+	postgresUser = "svc"
+	// maxConnections is enough for a few processes with full pools.
+	maxConnections = 200
+)
+
+// postgres is a PostgreSQL server with its data in a place.
+type postgres struct {
+	binaries  pgBinaries
+	account   account
+	data      string
+	password  string
+	ephemeral bool
+}
+
+// newPostgres finds the programs and makes the data folder of a new server.
+func newPostgres(ctx context.Context, p *place, o Options) (*postgres, error) {
+	pg := &postgres{account: p.account, data: p.path(postgresName), password: p.state.PostgresPassword, ephemeral: o.Ephemeral}
+	major, err := dataVersion(pg.data)
+	if err != nil {
+		return nil, err
+	}
+	if pg.binaries, err = findPostgres(ctx, p.account, major); err != nil {
+		return nil, err
+	}
+	if major != 0 {
+		return pg, p.account.owns(pg.data)
+	}
+	if err := pg.init(ctx); err != nil {
+		return nil, fmt.Errorf("make the PostgreSQL data folder: %w", err)
+	}
+	return pg, nil
+}
+
+// init makes the data folder under another name first, so that a crash never leaves half of one.
+func (pg *postgres) init(ctx context.Context) error {
+	dir, pwfile := pg.data+".new", pg.data+".password"
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := pg.account.mkdir(dir); err != nil {
+		return err
+	}
+	if err := pg.account.writeFile(pwfile, pg.password+"\n"); err != nil {
+		return err
+	}
+	defer os.Remove(pwfile)
+	args := []string{"-D", dir, "-U", postgresUser, "--pwfile", pwfile, "-A", "scram-sha-256",
+		"--locale=C", "--encoding=UTF8"}
+	if pg.ephemeral {
+		args = append(args, "--no-sync")
+	}
+	if err := runAs(ctx, pg.account, exec.Command(filepath.Join(pg.binaries.dir, "initdb"), args...)); err != nil {
+		return err
+	}
+	return os.Rename(dir, pg.data)
+}
+
+func (pg *postgres) name() string { return postgresName }
+
+func (pg *postgres) command(port int) (*exec.Cmd, error) {
+	settings := []string{
+		"listen_addresses=" + host,
+		"port=" + strconv.Itoa(port),
+		"unix_socket_directories=", // the standard folder is not ours to use
+		"max_connections=" + strconv.Itoa(maxConnections),
+		"password_encryption=scram-sha-256",
+		"timezone=UTC",
+		"log_timezone=UTC",
+		"synchronous_commit=on", // if ephemeral too, where it costs nothing: a killed server keeps what it committed
+		"logging_collector=off", // what it prints is the log
+	}
+	if pg.ephemeral {
+		settings = append(settings, "fsync=off", "full_page_writes=off")
+	} else {
+		settings = append(settings, "fsync=on", "full_page_writes=on")
+	}
+	args := []string{"-D", pg.data}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	return exec.Command(filepath.Join(pg.binaries.dir, "postgres"), args...), nil
+}
+
+func (pg *postgres) signals() signals {
+	s := signals{fast: syscall.SIGINT, immediate: syscall.SIGQUIT, orphaned: syscall.SIGINT}
+	if pg.ephemeral {
+		s.orphaned = syscall.SIGQUIT
+	}
+	return s
+}
+
+// lingers: after a kill, server processes of the old postmaster need a moment to see that it has gone.
+func (pg *postgres) lingers(output string) bool {
+	return strings.Contains(output, "pre-existing shared memory block")
+}
+
+func (pg *postgres) url(port int, database string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(postgresUser, pg.password),
+		Host:     address(port),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+func (pg *postgres) ping(ctx context.Context, port int) error {
+	conn, err := pgx.Connect(ctx, pg.url(port, "postgres"))
+	if err == nil {
+		return conn.Close(ctx)
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28") { // wrong password
+		return permanentError{fmt.Errorf("log in to PostgreSQL: %w (its data and %s are not of one start)", err, stateName)}
+	}
+	return err
+}
+
+// prepare makes the database if it is not there, and returns its URL.
+func (pg *postgres) prepare(ctx context.Context, port int) (string, error) {
+	conn, err := pgx.Connect(ctx, pg.url(port, "postgres"))
+	if err != nil {
+		return "", fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var there bool
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", postgresUser).Scan(&there)
+	if err == nil && !there {
+		_, err = conn.Exec(ctx, "CREATE DATABASE "+postgresUser)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the database: %w", err)
+	}
+	return pg.url(port, postgresUser), nil
+}

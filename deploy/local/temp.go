@@ -1,0 +1,75 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// tempPrefix begins the names of temporary data folders.
+const tempPrefix = "svc-local-"
+
+// sweepAge protects a folder that another process is just making from the sweep.
+const sweepAge = time.Minute
+
+var sweepOnce sync.Once
+
+// Temp starts ephemeral servers in a temporary data folder that Stop removes; o.Dir and o.Ephemeral are not
+// looked at. What killed processes have left behind is removed first.
+func Temp(ctx context.Context, o Options) (*Servers, error) {
+	acc, err := serverAccount(os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	base := tempDir(acc)
+	sweepOnce.Do(func() { sweep(base, o.Log) })
+	dir, err := os.MkdirTemp(base, tempPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("temporary data folder: %w", err)
+	}
+	o.Dir, o.Ephemeral = dir, true
+	s, err := startTemp(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+func startTemp(ctx context.Context, o Options) (*Servers, error) {
+	if err := os.Chmod(o.Dir, 0o711); err != nil { // let the servers' account through
+		return nil, err
+	}
+	s, err := Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	s.temp = o.Dir
+	return s, nil
+}
+
+// sweep removes the temporary data folders that no process owns any more.
+func sweep(base string, log *slog.Logger) {
+	dirs, _ := filepath.Glob(filepath.Join(base, tempPrefix+"*")) // the only error is a bad pattern
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
+		if uid, _ := owner(info); uid != os.Geteuid() {
+			continue
+		}
+		err = removePlace(filepath.Join(dir, placeName))
+		var inUse *InUseError
+		if errors.As(err, &inUse) {
+			continue
+		}
+		if err := errors.Join(err, os.RemoveAll(dir)); err != nil && log != nil {
+			log.Warn("cannot remove an old temporary data folder", slog.String("folder", dir), slog.Any("error", err))
+		}
+	}
+}
