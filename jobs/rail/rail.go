@@ -112,11 +112,11 @@ const (
 	KeyReused Reason = "keyReused"
 )
 
-// ParseReason reads a refusal's reason. What a rail says beyond the named reasons is read as Declined, so that a
-// new reason of a gateway never makes its refusals unreadable.
+// ParseReason reads the reason of a refusal on record. What a rail says beyond the named outcomes is read as Declined,
+// so that a new reason of a gateway never makes its refusals unreadable.
 func ParseReason(s string) Reason {
 	switch r := Reason(s); r {
-	case InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer, KeyReused:
+	case InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer:
 		return r
 	default:
 		return Declined

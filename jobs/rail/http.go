@@ -1,0 +1,254 @@
+package rail
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"partnerbilling/models"
+)
+
+// HTTPConfig says how to reach a payment gateway, and how hard.
+type HTTPConfig struct {
+	// BaseURL is where the contract is served: https, without query or fragment.
+	BaseURL string
+	// AllowPlainHTTP also takes an http BaseURL, for a gateway on a private network.
+	AllowPlainHTTP bool
+	// Key signs the requests.
+	Key SigningKey
+	// Timeout bounds one exchange as a whole, from the connection to the last byte; default 10 s. Waiting for a turn
+	// is bounded by the caller's context alone.
+	Timeout time.Duration
+	// Concurrency is the most requests in flight, and the most connections, of this adapter; default 64.
+	Concurrency int
+	// Limiter spaces the requests; nil: no limit.
+	Limiter Limiter
+	// TLS replaces the default TLS settings, for a gateway with its own authority.
+	TLS *tls.Config
+	// Now is the wall clock for signatures; default time.Now.
+	Now func() time.Time
+}
+
+// HTTP is a rail behind a payment gateway that serves the contract in HTTP.md. The contract takes one debit a
+// request, so that a call of many fans out, as far as Concurrency and the Limiter allow.
+type HTTP struct {
+	base    string // without a slash at the end
+	key     SigningKey
+	timeout time.Duration
+	turns   chan struct{} // holds one element per request in flight
+	limiter Limiter
+	client  *http.Client
+	now     func() time.Time
+}
+
+var _ Rail = (*HTTP)(nil)
+
+// NewHTTP makes the adapter; it does not connect.
+func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
+	base, err := parseBase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if !validKeyID(cfg.Key.ID) || len(cfg.Key.Secret) == 0 {
+		return nil, errors.New("rail: signing key without a valid id or a secret")
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.Concurrency <= 0 {
+		cfg.Concurrency = 64
+	}
+	if cfg.Limiter == nil {
+		cfg.Limiter = unlimited{}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &HTTP{
+		base: base, key: cfg.Key, timeout: cfg.Timeout, turns: make(chan struct{}, cfg.Concurrency),
+		limiter: cfg.Limiter, client: newClient(cfg), now: cfg.Now,
+	}, nil
+}
+
+func parseBase(cfg HTTPConfig) (string, error) {
+	u, err := url.Parse(cfg.BaseURL)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("rail: base URL is not an absolute URL without credentials, query and fragment")
+	case u.Scheme != "https" && (u.Scheme != "http" || !cfg.AllowPlainHTTP):
+		return "", fmt.Errorf("rail: base URL has scheme %q, want https", u.Scheme)
+	}
+	return strings.TrimSuffix(u.String(), "/"), nil
+}
+
+// newClient makes a client that speaks to one host, directly, and that no answer can lead or feed further than asked.
+func newClient(cfg HTTPConfig) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			TLSClientConfig:        cfg.TLS,
+			TLSHandshakeTimeout:    3 * time.Second,
+			MaxConnsPerHost:        cfg.Concurrency,
+			MaxIdleConnsPerHost:    cfg.Concurrency,
+			IdleConnTimeout:        90 * time.Second,
+			MaxResponseHeaderBytes: maxBody,
+			DisableCompression:     true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Close closes the connections that are idle.
+func (h *HTTP) Close() { h.client.CloseIdleConnections() }
+
+// Debit implements Rail.
+func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r Result)) {
+	h.each(len(debits), func(i int) { report(i, h.debit(ctx, debits[i])) })
+}
+
+func (h *HTTP) debit(ctx context.Context, d Debit) Result {
+	if err := d.validate(); err != nil {
+		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
+	}
+	body, err := json.Marshal(debitBody(d))
+	if err != nil { // a customer id that is not UTF-8
+		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
+	}
+	r, sends := h.exchange(ctx, opDebit, d.Key, d.OrganisationID, http.MethodPost, "/debits", body)
+	switch {
+	case r.Status == Unknown && sends == 0:
+		r.Status = Unavailable
+	case r.Status == Unavailable && sends > 1:
+		r.Status = Unknown // the answer speaks for the second sending; the first may still be at work
+	}
+	return r
+}
+
+// Lookup implements Rail.
+func (h *HTTP) Lookup(ctx context.Context, keys []string, report func(i int, r Result)) {
+	h.each(len(keys), func(i int) { report(i, h.about(ctx, opLookup, keys[i], http.MethodGet, "")) })
+}
+
+// Cancel implements Rail.
+func (h *HTTP) Cancel(ctx context.Context, keys []string, report func(i int, r Result)) {
+	h.each(len(keys), func(i int) { report(i, h.about(ctx, opCancel, keys[i], http.MethodPost, "/cancellation")) })
+}
+
+func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix string) Result {
+	if err := ValidateKey(key); err != nil {
+		return Result{Status: Unknown, Detail: err.Error()}
+	}
+	r, _ := h.exchange(ctx, op, key, models.OrganisationID{}, method, "/debits/"+url.PathEscape(key)+suffix, nil)
+	return r
+}
+
+// each runs do for 0 to n-1 on as many goroutines as there may be requests in flight, and waits for them.
+func (h *HTTP) each(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, cap(h.turns)) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				do(int(i - 1))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// exchange sends one request when it is its turn and reads the answer, Unknown if there is none. It reports how often
+// the request may have left this process: the transport sends it again when a kept connection turns out to be dead.
+func (h *HTTP) exchange(ctx context.Context, op operation, key string, org models.OrganisationID,
+	method, path string, body []byte,
+) (r Result, sends int64) {
+	if err := h.takeTurn(ctx, org); err != nil {
+		return Result{Status: Unknown, Detail: "waiting for a turn: " + err.Error()}, 0
+	}
+	defer func() { <-h.turns }()
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	var connections atomic.Int64
+	req, err := h.newRequest(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// From here on bytes may have been written, also if the write then fails.
+		GotConn: func(httptrace.GotConnInfo) { connections.Add(1) },
+	}), method, path, body)
+	if err != nil {
+		return Result{Status: Unknown, Detail: err.Error()}, 0
+	}
+	status, answer, err := h.roundTrip(req)
+	if err != nil {
+		return Result{Status: Unknown, Detail: describe(err)}, connections.Load()
+	}
+	return readAnswer(op, key, status, answer), connections.Load()
+}
+
+func (h *HTTP) takeTurn(ctx context.Context, org models.OrganisationID) error {
+	select {
+	case h.turns <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := ctx.Err() // select picks at random when both are ready
+	if err == nil {
+		err = h.limiter.Wait(ctx, org)
+	}
+	if err != nil {
+		<-h.turns
+	}
+	return err
+}
+
+func (h *HTTP) newRequest(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, h.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("rail: make the request: %w", err)
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	// Every request is idempotent by the key it carries. An empty value tells so to the transport, which then sends
+	// it again by itself if a kept connection turns out to be dead, and is not itself sent.
+	req.Header["Idempotency-Key"] = nil
+	h.key.Sign(req, body, h.now())
+	return req, nil
+}
+
+func (h *HTTP) roundTrip(req *http.Request) (status int, body []byte, err error) {
+	res, err := h.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxBody+1))
+	if err == nil && len(body) > maxBody {
+		err = errors.New("the answer is too long")
+	}
+	return res.StatusCode, body, err
+}
+
+// describe is an error without the URL, which holds the key and which the caller knows.
+func describe(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return err.Error()
+}
