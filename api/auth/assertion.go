@@ -1,0 +1,111 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"partnerbilling/models"
+)
+
+// maxAssertionLifetime is how far ahead the exp of a client assertion may be.
+const maxAssertionLifetime = 5 * time.Minute
+
+// maxAssertionID is the longest jti, in bytes.
+const maxAssertionID = 256
+
+// CheckClientJWKS says what is wrong with a key set for private_key_jwt: it must hold 1 to 16 public keys (Ed25519,
+// P-256, or RSA of at least 2048 bits) that a client may sign its assertions with.
+func CheckClientJWKS(raw json.RawMessage) error {
+	set, err := publicKeys(raw)
+	if err != nil {
+		return fmt.Errorf("auth: client keys: %w", err)
+	}
+	if set.Len() < 1 || set.Len() > 16 {
+		return errors.New("auth: client keys: there must be 1 to 16")
+	}
+	return nil
+}
+
+// checkAssertion is the client that a client assertion proves (RFC 7523 §3). It may be used once.
+func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials) (models.Client, error) {
+	assertion, err := parseSigned(attempt.assertion)
+	if err != nil {
+		return models.Client{}, invalidClient(err)
+	}
+	if err := i.checkAssertionClaims(&assertion, attempt.clientID); err != nil {
+		return models.Client{}, invalidClient(err)
+	}
+	known, err := i.lookUp(ctx, assertion.text(jwt.SubjectKey))
+	if err != nil {
+		return models.Client{}, err
+	}
+	if err := i.verifyAssertion(&assertion, known.JWKS); err != nil {
+		return models.Client{}, invalidClient(err)
+	}
+	if known.Disabled() {
+		return models.Client{}, invalidClient(errors.New("client is disabled"))
+	}
+	expires, _ := assertion.claims.Expiration()
+	// Kept longer than it counts, so that no difference of clocks lets it count twice.
+	err = i.store.UseAssertion(ctx, known.ID, assertion.text(jwt.JwtIDKey), models.MillisOf(expires).Add(time.Hour))
+	if errors.Is(err, models.ErrAssertionUsed) {
+		return models.Client{}, invalidClient(err)
+	}
+	return known.Client, err
+}
+
+// checkAssertionClaims judges what can be judged without the client's keys.
+func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error {
+	subject, id := assertion.text(jwt.SubjectKey), assertion.text(jwt.JwtIDKey)
+	expires, ok := assertion.claims.Expiration()
+	switch {
+	case !slices.Contains(asymmetric, assertion.algorithm):
+		return fmt.Errorf("algorithm %q", assertion.algorithm)
+	case !slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, assertion.typ):
+		return fmt.Errorf("typ %q", assertion.typ)
+	case subject == "" || subject != assertion.text(jwt.IssuerKey):
+		return errors.New("iss and sub are not the same client")
+	case clientID != "" && clientID != subject:
+		return errors.New("client_id is not the client of the assertion")
+	case id == "" || len(id) > maxAssertionID:
+		return errors.New("jti must have 1 to 256 bytes")
+	case !ok || expires.After(i.now().Add(maxAssertionLifetime+leeway)):
+		return errors.New("exp is missing or too far ahead")
+	}
+	audience, _ := assertion.claims.Audience()
+	if !slices.Contains(audience, i.url) && !slices.Contains(audience, i.url+TokenPath) {
+		return errors.New("wrong audience")
+	}
+	return nil
+}
+
+// verifyAssertion tries the client's keys: the one that the assertion names, or all that fit its algorithm.
+func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) error {
+	if len(jwks) == 0 {
+		return errors.New("unknown client, or one without keys")
+	}
+	set, err := jwk.Parse(jwks)
+	if err != nil {
+		return errors.New("the client's keys cannot be read")
+	}
+	err = errors.New("no key of the client fits")
+	for n := range set.Len() {
+		key, _ := set.Key(n)
+		id, _ := key.KeyID()
+		if assertion.keyID != "" && assertion.keyID != id || !fits(key, assertion.algorithm) || !usable(key) {
+			continue
+		}
+		err = assertion.verify(key, jwt.WithClock(jwt.ClockFunc(i.now)), jwt.WithAcceptableSkew(leeway))
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,184 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"partnerbilling/models"
+)
+
+// How long the check of one token's signature counts, and for how many tokens.
+const (
+	tokenFreshFor  = 30 * time.Second
+	tokenCacheSize = 10_000
+)
+
+// Authenticator turns Authorization headers into principals. It is safe for concurrent use.
+type Authenticator struct {
+	issuer, audience string
+	outside          bool // the issuer is not ours and knows nothing of organisations
+	keys             keySource
+	clients          *clientCache
+	verified         *lru.Cache[[sha256.Size]byte, verifiedToken]
+	now              func() time.Time
+}
+
+type verifiedToken struct {
+	accessToken
+	at time.Time
+}
+
+// OutsideIssuer is an authorisation server of someone else's that a deployment trusts instead of our own.
+type OutsideIssuer struct {
+	URL      string // the iss claim, exactly
+	JWKSURL  string
+	Audience string // what the aud claim must contain
+}
+
+// NewAuthenticator accepts the tokens that an Issuer of the same URL and audience makes.
+func NewAuthenticator(store *models.Store, keys *models.Keys, cfg Config) *Authenticator {
+	cfg = cfg.withDefaults()
+	return newAuthenticator(store, ownKeys{keys}, cfg.URL, cfg.Audience, cfg.Now)
+}
+
+// NewOutsideAuthenticator accepts the tokens of an outside issuer. Their client_id (else azp, else sub) must be the id
+// of a client that exists here; it decides the organisation and bounds the scopes.
+func NewOutsideAuthenticator(store *models.Store, issuer OutsideIssuer, now func() time.Time) *Authenticator {
+	a := newAuthenticator(store, newOutsideKeys(issuer.JWKSURL, now), issuer.URL, issuer.Audience, now)
+	a.outside = true
+	return a
+}
+
+func newAuthenticator(store *models.Store, keys keySource, issuer, audience string, now func() time.Time) *Authenticator {
+	verified, err := lru.New[[sha256.Size]byte, verifiedToken](tokenCacheSize)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &Authenticator{
+		issuer: issuer, audience: audience, keys: keys, now: now,
+		clients: newClientCache(store, now), verified: verified,
+	}
+}
+
+// Authenticate checks the Authorization header's bearer token and that its client may still act. ErrNoCredentials,
+// ErrInvalidToken, or models.ErrUnavailable if nothing fresh enough is known and Postgres does not answer.
+func (a *Authenticator) Authenticate(ctx context.Context, authorization string) (Principal, error) {
+	raw, err := bearerToken(authorization)
+	if err != nil {
+		return Principal{}, err
+	}
+	token, err := a.check(ctx, raw)
+	if err != nil {
+		return Principal{}, err
+	}
+	client, err := a.clients.get(ctx, token.client)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return Principal{}, invalid("unknown client")
+	case err != nil:
+		return Principal{}, err
+	case client.Disabled():
+		return Principal{}, invalid("client %s is disabled", client.ID)
+	case !a.outside && client.OrganisationID != token.organisation:
+		return Principal{}, invalid("client %s is not of this organisation", client.ID)
+	}
+	scopes := slices.DeleteFunc(slices.Clone(token.scopes), func(s models.Scope) bool {
+		return !slices.Contains(client.Scopes, s)
+	})
+	return Principal{ClientID: client.ID, OrganisationID: client.OrganisationID, Scopes: scopes}, nil
+}
+
+// check verifies a token, or remembers that it did.
+func (a *Authenticator) check(ctx context.Context, raw string) (accessToken, error) {
+	digest, now := sha256.Sum256([]byte(raw)), a.now()
+	known, ok := a.verified.Get(digest)
+	if ok && now.Sub(known.at) < tokenFreshFor && now.Before(known.expires) && !now.Before(known.notBefore) {
+		return known.accessToken, nil
+	}
+	token, err := a.verify(ctx, raw)
+	if err != nil {
+		return accessToken{}, err
+	}
+	a.verified.Add(digest, verifiedToken{token, now})
+	return token, nil
+}
+
+func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, error) {
+	s, err := parseSigned(raw)
+	if err != nil {
+		return accessToken{}, invalid("%w", err)
+	}
+	if !a.acceptsType(s.typ) {
+		return accessToken{}, invalid("typ %q", s.typ)
+	}
+	if !slices.Contains(asymmetric, s.algorithm) {
+		return accessToken{}, invalid("algorithm %q", s.algorithm)
+	}
+	if s.text(jwt.IssuerKey) != a.issuer { // before a fetch, which a stranger's tokens shall not cause
+		return accessToken{}, invalid("wrong issuer")
+	}
+	key, err := a.keys.publicKey(ctx, s.keyID, s.algorithm)
+	if err != nil {
+		return accessToken{}, err
+	}
+	err = s.verify(key,
+		jwt.WithClock(jwt.ClockFunc(a.now)), jwt.WithAcceptableSkew(leeway),
+		jwt.WithIssuer(a.issuer), jwt.WithAudience(a.audience),
+		jwt.WithRequiredClaim(jwt.ExpirationKey), jwt.WithRequiredClaim(jwt.SubjectKey))
+	if err != nil {
+		return accessToken{}, invalid("%w", err)
+	}
+	return a.read(&s)
+}
+
+// acceptsType refuses tokens that are no access tokens. Outside issuers often leave typ at "JWT"; for them the audience
+// tells an access token from an ID token, which is for a client.
+func (a *Authenticator) acceptsType(typ string) bool {
+	return typ == accessTokenType || a.outside && (typ == "jwt" || typ == "")
+}
+
+// read takes what we use from verified claims.
+func (a *Authenticator) read(s *signed) (accessToken, error) {
+	token := accessToken{scopes: splitScopes(s.text(claimScope))}
+	token.expires, _ = s.claims.Expiration()
+	if at, ok := s.claims.NotBefore(); ok {
+		token.notBefore = at.Add(-leeway)
+	}
+	if a.outside {
+		err := a.readOutside(s, &token)
+		return token, err
+	}
+	if token.client.UnmarshalText([]byte(s.text(claimClientID))) != nil || s.text(jwt.SubjectKey) != token.client.String() {
+		return accessToken{}, invalid("malformed client_id")
+	}
+	organisation := s.text(claimOrganisation)
+	if organisation != "" && token.organisation.UnmarshalText([]byte(organisation)) != nil {
+		return accessToken{}, invalid("malformed org")
+	}
+	return token, nil
+}
+
+// readOutside finds the client, and the scopes where some issuers have them.
+func (a *Authenticator) readOutside(s *signed, token *accessToken) error {
+	var list []string
+	if s.claims.Get("scp", &list) == nil && len(token.scopes) == 0 {
+		for _, scope := range list {
+			token.scopes = append(token.scopes, models.Scope(scope))
+		}
+	}
+	for _, claim := range []string{claimClientID, "azp", jwt.SubjectKey} {
+		if text := s.text(claim); text != "" {
+			if token.client.UnmarshalText([]byte(text)) != nil {
+				return invalid("malformed %s", claim)
+			}
+			return nil
+		}
+	}
+	return invalid("no client")
+}

@@ -1,0 +1,128 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+
+	"partnerbilling/models"
+)
+
+// Config names our own authorisation server.
+type Config struct {
+	// URL is the issuer: the public base URL, without a slash at the end.
+	URL string
+	// Audience is whom access tokens are for; default URL.
+	Audience string
+	// Now is the real time; default time.Now.
+	Now func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	if c.Audience == "" {
+		c.Audience = c.URL
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// The paths of the authorisation server, under its URL.
+const (
+	TokenPath    = "/oauth2/token"
+	JWKSPath     = "/.well-known/jwks.json"
+	MetadataPath = "/.well-known/oauth-authorization-server"
+)
+
+// Issuer is our own authorisation server. It is safe for concurrent use.
+type Issuer struct {
+	url, audience string
+	store         *models.Store
+	keys          *models.Keys
+	failures      *throttle
+	now           func() time.Time
+}
+
+// NewIssuer makes the authorisation server over the clients in store and the signing keys.
+func NewIssuer(store *models.Store, keys *models.Keys, cfg Config) *Issuer {
+	cfg = cfg.withDefaults()
+	return &Issuer{
+		url: cfg.URL, audience: cfg.Audience, store: store, keys: keys, now: cfg.Now,
+		failures: newThrottle(cfg.Now),
+	}
+}
+
+// JWKSMaxAge is how long a verifier may keep the key set, and DocumentMaxAge the metadata; far less than
+// models.KeyActivationDelay, so that nobody meets a key before its set has it.
+const (
+	JWKSMaxAge     = 5 * time.Minute
+	DocumentMaxAge = time.Hour
+)
+
+// JWKS is the document of the public keys that verify access tokens, those that will be used soon included
+// (RFC 7517).
+func (i *Issuer) JWKS(ctx context.Context) ([]byte, error) {
+	live, err := i.keys.Live(ctx, models.KeyAccessToken)
+	if err != nil {
+		return nil, err
+	}
+	set := jwk.NewSet()
+	for _, key := range live {
+		public, err := publicJWK(key)
+		if err == nil {
+			err = set.AddKey(public)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("auth: key set: %w", err)
+		}
+	}
+	return json.Marshal(set)
+}
+
+func publicJWK(key models.Key) (jwk.Key, error) {
+	public, err := jwk.Import(publicKeyOf(key))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]any{
+		jwk.KeyIDKey: key.ID.String(), jwk.KeyUsageKey: "sig", jwk.AlgorithmKey: jwa.EdDSA(),
+	} {
+		if err := public.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return public, nil
+}
+
+// metadata is RFC 8414's document. No response type is supported: nobody is sent to a browser.
+type metadata struct {
+	Issuer                string         `json:"issuer"`
+	TokenEndpoint         string         `json:"token_endpoint"`
+	JWKSURI               string         `json:"jwks_uri"`
+	ScopesSupported       []models.Scope `json:"scopes_supported"`
+	ResponseTypes         []string       `json:"response_types_supported"`
+	GrantTypes            []string       `json:"grant_types_supported"`
+	AuthMethods           []string       `json:"token_endpoint_auth_methods_supported"`
+	AuthSigningAlgorithms []string       `json:"token_endpoint_auth_signing_alg_values_supported"`
+	ServiceDocumentation  string         `json:"service_documentation"`
+}
+
+// Metadata is the document that describes the authorisation server (RFC 8414).
+func (i *Issuer) Metadata() ([]byte, error) {
+	return json.Marshal(metadata{
+		Issuer:                i.url,
+		TokenEndpoint:         i.url + TokenPath,
+		JWKSURI:               i.url + JWKSPath,
+		ScopesSupported:       append(append([]models.Scope{}, models.PartnerScopes...), models.CustomerAppScopes...),
+		ResponseTypes:         []string{},
+		GrantTypes:            []string{grantClientCredentials},
+		AuthMethods:           []string{"client_secret_basic", "client_secret_post", "private_key_jwt"},
+		AuthSigningAlgorithms: algorithmNames(),
+		ServiceDocumentation:  i.url + "/docs",
+	})
+}

@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jws"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+)
+
+// signed is a JWT in compact form as it came: nothing in it is true until verify has passed.
+type signed struct {
+	raw       []byte
+	algorithm jwa.SignatureAlgorithm
+	keyID     string
+	typ       string // lower case, without "application/"
+	claims    jwt.Token
+}
+
+// asymmetric are the algorithms that others may sign with. "none" and the HMACs, whose key would be a public key that
+// everyone has, are not among them.
+var asymmetric = []jwa.SignatureAlgorithm{jwa.EdDSA(), jwa.ES256(), jwa.RS256(), jwa.PS256()}
+
+// algorithmNames are the names of the asymmetric algorithms, as metadata has them.
+func algorithmNames() []string {
+	names := make([]string, len(asymmetric))
+	for i, a := range asymmetric {
+		names[i] = a.String()
+	}
+	return names
+}
+
+// parseSigned takes a compact JWS with a JSON object in it apart. Its errors do not quote it.
+func parseSigned(raw string) (signed, error) {
+	if len(raw) > maxTokenSize || strings.Count(raw, ".") != 2 {
+		return signed{}, errors.New("not a compact JWS")
+	}
+	message, err := jws.Parse([]byte(raw), jws.WithCompact())
+	if err != nil || len(message.Signatures()) != 1 {
+		return signed{}, errors.New("not a compact JWS")
+	}
+	header := message.Signatures()[0].ProtectedHeaders()
+	if header.Has(jws.CriticalKey) || header.Has("b64") {
+		return signed{}, errors.New("critical extensions are not supported")
+	}
+	if !bytes.HasPrefix(bytes.TrimLeft(message.Payload(), " \t\r\n"), []byte("{")) {
+		return signed{}, errors.New("no claims") // what is nested in it would go unverified
+	}
+	claims, err := jwt.ParseInsecure(message.Payload())
+	if err != nil {
+		return signed{}, errors.New("malformed claims")
+	}
+	s := signed{raw: []byte(raw), claims: claims}
+	s.algorithm, _ = header.Algorithm()
+	s.keyID, _ = header.KeyID()
+	typ, _ := header.Type()
+	s.typ = strings.TrimPrefix(strings.ToLower(typ), "application/")
+	return s, nil
+}
+
+// verify checks the signature with a public key that is meant for the algorithm, then the claims.
+func (s *signed) verify(key any, rules ...jwt.ValidateOption) error {
+	if _, err := jws.Verify(s.raw, jws.WithKey(s.algorithm, key), jws.WithCompact()); err != nil {
+		return errors.New("wrong signature")
+	}
+	return jwt.Validate(s.claims, rules...)
+}
+
+// text is a claim that is a string; "" if it is absent or something else.
+func (s *signed) text(claim string) string {
+	var value string
+	if err := s.claims.Get(claim, &value); err != nil {
+		return ""
+	}
+	return value
+}
+
+// publicKeys reads a JSON Web Key Set of public keys; a secret, a private or an unusably weak key in it is an error.
+func publicKeys(raw []byte) (jwk.Set, error) {
+	set, err := jwk.Parse(raw)
+	if err != nil {
+		return nil, errors.New("not a JSON Web Key Set")
+	}
+	for i := range set.Len() {
+		key, _ := set.Key(i)
+		if private, err := jwk.IsPrivateKey(key); err != nil || private {
+			return nil, fmt.Errorf("keys[%d] is not a public key", i)
+		}
+		if !usable(key) {
+			return nil, fmt.Errorf("keys[%d] must be an Ed25519, P-256 or RSA key (2048 bits or more)", i)
+		}
+	}
+	return set, nil
+}
+
+func usable(key jwk.Key) bool {
+	var raw any
+	if jwk.Export(key, &raw) != nil {
+		return false
+	}
+	switch public := raw.(type) {
+	case ed25519.PublicKey:
+		return true
+	case *ecdsa.PublicKey:
+		return public.Curve == elliptic.P256()
+	case *rsa.PublicKey:
+		return public.N.BitLen() >= 2048 && public.N.BitLen() <= 8192
+	default:
+		return false
+	}
+}
+
+// fits reports whether a key may verify the algorithm: of the right type, and not declared for something else.
+func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
+	if use, ok := key.KeyUsage(); ok && use != "sig" {
+		return false
+	}
+	if declared, ok := key.Algorithm(); ok && declared.String() != algorithm.String() {
+		return false
+	}
+	switch algorithm {
+	case jwa.EdDSA():
+		return key.KeyType() == jwa.OKP()
+	case jwa.ES256():
+		return key.KeyType() == jwa.EC()
+	case jwa.RS256(), jwa.PS256():
+		return key.KeyType() == jwa.RSA()
+	default:
+		return false
+	}
+}

@@ -1,0 +1,157 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+
+	"partnerbilling/models"
+)
+
+// How an outside issuer's key set is fetched.
+const (
+	outsideFetchTimeout = 3 * time.Second
+	outsideFetchLimit   = 256 << 10 // bytes
+	outsideFreshFor     = 15 * time.Minute
+	outsideFetchEvery   = 10 * time.Second // at most this often, whatever arrives
+)
+
+// outsideKeys is an outside issuer's key set. It is fetched when first needed, when it is old, and when a token names a
+// key that it lacks; a failed fetch keeps the old set.
+type outsideKeys struct {
+	url    string
+	client *http.Client
+	now    func() time.Time
+
+	fetching  chan struct{} // holds one token; whoever has it may fetch
+	mu        sync.Mutex
+	set       jwk.Set
+	fetchedAt time.Time
+	triedAt   time.Time
+}
+
+func newOutsideKeys(url string, now func() time.Time) *outsideKeys {
+	return &outsideKeys{
+		url: url, now: now, fetching: make(chan struct{}, 1),
+		client: &http.Client{Timeout: outsideFetchTimeout},
+	}
+}
+
+func (o *outsideKeys) publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error) {
+	set, old := o.latest()
+	if set != nil {
+		if key, ok := lookUp(set, keyID, algorithm); ok && (!old || !o.tryRefetch(ctx, set)) {
+			return key, nil
+		}
+	}
+	fetchErr := o.refetch(ctx, set)
+	if set, _ = o.latest(); set == nil {
+		return nil, fmt.Errorf("%w: key set of the outside issuer: %w", models.ErrUnavailable, fetchErr)
+	}
+	if key, ok := lookUp(set, keyID, algorithm); ok {
+		return key, nil
+	}
+	return nil, invalid("unknown key id")
+}
+
+func lookUp(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Key, bool) {
+	key, ok := set.LookupKeyID(keyID)
+	if !ok || keyID == "" || !fits(key, algorithm) || !usable(key) {
+		return nil, false
+	}
+	return key, true
+}
+
+func (o *outsideKeys) latest() (set jwk.Set, old bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.set, o.now().Sub(o.fetchedAt) > outsideFreshFor
+}
+
+// mayFetch reports whether another fetch is allowed now, and counts it.
+func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.set != seen || o.now().Sub(o.triedAt) < outsideFetchEvery {
+		return false
+	}
+	o.triedAt = o.now()
+	return true
+}
+
+var errFetchedJustNow = errors.New("a fetch failed moments ago")
+
+// tryRefetch is refetch for callers who have an old key: none of them waits for another's fetch. It reports whether
+// there is a new set.
+func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
+	select {
+	case o.fetching <- struct{}{}:
+	default:
+		return false
+	}
+	defer func() { <-o.fetching }()
+	return o.refetchLocked(ctx, seen) == nil
+}
+
+// refetch fetches the set, unless that has just been done or tried.
+func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
+	select {
+	case o.fetching <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-o.fetching }()
+	return o.refetchLocked(ctx, seen)
+}
+
+func (o *outsideKeys) refetchLocked(ctx context.Context, seen jwk.Set) error {
+	if !o.mayFetch(seen) {
+		return errFetchedJustNow
+	}
+	// A caller who goes away must not spoil the fetch for the others.
+	set, err := o.fetch(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.set, o.fetchedAt = set, o.now()
+	return nil
+}
+
+func (o *outsideKeys) fetch(ctx context.Context) (jwk.Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, outsideFetchTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/jwk-set+json, application/json")
+	response, err := o.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", response.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, outsideFetchLimit+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > outsideFetchLimit {
+		return nil, errors.New("too large")
+	}
+	set, err := jwk.Parse(body)
+	if err == nil && set.Len() == 0 {
+		err = errors.New("no keys")
+	}
+	return set, err
+}

@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// How many failed attempts get a plain answer: a few at once, then one every so often.
+const (
+	failuresPerClient  = 10
+	clientFailureEvery = 2 * time.Second
+	failuresPerAddress = 50
+	addressFailEvery   = 200 * time.Millisecond
+	throttleCacheSize  = 10_000 // of each kind
+)
+
+// throttle counts failed attempts of this process in token buckets, one per client and one per address. A bucket that
+// falls out of the bounded memory starts anew.
+type throttle struct {
+	clients, addresses *lru.Cache[string, *rate.Limiter]
+	now                func() time.Time
+}
+
+func newThrottle(now func() time.Time) *throttle {
+	return &throttle{clients: newBuckets(), addresses: newBuckets(), now: now}
+}
+
+func newBuckets() *lru.Cache[string, *rate.Limiter] {
+	buckets, err := lru.New[string, *rate.Limiter](throttleCacheSize)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return buckets
+}
+
+// count takes note of a failure and returns how long to wait before the next attempt; 0 while there were few. The
+// client is whatever the attempt said, cut to a bounded length.
+func (t *throttle) count(client, address string) time.Duration {
+	if len(client) > 64 {
+		client = client[:64]
+	}
+	byClient := t.take(t.clients, client, clientFailureEvery, failuresPerClient)
+	byAddress := t.take(t.addresses, address, addressFailEvery, failuresPerAddress)
+	return max(byClient, byAddress)
+}
+
+func (t *throttle) take(from *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int) time.Duration {
+	if key == "" {
+		return 0
+	}
+	bucket, ok := from.Get(key)
+	if !ok {
+		fresh := rate.NewLimiter(rate.Every(every), burst)
+		if existing, found, _ := from.PeekOrAdd(key, fresh); found {
+			fresh = existing
+		}
+		bucket = fresh
+	}
+	if bucket.AllowN(t.now(), 1) {
+		return 0
+	}
+	return every
+}

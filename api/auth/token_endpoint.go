@@ -1,0 +1,151 @@
+package auth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"partnerbilling/models"
+)
+
+const grantClientCredentials = "client_credentials"
+
+// maxFormSize is the longest body that the token endpoint reads, in bytes: an assertion and little else.
+const maxFormSize = maxTokenSize + 4<<10
+
+// TokenRequest is what the token endpoint needs of an HTTP request.
+type TokenRequest struct {
+	ContentType   string
+	Authorization string
+	Query         string // raw, without the question mark
+	Body          []byte
+	RemoteAddress string // without a port
+}
+
+// TokenResponse is the token endpoint's answer (RFC 6749 §5). Its body has no envelope.
+type TokenResponse struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Err    error // what went wrong, for logs; nil on success
+}
+
+type tokenSuccess struct {
+	AccessToken string `json:"access_token"`
+	TokenType   string `json:"token_type"`
+	ExpiresIn   int    `json:"expires_in"` // seconds
+	Scope       string `json:"scope"`
+}
+
+type tokenFailure struct {
+	Error       string `json:"error"`
+	Description string `json:"error_description"`
+}
+
+// Token answers POST /oauth2/token.
+func (i *Issuer) Token(ctx context.Context, request TokenRequest) TokenResponse {
+	header := http.Header{
+		"Content-Type":  {"application/json;charset=UTF-8"},
+		"Cache-Control": {"no-store"},
+		"Pragma":        {"no-cache"},
+	}
+	granted, err := i.grant(ctx, request)
+	if err == nil {
+		return tokenResponse(http.StatusOK, header, granted, nil)
+	}
+	failure := asTokenError(err)
+	if failure.status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", `Basic realm="svc", charset="UTF-8"`)
+	}
+	if failure.retryAfter > 0 {
+		header.Set("Retry-After", seconds(failure.retryAfter))
+	}
+	return tokenResponse(failure.status, header, tokenFailure{failure.code, failure.description}, err)
+}
+
+func tokenResponse(status int, header http.Header, body any, err error) TokenResponse {
+	encoded, encodeErr := json.Marshal(body)
+	return TokenResponse{Status: status, Header: header, Body: encoded, Err: errors.Join(err, encodeErr)}
+}
+
+func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess, error) {
+	form, err := parseForm(request)
+	if err != nil {
+		return tokenSuccess{}, err
+	}
+	switch form.Get("grant_type") {
+	case grantClientCredentials:
+	case "":
+		return tokenSuccess{}, invalidRequest("grant_type is missing")
+	default:
+		return tokenSuccess{}, errUnsupportedGrant
+	}
+	attempt, err := readCredentials(request.Authorization, form)
+	if err != nil {
+		return tokenSuccess{}, err
+	}
+	client, err := i.authenticate(ctx, attempt, request.RemoteAddress)
+	if err != nil {
+		return tokenSuccess{}, err
+	}
+	scopes, err := narrow(client.Scopes, form.Get("scope"))
+	if err != nil {
+		return tokenSuccess{}, err
+	}
+	token, err := i.mint(ctx, client, scopes)
+	if err != nil {
+		return tokenSuccess{}, err
+	}
+	return tokenSuccess{token, "Bearer", int(AccessTokenLifetime / time.Second), joinScopes(scopes)}, nil
+}
+
+// parseForm reads the parameters. One without a value counts as absent and none may occur twice (RFC 6749 §3.2); none
+// may be in the URL, which ends up in logs.
+func parseForm(request TokenRequest) (url.Values, error) {
+	media, _, err := mime.ParseMediaType(request.ContentType)
+	if err != nil || media != "application/x-www-form-urlencoded" {
+		return nil, invalidRequest("the body must be application/x-www-form-urlencoded")
+	}
+	if request.Query != "" {
+		return nil, invalidRequest("parameters must be in the body, not in the URL")
+	}
+	if len(request.Body) > maxFormSize {
+		return nil, invalidRequest("the body is too long")
+	}
+	form, err := url.ParseQuery(string(request.Body))
+	if err != nil {
+		return nil, invalidRequest("the body is malformed")
+	}
+	for _, values := range form {
+		if len(values) > 1 {
+			return nil, invalidRequest("a parameter occurs more than once")
+		}
+	}
+	return form, nil
+}
+
+// narrow is the scopes asked for, in the client's order; all of the client's if none are.
+func narrow(held []models.Scope, asked string) ([]models.Scope, error) {
+	if asked == "" {
+		return held, nil
+	}
+	wanted := strings.Split(asked, " ")
+	for _, scope := range wanted {
+		if !slices.Contains(held, models.Scope(scope)) {
+			return nil, errInvalidScope
+		}
+	}
+	var granted []models.Scope
+	for _, scope := range held {
+		if slices.Contains(wanted, string(scope)) {
+			granted = append(granted, scope)
+		}
+	}
+	return granted, nil
+}

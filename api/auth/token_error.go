@@ -1,0 +1,82 @@
+package auth
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// tokenError is an error of the token endpoint (RFC 6749 §5.2).
+type tokenError struct {
+	status      int
+	code        string
+	description string        // for the client's developer; nothing secret, nothing about which part was wrong
+	retryAfter  time.Duration // 0: no Retry-After
+	cause       error         // for logs; may be nil
+}
+
+func (e *tokenError) Error() string {
+	if e.cause != nil {
+		return "auth: " + e.code + ": " + e.cause.Error()
+	}
+	return "auth: " + e.code + ": " + e.description
+}
+
+func (e *tokenError) Unwrap() error { return e.cause }
+
+func invalidRequest(description string) *tokenError {
+	return &tokenError{status: http.StatusBadRequest, code: "invalid_request", description: description}
+}
+
+// invalidClient is the same for an unknown client, a wrong secret, a bad assertion and a disabled client.
+func invalidClient(cause error) *tokenError {
+	return &tokenError{
+		status: http.StatusUnauthorized, code: "invalid_client",
+		description: "client authentication failed", cause: cause,
+	}
+}
+
+var (
+	errUnsupportedGrant = &tokenError{
+		status: http.StatusBadRequest, code: "unsupported_grant_type",
+		description: "grant_type must be " + grantClientCredentials,
+	}
+	errInvalidScope = &tokenError{
+		status: http.StatusBadRequest, code: "invalid_scope",
+		description: "scope must be a list of scopes that the client holds",
+	}
+)
+
+// tooManyFailures answers a failure, never a client that has proved who it is. RFC 6749 has no code for it; this is
+// its own word for "not now".
+func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
+	return &tokenError{
+		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
+		description: "too many failed attempts; try again later", retryAfter: retryAfter, cause: cause,
+	}
+}
+
+// asTokenError turns what the stores return into an answer.
+func asTokenError(err error) *tokenError {
+	var e *tokenError
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, models.ErrUnavailable):
+		return &tokenError{
+			status: http.StatusServiceUnavailable, code: "temporarily_unavailable",
+			description: "try again later", retryAfter: time.Second, cause: err,
+		}
+	default:
+		return &tokenError{
+			status: http.StatusInternalServerError, code: "server_error", description: "internal error", cause: err,
+		}
+	}
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
