@@ -1,0 +1,80 @@
+// Package modelstest gives tests real databases: each test its own, freshly migrated, on one private
+// PostgreSQL of the test process.
+//
+// The server starts with the first test that asks. A package that uses this kit has
+//
+//	func TestMain(m *testing.M) { modelstest.Main(m) }
+//
+// so that the server stops with the tests; if the test process is killed, the server dies with it.
+package modelstest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"partnerbilling/models"
+)
+
+// Main runs the tests of a package, stops what the kit started, checks that no goroutine is left, and exits. options
+// are for goroutines that a dependency is known to leave.
+func Main(m *testing.M, options ...goleak.Option) {
+	os.Exit(run(m, options))
+}
+
+func run(m *testing.M, options []goleak.Option) int {
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintf(os.Stderr, "modelstest: stop the server: %v\n", err)
+		return max(code, 1)
+	}
+	if code != 0 {
+		return code // tests that failed may well have left something
+	}
+	if err := goleak.Find(options...); err != nil {
+		fmt.Fprintf(os.Stderr, "modelstest: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// Open returns a store on a fresh database of the test's own; both go with the test.
+func Open(t testing.TB) *models.Store {
+	t.Helper()
+	store, err := models.Open(t.Context(), models.Config{DSN: DSN(t), ApplicationName: "test"})
+	if err != nil {
+		t.Fatalf("modelstest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("modelstest: close the store: %v", err)
+		}
+	})
+	return store
+}
+
+// DSN returns the postgres:// URL of a fresh, migrated database of the test's own, for tests that start processes. It is
+// dropped after the test, whoever is still connected.
+func DSN(t testing.TB) string {
+	t.Helper()
+	c, err := shared.start(t.Context())
+	if err != nil {
+		t.Fatalf("modelstest: %v", err)
+	}
+	name, err := c.create(t.Context())
+	if err != nil {
+		t.Fatalf("modelstest: create a database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own has ended
+		defer cancel()
+		if err := c.drop(ctx, name); err != nil {
+			t.Errorf("modelstest: drop the database: %v", err)
+		}
+	})
+	return c.dsn(name)
+}
