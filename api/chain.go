@@ -1,0 +1,273 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// APIVersion is the one version of the billing API.
+const APIVersion = "urn:svc:api:billing:version:v1"
+
+// check is one step between the router and a handler.
+type check func(context.Context, *Request) error
+
+// checks are the steps in the order in which faults are answered.
+func (s *Server) checks() []check {
+	return []check{
+		s.authenticate, s.limitRate, s.checkScope, s.checkSite, s.checkVersion,
+		s.checkMediaType, s.checkHeaders, s.checkQuery, s.readBody, s.checkParam,
+	}
+}
+
+// run takes a request through the checks of its route to the handler.
+func (s *Server) run(ctx context.Context, r *Request) error {
+	for _, check := range s.chain {
+		if err := check(ctx, r); err != nil {
+			return err
+		}
+	}
+	return r.route.Handler(ctx, r)
+}
+
+func (s *Server) authenticate(ctx context.Context, r *Request) error {
+	if r.route.Audience == Public {
+		return nil
+	}
+	headers := r.headers("Authorization")
+	err := auth.ErrNoCredentials
+	if len(headers) > 1 {
+		err = auth.ErrInvalidToken
+	} else if len(headers) == 1 {
+		r.Principal, err = s.authenticator.Authenticate(ctx, headers[0])
+	}
+	challenge := "Bearer"
+	switch {
+	case errors.Is(err, auth.ErrInvalidToken):
+		challenge = `Bearer error="invalid_token"`
+	case !errors.Is(err, auth.ErrNoCredentials):
+		return err
+	}
+	e := Refuse(InvalidToken, "")
+	e.Challenge, e.Cause = challenge, err
+	return e
+}
+
+func (s *Server) limitRate(ctx context.Context, r *Request) error {
+	if r.route.Audience == Public || s.limiter == nil {
+		return nil
+	}
+	decision := s.limiter.Take(ctx, r.Principal.ClientID, r.route.Rate)
+	r.announceLimits(decision.Limits)
+	if decision.Allowed {
+		return nil
+	}
+	e := Refuse(RateLimited, "")
+	e.RetryAfter = max(decision.RetryAfter, time.Second)
+	return e
+}
+
+// announceLimits writes the RateLimit headers (structured fields) of an authenticated answer.
+func (r *Request) announceLimits(limits []Limit) {
+	var policies, states []string
+	for _, l := range limits {
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Quota, seconds(l.Window)))
+		if !l.Unknown {
+			states = append(states, fmt.Sprintf("%q;r=%d;t=%d", l.Name, l.Remaining, seconds(l.Reset)))
+		}
+	}
+	if len(policies) > 0 {
+		r.SetHeader("RateLimit-Policy", strings.Join(policies, ", "))
+	}
+	if len(states) > 0 {
+		r.SetHeader("RateLimit", strings.Join(states, ", "))
+	}
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func (s *Server) checkScope(_ context.Context, r *Request) error {
+	if r.route.Audience == Public {
+		return nil
+	}
+	isPartner := !r.Principal.OrganisationID.IsZero()
+	if isPartner == (r.route.Audience == Partner) && (r.route.Scope == "" || r.Principal.Has(r.route.Scope)) {
+		return nil
+	}
+	e := Refuse(InsufficientScope, "")
+	e.Challenge = fmt.Sprintf(`Bearer error="insufficient_scope", scope=%q`, r.route.Scope)
+	return e
+}
+
+// checkSite lets nobody tell a Site of another organisation from one that does not exist.
+func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
+	if !r.route.hasSite() {
+		return nil
+	}
+	r.Site, err = s.sites.find(ctx, r.Principal.OrganisationID, r.rawParam("siteId"))
+	if errors.Is(err, models.ErrNotFound) {
+		return Refuse(SiteNotAccessible, "siteId")
+	}
+	return err
+}
+
+func (s *Server) checkVersion(_ context.Context, r *Request) error {
+	if r.route.Version == VersionIgnored {
+		return nil
+	}
+	switch versions := r.headers(headerVersion); {
+	case len(versions) == 0 && r.route.Version == VersionOptional:
+		return nil
+	case len(versions) == 1 && versions[0] == APIVersion:
+		return nil
+	default:
+		return Refuse(UnsupportedAPIVersion, headerVersion)
+	}
+}
+
+func (s *Server) checkHeaders(_ context.Context, r *Request) error {
+	if !r.route.Idempotent {
+		return nil
+	}
+	keys := r.headers(headerIdempotencyKey)
+	if len(keys) == 0 {
+		return nil
+	}
+	if len(keys) > 1 || !isIdempotencyKey(keys[0]) {
+		return RefuseField(InvalidHeader, headerIdempotencyKey, "must be 1 to 255 visible ASCII characters, once")
+	}
+	r.IdempotencyKey = keys[0]
+	return nil
+}
+
+func isIdempotencyKey(s string) bool {
+	return len(s) >= 1 && len(s) <= 255 && strings.IndexFunc(s, func(c rune) bool { return c < '!' || c > '~' }) < 0
+}
+
+// checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault.
+func (s *Server) checkQuery(_ context.Context, r *Request) error {
+	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
+	if r.route.Paged && len(params["cursor"]) > 0 && (len(order) > 1 || len(params["cursor"]) > 1 || len(bad) > 0) {
+		return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
+	}
+	e := &Error{}
+	code := inArea(r.route.Area, "invalid-parameter")
+	complain := func(name, complaint string) {
+		if len(e.Faults) < MaxFaults {
+			e.And(Fault{Code: code, Target: showName(name), Message: showName(name) + " " + complaint})
+		}
+	}
+	for _, name := range order {
+		switch {
+		case !slices.Contains(r.route.Query, name) && (!r.route.Paged || name != "cursor"):
+			complain(name, "is not a parameter of this operation")
+		case len(params[name]) > 1:
+			complain(name, "must be given once")
+		}
+	}
+	for _, name := range bad {
+		complain(name, "must be percent-encoded UTF-8")
+	}
+	if len(e.Faults) > 0 {
+		return e
+	}
+	r.query = params
+	return nil
+}
+
+func (s *Server) checkMediaType(_ context.Context, r *Request) error {
+	if r.route.Body == NoBody || !r.hasBody() {
+		return nil
+	}
+	encodings, types := r.headers("Content-Encoding"), r.headers("Content-Type")
+	for _, encoding := range encodings {
+		if !strings.EqualFold(strings.TrimSpace(encoding), "identity") {
+			return Refuse(UnsupportedMediaType, "Content-Encoding")
+		}
+	}
+	want := "application/json"
+	if r.route.Body == FormBody {
+		want = "application/x-www-form-urlencoded"
+	}
+	if len(types) != 1 || !isMediaType(types[0], want) {
+		e := Refuse(UnsupportedMediaType, "Content-Type")
+		if r.route.Body == FormBody {
+			e.Faults[0].Message = "The body must be " + want + "."
+		}
+		return e
+	}
+	return nil
+}
+
+func (s *Server) readBody(_ context.Context, r *Request) error {
+	if r.route.Body == NoBody {
+		return nil
+	}
+	raw, err := r.readAll(r.route.BodyLimit)
+	if err != nil {
+		return err
+	}
+	if r.route.Body == FormBody {
+		r.Form = raw
+		return nil
+	}
+	if len(raw) == 0 && r.route.Body == OptionalJSON {
+		return nil
+	}
+	if r.Body, err = strictjson.Parse(raw); err != nil {
+		e := Refuse(MalformedJSON, "")
+		e.Faults[0].Message = "The body " + err.Error() + "."
+		return e
+	}
+	return nil
+}
+
+func (s *Server) checkParam(_ context.Context, r *Request) error {
+	p := r.route.Param
+	if p.Name == "" {
+		return nil
+	}
+	value, err := decodePath(r.rawParam(p.Name))
+	if err == nil && p.Check != nil {
+		err = p.Check(value)
+	}
+	if err != nil {
+		return Refuse(p.NotFound, p.Name)
+	}
+	r.param = value
+	return nil
+}
+
+// fail writes the answer to an error.
+func (s *Server) fail(ctx context.Context, r *Request, err error) {
+	e := errorOf(r.area(), err)
+	status := e.Status()
+	if status >= http.StatusInternalServerError {
+		s.log.ErrorContext(ctx, "request failed", "status", status, "err", e.Cause)
+	}
+	response := &r.fast.Response
+	response.ResetBody()
+	for _, name := range []string{"Location", "ETag", "Retry-After", headerReplayed} {
+		response.Header.Del(name) // of an answer that was not to be
+	}
+	if e.Challenge != "" {
+		response.Header.Set("WWW-Authenticate", e.Challenge)
+	}
+	if e.RetryAfter > 0 {
+		response.Header.Set("Retry-After", strconv.FormatInt(seconds(e.RetryAfter), 10))
+	}
+	if e.Close {
+		response.SetConnectionClose()
+	}
+	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), time.Now())) // never fails
+}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// listener hands out connections that know when their client has gone and that close without losing the last answer.
+type listener struct{ net.Listener }
+
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c}, nil
+}
+
+// conn is a client's connection.
+type conn struct {
+	net.Conn
+	lingers atomic.Bool // unread input is left: close gently
+
+	mu     sync.Mutex
+	peeked []byte // read ahead by watch, for the next Read
+	err    error  // of the read ahead
+}
+
+// Read gives what watch read ahead, then what the client sends.
+func (c *conn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	if len(c.peeked) > 0 {
+		n := copy(p, c.peeked)
+		c.peeked = c.peeked[n:]
+		c.mu.Unlock()
+		return n, nil
+	}
+	err := c.err
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// Close closes the connection. To close a socket with unread input resets it, and the client may lose the answer that
+// it was sent; so a client that is still sending a body that we refused gets a moment to read it.
+func (c *conn) Close() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.lingers.Load() && half.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+	}
+	return c.Conn.Close()
+}
+
+// watch returns a context that also ends when the client hangs up. Until stop is called the connection must not be
+// read; stop must be called.
+func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	go func() {
+		defer close(done)
+		var b [1]byte
+		n, err := c.Conn.Read(b[:])
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.peeked = append(c.peeked, b[:n]...)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			c.err = err
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // ends the read; the server sets the next deadline itself
+		<-done
+		_ = c.Conn.SetReadDeadline(time.Time{})
+		cancel()
+	}
+}
+
+// UntilHangup returns a context for waiting: it also ends when the client hangs up and when the server begins to shut
+// down. A handler then answers with what there is, under its own context. stop must be called before it returns.
+func (r *Request) UntilHangup(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stopDraining := context.AfterFunc(r.draining, cancel)
+	stopWatching := func() {}
+	if c, ok := r.fast.Conn().(*conn); ok && (!r.hasBody() || r.bodyRead) {
+		ctx, stopWatching = c.watch(ctx)
+	}
+	return ctx, func() {
+		stopWatching()
+		stopDraining()
+		cancel()
+	}
+}

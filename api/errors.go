@@ -1,0 +1,280 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// Code is the part of an error code after its common prefix: "<area>:<name>".
+type Code string
+
+// codePrefix starts every error code on the wire.
+const codePrefix = "urn:svc:platform:billing:error:"
+
+// URN is the code as it is on the wire.
+func (c Code) URN() string { return codePrefix + string(c) }
+
+// Entry is one row of the error catalogue.
+type Entry struct {
+	Code    Code
+	Status  int    // the HTTP status of an answer with this code
+	Message string // the display message, unless the fault brings one that says more
+}
+
+// The error catalogue. Whatever goes wrong, an answer has one of these codes.
+const (
+	MalformedRequest      Code = "requests:malformed-request"
+	MalformedJSON         Code = "requests:malformed-json"
+	MissingField          Code = "requests:missing-field"
+	InvalidField          Code = "requests:invalid-field"
+	InvalidParameter      Code = "requests:invalid-parameter"
+	InvalidHeader         Code = "requests:invalid-header"
+	UnsupportedAPIVersion Code = "requests:unsupported-api-version"
+	NotFound              Code = "requests:not-found"
+	MethodNotAllowed      Code = "requests:method-not-allowed"
+	RequestTimeout        Code = "requests:request-timeout"
+	IdempotencyInFlight   Code = "requests:idempotency-key-in-flight"
+	BodyTooLarge          Code = "requests:body-too-large"
+	UnsupportedMediaType  Code = "requests:unsupported-media-type"
+	IdempotencyReused     Code = "requests:idempotency-key-reused"
+	RateLimited           Code = "requests:rate-limited"
+	HeadersTooLarge       Code = "requests:headers-too-large"
+	Internal              Code = "requests:internal"
+	Unavailable           Code = "requests:unavailable"
+
+	InvalidToken      Code = "auth:invalid-token"
+	InsufficientScope Code = "auth:insufficient-scope"
+
+	SiteNotAccessible Code = "sites:site-not-accessible"
+
+	CustomersInvalidParameter Code = "customers:invalid-parameter"
+	CustomersInvalidLink      Code = "customers:invalid-pagination-link"
+	CustomerNotFound          Code = "customers:customer-not-found"
+	CustomerLinkExpired       Code = "customers:link-expired"
+	CustomerLinkNotFound      Code = "customers:link-not-found"
+
+	InvitationsMissingField Code = "invitations:missing-field"
+	InvitationsInvalidField Code = "invitations:invalid-field"
+	CustomerReferenceActive Code = "invitations:customer-reference-active"
+	NoLiveInvitation        Code = "invitations:no-live-invitation"
+
+	BatchesMissingField     Code = "batches:missing-field"
+	BatchesInvalidField     Code = "batches:invalid-field"
+	BatchesInvalidParameter Code = "batches:invalid-parameter"
+	BatchesInvalidLink      Code = "batches:invalid-pagination-link"
+	DuplicateRowReference   Code = "batches:duplicate-row-reference"
+	BatchNotFound           Code = "batches:batch-not-found"
+	BatchReferenceConflict  Code = "batches:batch-reference-conflict"
+	BatchInProgress         Code = "batches:batch-in-progress"
+	NothingToRetry          Code = "batches:nothing-to-retry"
+
+	SignupsMissingField Code = "signups:missing-field"
+	SignupsInvalidField Code = "signups:invalid-field"
+	SignupNotFound      Code = "signups:signup-not-found"
+	SignupTaken         Code = "signups:signup-taken"
+	SignupExpired       Code = "signups:signup-expired"
+	SignupRevoked       Code = "signups:signup-revoked"
+)
+
+var catalogue = []Entry{
+	{MalformedRequest, http.StatusBadRequest, "The request is not valid HTTP."},
+	{MalformedJSON, http.StatusBadRequest, "The body is not acceptable JSON."},
+	{MissingField, http.StatusBadRequest, "A required field is missing."},
+	{InvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
+	{InvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
+	{InvalidHeader, http.StatusBadRequest, "A header has a value that it must not have."},
+	{UnsupportedAPIVersion, http.StatusBadRequest, "The header Svc-Api-Version must be " + APIVersion + "."},
+	{NotFound, http.StatusNotFound, "There is nothing at this path."},
+	{MethodNotAllowed, http.StatusMethodNotAllowed, "This path does not take this method; the header Allow lists those it takes."},
+	{RequestTimeout, http.StatusRequestTimeout, "The request took too long to arrive."},
+	{IdempotencyInFlight, http.StatusConflict, "The first request with this Idempotency-Key is still running. Try again shortly."},
+	{BodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large."},
+	{UnsupportedMediaType, http.StatusUnsupportedMediaType, "The body must be application/json in UTF-8, without a content encoding."},
+	{IdempotencyReused, http.StatusUnprocessableEntity, "This Idempotency-Key was used before with another body."},
+	{RateLimited, http.StatusTooManyRequests, "Too many requests. Try again after the time that Retry-After gives, in seconds."},
+	{HeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The request line and the headers together are too large."},
+	{Internal, http.StatusInternalServerError, "Something went wrong on our side. Quote the traceId when you ask about it."},
+	{Unavailable, http.StatusServiceUnavailable, "The service cannot answer now. Try again after the time that Retry-After gives, in seconds."},
+
+	{InvalidToken, http.StatusUnauthorized, "The access token is missing, expired or not valid here."},
+	{InsufficientScope, http.StatusForbidden, "The access token does not have the scope for this."},
+
+	{SiteNotAccessible, http.StatusForbidden, "There is no such Site in your organisation."},
+
+	{CustomersInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
+	{CustomersInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{CustomerNotFound, http.StatusNotFound, "This Site has no customer with that customerReference."},
+	{CustomerLinkExpired, http.StatusConflict, "The invitation has expired, so there is nothing to revoke."},
+	{CustomerLinkNotFound, http.StatusNotFound, "There is no such link."},
+
+	{InvitationsMissingField, http.StatusBadRequest, "A required field is missing."},
+	{InvitationsInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
+	{CustomerReferenceActive, http.StatusConflict, "The customerReference has an invitation or a linked customer already."},
+	{NoLiveInvitation, http.StatusConflict, "The customerReference has no invitation that can still be accepted."},
+
+	{BatchesMissingField, http.StatusBadRequest, "A required field is missing."},
+	{BatchesInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
+	{BatchesInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
+	{BatchesInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{DuplicateRowReference, http.StatusBadRequest, "The rowReference occurs twice in the batch."},
+	{BatchNotFound, http.StatusNotFound, "This Site has no batch with that batchReference."},
+	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
+	{BatchInProgress, http.StatusConflict, "The batch has rows that are not settled yet."},
+	{NothingToRetry, http.StatusConflict, "The batch has no row whose outcome may succeed later."},
+
+	{SignupsMissingField, http.StatusBadRequest, "A required field is missing."},
+	{SignupsInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
+	{SignupNotFound, http.StatusNotFound, "There is no such invitation."},
+	{SignupTaken, http.StatusConflict, "Another customer has completed this sign-up."},
+	{SignupExpired, http.StatusGone, "The invitation has expired."},
+	{SignupRevoked, http.StatusGone, "The invitation has been revoked."},
+}
+
+var entries = indexCatalogue()
+
+func indexCatalogue() map[Code]Entry {
+	m := make(map[Code]Entry, len(catalogue))
+	for _, e := range catalogue {
+		m[e.Code] = e
+	}
+	return m
+}
+
+// Catalogue is every error code that the service answers with, in the order of the documentation.
+func Catalogue() []Entry { return append([]Entry(nil), catalogue...) }
+
+// inArea is the code of that name in the area, if the catalogue has it there, and else that of the area requests.
+func inArea(area, name string) Code {
+	if c := Code(area + ":" + name); entries[c].Status != 0 {
+		return c
+	}
+	return Code("requests:" + name)
+}
+
+// MaxFaults is how many faults one answer lists.
+const MaxFaults = 100
+
+// Fault is one entry of an error answer.
+type Fault struct {
+	Code    Code
+	Target  string // the field, parameter, header or path segment; "" if there is none
+	Message string // for the partner; one about a field begins with the field's name
+}
+
+// Error is an answer that refuses a request. Handlers return it; any other error is a 500 or, where nothing can be done
+// but try again, a 503.
+type Error struct {
+	Faults     []Fault       // at least one, of one status; at most MaxFaults are shown
+	RetryAfter time.Duration // when to try again; 0 for none
+	Challenge  string        // WWW-Authenticate of a 401 or 403; "" for none
+	Close      bool          // the connection cannot be used any further
+	Cause      error         // for the log only
+}
+
+func (e *Error) Error() string {
+	f := e.Faults[0]
+	s := fmt.Sprintf("api: %s %s: %s", f.Code, f.Target, f.Message)
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Status is the HTTP status of the answer.
+func (e *Error) Status() int { return entries[e.Faults[0].Code].Status }
+
+// And adds a fault, which must have the same status.
+func (e *Error) And(f Fault) *Error {
+	if f.Message == "" {
+		f.Message = entries[f.Code].Message
+	}
+	e.Faults = append(e.Faults, f)
+	return e
+}
+
+// Refuse makes an error with the catalogue's message and, if it is not empty, a target.
+func Refuse(code Code, target string) *Error {
+	return (&Error{}).And(Fault{Code: code, Target: target})
+}
+
+// RefuseField makes an error about a field, parameter or header; complaint completes "<target> …".
+func RefuseField(code Code, target, complaint string) *Error {
+	return (&Error{}).And(Fault{Code: code, Target: target, Message: target + " " + complaint})
+}
+
+// BodyError turns the faults of a decoded body into an error of the area ("batches"); nil if there are none.
+func BodyError(area string, faults []strictjson.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	e := &Error{}
+	for _, f := range faults {
+		e.And(Fault{Code: faultCode(area, f.Kind), Target: f.Target, Message: f.Target + " " + f.Message})
+	}
+	return e
+}
+
+func faultCode(area string, kind strictjson.FaultKind) Code {
+	switch kind {
+	case strictjson.Missing:
+		return inArea(area, "missing-field")
+	case strictjson.Malformed:
+		return MalformedJSON
+	default:
+		return inArea(area, "invalid-field")
+	}
+}
+
+// retryUnavailable is what a 503 tells the client to wait.
+const retryUnavailable = time.Second
+
+// errorOf finds the answer to whatever a handler returned. Nothing of an unknown error reaches the client.
+func errorOf(area string, err error) *Error {
+	var refusal *Error
+	var field *models.FieldError
+	switch {
+	case errors.As(err, &refusal) && len(refusal.Faults) > 0:
+		return refusal
+	case errors.As(err, &field):
+		e := RefuseField(inArea(area, "invalid-field"), field.Field, field.Message)
+		e.Cause = err
+		return e
+	case isUnavailable(err):
+		e := Refuse(Unavailable, "")
+		e.RetryAfter, e.Cause = retryUnavailable, err
+		return e
+	case errors.Is(err, models.ErrIdempotencyKeyReused):
+		return Refuse(IdempotencyReused, headerIdempotencyKey)
+	case errors.Is(err, models.ErrIdempotencyKeyInFlight):
+		e := Refuse(IdempotencyInFlight, headerIdempotencyKey)
+		e.RetryAfter = retryUnavailable
+		return e
+	default:
+		e := Refuse(Internal, "")
+		e.Cause = err
+		return e
+	}
+}
+
+// isUnavailable: Postgres is not there, or the request's time is over before it answered.
+func isUnavailable(err error) bool {
+	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// isShapeB says which of the two error shapes a path's answers have.
+func isShapeB(path string) bool { return inTree(path, "/checkout") }
+
+// inTree reports whether a path is root or below it.
+func inTree(path, root string) bool {
+	rest, ok := strings.CutPrefix(path, root)
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ReadinessCheck is something that the service depends on.
+type ReadinessCheck struct {
+	Name     string // "postgres"
+	Required bool   // without it the service is not ready
+	Check    func(context.Context) error
+}
+
+// checkTimeout bounds one readiness check.
+const checkTimeout = 2 * time.Second
+
+// liveness is the data of /livez.
+type liveness struct {
+	Status string `json:"status"`
+}
+
+// readiness is the data of /readyz.
+type readiness struct {
+	Status string            `json:"status"`
+	Checks map[string]string `json:"checks"`
+}
+
+func live(_ context.Context, r *Request) error {
+	return r.JSON(http.StatusOK, liveness{Status: "live"})
+}
+
+// readyHandler runs all checks at once. What a check says goes to the log, not to the answer.
+func readyHandler(cfg Config) Handler {
+	return func(ctx context.Context, r *Request) error {
+		answer := readiness{Status: "ready", Checks: make(map[string]string, len(cfg.Checks))}
+		failed := &Error{RetryAfter: retryUnavailable}
+		for i, err := range runChecks(ctx, cfg.Checks) {
+			check := cfg.Checks[i]
+			answer.Checks[check.Name] = "ok"
+			if err == nil {
+				continue
+			}
+			answer.Checks[check.Name] = "unavailable"
+			cfg.Log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
+			if check.Required {
+				failed.And(Fault{Code: Unavailable, Target: check.Name})
+				failed.Cause = err
+			}
+		}
+		if len(failed.Faults) > 0 {
+			return failed
+		}
+		return r.JSON(http.StatusOK, answer)
+	}
+}
+
+func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	errs := make([]error, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { errs[i] = c.Check(ctx) })
+	}
+	wg.Wait()
+	return errs
+}

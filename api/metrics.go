@@ -1,0 +1,58 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+)
+
+// metrics are the figures of the HTTP side. Labels have few values: route templates, never paths.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(registry *prometheus.Registry) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_http_requests_total",
+			Help: "HTTP requests answered, by route, method and status.",
+		}, []string{"route", "method", "status"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "svc_http_request_duration_seconds",
+			Help:    "Time from the request's headers to its answer, by route and method.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"route", "method"}),
+	}
+	registry.MustRegister(m.requests, m.duration)
+	return m
+}
+
+func (m *metrics) observe(route, method string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, method, statusName(status)).Inc()
+	m.duration.WithLabelValues(route, method).Observe(took.Seconds())
+}
+
+// metricsHandler writes the registry in Prometheus's text format.
+func metricsHandler(registry prometheus.Gatherer) Handler {
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	return func(_ context.Context, r *Request) error {
+		families, err := registry.Gather()
+		if err != nil {
+			return fmt.Errorf("api: gather metrics: %w", err)
+		}
+		var b bytes.Buffer
+		encoder := expfmt.NewEncoder(&b, format)
+		for _, family := range families {
+			if err := encoder.Encode(family); err != nil {
+				return fmt.Errorf("api: write metrics: %w", err)
+			}
+		}
+		return r.Bytes(http.StatusOK, string(format), b.Bytes())
+	}
+}

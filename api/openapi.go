@@ -1,0 +1,44 @@
+package api
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+)
+
+//go:embed openapi.yaml
+var openAPISource []byte
+
+// openAPI is the API description as it is served; the source is part of the binary and tested.
+var openAPI = sync.OnceValues(func() ([]byte, error) { return DescriptionJSON(openAPISource) })
+
+// OpenAPI is the service's OpenAPI 3.1 document, as JSON.
+func OpenAPI() ([]byte, error) { return openAPI() }
+
+// DescriptionJSON turns an OpenAPI document in YAML into JSON. Merge keys are resolved; the top-level x-shared, which
+// holds parts to merge, is dropped.
+func DescriptionJSON(source []byte) ([]byte, error) {
+	var document map[string]any
+	if err := yaml.Unmarshal(source, &document); err != nil {
+		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
+	}
+	delete(document, "x-shared")
+	encoded, err := json.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
+	}
+	return encoded, nil
+}
+
+func serveOpenAPI(_ context.Context, r *Request) error {
+	document, err := OpenAPI()
+	if err != nil {
+		return err
+	}
+	return r.Bytes(http.StatusOK, ContentTypeJSON, document)
+}

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// ContentTypeJSON is the Content-Type of every JSON answer, success and error alike.
+const ContentTypeJSON = "application/json;charset=UTF-8"
+
+// Header names that the contract gives.
+const (
+	headerVersion        = "Svc-Api-Version"
+	headerIdempotencyKey = "Idempotency-Key"
+	headerReplayed       = "Idempotent-Replayed"
+)
+
+// EncodeData writes the data of an answer: compact JSON without HTML escaping.
+func EncodeData(data any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(data); err != nil {
+		return nil, fmt.Errorf("api: encode an answer: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// JSON answers with the success envelope around data.
+func (r *Request) JSON(status int, data any) error {
+	encoded, err := EncodeData(data)
+	if err != nil {
+		return err
+	}
+	return r.JSONBytes(status, encoded)
+}
+
+// JSONBytes is as JSON, of data that is encoded already (see EncodeData).
+func (r *Request) JSONBytes(status int, data []byte) error {
+	body := make([]byte, 0, len(data)+64)
+	body = append(append(body, `{"data":`...), data...)
+	body = append(append(append(body, `,"traceId":"`...), r.trace...), `"}`...)
+	return r.Bytes(status, ContentTypeJSON, body)
+}
+
+// Bytes answers with a body of any type. The body must not be changed afterwards.
+func (r *Request) Bytes(status int, contentType string, body []byte) error {
+	response := &r.fast.Response
+	response.SetStatusCode(status)
+	response.Header.SetContentType(contentType)
+	response.SetBodyRaw(body)
+	return nil
+}
+
+// NotModified answers 304 with the entity tag that still holds.
+func (r *Request) NotModified(etag string) error {
+	r.SetHeader("ETag", etag)
+	r.fast.Response.SetStatusCode(http.StatusNotModified)
+	return nil
+}
+
+// SetHeader sets a header of the answer, whatever the answer will be.
+func (r *Request) SetHeader(name, value string) { r.fast.Response.Header.Set(name, value) }
+
+// Location points to what the request made: the path of the segments, each percent-encoded.
+func (r *Request) Location(segments ...string) { r.SetHeader("Location", PathOf(segments...)) }
+
+// PathOf makes a path of segments, each percent-encoded.
+func PathOf(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// RetryAfter tells the client how long to wait, in whole seconds, rounded up.
+func (r *Request) RetryAfter(d time.Duration) {
+	r.SetHeader("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+}
+
+// Replayed marks the answer as that of an earlier, identical request.
+func (r *Request) Replayed() { r.SetHeader(headerReplayed, "true") }
+
+// The two error shapes.
+type (
+	shapeA struct {
+		Errors  []shapeAError  `json:"errors"`
+		TraceID models.TraceID `json:"traceId"`
+	}
+	shapeAError struct {
+		Code           string `json:"code"`
+		DisplayMessage string `json:"displayMessage"`
+		Target         string `json:"target,omitempty"`
+	}
+	shapeB struct {
+		Errors    []shapeBError  `json:"errors"`
+		TraceID   models.TraceID `json:"traceId"`
+		Timestamp models.Millis  `json:"timestamp"`
+	}
+	shapeBError struct {
+		Message string `json:"message"`
+	}
+)
+
+// errorBody writes an error in the shape of its path.
+func errorBody(e *Error, trace models.TraceID, isB bool, now time.Time) []byte {
+	faults := e.Faults[:min(len(e.Faults), MaxFaults)]
+	var answer any
+	if isB {
+		b := shapeB{TraceID: trace, Timestamp: models.MillisOf(now)}
+		for _, f := range faults {
+			b.Errors = append(b.Errors, shapeBError{f.Message})
+		}
+		answer = b
+	} else {
+		a := shapeA{TraceID: trace}
+		for _, f := range faults {
+			a.Errors = append(a.Errors, shapeAError{f.Code.URN(), f.Message, f.Target})
+		}
+		answer = a
+	}
+	body, _ := EncodeData(answer) // strings and integers always encode
+	return body
+}

@@ -1,0 +1,422 @@
+// Package api is the HTTP side of the service. One route table says what each operation demands; the checks before a
+// handler follow from it, in one order; one catalogue holds every error. A noun's handlers are in the file of its name.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"partnerbilling/models"
+)
+
+// Config is what the API is made of. Only Authenticator and Sites must be there.
+type Config struct {
+	Authenticator Authenticator
+	Sites         Sites
+	Limiter       Limiter // nil: no limits
+	Checks        []ReadinessCheck
+	Mounts        []Mount
+
+	Log            *slog.Logger         // default slog.Default(); see LogHandler
+	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids
+	Metrics        *prometheus.Registry // default a fresh one
+
+	RequestTimeout  time.Duration // for an answer; default 10 s
+	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
+	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
+	ShutdownTimeout time.Duration // for open requests once Run is told to end; default 20 s
+}
+
+// Mount is a handler that answers everything at and below a path by itself: the operator's pages. Bodies over 64 KiB do
+// not reach it.
+type Mount struct {
+	Path    string
+	Handler fiber.Handler
+}
+
+const (
+	maxHeaderBytes = 16 << 10
+	maxConnections = 64 << 10
+	writeTimeout   = 30 * time.Second
+)
+
+// Server answers HTTP requests.
+type Server struct {
+	log           *slog.Logger
+	tracer        trace.Tracer
+	metrics       *metrics
+	authenticator Authenticator
+	sites         *siteCache
+	limiter       Limiter
+	routes        []Route
+	chain         []check
+	methods       []string // that the router knows
+	router        fasthttp.RequestHandler
+	http          *fasthttp.Server
+
+	shutdownTimeout time.Duration
+	lifetime        context.Context // of every request
+	endRequests     context.CancelFunc
+	draining        context.Context // ends when shutdown begins
+	beginDraining   context.CancelFunc
+	active          active
+}
+
+// New makes the API from its parts.
+func New(cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	return newServer(cfg, routes(cfg))
+}
+
+func newServer(cfg Config, table []Route) *Server {
+	s := &Server{
+		log:             cfg.Log,
+		tracer:          cfg.TracerProvider.Tracer("partnerbilling/api"),
+		metrics:         newMetrics(cfg.Metrics),
+		authenticator:   cfg.Authenticator,
+		sites:           newSiteCache(cfg.Sites),
+		limiter:         cfg.Limiter,
+		routes:          withDefaults(table, cfg),
+		methods:         fiber.DefaultMethods,
+		shutdownTimeout: cfg.ShutdownTimeout,
+	}
+	s.lifetime, s.endRequests = context.WithCancel(context.Background())
+	s.draining, s.beginDraining = context.WithCancel(context.Background())
+	s.chain = s.checks()
+	s.router = s.newRouter(cfg.Mounts)
+	s.http = &fasthttp.Server{
+		Handler:                      s.serve,
+		ErrorHandler:                 s.refuseUnreadable,
+		Logger:                       serverLogger{s.log},
+		SecureErrorLogMessage:        true,
+		NoDefaultServerHeader:        true,
+		StreamRequestBody:            true, // bodies are read after authentication, up to the route's limit
+		DisablePreParseMultipartForm: true,
+		MaxRequestBodySize:           BatchBodyLimit,
+		ReadBufferSize:               maxHeaderBytes,
+		Concurrency:                  maxConnections,
+		ReadTimeout:                  cfg.ReadTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  cfg.IdleTimeout,
+		CloseOnShutdown:              true,
+	}
+	return s
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = noop.NewTracerProvider()
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, 10*time.Second)
+	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
+	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
+	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
+	return cfg
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// withDefaults completes the rows of a route table.
+func withDefaults(table []Route, cfg Config) []Route {
+	table = slices.Clone(table)
+	for i := range table {
+		r := &table[i]
+		r.Timeout = orDefault(r.Timeout, cfg.RequestTimeout)
+		if r.BodyLimit == 0 {
+			r.BodyLimit = defaultBodyLimit
+		}
+		if r.Rate == "" {
+			r.Rate = RateDefault
+		}
+	}
+	return table
+}
+
+// Routes is the route table.
+func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
+
+// newRouter registers the table with Fiber, which only finds the route; everything else is ours.
+func (s *Server) newRouter(mounts []Mount) fasthttp.RequestHandler {
+	app := fiber.New(fiber.Config{
+		CaseSensitive:         true,
+		StrictRouting:         true,
+		DisableStartupMessage: true,
+		ErrorHandler:          s.refuseUnrouted,
+	})
+	for i := range s.routes {
+		route := &s.routes[i]
+		if route.Method == fiber.MethodGet {
+			app.Add(fiber.MethodHead, fiberPath(route.Path), s.enter(route))
+		}
+		app.Add(route.Method, fiberPath(route.Path), s.enter(route))
+	}
+	for _, m := range mounts {
+		app.All(m.Path, s.enterMount(m))
+		app.All(m.Path+"/*", s.enterMount(m))
+	}
+	return app.Handler()
+}
+
+// fiberPath writes {name} as :name.
+func fiberPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
+
+func hasParam(path, name string) bool { return strings.Contains(path, "{"+name+"}") }
+
+// exchange is a request with its context, on its way through Fiber.
+type exchange struct {
+	ctx     context.Context
+	request *Request
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(c *fiber.Ctx) exchange {
+	x, _ := c.Context().UserValue(exchangeKey{}).(exchange)
+	x.request.fiber = c
+	return x
+}
+
+// serve is where every request that could be read comes in.
+func (s *Server) serve(fast *fasthttp.RequestCtx) {
+	s.active.begin()
+	defer s.active.end()
+	started := time.Now()
+	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining}
+	method := string(fast.Method())
+	ctx := models.WithTraceID(s.lifetime, r.trace)
+	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
+	defer func() {
+		s.settleConnection(r)
+		s.record(ctx, span, r, method, time.Since(started))
+	}()
+	defer s.recover(ctx, r)
+	if inTree(r.path, "/billing") {
+		r.SetHeader(headerVersion, APIVersion)
+	}
+	if !slices.Contains(s.methods, method) {
+		fast.Request.Header.SetMethod(fiber.MethodTrace) // which no route takes: 404 or 405 as for any other
+	}
+	fast.SetUserValue(exchangeKey{}, exchange{ctx, r})
+	s.router(fast)
+}
+
+// enter runs a route's checks and handler.
+func (s *Server) enter(route *Route) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		x := exchangeOf(c)
+		x.request.route = route
+		ctx, cancel := context.WithTimeout(x.ctx, route.Timeout)
+		defer cancel()
+		if err := s.run(ctx, x.request); err != nil {
+			s.fail(ctx, x.request, err)
+		}
+		return nil
+	}
+}
+
+func (s *Server) enterMount(m Mount) fiber.Handler {
+	route := &Route{Path: m.Path}
+	return func(c *fiber.Ctx) error {
+		x := exchangeOf(c)
+		x.request.route = route
+		body, err := x.request.readAll(defaultBodyLimit)
+		if err == nil {
+			c.Request().SetBody(body)
+			err = m.Handler(c)
+		}
+		if err != nil {
+			s.fail(x.ctx, x.request, err)
+		}
+		return nil
+	}
+}
+
+// refuseUnrouted answers what Fiber found no route for. The Allow header is there already.
+func (s *Server) refuseUnrouted(c *fiber.Ctx, err error) error {
+	x := exchangeOf(c)
+	var routing *fiber.Error
+	switch {
+	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
+		err = Refuse(MethodNotAllowed, "")
+	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
+		err = Refuse(NotFound, "")
+	}
+	s.fail(x.ctx, x.request, err)
+	return nil
+}
+
+// refuseUnreadable answers what is not even HTTP, or too large or slow to be read.
+func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
+	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.Request.Header.RequestURI())}
+	ctx := models.WithTraceID(s.lifetime, r.trace)
+	s.log.InfoContext(ctx, "request could not be read", "err", err)
+	fast.Response.Reset()
+	s.fail(ctx, r, receiveError(err))
+	s.metrics.observe("none", "other", fast.Response.StatusCode(), 0)
+}
+
+// recover turns a panic into the answer of an unknown error. Nothing of it is shown.
+func (s *Server) recover(ctx context.Context, r *Request) {
+	if p := recover(); p != nil {
+		s.log.ErrorContext(ctx, "panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		s.fail(ctx, r, fmt.Errorf("api: panic: %v", p))
+	}
+}
+
+// settleConnection decides how to go on after a body that nobody read. What is small is skipped by fasthttp.
+func (s *Server) settleConnection(r *Request) {
+	if c, ok := r.fast.Conn().(*conn); ok {
+		c.lingers.Store(r.hasBody() && !r.bodyRead)
+	}
+}
+
+// record writes the log line, the metrics and the end of the span.
+func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method string, took time.Duration) {
+	path, status := "none", r.fast.Response.StatusCode()
+	if r.route != nil {
+		path = r.route.Path
+	}
+	if !slices.Contains(s.methods, method) {
+		method = "other"
+	}
+	s.metrics.observe(path, method, status, took)
+	attrs := []any{"method", method, "route", path, "status", status, "ms", float64(took.Microseconds()) / 1000}
+	if !r.Principal.ClientID.IsZero() {
+		attrs = append(attrs, "clientId", r.Principal.ClientID.String())
+	}
+	s.log.InfoContext(ctx, "request", attrs...)
+	span.SetName(method + " " + path)
+	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", path),
+		attribute.Int("http.response.status_code", status), attribute.String("svc.trace_id", string(r.trace)))
+	if status >= fiber.StatusInternalServerError {
+		span.SetStatus(codes.Error, "")
+	}
+	span.End()
+}
+
+// Serve answers requests on the listener until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	stop := context.AfterFunc(s.draining, func() { _ = ln.Close() })
+	defer stop()
+	if err := s.http.Serve(listener{ln}); err != nil && s.draining.Err() == nil {
+		return fmt.Errorf("api: serve: %w", err)
+	}
+	return nil
+}
+
+// Run serves until ctx ends, and then gives open requests Config.ShutdownTimeout to finish.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
+	defer cancel()
+	err := s.Shutdown(end)
+	return errors.Join(err, <-served)
+}
+
+// Listen is Run on a TCP address.
+func (s *Server) Listen(ctx context.Context, address string) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("api: listen: %w", err)
+	}
+	return s.Run(ctx, ln)
+}
+
+// lastMoment is what requests get to notice that their context was cancelled.
+const lastMoment = 2 * time.Second
+
+// Shutdown takes no new requests, ends the waiting of those that wait, and lets the others finish. When ctx ends first
+// it cancels them, and returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.beginDraining()
+	defer s.endRequests()
+	err := s.http.ShutdownWithContext(ctx)
+	if ctx.Err() == nil {
+		return err
+	}
+	s.endRequests()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
+	defer cancel()
+	s.active.wait(last)
+	return ctx.Err()
+}
+
+// active counts the requests inside.
+type active struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n reaches 0; nil if nobody waits
+}
+
+func (a *active) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+}
+
+func (a *active) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n--; a.n == 0 && a.idle != nil {
+		close(a.idle)
+		a.idle = nil
+	}
+}
+
+// wait returns when no request is inside, or when ctx ends.
+func (a *active) wait(ctx context.Context) {
+	a.mu.Lock()
+	if a.n == 0 {
+		a.mu.Unlock()
+		return
+	}
+	if a.idle == nil {
+		a.idle = make(chan struct{})
+	}
+	idle := a.idle
+	a.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// serverLogger brings fasthttp's few messages about connections into the log.
+type serverLogger struct{ log *slog.Logger }
+
+func (l serverLogger) Printf(format string, args ...any) {
+	l.log.Debug("connection", "message", fmt.Sprintf(format, args...))
+}
