@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -77,8 +79,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
-	mux.Handle("GET /debits/{key}", s.operation(opLookup, s.about(s.rail.Lookup)))
-	mux.Handle("POST /debits/{key}/cancellation", s.operation(opCancel, s.about(s.rail.Cancel)))
+	// A key may itself be a slash, which {key} would not match.
+	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.about("", s.rail.Lookup)))
+	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.about("/cancellation", s.rail.Cancel)))
 	mux.Handle("GET /faults", s.signed(s.getFaults))
 	mux.Handle("PUT /faults", s.signed(s.putFaults))
 	return mux
@@ -179,12 +182,20 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 	return s.ask(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
-// about answers a request about the key in its path.
-func (s *Server) about(question func(context.Context, []string, func(int, Result))) func(context.Context, *http.Request, []byte) reply {
+// about answers a request about the key in its path, which ends in suffix.
+func (s *Server) about(suffix string, question func(context.Context, []string, func(int, Result)),
+) func(context.Context, *http.Request, []byte) reply {
 	return func(ctx context.Context, r *http.Request, _ []byte) reply {
-		key := r.PathValue("key")
-		if err := ValidateKey(key); err != nil {
-			return errorReply(http.StatusBadRequest, codeInvalidRequest, err.Error())
+		segment, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), "/debits/"), suffix)
+		if !ok || strings.Contains(segment, "/") {
+			return errorReply(http.StatusNotFound, codeInvalidRequest, "there is no such path")
+		}
+		key, err := url.PathUnescape(segment)
+		if err == nil {
+			err = ValidateKey(key)
+		}
+		if err != nil {
+			return errorReply(http.StatusBadRequest, codeInvalidRequest, "the path holds no valid key")
 		}
 		return s.ask(key, func(report func(int, Result)) { question(ctx, []string{key}, report) })
 	}

@@ -1,0 +1,99 @@
+package rail_test
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func TestMain(m *testing.M) { modelstest.Main(m) }
+
+func TestSandboxConforms(t *testing.T) {
+	railtest.Run(t, func(t *testing.T) railtest.Fixture { return sandbox(t) })
+}
+
+func TestHTTPConforms(t *testing.T) {
+	railtest.Run(t, func(t *testing.T) railtest.Fixture {
+		f := sandbox(t)
+		f.Rail = client(t, gateway(t, f.Rail).URL, nil)
+		return f
+	})
+}
+
+// sandbox is a sandbox rail with a database of its own.
+func sandbox(t *testing.T) railtest.Fixture {
+	store := modelstest.Open(t)
+	return railtest.Fixture{
+		Rail: rail.NewSandbox(store),
+		Open: func(t railtest.TB, agreementID string, b models.Behaviour) {
+			if err := store.OpenSandboxAccount(t.Context(), agreementID, b); err != nil {
+				t.Fatalf("open account: %v", err)
+			}
+		},
+		Advance: func(t railtest.TB, by time.Duration) {
+			if _, err := store.AdvanceClock(t.Context(), by); err != nil {
+				t.Fatalf("advance the clock: %v", err)
+			}
+		},
+		Debited: func(t railtest.TB) map[string]models.Amount { return debited(t, store) },
+	}
+}
+
+// debited reads the sandbox's list in pages.
+func debited(t railtest.TB, store *models.Store) map[string]models.Amount {
+	got := make(map[string]models.Amount)
+	for after := ""; ; {
+		page, err := store.SandboxDebits(t.Context(), after, 100)
+		if err != nil {
+			t.Fatalf("list debits: %v", err)
+		}
+		if len(page) == 0 {
+			return got
+		}
+		for _, d := range page {
+			if d.Status == models.SandboxSucceeded {
+				got[d.Key] += d.Amount
+			}
+		}
+		after = page[len(page)-1].Key
+	}
+}
+
+var signingKey = rail.SigningKey{ID: "test-1", Secret: []byte("a secret of the tests")}
+
+// server is a gateway in front of a rail, whose faults can be set.
+type server struct {
+	*rail.Server
+	URL string
+}
+
+func gateway(t *testing.T, behind rail.Rail) server {
+	t.Helper()
+	s, err := rail.NewServer(rail.ServerConfig{Rail: behind, Keys: []rail.SigningKey{signingKey}, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := httptest.NewServer(s)
+	t.Cleanup(listener.Close)
+	return server{s, listener.URL}
+}
+
+// client is an adapter to the gateway at a URL, with the defaults that change makes others of.
+func client(t *testing.T, url string, change func(*rail.HTTPConfig)) *rail.HTTP {
+	t.Helper()
+	cfg := rail.HTTPConfig{BaseURL: url, AllowPlainHTTP: true, Key: signingKey}
+	if change != nil {
+		change(&cfg)
+	}
+	h, err := rail.NewHTTP(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}

@@ -1,0 +1,92 @@
+package railtest
+
+import (
+	"context"
+	"sync"
+
+	"partnerbilling/jobs/rail"
+)
+
+// TB is what the kit needs of a test; *testing.T and *rapid.T have it.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Debit calls Debit, checks that each debit is reported exactly once and none late, and returns the results in the
+// order of the debits.
+func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.Result {
+	t.Helper()
+	return collect(t, len(debits), func(report func(int, rail.Result)) { r.Debit(ctx, debits, report) })
+}
+
+// Lookup calls Lookup with the same checks as Debit.
+func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
+	t.Helper()
+	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Lookup(ctx, keys, report) })
+}
+
+// Cancel calls Cancel with the same checks as Debit.
+func Cancel(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
+	t.Helper()
+	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Cancel(ctx, keys, report) })
+}
+
+// reports are what a call has reported so far.
+type reports struct {
+	mu       sync.Mutex
+	results  []rail.Result
+	times    []int
+	order    []int // indexes as they were reported
+	returned bool
+	late     bool
+}
+
+func newReports(n int) *reports {
+	return &reports{results: make([]rail.Result, n), times: make([]int, n)}
+}
+
+func (s *reports) report(i int, r rail.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = s.late || s.returned
+	s.results[i] = r
+	s.times[i]++
+	s.order = append(s.order, i)
+}
+
+// check ends the call and tells what was wrong with its reports.
+func (s *reports) check(t TB) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.returned = true
+	for i, n := range s.times {
+		if n != 1 {
+			t.Errorf("railtest: index %d was reported %d times, want once", i, n)
+		}
+	}
+	for i, r := range s.results {
+		if (r.Reason != "") != (r.Status == rail.Refused) {
+			t.Errorf("railtest: index %d: %v with reason %q", i, r.Status, r.Reason)
+		}
+	}
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.late {
+			t.Errorf("railtest: something was reported after the call had returned")
+		}
+	})
+}
+
+func collect(t TB, n int, call func(report func(int, rail.Result))) []rail.Result {
+	t.Helper()
+	s := newReports(n)
+	call(s.report)
+	s.check(t)
+	return s.results
+}

@@ -1,0 +1,119 @@
+package railtest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// oddKeys are valid keys that a careless path, query or statement mixes up.
+var oddKeys = []string{
+	"a/b", "a%2Fb", "a%2fb", "a//b", "/", "//", "a/../b", "...", ".a", "%", "%%", "%2E%2E", "a+b", "a b", " ", "a?b=c", "a#b",
+	"a;b", "a:b", "a&b", "'", `"`, `\`, "a\\'b", "$1", "{key}", "<&>", "é", "e\u0301", "\u2028", "\ufeff", "日本", "🦆", "A", "a",
+	"cancellation", "a/cancellation", "null", strings.Repeat("🦆", models.MaxReferenceLength),
+}
+
+func testOddKeys(t *testing.T, f Fixture) {
+	ctx := t.Context()
+	f.open(t, models.BehaviourPays)
+	debited := make(map[string]models.Amount)
+	var debits []rail.Debit
+	for i, key := range oddKeys {
+		d := debit(key, "pays")
+		d.Amount = models.Amount(i + 1)
+		debits = append(debits, d)
+		debited[key] = d.Amount
+	}
+	n := len(oddKeys)
+	want(t, "lookup before", Lookup(ctx, t, f.Rail, oddKeys...), repeat(notFound, n)...)
+	want(t, "debit", Debit(ctx, t, f.Rail, debits...), repeat(succeeded, n)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, oddKeys...), repeat(succeeded, n)...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, oddKeys...), repeat(succeeded, n)...)
+	f.wantDebited(t, debited)
+}
+
+// testInvalidItems mixes what can never be carried out with what can.
+func testInvalidItems(t *testing.T, f Fixture) {
+	ctx := t.Context()
+	f.open(t, models.BehaviourPays)
+	invalid := []string{"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1)}
+	debits := []rail.Debit{debit("good", "pays")}
+	keys := []string{"good"}
+	for _, key := range invalid {
+		debits, keys = append(debits, debit(key, "pays")), append(keys, key)
+	}
+	for _, change := range []func(*rail.Debit){
+		func(d *rail.Debit) { d.Amount = 0 },
+		func(d *rail.Debit) { d.Amount = -100 },
+		func(d *rail.Debit) { d.Amount = models.MaxAmount + 1 },
+		func(d *rail.Debit) { d.Currency = "" },
+		func(d *rail.Debit) { d.AgreementID = "" },
+		func(d *rail.Debit) { d.AgreementID = "\x00" },
+	} {
+		d := debit("changed", "pays")
+		change(&d)
+		debits = append(debits, d)
+	}
+	declined, silence := repeat(refused(rail.Declined), len(debits)-1), repeat(unknown, len(invalid))
+	want(t, "debit", Debit(ctx, t, f.Rail, debits...), append([]rail.Result{succeeded}, declined...)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), append([]rail.Result{succeeded}, silence...)...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), append([]rail.Result{succeeded}, silence...)...)
+	f.wantDebited(t, map[string]models.Amount{"good": 100})
+
+	largest := debit("largest", "pays")
+	largest.Amount = models.MaxAmount
+	want(t, "the largest amount", Debit(ctx, t, f.Rail, largest), succeeded)
+}
+
+func testContextEndedBefore(t *testing.T, f Fixture) {
+	f.open(t, models.BehaviourPays)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	want(t, "debit", Debit(ended, t, f.Rail, debit("a", "pays"), debit("b", "pays")), unavailable, unavailable)
+	want(t, "lookup", Lookup(ended, t, f.Rail, "a"), unknown)
+	want(t, "cancel", Cancel(ended, t, f.Rail, "a"), unknown)
+	f.wantDebited(t, map[string]models.Amount{})
+	want(t, "debit in time", Debit(t.Context(), t, f.Rail, debit("a", "pays")), succeeded)
+}
+
+func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
+	f.open(t, models.BehaviourPays, models.BehaviourSlow)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	done := make(chan []rail.Result)
+	go func() { done <- Debit(ctx, t, f.Rail, debit("slow", "slow"), debit("fast", "pays")) }()
+	f.awaitArrival(t.Context(), t, "slow")
+	// The fast one is in the same call: by now it has been sent, or it will be refused a turn.
+	end()
+	got := <-done
+	want(t, "slow", got[:1], unknown)
+	fast := f.Debited(t)["fast"]
+	if got[1].Status == rail.Succeeded && fast == 0 || got[1].Status == rail.Unavailable && fast != 0 {
+		t.Errorf("the fast one is reported as %v, and the rail has taken %d", got[1], fast)
+	}
+	final := Cancel(t.Context(), t, f.Rail, "slow", "fast")
+	for i, r := range final {
+		if !r.Status.Final() {
+			t.Errorf("cancel leaves %d as %v", i, r)
+		}
+	}
+	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "slow", "fast"), final...)
+}
+
+// together runs n goroutines that start at once, and waits for them.
+func together(n int, do func(n int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			do(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
