@@ -24,6 +24,7 @@ type Chunk struct {
 	TraceID        TraceID
 	Currency       string
 	Phase          DebitPhase
+	Cancelled      bool // the partner asked for cancellation: no debit may begin
 	Lease          LeaseToken
 	Rows           []ClaimedRow
 	// Open counts the chunk's rows that needed work when it was claimed, claimed or not.

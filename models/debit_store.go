@@ -13,7 +13,8 @@ import (
 // last: locks are taken rows first, then outbox.
 const claimChunkSQL = `
 WITH chunk AS MATERIALIZED (
-    SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, o.first_row, o.last_row, now.ms AS now,
+    SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.cancelled_at IS NOT NULL AS cancelled,
+           o.first_row, o.last_row, now.ms AS now,
            CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
     FROM outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id, (SELECT svc_now() AS ms) now
     WHERE o.id = $1
@@ -32,7 +33,7 @@ WITH chunk AS MATERIALIZED (
     UPDATE outbox o SET redispatch_after = clock_timestamp() + $3 * interval '1 ms'
     WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM claimed) > 0
 )
-SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.phase,
+SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.phase, c.cancelled,
        (SELECT count(*) FROM batch_rows w WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
           AND (w.state <> 'settled' OR w.outcome = 'unconfirmed' AND w.corrected_outcome IS NULL)),
        r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id,
@@ -73,7 +74,7 @@ func scanChunk(rows *sql.Rows) (Chunk, error) {
 		var customer sql.NullString
 		var doubt sql.NullBool
 		if err := rows.Scan(&chunk.Task, &chunk.SiteID, &chunk.OrganisationID, &chunk.BatchID, &chunk.TraceID, &chunk.Currency,
-			&chunk.Phase, &chunk.Open, &index, &customer, &amount, &doubt, &deferrals, &r.Account.LinkID, &r.Account.Linked,
+			&chunk.Phase, &chunk.Cancelled, &chunk.Open, &index, &customer, &amount, &doubt, &deferrals, &r.Account.LinkID, &r.Account.Linked,
 			&r.Account.CustomerID, &r.Account.AgreementID); err != nil {
 			return Chunk{}, err
 		}

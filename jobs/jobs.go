@@ -1,0 +1,47 @@
+// Package jobs holds what the worker fleet does: one file a kind of task.
+//
+// A task is a wake-up that carries an id. What there is to do, and whether this worker may do it, the job asks Postgres, by
+// conditional updates whose affected rows it checks. So a task may be lost, doubled, or come late, and nothing changes
+// but time.
+package jobs
+
+import (
+	"log/slog"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// Config is what the jobs work with.
+type Config struct {
+	Store *models.Store
+	Rail  rail.Rail
+	// RailConcurrency bounds the rail calls that this process has under way; default 256.
+	RailConcurrency int
+	Metrics         *Metrics // nil counts nothing
+	Log             *slog.Logger
+}
+
+// New makes the job of every kind of task.
+func New(cfg Config) queue.Jobs {
+	if cfg.RailConcurrency <= 0 {
+		cfg.RailConcurrency = 256
+	}
+	return queue.Jobs{
+		models.TaskDebitRows: &DebitRows{
+			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Metrics: cfg.Metrics, Log: cfg.Log,
+		},
+		models.TaskExpireInvitations: ExpireInvitations(cfg.Store),
+		models.TaskCloseBatches:      CloseBatches(cfg.Store),
+		models.TaskDropHistory:       DropHistory(cfg.Store),
+	}
+}
+
+// Recurring says which work starts by itself, and how often.
+var Recurring = map[models.TaskKind]time.Duration{
+	models.TaskExpireInvitations: 2 * time.Second,
+	models.TaskCloseBatches:      time.Second,
+	models.TaskDropHistory:       10 * time.Minute,
+}

@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// Metrics counts what the jobs do. A nil *Metrics counts nothing.
+type Metrics struct {
+	rowsSettled *prometheus.CounterVec
+	railCalls   *prometheus.HistogramVec
+}
+
+// NewMetrics registers the jobs' metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		rowsSettled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_rows_settled_total", Help: "Rows that became terminal, or were corrected, by outcome.",
+		}, []string{"outcome"}),
+		railCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "svc_rail_call_seconds", Help: "Time from a rail call to the answer for one row, by call and status.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"call", "status"}),
+	}
+	reg.MustRegister(m.rowsSettled, m.railCalls)
+	return m
+}
+
+func (m *Metrics) settled(outcome models.RowOutcome) {
+	if m != nil {
+		m.rowsSettled.WithLabelValues(string(outcome)).Inc()
+	}
+}
+
+func (m *Metrics) railCall(call railCall, status rail.Status, took time.Duration) {
+	if m != nil {
+		m.railCalls.WithLabelValues(call.String(), status.String()).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"partnerbilling/models"
+)
+
+// sweepStep is how much one step of a sweep moves at the most. A step is one short transaction; nothing is locked
+// between steps.
+const sweepStep = 500
+
+// Sweep is recurring work in bounded steps, each of which moves state and calls nobody.
+type Sweep struct {
+	Store *models.Store
+	Name  string
+	// Steps are run in order, each until it reports that less than the limit was there.
+	Steps []func(ctx context.Context, limit int) (int, error)
+}
+
+// Run takes the sweep to its end. What fails, or is not reached in the task's time, is left to the task's next run.
+func (s *Sweep) Run(ctx context.Context, task models.TaskID) error {
+	for _, step := range s.Steps {
+		for n := sweepStep; n >= sweepStep; {
+			var err error
+			if n, err = step(ctx, sweepStep); err != nil {
+				return fmt.Errorf("jobs: %s: %w", s.Name, err)
+			}
+		}
+	}
+	return s.Store.FinishTask(ctx, task)
+}
+
+// ExpireInvitations turns invitations past expiry to expired. Reads do not wait for it; it keeps the stored state, and
+// with it the indexes, close to the effective one.
+func ExpireInvitations(store *models.Store) *Sweep {
+	return &Sweep{Store: store, Name: "expire invitations", Steps: []func(context.Context, int) (int, error){
+		store.ExpireInvitations,
+	}}
+}
+
+// CloseBatches settles what is open at its deadline.
+func CloseBatches(store *models.Store) *Sweep {
+	step := func(ctx context.Context, limit int) (int, error) {
+		for n := range limit {
+			if _, err := store.CloseOverdueBatch(ctx); errors.Is(err, models.ErrNotFound) {
+				return n, nil
+			} else if err != nil {
+				return n, err
+			}
+		}
+		return limit, nil
+	}
+	return &Sweep{Store: store, Name: "close batches", Steps: []func(context.Context, int) (int, error){step}}
+}
+
+// DropHistory deletes what its retention no longer keeps.
+func DropHistory(store *models.Store) *Sweep {
+	return &Sweep{Store: store, Name: "drop history", Steps: []func(context.Context, int) (int, error){
+		func(ctx context.Context, limit int) (int, error) {
+			n, err := store.DropOldBatches(ctx, limit/100) // a batch has up to 1000 rows
+			return n * 100, err
+		},
+	}}
+}

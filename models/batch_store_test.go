@@ -1,0 +1,241 @@
+package models_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func TestSubmitBatchOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	batch := modelstest.Batch(site, "november", "ada", "unknown")
+
+	first := modelstest.Submit(t, store, batch)
+	want := models.BatchCounts{Pending: 2}
+	if b := first.Batch; b.Counts != want || b.TotalAmount != 201 || b.Currency != "AUD" ||
+		b.SettleBy != b.SubmittedAt.Add(24*time.Hour) || b.State != models.BatchInProgress {
+		t.Errorf("receipt %+v", b)
+	}
+	if len(first.Tasks) != 1 {
+		t.Errorf("%d tasks for two rows", len(first.Tasks))
+	}
+
+	again, err := store.SubmitBatch(t.Context(), batch)
+	if err != nil || !again.Replayed || again.Batch != first.Batch || len(again.Tasks) != 0 {
+		t.Errorf("the same again: %+v, %v", again, err)
+	}
+
+	other := modelstest.Batch(site, "november", "ada")
+	conflict, err := store.SubmitBatch(t.Context(), other)
+	if err != nil || conflict.Conflict == nil {
+		t.Fatalf("another under the same reference: %+v, %v", conflict, err)
+	}
+	if diff := cmp.Diff(batch.Rows, conflict.Conflict.Rows); diff != "" {
+		t.Errorf("what is kept to compare (-want +got):\n%s", diff)
+	}
+}
+
+func TestSubmitBatchManyChunks(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	for rows, chunks := range map[int]int{1: 1, 100: 1, 101: 2, 1000: 10} {
+		done := modelstest.Submit(t, store, modelstest.Batch(site, fmt.Sprint(rows), make([]string, rows)...))
+		covered := 0
+		for _, task := range done.Tasks {
+			chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken())
+			if err != nil {
+				t.Fatal(err)
+			}
+			covered += len(chunk.Rows)
+		}
+		if len(done.Tasks) != chunks || covered != rows {
+			t.Errorf("%d rows: %d chunks with %d rows", rows, len(done.Tasks), covered)
+		}
+	}
+}
+
+// race runs do n times at once and counts what it returns.
+func race(n int, do func(i int) string) map[string]int {
+	results := make(chan string, n)
+	var start sync.WaitGroup
+	start.Add(1)
+	for i := range n {
+		go func() {
+			start.Wait()
+			results <- do(i)
+		}()
+	}
+	start.Done()
+	counts := map[string]int{}
+	for range n {
+		counts[<-results]++
+	}
+	return counts
+}
+
+func submitted(done models.Submission, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case done.Replayed:
+		return "replayed"
+	case done.Conflict != nil:
+		return "conflict"
+	default:
+		return "created"
+	}
+}
+
+func TestSubmitBatchAtOnce(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	same := modelstest.Batch(site, "same", "a", "b", "c")
+	got := race(50, func(int) string { return submitted(store.SubmitBatch(t.Context(), same)) })
+	if diff := cmp.Diff(map[string]int{"created": 1, "replayed": 49}, got); diff != "" {
+		t.Errorf("50 identical (-want +got):\n%s", diff)
+	}
+	got = race(50, func(i int) string {
+		return submitted(store.SubmitBatch(t.Context(), modelstest.Batch(site, "different", fmt.Sprint(i))))
+	})
+	if diff := cmp.Diff(map[string]int{"created": 1, "conflict": 49}, got); diff != "" {
+		t.Errorf("50 different under one reference (-want +got):\n%s", diff)
+	}
+}
+
+func TestBatchReferenceIsFreeAfterNinetyDays(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	first := modelstest.Submit(t, store, modelstest.Batch(site, "ref", "a"))
+
+	modelstest.AdvanceClock(t, store, models.BatchRetention-time.Millisecond)
+	if _, _, err := store.GetBatch(t.Context(), site.ID, "ref"); err != nil {
+		t.Fatalf("one millisecond before: %v", err)
+	}
+	if done, err := store.SubmitBatch(t.Context(), modelstest.Batch(site, "ref", "b")); submitted(done, err) != "conflict" {
+		t.Fatalf("one millisecond before: %s", submitted(done, err))
+	}
+
+	modelstest.AdvanceClock(t, store, time.Millisecond)
+	if _, _, err := store.GetBatch(t.Context(), site.ID, "ref"); !errors.Is(err, models.ErrNotFound) {
+		t.Fatalf("the batch after its retention: %v", err)
+	}
+	results := make(chan models.Submission, 20)
+	got := race(20, func(int) string {
+		done, err := store.SubmitBatch(t.Context(), modelstest.Batch(site, "ref", "a"))
+		results <- done
+		return submitted(done, err)
+	})
+	if diff := cmp.Diff(map[string]int{"created": 1, "replayed": 19}, got); diff != "" {
+		t.Errorf("20 at once when the reference became free (-want +got):\n%s", diff)
+	}
+	if second := <-results; second.Batch.ID == first.Batch.ID {
+		t.Error("the old batch is back")
+	}
+
+	modelstest.AdvanceClock(t, store, models.BatchRetention)
+	if n, err := store.DropOldBatches(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("the sweep dropped %d, %v", n, err)
+	}
+}
+
+func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", append([]string{"ada"}, make([]string, 100)...)...))
+	chunk := claim(t, store, done.Tasks[0]) // rows 0 to 99; row 100 is another chunk's
+
+	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (models.BatchCounts{InProgress: 100, Settled: 1, Failed: 1}); batch.Counts != want || batch.State != models.BatchInProgress {
+		t.Errorf("cancelled in the middle: %+v", batch)
+	}
+	if rows[100].Outcome != models.OutcomeCancelled || rows[0].Outcome != "" {
+		t.Errorf("rows %+v, %+v", rows[0], rows[100])
+	}
+
+	// What comes back unsettled is cancelled; what was debited was debited.
+	results := []models.RowResult{{Index: 0, Outcome: models.OutcomeSucceeded}, {Index: 1, Release: true}, {Index: 2, Outcome: models.OutcomeTimedOut}}
+	for i := 3; i < 100; i++ {
+		results = append(results, models.RowResult{Index: i, Outcome: models.OutcomeCustomerNotActive})
+	}
+	finish(t, store, chunk, results...)
+	batch, rows, err = store.CancelBatch(t.Context(), site.ID, "b")
+	if err != nil || batch.State != models.BatchSettled || batch.Counts.Succeeded != 1 {
+		t.Errorf("cancelled again: %+v, %v", batch, err)
+	}
+	if rows[0].Outcome != models.OutcomeSucceeded || rows[1].Outcome != models.OutcomeCancelled || rows[2].Outcome != models.OutcomeCancelled {
+		t.Errorf("outcomes %s, %s, %s", rows[0].Outcome, rows[1].Outcome, rows[2].Outcome)
+	}
+	if _, _, err := store.CancelBatch(t.Context(), site.ID, "none"); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("an unknown batch: %v", err)
+	}
+}
+
+func TestRetryableRows(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	customers := make([]string, len(models.RowOutcomes))
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", customers...))
+	if _, err := store.RetryableRows(t.Context(), site.ID, "b"); !errors.Is(err, models.ErrBatchInProgress) {
+		t.Fatalf("in progress: %v", err)
+	}
+	results := make([]models.RowResult, len(customers))
+	for i, o := range models.RowOutcomes {
+		results[i] = models.RowResult{Index: i, Outcome: o}
+	}
+	finish(t, store, claim(t, store, done.Tasks[0]), results...)
+	rows, err := store.RetryableRows(t.Context(), site.ID, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.RowReference)
+	}
+	if diff := cmp.Diff([]string{"row-2", "row-3", "row-4", "row-7"}, names); diff != "" {
+		t.Errorf("rows to retry (-want +got):\n%s", diff)
+	}
+
+	done = modelstest.Submit(t, store, modelstest.Batch(site, "hopeless", ""))
+	finish(t, store, claim(t, store, done.Tasks[0]), models.RowResult{Outcome: models.OutcomeUnconfirmed})
+	if _, err := store.RetryableRows(t.Context(), site.ID, "hopeless"); !errors.Is(err, models.ErrNothingToRetry) {
+		t.Errorf("nothing to retry: %v", err)
+	}
+}
+
+func TestPredictOutcomes(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Customer(t, store, site.ID, "linked", models.BehaviourPays)
+	modelstest.Invite(t, store, site.ID, "invited")
+	got, err := store.PredictOutcomes(t.Context(), site.ID, []string{"linked", "invited", "unknown", "linked"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []models.RowOutcome{
+		models.OutcomeSucceeded, models.OutcomeCustomerNotActive, models.OutcomeCustomerNotActive, models.OutcomeSucceeded,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("predictions (-want +got):\n%s", diff)
+	}
+}

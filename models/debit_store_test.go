@@ -1,0 +1,309 @@
+package models_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func claim(t testing.TB, store *models.Store, task models.TaskID) models.Chunk {
+	t.Helper()
+	chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken())
+	if err != nil {
+		t.Fatalf("claim: %v", err)
+	}
+	return chunk
+}
+
+func finish(t testing.TB, store *models.Store, chunk models.Chunk, results ...models.RowResult) []models.Settled {
+	t.Helper()
+	settled, err := store.FinishRows(t.Context(), chunk, results, chunk.Open)
+	if err != nil {
+		t.Fatalf("finish: %v", err)
+	}
+	return settled
+}
+
+// expireLeases plays that every worker has died and its leases have run out.
+func expireLeases(t testing.TB, store *models.Store) {
+	t.Helper()
+	for _, query := range []string{
+		"UPDATE batch_rows SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL",
+		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE redispatch_after IS NOT NULL",
+	} {
+		if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func tasksLeft(t testing.TB, store *models.Store) int {
+	t.Helper()
+	var n int
+	if err := store.DB().NewRaw("SELECT count(*) FROM outbox").Scan(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func row(t testing.TB, store *models.Store, site models.Site, batch string, index int) models.BatchRow {
+	t.Helper()
+	_, rows, err := store.GetBatch(t.Context(), site.ID, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows[index]
+}
+
+func TestChunkSettles(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	link := modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "unknown"))
+
+	chunk := claim(t, store, done.Tasks[0])
+	want := []models.ClaimedRow{
+		{Index: 0, CustomerReference: "ada", Amount: 100, Account: models.DebitAccount{
+			LinkID: link.ID, Linked: true, CustomerID: "customer of " + link.ID.String(), AgreementID: modelstest.Agreement(link),
+		}},
+		{Index: 1, CustomerReference: "unknown", Amount: 101},
+	}
+	if diff := cmp.Diff(want, chunk.Rows); diff != "" {
+		t.Errorf("claimed rows (-want +got):\n%s", diff)
+	}
+	if chunk.Phase != models.PhaseAttempt || chunk.Open != 2 || chunk.Currency != "AUD" {
+		t.Errorf("chunk %+v", chunk)
+	}
+	if again := claim(t, store, done.Tasks[0]); len(again.Rows) != 0 || again.Open != 2 {
+		t.Errorf("a second worker claimed %d rows of %d", len(again.Rows), again.Open)
+	}
+
+	settled := finish(t, store, chunk,
+		models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded},
+		models.RowResult{Index: 1, Outcome: models.OutcomeCustomerNotActive, Calls: -1})
+	if len(settled) != 2 || tasksLeft(t, store) != 0 {
+		t.Errorf("settled %v, %d tasks left", settled, tasksLeft(t, store))
+	}
+	batch, rows, err := store.GetBatch(t.Context(), site.ID, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if batch.State != models.BatchSettled || batch.SettledAt == 0 || batch.SucceededAmount != 100 ||
+		batch.Counts != (models.BatchCounts{Settled: 2, Succeeded: 1, Failed: 1}) {
+		t.Errorf("batch %+v", batch)
+	}
+	if rows[0].Attempts != 1 || rows[1].Attempts != 0 {
+		t.Errorf("attempts %d and %d", rows[0].Attempts, rows[1].Attempts)
+	}
+	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken()); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("a task that is done: %v", err)
+	}
+	modelstest.Audit(t, store)
+}
+
+func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "ada"))
+	dead := claim(t, store, done.Tasks[0])
+	expireLeases(t, store)
+
+	if held, err := store.HoldRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
+		t.Errorf("a lease that ran out was extended: %v, %v", held, err)
+	}
+	heir := claim(t, store, done.Tasks[0])
+	if len(heir.Rows) != 2 || !heir.Rows[0].InDoubt || !heir.Rows[1].InDoubt {
+		t.Fatalf("the heir claimed %+v", heir.Rows)
+	}
+
+	// The dead worker wakes up: its refusal changes nothing, its success is the truth.
+	if settled := finish(t, store, dead, models.RowResult{Index: 0, Outcome: models.OutcomeDeclined}); len(settled) != 0 {
+		t.Errorf("a late refusal settled %v", settled)
+	}
+	if settled := finish(t, store, dead, models.RowResult{Index: 1, Release: true}); len(settled) != 0 {
+		t.Errorf("a late release changed %v", settled)
+	}
+	if settled := finish(t, store, dead, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded}); len(settled) != 1 {
+		t.Errorf("a late success settled %v", settled)
+	}
+	settled := finish(t, store, heir, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded})
+	if len(settled) != 1 {
+		t.Errorf("the heir settled %v", settled)
+	}
+	batch, _, err := store.GetBatch(t.Context(), site.ID, "b")
+	if err != nil || batch.Counts.Succeeded != 2 || batch.SucceededAmount != 201 {
+		t.Errorf("batch %+v, %v", batch, err)
+	}
+}
+
+func TestUnansweredRowWaitsAndStaysInDoubt(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "ada"))
+	chunk := claim(t, store, done.Tasks[0])
+	finish(t, store, chunk,
+		models.RowResult{Index: 0, RetryAfter: time.Second},
+		models.RowResult{Index: 1, Release: true, RetryAfter: 3 * time.Second})
+	if r := row(t, store, site, "b", 0); r.State != models.RowInProgress || r.NextAttemptAt != 1_800_000_001_000 {
+		t.Errorf("in doubt: %+v", r)
+	}
+	if r := row(t, store, site, "b", 1); r.State != models.RowPending || r.NextAttemptAt != 1_800_000_003_000 || r.Attempts != 1 {
+		t.Errorf("released: %+v", r)
+	}
+	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	if due := dueTasks(t, store); len(due) != 0 {
+		t.Errorf("due at once: %v", due)
+	}
+	modelstest.AdvanceClock(t, store, time.Second)
+	if due := dueTasks(t, store); len(due) != 1 {
+		t.Fatalf("due after a second: %v", due)
+	}
+	chunk = claim(t, store, done.Tasks[0])
+	if len(chunk.Rows) != 1 || !chunk.Rows[0].InDoubt || chunk.Rows[0].Deferrals != 1 {
+		t.Errorf("claimed %+v", chunk.Rows)
+	}
+	finish(t, store, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, Calls: 1})
+	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.AdvanceClock(t, store, 2*time.Second)
+	if due := dueTasks(t, store); len(due) != 1 {
+		t.Fatalf("due after three seconds: %v", due)
+	}
+	if chunk = claim(t, store, done.Tasks[0]); len(chunk.Rows) != 1 || chunk.Rows[0].Index != 1 || chunk.Rows[0].InDoubt {
+		t.Errorf("claimed %+v", chunk.Rows)
+	}
+	if r := row(t, store, site, "b", 0); r.Attempts != 2 {
+		t.Errorf("attempts %d", r.Attempts)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "ada", "ada", "ada"))
+
+	modelstest.AdvanceClock(t, store, models.SettleWithin-models.LastAttemptBefore)
+	closing := claim(t, store, done.Tasks[0])
+	if closing.Phase != models.PhaseClose || len(closing.Rows) != 4 {
+		t.Fatalf("half an hour before the deadline: %s, %d rows", closing.Phase, len(closing.Rows))
+	}
+	finish(t, store, closing, models.RowResult{Index: 0, Outcome: models.OutcomeTimedOut},
+		models.RowResult{Index: 1, RetryAfter: time.Minute})
+	if _, err := store.CloseOverdueBatch(t.Context()); !errors.Is(err, models.ErrNotFound) {
+		t.Fatalf("closed too early: %v", err)
+	}
+
+	modelstest.AdvanceClock(t, store, models.LastAttemptBefore)
+	if id, err := store.CloseOverdueBatch(t.Context()); err != nil || id != done.Batch.ID {
+		t.Fatalf("closed %s, %v", id, err)
+	}
+	batch, rows, err := store.GetBatch(t.Context(), site.ID, "b")
+	if err != nil || batch.State != models.BatchSettled || batch.SettledAt != batch.SettleBy || batch.Counts.Failed != 4 {
+		t.Errorf("at the deadline: %+v, %v", batch, err)
+	}
+	if rows[0].Outcome != models.OutcomeTimedOut || rows[1].Outcome != models.OutcomeUnconfirmed || rows[0].Attempts != 0 {
+		t.Errorf("rows %+v", rows)
+	}
+	modelstest.Audit(t, store)
+
+	// The closing worker's answer comes late, and the rail is asked about the rest.
+	if settled := finish(t, store, closing, models.RowResult{Index: 2, Outcome: models.OutcomeSucceeded}); len(settled) != 1 || !settled[0].Corrected {
+		t.Errorf("a late success: %v", settled)
+	}
+	if settled := finish(t, store, closing, models.RowResult{Index: 3, Outcome: models.OutcomeDeclined}); len(settled) != 0 {
+		t.Errorf("a late refusal without a lease: %v", settled)
+	}
+	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	confirming := claim(t, store, done.Tasks[0])
+	if confirming.Phase != models.PhaseConfirm || len(confirming.Rows) != 2 || confirming.Open != 2 {
+		t.Fatalf("after the deadline: %+v", confirming)
+	}
+	finish(t, store, confirming, models.RowResult{Index: 1, Outcome: models.OutcomeTimedOut},
+		models.RowResult{Index: 3, Outcome: models.OutcomeInsufficientFunds})
+	_, rows, err = store.GetBatch(t.Context(), site.ID, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []models.RowOutcome{"", models.OutcomeTimedOut, models.OutcomeSucceeded, models.OutcomeInsufficientFunds} {
+		if rows[i].CorrectedOutcome != want {
+			t.Errorf("row %d corrected to %q, want %q", i, rows[i].CorrectedOutcome, want)
+		}
+	}
+	if n := tasksLeft(t, store); n != 0 {
+		t.Errorf("%d tasks left", n)
+	}
+	var alerts []string
+	if err := store.DB().NewRaw("SELECT kind || ' ' || detail FROM alerts ORDER BY 1").Scan(t.Context(), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"lateTruth insufficientFunds", "lateTruth succeeded", "lateTruth timedOut", "rowsUnconfirmed 3 rows"}
+	if diff := cmp.Diff(want, alerts); diff != "" {
+		t.Errorf("alerts (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnconfirmedRowsAreGivenUpInTheEnd(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	modelstest.AdvanceClock(t, store, models.SettleWithin)
+	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.AdvanceClock(t, store, models.ConfirmWithin)
+	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := tasksLeft(t, store); n != 0 {
+		t.Errorf("%d tasks left when the rail no longer keeps the key", n)
+	}
+}
+
+func TestRowsBindOnce(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	old := modelstest.Customer(t, store, site.ID, "reused", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "reused", "later"))
+	if _, err := store.RevokeLink(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.Customer(t, store, site.ID, "reused", models.BehaviourPays)
+	later := modelstest.Customer(t, store, site.ID, "later", models.BehaviourPays)
+
+	chunk := claim(t, store, done.Tasks[0])
+	if a := chunk.Rows[0].Account; a.LinkID != old.ID || a.Linked {
+		t.Errorf("a row bound at submission follows its reference to another person: %+v", a)
+	}
+	if a := chunk.Rows[1].Account; a.LinkID != later.ID || !a.Linked {
+		t.Errorf("a row without a link at submission does not bind at its first attempt: %+v", a)
+	}
+	finish(t, store, chunk, models.RowResult{Index: 1, Release: true})
+	if _, err := store.RevokeLink(t.Context(), later.ID); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.Customer(t, store, site.ID, "later", models.BehaviourPays)
+	if a := claim(t, store, done.Tasks[0]).Rows[0].Account; a.LinkID != later.ID || a.Linked {
+		t.Errorf("a row bound at its first attempt binds again: %+v", a)
+	}
+}

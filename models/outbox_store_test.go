@@ -1,0 +1,200 @@
+package models_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func dueTasks(t testing.TB, store *models.Store) []models.Task {
+	t.Helper()
+	tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 1000, InFlight: 1000})
+	if err != nil {
+		t.Fatalf("claim due: %v", err)
+	}
+	return tasks
+}
+
+func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "x"))
+
+	first := dueTasks(t, store)
+	want := []models.Task{{
+		ID: done.Tasks[0], Kind: models.TaskDebitRows, OrganisationID: site.OrganisationID, SiteID: site.ID,
+		SubjectID: done.Batch.ID, TraceID: first[0].TraceID, Epoch: 1,
+	}}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Fatalf("due (-want +got):\n%s", diff)
+	}
+	if again := dueTasks(t, store); len(again) != 0 {
+		t.Errorf("claimed twice: %v", again)
+	}
+	if n, err := store.ReclaimLost(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("reclaimed %d under a lease, %v", n, err)
+	}
+
+	if err := store.ReleaseTasks(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	second := dueTasks(t, store)
+	if len(second) != 1 || second[0].Epoch != 2 {
+		t.Fatalf("after the release: %v", second)
+	}
+	if err := store.ReleaseTasks(t.Context(), first); err != nil { // a release that comes late
+		t.Fatal(err)
+	}
+	if again := dueTasks(t, store); len(again) != 0 {
+		t.Errorf("an older epoch released the task: %v", again)
+	}
+
+	if err := store.ConfirmDispatched(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	expireLeases(t, store)
+	if n, err := store.ReclaimLost(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("reclaimed %d, %v", n, err)
+	}
+	if third := dueTasks(t, store); len(third) != 1 || third[0].Epoch != 3 {
+		t.Errorf("after the lease: %v", third)
+	}
+	if n, err := store.ReclaimAll(t.Context()); n != 1 || err != nil {
+		t.Errorf("reclaimed %d of all, %v", n, err)
+	}
+}
+
+func TestDispatchIsFair(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	large, small := modelstest.Site(t, store), modelstest.Site(t, store)
+	second, err := store.CreateSite(t.Context(), large.OrganisationID, "second Site")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 1000)...))
+	}
+	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 1000)...))
+	modelstest.Submit(t, store, modelstest.Batch(small, "b", make([]string, 300)...))
+
+	take := func(limit int) map[string]int {
+		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: limit, InFlight: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, task := range tasks {
+			got[map[models.SiteID]string{large.ID: "large", second.ID: "second", small.ID: "small"}[task.SiteID]]++
+		}
+		return got
+	}
+	if diff := cmp.Diff(map[string]int{"large": 1, "second": 1, "small": 2}, take(4)); diff != "" {
+		t.Errorf("organisations, then Sites, take turns (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]int{"large": 4, "second": 4, "small": 1}, take(100)); diff != "" {
+		t.Errorf("the large organisation has 10 in flight at most (-want +got):\n%s", diff)
+	}
+	if got := take(100); len(got) != 0 {
+		t.Errorf("beyond the cap: %v", got)
+	}
+}
+
+func TestClaimTasksKeepsTheCap(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
+	first, err := store.ClaimTasks(t.Context(), done.Tasks, 4)
+	if err != nil || len(first) != 4 {
+		t.Fatalf("claimed %d of 10 under a cap of 4, %v", len(first), err)
+	}
+	second, err := store.ClaimTasks(t.Context(), done.Tasks, 4)
+	if err != nil || len(second) != 0 {
+		t.Errorf("claimed %d more, %v", len(second), err)
+	}
+}
+
+func TestOneDispatcherAtATime(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	for i := range 10 {
+		modelstest.Submit(t, store, modelstest.Batch(site, fmt.Sprint(i), make([]string, 1000)...))
+	}
+	claimed := make(chan models.Task, 1000)
+	race(20, func(int) string {
+		for range 10 {
+			tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 7, InFlight: 1000})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, task := range tasks {
+				claimed <- task
+			}
+		}
+		return ""
+	})
+	seen := map[models.TaskID]bool{}
+	for range len(claimed) {
+		if task := <-claimed; seen[task.ID] {
+			t.Errorf("%s was claimed twice", task.ID)
+		} else {
+			seen[task.ID] = true
+		}
+	}
+}
+
+func TestRecurringWorkHasOneLeaderATick(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	start := func(int) string {
+		led, err := store.StartRecurring(t.Context(), models.TaskCloseBatches, time.Minute)
+		return fmt.Sprint(led, err)
+	}
+	if diff := cmp.Diff(map[string]int{"true <nil>": 1, "false <nil>": 19}, race(20, start)); diff != "" {
+		t.Errorf("the first tick (-want +got):\n%s", diff)
+	}
+	modelstest.AdvanceClock(t, store, time.Minute)
+	if got := start(0); got != "false <nil>" {
+		t.Errorf("a second task beside one that is not finished: %s", got)
+	}
+	tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueSweeps, Limit: 10, InFlight: 10})
+	if err != nil || len(tasks) != 1 {
+		t.Fatalf("due %v, %v", tasks, err)
+	}
+	if err := store.FinishTask(t.Context(), tasks[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.AdvanceClock(t, store, time.Minute)
+	if got := start(0); got != "true <nil>" {
+		t.Errorf("the next tick: %s", got)
+	}
+}
+
+func TestBacklogs(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 300)...))
+	modelstest.AdvanceClock(t, store, 7*time.Second)
+	if _, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 2, InFlight: 2}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := store.Backlogs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []models.Backlog{{Queue: models.QueueDebits, InFlight: 2, OldestDue: 7 * time.Second}, {Queue: models.QueueSweeps}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("backlogs (-want +got):\n%s", diff)
+	}
+}

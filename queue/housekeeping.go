@@ -1,0 +1,61 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+const (
+	// markerKey is in Redis as long as Redis has kept its memory. Whoever finds it missing sends everything again.
+	markerKey = "partnerbilling:marker"
+	// asynqQueuesKey is where Asynq keeps the names of the queues. Its clients write it once in their life, so that a
+	// flush would hide the queues from the dashboard.
+	asynqQueuesKey = "asynq:queues"
+	// reclaimLimit is how many lost tasks one round makes due again.
+	reclaimLimit = 1000
+)
+
+// housekeep starts recurring work, brings back lost tasks and notices a Redis that has lost its memory. The three do not
+// depend on one another: a failure of one keeps no other.
+func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
+	reclaimed, err := d.store.ReclaimLost(ctx, reclaimLimit)
+	if reclaimed > 0 {
+		d.cfg.Log.InfoContext(ctx, "tasks whose worker or queue was lost are due again", "tasks", reclaimed)
+	}
+	for kind, every := range d.cfg.Recurring {
+		_, startErr := d.store.StartRecurring(ctx, kind, every)
+		err = errors.Join(err, startErr)
+	}
+	return reclaimed == reclaimLimit, errors.Join(err, d.noticeFlush(ctx))
+}
+
+// noticeFlush sends everything in flight again if Redis has lost its memory. The marker is set only after that, so
+// that a crash in between repeats it.
+func (d *Dispatcher) noticeFlush(ctx context.Context) error {
+	n, err := d.redis.Exists(ctx, markerKey).Result()
+	if err != nil {
+		return fmt.Errorf("queue: look for the marker: %w", err)
+	}
+	if n == 1 {
+		return nil
+	}
+	names := make([]any, 0, len(Names()))
+	for _, q := range Names() {
+		names = append(names, string(q))
+	}
+	if err := d.redis.SAdd(ctx, asynqQueuesKey, names...).Err(); err != nil {
+		return fmt.Errorf("queue: register the queues: %w", err)
+	}
+	reclaimed, err := d.store.ReclaimAll(ctx)
+	if err != nil {
+		return err
+	}
+	d.cfg.Log.WarnContext(ctx, "Redis has no memory of us; everything in flight goes out again", "tasks", reclaimed)
+	now, err := d.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return d.redis.SetNX(ctx, markerKey, strconv.FormatInt(int64(now), 10), 0).Err()
+}

@@ -1,0 +1,76 @@
+// Package queue carries the outbox's tasks to the worker fleet over Asynq.
+//
+// Postgres says what there is to do (models.Task); Redis only spreads it. The Dispatcher takes due tasks from the outbox,
+// fairly between organisations, and enqueues them; the Server runs a Job for each that it fetches. A task in Redis carries
+// an id and nothing else.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"partnerbilling/models"
+)
+
+// Job does the work of one kind of task. It returns an error only if the run failed as a whole; the task then comes again.
+type Job interface {
+	Run(ctx context.Context, task models.TaskID) error
+}
+
+// Jobs are the jobs by kind.
+type Jobs map[models.TaskKind]Job
+
+// weights are how often a worker looks at each queue first, of all its looks.
+var weights = map[models.Queue]int{
+	models.QueueDebits: 6,
+	models.QueueSweeps: 2,
+}
+
+// Names lists the queues.
+func Names() []models.Queue { return []models.Queue{models.QueueDebits, models.QueueSweeps} }
+
+const (
+	// taskTimeout ends a run's context. It is far above what any chunk needs, and in whole seconds, since Asynq reads
+	// anything below one as "none".
+	taskTimeout = 2 * time.Minute
+	// maxRetry is how often Asynq itself repeats a failed run; after that the outbox's own lease brings the task back.
+	maxRetry = 3
+)
+
+// newTask is a task as Asynq carries it. The epoch makes the name of each dispatch its own, so that a leftover of an earlier
+// one in Redis cannot swallow it.
+func newTask(t models.Task) *asynq.Task {
+	return asynq.NewTask(string(t.Kind), []byte(t.ID.String()),
+		asynq.Queue(string(t.Kind.Queue())),
+		asynq.TaskID(fmt.Sprintf("%s:%s:e%d", t.Kind, t.ID, t.Epoch)),
+		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
+}
+
+// errUnknownTask fails a task that no job of this binary knows, without another try: a newer binary's worker gets it when
+// the outbox sends it again.
+var errUnknownTask = fmt.Errorf("queue: unknown task: %w", asynq.SkipRetry)
+
+// ProcessTask runs the job of a fetched task.
+func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
+	job, ok := j[models.TaskKind(t.Type())]
+	if !ok {
+		return fmt.Errorf("%w: kind %q", errUnknownTask, t.Type())
+	}
+	var id models.TaskID
+	if err := id.UnmarshalText(t.Payload()); err != nil {
+		return fmt.Errorf("%w: %w", errUnknownTask, err)
+	}
+	return job.Run(ctx, id)
+}
+
+// retryAfter is Asynq's wait before its n-th repetition of a failed run.
+func retryAfter(n int, _ error, _ *asynq.Task) time.Duration {
+	return min(time.Second<<min(n, 4), 10*time.Second)
+}
+
+// isFailure tells Asynq which errors count as failures in its figures: not those of a shutdown.
+func isFailure(err error) bool { return !errors.Is(err, context.Canceled) }

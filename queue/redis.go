@@ -1,0 +1,40 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Connect makes the one Redis client that everything of a process shares. It does not connect.
+func Connect(url string) (*redis.Client, error) {
+	opts, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") //nolint:err113 // the parser quotes the password
+	}
+	opts.ContextTimeoutEnabled = true
+	opts.DialTimeout = time.Second
+	opts.ReadTimeout = 3 * time.Second
+	opts.WriteTimeout = 3 * time.Second
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(opts), nil
+}
+
+// CheckRedis makes sure that Redis drops nothing when it runs short of memory. A server that does not say (many hosted ones
+// do not) passes.
+func CheckRedis(ctx context.Context, client *redis.Client) error {
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("queue: Redis does not answer: %w", err)
+	}
+	policy, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
+	if err != nil {
+		return nil //nolint:nilerr // CONFIG is often forbidden
+	}
+	if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" {
+		return fmt.Errorf("queue: Redis has maxmemory-policy %q, which drops tasks; it must be noeviction", p) //nolint:err113
+	}
+	return nil
+}
