@@ -1,0 +1,279 @@
+package models_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// insertLinks writes links as they are, whatever their states and times.
+func (c *customers) insertLinks(t testing.TB, links []models.Link) {
+	t.Helper()
+	for i := range links {
+		l := &links[i]
+		_, err := c.store.DB().ExecContext(t.Context(), `
+			INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at,
+				customer_id, agreement_id, key_id)
+			VALUES (?, ?, ?, ?, ?, ?, nullif(?, 0), 'c', 'a', ?)`,
+			c.site, l.ID, l.CustomerReference, l.State, l.InvitedAt, l.ExpiresAt, l.LinkedAt, c.key)
+		must(t, err)
+	}
+}
+
+func anyLinks(r *rapid.T) []models.Link {
+	n := rapid.IntRange(0, 12).Draw(r, "links")
+	links := make([]models.Link, n)
+	for i := range links {
+		l := &links[i]
+		*l = models.Link{ID: models.LinkID(uuid.New()), CustomerReference: fmt.Sprint("r", i),
+			State:     rapid.SampledFrom(models.LinkStates).Draw(r, "state"),
+			InvitedAt: noon + models.Millis(rapid.Int64Range(0, 3).Draw(r, "invitedAt")), // many equal
+			ExpiresAt: noon + models.Millis(rapid.Int64Range(3, 8).Draw(r, "expiresAt"))}
+		if l.State == models.LinkLinked {
+			l.LinkedAt = l.InvitedAt
+		}
+	}
+	return links
+}
+
+// naiveList is the list as the contract has it, in the plainest code.
+func naiveList(links []models.Link, q *models.LinkQuery, now models.Millis) []models.Link {
+	var out []models.Link
+	for _, l := range links {
+		if l.State == models.LinkInvited && now >= l.ExpiresAt {
+			l.State = models.LinkExpired
+		}
+		if (q.State == "" || q.State == l.State) && (q.InvitedFrom == nil || l.InvitedAt >= *q.InvitedFrom) &&
+			(q.InvitedTo == nil || l.InvitedAt <= *q.InvitedTo) {
+			l.SiteID = q.SiteID
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b models.Link) int {
+		return cmp.Or(cmp.Compare(b.InvitedAt, a.InvitedAt), cmp.Compare(b.ID.String(), a.ID.String()))
+	})
+	return out
+}
+
+func TestListLinksAgainstNaiveModel(t *testing.T) {
+	c := newCustomers(t)
+	rapid.Check(t, func(r *rapid.T) {
+		c.site = c.newSite(t)
+		now := noon + models.Millis(rapid.Int64Range(0, 9).Draw(r, "now"))
+		modelstest.SetClock(t, c.store, now)
+		links := anyLinks(r)
+		c.insertLinks(t, links)
+		bound := func(label string) *models.Millis {
+			if !rapid.Bool().Draw(r, label+" given") {
+				return nil
+			}
+			at := noon + models.Millis(rapid.Int64Range(-1, 4).Draw(r, label))
+			return &at
+		}
+		q := models.LinkQuery{SiteID: c.site, Limit: rapid.IntRange(1, 5).Draw(r, "limit"), Direction: models.Forward,
+			State:       rapid.SampledFrom(append([]models.LinkState{""}, models.LinkStates...)).Draw(r, "state filter"),
+			InvitedFrom: bound("from"), InvitedTo: bound("to")}
+		checkWalk(t, r, c.store, q, naiveList(links, &q, now))
+	})
+}
+
+// checkWalk reads every page forward, then every page back again.
+func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link) {
+	for start := 0; ; start += q.Limit {
+		page, err := store.ListLinks(t.Context(), q)
+		must(r, err)
+		end := min(start+q.Limit, len(want))
+		if diff := gocmp.Diff(append([]models.Link{}, want[start:end]...), page.Links); diff != "" {
+			r.Fatalf("from %d: %s", start, diff)
+		}
+		checkPage(r, page, len(want), start > 0, end < len(want))
+		if page.Next == nil {
+			walkBack(t, r, store, q, want, page.Prev, start)
+			return
+		}
+		q.From = *page.Next
+	}
+}
+
+func walkBack(
+	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link, from *models.LinkPosition, end int,
+) {
+	for q.Direction = models.Backward; from != nil; end -= q.Limit {
+		q.From = *from
+		page, err := store.ListLinks(t.Context(), q)
+		must(r, err)
+		start := max(end-q.Limit, 0)
+		if diff := gocmp.Diff(want[start:end], page.Links); diff != "" {
+			r.Fatalf("back from %d: %s", end, diff)
+		}
+		checkPage(r, page, len(want), start > 0, true)
+		from = page.Prev
+	}
+}
+
+func checkPage(r *rapid.T, page models.LinkPage, total int, prev, next bool) {
+	if int(page.Total) != total || (page.Prev != nil) != prev || (page.Next != nil) != next {
+		r.Fatalf("total %d, prev %v, next %v; want %d, %v, %v", page.Total, page.Prev, page.Next, total, prev, next)
+	}
+}
+
+// A page whose items stopped matching is empty, and still leads to what there is.
+func TestListLinksEmptiedPage(t *testing.T) {
+	c := newCustomers(t)
+	c.freeze(t)
+	for i := range 4 {
+		c.invite(t, fmt.Sprint(i))
+	}
+	q := models.LinkQuery{SiteID: c.site, State: models.LinkInvited, Direction: models.Forward, Limit: 2}
+	first, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	for _, l := range c.linksBehind(t, q, first) {
+		_, err := c.store.RevokeLink(t.Context(), l.ID)
+		must(t, err)
+	}
+	q.From = *first.Next
+	empty, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	if len(empty.Links) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
+		t.Fatalf("got %+v", empty)
+	}
+	q.Direction, q.From = models.Backward, *empty.Prev
+	back, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	if diff := gocmp.Diff(first.Links, back.Links); diff != "" || back.Next != nil || back.Prev != nil {
+		t.Errorf("back: %+v: %s", back, diff)
+	}
+	for _, l := range first.Links {
+		_, err := c.store.RevokeLink(t.Context(), l.ID)
+		must(t, err)
+	}
+	c.invite(t, "after all") // above every position so far
+	q.Direction, q.From = models.Backward, models.LinkPosition{InvitedAt: noon + 1}
+	top, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	if len(top.Links) != 0 || top.Prev != nil || top.Next == nil {
+		t.Fatalf("above everything: %+v", top)
+	}
+	q.Direction, q.From = models.Forward, *top.Next
+	again, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	if len(again.Links) != 1 || again.Prev != nil || again.Next != nil {
+		t.Errorf("forward again: %+v", again)
+	}
+}
+
+func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.LinkPage) []models.Link {
+	t.Helper()
+	q.From = *page.Next
+	rest, err := c.store.ListLinks(t.Context(), q)
+	must(t, err)
+	return rest.Links
+}
+
+func TestListLinksRefusesBadQueries(t *testing.T) {
+	c := newCustomers(t)
+	for _, q := range []models.LinkQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Invited"}, {Limit: 1, State: "true; --"}} {
+		if _, err := c.store.ListLinks(t.Context(), q); err == nil {
+			t.Errorf("%+v was taken", q)
+		}
+	}
+}
+
+// While eight writers invite and sign up, walks in both directions find every link that matched throughout exactly
+// once.
+func TestListLinksWhileWritersWrite(t *testing.T) {
+	c := newCustomers(t)
+	c.freeze(t)
+	steady := map[models.LinkID]bool{}
+	for i := range 60 { // at 20 instants, three each
+		if i%3 == 0 {
+			c.advance(t, time.Millisecond)
+		}
+		steady[c.invite(t, fmt.Sprint("steady ", i)).ID] = true
+	}
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() { c.write(t, w) })
+	}
+	done := make(chan struct{})
+	go func() { writers.Wait(); close(done) }()
+	for writing := true; writing; {
+		select {
+		case <-done:
+			writing = false // once more, with nobody else around
+		default:
+		}
+		for _, state := range []models.LinkState{"", models.LinkInvited} {
+			q := models.LinkQuery{SiteID: c.site, State: state, Limit: 7, Direction: models.Forward}
+			checkOnce(t, "forward", c.walk(t, q), steady)
+			q.Direction = models.Backward
+			checkOnce(t, "backward", c.walk(t, q), steady)
+		}
+	}
+}
+
+// write invites customers, signs half of them up and revokes some, with the clock moving on and standing still.
+func (c *customers) write(t testing.TB, writer int) {
+	for i := range 60 {
+		link, err := c.create(t.Context(), fmt.Sprintf("writer %d, %d", writer, i))
+		if err == nil && i%2 == 0 {
+			_, err = c.store.CompleteLink(t.Context(), link.ID, alice)
+		}
+		if err == nil && i%5 == 0 {
+			_, err = c.store.RevokeLink(t.Context(), link.ID)
+		}
+		if err != nil {
+			t.Errorf("writer %d: %v", writer, err)
+			return
+		}
+		if i%4 == writer%4 {
+			c.advance(t, time.Millisecond)
+		}
+	}
+}
+
+// walk reads pages until there are no more, from the list's beginning or its end.
+func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Link) {
+	t.Helper()
+	for {
+		page, err := c.store.ListLinks(t.Context(), q)
+		must(t, err)
+		links = append(links, page.Links...)
+		next := page.Next
+		if q.Direction == models.Backward {
+			next = page.Prev
+		}
+		if next == nil {
+			return links
+		}
+		q.From = *next
+	}
+}
+
+func checkOnce(t testing.TB, walk string, links []models.Link, steady map[models.LinkID]bool) {
+	t.Helper()
+	seen := map[models.LinkID]int{}
+	for _, l := range links {
+		seen[l.ID]++
+	}
+	for id, n := range seen {
+		if n > 1 {
+			t.Errorf("%s: %v was seen %d times", walk, id, n)
+		}
+	}
+	for id := range steady {
+		if seen[id] != 1 {
+			t.Errorf("%s: %v was seen %d times", walk, id, seen[id])
+		}
+	}
+}
