@@ -2,6 +2,8 @@ package local
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -14,8 +16,11 @@ func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.P
 // runsWith says whether a process was started with an argument.
 func runsWith(pid int, arg string) (bool, error) {
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return false, nil // ended
+	}
+	if err != nil {
+		return false, err
 	}
 	args := bytes.Split(cmdline, []byte{0})
 	return slices.ContainsFunc(args, func(b []byte) bool { return string(b) == arg }), nil

@@ -1,0 +1,28 @@
+# Everything that is needed beside Go is fetched by deploy/local/fetch.sh; databases are private and end with their
+# process.
+
+# Flags for go test, such as GOTESTFLAGS='-race -run Batch'.
+GOTESTFLAGS ?=
+PACKAGES ?= ./...
+
+.PHONY: help run build test lint fetch
+.DEFAULT_GOAL := help
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: fetch build ## Run the whole service on this machine, with private databases in .svc
+	@exec .svc/bin/svc dev
+
+build: ## Build the binaries into .svc/bin
+	@mkdir -p .svc/bin
+	@go build -o .svc/bin/ ./cmd/...
+
+test: fetch ## Run the tests, on private databases of their own
+	go test $(GOTESTFLAGS) $(PACKAGES)
+
+lint: ## Check formatting, vet and the linter's rules
+	@.ci/lint
+
+fetch:
+	@sh deploy/local/fetch.sh

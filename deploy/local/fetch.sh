@@ -1,0 +1,120 @@
+#!/bin/sh
+# Installs what `svc dev` and the tests run on, if it is missing: PostgreSQL and Redis, and with the argument
+# `chromium` a browser for the tests of pages. Uses apt-get (as root or through sudo) or brew.
+# Does nothing if everything is there. Starts no service: ours are private.
+set -eu
+
+min_postgres=15
+min_redis=7
+
+# at_least MINIMUM PATTERN PROGRAM...: whether one of the programs prints a version whose major number, found by
+# the sed pattern, is high enough.
+at_least() {
+    minimum=$1 pattern=$2
+    shift 2
+    for program; do
+        major=$("$program" --version 2>/dev/null | sed -n "s/$pattern/\1/p") || continue
+        [ "${major:-0}" -ge "$minimum" ] && return 0
+    done
+    return 1
+}
+
+have_postgres() {
+    at_least $min_postgres '.*(PostgreSQL) \([0-9][0-9]*\).*' postgres /usr/lib/postgresql/*/bin/postgres \
+        /usr/pgsql-*/bin/postgres /opt/homebrew/opt/postgresql@*/bin/postgres /usr/local/opt/postgresql@*/bin/postgres \
+        /home/linuxbrew/.linuxbrew/opt/postgresql@*/bin/postgres
+}
+
+have_redis() {
+    at_least $min_redis '.*v=\([0-9][0-9]*\)\..*' redis-server /usr/bin/redis-server /opt/homebrew/bin/redis-server \
+        /usr/local/bin/redis-server /home/linuxbrew/.linuxbrew/bin/redis-server
+}
+
+have_chromium() {
+    for program in chromium chromium-browser google-chrome google-chrome-stable \
+        '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome' /Applications/Chromium.app/Contents/MacOS/Chromium; do
+        command -v "$program" >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+missing() {
+    have_postgres || echo postgres
+    have_redis || echo redis
+    case " $* " in *" chromium "*) have_chromium || echo chromium ;; esac
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Debian starts what it installs, and makes and starts a PostgreSQL cluster. These two files, there only while
+# this script runs, ask it not to; a file that is there already stays.
+policy=/usr/sbin/policy-rc.d
+no_cluster=/etc/postgresql-common/createcluster.d/svc-local.conf
+made_policy=
+
+cleanup() {
+    [ -z "$made_policy" ] || as_root rm -f "$policy"
+    as_root rm -f "$no_cluster"
+}
+
+with_apt() {
+    packages=
+    for name; do
+        case $name in
+        postgres) packages="$packages postgresql" ;;
+        redis) packages="$packages redis-server" ;;
+        chromium) packages="$packages chromium" ;;
+        esac
+    done
+    echo "Installing with apt-get:$packages"
+    trap cleanup EXIT
+    trap 'exit 130' INT TERM
+    as_root mkdir -p "${no_cluster%/*}"
+    echo 'create_main_cluster = false' | as_root tee "$no_cluster" >/dev/null
+    if [ ! -e "$policy" ]; then
+        made_policy=yes
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    # shellcheck disable=SC2086 # the packages are words
+    apt_install $packages || {
+        as_root apt-get -qq update
+        apt_install $packages
+    }
+    case $packages in *redis-server*)
+        # Nor at the next boot.
+        [ ! -d /run/systemd/system ] || as_root systemctl --quiet disable redis-server
+        ;;
+    esac
+}
+
+apt_install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+with_brew() {
+    for name; do
+        case $name in
+        postgres) brew install postgresql@16 ;;
+        redis) brew install redis ;;
+        chromium) brew install --cask google-chrome ;;
+        esac
+    done
+}
+
+wanted=$(missing "$@")
+[ -n "$wanted" ] || exit 0
+# shellcheck disable=SC2086 # the names are words
+if command -v apt-get >/dev/null 2>&1; then
+    with_apt $wanted
+elif command -v brew >/dev/null 2>&1; then
+    with_brew $wanted
+fi
+left=$(missing "$@")
+[ -z "$left" ] || {
+    echo "Please install by hand, for neither apt-get nor brew did: PostgreSQL $min_postgres or newer, Redis $min_redis or newer" \
+        "(missing:" $left")" >&2
+    exit 1
+}
