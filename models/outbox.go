@@ -45,7 +45,6 @@ type Task struct {
 	Kind           TaskKind
 	OrganisationID OrganisationID // zero for the service's own work
 	SiteID         SiteID
-	SubjectID      BatchID
 	TraceID        TraceID
 	Epoch          int // how many times the task has gone out; part of its name in Redis
 }

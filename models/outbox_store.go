@@ -48,7 +48,7 @@ lanes (organisation_id, site_id) AS (
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1
 FROM picked p WHERE o.id = p.id AND o.dispatched_at IS NULL
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.subject_id, o.trace_id, o.epoch`
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
 // for ClaimLease; the caller then either confirms them or releases them.
@@ -67,7 +67,7 @@ FROM (SELECT w.id FROM outbox w
                               WHERE f.queue = t.queue AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL))
       FOR UPDATE SKIP LOCKED) p
 WHERE o.id = p.id
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.subject_id, o.trace_id, o.epoch`
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 
 // ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that
 // wrote them. What exceeds the organisation's cap stays for ClaimDue.
@@ -83,7 +83,7 @@ func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any)
 			return err
 		}
 		tasks, err = scanAll(rows, func(t *Task) []any {
-			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.SubjectID, &t.TraceID, &t.Epoch}
+			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.TraceID, &t.Epoch}
 		})
 		return err
 	})

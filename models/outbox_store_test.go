@@ -29,7 +29,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	first := dueTasks(t, store)
 	want := []models.Task{{
 		ID: done.Tasks[0], Kind: models.TaskDebitRows, OrganisationID: site.OrganisationID, SiteID: site.ID,
-		SubjectID: done.Batch.ID, TraceID: first[0].TraceID, Epoch: 1,
+		TraceID: first[0].TraceID, Epoch: 1,
 	}}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Fatalf("due (-want +got):\n%s", diff)
