@@ -1,0 +1,519 @@
+package rail_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+)
+
+func order(key string) rail.Debit {
+	return rail.Debit{Key: key, AgreementID: "agr", CustomerID: "cus", Amount: 100, Currency: "AUD"}
+}
+
+func wantStatus(t *testing.T, what string, got rail.Result, want rail.Status) {
+	t.Helper()
+	if got.Status != want {
+		t.Errorf("%s: %v %s (%s), want %v", what, got.Status, got.Reason, got.Detail, want)
+	}
+}
+
+func TestServerFaults(t *testing.T) {
+	t.Parallel()
+	once := rail.Fault{Count: 1}
+	tests := []struct {
+		name   string
+		faults rail.Faults
+		answer rail.Status // of the debit that the fault strikes
+		truth  rail.Status // what look-up says then
+	}{
+		{"none", rail.Faults{}, rail.Succeeded, rail.Succeeded},
+		{"delay", rail.Faults{Delay: once, DelayMillis: 1}, rail.Succeeded, rail.Succeeded},
+		{"lose request", rail.Faults{LoseRequest: once}, rail.Unknown, rail.NotFound},
+		{"unavailable", rail.Faults{Unavailable: once}, rail.Unavailable, rail.NotFound},
+		{"hang", rail.Faults{Hang: once, HangMillis: 1}, rail.Unknown, rail.Succeeded},
+		{"hang too long", rail.Faults{Hang: once}, rail.Unknown, rail.Succeeded},
+		{"lose answer", rail.Faults{LoseAnswer: once}, rail.Unknown, rail.Succeeded},
+		{"cut answer", rail.Faults{CutAnswer: once}, rail.Unknown, rail.Succeeded},
+		{"garbage", rail.Faults{Garbage: once}, rail.Unknown, rail.Succeeded},
+		{"internal failure", rail.Faults{InternalFail: once}, rail.Unknown, rail.Succeeded},
+		{"other operation", rail.Faults{LoseAnswer: once, Only: []string{"cancel"}}, rail.Succeeded, rail.Succeeded},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			behind := railtest.NewScripted()
+			g := gateway(t, behind)
+			h := client(t, g.URL, func(c *rail.HTTPConfig) { c.Timeout = 500 * time.Millisecond })
+			if err := g.SetFaults(tt.faults); err != nil {
+				t.Fatal(err)
+			}
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], tt.answer)
+			if err := g.SetFaults(rail.Faults{}); err != nil {
+				t.Fatal(err)
+			}
+			patient := client(t, g.URL, nil)
+			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, patient, "k")[0], tt.truth)
+			wantStatus(t, "again", railtest.Debit(t.Context(), t, patient, order("k"))[0], rail.Succeeded)
+			if moved := behind.Moved(); len(moved) != 1 {
+				t.Errorf("money moved %d times, want once", len(moved))
+			}
+		})
+	}
+}
+
+// TestFaultsAreSeeded draws the same faults for the same seed.
+func TestFaultsAreSeeded(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, railtest.NewScripted())
+	h := client(t, g.URL, nil)
+	run := func(seed uint64) string {
+		if err := g.SetFaults(rail.Faults{Seed: seed, Unavailable: rail.Fault{Probability: 0.5}}); err != nil {
+			t.Fatal(err)
+		}
+		var drawn strings.Builder
+		for i := range 40 {
+			fmt.Fprintf(&drawn, "%d", railtest.Debit(t.Context(), t, h, order(fmt.Sprint(seed, i)))[0].Status)
+		}
+		return drawn.String()
+	}
+	first, again, other := run(1), run(1), run(2)
+	if first != again {
+		t.Errorf("seed 1 drew %s, then %s", first, again)
+	}
+	if first == other {
+		t.Errorf("seeds 1 and 2 both drew %s", first)
+	}
+}
+
+// TestFaultKnobs turns the knobs from outside.
+func TestFaultKnobs(t *testing.T) {
+	t.Parallel()
+	g := gateway(t, railtest.NewScripted())
+	call := func(method, body string, sign bool) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, g.URL+"/faults", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sign {
+			signingKey.Sign(req, []byte(body), time.Now())
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		answer, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(answer)
+	}
+	for _, tt := range []struct {
+		body string
+		sign bool
+		want int
+	}{
+		{`{"seed":7,"unavailable":{"count":2},"only":["debit"]}`, true, 200},
+		{`{}`, false, 401},
+		{`{"typo":1}`, true, 400},
+		{`{"delay":{"probability":1.5}}`, true, 400},
+		{`{"delay":{"count":-1}}`, true, 400},
+		{`{"only":["refund"]}`, true, 400},
+		{`{"hangMillis":-1}`, true, 400},
+		{`[]`, true, 400},
+	} {
+		if status, answer := call("PUT", tt.body, tt.sign); status != tt.want {
+			t.Errorf("PUT %s: %d %s, want %d", tt.body, status, answer, tt.want)
+		}
+	}
+	h := client(t, g.URL, nil)
+	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+	if _, answer := call("GET", "", true); answer != `{"seed":7,"only":["debit"],"unavailable":{"count":1}}` {
+		t.Errorf("GET: %s", answer)
+	}
+}
+
+// answering is a gateway that says one thing, whatever it is asked.
+func answering(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestWhatAnswersMean is the contract's tables, and what lies beyond them.
+func TestWhatAnswersMean(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		status                int
+		body                  string
+		debit, lookup, cancel rail.Status
+	}{
+		{200, `{"key":"k","status":"succeeded"}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"succeeded","more":[1]}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"refused","reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"refused"}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"cancelled"}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
+		{202, `{"key":"k","status":"pending"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{202, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"pending"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"notFound"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"unavailable"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"other","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","Status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"succeeded","status":"refused"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"succeeded"`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"succeeded"}{}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, ``, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `null`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `<html>`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{201, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{204, ``, rail.Unknown, rail.Unknown, rail.Unknown},
+		{302, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{307, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{400, `{"error":{"code":"invalidRequest"}}`, rail.Refused, rail.Unknown, rail.Unknown},
+		{400, `bad request`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{401, `{"error":{"code":"invalidSignature"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
+		{404, `{"error":{"code":"keyNotFound"}}`, rail.Unknown, rail.NotFound, rail.Unknown},
+		{404, `404 page not found`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{409, `{"error":{"code":"keyReused"}}`, rail.Refused, rail.Unknown, rail.Unknown},
+		{429, `{"error":{"code":"rateLimited"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
+		{429, ``, rail.Unknown, rail.Unknown, rail.Unknown},
+		{500, `{"error":{"code":"bankUnavailable"}}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{502, ``, rail.Unknown, rail.Unknown, rail.Unknown},
+		{503, `{"error":{"code":"bankUnavailable"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
+		{503, `upstream connect error`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{504, `{"error":{"code":"outcomeUnknown"}}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{200, `{"key":"k","status":"succeeded","pad":"` + strings.Repeat("a", 64<<10) + `"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%d %.60s", tt.status, tt.body), func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int64
+			h := client(t, answering(t, func(w http.ResponseWriter, _ *http.Request) {
+				calls.Add(1)
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			}), nil)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], tt.debit)
+			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, h, "k")[0], tt.lookup)
+			wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], tt.cancel)
+			if calls.Load() != 3 {
+				t.Errorf("the gateway was called %d times, want 3", calls.Load())
+			}
+		})
+	}
+}
+
+// TestFaultsBeforeSending is what certainly debited nothing.
+func TestFaultsBeforeSending(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = nil
+	secure.Config.ErrorLog = newLogger()
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	for name, url := range map[string]string{
+		"refused":         "http://" + closed.Addr().String(),
+		"no such host":    "http://gateway.invalid",
+		"bad certificate": secure.URL,
+		"not a port":      "http://127.0.0.1:0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := client(t, url, nil)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, h, "k")[0], rail.Unknown)
+			wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], rail.Unknown)
+		})
+	}
+}
+
+// rawGateway speaks to each connection as told, below HTTP.
+func rawGateway(t *testing.T, speak func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = conn.Close() }()
+				speak(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		wg.Wait()
+	})
+	return "http://" + listener.Addr().String()
+}
+
+// TestFaultsAfterSending is what may have debited.
+func TestFaultsAfterSending(t *testing.T) {
+	t.Parallel()
+	head := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
+	all := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
+	say := func(text string) func(net.Conn) {
+		return func(conn net.Conn) {
+			all(conn)
+			_, _ = io.WriteString(conn, text)
+		}
+	}
+	for name, speak := range map[string]func(net.Conn){
+		"closed at once":         func(net.Conn) {},
+		"closed after a byte":    head,
+		"closed without a word":  all,
+		"no HTTP":                say("hello\r\n\r\n"),
+		"headers cut":            say("HTTP/1.1 200 OK\r\nContent-"),
+		"body cut":               say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
+		"chunks cut":             say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
+		"switching protocols":    say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+		"silent until time runs": func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+		"trickling": func(conn net.Conn) {
+			all(conn)
+			for {
+				if _, err := io.WriteString(conn, "H"); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := client(t, rawGateway(t, speak), func(c *rail.HTTPConfig) { c.Timeout = 200 * time.Millisecond })
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unknown)
+		})
+	}
+}
+
+// TestSecondSending has the transport send again by itself because a kept connection is dead, and the second answer
+// be "nothing was debited", which says nothing of the first.
+func TestSecondSending(t *testing.T) {
+	t.Parallel()
+	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\n\r\n{\"key\":\"a\",\"status\":\"succeeded\"}"
+	const down = `{"error":{"code":"bankUnavailable"}}`
+	for name, tt := range map[string]struct {
+		second string
+		want   rail.Status
+	}{
+		"unavailable": {fmt.Sprintf("HTTP/1.1 503 -\r\nContent-Length: %d\r\n\r\n%s", len(down), down), rail.Unknown},
+		"final":       {strings.Replace(ok, `"a"`, `"b"`, 1), rail.Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var conns atomic.Int64
+			h := client(t, rawGateway(t, func(conn net.Conn) {
+				read := func() { _, _ = conn.Read(make([]byte, 64<<10)) }
+				read()
+				if conns.Add(1) == 1 {
+					_, _ = io.WriteString(conn, ok)
+					read() // the second request arrives, and the connection dies
+					return
+				}
+				_, _ = io.WriteString(conn, tt.second)
+			}), nil)
+			wantStatus(t, "first", railtest.Debit(t.Context(), t, h, order("a"))[0], rail.Succeeded)
+			wantStatus(t, "second", railtest.Debit(t.Context(), t, h, order("b"))[0], tt.want)
+			if conns.Load() != 2 {
+				t.Errorf("%d connections, want 2", conns.Load())
+			}
+		})
+	}
+}
+
+// TestBounds has many calls at once stay within the concurrency and the connections, and use them again.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	const bound = 4
+	var inside, most, conns atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := inside.Add(1)
+		defer inside.Add(-1)
+		for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+		}
+		var body struct{ Key string }
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		_, _ = fmt.Fprintf(w, `{"key":%q,"status":"succeeded"}`, body.Key)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	h := client(t, s.URL, func(c *rail.HTTPConfig) { c.Concurrency = bound })
+	var debits []rail.Debit
+	for i := range 100 {
+		debits = append(debits, order(fmt.Sprint(i)))
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for _, r := range railtest.Debit(t.Context(), t, h, debits...) {
+				wantStatus(t, "debit", r, rail.Succeeded)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > bound || conns.Load() > bound {
+		t.Errorf("%d requests at once on %d connections, want at most %d", most.Load(), conns.Load(), bound)
+	}
+}
+
+// refusing is a limiter that lets nothing pass.
+type refusing struct{ asked []models.OrganisationID }
+
+func (l *refusing) Wait(_ context.Context, org models.OrganisationID) error {
+	l.asked = append(l.asked, org)
+	return errors.New("not now")
+}
+
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	limiter := &refusing{}
+	h := client(t, answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request went out") }),
+		func(c *rail.HTTPConfig) { c.Limiter = limiter })
+	d := order("k")
+	d.OrganisationID = models.OrganisationID{1}
+	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, d)[0], rail.Unavailable)
+	wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], rail.Unknown)
+	if len(limiter.asked) != 2 || limiter.asked[0] != d.OrganisationID || !limiter.asked[1].IsZero() {
+		t.Errorf("the limiter was asked for %v", limiter.asked)
+	}
+
+	local, ctx := rail.LocalLimiter(1, 2), t.Context()
+	ended, end := context.WithTimeout(ctx, time.Millisecond)
+	defer end()
+	for i, wait := range []error{
+		local.Wait(ctx, d.OrganisationID), local.Wait(ctx, d.OrganisationID), local.Wait(ended, d.OrganisationID),
+	} {
+		if (wait != nil) != (i == 2) {
+			t.Errorf("local limiter, request %d: %v", i, wait)
+		}
+	}
+}
+
+func TestContextEndsInFlight(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}), make(chan struct{})
+	h := client(t, answering(t, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	}), func(c *rail.HTTPConfig) { c.Concurrency = 1 })
+	defer close(release)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	go func() {
+		<-arrived
+		end()
+	}()
+	got := railtest.Debit(ctx, t, h, order("sent"), order("waiting"))
+	wantStatus(t, "sent", got[0], rail.Unknown)
+	wantStatus(t, "waiting", got[1], rail.Unavailable)
+}
+
+func TestNewHTTPRefuses(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]rail.HTTPConfig{
+		"plain http":  {BaseURL: "http://gateway.example", Key: signingKey},
+		"no scheme":   {BaseURL: "gateway.example", Key: signingKey},
+		"credentials": {BaseURL: "https://user:secret@gateway.example", Key: signingKey},
+		"query":       {BaseURL: "https://gateway.example/?a=b", Key: signingKey},
+		"no secret":   {BaseURL: "https://gateway.example", Key: rail.SigningKey{ID: "a"}},
+		"bad key id":  {BaseURL: "https://gateway.example", Key: rail.SigningKey{ID: "a,b", Secret: []byte("s")}},
+	} {
+		if _, err := rail.NewHTTP(cfg); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// TestTLS goes through a gateway with an authority of its own.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s, err := rail.NewServer(rail.ServerConfig{Rail: railtest.NewScripted(), Keys: []rail.SigningKey{signingKey}, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := httptest.NewTLSServer(http.StripPrefix("", s))
+	t.Cleanup(listener.Close)
+	pool := listener.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	h := client(t, listener.URL, func(c *rail.HTTPConfig) {
+		c.AllowPlainHTTP = false
+		c.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	})
+	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Succeeded)
+}
+
+// TestWrongSignatures are those that a server must not act on.
+func TestWrongSignatures(t *testing.T) {
+	t.Parallel()
+	behind := railtest.NewScripted()
+	g := gateway(t, behind)
+	for name, change := range map[string]func(*rail.HTTPConfig){
+		"other secret": func(c *rail.HTTPConfig) { c.Key.Secret = []byte("another") },
+		"other key id": func(c *rail.HTTPConfig) { c.Key.ID = "test-2" },
+		"clock behind": func(c *rail.HTTPConfig) { c.Now = func() time.Time { return time.Now().Add(-6 * time.Minute) } },
+		"clock ahead":  func(c *rail.HTTPConfig) { c.Now = func() time.Time { return time.Now().Add(6 * time.Minute) } },
+	} {
+		h := client(t, g.URL, change)
+		wantStatus(t, name, railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+		wantStatus(t, name, railtest.Lookup(t.Context(), t, h, "k")[0], rail.Unknown)
+	}
+	tamper := map[string]func(*http.Request){
+		"no header":   func(r *http.Request) { r.Header.Del("Rail-Signature") },
+		"two headers": func(r *http.Request) { r.Header.Add("Rail-Signature", r.Header.Get("Rail-Signature")) },
+		"method":      func(r *http.Request) { r.Method = http.MethodPut },
+		"path":        func(r *http.Request) { r.URL.Path = "/debits/other" },
+		"query":       func(r *http.Request) { r.URL.RawQuery = "a=b" },
+		"body":        func(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader([]byte(`{"seed":2}`))) },
+	}
+	for name, change := range tamper {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/debits", strings.NewReader(`{"seed":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		signingKey.Sign(req, []byte(`{"seed":1}`), time.Now())
+		change(req)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusBadRequest {
+			t.Errorf("%s changed: %d", name, res.StatusCode)
+		}
+	}
+	if calls := behind.Calls("k"); calls != (railtest.Calls{}) {
+		t.Errorf("the rail behind was asked: %+v", calls)
+	}
+}

@@ -1,0 +1,289 @@
+package railtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// Step is what one debit call meets.
+type Step struct {
+	kind   stepKind
+	reason rail.Reason
+}
+
+type stepKind int
+
+const (
+	stepSucceed stepKind = iota
+	stepRefuse
+	stepUnavailable
+	stepLoseAnswer
+	stepLoseRequest
+	stepHang
+)
+
+// The steps. Refuse makes one more.
+var (
+	// Succeed debits.
+	Succeed = Step{kind: stepSucceed}
+	// Unavailable debits nothing and says so.
+	Unavailable = Step{kind: stepUnavailable}
+	// LoseAnswer debits, and the caller learns nothing.
+	LoseAnswer = Step{kind: stepLoseAnswer}
+	// LoseRequest debits nothing, and the caller learns nothing.
+	LoseRequest = Step{kind: stepLoseRequest}
+	// Hang keeps the call until Release, and goes on with the next step of the script then. If the call's context ends
+	// before, the caller learns nothing; the debit is still on its way and arrives with Release, unless the key has
+	// been cancelled meanwhile.
+	Hang = Step{kind: stepHang}
+)
+
+// Refuse debits nothing, for ever.
+func Refuse(why rail.Reason) Step { return Step{kind: stepRefuse, reason: why} }
+
+// Calls counts the calls that a key was in.
+type Calls struct{ Debits, Lookups, Cancels int }
+
+// Scripted is a rail in memory, for tests of what uses a rail. It keeps the rules of the port, answers at once, does
+// to each key what its script says, and remembers everything.
+type Scripted struct {
+	mu      sync.Mutex
+	rest    Step
+	scripts map[string][]Step // by key or agreement; a key takes a copy of its agreement's when it is first debited
+	records map[string]scriptedRecord
+	hanging map[string][]*hanging
+	calls   map[string]Calls
+	moved   []rail.Debit
+	down    bool
+	changed chan struct{} // closed with every call that is recorded
+}
+
+type scriptedRecord struct {
+	debit  rail.Debit // zero if cancelled before any debit arrived
+	result rail.Result
+}
+
+// hanging is a debit that waits for Release.
+type hanging struct {
+	debit  rail.Debit
+	answer chan rail.Result // holds one
+}
+
+var _ rail.Rail = (*Scripted)(nil)
+
+// NewScripted makes a rail that lets every debit succeed until told otherwise.
+func NewScripted() *Scripted {
+	return &Scripted{
+		rest: Succeed, scripts: make(map[string][]Step), records: make(map[string]scriptedRecord),
+		hanging: make(map[string][]*hanging), calls: make(map[string]Calls), changed: make(chan struct{}),
+	}
+}
+
+// Script says what the next debit calls meet, one step each: those of a key, or those of each key of an agreement.
+// Calls of a key that has a final result are answered with that and use up no step.
+func (s *Scripted) Script(keyOrAgreement string, steps ...Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scripts[keyOrAgreement] = steps
+}
+
+// Otherwise says what debit calls meet that have no script, or have used it up; Succeed at first.
+func (s *Scripted) Otherwise(step Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = step
+}
+
+// SetDown makes the whole rail unreachable, or reachable again.
+func (s *Scripted) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// Release lets the debits that hang under a key arrive, whether or not their callers still wait.
+func (s *Scripted) Release(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	released := s.hanging[key]
+	delete(s.hanging, key)
+	for _, h := range released {
+		if r, hangs := s.arrive(h.debit, h.answer); !hangs {
+			h.answer <- r
+		}
+	}
+}
+
+// Calls are the calls that a key was in so far, those included that never reached the rail.
+func (s *Scripted) Calls(key string) Calls {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[key]
+}
+
+// AwaitCalls waits until a key was in at least that many calls of each sort.
+func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
+	t.Helper()
+	for {
+		s.mu.Lock()
+		c, changed := s.calls[key], s.changed
+		s.mu.Unlock()
+		if c.Debits >= atLeast.Debits && c.Lookups >= atLeast.Lookups && c.Cancels >= atLeast.Cancels {
+			return
+		}
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+			t.Fatalf("railtest: key %q was in %+v, want at least %+v", key, c, atLeast)
+		}
+	}
+}
+
+// Moved are the debits whose money was taken, in order. There is never more than one for a key; two keys for one
+// purpose are what a test must look for.
+func (s *Scripted) Moved() []rail.Debit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.moved)
+}
+
+// Debit implements rail.Rail.
+func (s *Scripted) Debit(ctx context.Context, debits []rail.Debit, report func(i int, r rail.Result)) {
+	var wg sync.WaitGroup
+	for i, d := range debits {
+		answer := make(chan rail.Result, 1)
+		r, hangs := s.receive(ctx, d, answer)
+		if !hangs {
+			report(i, r)
+			continue
+		}
+		wg.Go(func() {
+			select {
+			case r := <-answer:
+				report(i, r)
+			case <-ctx.Done():
+				report(i, rail.Result{Status: rail.Unknown, Detail: "the call ended"})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Lookup implements rail.Rail.
+func (s *Scripted) Lookup(ctx context.Context, keys []string, report func(i int, r rail.Result)) {
+	for i, key := range keys {
+		report(i, s.about(ctx, key, func(c *Calls) { c.Lookups++ }, func() rail.Result {
+			if rec, seen := s.records[key]; seen {
+				return rec.result
+			}
+			return rail.Result{Status: rail.NotFound}
+		}))
+	}
+}
+
+// Cancel implements rail.Rail.
+func (s *Scripted) Cancel(ctx context.Context, keys []string, report func(i int, r rail.Result)) {
+	for i, key := range keys {
+		report(i, s.about(ctx, key, func(c *Calls) { c.Cancels++ }, func() rail.Result {
+			if _, seen := s.records[key]; !seen {
+				s.records[key] = scriptedRecord{result: rail.Result{Status: rail.Cancelled}}
+			}
+			return s.records[key].result
+		}))
+	}
+}
+
+func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), answer func() rail.Result) rail.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(key, count)
+	if s.down || ctx.Err() != nil || rail.ValidateKey(key) != nil {
+		return rail.Result{Status: rail.Unknown, Detail: "no answer"}
+	}
+	return answer()
+}
+
+// count records a call and wakes who waits for calls.
+func (s *Scripted) count(key string, add func(*Calls)) {
+	c := s.calls[key]
+	add(&c)
+	s.calls[key] = c
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// receive takes in a debit call. If it hangs, the result comes through answer.
+func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.count(d.Key, func(c *Calls) { c.Debits++ }) // last, so that who waits for the call finds it done
+	if s.down || ctx.Err() != nil {
+		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
+	}
+	if _, own := s.scripts[d.Key]; !own {
+		s.scripts[d.Key] = s.scripts[d.AgreementID]
+	}
+	return s.arrive(d, answer)
+}
+
+// arrive is a debit reaching the rail.
+func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
+	if rec, seen := s.records[d.Key]; seen {
+		return rec.answerTo(d), false
+	}
+	step := s.nextStep(d.Key)
+	switch step.kind {
+	case stepHang:
+		s.hanging[d.Key] = append(s.hanging[d.Key], &hanging{d, answer})
+		return rail.Result{}, true
+	case stepRefuse:
+		return s.record(d, rail.Result{Status: rail.Refused, Reason: step.reason}), false
+	case stepUnavailable:
+		return rail.Result{Status: rail.Unavailable, Detail: "as scripted"}, false
+	case stepLoseAnswer:
+		s.record(d, rail.Result{Status: rail.Succeeded})
+		return rail.Result{Status: rail.Unknown, Detail: "answer lost as scripted"}, false
+	case stepLoseRequest:
+		return rail.Result{Status: rail.Unknown, Detail: "request lost as scripted"}, false
+	default:
+		return s.record(d, rail.Result{Status: rail.Succeeded}), false
+	}
+}
+
+func (s *Scripted) nextStep(key string) Step {
+	steps := s.scripts[key]
+	if len(steps) == 0 {
+		return s.rest
+	}
+	s.scripts[key] = steps[1:]
+	return steps[0]
+}
+
+func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
+	s.records[d.Key] = scriptedRecord{d, r}
+	if r.Status == rail.Succeeded {
+		s.moved = append(s.moved, d)
+	}
+	return r
+}
+
+func (rec scriptedRecord) answerTo(d rail.Debit) rail.Result {
+	was := rec.debit
+	if was.Key != "" && (was.AgreementID != d.AgreementID || was.Amount != d.Amount || was.Currency != d.Currency) {
+		return rail.Result{Status: rail.Refused, Reason: rail.KeyReused}
+	}
+	return rec.result
+}
+
+// Amounts sums what was moved, by key.
+func (s *Scripted) Amounts() map[string]models.Amount {
+	sums := make(map[string]models.Amount)
+	for _, d := range s.Moved() {
+		sums[d.Key] += d.Amount
+	}
+	return sums
+}

@@ -1,0 +1,124 @@
+package railtest_test
+
+import (
+	"context"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func order(key, agreement string) rail.Debit {
+	return rail.Debit{Key: key, AgreementID: agreement, Amount: 100, Currency: "AUD"}
+}
+
+func TestScriptedSteps(t *testing.T) {
+	ctx := t.Context()
+	refused := rail.Result{Status: rail.Refused, Reason: rail.LimitExceeded}
+	tests := []struct {
+		name    string
+		steps   []railtest.Step
+		debits  []rail.Status // of calls one after another
+		lookup  rail.Result
+		debited int
+	}{
+		{"no script", nil, []rail.Status{rail.Succeeded, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1},
+		{"refuse", []railtest.Step{railtest.Refuse(rail.LimitExceeded)}, []rail.Status{rail.Refused, rail.Refused}, refused, 0},
+		{
+			"unavailable twice", []railtest.Step{railtest.Unavailable, railtest.Unavailable},
+			[]rail.Status{rail.Unavailable, rail.Unavailable, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1,
+		},
+		{
+			"lost answer", []railtest.Step{railtest.LoseAnswer},
+			[]rail.Status{rail.Unknown, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1,
+		},
+		{"lost request", []railtest.Step{railtest.LoseRequest}, []rail.Status{rail.Unknown}, rail.Result{Status: rail.NotFound}, 0},
+	}
+	for _, tt := range tests {
+		for _, by := range []string{"key", "agreement"} {
+			s := railtest.NewScripted()
+			s.Script(by, tt.steps...)
+			for i, status := range tt.debits {
+				if got := railtest.Debit(ctx, t, s, order("key", "agreement"))[0]; got.Status != status {
+					t.Errorf("%s, by %s: debit %d is %v, want %v", tt.name, by, i, got, status)
+				}
+			}
+			if got := railtest.Lookup(ctx, t, s, "key")[0]; got != tt.lookup {
+				t.Errorf("%s, by %s: lookup is %v, want %v", tt.name, by, got, tt.lookup)
+			}
+			if got := len(s.Moved()); got != tt.debited {
+				t.Errorf("%s, by %s: money moved %d times, want %d", tt.name, by, got, tt.debited)
+			}
+			if got, want := s.Calls("key"), (railtest.Calls{Debits: len(tt.debits), Lookups: 1}); got != want {
+				t.Errorf("%s, by %s: %+v, want %+v", tt.name, by, got, want)
+			}
+		}
+	}
+}
+
+func TestScriptedHang(t *testing.T) {
+	tests := []struct {
+		name           string
+		leave, cancel  bool // what happens before the release
+		answer, lookup rail.Status
+	}{
+		{"waited for", false, false, rail.Succeeded, rail.Succeeded},
+		{"caller left", true, false, rail.Unknown, rail.Succeeded},
+		{"cancelled", false, true, rail.Cancelled, rail.Cancelled},
+		{"caller left, cancelled", true, true, rail.Unknown, rail.Cancelled},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := railtest.NewScripted()
+			s.Script("a", railtest.Hang)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			done := make(chan []rail.Result)
+			go func() { done <- railtest.Debit(ctx, t, s, order("a", ""), order("b", "")) }()
+			s.AwaitCalls(t, "b", railtest.Calls{Debits: 1})
+			var got []rail.Result
+			if tt.leave {
+				leave()
+				got = <-done
+			}
+			if tt.cancel {
+				railtest.Cancel(t.Context(), t, s, "a")
+			}
+			s.Release("a")
+			if !tt.leave {
+				got = <-done
+			}
+			if got[0].Status != tt.answer || got[1].Status != rail.Succeeded {
+				t.Errorf("debits are %v, want %v and succeeded", got, tt.answer)
+			}
+			if after := railtest.Lookup(t.Context(), t, s, "a")[0]; after.Status != tt.lookup {
+				t.Errorf("lookup is %v, want %v", after, tt.lookup)
+			}
+		})
+	}
+}
+
+func TestScriptedDown(t *testing.T) {
+	ctx, s := t.Context(), railtest.NewScripted()
+	s.SetDown(true)
+	for what, got := range map[string]struct{ is, want rail.Status }{
+		"debit":  {railtest.Debit(ctx, t, s, order("a", ""))[0].Status, rail.Unavailable},
+		"lookup": {railtest.Lookup(ctx, t, s, "a")[0].Status, rail.Unknown},
+		"cancel": {railtest.Cancel(ctx, t, s, "a")[0].Status, rail.Unknown},
+	} {
+		if got.is != got.want {
+			t.Errorf("%s is %v, want %v", what, got.is, got.want)
+		}
+	}
+	s.SetDown(false)
+	if got := railtest.Debit(ctx, t, s, order("a", ""))[0]; got.Status != rail.Succeeded {
+		t.Errorf("debit is %v, want succeeded", got)
+	}
+	if len(s.Moved()) != 1 || s.Amounts()["a"] != 100 {
+		t.Errorf("moved %v", s.Moved())
+	}
+}
