@@ -50,7 +50,7 @@ CREATE TABLE batch_rows (
     state              row_state   NOT NULL DEFAULT 'pending',
     outcome            row_outcome,
     corrected_outcome  row_outcome,
-    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit call may have been made without a known answer
+    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit may have been made, and the rail has not said
     customer_reference text        NOT NULL COLLATE "C",
     row_reference      text        NOT NULL COLLATE "C",
     PRIMARY KEY (site_id, batch_id, row_index),

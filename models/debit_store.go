@@ -189,7 +189,7 @@ WITH b AS MATERIALIZED (
         corrected_outcome = CASE WHEN r.state = 'settled' THEN v.outcome END,
         settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at
                           WHEN v.outcome IS NOT NULL OR v.release AND b.cancelled THEN b.now END,
-        in_doubt = r.state <> 'settled' AND v.outcome IS NULL AND NOT v.release,
+        in_doubt = v.outcome IS NULL AND (r.state = 'settled' OR NOT v.release),
         next_attempt_at = CASE WHEN v.outcome IS NULL THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b
@@ -197,13 +197,13 @@ WITH b AS MATERIALIZED (
       AND (r.state = 'inProgress' AND (r.lease_token = $3 OR v.outcome = 'succeeded')
         OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL AND r.lease_token = $3
         OR r.state = 'settled' AND v.outcome = 'succeeded' AND r.outcome <> 'succeeded' AND r.corrected_outcome IS DISTINCT FROM 'succeeded')
-    RETURNING r.row_index, r.amount, r.state, coalesce(r.corrected_outcome, r.outcome) AS outcome,
-              r.corrected_outcome IS NOT NULL AS corrected
+    RETURNING r.row_index, r.amount, coalesce(r.corrected_outcome, r.outcome) AS outcome,
+              r.state = 'settled' AND NOT r.in_doubt AS closed, r.corrected_outcome IS NOT NULL AS corrected
 ), n AS (
-    SELECT count(*) FILTER (WHERE state = 'settled' AND NOT corrected)::int AS settled,
+    SELECT count(*) FILTER (WHERE closed AND NOT corrected)::int AS settled,
            count(*) FILTER (WHERE outcome = 'succeeded' AND NOT corrected)::int AS succeeded,
            coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
-           count(*) FILTER (WHERE state = 'settled' AND outcome <> 'unconfirmed') AS closed
+           count(*) FILTER (WHERE closed) AS closed
     FROM r
 ), counted AS (
     UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
@@ -225,11 +225,11 @@ WITH b AS MATERIALIZED (
 ), done AS (
     DELETE FROM outbox WHERE id = $9 AND (SELECT closed FROM n) >= $10
 )
-SELECT row_index, coalesce(outcome::text, ''), corrected FROM r`
+SELECT row_index, outcome, corrected FROM r WHERE closed`
 
 // FinishRows writes what is now known of claimed rows, in one statement. remaining is how many of the chunk's open rows
 // must close here for its task to be done. Rows that the worker no longer holds are left alone, but for a success, which
-// is never dropped. It returns the rows that were changed.
+// is never dropped. It returns the rows that were settled or corrected.
 func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
 	n := len(results)
 	index, outcome, release := make([]int32, n), make([]string, n), make([]bool, n)
@@ -293,8 +293,8 @@ ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`).Scan(&site, &id)
 		}
 		_, err = tx.Tx.ExecContext(ctx, `
 WITH r AS (
-    UPDATE batch_rows SET state = 'settled', outcome = 'unconfirmed', settled_at = svc_now(), next_attempt_at = NULL,
-        lease_token = NULL, lease_until = NULL
+    UPDATE batch_rows SET state = 'settled', outcome = 'unconfirmed', in_doubt = true, settled_at = svc_now(),
+        next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
     WHERE site_id = $1 AND batch_id = $2 AND state <> 'settled' RETURNING 1
 ), n AS (SELECT count(*)::int AS settled FROM r), alert AS (
     INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)

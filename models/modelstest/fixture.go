@@ -76,10 +76,21 @@ func Submit(t testing.TB, store *models.Store, batch models.NewBatch) models.Sub
 	return done
 }
 
-// Audit fails the test for every promise about money and state that is broken.
+// Audit fails the test for every promise about money and state that is broken in the books.
 func Audit(t testing.TB, store *models.Store) {
 	t.Helper()
-	found, err := store.Audit(t.Context(), true)
+	audit(t, store, false)
+}
+
+// AuditRail is Audit, and holds the books against the sandbox rail's own list.
+func AuditRail(t testing.TB, store *models.Store) {
+	t.Helper()
+	audit(t, store, true)
+}
+
+func audit(t testing.TB, store *models.Store, withSandbox bool) {
+	t.Helper()
+	found, err := store.Audit(t.Context(), withSandbox)
 	if err != nil {
 		t.Fatalf("modelstest: audit: %v", err)
 	}
