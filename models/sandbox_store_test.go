@@ -1,0 +1,184 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func TestParseBehaviour(t *testing.T) {
+	for _, b := range models.Behaviours {
+		if got, err := models.ParseBehaviour(string(b)); got != b || err != nil {
+			t.Errorf("%q: %q, %v", b, got, err)
+		}
+	}
+	for _, s := range []string{"", "Pays", "pays ", "bankdown", "declined"} {
+		if got, err := models.ParseBehaviour(s); !errors.Is(err, models.ErrUnknownBehaviour) {
+			t.Errorf("%q: %q, %v, want ErrUnknownBehaviour", s, got, err)
+		}
+	}
+}
+
+func orders(n int, agreement string) []models.SandboxOrder {
+	all := make([]models.SandboxOrder, n)
+	for i := range all {
+		all[i] = models.SandboxOrder{Key: fmt.Sprintf("k%03d", i), AgreementID: agreement, Amount: models.Amount(i + 1), Currency: "AUD"}
+	}
+	return all
+}
+
+// TestSandboxAccountStays opens an account twice: the first behaviour and the first opening time stay.
+func TestSandboxAccountStays(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	modelstest.SetClock(t, store, noon)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourBankDown))
+	modelstest.AdvanceClock(t, store, models.SandboxBankDownFor-time.Millisecond)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourPays))
+	if err := store.OpenSandboxAccount(ctx, "b", "generous"); !errors.Is(err, models.ErrUnknownBehaviour) {
+		t.Errorf("an unknown behaviour: %v", err)
+	}
+	for _, want := range []models.SandboxStatus{models.SandboxBankIsDown, models.SandboxSucceeded} {
+		answers, err := store.DebitSandbox(ctx, orders(1, "a"))
+		must(t, err)
+		if answers[0].Status != want {
+			t.Errorf("debit: %v, want %v", answers[0], want)
+		}
+		modelstest.AdvanceClock(t, store, time.Millisecond)
+	}
+}
+
+// TestSandboxSlowIsRealTime moves the clock far ahead, which hurries no slow bank.
+func TestSandboxSlowIsRealTime(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourSlow))
+	for range 2 {
+		answers, err := store.DebitSandbox(ctx, orders(1, "a"))
+		must(t, err)
+		a := answers[0]
+		if a.Status != models.SandboxUndecided || a.DueIn <= 0 || a.DueIn > models.SandboxSlowness {
+			t.Fatalf("debit: %+v", a)
+		}
+		_, err = store.AdvanceClock(ctx, 24*time.Hour)
+		must(t, err)
+	}
+}
+
+// TestSandboxDebitsPages reads the list with a debit in it that nobody has asked about since its time came.
+func TestSandboxDebitsPages(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourPays))
+	must(t, store.OpenSandboxAccount(ctx, "slow", models.BehaviourSlow))
+	all := orders(25, "a")
+	all[7].AgreementID, all[9].AgreementID = "slow", "nobody"
+	_, err := store.DebitSandbox(ctx, all)
+	must(t, err)
+	_, err = store.CancelSandbox(ctx, []string{"k0"}) // sorts first
+	must(t, err)
+	_, err = store.DB().ExecContext(ctx, "UPDATE sandbox_debits SET due_at = now() - interval '1 second' WHERE key = 'k007'")
+	must(t, err)
+
+	var got []models.SandboxDebit
+	for after := ""; ; after = got[len(got)-1].Key {
+		page, err := store.SandboxDebits(ctx, after, 10)
+		must(t, err)
+		if len(page) == 0 {
+			break
+		}
+		got = append(got, page...)
+	}
+	if len(got) != 26 || got[0].Key != "k0" || got[0].Status != models.SandboxCancelled || got[0].AgreementID != "" {
+		t.Fatalf("%d entries, the first is %+v", len(got), got[0])
+	}
+	for i, d := range got[1:] {
+		want := models.SandboxDebit{SandboxOrder: all[i], Status: models.SandboxSucceeded, DecidedAt: d.DecidedAt}
+		if i == 9 {
+			want.Status, want.Reason = models.SandboxRefused, "accountUnavailable"
+		}
+		if d != want || d.DecidedAt == 0 {
+			t.Errorf("entry %d is %+v, want %+v", i, d, want)
+		}
+	}
+}
+
+// TestSandboxErrors tells apart what may have debited and what certainly has not.
+func TestSandboxErrors(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourPays))
+
+	broken := orders(1, "a")
+	broken[0].Key = "\xff"
+	if _, err := store.DebitSandbox(ctx, broken); !errors.Is(err, models.ErrSandboxUntouched) {
+		t.Errorf("a statement that Postgres refuses: %v, want ErrSandboxUntouched", err)
+	}
+
+	nowhere, err := models.Open(ctx, models.Config{DSN: "postgres://nobody@127.0.0.1:1/none"})
+	must(t, err)
+	defer func() { must(t, nowhere.Close()) }()
+	if _, err := nowhere.DebitSandbox(ctx, orders(1, "a")); !errors.Is(err, models.ErrSandboxUntouched) {
+		t.Errorf("no server: %v, want ErrSandboxUntouched", err)
+	}
+
+	// The statement waits for a lock when its context ends: nobody knows whether it was in time.
+	lock, err := store.DB().BeginTx(ctx, nil)
+	must(t, err)
+	defer func() { _ = lock.Rollback() }()
+	_, err = lock.ExecContext(ctx, "LOCK TABLE sandbox_debits IN EXCLUSIVE MODE")
+	must(t, err)
+	ended, end := context.WithCancel(ctx)
+	failed := make(chan error)
+	go func() {
+		_, err := store.DebitSandbox(ended, orders(1, "a"))
+		failed <- err
+	}()
+	awaitLockWait(t, store)
+	end()
+	if err := <-failed; err == nil || errors.Is(err, models.ErrSandboxUntouched) {
+		t.Errorf("context ended in the middle: %v, want an error that leaves it open", err)
+	}
+}
+
+// awaitLockWait waits until some statement waits for a lock.
+func awaitLockWait(t *testing.T, store *models.Store) {
+	t.Helper()
+	for {
+		var waiting bool
+		must(t, store.DB().NewRaw(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database =
+			(SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(t.Context(), &waiting))
+		if waiting {
+			return
+		}
+	}
+}
+
+func BenchmarkDebitSandbox(b *testing.B) {
+	ctx, store := b.Context(), modelstest.Open(b)
+	const accounts, chunk = 1000, 100
+	for i := range accounts {
+		must(b, store.OpenSandboxAccount(ctx, fmt.Sprintf("agr-%d", i), models.BehaviourPays))
+	}
+	made := 0
+	for b.Loop() {
+		all := make([]models.SandboxOrder, chunk)
+		for i := range all {
+			all[i] = models.SandboxOrder{
+				Key: fmt.Sprintf("bat_%030d:%d", made, i), AgreementID: fmt.Sprintf("agr-%d", (made*7+i)%accounts), Amount: 100, Currency: "AUD",
+			}
+		}
+		made++
+		answers, err := store.DebitSandbox(ctx, all)
+		must(b, err)
+		if answers[0].Status != models.SandboxSucceeded {
+			b.Fatal(answers[0])
+		}
+	}
+	b.ReportMetric(float64(made*chunk)/b.Elapsed().Seconds(), "debits/s")
+}
