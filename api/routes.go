@@ -9,6 +9,7 @@ import (
 func routes(cfg Config) []Route {
 	return slices.Concat(
 		systemRoutes(cfg),
+		oauthRoutes(cfg),
 	)
 }
 

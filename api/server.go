@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"partnerbilling/api/auth"
 	"partnerbilling/models"
 )
 
@@ -29,7 +30,8 @@ import (
 type Config struct {
 	Authenticator Authenticator
 	Sites         Sites
-	Limiter       Limiter // nil: no limits
+	Limiter       Limiter      // nil: no limits
+	Issuer        *auth.Issuer // our own authorisation server; nil: there is none
 	Checks        []ReadinessCheck
 	Mounts        []Mount
 

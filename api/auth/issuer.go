@@ -57,11 +57,11 @@ func NewIssuer(store *models.Store, keys *models.Keys, cfg Config) *Issuer {
 	}
 }
 
-// JWKSMaxAge is how long a verifier may keep the key set, and DocumentMaxAge the metadata; far less than
-// models.KeyActivationDelay, so that nobody meets a key before its set has it.
+// The documents' lifetimes in caches. That of the key set is far below models.KeyActivationDelay, so that nobody meets a
+// key that their set lacks.
 const (
 	JWKSMaxAge     = 5 * time.Minute
-	DocumentMaxAge = time.Hour
+	MetadataMaxAge = time.Hour
 )
 
 // JWKS is the document of the public keys that verify access tokens, those that will be used soon included

@@ -23,7 +23,6 @@ const maxFormSize = maxTokenSize + 4<<10
 type TokenRequest struct {
 	ContentType   string
 	Authorization string
-	Query         string // raw, without the question mark
 	Body          []byte
 	RemoteAddress string // without a port
 }
@@ -105,15 +104,11 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 	return tokenSuccess{token, "Bearer", int(AccessTokenLifetime / time.Second), joinScopes(scopes)}, nil
 }
 
-// parseForm reads the parameters. One without a value counts as absent and none may occur twice (RFC 6749 §3.2); none
-// may be in the URL, which ends up in logs.
+// parseForm reads the parameters. One without a value counts as absent and none may occur twice (RFC 6749 §3.2).
 func parseForm(request TokenRequest) (url.Values, error) {
 	media, _, err := mime.ParseMediaType(request.ContentType)
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, invalidRequest("the body must be application/x-www-form-urlencoded")
-	}
-	if request.Query != "" {
-		return nil, invalidRequest("parameters must be in the body, not in the URL")
 	}
 	if len(request.Body) > maxFormSize {
 		return nil, invalidRequest("the body is too long")

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -65,7 +66,7 @@ func asTokenError(err error) *tokenError {
 	switch {
 	case errors.As(err, &e):
 		return e
-	case errors.Is(err, models.ErrUnavailable):
+	case errors.Is(err, models.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &tokenError{
 			status: http.StatusServiceUnavailable, code: "temporarily_unavailable",
 			description: "try again later", retryAfter: time.Second, cause: err,

@@ -1,0 +1,185 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/models"
+)
+
+// Rate is how often something may happen: Burst times at once, and PerSecond on average. The zero Rate is no limit.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+}
+
+// ParseRate reads a rate as configuration has it: a number of requests per second from 0.001 to 1000000, or "off". The
+// burst is that of burstSeconds, and at least 1.
+func ParseRate(text string, burstSeconds float64) (Rate, error) {
+	if text == "off" {
+		return Rate{}, nil
+	}
+	perSecond, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(perSecond >= 0.001 && perSecond <= 1e6) {
+		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 1000000, or "off"`)
+	}
+	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
+}
+
+// off reports whether there is no limit.
+func (r Rate) off() bool { return r.PerSecond <= 0 }
+
+// interval is the time in which one request becomes free, in microseconds.
+func (r Rate) interval() int64 { return int64(math.Ceil(1e6 / r.PerSecond)) }
+
+// window is the time in which the whole burst becomes free.
+func (r Rate) window() time.Duration {
+	return max(time.Second, time.Duration(r.interval()*int64(r.Burst))*time.Microsecond)
+}
+
+const (
+	limiterTimeout = 50 * time.Millisecond // for all of a request's limits
+	limiterPause   = time.Second           // in which nobody asks a Redis that has just failed
+)
+
+// RedisLimiter limits the requests of each client, over all processes: token buckets in Redis. If Redis fails or is slow,
+// requests pass. It is safe for concurrent use.
+type RedisLimiter struct {
+	redis  *redis.Client
+	rates  map[RateClass]Rate
+	now    func() time.Time
+	pauses atomic.Int64 // Unix ns until which Redis is not asked
+}
+
+// NewRedisLimiter makes a limiter with a connection pool of its own to the Redis that shared is connected to, so that
+// neither's haste nor patience is the other's. Close it at the end.
+func NewRedisLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
+	options := *shared.Options()
+	options.ContextTimeoutEnabled = true
+	options.MaxRetries = -1
+	options.DialTimeout = limiterTimeout
+	options.ReadTimeout = limiterTimeout
+	options.WriteTimeout = limiterTimeout
+	options.PoolTimeout = limiterTimeout
+	options.DialerRetries = 1
+	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, now: time.Now}
+}
+
+// Close closes the pool.
+func (l *RedisLimiter) Close() error { return l.redis.Close() }
+
+// takeScript counts one request against every bucket, or against none if one of them is empty. A bucket is the time at
+// which it will be full again, in microseconds of the server's clock (GCRA). It returns whether the request is allowed
+// and, for each bucket, what is left, and the microseconds until it is full and until it has one more.
+var takeScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local full, allowed = {}, 1
+for i, key in ipairs(KEYS) do
+  local interval, burst = tonumber(ARGV[2*i-1]), tonumber(ARGV[2*i])
+  full[i] = math.max(tonumber(redis.call('GET', key) or '0'), now)
+  if full[i] + interval > now + interval * burst then allowed = 0 end
+end
+local answer = {allowed}
+for i, key in ipairs(KEYS) do
+  local interval, burst = tonumber(ARGV[2*i-1]), tonumber(ARGV[2*i])
+  if allowed == 1 then
+    full[i] = full[i] + interval
+    redis.call('SET', key, string.format('%.0f', full[i]), 'PX', math.ceil((full[i] - now) / 1000))
+  end
+  local used = full[i] - now
+  answer[#answer+1] = math.max(0, math.floor((interval * burst - used) / interval))
+  answer[#answer+1] = used
+  answer[#answer+1] = math.max(0, used + interval - interval * burst)
+end
+return answer
+`)
+
+// Take counts one request of the client against the default limit and that of its class.
+func (l *RedisLimiter) Take(ctx context.Context, client models.ClientID, class RateClass) Decision {
+	classes := l.limited(class)
+	if len(classes) == 0 {
+		return Decision{Allowed: true}
+	}
+	decision, err := l.ask(ctx, client, classes)
+	if err != nil {
+		return l.unknown(classes)
+	}
+	return decision
+}
+
+func (l *RedisLimiter) limited(class RateClass) []RateClass {
+	var classes []RateClass
+	for _, c := range []RateClass{RateDefault, class} {
+		if !l.rates[c].off() && (len(classes) == 0 || c != classes[0]) {
+			classes = append(classes, c)
+		}
+	}
+	return classes
+}
+
+var errLimiterPauses = errors.New("api: Redis failed a moment ago")
+
+func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
+	if l.now().UnixNano() < l.pauses.Load() {
+		return Decision{}, errLimiterPauses
+	}
+	limited, cancel := context.WithTimeout(ctx, limiterTimeout)
+	defer cancel()
+	var keys []string
+	var args []any
+	for _, class := range classes {
+		rate := l.rates[class]
+		keys = append(keys, fmt.Sprintf("svc:rate:{%s}:%s", client, class)) // one slot of a Redis cluster
+		args = append(args, rate.interval(), rate.Burst)
+	}
+	answer, err := takeScript.Run(limited, l.redis, keys, args...).Int64Slice()
+	if err == nil && len(answer) != 1+3*len(classes) {
+		err = errors.New("api: malformed answer of the rate script")
+	}
+	if err != nil {
+		if ctx.Err() == nil { // not the caller's fault
+			l.pauses.Store(l.now().Add(limiterPause).UnixNano())
+		}
+		return Decision{}, err
+	}
+	return l.decide(classes, answer), nil
+}
+
+func (l *RedisLimiter) decide(classes []RateClass, answer []int64) Decision {
+	d := Decision{Allowed: answer[0] == 1}
+	for i, class := range classes {
+		bucket := answer[1+3*i : 4+3*i]
+		limit := l.limit(class)
+		limit.Remaining = bucket[0]
+		limit.Reset = time.Duration(bucket[1]) * time.Microsecond
+		d.Limits = append(d.Limits, limit)
+		if !d.Allowed {
+			d.RetryAfter = max(d.RetryAfter, time.Duration(bucket[2])*time.Microsecond)
+		}
+	}
+	return d
+}
+
+func (l *RedisLimiter) limit(class RateClass) Limit {
+	rate := l.rates[class]
+	return Limit{Name: string(class), Quota: int64(rate.Burst), Window: rate.window()}
+}
+
+// unknown lets a request pass that nobody could count.
+func (l *RedisLimiter) unknown(classes []RateClass) Decision {
+	d := Decision{Allowed: true}
+	for _, class := range classes {
+		limit := l.limit(class)
+		limit.Unknown = true
+		d.Limits = append(d.Limits, limit)
+	}
+	return d
+}

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/auth"
+)
+
+// oauthRoutes are those of our own authorisation server. Where an outside issuer is trusted instead they are there too,
+// and answer that there is nothing.
+func oauthRoutes(cfg Config) []Route {
+	return []Route{
+		// The body's type and size are the endpoint's own affair: its errors have a form of their own.
+		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, Handler: ownIssuer(cfg, issueToken)},
+		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
+		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
+	}
+}
+
+func ownIssuer(cfg Config, serve func(context.Context, *Request, *auth.Issuer, *slog.Logger) error) Handler {
+	return func(ctx context.Context, r *Request) error {
+		if cfg.Issuer == nil {
+			return Refuse(NotFound, "")
+		}
+		return serve(ctx, r, cfg.Issuer, cfg.Log)
+	}
+}
+
+// issueToken answers POST /oauth2/token.
+func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.Logger) error {
+	body, err := r.readAll(defaultBodyLimit)
+	if err != nil {
+		return err
+	}
+	answer := issuer.Token(ctx, auth.TokenRequest{
+		ContentType:   strings.Join(r.headers("Content-Type"), ", "),
+		Authorization: strings.Join(r.headers("Authorization"), ", "),
+		Body:          body,
+		RemoteAddress: r.fast.RemoteIP().String(),
+	})
+	if answer.Err != nil {
+		level := slog.LevelInfo
+		if answer.Status >= http.StatusInternalServerError {
+			level = slog.LevelError
+		}
+		log.Log(ctx, level, "token refused", "status", answer.Status, "err", answer.Err)
+	}
+	for name := range answer.Header {
+		r.SetHeader(name, answer.Header.Get(name))
+	}
+	return r.Bytes(answer.Status, answer.Header.Get("Content-Type"), answer.Body)
+}
+
+func serveJWKS(ctx context.Context, r *Request, issuer *auth.Issuer, _ *slog.Logger) error {
+	document, err := issuer.JWKS(ctx)
+	if err != nil {
+		return err
+	}
+	return r.publicDocument(document, auth.JWKSMaxAge)
+}
+
+func serveMetadata(_ context.Context, r *Request, issuer *auth.Issuer, _ *slog.Logger) error {
+	document, err := issuer.Metadata()
+	if err != nil {
+		return err
+	}
+	return r.publicDocument(document, auth.MetadataMaxAge)
+}
+
+// publicDocument answers with a document that has a form of its own and may be kept for a while.
+func (r *Request) publicDocument(document []byte, maxAge time.Duration) error {
+	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(maxAge)))
+	return r.Bytes(http.StatusOK, ContentTypeJSON, document)
+}
