@@ -78,11 +78,15 @@ with_apt() {
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
     fi
+    # The lists of packages may be missing, or so old that what they name is gone.
     # shellcheck disable=SC2086 # the packages are words
-    apt_install $packages || {
+    if ! apt-cache show $packages >/dev/null 2>&1 || ! apt_install $packages >/dev/null 2>&1; then
         as_root apt-get -qq update
-        apt_install $packages
-    }
+        log=$(apt_install $packages 2>&1) || {
+            printf '%s\n' "$log" >&2
+            exit 1
+        }
+    fi
     case $packages in *redis-server*)
         # Nor at the next boot.
         [ ! -d /run/systemd/system ] || as_root systemctl --quiet disable redis-server
@@ -91,7 +95,7 @@ with_apt() {
 }
 
 apt_install() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@"
 }
 
 with_brew() {
