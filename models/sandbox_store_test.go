@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -181,4 +182,41 @@ func BenchmarkDebitSandbox(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(made*chunk)/b.Elapsed().Seconds(), "debits/s")
+}
+
+// TestSandboxDecidesOnce has a debit's time come while it is asked about and cancelled: all answers are the same.
+func TestSandboxDecidesOnce(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	must(t, store.OpenSandboxAccount(ctx, "a", models.BehaviourSlow))
+	all := orders(50, "a")
+	_, err := store.DebitSandbox(ctx, all)
+	must(t, err)
+	_, err = store.DB().ExecContext(ctx, "UPDATE sandbox_debits SET due_at = now()")
+	must(t, err)
+	for _, o := range all {
+		keys := []string{o.Key}
+		asks := []func() ([]models.SandboxAnswer, error){
+			func() ([]models.SandboxAnswer, error) { return store.LookupSandbox(ctx, keys) },
+			func() ([]models.SandboxAnswer, error) { return store.CancelSandbox(ctx, keys) },
+			func() ([]models.SandboxAnswer, error) { return store.DebitSandbox(ctx, []models.SandboxOrder{o}) },
+		}
+		answers := make([]models.SandboxAnswer, len(asks))
+		var wg sync.WaitGroup
+		for i, ask := range asks {
+			wg.Go(func() {
+				got, err := ask()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answers[i] = got[0]
+			})
+		}
+		wg.Wait()
+		if s := answers[0].Status; answers[1] != answers[0] || answers[2] != answers[0] ||
+			s != models.SandboxSucceeded && s != models.SandboxCancelled {
+			t.Fatalf("%s: lookup, cancel and debit say %v", o.Key, answers)
+		}
+	}
 }
