@@ -22,6 +22,14 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
+// Close may come twice: Shutdown can begin before fasthttp knows of the listener.
+func (l listener) Close() error {
+	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 // conn is a client's connection.
 type conn struct {
 	net.Conn
@@ -51,7 +59,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 const (
 	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 256 << 10
+	lingerBytes = 32 << 20
 )
 
 // Close closes the connection. To close a socket with unread input resets it, and the client may lose the answer that

@@ -1,0 +1,96 @@
+package apitest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Answer is what the server said.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Close  bool // the server ends the connection with it
+
+	t testing.TB
+}
+
+// Fault is one entry of an error answer, of either shape.
+type Fault struct {
+	Code, Target string // of Shape A; the code without its common prefix
+	Message      string
+}
+
+// Expect fails the test unless the status is this one.
+func (a *Answer) Expect(status int) *Answer {
+	a.t.Helper()
+	if a.Status != status {
+		a.t.Fatalf("status %d, want %d: %.2000s", a.Status, status, a.Body)
+	}
+	return a
+}
+
+// Data decodes the data of a success into v, which must have a field for everything in it.
+func (a *Answer) Data(v any) *Answer {
+	a.t.Helper()
+	var envelope struct {
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(a.Body, &envelope); err != nil {
+		a.t.Fatalf("%v: %.2000s", err, a.Body)
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(envelope.Data)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		a.t.Fatalf("%v: %.2000s", err, a.Body)
+	}
+	return a
+}
+
+// TraceID is the traceId of the answer.
+func (a *Answer) TraceID() string {
+	a.t.Helper()
+	var envelope struct {
+		TraceID string `json:"traceId"`
+	}
+	if err := json.Unmarshal(a.Body, &envelope); err != nil {
+		a.t.Fatalf("%v: %.2000s", err, a.Body)
+	}
+	return envelope.TraceID
+}
+
+// Faults are the entries of an error answer.
+func (a *Answer) Faults() []Fault {
+	a.t.Helper()
+	var envelope struct {
+		Errors []struct{ Code, Target, DisplayMessage, Message string }
+	}
+	if err := json.Unmarshal(a.Body, &envelope); err != nil {
+		a.t.Fatalf("%v: %.2000s", err, a.Body)
+	}
+	var faults []Fault
+	for _, e := range envelope.Errors {
+		code := strings.TrimPrefix(e.Code, "urn:svc:platform:billing:error:")
+		faults = append(faults, Fault{Code: code, Target: e.Target, Message: e.DisplayMessage + e.Message})
+	}
+	return faults
+}
+
+// Refused fails the test unless the answer has this status and exactly these faults of Shape A, each written as
+// "code" or "code target".
+func (a *Answer) Refused(status int, faults ...string) *Answer {
+	a.t.Helper()
+	a.Expect(status)
+	var got []string
+	for _, f := range a.Faults() {
+		got = append(got, strings.TrimSuffix(f.Code+" "+f.Target, " "))
+	}
+	if diff := cmp.Diff(faults, got); diff != "" {
+		a.t.Fatalf("faults (-want +got):\n%s%s", diff, a.Body)
+	}
+	return a
+}

@@ -1,0 +1,225 @@
+package apitest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/api"
+)
+
+// Client sends requests to a server and fails the test when an answer is not as the API description says.
+type Client struct {
+	BaseURL string // without a slash at the end
+
+	t           testing.TB
+	description *Description
+	http        *http.Client
+	header      http.Header
+}
+
+// New starts the server on a port of its own, for the length of the test, and connects a client that holds its answers
+// against the published description.
+func New(t testing.TB, server *api.Server) *Client {
+	t.Helper()
+	description, err := Served()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewWith(t, server, description)
+}
+
+// NewWith is as New, with another description.
+func NewWith(t testing.TB, server *api.Server, description *Description) *Client {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("shut down the API: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve the API: %v", err)
+		}
+	})
+	c := Connect(t, "http://"+ln.Addr().String(), description)
+	c.http.Transport = transport
+	return c
+}
+
+// Connect makes a client of a server that runs already.
+func Connect(t testing.TB, baseURL string, description *Description) *Client {
+	return &Client{
+		BaseURL: baseURL, t: t, description: description, header: http.Header{},
+		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// With returns a client that also sends this header.
+func (c *Client) With(name, value string) *Client {
+	d := *c
+	d.header = c.header.Clone()
+	d.header.Set(name, value)
+	return &d
+}
+
+// WithToken returns a client that sends this access token.
+func (c *Client) WithToken(token string) *Client { return c.With("Authorization", "Bearer "+token) }
+
+// For returns a client that reports to another test, such as a subtest.
+func (c *Client) For(t testing.TB) *Client {
+	d := *c
+	d.t = t
+	return &d
+}
+
+// Get sends a GET. The path is sent exactly as it is written, and so must be percent-encoded.
+func (c *Client) Get(path string) *Answer {
+	c.t.Helper()
+	return c.Send(http.MethodGet, path, nil)
+}
+
+// Post sends a POST. A body that is a string or bytes goes as it is, any other as its JSON; nil is no body.
+func (c *Client) Post(path string, body any) *Answer {
+	c.t.Helper()
+	return c.Send(http.MethodPost, path, body)
+}
+
+// Send sends a request; see Post for the body. A body has the Content-Type application/json unless the client has one.
+func (c *Client) Send(method, path string, body any) *Answer {
+	c.t.Helper()
+	answer, err := c.Try(context.Background(), method, path, body)
+	if err != nil {
+		c.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer
+}
+
+// Try is Send for goroutines other than the test's own: it returns every failure, an answer that is not as described
+// included.
+func (c *Client) Try(ctx context.Context, method, path string, body any) (*Answer, error) {
+	content, err := encode(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.BaseURL, content)
+	if err != nil {
+		return nil, err
+	}
+	rawPath, query, _ := strings.Cut(path, "?")
+	request.URL.Opaque, request.URL.RawQuery = rawPath, query // as they are written
+	maps.Copy(request.Header, c.header)
+	if content != nil && request.Header.Get("Content-Type") == "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.answer(response)
+	if err != nil {
+		return nil, err
+	}
+	return answer, c.description.Check(method, rawPath, answer)
+}
+
+func encode(body any) (io.Reader, error) {
+	switch body := body.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return strings.NewReader(body), nil
+	case []byte:
+		return bytes.NewReader(body), nil
+	case io.Reader:
+		return body, nil
+	}
+	encoded, err := json.Marshal(body)
+	return bytes.NewReader(encoded), err
+}
+
+func (c *Client) answer(response *http.Response) (*Answer, error) {
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	return &Answer{Status: response.StatusCode, Header: response.Header, Body: body, Close: response.Close, t: c.t}, nil
+}
+
+// Raw sends bytes over a connection of their own and reads n answers, or fewer if the server closes the connection.
+// Each is held against the description as the answer to method and path.
+func (c *Client) Raw(text, method, path string, n int) []*Answer {
+	c.t.Helper()
+	return c.raw(text, n, func(a *Answer) error { return c.description.Check(method, path, a) })
+}
+
+// RawUnchecked is as Raw, for requests whose answers no description has: those that are not even HTTP, or several in one.
+func (c *Client) RawUnchecked(text string, n int) []*Answer {
+	c.t.Helper()
+	return c.raw(text, n, func(a *Answer) error {
+		if a.Status < http.StatusBadRequest {
+			return nil
+		}
+		return c.description.checkError("", a)
+	})
+}
+
+// rawTime is how long an exchange of bytes may take.
+const rawTime = 10 * time.Second
+
+func (c *Client) raw(text string, n int, check func(*Answer) error) []*Answer {
+	c.t.Helper()
+	connection, err := net.DialTimeout("tcp", strings.TrimPrefix(c.BaseURL, "http://"), rawTime)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := connection.SetDeadline(time.Now().Add(rawTime)); err != nil {
+		c.t.Fatal(err)
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = io.WriteString(connection, text)
+	}()
+	defer func() {
+		_ = connection.Close()
+		<-written
+	}()
+	reader := bufio.NewReader(connection)
+	var answers []*Answer
+	for len(answers) < n {
+		response, err := http.ReadResponse(reader, nil)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			c.t.Fatalf("after %d answers: %v", len(answers), err)
+		}
+		answer, err := c.answer(response)
+		if err == nil {
+			err = check(answer)
+		}
+		if err != nil {
+			c.t.Fatalf("answer %d: %v", len(answers), err)
+		}
+		answers = append(answers, answer)
+	}
+	return answers
+}

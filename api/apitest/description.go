@@ -1,0 +1,217 @@
+// Package apitest is for tests of the HTTP API: a client that speaks to a running server over real connections and holds
+// every answer against the API description.
+package apitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"partnerbilling/api"
+	"partnerbilling/api/strictjson"
+)
+
+func init() {
+	// kin-openapi reads pages as text once it is told so.
+	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.RegisteredBodyDecoder("text/plain"))
+}
+
+// Description is an OpenAPI document that answers are held against.
+type Description struct {
+	doc *openapi3.T
+}
+
+// ParseDescription reads and validates an OpenAPI 3.1 document in JSON.
+func ParseDescription(document []byte) (*Description, error) {
+	closed, err := closeSchemas(document)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(closed)
+	if err != nil {
+		return nil, fmt.Errorf("apitest: read the description: %w", err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		return nil, fmt.Errorf("apitest: validate the description: %w", err)
+	}
+	return &Description{doc}, nil
+}
+
+// served is the description that the service publishes.
+var served = sync.OnceValues(func() (*Description, error) {
+	document, err := api.OpenAPI()
+	if err != nil {
+		return nil, err
+	}
+	return ParseDescription(document)
+})
+
+// Served is the description that the service publishes.
+func Served() (*Description, error) { return served() }
+
+// Document is the document as kin-openapi has it.
+func (d *Description) Document() *openapi3.T { return d.doc }
+
+// closeSchemas forbids what an object schema does not name, unless the schema says otherwise, so that an undocumented
+// field of an answer fails a test.
+func closeSchemas(document []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var tree any
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, fmt.Errorf("apitest: read the description: %w", err)
+	}
+	closeTree(tree)
+	return json.Marshal(tree)
+}
+
+func closeTree(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		if _, isObject := node["properties"].(map[string]any); isObject && node["type"] == "object" {
+			if _, says := node["additionalProperties"]; !says {
+				node["additionalProperties"] = false
+			}
+		}
+		for _, child := range node {
+			closeTree(child)
+		}
+	case []any:
+		for _, child := range node {
+			closeTree(child)
+		}
+	}
+}
+
+// Operation finds what the description says of a request; nil if it has no such path or the path no such method.
+func (d *Description) Operation(method, escapedPath string) (path string, operation *openapi3.Operation) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	segments := strings.Split(escapedPath, "/")
+	for template, item := range d.doc.Paths.Map() {
+		if !matches(strings.Split(template, "/"), segments) {
+			continue
+		}
+		// A literal segment wins over a parameter.
+		if o := item.GetOperation(method); o != nil && (operation == nil || strings.Count(template, "{") < strings.Count(path, "{")) {
+			path, operation = template, o
+		}
+	}
+	return path, operation
+}
+
+func matches(template, segments []string) bool {
+	return slices.EqualFunc(template, segments, func(t, s string) bool {
+		return t == s || strings.HasPrefix(t, "{") && s != ""
+	})
+}
+
+// Check holds the answer to a method and a path, as it went over the wire, against the description.
+func (d *Description) Check(method, escapedPath string, answer *Answer) error {
+	path, operation := d.Operation(method, escapedPath)
+	switch {
+	case operation != nil:
+		if err := d.checkDocumented(method, answer, path, operation); err != nil {
+			return err
+		}
+	case answer.Status != http.StatusNotFound && answer.Status != http.StatusMethodNotAllowed:
+		return fmt.Errorf("status %d from a path or method that the description does not have", answer.Status)
+	}
+	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
+		return fmt.Errorf("405 without Allow")
+	}
+	isPage := operation != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") // and described as one
+	if answer.Status >= http.StatusBadRequest && !strings.HasPrefix(path, "/oauth2/") && method != http.MethodHead && !isPage {
+		return d.checkError(escapedPath, answer)
+	}
+	return nil
+}
+
+// checkDocumented lets kin-openapi judge status, headers and body.
+func (d *Description) checkDocumented(method string, answer *Answer, path string, operation *openapi3.Operation) error {
+	input := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: &http.Request{Method: method},
+			Route: &routers.Route{
+				Spec: d.doc, Path: path, PathItem: d.doc.Paths.Value(path), Method: method, Operation: operation,
+			},
+		},
+		Status:  answer.Status,
+		Header:  answer.Header,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+	}
+	input.SetBodyBytes(answer.Body)
+	if err := openapi3filter.ValidateResponse(context.Background(), input); err != nil {
+		return fmt.Errorf("not as described: %w", err)
+	}
+	return checkJSON(answer, path)
+}
+
+// checkJSON holds what no schema says: the exact content type, strict JSON and no null anywhere.
+func checkJSON(answer *Answer, path string) error {
+	contentType := answer.Header.Get("Content-Type")
+	if !strings.Contains(contentType, "json") {
+		return nil
+	}
+	if contentType != api.ContentTypeJSON {
+		return fmt.Errorf("content type %q, not %q", contentType, api.ContentTypeJSON)
+	}
+	if len(answer.Body) == 0 || path == "/openapi.json" {
+		return nil
+	}
+	value, err := strictjson.Parse(answer.Body)
+	if err != nil {
+		return fmt.Errorf("body is not strict JSON: %w", err)
+	}
+	if hasNull(value) {
+		return fmt.Errorf("a field is null: %s", answer.Body)
+	}
+	return nil
+}
+
+func hasNull(v strictjson.Value) bool {
+	for _, member := range v.Members() {
+		if hasNull(member) {
+			return true
+		}
+	}
+	for _, element := range v.Elements() {
+		if hasNull(element) {
+			return true
+		}
+	}
+	return v.Kind() == strictjson.Null
+}
+
+// checkError holds an error answer against the shape of its area.
+func (d *Description) checkError(path string, answer *Answer) error {
+	if got := answer.Header.Get("Content-Type"); got != api.ContentTypeJSON {
+		return fmt.Errorf("content type %q of an error, not %q", got, api.ContentTypeJSON)
+	}
+	shape := "Errors"
+	if path == "/checkout" || strings.HasPrefix(path, "/checkout/") {
+		shape = "CheckoutErrors"
+	}
+	var body any
+	if err := json.Unmarshal(answer.Body, &body); err != nil {
+		return fmt.Errorf("body of an error: %w", err)
+	}
+	schema := d.doc.Components.Schemas[shape]
+	if schema == nil {
+		return fmt.Errorf("the description has no schema %s", shape)
+	}
+	if err := schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.VisitAsResponse()); err != nil {
+		return fmt.Errorf("not an error of the shape %s: %w", shape, err)
+	}
+	return nil
+}

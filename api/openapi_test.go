@@ -1,0 +1,263 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+)
+
+func newServer(checks ...api.ReadinessCheck) *api.Server {
+	return api.New(api.Config{
+		Authenticator: tokens, Sites: tokens, Checks: checks, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Sandbox: &api.Sandbox{Clock: true}, // the whole table
+	})
+}
+
+func TestEveryRouteIsDescribedAndEveryDescriptionRouted(t *testing.T) {
+	description, err := apitest.Served()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described, routed []string
+	for path, item := range description.Document().Paths.Map() {
+		for method, operation := range item.Operations() {
+			described = append(described, method+" "+path)
+			if operation.OperationID == "" || operation.Summary == "" || len(operation.Tags) != 1 {
+				t.Errorf("%s %s has no operationId, summary or tag", method, path)
+			}
+			if len(operation.Tags) == 1 && description.Document().Tags.Get(operation.Tags[0]) == nil {
+				t.Errorf("%s %s: the tag %s is not listed", method, path, operation.Tags[0])
+			}
+		}
+	}
+	for _, route := range newServer().Routes() {
+		routed = append(routed, route.Method+" "+route.Path)
+	}
+	slices.Sort(described)
+	slices.Sort(routed)
+	if diff := cmp.Diff(described, routed); diff != "" {
+		t.Errorf("described (-) and routed (+):\n%s", diff)
+	}
+}
+
+// What the table demands, the description says.
+func TestDescriptionAgreesWithTheTable(t *testing.T) {
+	description, err := apitest.Served()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range newServer().Routes() {
+		name := route.Method + " " + route.Path
+		item := description.Document().Paths.Value(route.Path)
+		if item == nil {
+			continue // the test above says so
+		}
+		operation := item.GetOperation(route.Method)
+		if operation == nil {
+			continue
+		}
+		scopes := []string{}
+		if operation.Security != nil {
+			for _, requirement := range *operation.Security {
+				scopes = append(scopes, requirement["token"]...)
+			}
+		} else {
+			t.Errorf("%s says nothing of security", name)
+		}
+		want := []string{}
+		if route.Scope != "" {
+			want = append(want, string(route.Scope))
+		}
+		if diff := cmp.Diff(want, scopes); diff != "" {
+			t.Errorf("%s: scopes of the table (-) and the description (+):\n%s", name, diff)
+		}
+		var query, header []string
+		for _, p := range slices.Concat(item.Parameters, operation.Parameters) {
+			switch p.Value.In {
+			case "query":
+				query = append(query, p.Value.Name)
+			case "header":
+				header = append(header, fmt.Sprint(p.Value.Name, p.Value.Required))
+			}
+		}
+		known := slices.Clone(route.Query)
+		if route.Paged {
+			known = append(known, "cursor")
+		}
+		slices.Sort(query)
+		slices.Sort(known)
+		if !slices.Equal(query, known) {
+			t.Errorf("%s: query parameters %v, described %v", name, known, query)
+		}
+		version := map[api.Versioning]string{api.VersionOptional: "Svc-Api-Versionfalse", api.VersionRequired: "Svc-Api-Versiontrue"}[route.Version]
+		if version != "" && !slices.Contains(header, version) || version == "" && strings.Contains(fmt.Sprint(header), "Svc-Api-Version") {
+			t.Errorf("%s: header parameters %v", name, header)
+		}
+		if route.Idempotent != slices.Contains(header, "Idempotency-Keyfalse") {
+			t.Errorf("%s: header parameters %v", name, header)
+		}
+		isOwnAffair := route.Path == auth.TokenPath // which judges its body by rules of its own
+		if hasBody := operation.RequestBody != nil; hasBody != (route.Body != api.NoBody || isOwnAffair) {
+			t.Errorf("%s: describes a body: %v", name, hasBody)
+		}
+		if operation.RequestBody != nil && operation.RequestBody.Value.Required == (route.Body == api.OptionalJSON) {
+			t.Errorf("%s: required body: %v", name, operation.RequestBody.Value.Required)
+		}
+	}
+}
+
+func TestRouteTableIsSound(t *testing.T) {
+	for _, route := range newServer().Routes() {
+		name := route.Method + " " + route.Path
+		underBilling := strings.HasPrefix(route.Path, "/billing/")
+		if underBilling != (route.Version != api.VersionIgnored) {
+			t.Errorf("%s: version header is treated as %v", name, route.Version)
+		}
+		if route.Audience == api.Public && route.Scope != "" || route.Audience == 0 || route.Handler == nil {
+			t.Errorf("%s: audience %v, scope %q", name, route.Audience, route.Scope)
+		}
+		isForAnyPartner := route.Path == "/sandbox/clock"
+		if route.Audience == api.Partner && !slices.Contains(models.PartnerScopes, route.Scope) && !isForAnyPartner ||
+			route.Audience == api.CustomerApp && !slices.Contains(models.CustomerAppScopes, route.Scope) {
+			t.Errorf("%s: the audience cannot have the scope %q", name, route.Scope)
+		}
+		params := regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(route.Path, -1)
+		for _, p := range params {
+			if p[1] != "siteId" && (p[1] != route.Param.Name || route.Param.NotFound == "") {
+				t.Errorf("%s: nothing checks the parameter %s", name, p[1])
+			}
+		}
+	}
+}
+
+func TestCatalogue(t *testing.T) {
+	pattern := regexp.MustCompile(`^urn:svc:platform:billing:error:(requests|auth|sites|customers|invitations|batches|webhooks|signups):[a-z]+(-[a-z]+)*$`)
+	seen := map[api.Code]bool{}
+	for _, e := range api.Catalogue() {
+		if !pattern.MatchString(e.Code.URN()) || seen[e.Code] {
+			t.Errorf("code %s", e.Code.URN())
+		}
+		seen[e.Code] = true
+		if e.Status < 400 || e.Status > 599 || http.StatusText(e.Status) == "" || !strings.HasSuffix(e.Message, ".") {
+			t.Errorf("%s: status %d, message %q", e.Code, e.Status, e.Message)
+		}
+		if got := api.Refuse(e.Code, "x"); got.Status() != e.Status || got.Faults[0].Message != e.Message || !strings.Contains(got.Error(), string(e.Code)) {
+			t.Errorf("%s: %+v", e.Code, got)
+		}
+	}
+	for _, name := range strings.Fields(`requests:malformed-json requests:missing-field requests:invalid-field requests:invalid-parameter
+		requests:unsupported-media-type requests:body-too-large requests:not-found requests:method-not-allowed
+		requests:unsupported-api-version requests:rate-limited requests:idempotency-key-reused requests:idempotency-key-in-flight
+		requests:unavailable requests:internal auth:invalid-token auth:insufficient-scope sites:site-not-accessible
+		customers:invalid-pagination-link customers:invalid-parameter customers:customer-not-found
+		invitations:customer-reference-active batches:batch-reference-conflict batches:batch-not-found batches:invalid-field`) {
+		if !seen[api.Code(name)] {
+			t.Errorf("the contract's %s is not in the catalogue", name)
+		}
+	}
+}
+
+func TestErrorsCarryTheirCause(t *testing.T) {
+	cause := errors.New("cause")
+	e := api.RefuseField(api.InvalidField, "amount", "must be less")
+	e.Cause = cause
+	if !errors.Is(fmt.Errorf("wrapped: %w", e), cause) || !strings.Contains(e.Error(), "amount must be less: cause") {
+		t.Errorf("%v", e)
+	}
+	if err := api.BodyError("batches", nil); err != nil {
+		t.Errorf("no faults are an error: %v", err)
+	}
+}
+
+func TestDescriptionIsServed(t *testing.T) {
+	c := apitest.New(t, newServer())
+	var document struct {
+		OpenAPI string `json:"openapi"`
+		Shared  any    `json:"x-shared"`
+	}
+	a := c.Get("/openapi.json").Expect(200)
+	if err := json.Unmarshal(a.Body, &document); err != nil || document.OpenAPI != "3.1.0" || document.Shared != nil {
+		t.Errorf("%v %+v", err, document)
+	}
+}
+
+func TestDocsListEverything(t *testing.T) {
+	server := newServer()
+	c := apitest.New(t, server)
+	a := c.Get("/docs").Expect(200)
+	page := html.UnescapeString(string(a.Body))
+	for _, route := range server.Routes() {
+		if !strings.Contains(page, "<b>"+route.Method+"</b> "+route.Path+"<") {
+			t.Errorf("the page does not have %s %s", route.Method, route.Path)
+		}
+	}
+	for _, e := range api.Catalogue() {
+		if !strings.Contains(page, e.Code.URN()) || !strings.Contains(page, e.Message) {
+			t.Errorf("the page does not have %s", e.Code)
+		}
+	}
+	if csp := a.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; style-src 'sha256-") {
+		t.Errorf("policy %s", csp)
+	}
+	if strings.Contains(page, "ZgotmplZ") || strings.Contains(page, "<script") || strings.Contains(page, "style=") {
+		t.Error("the page has what its policy forbids")
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	var postgres, redis error
+	c := apitest.New(t, newServer(
+		api.ReadinessCheck{Name: "postgres", Required: true, Check: func(context.Context) error { return postgres }},
+		api.ReadinessCheck{Name: "redis", Check: func(context.Context) error { return redis }},
+	))
+	var ready struct {
+		Status string
+		Checks map[string]string
+	}
+	c.Get("/readyz").Expect(200).Data(&ready)
+	if ready.Status != "ready" || ready.Checks["postgres"] != "ok" || ready.Checks["redis"] != "ok" {
+		t.Errorf("%+v", ready)
+	}
+	redis = errors.New("secret")
+	c.Get("/readyz").Expect(200).Data(&ready)
+	if ready.Checks["redis"] != "unavailable" {
+		t.Errorf("%+v", ready)
+	}
+	postgres = errors.New("secret")
+	a := c.Get("/readyz").Refused(503, "requests:unavailable postgres")
+	if a.Header.Get("Retry-After") == "" || strings.Contains(string(a.Body), "secret") {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	var live struct{ Status string }
+	if c.Get("/livez").Expect(200).Data(&live); live.Status != "live" {
+		t.Errorf("%+v", live)
+	}
+}
+
+func TestMetricsAreServed(t *testing.T) {
+	c := apitest.New(t, newServer())
+	c.Get("/livez")
+	a := c.Get("/metrics").Expect(200)
+	if !strings.Contains(string(a.Body), `svc_http_requests_total{method="GET",route="/livez",status="200"} 1`) {
+		t.Errorf("%s", a.Body)
+	}
+	if got := a.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+		t.Errorf("content type %s", got)
+	}
+}

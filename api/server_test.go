@@ -1,0 +1,457 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+
+	"partnerbilling/api"
+	"partnerbilling/models"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// fasthttp's own: the first ends within ten seconds of its server, the second never, one for the process.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+	)
+}
+
+var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+func TestErrorShapes(t *testing.T) {
+	g := newGround(t, nil)
+	a := g.Post(site("/batches"), `{"batchReference":"","amount":1.0}`).Expect(400)
+	want := `{"errors":[` +
+		`{"code":"urn:svc:platform:billing:error:batches:invalid-field","displayMessage":"batchReference must have 1 to 128 characters","target":"batchReference"},` +
+		`{"code":"urn:svc:platform:billing:error:batches:invalid-field","displayMessage":"amount must be an integer","target":"amount"}],` +
+		`"traceId":"` + a.TraceID() + `"}`
+	if string(a.Body) != want {
+		t.Errorf("Shape A:\n%s\n%s", a.Body, want)
+	}
+	a = g.With("Authorization", "").Get(site("/batches/b")).Expect(401)
+	if strings.Contains(string(a.Body), "target") {
+		t.Errorf("a target where there is none: %s", a.Body)
+	}
+	a = g.Post(checkout("/payment-intent"), `{"amount":0,"lineItems":[{},{"quantity":0}]}`).Expect(400)
+	var b struct {
+		Errors    []struct{ Message string }
+		TraceID   string
+		Timestamp int64
+	}
+	if err := json.Unmarshal(a.Body, &b); err != nil {
+		t.Fatal(err)
+	}
+	messages := fmt.Sprint(b.Errors)
+	if messages != "[{amount must be greater than 0} {lineItems[0].quantity is required} {lineItems[1].quantity must be at least 1}]" {
+		t.Errorf("Shape B: %s", messages)
+	}
+	if age := time.Since(time.UnixMilli(b.Timestamp)); age < 0 || age > time.Minute {
+		t.Errorf("timestamp %d", b.Timestamp)
+	}
+	for _, c := range []struct {
+		answer  func() int
+		status  int
+		message string
+	}{
+		{func() int { return g.With("Authorization", "").Post(checkout("/payment-intent"), `{}`).Status }, 401, ""},
+		{func() int { return g.WithToken("narrow").Post(checkout("/payment-intent"), `{}`).Status }, 403, ""},
+		{func() int { return g.Post("/checkout/x/payment-intent", `{}`).Status }, 403, ""},
+		{func() int { return g.With("Content-Type", "text/plain").Post(checkout("/payment-intent"), `{}`).Status }, 415, ""},
+	} {
+		if got := c.answer(); got != c.status { // the client holds the shape against the description
+			t.Errorf("status %d, want %d", got, c.status)
+		}
+	}
+	g.limiter.set(api.Decision{})
+	g.Post(checkout("/payment-intent"), `{}`).Expect(429)
+}
+
+func TestMalformedJSONSaysWhereAndNotWhat(t *testing.T) {
+	g := newGround(t, nil)
+	for body, want := range map[string]string{
+		`{"secret":1,"secret":2}`:           "The body has an object with a duplicate key (at byte 12).",
+		`{"secret"`:                         "The body is not complete JSON (at byte 9).",
+		`["secret"]`:                        "The body must be one JSON object.",
+		"\ufeff{}":                          "The body must not start with a byte order mark (at byte 0).",
+		`{"BatchReference":"b","amount":1}`: "batchReference must be written exactly so, in this case",
+	} {
+		if got := g.Post(site("/batches"), body).Expect(400).Faults()[0]; got.Message != want || got.Code != "requests:malformed-json" {
+			t.Errorf("%s: %+v, want %q", body, got, want)
+		}
+	}
+}
+
+func TestFailuresShowNothing(t *testing.T) {
+	g := newGround(t, nil)
+	for how, c := range map[string]struct {
+		status int
+		fault  string
+	}{
+		"panic":       {500, "requests:internal"},
+		"error":       {500, "requests:internal"},
+		"unencodable": {500, "requests:internal"},
+		"unavailable": {503, "requests:unavailable"},
+		"slow":        {503, "requests:unavailable"},
+		"field":       {400, "requests:invalid-field expiresAt"},
+		"reused":      {422, "requests:idempotency-key-reused Idempotency-Key"},
+		"inflight":    {409, "requests:idempotency-key-in-flight Idempotency-Key"},
+	} {
+		a := g.Get("/fail/"+how).Refused(c.status, c.fault)
+		if strings.Contains(string(a.Body), "secret") || a.Header.Get("ETag") != "" {
+			t.Errorf("%s: %v %s", how, a.Header, a.Body)
+		}
+		if c.status == 503 && a.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: Retry-After %q", how, a.Header.Get("Retry-After"))
+		}
+		log := g.log.String()
+		if c.status >= 500 && !strings.Contains(log, a.TraceID()) {
+			t.Errorf("%s: the log does not have the trace id", how)
+		}
+	}
+	for _, want := range []string{"secret of the panic", "ground_test.go", "secret: relation does not exist"} {
+		if !strings.Contains(g.log.String(), want) {
+			t.Errorf("the log does not have %q", want)
+		}
+	}
+}
+
+func TestSuccessIsWrittenPlainly(t *testing.T) {
+	g := newGround(t, nil)
+	a := g.Get("/fail/not").Expect(200)
+	if want := `{"data":{"text":"<&>\u2028é"},"traceId":"` + a.TraceID() + `"}`; string(a.Body) != want {
+		t.Errorf("got %s, want %s", a.Body, want)
+	}
+	if got := a.Header.Get("Server"); got != "" {
+		t.Errorf("Server: %s", got)
+	}
+	a = g.Post(site("/batches"), `{"batchReference":"2026/11 #7+é","amount":1}`).Expect(202)
+	if got, want := a.Header.Get("Location"), site("/batches/2026%2F11%20%237+%C3%A9"); got != want {
+		t.Errorf("Location %s, want %s", got, want)
+	}
+	if a = g.Post(site("/batches"), `{"batchReference":"b","amount":13}`).Expect(409); a.Header.Get("Location") != "" {
+		t.Error("a refused request has a Location")
+	}
+}
+
+func TestTraceIDs(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(api.SpanIDs{}))
+	g := newGround(t, func(c *api.Config) { c.TracerProvider = provider })
+	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, traceparent := range []string{
+		"", "00-" + parent + "-00f067aa0ba902b7-01", "00-" + parent + "-00f067aa0ba902b7-00", // valid or none
+		"nonsense", "00-" + strings.ToUpper(parent) + "-00f067aa0ba902b7-01", "00-" + parent + "-0000000000000000-01",
+		"ff-" + parent + "-00f067aa0ba902b7-01", "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+	} {
+		seen := map[string]bool{}
+		for range 3 {
+			id := g.With("traceparent", traceparent).Get("/fail/not").TraceID()
+			if !hex32.MatchString(id) || seen[id] || id == parent {
+				t.Errorf("%s: trace id %q", traceparent, id)
+			}
+			seen[id] = true
+			if !strings.Contains(g.log.String(), `"traceId":"`+id+`"`) {
+				t.Errorf("%s is not in the log", id)
+			}
+			span := lastSpan(spans, id)
+			if strings.HasSuffix(traceparent, "b7-00") && span == nil {
+				continue // whoever began the trace does not record it
+			}
+			isValid := strings.HasPrefix(traceparent, "00-"+parent+"-00f")
+			want := id
+			if isValid {
+				want = parent
+			}
+			if span == nil || span.SpanContext().TraceID().String() != want || span.Parent().IsValid() != isValid || span.Name() != "GET /fail/{how}" {
+				t.Errorf("%s: request %s has the span %+v", traceparent, id, span)
+			}
+		}
+	}
+	g.Get("/fail/panic").Expect(500)
+	if last := spans.Ended()[len(spans.Ended())-1]; last.Status().Code.String() != "Error" {
+		t.Errorf("status of a failed span: %v", last.Status())
+	}
+}
+
+// lastSpan finds the span of a request by the trace id that it was answered with.
+func lastSpan(spans *tracetest.SpanRecorder, id string) sdktrace.ReadOnlySpan {
+	for _, span := range spans.Ended() {
+		for _, a := range span.Attributes() {
+			if a.Key == "svc.trace_id" && a.Value.AsString() == id {
+				return span
+			}
+		}
+	}
+	return nil
+}
+
+func TestLogHandlerKeepsItsAttributes(t *testing.T) {
+	b := &logBuffer{}
+	log := slog.New(api.LogHandler(slog.NewTextHandler(b, nil))).With("a", 1).WithGroup("g")
+	id := models.NewTraceID()
+	log.InfoContext(models.WithTraceID(context.Background(), id), "x", "b", 2)
+	log.Info("y")
+	if got := b.String(); !strings.Contains(got, "a=1 g.b=2 g.traceId="+string(id)) && !strings.Contains(got, string(id)) || strings.Count(got, "traceId") != 1 {
+		t.Errorf("log %s", got)
+	}
+}
+
+func TestHostileHTTP(t *testing.T) {
+	g := newGround(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
+	get := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
+	post := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\n"
+	for name, c := range map[string]struct {
+		text, fault string
+		status      int
+	}{
+		"not HTTP":                {"nonsense\r\n\r\n", "requests:malformed-request", 400},
+		"TLS":                     {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "requests:malformed-request", 400},
+		"headers too large":       {get + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n", "requests:headers-too-large", 431},
+		"path too long":           {"GET /" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "requests:headers-too-large", 431},
+		"many headers":            {get + strings.Repeat("X: y\r\n", 5000) + "\r\n", "requests:headers-too-large", 431},
+		"two lengths":             {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "requests:malformed-request", 400},
+		"bad length":              {post + "Content-Length: -2\r\n\r\n{}", "requests:malformed-request", 400},
+		"huge length":             {post + "Content-Length: 99999999999999999999\r\n\r\n{}", "requests:malformed-request", 400},
+		"unknown coding":          {post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "requests:malformed-request", 400},
+		"bad chunk":               {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "requests:malformed-request", 400},
+		"space before colon":      {get + "X : y\r\n\r\n", "requests:malformed-request", 400},
+		"two hosts":               {get + "Host: y\r\n\r\n", "requests:malformed-request", 400},
+		"slow headers":            {get, "requests:request-timeout", 408},
+		"slow body":               {post + "Content-Length: 9000\r\n\r\n{" + strings.Repeat(" ", 8500), "requests:request-timeout", 408},
+		"slow chunked body":       {post + "Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n", "requests:request-timeout", 408},
+		"body that never arrives": {post + "Content-Length: 50\r\n\r\n", "requests:request-timeout", 408},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := "/unreadable" // which the description does not have, as with any answer of this kind
+			answers := g.For(t).RawUnchecked(c.text, 1)
+			if len(answers) != 1 {
+				t.Fatalf("no answer at %s", path)
+			}
+			answers[0].Refused(c.status, c.fault)
+			if !answers[0].Close {
+				t.Error("the connection stays open")
+			}
+		})
+	}
+}
+
+func TestKeepAliveAfterErrors(t *testing.T) {
+	g := newGround(t, nil)
+	ok := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n"
+	withBody := func(method, path, headers string, size int) string {
+		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path, headers, size, strings.Repeat("GET /smuggled HTTP/1.1\r\n", size/24+1)[:size])
+	}
+	for name, c := range map[string]struct {
+		request string
+		status  int
+	}{
+		"unknown path":        {withBody("POST", "/nothing", "", 100), 404},
+		"wrong method":        {withBody("DELETE", site("/batches"), "", 5000), 405},
+		"unknown method":      {withBody("BREW", site("/batches"), "", 5000), 405},
+		"no token":            {withBody("POST", site("/batches"), "", 60000), 401},
+		"media type":          {withBody("POST", site("/batches"), "Authorization: Bearer full\r\nContent-Type: text/plain\r\n", 60000), 415},
+		"malformed":           {withBody("POST", site("/batches"), "Authorization: Bearer full\r\nContent-Type: application/json\r\n", 3000), 400},
+		"GET with a body":     {withBody("GET", site("/batches/b"), "Authorization: Bearer full\r\n", 9000), 200},
+		"HEAD with a body":    {withBody("GET", "/nothing", "", 9000), 404},
+		"chunked and unread":  {"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n18\r\nGET /smuggled HTTP/1.1\r\n\r\n0\r\n\r\n", 404},
+		"expecting a 100":     {withBody("POST", site("/batches"), "Expect: 100-continue\r\n", 300), 100},
+		"panic":               {"GET /fail/panic HTTP/1.1\r\nHost: x\r\n\r\n", 500},
+		"absolute form":       {"GET http://elsewhere" + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n", 200},
+		"asterisk":            {"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+		"authority form":      {"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+		"bare line feeds":     {"GET /nothing HTTP/1.1\nHost: x\n\n", 404},
+		"fragment in a query": {"GET /nothing?a#b HTTP/1.1\r\nHost: x\r\n\r\n", 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := []int{c.status, 200, c.status, 200}
+			if c.status == 100 {
+				want = []int{100, 401, 200, 100, 401, 200}
+			}
+			var got []int
+			for _, a := range g.For(t).RawUnchecked(c.request+ok+c.request+ok, len(want)) {
+				got = append(got, a.Status)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	huge := withBody("POST", "/nothing", "", 2<<20)
+	if answers := g.RawUnchecked(huge+ok, 2); len(answers) != 1 || answers[0].Status != 404 || !answers[0].Close {
+		t.Errorf("%d answers after a huge body that nobody reads", len(answers))
+	}
+}
+
+func TestHTTP10(t *testing.T) {
+	g := newGround(t, nil)
+	answers := g.RawUnchecked("GET /fail/not HTTP/1.0\r\n\r\n", 2)
+	if len(answers) != 1 || answers[0].Status != 200 {
+		t.Errorf("%d answers", len(answers))
+	}
+}
+
+// Fiber's strings live in a buffer that the next request overwrites; ours must not.
+func TestStringsOutliveTheirRequest(t *testing.T) {
+	g := newGround(t, nil)
+	const n = 200
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := range n / 4 {
+				reference := strings.Repeat(string(rune('a'+worker)), 20+i)
+				if _, err := g.Try(context.Background(), "GET", site("/batches/"+reference), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	lengths := map[string]bool{}
+	for range n {
+		s := <-g.kept
+		if strings.Trim(s, s[:1]) != "" || lengths[s] {
+			t.Errorf("a kept parameter became %q", s)
+		}
+		lengths[s] = true
+	}
+}
+
+func TestMetricsNameRoutesOnly(t *testing.T) {
+	g := newGround(t, nil)
+	g.Get(site("/batches/secret-reference")).Expect(200)
+	g.Get("/secret-path").Expect(404)
+	g.Send("BREW", site("/batches/b"), nil).Expect(405)
+	g.RawUnchecked("nonsense\r\n\r\n", 1)
+	want := []string{
+		"GET /billing/sites/{siteId}/batches/{batchReference} 200: 1",
+		"GET none 404: 1",
+		"other none 400: 1",
+		"other none 405: 1",
+	}
+	if diff := cmp.Diff(want, g.requestCounts(t)); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(g.log.String(), "secret") {
+		t.Error("the log has paths")
+	}
+}
+
+// requestCounts are the values of the request counter.
+func (g *ground) requestCounts(t *testing.T) []string {
+	t.Helper()
+	families, err := g.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts []string
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if labels := m.GetLabel(); family.GetName() == "svc_http_requests_total" {
+				counts = append(counts, fmt.Sprintf("%s %s %s: %v", labels[0].GetValue(), labels[1].GetValue(), labels[2].GetValue(), m.GetCounter().GetValue()))
+			}
+		}
+	}
+	slices.Sort(counts)
+	return counts
+}
+
+func TestHangupEndsWaiting(t *testing.T) {
+	g := newGround(t, nil)
+	ctx, hangUp := context.WithCancel(context.Background())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := g.Try(ctx, "GET", "/wait", nil)
+		gone <- err
+	}()
+	<-g.waiting
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Error("an answer without a wait")
+	}
+	<-g.waiting // the handler noticed
+}
+
+func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
+	g := newGround(t, nil)
+	connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if _, err := io.WriteString(connection, "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-g.waiting
+	if _, err := io.WriteString(connection, "GET /fail/not HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	shut := make(chan error, 1)
+	go func() { shut <- g.server.Shutdown(ctx) }() // ends the waiting
+	<-g.waiting
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatalf("%v %v", response, err)
+	}
+	if err := <-shut; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
+	g := newGround(t, nil)
+	answered := make(chan int, 1)
+	go func() {
+		a, err := g.Try(context.Background(), "GET", "/wait?deaf", nil)
+		if err != nil {
+			t.Error(err)
+			answered <- 0
+			return
+		}
+		answered <- a.Status
+	}()
+	<-g.waiting
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.server.Shutdown(ctx); err != context.Canceled {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if status := <-answered; status != 503 {
+		t.Errorf("status %d", status)
+	}
+	<-g.waiting
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	g := newGround(t, nil)
+	server := api.NewWithRoutes(api.Config{Authenticator: tokens, Sites: tokens, Log: slog.New(slog.DiscardHandler)}, g.routes())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Listen(ctx, "127.0.0.1:0") }()
+	cancel()
+	if err := <-ended; err != nil && err != context.Canceled && !strings.Contains(err.Error(), "canceled") {
+		t.Error(err)
+	}
+	if err := server.Listen(context.Background(), "127.0.0.1:bad"); err == nil {
+		t.Error("listened on nonsense")
+	}
+}
