@@ -36,6 +36,8 @@ type DebitRows struct {
 	Rail  rail.Rail
 	// Permits bounds the rail calls of this process.
 	Permits *Permits
+	// Now is the process's clock; it measures spans, and decides nothing that Postgres decides.
+	Now     func() time.Time
 	Metrics *Metrics
 	Log     *slog.Logger
 }
@@ -89,7 +91,7 @@ type answer struct {
 
 func newChunkRun(d *DebitRows, c models.Chunk) *chunkRun {
 	run := &chunkRun{
-		job: d, chunk: c, readAt: time.Now(), rows: make(map[int]*rowRun, len(c.Rows)),
+		job: d, chunk: c, readAt: d.Now(), rows: make(map[int]*rowRun, len(c.Rows)),
 		answers: make(chan answer, len(c.Rows)), // a row has one call under way: reports never block
 	}
 	for _, row := range c.Rows {
@@ -223,10 +225,10 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 	if len(rows) == 0 {
 		return
 	}
-	began := time.Now()
+	began := run.job.Now()
 	report := func(i int, r rail.Result) {
 		run.job.Permits.Give(1)
-		run.job.Metrics.railCall(call, r.Status, time.Since(began))
+		run.job.Metrics.railCall(call, r.Status, run.job.Now().Sub(began))
 		if r.Reason == rail.KeyReused {
 			run.job.Log.ErrorContext(ctx, "the rail knows the row's key with other particulars",
 				"batch", run.chunk.BatchID, "row", rows[i])
@@ -246,7 +248,7 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 // confirmed makes sure, right before the rail is called, that the rows are still this worker's and their links linked. It
 // reports the others and gives their permits back.
 func (run *chunkRun) confirmed(ctx context.Context, rows []int) []int {
-	if time.Since(run.readAt) < freshFor {
+	if run.job.Now().Sub(run.readAt) < freshFor {
 		return rows
 	}
 	accounts, err := run.job.Store.HoldRows(ctx, run.chunk, rows)
@@ -318,9 +320,6 @@ func (run *chunkRun) record(ctx context.Context) error {
 	}
 	run.known = run.known[:0]
 	for _, row := range settled {
-		if row.Outcome == "" {
-			continue
-		}
 		run.closed++
 		run.job.Metrics.settled(row.Outcome)
 		if row.Corrected {

@@ -20,7 +20,8 @@ type Config struct {
 	Rail  rail.Rail
 	// RailConcurrency bounds the rail calls that this process has under way; default 256.
 	RailConcurrency int
-	Metrics         *Metrics // nil counts nothing
+	Now             func() time.Time // default time.Now
+	Metrics         *Metrics         // nil counts nothing
 	Log             *slog.Logger
 }
 
@@ -29,9 +30,12 @@ func New(cfg Config) queue.Jobs {
 	if cfg.RailConcurrency <= 0 {
 		cfg.RailConcurrency = 256
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return queue.Jobs{
 		models.TaskDebitRows: &DebitRows{
-			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Metrics: cfg.Metrics, Log: cfg.Log,
+			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
 		models.TaskExpireInvitations: ExpireInvitations(cfg.Store),
 		models.TaskCloseBatches:      CloseBatches(cfg.Store),

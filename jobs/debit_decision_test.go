@@ -1,0 +1,143 @@
+package jobs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+var (
+	attempt  = rowRun{phase: models.PhaseAttempt, row: models.ClaimedRow{Account: models.DebitAccount{Linked: true}}}
+	inactive = rowRun{phase: models.PhaseAttempt}
+	doubt    = rowRun{phase: models.PhaseAttempt, row: models.ClaimedRow{InDoubt: true, Account: models.DebitAccount{Linked: true}}}
+	gone     = rowRun{phase: models.PhaseAttempt, row: models.ClaimedRow{InDoubt: true}}
+	closing  = rowRun{phase: models.PhaseClose, row: models.ClaimedRow{Account: models.DebitAccount{Linked: true}}}
+	confirm  = rowRun{phase: models.PhaseConfirm, row: models.ClaimedRow{InDoubt: true}}
+)
+
+// asked is a call and the rail's answer to it.
+type asked struct {
+	call   railCall
+	answer rail.Result
+}
+
+func TestDecisions(t *testing.T) {
+	answer := func(s rail.Status) rail.Result { return rail.Result{Status: s} }
+	refused := func(r rail.Reason) rail.Result { return rail.Result{Status: rail.Refused, Reason: r} }
+	cancelledDoubt := doubt
+	cancelledDoubt.cancelled = true
+	for name, tt := range map[string]struct {
+		row  rowRun
+		asks []asked // the calls that are expected, each with the answer it gets
+		want models.RowResult
+	}{
+		"debited":                  {attempt, []asked{{callDebit, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"insufficient funds":       {attempt, []asked{{callDebit, refused(rail.InsufficientFunds)}}, models.RowResult{Outcome: models.OutcomeInsufficientFunds}},
+		"account unavailable":      {attempt, []asked{{callDebit, refused(rail.AccountUnavailable)}}, models.RowResult{Outcome: models.OutcomeAccountUnavailable}},
+		"limit exceeded":           {attempt, []asked{{callDebit, refused(rail.LimitExceeded)}}, models.RowResult{Outcome: models.OutcomeLimitExceeded}},
+		"declined by the customer": {attempt, []asked{{callDebit, refused(rail.DeclinedByCustomer)}}, models.RowResult{Outcome: models.OutcomeDeclinedByCustomer}},
+		"declined":                 {attempt, []asked{{callDebit, refused(rail.Declined)}}, models.RowResult{Outcome: models.OutcomeDeclined}},
+		"not linked: no call":      {inactive, nil, models.RowResult{Outcome: models.OutcomeCustomerNotActive, Calls: -1}},
+		"bank down":                {attempt, []asked{{callDebit, answer(rail.Unavailable)}}, models.RowResult{Release: true}},
+		"answer lost, found": {attempt, []asked{{callDebit, answer(rail.Unknown)}, {callLookup, answer(rail.Succeeded)}},
+			models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"answer lost, may still arrive": {attempt, []asked{{callDebit, answer(rail.Unknown)}, {callLookup, answer(rail.NotFound)}}, models.RowResult{}},
+		"answer lost, rail gone":        {attempt, []asked{{callDebit, answer(rail.Unknown)}, {callLookup, answer(rail.Unknown)}}, models.RowResult{}},
+		"key reused: its own fate decides": {attempt, []asked{{callDebit, refused(rail.KeyReused)}, {callLookup, answer(rail.Succeeded)}},
+			models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"in doubt, debited":      {doubt, []asked{{callLookup, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"in doubt, no answer":    {doubt, []asked{{callLookup, answer(rail.Unknown)}}, models.RowResult{}},
+		"in doubt, closed":       {doubt, []asked{{callLookup, answer(rail.Cancelled)}}, models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"in doubt, never seen":   {doubt, []asked{{callLookup, answer(rail.NotFound)}, {callDebit, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded, Calls: 1}},
+		"in doubt, then down":    {doubt, []asked{{callLookup, answer(rail.NotFound)}, {callDebit, answer(rail.Unavailable)}}, models.RowResult{Calls: 1}},
+		"in doubt, not linked":   {gone, []asked{{callLookup, answer(rail.NotFound)}, {callCancel, answer(rail.Cancelled)}}, models.RowResult{Outcome: models.OutcomeCustomerNotActive}},
+		"in doubt, link revoked": {gone, []asked{{callLookup, answer(rail.NotFound)}, {callCancel, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"in doubt, cancelled":    {cancelledDoubt, []asked{{callLookup, answer(rail.NotFound)}, {callCancel, answer(rail.Cancelled)}}, models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"closing":                {closing, []asked{{callCancel, answer(rail.Cancelled)}}, models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"closing, too late":      {closing, []asked{{callCancel, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
+		"closing, no answer":     {closing, []asked{{callCancel, answer(rail.Unknown)}}, models.RowResult{}},
+		"confirmed not debited":  {confirm, []asked{{callCancel, answer(rail.Cancelled)}}, models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"confirmed debited":      {confirm, []asked{{callCancel, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := tt.row
+			call, got := row.first()
+			for _, ask := range tt.asks {
+				if call != ask.call {
+					t.Fatalf("call %s, want %s", call, ask.call)
+				}
+				call, got = row.next(call, ask.answer)
+			}
+			if call != callNone {
+				t.Fatalf("one more call: %s", call)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDecisionsNeverGoWrong lets the rail answer anything the port allows and holds the decisions against the few rules
+// that may not be broken.
+func TestDecisionsNeverGoWrong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		row := rowRun{
+			phase:     rapid.SampledFrom([]models.DebitPhase{models.PhaseAttempt, models.PhaseClose, models.PhaseConfirm}).Draw(t, "phase"),
+			cancelled: rapid.Bool().Draw(t, "cancelled"),
+			row: models.ClaimedRow{
+				InDoubt: rapid.Bool().Draw(t, "in doubt"),
+				Account: models.DebitAccount{Linked: rapid.Bool().Draw(t, "linked")},
+			},
+		}
+		maybeDebited := row.row.InDoubt // a debit may have been made whose fate is not known
+		debits := 0
+		call, result := row.first()
+		for steps := 0; call != callNone; steps++ {
+			if steps > 4 {
+				t.Fatal("the row does not come to rest")
+			}
+			if call == callDebit {
+				if debits++; debits > 1 || !row.row.Account.Linked || row.cancelled || row.phase != models.PhaseAttempt {
+					t.Fatalf("debit %d of %+v", debits, row)
+				}
+			}
+			answers := map[railCall][]rail.Status{
+				callDebit:  {rail.Succeeded, rail.Refused, rail.Cancelled, rail.Unavailable, rail.Unknown},
+				callLookup: {rail.Succeeded, rail.Refused, rail.Cancelled, rail.NotFound, rail.Unknown},
+				callCancel: {rail.Succeeded, rail.Refused, rail.Cancelled, rail.Unknown},
+			}[call]
+			status := rapid.SampledFrom(answers).Draw(t, call.String())
+			maybeDebited = !status.Final() && (maybeDebited || call == callDebit && status == rail.Unknown)
+			call, result = row.next(call, rail.Result{Status: status, Reason: rail.Declined})
+			if (result.Outcome == models.OutcomeSucceeded) != (call == callNone && status == rail.Succeeded) {
+				t.Fatalf("%s became %+v", status, result)
+			}
+		}
+		if maybeDebited && (result.Outcome != "" || result.Release) {
+			t.Fatalf("a row in doubt became %+v", result)
+		}
+	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 8: 256 * time.Second, 9: 5 * time.Minute, 1000: 5 * time.Minute,
+	} {
+		if got := retryAfter(n, 0.5); got != want {
+			t.Errorf("retryAfter(%d) = %s, want %s", n, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n, random := rapid.IntRange(0, 1<<30).Draw(t, "n"), rapid.Float64Range(0, 0.999999).Draw(t, "random")
+		middle, got := retryAfter(n, 0.5), retryAfter(n, random)
+		if got < middle*8/10-1 || got > middle*12/10+1 {
+			t.Fatalf("retryAfter(%d, %f) = %s, more than 20 %% from %s", n, random, got, middle)
+		}
+	})
+}

@@ -1,0 +1,459 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// billing is a Site whose batches run against a scripted rail, with the service's clock standing still.
+type billing struct {
+	*testing.T
+	store *models.Store
+	site  models.Site
+	rail  *railtest.Scripted
+	job   *DebitRows
+	batch models.Batch
+	tasks []models.TaskID
+}
+
+const noon = models.Millis(1_800_000_000_000)
+
+func newBilling(t *testing.T) *billing {
+	t.Parallel()
+	store, scripted := modelstest.Open(t), railtest.NewScripted()
+	modelstest.SetClock(t, store, noon)
+	return &billing{T: t, store: store, site: modelstest.Site(t, store), rail: scripted, job: &DebitRows{
+		Store: store, Rail: scripted, Permits: NewPermits(64), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}}
+}
+
+// submit submits a batch with a row for each customer. Customers with a name are signed up first.
+func (b *billing) submit(customers ...string) {
+	b.Helper()
+	seen := map[string]bool{"": true}
+	for _, c := range customers {
+		if !seen[c] {
+			modelstest.Customer(b, b.store, b.site.ID, c, models.BehaviourPays)
+			seen[c] = true
+		}
+	}
+	done := modelstest.Submit(b, b.store, modelstest.Batch(b.site, "batch", customers...))
+	b.batch, b.tasks = done.Batch, done.Tasks
+}
+
+func (b *billing) key(row int) string { return models.RailKey(b.batch.ID, row) }
+
+// run runs the batch's tasks once, as a worker does.
+func (b *billing) run() {
+	b.Helper()
+	for _, task := range b.tasks {
+		if err := b.job.Run(b.Context(), task); err != nil {
+			b.Fatalf("run: %v", err)
+		}
+	}
+}
+
+// start runs the batch's first task in the background; the returned function waits for its end.
+func (b *billing) start(ctx context.Context) (wait func()) {
+	done := make(chan error, 1)
+	go func() { done <- b.job.Run(ctx, b.tasks[0]) }()
+	return func() {
+		b.Helper()
+		if err := <-done; err != nil {
+			b.Errorf("run: %v", err)
+		}
+	}
+}
+
+// workersDie plays that whoever holds rows is dead for longer than its lease.
+func (b *billing) workersDie() {
+	b.Helper()
+	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE batch_rows SET lease_until = clock_timestamp()"); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *billing) advance(by time.Duration) { modelstest.AdvanceClock(b, b.store, by) }
+
+// outcomes are the rows' outcomes, or their states while they are open; a correction follows after an arrow.
+func (b *billing) outcomes() []string {
+	b.Helper()
+	_, rows, err := b.store.GetBatch(b.Context(), b.site.ID, "batch")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var all []string
+	for _, r := range rows {
+		text := string(r.State)
+		if r.Outcome != "" {
+			text = string(r.Outcome)
+		}
+		if r.CorrectedOutcome != "" {
+			text += "→" + string(r.CorrectedOutcome)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func (b *billing) want(outcomes ...string) {
+	b.Helper()
+	if diff := cmp.Diff(outcomes, b.outcomes()); diff != "" {
+		b.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+}
+
+// moved checks that money moved for these rows, once each, and for no other, and that the books are right.
+func (b *billing) moved(rows ...int) {
+	b.Helper()
+	want := map[string]models.Amount{}
+	for _, r := range rows {
+		want[b.key(r)] = models.Amount(100 + r)
+	}
+	if diff := cmp.Diff(want, b.rail.Amounts()); diff != "" {
+		b.Errorf("money moved (-want +got):\n%s", diff)
+	}
+	modelstest.Audit(b, b.store)
+}
+
+func (b *billing) close() {
+	b.Helper()
+	if _, err := b.store.CloseOverdueBatch(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestEveryOutcome(t *testing.T) {
+	b := newBilling(t)
+	b.submit("pays", "insufficient", "unavailable", "limited", "declines", "refused", "stranger", "revoked")
+	for row, reason := range map[int]rail.Reason{
+		1: rail.InsufficientFunds, 2: rail.AccountUnavailable, 3: rail.LimitExceeded, 4: rail.DeclinedByCustomer, 5: rail.Declined,
+	} {
+		b.rail.Script(b.key(row), railtest.Refuse(reason))
+	}
+	for _, reference := range []string{"stranger", "revoked"} {
+		if _, err := b.store.RevokeCustomer(t.Context(), b.site.ID, reference); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.want("succeeded", "insufficientFunds", "accountUnavailable", "limitExceeded", "declinedByCustomer", "declined",
+		"customerNotActive", "customerNotActive")
+	b.moved(0)
+	batch, rows, err := b.store.GetBatch(t.Context(), b.site.ID, "batch")
+	if err != nil || batch.State != models.BatchSettled || batch.SucceededAmount != 100 {
+		t.Errorf("batch %+v, %v", batch, err)
+	}
+	if rows[0].Attempts != 1 || rows[6].Attempts != 0 {
+		t.Errorf("attempts %d and %d", rows[0].Attempts, rows[6].Attempts)
+	}
+}
+
+func TestAThousandRowsThroughFewPermits(t *testing.T) {
+	b := newBilling(t)
+	b.job.Permits = NewPermits(7)
+	customers := make([]string, models.MaxBatchRows)
+	for i := range customers {
+		customers[i] = fmt.Sprintf("customer-%d", i%50)
+	}
+	b.submit(customers...)
+	var workers sync.WaitGroup
+	for _, task := range b.tasks {
+		for range 2 { // every task comes twice at once
+			workers.Go(func() {
+				if err := b.job.Run(t.Context(), task); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	workers.Wait()
+	if n := len(b.rail.Moved()); n != models.MaxBatchRows {
+		t.Errorf("%d debits for %d rows", n, models.MaxBatchRows)
+	}
+	modelstest.Audit(t, b.store)
+}
+
+func TestBankDownThenUp(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.Script(b.key(0), railtest.Unavailable, railtest.Unavailable)
+	b.run()
+	b.want("pending")
+	b.run() // not due yet
+	if calls := b.rail.Calls(b.key(0)).Debits; calls != 1 {
+		t.Errorf("%d debit calls before the next attempt was due", calls)
+	}
+	b.advance(2 * time.Second)
+	b.run()
+	b.want("pending")
+	b.advance(3 * time.Second)
+	b.run()
+	b.want("succeeded")
+	b.moved(0)
+}
+
+func TestAnswerLost(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	b.rail.Script(b.key(0), railtest.LoseAnswer)
+	b.rail.Script(b.key(1), railtest.LoseRequest)
+	b.run()
+	b.want("succeeded", "inProgress", "succeeded")
+	b.advance(2 * time.Second)
+	b.run()
+	b.want("succeeded", "succeeded", "succeeded")
+	b.moved(0, 1, 2)
+}
+
+func TestRailDown(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.SetDown(true)
+	b.run()
+	b.want("pending") // certainly not debited: the partner may still cancel it
+	b.rail.SetDown(false)
+	b.advance(2 * time.Second)
+	b.run()
+	b.want("succeeded")
+	b.moved(0)
+}
+
+func TestWorkerDiesBeforeTheRailCall(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken()); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("inProgress") // the lease is not over
+	b.workersDie()
+	b.run()
+	b.want("succeeded")
+	b.moved(0)
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
+		t.Errorf("calls %+v: what is in doubt is looked up first", calls)
+	}
+}
+
+func TestWorkerDiesDuringTheRailCall(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.Script(b.key(0), railtest.Hang, railtest.Succeed)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	b.workersDie() // frozen rather than dead: its call still hangs
+	b.rail.Otherwise(railtest.Succeed)
+	b.run()
+	b.want("succeeded")
+	b.rail.Release(b.key(0)) // the frozen worker's debit arrives at last, under the same key
+	wait()
+	b.want("succeeded")
+	b.moved(0)
+}
+
+func TestWorkerDiesBeforeTheRecord(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
+	run := newChunkRun(b.job, chunk)
+	b.rail.Debit(t.Context(), run.debits([]int{0, 1}), func(int, rail.Result) {}) // and nobody hears the answers
+	b.workersDie()
+	b.run()
+	b.want("succeeded", "insufficientFunds")
+	b.moved(0)
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
+		t.Errorf("calls %+v", calls)
+	}
+}
+
+func TestLinkRevokedWhileInDoubt(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	b.rail.Script(b.key(0), railtest.LoseRequest)
+	b.rail.Script(b.key(1), railtest.LoseAnswer)
+	b.rail.Otherwise(railtest.LoseRequest)
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken()); err != nil {
+		t.Fatal(err)
+	}
+	b.workersDie()
+	for _, reference := range []string{"ada", "bob"} {
+		if _, err := b.store.RevokeCustomer(t.Context(), b.site.ID, reference); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.want("customerNotActive", "customerNotActive")
+	b.moved()
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Lookups: 1, Cancels: 1}) {
+		t.Errorf("calls %+v: a debit that may be on its way is closed on the rail", calls)
+	}
+}
+
+func TestCancellationAgainstAnAttempt(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	b.rail.Script(b.key(0), railtest.Hang)
+	b.rail.Script(b.key(1), railtest.Unavailable)
+	b.rail.Script(b.key(2), railtest.LoseRequest)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	if _, _, err := b.store.CancelBatch(t.Context(), b.site.ID, "batch"); err != nil {
+		t.Fatal(err)
+	}
+	b.rail.Release(b.key(0))
+	wait()
+	if got := b.outcomes(); got[0] != "succeeded" || got[1] != "cancelled" || got[2] != "inProgress" {
+		t.Errorf("outcomes %v", got)
+	}
+	b.advance(2 * time.Second)
+	b.run()
+	b.want("succeeded", "cancelled", "cancelled") // no debit begins after a cancellation: the third is closed on the rail
+	b.moved(0)
+}
+
+func TestDeadlineClosesOnTheRail(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	b.rail.Script(b.key(0), railtest.Unavailable)
+	b.rail.Script(b.key(1), railtest.LoseRequest)
+	b.run()
+	b.want("pending", "inProgress", "succeeded")
+	b.advance(models.SettleWithin - models.LastAttemptBefore)
+	b.run()
+	b.want("timedOut", "timedOut", "succeeded")
+	b.moved(2)
+	b.rail.Otherwise(railtest.Succeed)
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Cancels: 1}) {
+		t.Errorf("calls %+v: no debit begins in the last half hour", calls)
+	}
+}
+
+func TestDeadlineAgainstALateAnswer(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	b.rail.Script(b.key(0), railtest.Hang)
+	b.rail.Script(b.key(1), railtest.Hang)
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	wait := b.start(ctx)
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	b.rail.AwaitCalls(t, b.key(1), railtest.Calls{Debits: 1})
+	b.advance(models.SettleWithin)
+	b.close()
+	b.want("unconfirmed", "unconfirmed")
+
+	b.rail.Release(b.key(0)) // the worker still waits: its answer corrects the row
+	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
+	b.rail.Release(b.key(1))
+	wait()
+	b.want("unconfirmed→succeeded", "unconfirmed")
+	b.run()
+	b.want("unconfirmed→succeeded", "unconfirmed→insufficientFunds")
+	b.moved(0)
+}
+
+func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	b.rail.Script(b.key(0), railtest.LoseAnswer)
+	b.rail.Script(b.key(1), railtest.Hang)
+	ctx, cancel := context.WithCancel(t.Context())
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := newChunkRun(b.job, chunk)
+	cancel()
+	b.rail.Debit(t.Context(), run.debits([]int{0}), func(int, rail.Result) {})
+	b.rail.Debit(ctx, run.debits([]int{1}), func(int, rail.Result) {})
+	b.rail.SetDown(true)
+	b.workersDie()
+	for _, by := range []time.Duration{0, models.SettleWithin - models.LastAttemptBefore, time.Minute} {
+		b.advance(by)
+		b.run()
+		b.want("inProgress", "inProgress")
+	}
+	b.advance(models.LastAttemptBefore)
+	b.close()
+	b.want("unconfirmed", "unconfirmed")
+	b.run()
+	b.want("unconfirmed", "unconfirmed")
+	b.rail.SetDown(false)
+	b.advance(10 * time.Minute)
+	b.run()
+	b.want("unconfirmed→succeeded", "unconfirmed→timedOut")
+	b.moved(0)
+}
+
+func TestClockStepDuringAnAttempt(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.Script(b.key(0), railtest.Hang)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	b.advance(12 * time.Hour) // leases are real time: nobody takes the row over
+	b.run()
+	if calls := b.rail.Calls(b.key(0)); calls.Lookups != 0 {
+		t.Error("a clock step took a living worker's row")
+	}
+	b.rail.Release(b.key(0))
+	wait()
+	b.want("succeeded")
+	b.moved(0)
+}
+
+func TestShutdownReleasesWhatWasNotSent(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	b.job.Permits = NewPermits(1)
+	b.rail.Otherwise(railtest.Hang)
+	ctx, shutdown := context.WithCancel(t.Context())
+	wait := b.start(ctx)
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	shutdown()
+	b.rail.Otherwise(railtest.Succeed)
+	b.rail.Release(b.key(0)) // a call under way is waited for
+	wait()
+	b.want("succeeded", "pending", "pending")
+	b.run()
+	b.want("succeeded", "succeeded", "succeeded")
+	b.moved(0, 1, 2)
+}
+
+func TestLinkRevokedBeforeALaterWave(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	b.job.Permits = NewPermits(1)
+	began, looks := time.Now(), atomic.Int64{}
+	b.job.Now = func() time.Time { // every look at the clock finds the links' states no longer fresh
+		return began.Add(time.Duration(looks.Add(1)) * 2 * freshFor)
+	}
+	b.rail.Otherwise(railtest.Hang)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	if _, err := b.store.RevokeCustomer(t.Context(), b.site.ID, "bob"); err != nil {
+		t.Fatal(err)
+	}
+	b.rail.Otherwise(railtest.Succeed)
+	b.rail.Release(b.key(0))
+	wait()
+	b.want("succeeded", "customerNotActive")
+	b.moved(0)
+}
