@@ -156,8 +156,12 @@ func isIdempotencyKey(s string) bool {
 
 // checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault.
 func (s *Server) checkQuery(_ context.Context, r *Request) error {
+	if r.route.Page {
+		return nil
+	}
 	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
-	if r.route.Paged && len(params["cursor"]) > 0 && (len(order) > 1 || len(params["cursor"]) > 1 || len(bad) > 0) {
+	hasCursor := len(params["cursor"]) > 0 || slices.Contains(bad, "cursor")
+	if r.route.Paged && hasCursor && (len(order) > 1 || len(params["cursor"]) > 1 || len(bad) > 0) {
 		return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
 	}
 	e := &Error{}
@@ -268,6 +272,10 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	if e.Close {
 		response.SetConnectionClose()
+	}
+	if r.route != nil && r.route.Page {
+		s.failPage(ctx, r, e)
+		return
 	}
 	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), time.Now())) // never fails
 }

@@ -77,6 +77,8 @@ type Route struct {
 	BodyLimit int
 	// Param is the path parameter beside siteId, if there is one.
 	Param Param
+	// Page routes answer people: errors are pages too, and a query, which links may pick up on their way, is not looked at.
+	Page bool
 	// Idempotent routes take the header Idempotency-Key.
 	Idempotent bool
 	// Timeout is how long an answer may take; default Config.RequestTimeout.

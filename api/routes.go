@@ -10,6 +10,11 @@ func routes(cfg Config) []Route {
 	return slices.Concat(
 		systemRoutes(cfg),
 		oauthRoutes(cfg),
+		customerRoutes(cfg),
+		invitationRoutes(cfg),
+		signupRoutes(cfg),
+		signupPageRoutes(cfg),
+		sandboxRoutes(cfg),
 	)
 }
 

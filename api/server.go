@@ -23,10 +23,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
-// Config is what the API is made of. Only Authenticator and Sites must be there.
+// Config is what the API is made of. Authenticator, Sites, Store, Keys and PublicBaseURL must be there.
 type Config struct {
 	Authenticator Authenticator
 	Sites         Sites
@@ -34,6 +35,12 @@ type Config struct {
 	Issuer        *auth.Issuer // our own authorisation server; nil: there is none
 	Checks        []ReadinessCheck
 	Mounts        []Mount
+
+	Store         *models.Store // the state of the service
+	Keys          *models.Keys  // of sign-up and pagination links
+	PublicBaseURL string        // of the service as partners and customers reach it; no slash at the end
+	Sandbox       *Sandbox      // nil: production
+	AppLink       web.AppLink   // where hosted pages hand over to the customer app; zero: they only explain
 
 	Log            *slog.Logger         // default slog.Default(); see LogHandler
 	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids

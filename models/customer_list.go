@@ -35,6 +35,7 @@ type LinkPage struct {
 	Total int64         // all links that match
 	Next  *LinkPosition // where the next page (Forward) begins; nil on the last page
 	Prev  *LinkPosition // where the page before (Backward) begins; nil on the first page
+	Now   Millis        // service time of that moment
 }
 
 // newLinkPage makes a page of the matching links found in the query's direction (in list order, one more than the

@@ -93,5 +93,7 @@ func (s *Store) listLinks(ctx context.Context, q *LinkQuery) (LinkPage, error) {
 			found = append(found, l.effective(now))
 		}
 	}
-	return newLinkPage(q, found, total, behind), rows.Err()
+	page := newLinkPage(q, found, total, behind)
+	page.Now = now
+	return page, rows.Err()
 }

@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+func invitationRoutes(cfg Config) []Route {
+	i := &invitations{store: cfg.Store, keys: cfg.Keys, baseURL: cfg.PublicBaseURL}
+	return []Route{
+		{
+			Method: http.MethodPost, Path: "/billing/sites/{siteId}/customers/invitations", Area: "invitations",
+			Audience: Partner, Scope: models.ScopeCustomersWrite, Version: VersionOptional,
+			Body: JSONBody, Idempotent: true, Handler: i.create,
+		},
+		{
+			Method: http.MethodPost, Path: "/billing/sites/{siteId}/customers/{customerReference}/invitation-link",
+			Area: "invitations", Audience: Partner, Scope: models.ScopeCustomersWrite, Version: VersionOptional,
+			Param: customerParam(NoLiveInvitation), Handler: i.resend,
+		},
+	}
+}
+
+// invitations makes sign-up links and shows them again.
+type invitations struct {
+	store   *models.Store
+	keys    *models.Keys
+	baseURL string
+}
+
+// invitationData is an invitation as the partner that made it sees it.
+type invitationData struct {
+	CustomerReference string           `json:"customerReference"`
+	State             models.LinkState `json:"state"`
+	SignupURL         string           `json:"signupUrl"`
+	InvitedAt         models.Millis    `json:"invitedAt"`
+	ExpiresAt         models.Millis    `json:"expiresAt"`
+}
+
+func (i *invitations) create(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "customerReference", "expiresAt")
+	in := models.NewInvitation{SiteID: r.Site.ID}
+	in.CustomerReference = body.RequiredString("customerReference", models.ValidateReference)
+	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
+	in.ExpiresAt = models.Millis(expiresAt)
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	key, err := i.keys.Current(ctx, models.KeySignupLink)
+	if err != nil {
+		return err
+	}
+	in.KeyID = key.ID
+	link, replayed, err := i.store.CreateInvitation(ctx, in, idempotencyKey(r))
+	if err != nil {
+		return invitationError(err, "customerReference")
+	}
+	if replayed {
+		r.Replayed()
+	}
+	r.Location("billing", "sites", r.Site.ID.String(), "customers", link.CustomerReference)
+	return i.answer(ctx, r, http.StatusCreated, &link)
+}
+
+func (i *invitations) resend(ctx context.Context, r *Request) error {
+	link, err := i.store.LiveInvitation(ctx, r.Site.ID, r.Param())
+	if err != nil {
+		return invitationError(err, "customerReference")
+	}
+	return i.answer(ctx, r, http.StatusOK, &link)
+}
+
+func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.Link) error {
+	token, err := i.keys.SignupToken(ctx, link.ID, link.KeyID)
+	if err != nil { // ErrNotFound: the key has leaked and was retired, and its invitations with it
+		return invitationError(err, "customerReference")
+	}
+	return r.JSON(status, invitationData{
+		CustomerReference: link.CustomerReference, State: link.State, SignupURL: i.baseURL + PathOf("signup", token),
+		InvitedAt: link.InvitedAt, ExpiresAt: link.ExpiresAt,
+	})
+}
+
+func invitationError(err error, target string) error {
+	switch {
+	case errors.Is(err, models.ErrCustomerReferenceActive):
+		return Refuse(CustomerReferenceActive, target)
+	case errors.Is(err, models.ErrNoLiveInvitation), errors.Is(err, models.ErrNotFound):
+		return Refuse(NoLiveInvitation, target)
+	}
+	return err
+}
+
+// idempotencyKey is the request's key with all that it depends on; nil if there is none.
+func idempotencyKey(r *Request) *models.IdempotencyKey {
+	if r.IdempotencyKey == "" {
+		return nil
+	}
+	fingerprint := sha256.Sum256(strictjson.Canonical(r.Body))
+	return &models.IdempotencyKey{
+		ClientID: r.Principal.ClientID, Path: r.path, Key: r.IdempotencyKey, Fingerprint: fingerprint[:],
+	}
+}

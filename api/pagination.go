@@ -1,0 +1,241 @@
+package api
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// Page sizes of lists.
+const (
+	defaultPageLimit = 50
+	maxPageLimit     = 100
+)
+
+// cursorLife is how long a pagination link is valid, in service time.
+const cursorLife = 24 * time.Hour
+
+// maxCursorSize is the longest cursor that is looked at, in characters. Ours have about 400.
+const maxCursorSize = 2 << 10
+
+// pageQuery is what one page of a list is made from: F are the list's filters, P its positions. A pagination link
+// holds all of it.
+type pageQuery[F, P any] struct {
+	Filter    F                `json:"f"`
+	Limit     int              `json:"l"`
+	Direction models.Direction `json:"d"`
+	From      P                `json:"p"`
+	IssuedAt  models.Millis    `json:"t"` // when the link was made; 0: no link, but a first page
+}
+
+// paginator makes and opens pagination links. What a cursor says is encrypted and authenticated, together with the
+// list, the organisation and the Site that it is for.
+type paginator struct {
+	keys    *models.Keys
+	baseURL string // of the service as partners reach it
+}
+
+var errCursor = errors.New("api: not a cursor of this list")
+
+// openPage finds the page that a request asks for: the one of its cursor, or the first one, of filters that read takes
+// from the query.
+func openPage[F, P any](
+	ctx context.Context, p *paginator, r *Request, read func(*queryReader) F,
+) (pageQuery[F, P], error) {
+	var q pageQuery[F, P]
+	cursor, ok := r.Query("cursor")
+	if !ok {
+		in := queryReader{r: r}
+		q.Direction, q.Limit = models.Forward, int(in.integer("limit", 1, maxPageLimit, defaultPageLimit))
+		q.Filter = read(&in)
+		return q, in.err()
+	}
+	err := p.open(ctx, r, cursor, &q)
+	if errors.Is(err, errCursor) {
+		return q, refuseLink(r)
+	}
+	return q, err
+}
+
+// checkAge refuses a link that is too old at now, the time at which the page was read.
+func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
+	if q.IssuedAt != 0 && now >= q.IssuedAt.Add(cursorLife) {
+		return refuseLink(r)
+	}
+	return nil
+}
+
+// href is the link to the page that lies in a direction from a position, "" if there is no position.
+func (q pageQuery[F, P]) href(
+	ctx context.Context, p *paginator, r *Request, d models.Direction, from *P, now models.Millis,
+) (string, error) {
+	if from == nil {
+		return "", nil
+	}
+	q.Direction, q.From, q.IssuedAt = d, *from, now
+	cursor, err := p.seal(ctx, r, q)
+	if err != nil {
+		return "", err
+	}
+	path := strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
+	return p.baseURL + path + "?cursor=" + cursor, nil
+}
+
+// refuseLink is the one answer to a pagination link with anything wrong.
+func refuseLink(r *Request) error {
+	return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
+}
+
+// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt gives each one a key of its own, so that no
+// number of them wears the nonces out.
+const (
+	cursorSaltSize  = 16
+	cursorNonceSize = 12
+)
+
+var cursorEncoding = base64.RawURLEncoding.Strict()
+
+func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, error) {
+	plain, err := json.Marshal(query)
+	if err != nil {
+		return "", fmt.Errorf("api: seal a cursor: %w", err)
+	}
+	key, err := p.keys.Current(ctx, models.KeyPaginationLink)
+	if err != nil {
+		return "", fmt.Errorf("api: seal a cursor: %w", err)
+	}
+	head := make([]byte, len(key.ID)+cursorSaltSize+cursorNonceSize)
+	copy(head, key.ID[:])
+	rand.Read(head[len(key.ID):]) //nolint:errcheck // never fails since Go 1.24
+	aead, nonce, err := cursorCipher(key, head)
+	if err != nil {
+		return "", fmt.Errorf("api: seal a cursor: %w", err)
+	}
+	return cursorEncoding.EncodeToString(aead.Seal(head, nonce, plain, cursorScope(r))), nil
+}
+
+// open is errCursor for anything that seal did not make for the same list and caller.
+func (p *paginator) open(ctx context.Context, r *Request, cursor string, query any) error {
+	key, head, sealed, err := p.unwrap(ctx, cursor)
+	if err != nil {
+		return err
+	}
+	aead, nonce, err := cursorCipher(key, head)
+	if err != nil {
+		return fmt.Errorf("api: open a cursor: %w", err)
+	}
+	plain, err := aead.Open(nil, nonce, sealed, cursorScope(r))
+	if err != nil {
+		return errCursor
+	}
+	if err := json.Unmarshal(plain, query); err != nil {
+		return fmt.Errorf("api: open a cursor: %w", err)
+	}
+	return nil
+}
+
+// unwrap finds the key that a cursor names and the parts that it has.
+func (p *paginator) unwrap(ctx context.Context, cursor string) (key models.Key, head, sealed []byte, err error) {
+	if len(cursor) > maxCursorSize || strings.ContainsAny(cursor, "\r\n") { // which the decoder would skip
+		return key, nil, nil, errCursor
+	}
+	raw, err := cursorEncoding.DecodeString(cursor)
+	headSize := len(key.ID) + cursorSaltSize + cursorNonceSize
+	if err != nil || len(raw) < headSize {
+		return key, nil, nil, errCursor
+	}
+	key, err = p.keys.ByID(ctx, models.KeyID(raw[:len(key.ID)]))
+	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != models.KeyPaginationLink {
+		err = errCursor
+	}
+	return key, raw[:headSize], raw[headSize:], err
+}
+
+func cursorCipher(key models.Key, head []byte) (aead cipher.AEAD, nonce []byte, err error) {
+	salt, nonce := head[len(key.ID):len(head)-cursorNonceSize], head[len(head)-cursorNonceSize:]
+	secret, err := hkdf.Key(sha256.New, key.Secret, salt, "pagination cursor", 32)
+	if err != nil {
+		return nil, nil, err
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	aead, err = cipher.NewGCM(block)
+	return aead, nonce, err
+}
+
+// cursorScope is what a cursor is bound to, beside what it says: the list, and whose.
+func cursorScope(r *Request) []byte {
+	return fmt.Append(nil, r.route.Path, "\x00", r.Principal.OrganisationID, "\x00", r.Site.ID)
+}
+
+// queryReader reads the query parameters of a list and remembers every fault.
+type queryReader struct {
+	r      *Request
+	faults Error
+}
+
+func (in *queryReader) fault(err error) {
+	var e *Error
+	if errors.As(err, &e) {
+		in.faults.Faults = append(in.faults.Faults, e.Faults...)
+	}
+}
+
+// err is the answer to what was read; nil if there is nothing to object to.
+func (in *queryReader) err() error {
+	if len(in.faults.Faults) == 0 {
+		return nil
+	}
+	return &in.faults
+}
+
+// integer is a parameter from minimum to maximum, or otherwise if it is not given.
+func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) int64 {
+	n, ok, err := in.r.QueryInt(name, minimum, maximum)
+	in.fault(err)
+	if !ok {
+		return otherwise
+	}
+	return n
+}
+
+// millis is a point in time, nil if it is not given.
+func (in *queryReader) millis(name string) *models.Millis {
+	n, ok, err := in.r.QueryInt(name, 0, int64(models.MaxAmount))
+	in.fault(err)
+	if !ok || err != nil {
+		return nil
+	}
+	at := models.Millis(n)
+	return &at
+}
+
+// oneOf is one of a parameter's values, "" if it is not given.
+func oneOf[T ~string](in *queryReader, name string, values []T) T {
+	text, ok := in.r.Query(name)
+	if !ok {
+		return ""
+	}
+	names := make([]string, len(values))
+	for i, v := range values {
+		if string(v) == text {
+			return v
+		}
+		names[i] = string(v)
+	}
+	in.fault(in.r.RefuseQuery(name, "must be one of "+strings.Join(names, ", ")))
+	return ""
+}

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// Sandbox is what only the sandbox environment has.
+type Sandbox struct {
+	// Clock offers /sandbox/clock, which is for a service that one person owns.
+	Clock bool
+	// ClockMoved is called after the clock has moved, so that what became due is seen at once; may be nil.
+	ClockMoved func(context.Context)
+}
+
+// maxClockStep is how far one request moves the clock.
+const maxClockStep = 400 * 24 * time.Hour
+
+// sandboxRoutes play the parts that real customers, banks and time have elsewhere. In production they are not there.
+func sandboxRoutes(cfg Config) []Route {
+	if cfg.Sandbox == nil {
+		return nil
+	}
+	s := &sandbox{store: cfg.Store, clockMoved: cfg.Sandbox.ClockMoved}
+	table := []Route{{
+		Method: http.MethodPost, Path: "/sandbox/sites/{siteId}/customers/{customerReference}/signup", Area: "signups",
+		Audience: Partner, Scope: models.ScopeCustomersWrite, Param: customerParam(CustomerNotFound),
+		Body: OptionalJSON, Handler: s.signup,
+	}}
+	if cfg.Sandbox.Clock {
+		table = append(table, Route{
+			Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock,
+		})
+	}
+	return table
+}
+
+// sandbox plays customers and time.
+type sandbox struct {
+	store      *models.Store
+	clockMoved func(context.Context)
+}
+
+// signup lets a customer accept the newest invitation of the reference.
+func (s *sandbox) signup(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "behaviour")
+	behaviour := models.BehaviourPays
+	if text, ok := body.OptionalString("behaviour", checkBehaviour); ok {
+		behaviour = models.Behaviour(text)
+	}
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	link, err := s.store.Customer(ctx, r.Site.ID, r.Param())
+	if err != nil {
+		return customerError(err)
+	}
+	party, err := newSandboxParty(ctx, s.store, behaviour)
+	if err != nil {
+		return err
+	}
+	signup, err := s.store.CompleteLink(ctx, link.ID, party)
+	if err != nil {
+		return signupError(err)
+	}
+	link.State, link.LinkedAt = signup.State, signup.LinkedAt
+	return r.JSON(http.StatusOK, summarise(&link))
+}
+
+func checkBehaviour(text string) error {
+	if _, err := models.ParseBehaviour(text); err != nil {
+		names := make([]string, len(models.Behaviours))
+		for i, b := range models.Behaviours {
+			names[i] = string(b)
+		}
+		return errors.New("must be one of " + strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// newSandboxParty makes up a customer with an account. The account comes first: one that no link ever names is nobody's
+// loss, a link without its account would be.
+func newSandboxParty(ctx context.Context, store *models.Store, behaviour models.Behaviour) (models.Party, error) {
+	id := uuid.NewString()
+	party := models.Party{CustomerID: "sandbox-customer-" + id, AgreementID: "sandbox-agreement-" + id}
+	return party, store.OpenSandboxAccount(ctx, party.AgreementID, behaviour)
+}
+
+type clockData struct {
+	Now models.Millis `json:"now"`
+}
+
+func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "advanceMs")
+	advance := body.RequiredInt("advanceMs", strictjson.Between(0, maxClockStep.Milliseconds()))
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	now, err := s.store.AdvanceClock(ctx, time.Duration(advance)*time.Millisecond)
+	if errors.Is(err, models.ErrClockRange) {
+		return RefuseField(InvalidField, "advanceMs", "must not move the clock more than 100 years ahead in all")
+	}
+	if err != nil {
+		return err
+	}
+	if s.clockMoved != nil {
+		s.clockMoved(ctx)
+	}
+	return r.JSON(http.StatusOK, clockData{now})
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// signupRoutes are the customer app's side of an invitation.
+func signupRoutes(cfg Config) []Route {
+	s := &signups{store: cfg.Store, keys: cfg.Keys}
+	token := Param{Name: "token", NotFound: SignupNotFound}
+	return []Route{
+		{
+			Method: http.MethodGet, Path: "/customer-app/signups/{token}", Area: "signups", Audience: CustomerApp,
+			Scope: models.ScopeSignupsWrite, Param: token, Handler: s.get,
+		},
+		{
+			Method: http.MethodPost, Path: "/customer-app/signups/{token}/completion", Area: "signups",
+			Audience: CustomerApp, Scope: models.ScopeSignupsWrite, Param: token, Body: JSONBody, Handler: s.complete,
+		},
+		{
+			Method: http.MethodPost, Path: "/customer-app/links/{linkId}/revocation", Area: "customers",
+			Audience: CustomerApp, Scope: models.ScopeSignupsWrite,
+			Param: Param{Name: "linkId", NotFound: CustomerLinkNotFound}, Handler: s.revoke,
+		},
+	}
+}
+
+// signups answers the customer app.
+type signups struct {
+	store *models.Store
+	keys  *models.Keys
+}
+
+// signupData is a sign-up as the customer app sees it. Nothing that the app tells us comes back.
+type signupData struct {
+	LinkID           models.LinkID    `json:"linkId"`
+	OrganisationName string           `json:"organisationName"`
+	SiteName         string           `json:"siteName"`
+	State            models.LinkState `json:"state"`
+	InvitedAt        models.Millis    `json:"invitedAt"`
+	ExpiresAt        models.Millis    `json:"expiresAt,omitempty"` // only of invited
+	LinkedAt         models.Millis    `json:"linkedAt,omitempty"`  // only of linked
+}
+
+func signupOf(s *models.Signup) signupData {
+	d := signupData{LinkID: s.LinkID, OrganisationName: s.OrganisationName, SiteName: s.SiteName, State: s.State,
+		InvitedAt: s.InvitedAt}
+	switch s.State {
+	case models.LinkInvited:
+		d.ExpiresAt = s.ExpiresAt
+	case models.LinkLinked:
+		d.LinkedAt = s.LinkedAt
+	}
+	return d
+}
+
+func (s *signups) get(ctx context.Context, r *Request) error {
+	signup, err := s.store.Signup(ctx, s.keys, r.Param())
+	if err != nil {
+		return signupError(err)
+	}
+	return r.JSON(http.StatusOK, signupOf(&signup))
+}
+
+func (s *signups) complete(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "customerId", "agreementId")
+	party := models.Party{
+		CustomerID:  body.RequiredString("customerId", models.ValidateReference),
+		AgreementID: body.RequiredString("agreementId", models.ValidateReference),
+	}
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	signup, err := s.store.CompleteSignup(ctx, s.keys, r.Param(), party)
+	if err != nil {
+		return signupError(err)
+	}
+	return r.JSON(http.StatusOK, signupOf(&signup))
+}
+
+// signupError finds the answer to what went wrong with a sign-up.
+func signupError(err error) error {
+	for _, row := range []struct {
+		err  error
+		code Code
+	}{
+		{models.ErrNotFound, SignupNotFound}, {models.ErrLinkTaken, SignupTaken},
+		{models.ErrLinkExpired, SignupExpired}, {models.ErrLinkRevoked, SignupRevoked},
+	} {
+		if errors.Is(err, row.err) {
+			return Refuse(row.code, "")
+		}
+	}
+	return err
+}
+
+// revocationData is a link that was revoked, as the customer app sees it.
+type revocationData struct {
+	LinkID    models.LinkID    `json:"linkId"`
+	State     models.LinkState `json:"state"`
+	RevokedAt models.Millis    `json:"revokedAt"`
+}
+
+func (s *signups) revoke(ctx context.Context, r *Request) error {
+	var id models.LinkID
+	if id.UnmarshalText([]byte(r.Param())) != nil {
+		return Refuse(CustomerLinkNotFound, "linkId")
+	}
+	link, err := s.store.RevokeLink(ctx, id)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return Refuse(CustomerLinkNotFound, "linkId")
+	case errors.Is(err, models.ErrLinkExpired):
+		return Refuse(CustomerLinkExpired, "linkId")
+	case err != nil:
+		return err
+	}
+	return r.JSON(http.StatusOK, revocationData{link.ID, link.State, link.RevokedAt})
+}
