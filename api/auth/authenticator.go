@@ -166,9 +166,10 @@ func (a *Authenticator) read(s *signed) (accessToken, error) {
 
 // readOutside finds the client, and the scopes where some issuers have them.
 func (a *Authenticator) readOutside(s *signed, token *accessToken) error {
-	var list []string
+	var list []any
 	if s.claims.Get("scp", &list) == nil && len(token.scopes) == 0 {
-		for _, scope := range list {
+		for _, element := range list {
+			scope, _ := element.(string)
 			token.scopes = append(token.scopes, models.Scope(scope))
 		}
 	}
