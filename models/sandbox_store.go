@@ -76,30 +76,34 @@ func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]Sand
 	if err := s.makeSandboxDebits(ctx, orders, answers); err != nil {
 		return answers, fmt.Errorf("models: debit sandbox: %w", err)
 	}
-	var known []string
-	for i, a := range answers {
-		if a.Status == "" || a.Status == SandboxBankIsDown {
-			known = append(known, orders[i].Key)
-		}
-	}
-	if len(known) == 0 {
-		return answers, nil
-	}
-	records, err := s.sandboxRecords(ctx, known)
-	if err != nil {
-		for i, a := range answers {
-			if a.Status == SandboxBankIsDown {
-				answers[i] = SandboxAnswer{}
-			}
-		}
+	if err := s.answerKnown(ctx, orders, answers); err != nil {
 		return answers, fmt.Errorf("models: debit sandbox: %w", err)
 	}
-	for i, o := range orders {
-		if r, ok := records[o.Key]; ok && (answers[i].Status == "" || answers[i].Status == SandboxBankIsDown) {
-			answers[i] = r.answerTo(o)
+	return answers, nil
+}
+
+// answerKnown answers the orders whose keys were there before: those without an answer, and perhaps those of banks that
+// are down now.
+func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
+	var open []int
+	var keys []string
+	for i, a := range answers {
+		if a.Status == "" || a.Status == SandboxBankIsDown {
+			open, keys = append(open, i), append(keys, orders[i].Key)
 		}
 	}
-	return answers, nil
+	if len(open) == 0 {
+		return nil
+	}
+	records, err := s.sandboxRecords(ctx, keys)
+	for _, i := range open {
+		if r, known := records[orders[i].Key]; known {
+			answers[i] = r.answerTo(orders[i])
+		} else if err != nil {
+			answers[i] = SandboxAnswer{}
+		}
+	}
+	return err
 }
 
 // makeSandboxDebits answers the orders whose keys are new, and those of banks that are down.

@@ -120,7 +120,7 @@ func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r R
 }
 
 func (h *HTTP) debit(ctx context.Context, d Debit) Result {
-	if err := d.validate(); err != nil {
+	if err := d.Validate(); err != nil {
 		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
 	}
 	body, err := json.Marshal(debitBody(d))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -230,7 +231,7 @@ func TestFaultsBeforeSending(t *testing.T) {
 	_ = closed.Close()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = nil
-	secure.Config.ErrorLog = newLogger()
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for name, url := range map[string]string{

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { modelstest.Main(m) }
 
 func TestSandboxConforms(t *testing.T) {
-	railtest.Run(t, func(t *testing.T) railtest.Fixture { return sandbox(t) })
+	railtest.Run(t, sandbox)
 }
 
 func TestHTTPConforms(t *testing.T) {

@@ -158,8 +158,8 @@ type Rail interface {
 // ErrInvalidKey says that a text cannot be a key.
 var ErrInvalidKey = errors.New("rail: invalid key")
 
-// ValidateKey checks a key: 1 to 128 code points of valid UTF-8, no control characters, neither "." nor "..". Debit
-// refuses an invalid key as Declined; Lookup and Cancel, which cannot know anything of it, report Unknown.
+// ValidateKey checks a key: 1 to 128 code points of valid UTF-8, no control characters, neither "." nor "..". Lookup and
+// Cancel, which cannot know anything of an invalid key, report it as Unknown.
 func ValidateKey(key string) error {
 	if err := models.ValidateReference(key); err != nil {
 		return fmt.Errorf("%w: it %w", ErrInvalidKey, err)
@@ -167,8 +167,9 @@ func ValidateKey(key string) error {
 	return nil
 }
 
-// validate checks what a rail could never carry out, whenever it was asked.
-func (d Debit) validate() error {
+// Validate finds what no rail could ever carry out: an invalid key or agreement, an amount out of range, no currency. Debit
+// refuses such a debit as Declined, without recording it.
+func (d Debit) Validate() error {
 	if err := ValidateKey(d.Key); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (s *Sandbox) Debit(ctx context.Context, debits []Debit, report func(i int, 
 	orders := make([]models.SandboxOrder, 0, len(debits))
 	at := make([]int, 0, len(debits)) // the index in debits of each order
 	for i, d := range debits {
-		if err := d.validate(); err != nil {
+		if err := d.Validate(); err != nil {
 			report(i, Result{Status: Refused, Reason: Declined, Detail: err.Error()})
 			continue
 		}

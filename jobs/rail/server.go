@@ -176,7 +176,7 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 		return errorReply(http.StatusBadRequest, codeInvalidRequest, "the body is not readable")
 	}
 	d := Debit(b)
-	if err := d.validate(); err != nil {
+	if err := d.Validate(); err != nil {
 		return errorReply(http.StatusBadRequest, codeInvalidRequest, err.Error())
 	}
 	return s.ask(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })

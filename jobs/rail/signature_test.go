@@ -1,6 +1,7 @@
 package rail
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,7 +36,7 @@ func TestSignatureWindow(t *testing.T) {
 		290 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 		-50 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 	} {
-		if err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after)); err != want {
+		if err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after)); !errors.Is(err, want) {
 			t.Errorf("%v after signing: %v, want %v", after, err, want)
 		}
 	}

@@ -53,7 +53,8 @@ type Calls struct{ Debits, Lookups, Cancels int }
 type Scripted struct {
 	mu      sync.Mutex
 	rest    Step
-	scripts map[string][]Step // by key or agreement; a key takes a copy of its agreement's when it is first debited
+	scripts map[string][]Step    // by key or agreement, what is left of a key's
+	started map[[2]string][]Step // by key and agreement, what is left of an agreement's for that key
 	records map[string]scriptedRecord
 	hanging map[string][]*hanging
 	calls   map[string]Calls
@@ -78,13 +79,14 @@ var _ rail.Rail = (*Scripted)(nil)
 // NewScripted makes a rail that lets every debit succeed until told otherwise.
 func NewScripted() *Scripted {
 	return &Scripted{
-		rest: Succeed, scripts: make(map[string][]Step), records: make(map[string]scriptedRecord),
-		hanging: make(map[string][]*hanging), calls: make(map[string]Calls), changed: make(chan struct{}),
+		rest: Succeed, scripts: make(map[string][]Step), started: make(map[[2]string][]Step),
+		records: make(map[string]scriptedRecord), hanging: make(map[string][]*hanging), calls: make(map[string]Calls),
+		changed: make(chan struct{}),
 	}
 }
 
-// Script says what the next debit calls meet, one step each: those of a key, or those of each key of an agreement.
-// Calls of a key that has a final result are answered with that and use up no step.
+// Script says what the next debit calls meet, one step each: those of a key, or those of each key of an agreement
+// that has not been debited so far. Calls of a key that has a final result are answered with that and use up no step.
 func (s *Scripted) Script(keyOrAgreement string, steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +226,8 @@ func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.R
 	if s.down || ctx.Err() != nil {
 		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
 	}
-	if _, own := s.scripts[d.Key]; !own {
-		s.scripts[d.Key] = s.scripts[d.AgreementID]
+	if err := d.Validate(); err != nil {
+		return rail.Result{Status: rail.Refused, Reason: rail.Declined, Detail: err.Error()}, false
 	}
 	return s.arrive(d, answer)
 }
@@ -235,7 +237,7 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 	if rec, seen := s.records[d.Key]; seen {
 		return rec.answerTo(d), false
 	}
-	step := s.nextStep(d.Key)
+	step := s.nextStep(d)
 	switch step.kind {
 	case stepHang:
 		s.hanging[d.Key] = append(s.hanging[d.Key], &hanging{d, answer})
@@ -254,13 +256,27 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 	}
 }
 
-func (s *Scripted) nextStep(key string) Step {
-	steps := s.scripts[key]
-	if len(steps) == 0 {
-		return s.rest
+func (s *Scripted) nextStep(d rail.Debit) Step {
+	if steps, own := s.scripts[d.Key]; own {
+		step, left := s.first(steps)
+		s.scripts[d.Key] = left
+		return step
 	}
-	s.scripts[key] = steps[1:]
-	return steps[0]
+	id := [2]string{d.Key, d.AgreementID}
+	steps, begun := s.started[id]
+	if !begun {
+		steps = s.scripts[d.AgreementID]
+	}
+	step, left := s.first(steps)
+	s.started[id] = left
+	return step
+}
+
+func (s *Scripted) first(steps []Step) (step Step, left []Step) {
+	if len(steps) == 0 {
+		return s.rest, nil
+	}
+	return steps[0], steps[1:]
 }
 
 func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {

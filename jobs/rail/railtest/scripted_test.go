@@ -78,7 +78,7 @@ func TestScriptedHang(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			done := make(chan []rail.Result)
-			go func() { done <- railtest.Debit(ctx, t, s, order("a", ""), order("b", "")) }()
+			go func() { done <- railtest.Debit(ctx, t, s, order("a", "agreement"), order("b", "agreement")) }()
 			s.AwaitCalls(t, "b", railtest.Calls{Debits: 1})
 			var got []rail.Result
 			if tt.leave {
@@ -106,7 +106,7 @@ func TestScriptedDown(t *testing.T) {
 	ctx, s := t.Context(), railtest.NewScripted()
 	s.SetDown(true)
 	for what, got := range map[string]struct{ is, want rail.Status }{
-		"debit":  {railtest.Debit(ctx, t, s, order("a", ""))[0].Status, rail.Unavailable},
+		"debit":  {railtest.Debit(ctx, t, s, order("a", "agreement"))[0].Status, rail.Unavailable},
 		"lookup": {railtest.Lookup(ctx, t, s, "a")[0].Status, rail.Unknown},
 		"cancel": {railtest.Cancel(ctx, t, s, "a")[0].Status, rail.Unknown},
 	} {
@@ -115,7 +115,7 @@ func TestScriptedDown(t *testing.T) {
 		}
 	}
 	s.SetDown(false)
-	if got := railtest.Debit(ctx, t, s, order("a", ""))[0]; got.Status != rail.Succeeded {
+	if got := railtest.Debit(ctx, t, s, order("a", "agreement"))[0]; got.Status != rail.Succeeded {
 		t.Errorf("debit is %v, want succeeded", got)
 	}
 	if len(s.Moved()) != 1 || s.Amounts()["a"] != 100 {

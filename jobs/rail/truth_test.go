@@ -1,0 +1,88 @@
+package rail_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+)
+
+// TestFaultyGatewayTellsTheTruth debits through a gateway at which most things go wrong, resolving what is unknown as
+// the port intends, until every key is final. What was reported must be what the rail behind has done.
+func TestFaultyGatewayTellsTheTruth(t *testing.T) {
+	t.Parallel()
+	behind := railtest.NewScripted()
+	behind.Script("refused", railtest.Unavailable, railtest.Refuse(rail.LimitExceeded))
+	g := gateway(t, behind)
+	often := rail.Fault{Probability: 0.1}
+	err := g.SetFaults(rail.Faults{
+		Seed: 1, Delay: often, LoseRequest: often, Unavailable: often, Hang: often, LoseAnswer: often, CutAnswer: often,
+		Garbage: often, InternalFail: often, DelayMillis: 1, HangMillis: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := client(t, g.URL, func(c *rail.HTTPConfig) { c.Timeout = 5 * time.Second })
+
+	const n = 300
+	final := make(map[string]rail.Result)
+	var open []rail.Debit
+	for i := range n {
+		d := order(fmt.Sprint("k", i))
+		if i%3 == 0 {
+			d.AgreementID = "refused"
+		}
+		open = append(open, d)
+	}
+	for round := 0; len(open) > 0; round++ {
+		open = oneRound(t, h, behind, open, round, final)
+	}
+	reported := make(map[string]models.Amount)
+	for key, r := range final {
+		if r.Status == rail.Succeeded {
+			reported[key] = 100
+		}
+	}
+	if moved := behind.Amounts(); !maps.Equal(moved, reported) || len(behind.Moved()) != len(reported) {
+		t.Errorf("the rail moved %v, reported were %v", moved, reported)
+	}
+	if len(final) != n || len(reported) == 0 || len(reported) == n {
+		t.Errorf("%d keys are final, %d of them debited", len(final), len(reported))
+	}
+}
+
+// oneRound debits, asks or cancels what is open, and returns what still is.
+func oneRound(t *testing.T, h, behind rail.Rail, open []rail.Debit, round int, final map[string]rail.Result) []rail.Debit {
+	ctx := t.Context()
+	keys := make([]string, len(open))
+	for i, d := range open {
+		keys[i] = d.Key
+	}
+	before := railtest.Lookup(ctx, t, behind, keys...)
+	var results []rail.Result
+	switch round % 4 {
+	case 0, 2:
+		results = railtest.Debit(ctx, t, h, open...)
+	case 1:
+		results = railtest.Lookup(ctx, t, h, keys...)
+	default:
+		results = railtest.Cancel(ctx, t, h, keys...)
+	}
+	truth := railtest.Lookup(ctx, t, behind, keys...)
+	var still []rail.Debit
+	for i, r := range results {
+		if r.Status.Final() && r != truth[i] || r.Status == rail.Unavailable && before[i].Status == rail.NotFound && truth[i].Status != rail.NotFound {
+			t.Errorf("round %d, %s: reported %v, the truth is %v", round, keys[i], r, truth[i])
+		}
+		if r.Status.Final() {
+			final[keys[i]] = r
+		} else {
+			still = append(still, open[i])
+		}
+	}
+	return still
+}
