@@ -277,5 +277,5 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 		s.failPage(ctx, r, e)
 		return
 	}
-	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), time.Now())) // never fails
+	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), s.now())) // never fails
 }

@@ -160,8 +160,6 @@ func newGround(t *testing.T, change func(*api.Config)) *ground {
 func site(path string) string     { return "/billing/sites/" + ownSite.String() + path }
 func checkout(path string) string { return "/checkout/" + ownSite.String() + path }
 
-var errNoBatch = errors.New("must not be odd")
-
 func (g *ground) routes() []api.Route {
 	reference := api.Param{Name: "batchReference", Check: models.ValidateReference, NotFound: api.BatchNotFound}
 	return []api.Route{

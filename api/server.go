@@ -42,6 +42,7 @@ type Config struct {
 	Sandbox       *Sandbox      // nil: production
 	AppLink       web.AppLink   // where hosted pages hand over to the customer app; zero: they only explain
 
+	Now            func() time.Time     // wall time, of timestamps in errors; default time.Now
 	Log            *slog.Logger         // default slog.Default(); see LogHandler
 	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids
 	Metrics        *prometheus.Registry // default a fresh one
@@ -67,6 +68,7 @@ const (
 
 // Server answers HTTP requests.
 type Server struct {
+	now           func() time.Time
 	log           *slog.Logger
 	tracer        trace.Tracer
 	metrics       *metrics
@@ -95,6 +97,7 @@ func New(cfg Config) *Server {
 
 func newServer(cfg Config, table []Route) *Server {
 	s := &Server{
+		now:             cfg.Now,
 		log:             cfg.Log,
 		tracer:          cfg.TracerProvider.Tracer("partnerbilling/api"),
 		metrics:         newMetrics(cfg.Metrics),
@@ -129,6 +132,9 @@ func newServer(cfg Config, table []Route) *Server {
 }
 
 func (cfg Config) withDefaults() Config {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -409,7 +410,7 @@ func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
 	go func() { shut <- g.server.Shutdown(ctx) }() // ends the waiting
 	<-g.waiting
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-	if err != nil || response.StatusCode != 200 {
+	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("%v %v", response, err)
 	}
 	if err := <-shut; err != nil {
@@ -432,7 +433,7 @@ func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
 	<-g.waiting
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := g.server.Shutdown(ctx); err != context.Canceled {
+	if err := g.server.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	if status := <-answered; status != 503 {
@@ -448,7 +449,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Listen(ctx, "127.0.0.1:0") }()
 	cancel()
-	if err := <-ended; err != nil && err != context.Canceled && !strings.Contains(err.Error(), "canceled") {
+	if err := <-ended; err != nil && !strings.Contains(err.Error(), "canceled") {
 		t.Error(err)
 	}
 	if err := server.Listen(context.Background(), "127.0.0.1:bad"); err == nil {
