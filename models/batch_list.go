@@ -1,0 +1,58 @@
+package models
+
+// BatchPosition is a batch's place in the list of batches. A page holds the batches beyond it, never the batch itself.
+// The zero position is the beginning of the list going forward, and its end going backward.
+type BatchPosition struct {
+	SubmittedAt Millis
+	ID          BatchID
+}
+
+func (b *Batch) position() BatchPosition { return BatchPosition{b.SubmittedAt, b.ID} }
+
+// BatchQuery asks for one page of a Site's batches, ordered by SubmittedAt and then ID, newest first.
+type BatchQuery struct {
+	SiteID        SiteID
+	State         BatchState // "": all
+	SubmittedFrom *Millis    // inclusive; nil: no bound
+	SubmittedTo   *Millis    // inclusive; nil: no bound
+	Direction     Direction
+	From          BatchPosition
+	Limit         int // batches at most, 1 to 100
+}
+
+// BatchPage is one page, and what was true of the whole list at that moment.
+type BatchPage struct {
+	Batches []Batch        // newest first, with exact counts
+	Total   int64          // all batches that match
+	Next    *BatchPosition // where the next page (Forward) begins; nil on the last page
+	Prev    *BatchPosition // where the page before (Backward) begins; nil on the first page
+	Now     Millis         // service time of that moment
+}
+
+// newBatchPage makes a page of the matching batches found in the query's direction (in list order, one more than the
+// limit if there are more) and of whether any lies behind.
+func newBatchPage(q *BatchQuery, found []Batch, behind bool) BatchPage {
+	page := BatchPage{Batches: found}
+	ahead := len(found) > q.Limit
+	if ahead && q.Direction == Backward {
+		page.Batches = found[1:]
+	} else if ahead {
+		page.Batches = found[:q.Limit]
+	}
+	next, prev := ahead, behind
+	if q.Direction == Backward {
+		next, prev = behind, ahead
+	}
+	// A page that has become empty leads back to the end, or the beginning, of what there is.
+	var first, last BatchPosition
+	if n := len(page.Batches); n > 0 {
+		first, last = page.Batches[0].position(), page.Batches[n-1].position()
+	}
+	if next {
+		page.Next = &last
+	}
+	if prev {
+		page.Prev = &first
+	}
+	return page
+}

@@ -1,0 +1,105 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// listBatches is one statement, so that page, counts, total and links to other pages come from one snapshot and one
+// reading of the clock. Batches past their retention are not there, whether or not they have been dropped. The rows
+// that are in progress are counted for the open batches of the page alone.
+const listBatches = `
+WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
+matching AS NOT MATERIALIZED (
+	SELECT * FROM batches
+	WHERE site_id = $1 AND submitted_at BETWEEN $2 AND $3 AND submitted_at > (SELECT now FROM clock) - $4 AND <state>
+),
+page AS (
+	SELECT * FROM matching WHERE (submitted_at, id) <ahead> ($5, $6)
+	ORDER BY submitted_at <order>, id <order> LIMIT $7
+)
+SELECT clock.now, (SELECT count(*) FROM matching),
+	EXISTS (SELECT 1 FROM matching WHERE (submitted_at, id) <behind> ($5, $6)),
+	(SELECT count(*) FROM batch_rows r
+	 WHERE b.state = 'inProgress' AND r.site_id = b.site_id AND r.batch_id = b.id AND r.state = 'inProgress'),
+	b.site_id, b.id, b.organisation_id, coalesce(b.batch_reference, ''), coalesce(b.state, 'inProgress'),
+	coalesce(b.row_count, 0), coalesce(b.settled_count, 0), coalesce(b.succeeded_count, 0), coalesce(b.total_amount, 0),
+	coalesce(b.succeeded_amount, 0), coalesce(b.currency, ''), coalesce(b.submitted_at, 0), coalesce(b.settle_by, 0),
+	coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0)
+FROM clock LEFT JOIN page b ON true
+ORDER BY b.submitted_at DESC, b.id DESC`
+
+// batchStateConditions select by state.
+var batchStateConditions = map[BatchState]string{
+	"":              `true`,
+	BatchInProgress: `state = 'inProgress'`,
+	BatchSettled:    `state = 'settled'`,
+}
+
+func listBatchesSQL(state BatchState, d Direction) string {
+	pairs := []string{"<state>", batchStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">="}
+	if d == Backward {
+		pairs = []string{"<state>", batchStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<="}
+	}
+	return strings.NewReplacer(pairs...).Replace(listBatches)
+}
+
+// ListBatches is one page of a Site's batches. A walk from page to page finds every batch that matched throughout exactly
+// once, whatever is submitted or settled meanwhile.
+func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error) {
+	if _, ok := batchStateConditions[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
+		return BatchPage{}, fmt.Errorf("models: list batches: state %q, limit %d", q.State, q.Limit)
+	}
+	var page BatchPage
+	err := s.statement(ctx, func() error {
+		var err error
+		page, err = s.listBatches(ctx, &q)
+		return err
+	})
+	return page, wrap("list batches", err)
+}
+
+func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, error) {
+	at := q.From
+	if at == (BatchPosition{}) && q.Direction != Backward {
+		at = BatchPosition{SubmittedAt: math.MaxInt64}
+	}
+	from, to := Millis(math.MinInt64), Millis(math.MaxInt64)
+	if q.SubmittedFrom != nil {
+		from = *q.SubmittedFrom
+	}
+	if q.SubmittedTo != nil {
+		to = *q.SubmittedTo
+	}
+	rows, err := s.db.DB.QueryContext(ctx, listBatchesSQL(q.State, q.Direction),
+		q.SiteID, from, to, BatchRetention.Milliseconds(), at.SubmittedAt, at.ID, q.Limit+1)
+	if err != nil {
+		return BatchPage{}, err
+	}
+	defer func() { _ = rows.Close() }()
+	var (
+		now    Millis
+		total  int64
+		behind bool
+		found  = make([]Batch, 0, q.Limit+1)
+	)
+	for rows.Next() {
+		var b Batch
+		var inProgress int
+		if err := rows.Scan(append([]any{&now, &total, &behind, &inProgress}, batchFields(&b)...)...); err != nil {
+			return BatchPage{}, err
+		}
+		if b.ID.IsZero() { // a page without batches is one row of nothing
+			continue
+		}
+		b.fillCounts()
+		b.Counts.Pending -= inProgress
+		b.Counts.InProgress = inProgress
+		found = append(found, b)
+	}
+	page := newBatchPage(q, found, behind)
+	page.Total, page.Now = total, now
+	return page, rows.Err()
+}
