@@ -12,6 +12,7 @@ func routes(cfg Config) []Route {
 		oauthRoutes(cfg),
 		customerRoutes(cfg),
 		invitationRoutes(cfg),
+		batchRoutes(cfg),
 		signupRoutes(cfg),
 		signupPageRoutes(cfg),
 		sandboxRoutes(cfg),

@@ -42,6 +42,10 @@ type Config struct {
 	Sandbox       *Sandbox      // nil: production
 	AppLink       web.AppLink   // where hosted pages hand over to the customer app; zero: they only explain
 
+	// Notify is told of tasks right after their transaction's commit, so that they start at once. It must not wait. Nil:
+	// they start when a worker looks.
+	Notify func([]models.TaskID)
+
 	Now            func() time.Time     // wall time, of timestamps in errors; default time.Now
 	Log            *slog.Logger         // default slog.Default(); see LogHandler
 	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids
@@ -61,6 +65,8 @@ type Mount struct {
 }
 
 const (
+	defaultRequestTimeout = 10 * time.Second
+
 	maxHeaderBytes = 16 << 10
 	maxConnections = 64 << 10
 	writeTimeout   = 30 * time.Second
@@ -144,7 +150,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, 10*time.Second)
+	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, defaultRequestTimeout)
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"partnerbilling/models"
+)
+
+const (
+	batchesPath = "/billing/sites/{siteId}/batches"
+	batchPath   = batchesPath + "/{batchReference}"
+)
+
+// batchParam is the path parameter of the routes about one batch.
+var batchParam = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
+
+func batchRoutes(cfg Config) []Route {
+	b := &batches{store: cfg.Store, notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
+	read := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesRead, Version: VersionOptional}
+	write := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesWrite, Version: VersionOptional}
+
+	list, get, rows := read, read, read
+	list.Method, list.Path, list.Handler = http.MethodGet, batchesPath, b.list
+	list.Paged, list.Query = true, []string{"limit", "state", "submittedFrom", "submittedTo"}
+	get.Method, get.Path, get.Param, get.Handler = http.MethodGet, batchPath, batchParam, b.get
+	get.Timeout = MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout)
+	rows.Method, rows.Path, rows.Param, rows.Handler = http.MethodGet, batchPath+"/rows", batchParam, b.rowsCSV
+
+	submit, validate, cancel, retry := write, write, write, write
+	submit.Method, submit.Path, submit.Handler = http.MethodPost, batchesPath, b.submit
+	submit.Rate, submit.Body, submit.BodyLimit = RateBatches, JSONBody, BatchBodyLimit
+	validate.Method, validate.Path, validate.Handler = http.MethodPost, batchesPath+"/validation", b.validate
+	validate.Body, validate.BodyLimit = JSONBody, BatchBodyLimit
+	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam, b.cancel
+	retry.Method, retry.Path, retry.Param, retry.Handler = http.MethodPost, batchPath+"/retry", batchParam, b.retry
+	retry.Rate, retry.Body = RateBatches, JSONBody
+	return []Route{list, submit, validate, get, rows, cancel, retry}
+}
+
+// batches takes batches of debits and answers about them.
+type batches struct {
+	store  *models.Store
+	notify func([]models.TaskID) // may be nil
+	pages  *paginator
+}
+
+// batchData is a batch as partners see it; without rows in lists.
+type batchData struct {
+	BatchReference  string            `json:"batchReference"`
+	State           models.BatchState `json:"state"`
+	SubmittedAt     models.Millis     `json:"submittedAt"`
+	SettleBy        models.Millis     `json:"settleBy"`
+	SettledAt       models.Millis     `json:"settledAt,omitempty"`
+	RowCount        int               `json:"rowCount"`
+	TotalAmount     models.Amount     `json:"totalAmount"`
+	Counts          batchCounts       `json:"counts"`
+	SucceededAmount models.Amount     `json:"succeededAmount"`
+	Rows            []batchRow        `json:"rows,omitempty"`
+}
+
+type batchCounts struct {
+	Pending    int `json:"pending"`
+	InProgress int `json:"inProgress"`
+	Settled    int `json:"settled"`
+	Succeeded  int `json:"succeeded"`
+	Failed     int `json:"failed"`
+}
+
+// batchRow is a row as partners see it. The CSV has the same fields in the same order.
+type batchRow struct {
+	RowReference      string            `json:"rowReference"`
+	CustomerReference string            `json:"customerReference"`
+	Amount            models.Amount     `json:"amount"`
+	State             models.RowState   `json:"state"`
+	Outcome           models.RowOutcome `json:"outcome,omitempty"`
+	CorrectedOutcome  models.RowOutcome `json:"correctedOutcome,omitempty"`
+	SettledAt         models.Millis     `json:"settledAt,omitempty"`
+	Attempts          int               `json:"attempts"`
+	NextAttemptAt     models.Millis     `json:"nextAttemptAt,omitempty"`
+}
+
+func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
+	data := batchData{
+		BatchReference: b.Reference, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
+		SettledAt: b.SettledAt, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount, Counts: batchCounts(b.Counts),
+		SucceededAmount: b.SucceededAmount, Rows: make([]batchRow, len(rows)),
+	}
+	for i := range rows {
+		data.Rows[i] = describeRow(&rows[i])
+	}
+	return data
+}
+
+func describeRow(r *models.BatchRow) batchRow {
+	return batchRow{
+		RowReference: r.RowReference, CustomerReference: r.CustomerReference, Amount: r.Amount, State: r.State,
+		Outcome: r.Outcome, CorrectedOutcome: r.CorrectedOutcome, SettledAt: r.SettledAt, Attempts: r.Attempts,
+		NextAttemptAt: r.NextAttemptAt,
+	}
+}
+
+// pollAgain is what Retry-After says of a batch in progress.
+const pollAgain = time.Second
+
+// batchView is a batch as it was at one moment, ready to be sent.
+type batchView struct {
+	settled bool
+	data    []byte // in JSON
+	etag    string
+}
+
+func viewBatch(b *models.Batch, rows []models.BatchRow) (batchView, error) {
+	data, err := EncodeData(describeBatch(b, rows))
+	return batchView{b.State == models.BatchSettled, data, weakETag(data)}, err
+}
+
+func (b *batches) view(ctx context.Context, r *Request) (batchView, error) {
+	batch, rows, err := b.store.GetBatch(ctx, r.Site.ID, r.Param())
+	if err != nil {
+		return batchView{}, batchError(err)
+	}
+	return viewBatch(&batch, rows)
+}
+
+// announce sets the headers of an answer about the batch.
+func (v *batchView) announce(r *Request) {
+	r.SetHeader("ETag", v.etag)
+	if !v.settled {
+		r.RetryAfter(pollAgain)
+	}
+}
+
+func (b *batches) get(ctx context.Context, r *Request) error {
+	known := r.knownETags()
+	view, err := b.view(ctx, r)
+	if err != nil {
+		return err
+	}
+	if wait := r.PreferWait(); wait > 0 {
+		if view, err = b.await(ctx, r, view, known, wait); err != nil {
+			return err
+		}
+		r.SetHeader("Preference-Applied", "wait")
+	}
+	view.announce(r)
+	if known.has(view.etag) {
+		return r.NotModified(view.etag)
+	}
+	return r.JSONBytes(http.StatusOK, view.data)
+}
+
+func (b *batches) cancel(ctx context.Context, r *Request) error {
+	batch, rows, err := b.store.CancelBatch(ctx, r.Site.ID, r.Param())
+	if err != nil {
+		return batchError(err)
+	}
+	view, err := viewBatch(&batch, rows)
+	if err != nil {
+		return err
+	}
+	view.announce(r)
+	return r.JSONBytes(http.StatusOK, view.data)
+}
+
+// batchError finds the answer to what went wrong with the batch that the path names.
+func batchError(err error) error {
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return Refuse(BatchNotFound, "batchReference")
+	case errors.Is(err, models.ErrBatchInProgress):
+		return Refuse(BatchInProgress, "batchReference")
+	case errors.Is(err, models.ErrNothingToRetry):
+		return Refuse(NothingToRetry, "batchReference")
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// What a submission's body holds beyond the known fields is stored as JSON of the body's own structure without them:
+//
+//	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
+//
+// The rows end with the last that has something. Together with the stored rows that is the whole body again.
+
+var (
+	knownOfBatch = []string{"batchReference", "rows"}
+	knownOfRow   = []string{"customerReference", "rowReference", "amount"}
+)
+
+// batchExtras is what the body of a valid submission has beyond the known fields, in canonical form; nil if nothing.
+func batchExtras(body strictjson.Value) ([]byte, error) {
+	var rows []byte
+	empty := 0 // rows without extras since the last with some
+	for _, row := range body.Get("rows").Elements() {
+		if row.Len() == len(knownOfRow) {
+			empty++
+			continue
+		}
+		for range empty {
+			rows = append(separate(rows), "{}"...)
+		}
+		empty = 0
+		rows = append(appendUnknown(append(separate(rows), '{'), row, knownOfRow), '}')
+	}
+	if rows == nil && body.Len() == len(knownOfBatch) {
+		return nil, nil
+	}
+	text := appendUnknown([]byte{'{'}, body, knownOfBatch)
+	text = append(append(append(separate(text), `"rows":[`...), rows...), "]}"...)
+	extras, err := strictjson.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("api: extras of a batch: %w", err)
+	}
+	return strictjson.Canonical(extras), nil
+}
+
+// storedBody is the parsed body of an earlier submission.
+func storedBody(s *models.StoredSubmission, reference string) (strictjson.Value, error) {
+	var extras strictjson.Value
+	if len(s.Extras) > 0 {
+		var err error
+		if extras, err = strictjson.Parse(s.Extras); err != nil {
+			return extras, fmt.Errorf("api: stored extras: %w", err)
+		}
+	}
+	var extraRows []strictjson.Value
+	for _, row := range extras.Get("rows").Elements() {
+		extraRows = append(extraRows, row)
+	}
+	text := appendMember([]byte{'{'}, "batchReference", reference)
+	text = append(appendUnknown(text, extras, knownOfBatch), `,"rows":[`...)
+	for i, row := range s.Rows {
+		text = append(separate(text), '{')
+		text = appendMember(text, "customerReference", row.CustomerReference)
+		text = appendMember(text, "rowReference", row.RowReference)
+		text = strconv.AppendInt(append(text, `,"amount":`...), int64(row.Amount), 10)
+		if i < len(extraRows) {
+			text = appendUnknown(text, extraRows[i], knownOfRow)
+		}
+		text = append(text, '}')
+	}
+	body, err := strictjson.Parse(append(text, "]}"...))
+	if err != nil {
+		return body, fmt.Errorf("api: stored body of a batch: %w", err)
+	}
+	return body, nil
+}
+
+// separate adds a comma unless the text is at the beginning of an array or object.
+func separate(text []byte) []byte {
+	if n := len(text); n == 0 || text[n-1] == '{' || text[n-1] == '[' {
+		return text
+	}
+	return append(text, ',')
+}
+
+// appendUnknown adds an object's members but for the known ones.
+func appendUnknown(text []byte, object strictjson.Value, known []string) []byte {
+	for name, member := range object.Members() {
+		if !slices.Contains(known, name) {
+			text = append(appendName(text, name), strictjson.Canonical(member)...)
+		}
+	}
+	return text
+}
+
+func appendMember(text []byte, name, value string) []byte {
+	return appendQuoted(appendName(text, name), value)
+}
+
+func appendName(text []byte, name string) []byte {
+	return append(appendQuoted(separate(text), name), ':')
+}
+
+func appendQuoted(text []byte, s string) []byte {
+	text, _ = jsontext.AppendQuote(text, s) // fails only on invalid UTF-8, which no body has
+	return text
+}

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"partnerbilling/models"
+)
+
+type batchList struct {
+	Items      []batchData `json:"items"` // without rows
+	TotalItems int64       `json:"totalItems"`
+	NextHref   string      `json:"nextHref,omitempty"`
+	PrevHref   string      `json:"prevHref,omitempty"`
+}
+
+type batchFilter struct {
+	State         models.BatchState `json:"s,omitempty"`
+	SubmittedFrom *models.Millis    `json:"a,omitempty"`
+	SubmittedTo   *models.Millis    `json:"b,omitempty"`
+}
+
+func readBatchFilter(in *queryReader) batchFilter {
+	return batchFilter{
+		State:         oneOf(in, "state", []models.BatchState{models.BatchInProgress, models.BatchSettled}),
+		SubmittedFrom: in.millis("submittedFrom"),
+		SubmittedTo:   in.millis("submittedTo"),
+	}
+}
+
+func (b *batches) list(ctx context.Context, r *Request) error {
+	q, err := openPage[batchFilter, models.BatchPosition](ctx, b.pages, r, readBatchFilter)
+	if err != nil {
+		return err
+	}
+	page, err := b.store.ListBatches(ctx, models.BatchQuery{
+		SiteID: r.Site.ID, State: q.Filter.State, SubmittedFrom: q.Filter.SubmittedFrom,
+		SubmittedTo: q.Filter.SubmittedTo, Direction: q.Direction, From: q.From, Limit: q.Limit,
+	})
+	if err != nil {
+		return err
+	}
+	if err := q.checkAge(r, page.Now); err != nil {
+		return err
+	}
+	list := batchList{Items: make([]batchData, len(page.Batches)), TotalItems: page.Total}
+	for i := range page.Batches {
+		list.Items[i] = describeBatch(&page.Batches[i], nil)
+	}
+	if list.NextHref, err = q.href(ctx, b.pages, r, models.Forward, page.Next, page.Now); err != nil {
+		return err
+	}
+	if list.PrevHref, err = q.href(ctx, b.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, list)
+}

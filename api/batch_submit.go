@@ -1,0 +1,196 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// receipt is what a submission is answered with, the first time and every time again.
+type receipt struct {
+	BatchReference string            `json:"batchReference"`
+	State          models.BatchState `json:"state"`
+	RowCount       int               `json:"rowCount"`
+	TotalAmount    models.Amount     `json:"totalAmount"`
+	SubmittedAt    models.Millis     `json:"submittedAt"`
+	SettleBy       models.Millis     `json:"settleBy"`
+}
+
+func receiptOf(b *models.Batch) receipt {
+	return receipt{
+		BatchReference: b.Reference, State: models.BatchInProgress, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount,
+		SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
+	}
+}
+
+// MaxChangedPlaces is how many changed places a conflicting submission is told of.
+const MaxChangedPlaces = 20
+
+func (b *batches) submit(ctx context.Context, r *Request) error {
+	n, err := readSubmission(r)
+	if err != nil {
+		return err
+	}
+	n.Fingerprint = sha256.Sum256(strictjson.Canonical(r.Body))
+	if n.Extras, err = batchExtras(r.Body); err != nil {
+		return err
+	}
+	earlier, err := b.create(ctx, r, &n)
+	if earlier != nil {
+		return conflictWith(earlier, n.Reference, r.Body)
+	}
+	return err
+}
+
+// create stores a batch and answers with its receipt. If it returns another submission, which stands under the reference,
+// there is no answer yet.
+func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
+	done, err := b.store.SubmitBatch(ctx, *n)
+	switch {
+	case err != nil:
+		return nil, err
+	case done.Conflict != nil:
+		return done.Conflict, nil
+	case done.Replayed:
+		r.Replayed()
+	case b.notify != nil:
+		b.notify(done.Tasks)
+	}
+	r.Location("billing", "sites", r.Site.ID.String(), "batches", n.Reference)
+	r.RetryAfter(pollAgain)
+	return nil, r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
+}
+
+// conflictWith names the places where a body differs from the one that stands under its reference.
+func conflictWith(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
+	e := Refuse(BatchReferenceConflict, "batchReference")
+	stored, err := storedBody(earlier, reference)
+	if err != nil {
+		return err
+	}
+	for _, place := range strictjson.Diff(stored, body, MaxChangedPlaces) {
+		e.And(Fault{Code: BatchReferenceConflict, Target: place, Message: place + " differs from the batch that was submitted first"})
+	}
+	return e
+}
+
+// readSubmission decodes the body of a submission, but for fingerprint and extras. The error names every fault.
+func readSubmission(r *Request) (models.NewBatch, error) {
+	body := strictjson.NewObject(r.Body, "batchReference", "rows")
+	n := models.NewBatch{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, TraceID: r.TraceID()}
+	n.Reference = body.RequiredString("batchReference", models.ValidateReference)
+	var whole Error // faults that no single field has
+	first := make(map[string]int)
+	for i, fields := range body.RequiredObjects("rows", 1, models.MaxBatchRows, "customerReference", "rowReference", "amount") {
+		row := models.NewRow{
+			CustomerReference: fields.RequiredString("customerReference", models.ValidateReference),
+			RowReference:      fields.RequiredString("rowReference", models.ValidateReference),
+			Amount:            models.Amount(fields.RequiredInt("amount", strictjson.AtLeast(1))),
+		}
+		n.Rows = append(n.Rows, row)
+		if j, repeats := first[row.RowReference]; repeats && row.RowReference != "" {
+			whole.And(repeatedReference(fields.Path("rowReference"), j))
+		} else {
+			first[row.RowReference] = i
+		}
+	}
+	if overflows(n.Rows) {
+		whole.And(Fault{Code: BatchesInvalidField, Target: "rows", Message: fmt.Sprintf(
+			"rows must have amounts that add up to at most %d", models.MaxAmount)})
+	}
+	return n, joinFaults(r.BodyError(body), whole.Faults)
+}
+
+func repeatedReference(path string, first int) Fault {
+	return Fault{Code: DuplicateRowReference, Target: path, Message: fmt.Sprintf("%s is the same as rows[%d].rowReference", path, first)}
+}
+
+// overflows reports whether the amounts that are ones add up to too much.
+func overflows(rows []models.NewRow) bool {
+	var total models.Amount
+	for _, row := range rows {
+		var err error
+		if total, err = total.Add(max(row.Amount, 0)); err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// joinFaults adds the faults of a body as a whole to those of its fields. A malformed body hides what else it says.
+func joinFaults(fields error, whole []Fault) error {
+	e := &Error{}
+	if errors.As(fields, &e) && e.Faults[0].Code == MalformedJSON {
+		return e
+	}
+	e.Faults = append(e.Faults, whole...)
+	if len(e.Faults) == 0 {
+		return nil
+	}
+	return e
+}
+
+type predictions struct {
+	Rows []rowPrediction `json:"rows"`
+}
+
+type rowPrediction struct {
+	RowReference string            `json:"rowReference"`
+	Prediction   models.RowOutcome `json:"prediction"`
+}
+
+func (b *batches) validate(ctx context.Context, r *Request) error {
+	n, err := readSubmission(r)
+	if err != nil {
+		return err
+	}
+	customers := make([]string, len(n.Rows))
+	for i, row := range n.Rows {
+		customers[i] = row.CustomerReference
+	}
+	outcomes, err := b.store.PredictOutcomes(ctx, r.Site.ID, customers)
+	if err != nil {
+		return err
+	}
+	answer := predictions{Rows: make([]rowPrediction, len(n.Rows))}
+	for i, row := range n.Rows {
+		answer.Rows[i] = rowPrediction{row.RowReference, outcomes[i]}
+	}
+	return r.JSON(http.StatusOK, answer)
+}
+
+// retry submits what may succeed later as a batch of its own. It is the same submission as one with that body, so that a
+// repetition finds what it made.
+func (b *batches) retry(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "batchReference")
+	reference := body.RequiredString("batchReference", models.ValidateReference, func(s string) error {
+		if s == r.Param() {
+			return errors.New("must be another than that of the batch to retry")
+		}
+		return nil
+	})
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	rows, err := b.store.RetryableRows(ctx, r.Site.ID, r.Param())
+	if err != nil {
+		return batchError(err)
+	}
+	same, err := storedBody(&models.StoredSubmission{Rows: rows}, reference)
+	if err != nil {
+		return err
+	}
+	earlier, err := b.create(ctx, r, &models.NewBatch{
+		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Reference: reference, Rows: rows,
+		Fingerprint: sha256.Sum256(strictjson.Canonical(same)), TraceID: r.TraceID(),
+	})
+	if earlier != nil {
+		return Refuse(BatchReferenceConflict, "batchReference")
+	}
+	return err
+}

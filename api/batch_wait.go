@@ -1,0 +1,58 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// The pause between two looks at a batch that a client waits for: it grows from the first to the last.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// await holds the answer until the batch is another than the client knows or, if it said nothing of what it knows,
+// until the batch is settled; but not beyond wait, the client's presence or the begin of a shutdown. A look costs one
+// aggregate in Postgres; the batch itself is read when it has changed, and at the end.
+func (b *batches) await(
+	ctx context.Context, r *Request, view batchView, known knownETags, wait time.Duration,
+) (batchView, error) {
+	enough := func(v *batchView) bool { return v.settled }
+	changed := func(was, is models.BatchVersion) bool { return is.State == models.BatchSettled }
+	if known.given() {
+		enough = func(v *batchView) bool { return !known.has(v.etag) }
+		changed = func(was, is models.BatchVersion) bool { return is != was }
+	}
+	waiting, stop := r.UntilHangup(ctx)
+	defer stop()
+	waiting, cancel := context.WithTimeout(waiting, wait)
+	defer cancel()
+	var last models.BatchVersion // of nothing yet: the first look finds a change
+	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
+		sleep(waiting, pause)
+		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())
+		if err != nil {
+			return view, batchError(err)
+		}
+		if !changed(last, now) && waiting.Err() == nil {
+			continue
+		}
+		last = now
+		if view, err = b.view(ctx, r); err != nil {
+			return view, err
+		}
+	}
+	return view, nil
+}
+
+// sleep returns after d or when the context ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
