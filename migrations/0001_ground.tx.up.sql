@@ -8,7 +8,7 @@ CREATE TABLE service_clock (
 INSERT INTO service_clock DEFAULT VALUES;
 
 CREATE FUNCTION svc_now() RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(frozen_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms
+    SELECT coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms
     FROM service_clock
 $$;
 
