@@ -24,10 +24,11 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	modelstest.Main(m,
 		// fasthttp's own: the first ends within ten seconds of its server, the second never, one for the process.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),

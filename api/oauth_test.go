@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// newOAuth is the real API over real keys and clients, and one client's id and secret.
+func newOAuth(t *testing.T) (c *apitest.Client, clientID, secret string) {
+	t.Helper()
+	store := modelstest.Open(t)
+	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	check(t, err)
+	keys := models.NewKeys(store, ring)
+	check(t, keys.Ensure(t.Context()))
+	owner, err := store.CreateOrganisation(t.Context(), "Harbour Power")
+	check(t, err)
+	partner, err := store.CreateClient(t.Context(), owner.ID, "billing run", models.PartnerScopes)
+	check(t, err)
+	secret, err = store.AddClientSecret(t.Context(), partner.ID)
+	check(t, err)
+	cfg := auth.Config{URL: "https://billing.example"}
+	server := api.New(api.Config{
+		Authenticator: auth.NewAuthenticator(store, keys, cfg), Sites: store, Issuer: auth.NewIssuer(store, keys, cfg),
+	})
+	return apitest.New(t, server), partner.ID.String(), secret
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTokenOverHTTP(t *testing.T) {
+	t.Parallel()
+	c, id, secret := newOAuth(t)
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {id}, "client_secret": {secret}}
+	forms := c.With("Content-Type", "application/x-www-form-urlencoded")
+
+	a := forms.Post("/oauth2/token", form.Encode()).Expect(200)
+	var granted struct {
+		AccessToken string `json:"access_token"`
+	}
+	check(t, json.Unmarshal(a.Body, &granted))
+	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("Content-Type") != api.ContentTypeJSON || granted.AccessToken == "" {
+		t.Errorf("granted: %v %s", a.Header, a.Body)
+	}
+
+	form.Set("client_secret", "wrong")
+	a = forms.Post("/oauth2/token", form.Encode()).Expect(401)
+	want := `{"error":"invalid_client","error_description":"client authentication failed"}`
+	if string(a.Body) != want || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("refused: %v %s", a.Header, a.Body)
+	}
+	a = c.Post("/oauth2/token", `{"grant_type":"client_credentials"}`).Expect(400)
+	if !strings.HasPrefix(string(a.Body), `{"error":"invalid_request",`) {
+		t.Errorf("JSON: %s", a.Body)
+	}
+	forms.Post("/oauth2/token?scope=x", form.Encode()).Refused(400, "requests:invalid-parameter scope")
+	forms.Post("/oauth2/token", strings.Repeat("a", 65<<10)).Refused(413, "requests:body-too-large")
+	c.Get("/oauth2/token").Refused(405, "requests:method-not-allowed")
+}
+
+func TestOAuthDocuments(t *testing.T) {
+	t.Parallel()
+	c, _, _ := newOAuth(t)
+	a := c.Get("/.well-known/jwks.json").Expect(200)
+	if !strings.HasPrefix(string(a.Body), `{"keys":[{`) || a.Header.Get("Cache-Control") != "public, max-age=300" {
+		t.Errorf("key set: %v %s", a.Header, a.Body)
+	}
+	a = c.Get("/.well-known/oauth-authorization-server").Expect(200)
+	if !strings.HasPrefix(string(a.Body), `{"issuer":"https://billing.example",`) || a.Header.Get("Cache-Control") != "public, max-age=3600" {
+		t.Errorf("metadata: %v %s", a.Header, a.Body)
+	}
+}
+
+func TestNoIssuerOfOurOwn(t *testing.T) {
+	t.Parallel()
+	c := apitest.New(t, api.New(api.Config{Authenticator: tokens, Sites: tokens}))
+	c.With("Content-Type", "application/x-www-form-urlencoded").Post("/oauth2/token", "a=b").Refused(404, "requests:not-found")
+	c.Get("/.well-known/jwks.json").Refused(404, "requests:not-found")
+	c.Get("/.well-known/oauth-authorization-server").Refused(404, "requests:not-found")
+}
