@@ -37,7 +37,6 @@ type Dispatcher struct {
 	tasks *asynq.Client
 	cfg   DispatcherConfig
 	fresh chan []models.TaskID
-	wake  chan struct{}
 }
 
 // DispatcherConfig tunes a Dispatcher.
@@ -57,7 +56,7 @@ func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConf
 	}
 	return &Dispatcher{
 		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg,
-		fresh: make(chan []models.TaskID, inlineQueue), wake: make(chan struct{}, 1),
+		fresh: make(chan []models.TaskID, inlineQueue),
 	}
 }
 
@@ -69,14 +68,6 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	}
 	select {
 	case d.fresh <- tasks:
-	default:
-	}
-}
-
-// Wake makes the loop look at once, for when time itself has moved.
-func (d *Dispatcher) Wake() {
-	select {
-	case d.wake <- struct{}{}:
 	default:
 	}
 }
@@ -125,7 +116,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// repeat calls do, again at once while it reports more, else after the pause or a wake-up.
+// repeat calls do, again at once while it reports more, else after the pause.
 func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(context.Context) (bool, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -133,7 +124,6 @@ func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(co
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.wake:
 		case <-timer.C:
 		}
 		more, err := do(ctx)

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+)
+
+// withStore runs a command that needs nothing but the database.
+func (p *program) withStore(ctx context.Context, do func(ctx context.Context, cfg Config, store *models.Store) error) error {
+	cfg, err := parseConfig(p.environ)
+	if err != nil {
+		return err
+	}
+	if cfg.DatabaseURL == "" {
+		return errors.New("SVC_DATABASE_URL must be set")
+	}
+	store, err := models.Open(ctx, models.Config{DSN: cfg.DatabaseURL, MaxConns: 4, ApplicationName: "svc admin"})
+	if err != nil {
+		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
+	}
+	return errors.Join(do(ctx, cfg, store), store.Close())
+}
+
+func (p *program) migrateCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "migrate", Short: "Change the database's schema"}
+	migrate := func(use, short string, do func(context.Context, *models.Store) (int, error), done string) {
+		cmd.AddCommand(command(use, short, func(ctx context.Context, _ []string) error {
+			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+				n, err := do(ctx, store)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(p.stdout, done+"\n", n)
+				return nil
+			})
+		}))
+	}
+	migrate("up", "Apply what is missing", func(ctx context.Context, store *models.Store) (int, error) {
+		return migrations.Up(ctx, store.DB())
+	}, "%d migrations applied")
+	migrate("down", "Take back what the last up applied", func(ctx context.Context, store *models.Store) (int, error) {
+		return migrations.Down(ctx, store.DB())
+	}, "%d migrations taken back")
+	migrate("status", "Count what is missing", func(ctx context.Context, store *models.Store) (int, error) {
+		return migrations.Pending(ctx, store.DB())
+	}, "%d migrations are missing")
+	return cmd
+}
+
+func (p *program) adminCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "admin", Short: "The operator's tools"}
+	cmd.AddCommand(
+		p.auditCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
+		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
+			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
+			return nil
+		}),
+	)
+	return cmd
+}
+
+func (p *program) auditCommand() *cobra.Command {
+	return command("audit", "Check every promise about money and state", func(ctx context.Context, _ []string) error {
+		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
+			found, err := store.Audit(ctx, cfg.Env != production && cfg.Rail != "http")
+			if err != nil {
+				return err
+			}
+			for _, v := range found {
+				fmt.Fprintf(p.stdout, "BROKEN: %s: %s: %s\n", v.Check, v.Subject, v.Detail)
+			}
+			if len(found) > 0 {
+				return errViolations
+			}
+			fmt.Fprintln(p.stdout, "audit clean")
+			return nil
+		})
+	})
+}
+
+func (p *program) alertsCommand() *cobra.Command {
+	return command("alerts", "List what an operator must look at", func(ctx context.Context, _ []string) error {
+		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+			alerts, err := store.OpenAlerts(ctx, 1000)
+			if err != nil {
+				return err
+			}
+			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE", func(row func(...any)) {
+				for _, a := range alerts {
+					row(a.RaisedAt.Time().Format("2006-01-02 15:04:05Z"), a.Kind, a.Subject, a.Detail, a.TraceID)
+				}
+			})
+		})
+	})
+}
+
+// table prints aligned rows under a heading.
+func (p *program) table(heading string, fill func(row func(...any))) error {
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, heading)
+	fill(func(cells ...any) {
+		texts := make([]string, len(cells))
+		for i, c := range cells {
+			texts[i] = fmt.Sprint(c)
+		}
+		fmt.Fprintln(w, strings.Join(texts, "\t"))
+	})
+	return w.Flush()
+}
+
+func (p *program) organisationCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "organisation", Short: "Partner organisations"}
+	add := &cobra.Command{Use: "add NAME", Short: "Add an organisation", Args: cobra.ExactArgs(1)}
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			organisation, err := store.CreateOrganisation(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(p.stdout, organisation.ID)
+			return nil
+		})
+	}
+	list := command("list", "List the organisations and their Sites", func(ctx context.Context, _ []string) error {
+		return p.withStore(ctx, p.listOrganisations)
+	})
+	cmd.AddCommand(add, list)
+	return cmd
+}
+
+func (p *program) listOrganisations(ctx context.Context, _ Config, store *models.Store) error {
+	organisations, err := store.Organisations(ctx)
+	if err != nil {
+		return err
+	}
+	return p.table("ORGANISATION\tSITE\tNAME", func(row func(...any)) {
+		for _, o := range organisations {
+			row(o.ID, "", o.Name)
+			var sites []models.Site
+			if sites, err = store.Sites(ctx, o.ID); err != nil {
+				return
+			}
+			for _, s := range sites {
+				row("", s.ID, s.Name)
+			}
+		}
+	})
+}
+
+func (p *program) siteCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "site", Short: "Sites of organisations"}
+	add := &cobra.Command{Use: "add ORGANISATION NAME", Short: "Add a Site", Args: cobra.ExactArgs(2)}
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		var organisation models.OrganisationID
+		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			site, err := store.CreateSite(ctx, organisation, args[1])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(p.stdout, site.ID)
+			return nil
+		})
+	}
+	cmd.AddCommand(add)
+	return cmd
+}
+
+func (p *program) clientCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "client", Short: "API clients"}
+	var name string
+	var scopes []string
+	add := &cobra.Command{
+		Use:   "add ORGANISATION|customer-app",
+		Short: "Add a client and print its id and secret; the secret is never shown again", Args: cobra.ExactArgs(1),
+	}
+	add.Flags().StringVar(&name, "name", "client", "what operators call it")
+	add.Flags().StringSliceVar(&scopes, "scopes", nil, "its scopes (default all that it may have)")
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		var organisation models.OrganisationID
+		granted := models.CustomerAppScopes
+		if args[0] != "customer-app" {
+			if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
+				return err
+			}
+			granted = models.PartnerScopes
+		}
+		if len(scopes) > 0 {
+			granted = nil
+			for _, s := range scopes {
+				granted = append(granted, models.Scope(s))
+			}
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			id, secret, err := newClient(ctx, store, organisation, name, granted)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.stdout, "%s %s\n", id, secret)
+			return nil
+		})
+	}
+	cmd.AddCommand(add,
+		p.changeClient("disable CLIENT", "Stop a client's tokens within a minute", (*models.Store).DisableClient),
+		p.changeClient("enable CLIENT", "Let a disabled client in again", (*models.Store).EnableClient),
+		p.secretCommand())
+	return cmd
+}
+
+// newClient makes a client with a secret.
+func newClient(
+	ctx context.Context, store *models.Store, organisation models.OrganisationID, name string, scopes []models.Scope,
+) (models.ClientID, string, error) {
+	client, err := store.CreateClient(ctx, organisation, name, scopes)
+	if err != nil {
+		return models.ClientID{}, "", err
+	}
+	secret, err := store.AddClientSecret(ctx, client.ID)
+	return client.ID, secret, err
+}
+
+func (p *program) changeClient(use, short string, do func(*models.Store, context.Context, models.ClientID) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var id models.ClientID
+		if err := id.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			return do(store, ctx, id)
+		})
+	}
+	return cmd
+}
+
+func (p *program) secretCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "secret", Short: "A client's secrets: at most two at a time, so that one can replace the other"}
+	cmd.AddCommand(
+		p.changeClient("add CLIENT", "Add a secret and print it; it is never shown again",
+			func(store *models.Store, ctx context.Context, id models.ClientID) error {
+				secret, err := store.AddClientSecret(ctx, id)
+				if err == nil {
+					fmt.Fprintln(p.stdout, secret)
+				}
+				return err
+			}),
+		p.changeClient("list CLIENT", "List the secrets' fingerprints",
+			func(store *models.Store, ctx context.Context, id models.ClientID) error {
+				secrets, err := store.ClientSecrets(ctx, id)
+				if err != nil {
+					return err
+				}
+				return p.table("FINGERPRINT\tCREATED", func(row func(...any)) {
+					for _, s := range secrets {
+						row(s.Fingerprint, s.CreatedAt.Time().Format("2006-01-02 15:04:05Z"))
+					}
+				})
+			}))
+	remove := &cobra.Command{Use: "remove CLIENT FINGERPRINT", Short: "Remove a secret", Args: cobra.ExactArgs(2)}
+	remove.RunE = func(cmd *cobra.Command, args []string) error {
+		var id models.ClientID
+		if err := id.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			return store.RemoveClientSecret(ctx, id, args[1])
+		})
+	}
+	cmd.AddCommand(remove)
+	return cmd
+}
+
+func (p *program) keysCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "keys", Short: "The service's own keys"}
+	rotate := &cobra.Command{
+		Use: "rotate PURPOSE", Short: "Make the next key of accessToken, signupLink or paginationLink", Args: cobra.ExactArgs(1),
+	}
+	rotate.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withRing(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
+			if err == nil {
+				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
+			}
+			return err
+		})
+	}
+	reseal := command("reseal", "Seal everything stored under the first master key, so that older ones can go",
+		func(ctx context.Context, _ []string) error {
+			return p.withRing(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+				n, err := store.ResealKeys(ctx, ring)
+				if err == nil {
+					fmt.Fprintf(p.stdout, "%d resealed\n", n)
+				}
+				return err
+			})
+		})
+	cmd.AddCommand(rotate, reseal)
+	return cmd
+}
+
+func (p *program) withRing(ctx context.Context, do func(context.Context, *models.Store, *models.Keyring) error) error {
+	return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
+		ring, err := cfg.keyring()
+		if err != nil {
+			return err
+		}
+		return do(ctx, store, ring)
+	})
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+func isAddressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+
+// serve is the common way of the serving commands: read the configuration, put the parts together, run them.
+func (p *program) serve(ctx context.Context, listenDefault string, assemble func(context.Context, *service) error) error {
+	cfg, err := parseConfig(p.environ)
+	if err != nil {
+		return err
+	}
+	if err := cfg.complete(listenDefault); err != nil {
+		return err
+	}
+	s, err := p.newService(cfg)
+	if err != nil {
+		return err
+	}
+	if err := assemble(ctx, s); err != nil {
+		return errors.Join(err, s.close())
+	}
+	return s.run(ctx)
+}
+
+func (p *program) apiCommand() *cobra.Command {
+	return command("api", "Serve the API", func(ctx context.Context, _ []string) error {
+		return p.serve(ctx, "127.0.0.1:8080", func(ctx context.Context, s *service) error {
+			ln, err := listen(ctx, s.cfg.Listen)
+			if err != nil {
+				return err
+			}
+			if err := s.cfg.completePublicURL(ln.Addr()); err != nil {
+				return errors.Join(err, ln.Close())
+			}
+			if err := s.addAPI(ctx, ln, nil); err != nil {
+				return errors.Join(err, ln.Close())
+			}
+			fmt.Fprintf(p.stdout, "svc api listens on %s\n", ln.Addr())
+			return nil
+		})
+	})
+}
+
+func (p *program) workerCommand() *cobra.Command {
+	var names []string
+	cmd := command("worker", "Run background work", func(ctx context.Context, _ []string) error {
+		queues, err := parseQueues(names)
+		if err != nil {
+			return err
+		}
+		return p.serve(ctx, "", func(ctx context.Context, s *service) error {
+			if err := s.addWorker(ctx, queues); err != nil {
+				return err
+			}
+			return s.addHealth(ctx)
+		})
+	})
+	cmd.Flags().StringSliceVar(&names, "queues", nil, "serve only these queues: "+joinQueues(queue.Names()))
+	return cmd
+}
+
+func parseQueues(names []string) ([]models.Queue, error) {
+	var queues []models.Queue
+	for _, name := range names {
+		if !slices.Contains(queue.Names(), models.Queue(name)) {
+			return nil, fmt.Errorf("--queues: there is no queue %q; there are %s", name, joinQueues(queue.Names()))
+		}
+		queues = append(queues, models.Queue(name))
+	}
+	return queues, nil
+}
+
+func joinQueues(queues []models.Queue) string {
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = string(q)
+	}
+	return strings.Join(names, ", ")
+}
+
+// addHealth serves a worker's health and metrics, if it has an address.
+func (s *service) addHealth(ctx context.Context) error {
+	if s.cfg.Listen == "" {
+		return nil
+	}
+	store, err := s.openStore(ctx, "health", 0)
+	if err != nil {
+		return err
+	}
+	ln, err := listen(ctx, s.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "live") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := errors.Join(store.Ping(r.Context()), queue.PingRedis(s.redis)(r.Context())); err != nil {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	s.addHTTP(ln, mux)
+	return nil
+}
+
+func (p *program) dashboardCommand() *cobra.Command {
+	return command("dashboard", "Serve the queue dashboard at /ops/queues", func(ctx context.Context, _ []string) error {
+		return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
+			if s.cfg.OpsPassword == "" {
+				return errors.New("SVC_OPS_PASSWORD must be set")
+			}
+			ln, err := listen(ctx, s.cfg.Listen)
+			if err != nil {
+				return err
+			}
+			dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
+			s.closers = append(s.closers, dashboard.Close)
+			mux := http.NewServeMux()
+			mux.Handle(queue.DashboardPath, dashboard)
+			mux.Handle(queue.DashboardPath+"/", dashboard)
+			s.addHTTP(ln, mux)
+			fmt.Fprintf(p.stdout, "the dashboard is at http://%s%s\n", ln.Addr(), queue.DashboardPath)
+			return nil
+		})
+	})
+}
+
+func (p *program) railCommand() *cobra.Command {
+	return command("rail", "Serve the payment gateway contract from the sandbox rail", func(ctx context.Context, _ []string) error {
+		return p.serve(ctx, "127.0.0.1:8082", func(ctx context.Context, s *service) error {
+			if s.cfg.Env == production {
+				return errors.New("svc rail plays a bank: it is for the sandbox")
+			}
+			key, err := s.cfg.railKey()
+			if err != nil {
+				return err
+			}
+			store, err := s.openStore(ctx, "rail", 0)
+			if err != nil {
+				return err
+			}
+			if err := checkSchema(ctx, store); err != nil {
+				return err
+			}
+			handler, err := rail.NewServer(rail.ServerConfig{Rail: rail.NewSandbox(store), Keys: []rail.SigningKey{key}, Log: s.log})
+			if err != nil {
+				return err
+			}
+			ln, err := listen(ctx, s.cfg.Listen)
+			if err != nil {
+				return err
+			}
+			s.addHTTP(ln, handler)
+			fmt.Fprintf(p.stdout, "the gateway is at http://%s\n", ln.Addr())
+			return nil
+		})
+	})
+}
+

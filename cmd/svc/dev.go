@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api"
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// The names of svc dev's files in its data folder.
+const (
+	sandboxFile     = "sandbox.json"     // for whoever uses the running service; there while everything answers
+	credentialsFile = "credentials.json" // what was seeded, for the next start
+	masterKeyFile   = "master.key"
+)
+
+func (p *program) devCommand() *cobra.Command {
+	return command("dev", "Run everything on this machine, with private databases and a seeded sandbox",
+		func(ctx context.Context, _ []string) error {
+			cfg, err := parseConfig(p.environ)
+			if err != nil {
+				return err
+			}
+			if cfg.Env == production {
+				return errors.New("svc dev is always sandbox: unset SVC_ENV")
+			}
+			cfg.Env, cfg.LogFormat = sandbox, "text"
+			if err := cfg.complete("127.0.0.1:8080"); err != nil {
+				return err
+			}
+			d := &dev{program: p, cfg: cfg}
+			return errors.Join(d.run(ctx), d.stop())
+		})
+}
+
+// dev is svc dev on its way up, and down again.
+type dev struct {
+	*program
+	cfg     Config
+	servers *local.Servers // nil if both databases are someone else's
+}
+
+func (d *dev) run(ctx context.Context) error {
+	// The address first: that it is taken is the most common trouble, and should cost no waiting.
+	ln, err := listen(ctx, d.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	err = d.serve(ctx, ln)
+	_ = ln.Close() // closed already, unless the start failed
+	return err
+}
+
+func (d *dev) serve(ctx context.Context, ln net.Listener) error {
+	if err := d.cfg.completePublicURL(ln.Addr()); err != nil {
+		return err
+	}
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+	s, err := d.newService(d.cfg)
+	if err != nil {
+		return err
+	}
+	known, err := d.assemble(ctx, s, ln)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	s.parts = append(s.parts, d.watchServers, func(ctx context.Context) error { return d.announce(ctx, known) })
+	return s.run(ctx)
+}
+
+// path is a file of the data folder.
+func (d *dev) path(name string) string { return filepath.Join(d.cfg.DataDir, name) }
+
+// prepare sees to the data folder, the databases and the master key.
+func (d *dev) prepare(ctx context.Context) error {
+	if err := ensureDir(d.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := os.Remove(d.path(sandboxFile)); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	if err := d.startServers(ctx); err != nil {
+		return err
+	}
+	if d.cfg.MasterKey == "" && d.cfg.MasterKeyFile == "" {
+		d.cfg.MasterKeyFile = d.path(masterKeyFile)
+		if err := writeOnce(d.cfg.MasterKeyFile, models.GenerateMasterKey()+"\n"); err != nil {
+			return err
+		}
+	}
+	return d.migrate(ctx)
+}
+
+func (d *dev) startServers(ctx context.Context) error {
+	if d.cfg.DatabaseURL != "" && d.cfg.RedisURL != "" {
+		return nil
+	}
+	fmt.Fprintln(d.stdout, "Starting PostgreSQL and Redis …")
+	var err error
+	d.servers, err = local.Start(ctx, local.Options{
+		Dir: d.cfg.DataDir, WithoutPostgres: d.cfg.DatabaseURL != "", WithoutRedis: d.cfg.RedisURL != "", Log: d.logger(d.cfg),
+	})
+	if err != nil {
+		return err
+	}
+	if d.cfg.DatabaseURL == "" {
+		d.cfg.DatabaseURL = d.servers.DatabaseURL
+	}
+	if d.cfg.RedisURL == "" {
+		d.cfg.RedisURL = d.servers.RedisURL
+	}
+	return nil
+}
+
+func (d *dev) migrate(ctx context.Context) error {
+	store, err := models.Open(ctx, models.Config{DSN: d.cfg.DatabaseURL, MaxConns: 2, ApplicationName: "svc migrate"})
+	if err != nil {
+		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
+	}
+	_, err = migrations.Up(ctx, store.DB())
+	return errors.Join(err, store.Close())
+}
+
+// assemble seeds what is missing and puts API, worker and dashboard together.
+func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (credentials, error) {
+	store, err := s.openStore(ctx, "dev", 0)
+	if err != nil {
+		return credentials{}, err
+	}
+	known, err := d.seed(ctx, store)
+	if err != nil {
+		return known, err
+	}
+	if s.cfg.OpsPassword == "" {
+		s.cfg.OpsPassword = known.OpsPassword
+	}
+	d.cfg.OpsPassword = s.cfg.OpsPassword
+	if d.cfg.DevWorker == "on" {
+		if err := s.addWorker(ctx, nil); err != nil {
+			return known, err
+		}
+	}
+	return known, s.addAPI(ctx, ln, func(cfg *api.Config) {
+		cfg.Sandbox = &api.Sandbox{Clock: true}
+		s.mountDashboard(cfg)
+	})
+}
+
+// watchServers ends svc dev if one of its databases ends.
+func (d *dev) watchServers(ctx context.Context) error {
+	if d.servers == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-d.servers.Died():
+		return fmt.Errorf("a private server ended: %w", err)
+	}
+}
+
+// announce waits until the service answers, writes the file for whoever uses it, and prints what to try next.
+func (d *dev) announce(ctx context.Context, known credentials) error {
+	if err := awaitReady(ctx, d.cfg.PublicBaseURL+"/readyz"); err != nil || ctx.Err() != nil {
+		return err
+	}
+	file := known.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
+	if err := writePrivate(d.path(sandboxFile), file); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.stdout, welcome, d.cfg.PublicBaseURL, d.path(sandboxFile), d.cfg.PublicBaseURL, d.cfg.PublicBaseURL+queue.DashboardPath,
+		d.cfg.OpsUsername)
+	return nil
+}
+
+const welcome = `
+The service runs at %s
+  credentials   %s
+  API docs      %s/docs
+  queues        %s  (login %s, password in the file)
+A first billing day by curl is in README.md. End with Ctrl-C; the data stays.
+`
+
+// awaitReady asks until the answer is 200.
+func awaitReady(ctx context.Context, url string) error {
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	for pause := 10 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 200*time.Millisecond) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// stop takes the file away, that no longer tells the truth, and stops the private servers.
+func (d *dev) stop() error {
+	err := os.Remove(d.path(sandboxFile))
+	if os.IsNotExist(err) {
+		err = nil
+	}
+	if d.servers == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(err, d.servers.Stop(ctx))
+}
+

@@ -1,0 +1,66 @@
+// Command svc is the whole service in one binary: the API, the workers, the queue dashboard, the sandbox's payment rail as
+// a gateway, migrations and the operator's tools. Run `svc help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it: it returns the exit code. The context's end asks for a graceful shutdown.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	p := &program{environ: environ, stdout: stdout, stderr: stderr}
+	root := p.command()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "svc:", err)
+		return 1
+	}
+	return 0
+}
+
+// program is what the commands share of the process.
+type program struct {
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+// errViolations says that an audit found something.
+var errViolations = errors.New("the audit found broken promises")
+
+func (p *program) command() *cobra.Command {
+	root := &cobra.Command{
+		Use: "svc", Short: "Partner billing and checkout service",
+		Long: "Partner billing and checkout service.\n\nEvery command is configured by SVC_… environment variables; " +
+			"`svc config` lists them.",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(
+		p.devCommand(), p.apiCommand(), p.workerCommand(), p.dashboardCommand(), p.railCommand(), p.migrateCommand(),
+		p.adminCommand(), p.configCommand(),
+	)
+	return root
+}
+
+func command(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return do(cmd.Context(), args) },
+	}
+}

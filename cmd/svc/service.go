@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api"
+	"partnerbilling/api/auth"
+	"partnerbilling/api/web"
+	"partnerbilling/jobs"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// service is one process of the service and what its parts share. Parts are added to it and then run together: the
+// first that fails, or the end of the context, ends them all.
+type service struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *prometheus.Registry
+	ring    *models.Keyring
+	redis   *redis.Client
+
+	parts   []func(context.Context) error
+	closers []func() error
+}
+
+// newService prepares what every serving command needs. Nothing is connected yet.
+func (p *program) newService(cfg Config) (*service, error) {
+	s := &service{cfg: cfg, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if cfg.DatabaseURL == "" || cfg.RedisURL == "" {
+		return nil, errors.New("SVC_DATABASE_URL and SVC_REDIS_URL must be set")
+	}
+	var err error
+	if s.ring, err = cfg.keyring(); err != nil {
+		return nil, err
+	}
+	if s.redis, err = queue.Connect(cfg.RedisURL); err != nil {
+		return nil, fmt.Errorf("SVC_REDIS_URL: %w", err)
+	}
+	s.closers = append(s.closers, s.redis.Close)
+	s.log.Info("configuration", "config", cfg)
+	return s, nil
+}
+
+func (p *program) logger(cfg Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	var handler slog.Handler = slog.NewJSONHandler(p.stderr, options)
+	if cfg.LogFormat == "text" {
+		handler = slog.NewTextHandler(p.stderr, options)
+	}
+	return slog.New(api.LogHandler(handler))
+}
+
+// openStore opens a pool of the service's own; it is closed after all parts have ended.
+func (s *service) openStore(ctx context.Context, name string, queued int) (*models.Store, error) {
+	store, err := models.Open(ctx, models.Config{
+		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
+	}
+	s.closers = append(s.closers, store.Close)
+	return store, nil
+}
+
+// checkSchema makes sure that the database has every migration of this binary.
+func checkSchema(ctx context.Context, store *models.Store) error {
+	pending, err := migrations.Pending(ctx, store.DB())
+	if err != nil {
+		return fmt.Errorf("the database cannot be used: %w", err)
+	}
+	if pending > 0 {
+		return fmt.Errorf("the database lacks %d migrations; run `svc migrate up`", pending)
+	}
+	return nil
+}
+
+// addAPI adds the API on a listener.
+func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
+	store, err := s.openStore(ctx, "api", s.cfg.DatabaseQueue)
+	if err != nil {
+		return err
+	}
+	if err := checkSchema(ctx, store); err != nil {
+		return err
+	}
+	keys := models.NewKeys(store, s.ring)
+	if err := keys.Ensure(ctx); err != nil {
+		return fmt.Errorf("service keys: %w", err)
+	}
+	limiter, err := s.limiter()
+	if err != nil {
+		return err
+	}
+	link, err := web.ParseAppLink(s.cfg.AppLink)
+	if err != nil {
+		return err
+	}
+	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{InFlight: s.cfg.InFlight, Log: s.log})
+	cfg := api.Config{
+		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
+		Notify: dispatcher.Notify, Log: s.log, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Checks: []api.ReadinessCheck{
+			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkSchema(ctx, store) }},
+			{Name: "redis", Check: queue.PingRedis(s.redis)},
+		},
+	}
+	s.authenticate(&cfg, store, keys)
+	if s.cfg.Env == sandbox {
+		cfg.Sandbox = &api.Sandbox{}
+	}
+	if extra != nil {
+		extra(&cfg)
+	}
+	server := api.New(cfg)
+	s.parts = append(s.parts,
+		func(ctx context.Context) error { return server.Run(ctx, ln) },
+		func(ctx context.Context) error { return dispatcher.RunInline(ctx) },
+		func(ctx context.Context) error { keys.Run(ctx); return nil })
+	return nil
+}
+
+// authenticate trusts the outside issuer if there is one, else our own.
+func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys) {
+	if s.cfg.IssuerURL != "" {
+		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
+			URL: s.cfg.IssuerURL, JWKSURL: s.cfg.IssuerJWKSURL, Audience: s.cfg.IssuerAudience,
+		}, time.Now)
+		return
+	}
+	own := auth.Config{URL: s.cfg.PublicBaseURL}
+	cfg.Issuer = auth.NewIssuer(store, keys, own)
+	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
+}
+
+func (s *service) limiter() (api.Limiter, error) {
+	ordinary, batches, err := s.cfg.rates()
+	if err != nil {
+		return nil, err
+	}
+	limiter := api.NewRedisLimiter(s.redis, map[api.RateClass]api.Rate{
+		api.RateDefault: ordinary, api.RateBatches: batches,
+	})
+	s.closers = append(s.closers, limiter.Close)
+	return limiter, nil
+}
+
+// addWorker adds a worker: its dispatcher's loop and the server that runs the jobs of the queues.
+func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
+	store, err := s.openStore(ctx, "worker", 0)
+	if err != nil {
+		return err
+	}
+	if err := checkSchema(ctx, store); err != nil {
+		return err
+	}
+	payments, err := s.openRail(store)
+	if err != nil {
+		return err
+	}
+	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
+		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Log: s.log,
+	})
+	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
+		Store: store, Rail: payments, RailConcurrency: s.cfg.RailConcurrency, Metrics: jobs.NewMetrics(s.metrics), Log: s.log,
+	}), queue.ServerConfig{
+		Concurrency: s.cfg.Concurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
+	})
+	queue.RegisterMetrics(s.metrics, store, s.log)
+	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
+		s.awaitRedis(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := server.Start(); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		server.Shutdown()
+		return nil
+	})
+	return nil
+}
+
+// awaitRedis waits for a Redis that is not there yet: a worker that starts in an outage must not die of it. One that would
+// drop tasks is worth an error a minute.
+func (s *service) awaitRedis(ctx context.Context) {
+	pause := time.Second
+	for ctx.Err() == nil {
+		err := queue.CheckRedis(ctx, s.redis)
+		if err == nil {
+			return
+		}
+		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, time.Minute)
+		}
+	}
+}
+
+func (s *service) openRail(store *models.Store) (rail.Rail, error) {
+	if s.cfg.Rail == "sandbox" {
+		return rail.NewSandbox(store), nil
+	}
+	key, err := s.cfg.railKey()
+	if err != nil {
+		return nil, err
+	}
+	cfg := rail.HTTPConfig{
+		BaseURL: s.cfg.RailURL, AllowPlainHTTP: s.cfg.Env == sandbox, Key: key, Concurrency: s.cfg.RailConcurrency,
+	}
+	if s.cfg.RailRate > 0 {
+		cfg.Limiter = rail.LocalLimiter(s.cfg.RailRate, max(1, int(s.cfg.RailRate)))
+	}
+	gateway, err := rail.NewHTTP(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("SVC_RAIL_URL: %w", err)
+	}
+	s.closers = append(s.closers, func() error { gateway.Close(); return nil })
+	return gateway, nil
+}
+
+func (c *Config) railKey() (rail.SigningKey, error) {
+	id, secret, ok := strings.Cut(c.RailKey, ":")
+	if !ok || id == "" || secret == "" {
+		return rail.SigningKey{}, errors.New("SVC_RAIL_KEY must be id:secret")
+	}
+	return rail.SigningKey{ID: id, Secret: []byte(secret)}, nil
+}
+
+// mountDashboard shows the dashboard in the API.
+func (s *service) mountDashboard(cfg *api.Config) {
+	dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
+	s.closers = append(s.closers, dashboard.Close)
+	cfg.Mounts = append(cfg.Mounts, api.Mount{Path: queue.DashboardPath, Handler: adaptor.HTTPHandler(dashboard)})
+}
+
+// addHTTP adds a plain HTTP server, for commands without the API.
+func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	s.parts = append(s.parts, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownWithin)
+			defer cancel()
+			if err := server.Shutdown(end); err != nil {
+				_ = server.Close()
+			}
+		})
+		defer stop()
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
+		return nil
+	})
+}
+
+// run runs all parts until the context ends or one of them fails, and closes everything.
+func (s *service) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range s.parts {
+		group.Go(func() error { return part(ctx) })
+	}
+	err := group.Wait()
+	return errors.Join(err, s.close())
+}
+
+// close closes what was opened, the last first.
+func (s *service) close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// listen takes an address, and says clearly if another process has it.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err == nil {
+		return ln, nil
+	}
+	if isAddressInUse(err) {
+		return nil, fmt.Errorf("%s is taken by another process; end it, or choose another address with SVC_LISTEN", address)
+	}
+	return nil, fmt.Errorf("SVC_LISTEN: %w", err)
+}
+
+// ensureDir makes a private folder.
+func ensureDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package models
+
+import "context"
+
+// Alert is something that an operator must look at.
+type Alert struct {
+	Kind     string // what happened: lateTruth, rowsUnconfirmed, …
+	Subject  string // to whom
+	Detail   string
+	TraceID  TraceID // of the request that began it
+	RaisedAt Millis
+}
+
+// OpenAlerts lists alerts that nobody has closed, the oldest first.
+func (s *Store) OpenAlerts(ctx context.Context, limit int) ([]Alert, error) {
+	var alerts []Alert
+	err := s.statement(ctx, func() error {
+		rows, err := s.db.DB.QueryContext(ctx, `
+SELECT kind, subject, detail, trace_id, raised_at FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT $1`, limit)
+		if err != nil {
+			return err
+		}
+		alerts, err = scanAll(rows, func(a *Alert) []any {
+			return []any{&a.Kind, &a.Subject, &a.Detail, &a.TraceID, &a.RaisedAt}
+		})
+		return err
+	})
+	return alerts, wrap("open alerts", err)
+}
+
+// CloseAlert takes an alert off the list: somebody has dealt with it. ErrNotFound: no such alert is open.
+func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
+	n, err := s.execCount(ctx, "close alert", `
+UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND closed_at IS NULL`, kind, subject)
+	if err == nil && n == 0 {
+		return wrap("close alert", ErrNotFound)
+	}
+	return err
+}

@@ -1,0 +1,252 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue"
+	"partnerbilling/queue/queuetest"
+)
+
+// fleet is a database, a Redis, and what a test runs on them.
+type fleet struct {
+	*testing.T
+	store  *models.Store
+	server *queuetest.Server
+	redis  *redis.Client
+	site   models.Site
+	ran    chan models.TaskID // tasks that have been run to their end
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Parallel()
+	store, server := modelstest.Open(t), queuetest.Start(t)
+	client, err := queue.Connect(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return &fleet{
+		T: t, store: store, server: server, redis: client, site: modelstest.Site(t, store),
+		ran: make(chan models.TaskID, 10_000),
+	}
+}
+
+// Run is a job that ends its task.
+func (f *fleet) Run(ctx context.Context, task models.TaskID) error {
+	if err := f.store.FinishTask(ctx, task); err != nil {
+		return err
+	}
+	f.ran <- task
+	return nil
+}
+
+func (f *fleet) dispatcher() *queue.Dispatcher {
+	return queue.NewDispatcher(f.store, f.redis, queue.DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+}
+
+// background runs do until the test ends.
+func (f *fleet) background(do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			f.Error(err)
+		}
+	})
+}
+
+// serve runs tasks until the test ends.
+func (f *fleet) serve(job queue.Job) {
+	server := queue.NewServer(f.redis, queue.Jobs{models.TaskDebitRows: job}, queue.ServerConfig{
+		ShutdownTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := server.Start(); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(server.Shutdown)
+}
+
+func (f *fleet) submit(n int) []models.TaskID {
+	f.Helper()
+	var tasks []models.TaskID
+	for i := range n {
+		reference := fmt.Sprintf("%d-%d", time.Now().UnixNano(), i)
+		tasks = append(tasks, modelstest.Submit(f, f.store, modelstest.Batch(f.site, reference, "x")).Tasks...)
+	}
+	return tasks
+}
+
+// await waits until each of the tasks has been run.
+func (f *fleet) await(tasks []models.TaskID) {
+	f.Helper()
+	open := map[models.TaskID]bool{}
+	for _, t := range tasks {
+		open[t] = true
+	}
+	deadline := time.After(40 * time.Second)
+	for len(open) > 0 {
+		select {
+		case t := <-f.ran:
+			delete(open, t)
+		case <-deadline:
+			f.Fatalf("%d of %d tasks have not been run", len(open), len(tasks))
+		}
+	}
+}
+
+func TestCommittedTasksAreRun(t *testing.T) {
+	f := newFleet(t)
+	f.serve(f)
+	f.background(f.dispatcher().Run)
+	f.await(f.submit(40)) // nobody was notified: the API died after its commit
+}
+
+func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
+	f := newFleet(t)
+	f.serve(f)
+	d := f.dispatcher()
+	f.background(d.RunInline)
+	tasks := f.submit(1)
+	d.Notify(tasks)
+	f.await(tasks)
+}
+
+func TestNotifyNeverWaits(t *testing.T) {
+	f := newFleet(t)
+	d := f.dispatcher() // nobody takes what it is told
+	for range 5000 {
+		d.Notify([]models.TaskID{{}})
+	}
+}
+
+func TestDispatcherDiesBetweenClaimAndEnqueue(t *testing.T) {
+	f := newFleet(t)
+	tasks := f.submit(3)
+	claimed, err := f.store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
+	if err != nil || len(claimed) != 3 {
+		t.Fatalf("claimed %d, %v", len(claimed), err)
+	}
+	f.serve(f)
+	f.background(f.dispatcher().Run)
+	f.await(tasks)
+}
+
+func TestFlushedRedis(t *testing.T) {
+	f := newFleet(t)
+	d := f.dispatcher()
+	ctx, stop := context.WithCancel(t.Context())
+	dispatched := make(chan error, 1)
+	go func() { dispatched <- d.Run(ctx) }()
+	tasks := f.submit(10) // and no worker to run them: they wait in Redis
+	inspector := asynq.NewInspectorFromRedisClient(f.redis)
+	for pending := 0; pending < len(tasks); {
+		if info, err := inspector.GetQueueInfo(string(models.QueueDebits)); err == nil {
+			pending = info.Pending
+		}
+	}
+	if err := f.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.serve(f)
+	f.await(tasks)
+	names, err := inspector.Queues()
+	if err != nil || len(names) != len(queue.Names()) {
+		t.Errorf("the dashboard sees the queues %v, %v", names, err)
+	}
+	stop()
+	if err := <-dispatched; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRedisGoneForAWhile(t *testing.T) {
+	f := newFleet(t)
+	f.serve(f)
+	d := f.dispatcher()
+	f.background(d.Run)
+	f.await(f.submit(1))
+	f.server.Kill()
+	tasks := f.submit(5)
+	d.Notify(tasks)
+	f.server.Start()
+	f.await(tasks)
+}
+
+func TestUnknownTasksAreNotRetried(t *testing.T) {
+	f := newFleet(t)
+	for name, task := range map[string]*asynq.Task{
+		"kind":    asynq.NewTask("unheardOf", []byte(models.TaskID{}.String())),
+		"payload": asynq.NewTask(string(models.TaskDebitRows), []byte("../etc/passwd")),
+	} {
+		err := queue.Jobs{models.TaskDebitRows: f}.ProcessTask(t.Context(), task)
+		if !errors.Is(err, asynq.SkipRetry) {
+			t.Errorf("unknown %s: %v", name, err)
+		}
+	}
+}
+
+func TestCheckRedis(t *testing.T) {
+	f := newFleet(t)
+	if err := queue.CheckRedis(t.Context(), f.redis); err != nil {
+		t.Error(err)
+	}
+	if err := f.redis.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := queue.CheckRedis(t.Context(), f.redis); err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("a Redis that may drop tasks: %v", err)
+	}
+}
+
+func TestConnectKeepsPasswordsToItself(t *testing.T) {
+	if _, err := queue.Connect("redis://:secret@host:port"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	f := newFleet(t)
+	dashboard := queue.NewDashboard(f.redis, "operator", "secret")
+	t.Cleanup(func() { _ = dashboard.Close() })
+	for name, tt := range map[string]struct {
+		method, path, user, password string
+		status                       int
+	}{
+		"no login":       {"GET", "/ops/queues", "", "", http.StatusUnauthorized},
+		"wrong password": {"GET", "/ops/queues", "operator", "guess", http.StatusUnauthorized},
+		"wrong user":     {"GET", "/ops/queues", "root", "secret", http.StatusUnauthorized},
+		"page":           {"GET", "/ops/queues", "operator", "secret", http.StatusOK},
+		"subpage":        {"GET", "/ops/queues/queues/debits", "operator", "secret", http.StatusOK},
+		"data":           {"GET", "/ops/queues/api/queues", "operator", "secret", http.StatusOK},
+		"delete":         {"DELETE", "/ops/queues/api/queues/debits", "operator", "secret", http.StatusMethodNotAllowed},
+		"pause":          {"POST", "/ops/queues/api/queues/debits:pause", "operator", "secret", http.StatusMethodNotAllowed},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil)
+		if tt.user != "" {
+			r.SetBasicAuth(tt.user, tt.password)
+		}
+		w := httptest.NewRecorder()
+		dashboard.ServeHTTP(w, r)
+		if w.Code != tt.status {
+			t.Errorf("%s: %d, want %d", name, w.Code, tt.status)
+		}
+		if w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: no content security policy", name)
+		}
+	}
+}
