@@ -82,6 +82,7 @@ const (
 type Keys struct {
 	store *Store
 	ring  *Keyring
+	now   func() time.Time // measures ages only
 
 	loading chan struct{} // holds one token; whoever has it may load
 	mu      sync.Mutex
@@ -95,12 +96,13 @@ type keyCopy struct {
 	databaseNow Millis // at readAt
 }
 
-// now is the database's real time, by this process's monotonic clock since the copy was read.
-func (c *keyCopy) now() Millis { return c.databaseNow.Add(time.Since(c.readAt)) }
+// databaseTime is the database's real time, by this process's monotonic clock since the copy was read.
+func (k *Keys) databaseTime(c *keyCopy) Millis { return c.databaseNow.Add(k.now().Sub(c.readAt)) }
 
 // NewKeys makes an empty copy; nothing is read yet.
 func NewKeys(store *Store, ring *Keyring) *Keys {
-	return &Keys{store: store, ring: ring, loading: make(chan struct{}, 1)}
+	monotonic := time.Now //nolint:forbidigo // how old a copy is has nothing to do with what time it is
+	return &Keys{store: store, ring: ring, now: monotonic, loading: make(chan struct{}, 1)}
 }
 
 // Ensure makes the keys that are missing, once over all processes, and reads all of them. Every process calls it at
@@ -133,7 +135,7 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	now := c.now()
+	now := k.databaseTime(c)
 	for _, key := range c.keys {
 		if key.Purpose == purpose && key.ActiveAt <= now && !key.retired(now) {
 			return key, nil
@@ -148,21 +150,21 @@ func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	if key, ok := c.byID(id); ok {
+	if key, ok := k.find(c, id); ok {
 		return key, nil
 	}
 	if c = k.reloadForMiss(ctx, c); c == nil {
 		return Key{}, notFoundError("key")
 	}
-	if key, ok := c.byID(id); ok {
+	if key, ok := k.find(c, id); ok {
 		return key, nil
 	}
 	return Key{}, notFoundError("key")
 }
 
-func (c *keyCopy) byID(id KeyID) (Key, bool) {
+func (k *Keys) find(c *keyCopy, id KeyID) (Key, bool) {
 	i := slices.IndexFunc(c.keys, func(key Key) bool { return key.ID == id })
-	if i < 0 || c.keys[i].retired(c.now()) {
+	if i < 0 || c.keys[i].retired(k.databaseTime(c)) {
 		return Key{}, false
 	}
 	return c.keys[i], true
@@ -176,7 +178,7 @@ func (k *Keys) Live(ctx context.Context, purpose KeyPurpose) ([]Key, error) {
 	}
 	var live []Key
 	for _, key := range c.keys {
-		if key.Purpose == purpose && !key.retired(c.now()) {
+		if key.Purpose == purpose && !key.retired(k.databaseTime(c)) {
 			live = append(live, key)
 		}
 	}
@@ -192,7 +194,7 @@ func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 			return nil, err
 		}
 		c, _ = k.latest()
-	case time.Since(c.readAt) > keysFreshFor && time.Since(tried) > keysLoadTimeout:
+	case k.now().Sub(c.readAt) > keysFreshFor && k.now().Sub(tried) > keysLoadTimeout:
 		if k.tryRefresh(ctx) {
 			c, _ = k.latest()
 		}
@@ -206,7 +208,7 @@ func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) *keyCopy {
 	if c != seen {
 		return c
 	}
-	if time.Since(tried) < keysMissEvery || !k.tryRefresh(ctx) {
+	if k.now().Sub(tried) < keysMissEvery || !k.tryRefresh(ctx) {
 		return nil
 	}
 	c, _ = k.latest()
@@ -244,11 +246,11 @@ func (k *Keys) tryRefresh(ctx context.Context) bool {
 func (k *Keys) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keysLoadTimeout)
 	defer cancel()
-	start := time.Now()
+	start := k.now()
 	keys, now, err := k.store.serviceKeys(ctx, k.ring)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.triedAt = time.Now()
+	k.triedAt = k.now()
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (r *keyRow) open(ring *Keyring) (Key, error) {
 
 func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow {
 	secret := make([]byte, KeySecretSize)
-	rand.Read(secret) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(secret) // never fails
 	row := &keyRow{ID: NewID[keyNoun](), Purpose: purpose, CreatedAt: now, ActiveAt: activeAt}
 	row.Sealed = ring.Seal(secret, row.aad())
 	return row

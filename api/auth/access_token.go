@@ -72,7 +72,7 @@ func (i *Issuer) mint(ctx context.Context, client models.Client, scopes []models
 
 func randomID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 

@@ -123,7 +123,7 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials) (models.C
 func (i *Issuer) lookUp(ctx context.Context, clientID string) (models.ClientCredentials, error) {
 	var id models.ClientID
 	if id.UnmarshalText([]byte(clientID)) != nil {
-		return models.ClientCredentials{}, nil
+		return models.ClientCredentials{}, nil //nolint:nilerr // such a client does not exist
 	}
 	known, err := i.store.ClientCredentials(ctx, id)
 	if errors.Is(err, models.ErrNotFound) {
