@@ -34,7 +34,7 @@ start AS (
 ),
 made AS (
 	INSERT INTO customer_links AS l (site_id, id, customer_reference, invited_at, expires_at, key_id, trace_id)
-	SELECT $1, $3, $2, at, coalesce(nullif($4::bigint, 0), at + $7::bigint), $5, $6
+	SELECT $1, $3, $2, at, coalesce(nullif($4::bigint, 0), (SELECT now FROM clock) + $7::bigint), $5, $6
 	FROM start
 	WHERE (SELECT count(*) FROM over) >= 0 -- first the old one goes
 	  AND ($4 = 0 OR $4 BETWEEN (SELECT now FROM clock) + $8::bigint AND (SELECT now FROM clock) + $9::bigint)

@@ -51,7 +51,7 @@ func render(name string, data any) ([]byte, error) {
 	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
-	return b.Bytes(), nil
+	return bytes.TrimSpace(b.Bytes()), nil
 }
 
 // Problem is a page that says that something did not work.

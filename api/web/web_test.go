@@ -1,0 +1,59 @@
+package web_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/api/web"
+)
+
+func TestParseAppLink(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"": true, "https://app.example/{path}": true, "example-app://{path}": true, "https://app.example/?open={path}&x=1": true,
+		"https://app.example/": false, "{path}": false, "/{path}": false, "https://a/{path}/{path}": false,
+		"javascript:alert({path})": false, "JavaScript:{path}": false, "data:text/html,{path}": false,
+		`https://a/"{path}`: false, "https://a/ {path}": false,
+	} {
+		link, err := web.ParseAppLink(text)
+		if (err == nil) != ok || err != nil && !errors.Is(err, web.ErrAppLink) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if ok && link.String() != text {
+			t.Errorf("%q reads %q", text, link.String())
+		}
+	}
+}
+
+// Names are other people's words: they appear as text, whatever they are.
+func TestPagesEscapeNames(t *testing.T) {
+	const evil = `</title><script>alert(1)</script>"'&`
+	for _, state := range []web.SignupState{
+		web.SignupOpen, web.SignupDeclined, web.SignupDone, web.SignupExpired, web.SignupRevoked,
+	} {
+		for _, sandbox := range []bool{true, false} {
+			body, err := web.Signup{State: state, Organisation: evil, Site: evil, ExpiresAt: time.UnixMilli(0), Sandbox: sandbox,
+				Token: "t", Choices: []web.Choice{{Value: evil, Label: evil, Detail: evil}}, Complaint: evil}.Render()
+			checkSafe(t, body, err)
+		}
+	}
+	body, err := web.Problem{Title: evil, Message: evil, TraceID: evil}.Render()
+	checkSafe(t, body, err)
+}
+
+func checkSafe(t *testing.T, body []byte, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(body)
+	if strings.Contains(page, "<script") || strings.Count(page, "</title>") != 1 || !strings.Contains(page, "&lt;script&gt;") {
+		t.Error(page)
+	}
+	for _, outside := range []string{"http://", "https://", "ZgotmplZ", " src=", " onclick", "@import", "url("} {
+		if strings.Contains(page, outside) {
+			t.Errorf("the page has %q", outside)
+		}
+	}
+}
