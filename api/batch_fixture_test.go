@@ -1,0 +1,133 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/models"
+)
+
+// batching is a billing whose test does the workers' part of a batch.
+type batching struct {
+	*billing
+	tasks   chan []models.TaskID // of every batch that was created
+	arrived *arrivals
+}
+
+// arrivals allows every request, and tells of the first one since it was last asked.
+type arrivals struct{ next chan struct{} }
+
+func (a *arrivals) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
+	select {
+	case a.next <- struct{}{}:
+	default:
+	}
+	return api.Decision{Allowed: true}
+}
+
+func newBatching(t testing.TB) *batching {
+	t.Helper()
+	b := &batching{tasks: make(chan []models.TaskID, 100), arrived: &arrivals{make(chan struct{}, 1)}}
+	b.billing = newBilling(t, func(cfg *api.Config) {
+		cfg.Notify = func(tasks []models.TaskID) { b.tasks <- tasks }
+		cfg.Limiter = b.arrived
+	})
+	return b
+}
+
+// batches is a path below the Site's batches.
+func (b *billing) batches(path string) string {
+	return "/billing/sites/" + b.site.String() + "/batches" + path
+}
+
+func (b *billing) batch(reference, path string) string {
+	return b.batches("/" + url.PathEscape(reference) + path)
+}
+
+// bodyOf is a submission with a row for each customer, of 1 cent more each.
+func bodyOf(reference string, customers ...string) string {
+	var rows []string
+	for i, c := range customers {
+		rows = append(rows, fmt.Sprintf(`{"customerReference":%q,"rowReference":"row-%d","amount":%d}`, c, i, 100+i))
+	}
+	return fmt.Sprintf(`{"batchReference":%q,"rows":[%s]}`, reference, strings.Join(rows, ","))
+}
+
+// customersFor makes n names, for rows whose customers do not matter.
+func customersFor(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("customer-", i)
+	}
+	return names
+}
+
+// submit submits a new batch and claims the rows of its first chunk.
+func (b *batching) submit(t testing.TB, reference string, customers ...string) models.Chunk {
+	t.Helper()
+	b.Post(b.batches(""), bodyOf(reference, customers...)).Expect(202)
+	return b.claim(t)
+}
+
+// claim takes the chunk of the batch that was created last, as a worker would.
+func (b *batching) claim(t testing.TB) models.Chunk {
+	t.Helper()
+	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chunk
+}
+
+// finish writes what a worker has learnt.
+func (b *batching) finish(t testing.TB, chunk models.Chunk, results ...models.RowResult) {
+	t.Helper()
+	if _, err := b.store.FinishRows(t.Context(), chunk, results, chunk.Open); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcomes are the results of rows in order.
+func outcomes(list ...models.RowOutcome) []models.RowResult {
+	results := make([]models.RowResult, len(list))
+	for i, o := range list {
+		results[i] = models.RowResult{Index: i, Outcome: o}
+	}
+	return results
+}
+
+// batchData is the data of a batch.
+type batchData struct {
+	BatchReference, State            string
+	SubmittedAt, SettleBy, SettledAt models.Millis
+	RowCount                         int
+	TotalAmount, SucceededAmount     models.Amount
+	Counts                           struct{ Pending, InProgress, Settled, Succeeded, Failed int }
+	Rows                             []batchRow
+}
+
+type batchRow struct {
+	RowReference, CustomerReference, State, Outcome, CorrectedOutcome string
+	Amount                                                            models.Amount
+	SettledAt, NextAttemptAt                                          models.Millis
+	Attempts                                                          int
+}
+
+// receipt is the data of a submission.
+type receipt struct {
+	BatchReference, State string
+	RowCount              int
+	TotalAmount           models.Amount
+	SubmittedAt, SettleBy models.Millis
+}
+
+func dataOf[T any](a *apitest.Answer) T {
+	var data T
+	a.Data(&data)
+	return data
+}

@@ -1,0 +1,64 @@
+package api_test
+
+import (
+	"encoding/csv"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+)
+
+func TestRowsAsCSV(t *testing.T) {
+	b := newBatching(t)
+	chunk := b.submit(t, "b", "ada", `say "hi"`, "a,b", "é✨", "eve")
+	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Outcome: models.OutcomeTimedOut},
+		models.RowResult{Index: 2, Release: true, RetryAfter: time.Minute})
+	b.finish(t, chunk, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded})
+	a := b.Get(b.batch("b", "/rows")).Expect(200)
+	if got := a.Header.Get("Content-Type"); got != "text/csv;charset=UTF-8" {
+		t.Errorf("content type %q", got)
+	}
+	want := strings.Join([]string{
+		"rowReference,customerReference,amount,state,outcome,correctedOutcome,settledAt,attempts,nextAttemptAt",
+		fmt.Sprintf("row-0,ada,100,settled,succeeded,,%d,1,", noon),
+		fmt.Sprintf(`row-1,"say ""hi""",101,settled,timedOut,succeeded,%d,1,`, noon),
+		fmt.Sprintf(`row-2,"a,b",102,pending,,,,1,%d`, noon.Add(time.Minute)),
+		"row-3,é✨,103,inProgress,,,,1,",
+		"row-4,eve,104,inProgress,,,,1,",
+		"",
+	}, "\r\n")
+	if diff := cmp.Diff(want, string(a.Body)); diff != "" {
+		t.Error(diff)
+	}
+	golden(t, "batch-not-found", b.Get(b.batch("none", "/rows")).Expect(404))
+}
+
+func TestFormulasInCSVAreDefused(t *testing.T) {
+	b := newBatching(t)
+	cells := map[string]string{
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "=": "'=", `=HYPERLINK("x","y")`: `'=HYPERLINK("x","y")`,
+		" =1": "' =1", "\u00a0=1": "'\u00a0=1", "＝1": "'＝1", "＋1": "'＋1", "－1": "'－1", "＠x": "'＠x",
+		"a=b": "a=b", "1-2": "1-2", "a@b.example": "a@b.example", "'x": "'x", " x": " x", " ": " ", "−1": "−1", "|x": "|x",
+	}
+	var rows, want []string
+	for text, cell := range cells {
+		rows = append(rows, fmt.Sprintf(`{"customerReference":%q,"rowReference":%q,"amount":1}`, text, text))
+		want = append(want, cell)
+	}
+	b.Post(b.batches(""), `{"batchReference":"b","rows":[`+strings.Join(rows, ",")+`]}`).Expect(202)
+	records, err := csv.NewReader(strings.NewReader(string(b.Get(b.batch("b", "/rows")).Expect(200).Body))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var references, customers []string
+	for _, record := range records[1:] {
+		references, customers = append(references, record[0]), append(customers, record[1])
+	}
+	if diff := cmp.Diff(want, references) + cmp.Diff(want, customers); diff != "" {
+		t.Error(diff)
+	}
+}
