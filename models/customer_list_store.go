@@ -17,7 +17,8 @@ var linkStateConditions = map[LinkState]string{
 }
 
 // listLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
-// the clock. The clock is read in subselects, not joined, so that the page ends its index scan at the limit.
+// the clock. The clock is read in subselects, not joined, so that the page ends its index scan at the limit; and what lies
+// behind is asked for in order (EXISTS would drop that), so that the index's next entry answers.
 const listLinks = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
 matching AS NOT MATERIALIZED (
@@ -29,16 +30,16 @@ page AS (
 	ORDER BY invited_at <order>, id <order> LIMIT $6
 )
 SELECT clock.now, (SELECT count(*) FROM matching),
-	EXISTS (SELECT 1 FROM matching WHERE (invited_at, id) <behind> ($4, $5)),
+	(SELECT true FROM matching WHERE (invited_at, id) <behind> ($4, $5) ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL,
 	page.id, coalesce(customer_reference, ''), coalesce(state, 'invited'), coalesce(invited_at, 0),
 	coalesce(expires_at, 0), coalesce(linked_at, 0)
 FROM clock LEFT JOIN page ON true
 ORDER BY page.invited_at DESC, page.id DESC`
 
 func listLinksSQL(state LinkState, d Direction) string {
-	pairs := []string{"<state>", linkStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">="}
+	pairs := []string{"<state>", linkStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
 	if d == Backward {
-		pairs = []string{"<state>", linkStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<="}
+		pairs = []string{"<state>", linkStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
 	}
 	return strings.NewReplacer(pairs...).Replace(listLinks)
 }

@@ -41,7 +41,7 @@ func (s Signup) AppURL() any { return s.App.to("signup/" + s.Token) }
 
 // Deadline is the end of the invitation for people. Where they are is unknown, so it is in UTC.
 func (s Signup) Deadline() string {
-	return s.ExpiresAt.UTC().Format("Monday 2 January 2006, 15:04 UTC")
+	return s.ExpiresAt.UTC().Format("Monday 2 January 2006, 15:04\u00a0UTC")
 }
 
 // DeadlineISO is the end of the invitation for machines.

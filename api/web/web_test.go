@@ -1,6 +1,8 @@
 package web_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
@@ -55,5 +57,20 @@ func checkSafe(t *testing.T, body []byte, err error) {
 		if strings.Contains(page, outside) {
 			t.Errorf("the page has %q", outside)
 		}
+	}
+}
+
+// The policy allows the page's own style, byte for byte as the browser reads it.
+func TestPolicyAllowsTheStyle(t *testing.T) {
+	body, err := web.Problem{Title: "t", Message: "m"}.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(body), "<style>")
+	style, _, _ := strings.Cut(rest, "</style>")
+	sum := sha256.Sum256([]byte(style))
+	want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	if policy := web.Headers().Get("Content-Security-Policy"); len(style) < 100 || !strings.Contains(policy, want) {
+		t.Errorf("the policy %q does not have %s", policy, want)
 	}
 }
