@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// NewInvitation invites a customer.
+type NewInvitation struct {
+	CustomerReference string `json:"customerReference"`
+	ExpiresAt         int64  `json:"expiresAt,omitempty"` // Unix ms; 0: seven days from now
+}
+
+// Invitation is an open invitation.
+type Invitation struct {
+	CustomerReference string `json:"customerReference"`
+	State             string `json:"state"`
+	SignupURL         string `json:"signupUrl"` // deliver it to the customer
+	InvitedAt         int64  `json:"invitedAt"` // Unix ms
+	ExpiresAt         int64  `json:"expiresAt"` // Unix ms
+}
+
+// Customer is one customer link.
+type Customer struct {
+	CustomerReference string `json:"customerReference"`
+	State             string `json:"state"`     // invited, linked, expired or revoked
+	InvitedAt         int64  `json:"invitedAt"` // Unix ms
+	ExpiresAt         int64  `json:"expiresAt"` // Unix ms; 0 unless invited
+	LinkedAt          int64  `json:"linkedAt"`  // Unix ms; 0 unless linked
+}
+
+// CustomerFilter narrows a list of customers. The zero filter is none.
+type CustomerFilter struct {
+	State       string
+	InvitedFrom int64 // Unix ms, inclusive
+	InvitedTo   int64 // Unix ms, inclusive
+	Limit       int   // items a page
+}
+
+// CreateInvitation mints a sign-up link. With an idempotency key it may be repeated safely, by the client too.
+func (c *Client) CreateInvitation(ctx context.Context, site string, in NewInvitation, idempotencyKey string) (Invitation, error) {
+	var out Invitation
+	header := http.Header{}
+	if idempotencyKey != "" {
+		header.Set("Idempotency-Key", idempotencyKey)
+	}
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: path("billing", "sites", site, "customers", "invitations"), body: in, header: header,
+		repeatable: idempotencyKey != "",
+	}, &out)
+	return out, err
+}
+
+// Customer is the newest link of a reference.
+func (c *Client) Customer(ctx context.Context, site, reference string) (Customer, error) {
+	var out Customer
+	_, err := c.do(ctx, request{
+		method: http.MethodGet, path: path("billing", "sites", site, "customers", reference), repeatable: true,
+	}, &out)
+	return out, err
+}
+
+// RevokeCustomer ends the newest link of a reference.
+func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Customer, error) {
+	var out Customer
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: path("billing", "sites", site, "customers", reference, "revocation"), repeatable: true,
+	}, &out)
+	return out, err
+}
+
+// customerPage is one page of the list.
+type customerPage struct {
+	Items      []Customer `json:"items"`
+	TotalItems int        `json:"totalItems"`
+	NextHref   string     `json:"nextHref"`
+}
+
+// Customers walks the list of links, the newest first, page by page.
+func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilter) iter.Seq2[Customer, error] {
+	href := path("billing", "sites", site, "customers") + filter.query()
+	return func(yield func(Customer, error) bool) {
+		for next := href; next != ""; {
+			var page customerPage
+			if _, err := c.do(ctx, request{method: http.MethodGet, path: next, repeatable: true}, &page); err != nil {
+				yield(Customer{}, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			next = page.NextHref
+		}
+	}
+}
+
+// CountCustomers is how many links match the filter, exactly.
+func (c *Client) CountCustomers(ctx context.Context, site string, filter CustomerFilter) (int, error) {
+	var page customerPage
+	filter.Limit = 1
+	_, err := c.do(ctx, request{
+		method: http.MethodGet, path: path("billing", "sites", site, "customers") + filter.query(), repeatable: true,
+	}, &page)
+	return page.TotalItems, err
+}
+
+func (f CustomerFilter) query() string {
+	values := url.Values{}
+	if f.State != "" {
+		values.Set("state", f.State)
+	}
+	for name, n := range map[string]int64{"invitedFrom": f.InvitedFrom, "invitedTo": f.InvitedTo, "limit": int64(f.Limit)} {
+		if n != 0 {
+			values.Set(name, strconv.FormatInt(n, 10))
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api/client"
+)
+
+func dayCommand(out io.Writer) *cobra.Command {
+	var file string
+	d := day{out: out}
+	cmd := &cobra.Command{
+		Use: "day", Args: cobra.NoArgs,
+		Short: "Play a partner's whole billing day over HTTP and check every answer",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := readSandbox(file)
+			if err != nil {
+				return err
+			}
+			partner := s.Organisations[0]
+			d.site = partner.Sites[0].SiteID
+			d.api = client.New(client.Config{
+				BaseURL: s.BaseURL, ClientID: partner.ClientID, ClientSecret: partner.ClientSecret, MaxRetries: 60,
+			})
+			return d.play(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&file, "sandbox", ".svc/sandbox.json", "what svc dev wrote")
+	cmd.Flags().IntVar(&d.invited, "invited", 1000, "customers to invite; nine of ten sign up")
+	return cmd
+}
+
+// day is a partner's billing day: invitations in the morning, a batch at noon, and the books in the evening.
+type day struct {
+	out     io.Writer
+	api     *client.Client
+	site    string
+	invited int
+
+	name      string // of this day, so that days do not meet
+	batch     client.Batch
+	customers []string
+}
+
+// behaviours are how the customers who signed up behave in turn, and how their debits must end.
+var behaviours = []struct{ behaviour, outcome string }{
+	{"pays", "succeeded"}, {"pays", "succeeded"}, {"pays", "succeeded"}, {"insufficientFunds", "insufficientFunds"},
+	{"accountUnavailable", "accountUnavailable"}, {"limitExceeded", "limitExceeded"}, {"declines", "declinedByCustomer"},
+	{"slow", "succeeded"}, {"bankDown", "succeeded"}, {"answerLost", "succeeded"},
+}
+
+// signedUp is how many of the invited customers sign up.
+func (d *day) signedUp() int { return d.invited * 9 / 10 }
+
+func (d *day) play(ctx context.Context) error {
+	began := time.Now()
+	d.name = began.UTC().Format("2006-01-02 15:04:05.000")
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"invite the customers", d.invite},
+		{"let nine of ten sign up", d.signUp},
+		{"walk the list of customers", d.walk},
+		{"submit the batch", d.submit},
+		{"submit it again, and another under its name", d.resubmit},
+		{"wait until every row is settled", d.settle},
+		{"submit a second batch and cancel it", d.cancel},
+	} {
+		at := time.Now()
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		fmt.Fprintf(d.out, "%8.2fs  %s\n", time.Since(at).Seconds(), step.name)
+	}
+	fmt.Fprintf(d.out, "%8.2fs  the whole day, every answer as expected\n", time.Since(began).Seconds())
+	return nil
+}
+
+// concurrency is how many requests the partner has under way.
+const concurrency = 8
+
+// each does something for every customer, several at a time.
+func (d *day) each(ctx context.Context, customers []string, do func(ctx context.Context, i int, reference string) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrency)
+	for i, reference := range customers {
+		group.Go(func() error { return do(ctx, i, reference) })
+	}
+	return group.Wait()
+}
+
+func (d *day) invite(ctx context.Context) error {
+	for i := range d.invited {
+		d.customers = append(d.customers, fmt.Sprintf("%s/customer %d", d.name, i))
+	}
+	return d.each(ctx, d.customers, func(ctx context.Context, _ int, reference string) error {
+		in, err := d.api.CreateInvitation(ctx, d.site, client.NewInvitation{CustomerReference: reference}, reference)
+		if err == nil && (in.State != "invited" || in.SignupURL == "" || in.CustomerReference != reference) {
+			err = fmt.Errorf("invitation %+v", in)
+		}
+		return err
+	})
+}
+
+func (d *day) signUp(ctx context.Context) error {
+	return d.each(ctx, d.customers[:d.signedUp()], func(ctx context.Context, i int, reference string) error {
+		customer, err := d.api.SignUp(ctx, d.site, reference, behaviours[i%len(behaviours)].behaviour)
+		if err == nil && (customer.State != "linked" || customer.LinkedAt == 0) {
+			err = fmt.Errorf("customer %+v", customer)
+		}
+		return err
+	})
+}
+
+func (d *day) walk(ctx context.Context) error {
+	first, err := d.api.Customer(ctx, d.site, d.customers[0])
+	if err != nil {
+		return err
+	}
+	ours := map[string]string{}
+	for _, c := range d.customers {
+		ours[c] = ""
+	}
+	seen, last := 0, int64(0)
+	for customer, err := range d.api.Customers(ctx, d.site, client.CustomerFilter{InvitedFrom: first.InvitedAt - 60_000, Limit: 100}) {
+		if err != nil {
+			return err
+		}
+		if last != 0 && customer.InvitedAt > last {
+			return errors.New("the list is not ordered by invitedAt, descending")
+		}
+		last = customer.InvitedAt
+		if _, isOurs := ours[customer.CustomerReference]; isOurs {
+			seen++
+			ours[customer.CustomerReference] = customer.State
+		}
+	}
+	states := map[string]int{}
+	for _, state := range ours {
+		states[state]++
+	}
+	want := map[string]int{"linked": d.signedUp(), "invited": d.invited - d.signedUp()}
+	if seen != d.invited || !maps.Equal(states, want) {
+		return fmt.Errorf("%d of %d customers listed, in states %v", seen, d.invited, states)
+	}
+	return nil
+}
+
+func (d *day) submit(ctx context.Context) error {
+	d.batch.BatchReference = d.name + " #1"
+	total := int64(0)
+	for i, reference := range d.customers {
+		d.batch.Rows = append(d.batch.Rows, client.Row{
+			CustomerReference: reference, RowReference: fmt.Sprintf("row %d", i), Amount: int64(1000 + i),
+		})
+		total += int64(1000 + i)
+	}
+	receipt, err := d.api.SubmitBatch(ctx, d.site, d.batch)
+	if err != nil {
+		return err
+	}
+	if receipt.RowCount != d.invited || receipt.TotalAmount != total || receipt.State != "inProgress" ||
+		receipt.SettleBy-receipt.SubmittedAt != (24*time.Hour).Milliseconds() {
+		return fmt.Errorf("receipt %+v", receipt)
+	}
+	return nil
+}
+
+func (d *day) resubmit(ctx context.Context) error {
+	again, err := d.api.SubmitBatch(ctx, d.site, d.batch)
+	if err != nil || !again.Replayed {
+		return fmt.Errorf("the same batch again: %+v: %w", again, err)
+	}
+	other := client.Batch{BatchReference: d.batch.BatchReference, Rows: slices.Clone(d.batch.Rows)}
+	other.Rows[0].Amount++
+	_, err = d.api.SubmitBatch(ctx, d.site, other)
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != 409 || len(refused.Faults) != 2 ||
+		!client.Has(err, "batches:batch-reference-conflict") || refused.Faults[1].Target != "rows[0].amount" {
+		return fmt.Errorf("another batch under the same name was not refused as it should be: %w", err)
+	}
+	return nil
+}
+
+func (d *day) settle(ctx context.Context) error {
+	batch, err := d.api.AwaitBatch(ctx, d.site, d.batch.BatchReference)
+	if err != nil {
+		return err
+	}
+	succeeded, wrong := int64(0), 0
+	for i, row := range batch.Rows {
+		want := "customerNotActive"
+		if i < d.signedUp() {
+			want = behaviours[i%len(behaviours)].outcome
+		}
+		if row.Outcome != want || row.State != "settled" {
+			wrong++
+		}
+		if row.Outcome == "succeeded" {
+			succeeded += row.Amount
+		}
+	}
+	if wrong > 0 || len(batch.Rows) != d.invited || batch.Counts.Settled != d.invited || batch.SucceededAmount != succeeded {
+		return fmt.Errorf("%d of %d rows ended otherwise than expected; counts %+v", wrong, len(batch.Rows), batch.Counts)
+	}
+	return nil
+}
+
+func (d *day) cancel(ctx context.Context) error {
+	batch := client.Batch{BatchReference: d.name + " #2", Rows: d.batch.Rows}
+	if _, err := d.api.SubmitBatch(ctx, d.site, batch); err != nil {
+		return err
+	}
+	if _, err := d.api.CancelBatch(ctx, d.site, batch.BatchReference); err != nil {
+		return err
+	}
+	done, err := d.api.AwaitBatch(ctx, d.site, batch.BatchReference)
+	if err != nil {
+		return err
+	}
+	if done.Counts.Settled != d.invited || done.Counts.Pending+done.Counts.InProgress != 0 {
+		return fmt.Errorf("the cancelled batch came to rest with %+v", done.Counts)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// Command loadgen drives a running service and measures it. Run `loadgen help`.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "loadgen:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	root := &cobra.Command{Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(dayCommand(out))
+	root.SetArgs(args)
+	root.SetOut(out)
+	return root.ExecuteContext(ctx)
+}
+
+// sandbox is what svc dev tells of itself in sandbox.json.
+type sandbox struct {
+	BaseURL       string `json:"baseUrl"`
+	Organisations []struct {
+		ClientID     string `json:"clientId"`
+		ClientSecret string `json:"clientSecret"`
+		Sites        []struct {
+			SiteID string `json:"siteId"`
+		} `json:"sites"`
+	} `json:"organisations"`
+}
+
+func readSandbox(path string) (sandbox, error) {
+	var s sandbox
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("is the service running? %w", err)
+	}
+	if err := json.Unmarshal(content, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
