@@ -24,6 +24,9 @@ type (
 	batchNoun        struct{}
 	taskNoun         struct{}
 	keyNoun          struct{}
+	eventNoun        struct{}
+	intentNoun       struct{}
+	transactionNoun  struct{}
 )
 
 func (organisationNoun) prefix() string { return "org" }
@@ -33,6 +36,9 @@ func (linkNoun) prefix() string         { return "lnk" }
 func (batchNoun) prefix() string        { return "bat" }
 func (taskNoun) prefix() string         { return "tsk" }
 func (keyNoun) prefix() string          { return "key" }
+func (eventNoun) prefix() string        { return "evt" }
+func (intentNoun) prefix() string       { return "pi" }
+func (transactionNoun) prefix() string  { return "txn" }
 
 // The identifiers of the service. On the wire each is its noun's prefix, an underscore and a UUIDv7
 // ("site_01932c07-…"); in Postgres it is a plain uuid.
@@ -44,6 +50,11 @@ type (
 	BatchID        = ID[batchNoun]
 	TaskID         = ID[taskNoun]
 	KeyID          = ID[keyNoun]
+
+	// WebhookEventID is what partners know as the idempotencyKey.
+	WebhookEventID  = ID[eventNoun]
+	PaymentIntentID = ID[intentNoun]
+	TransactionID   = ID[transactionNoun]
 )
 
 // ID is an opaque identifier of one kind of noun. The zero ID means "none"; Postgres holds it as the nil UUID.

@@ -7,8 +7,9 @@ type Queue string
 
 // The queues. There are few, since every empty one costs a worker a round trip.
 const (
-	QueueDebits Queue = "debits"
-	QueueSweeps Queue = "sweeps"
+	QueueDebits   Queue = "debits"
+	QueueWebhooks Queue = "webhooks"
+	QueueSweeps   Queue = "sweeps"
 )
 
 // TaskKind is what a task does.
@@ -17,6 +18,8 @@ type TaskKind string
 // The kinds of task.
 const (
 	TaskDebitRows         TaskKind = "debitRows"
+	TaskDeliverWebhook    TaskKind = "deliverWebhook"
+	TaskReleaseWebhooks   TaskKind = "releaseWebhooks"
 	TaskExpireInvitations TaskKind = "expireInvitations"
 	TaskCloseBatches      TaskKind = "closeBatches"
 	TaskDropHistory       TaskKind = "dropHistory"
@@ -24,11 +27,19 @@ const (
 
 // Queue is the queue on which tasks of the kind travel.
 func (k TaskKind) Queue() Queue {
-	if k == TaskDebitRows {
+	switch k {
+	case TaskDebitRows:
 		return QueueDebits
+	case TaskDeliverWebhook:
+		return QueueWebhooks
+	default:
+		return QueueSweeps
 	}
-	return QueueSweeps
 }
+
+// webhooksInFlight is how many times the general cap an organisation may have of webhooks in flight: each waits for a
+// stranger's server rather than works, and those of a few dead endpoints must not stop the others.
+const webhooksInFlight = 16
 
 const (
 	// ClaimLease is how long a dispatcher's claim alone keeps a task from going out again.

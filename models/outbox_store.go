@@ -42,7 +42,8 @@ lanes (organisation_id, site_id) AS (
 ), picked AS (
     SELECT t.id FROM turns t
     WHERE t.turn <= $3::int - (SELECT count(*) FROM outbox f
-                          WHERE f.queue = $1 AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL)
+                          WHERE f.queue = $1 AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL
+                            AND f.available_at <= (SELECT now FROM leader)) -- later ones are retries that wait in Redis
     ORDER BY t.turn, t.organisation_id LIMIT $2
 )
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
@@ -53,6 +54,9 @@ RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
 // for ClaimLease; the caller then either confirms them or releases them.
 func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
+	if d.Queue == QueueWebhooks {
+		d.InFlight *= webhooksInFlight
+	}
 	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds())
 }
 
@@ -63,8 +67,10 @@ UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_
 FROM (SELECT w.id FROM outbox w
       WHERE w.id = ANY ($1::uuid[]) AND w.dispatched_at IS NULL AND w.available_at <= svc_now()
       ORDER BY w.id
-      LIMIT greatest(0, $2 - (SELECT count(*) FROM outbox f, (SELECT queue, organisation_id FROM outbox WHERE id = ($1::uuid[])[1]) t
-                              WHERE f.queue = t.queue AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL))
+      LIMIT coalesce((SELECT greatest(0, $2 * CASE t.queue WHEN 'webhooks' THEN $4 ELSE 1 END - count(f.id))
+             FROM outbox t LEFT JOIN outbox f ON f.queue = t.queue AND f.organisation_id = t.organisation_id
+                 AND f.dispatched_at IS NOT NULL AND f.available_at <= svc_now()
+             WHERE t.id = ($1::uuid[])[1] GROUP BY t.queue), 0)
       FOR UPDATE SKIP LOCKED) p
 WHERE o.id = p.id
 RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
@@ -72,7 +78,7 @@ RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 // ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that
 // wrote them. What exceeds the organisation's cap stays for ClaimDue.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, inFlight int) ([]Task, error) {
-	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, inFlight, ClaimLease.Milliseconds())
+	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, inFlight, ClaimLease.Milliseconds(), webhooksInFlight)
 }
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
@@ -170,6 +176,17 @@ func (s *Store) ReclaimAll(ctx context.Context) (int, error) {
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
 }
 
+// ReclaimEarly makes at most limit retries due again whose time has come by the service's clock, but by the real one, which
+// Redis goes by, is still to come: the clock was moved. It reports how many.
+func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
+	return s.execCount(ctx, "reclaim early retries", `
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook' AND available_at <= svc_now()
+        AND redispatch_after > clock_timestamp() + $2 * interval '1 ms'
+      ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED) early
+WHERE o.id = early.id`, limit, (retryLease + time.Second).Milliseconds())
+}
+
 // FinishTask deletes a task with nothing left to do.
 func (s *Store) FinishTask(ctx context.Context, id TaskID) error {
 	return s.exec(ctx, "finish task", `DELETE FROM outbox WHERE id = $1`, id)
@@ -194,9 +211,9 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 	var all []Backlog
 	err := s.statement(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
-SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q),
+SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
        greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE dispatched_at IS NULL AND queue = q), svc_now()))
-FROM unnest($1::text[]) AS q`, []string{string(QueueDebits), string(QueueSweeps)})
+FROM unnest($1::text[]) AS q`, []string{string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)})
 		if err != nil {
 			return err
 		}

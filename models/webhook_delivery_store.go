@@ -1,0 +1,217 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+// ClaimWebhook gives the caller the attempt that a task's event is due for, for WebhookLease. It counts the attempt as made: a
+// worker that dies leaves one without a known outcome. ErrNothingDue if there is none to make now; where the event
+// should go on then is written down already.
+func (s *Store) ClaimWebhook(ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken) (WebhookDelivery, error) {
+	var delivery WebhookDelivery
+	nothing := false
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		c := webhookClaim{tx: tx, task: task, lease: lease}
+		err := c.run(ctx, ring)
+		if nothing = errors.Is(err, ErrNothingDue); nothing {
+			return nil // what was written down must stay
+		}
+		delivery = c.delivery
+		return err
+	})
+	if err == nil && nothing {
+		return WebhookDelivery{}, ErrNothingDue
+	}
+	return delivery, wrap("claim webhook", err)
+}
+
+// webhookClaim is one claim in its transaction.
+type webhookClaim struct {
+	tx    bun.Tx
+	task  TaskID
+	lease LeaseToken
+
+	delivery    WebhookDelivery
+	now         Millis
+	requestedAt Millis
+	endpoint    webhookEndpointRow
+	interrupted bool // the attempt before has no known outcome
+}
+
+func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
+	if err := c.lockEvent(ctx); err != nil {
+		return err
+	}
+	found, err := c.findEndpoint(ctx)
+	if err != nil {
+		return err
+	}
+	event := &c.delivery.Event
+	if !found || c.endpoint.DisabledAt != 0 && !event.Test {
+		return c.giveUp(ctx)
+	}
+	room, err := c.hasRoom(ctx)
+	if err != nil {
+		return err
+	}
+	if !room {
+		return c.park(ctx)
+	}
+	c.delivery.EndpointSite, c.delivery.URL, c.delivery.StartedAt = c.endpoint.SiteID, c.endpoint.URL, c.now
+	c.delivery.Fresh = c.endpoint.Failures > 0 || c.delivery.Failures > 0
+	if c.delivery.Secrets, err = webhookSecrets(ctx, c.tx, ring, event.OrganisationID); err != nil {
+		return err
+	}
+	return c.take(ctx)
+}
+
+// lockEvent reads the event and leaves unless its attempt is due.
+func (c *webhookClaim) lockEvent(ctx context.Context) error {
+	d := &c.delivery
+	e := &d.Event
+	var mine, leased bool
+	var endpoint SiteID
+	err := c.tx.Tx.QueryRowContext(ctx, `
+SELECT e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.is_test, e.status, e.attempts, e.failures,
+       e.round, e.created_at, e.requested_at, coalesce(e.next_attempt_at, 0), coalesce(e.delivered_at, 0), e.trace_id, e.body,
+       e.endpoint_site_id, e.task_id IS NOT DISTINCT FROM o.id, coalesce(e.lease_until > clock_timestamp(), false),
+       e.lease_until IS NOT NULL, svc_now()
+FROM outbox o JOIN webhook_events e ON e.organisation_id = o.organisation_id AND e.id = o.subject_id
+WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Test,
+		&e.Status, &e.Attempts, &d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.DeliveredAt, &e.TraceID,
+		&e.Body, &endpoint, &mine, &leased, &c.interrupted, &c.now)
+	d.Task, d.lease, d.Number = c.task, c.lease, e.Attempts+1
+	c.endpoint.SiteID = endpoint
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
+	case err != nil:
+		return err
+	case !mine || e.Status != WebhookPending:
+		return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
+	case leased:
+		return c.leave(ctx, `
+UPDATE outbox o SET redispatch_after = e.lease_until FROM webhook_events e
+WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
+	case e.NextAttemptAt > c.now:
+		return c.leave(ctx, `
+UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL FROM webhook_events e
+WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
+	}
+	return nil
+}
+
+// leave writes down what becomes of the task, and ends the claim.
+func (c *webhookClaim) leave(ctx context.Context, query string) error {
+	if _, err := c.tx.Tx.ExecContext(ctx, query, c.task); err != nil {
+		return err
+	}
+	return ErrNothingDue
+}
+
+// findEndpoint reads the endpoint that the event goes to now: a test's own, else the Site's, else the default. Unless it is
+// healthy it stays locked, so that nobody else decides about it meanwhile.
+func (c *webhookClaim) findEndpoint(ctx context.Context) (bool, error) {
+	event := &c.delivery.Event
+	sites := []SiteID{event.SiteID, {}}
+	if event.Test {
+		sites = []SiteID{c.endpoint.SiteID}
+	}
+	read := func(lock string) (webhookEndpointRow, error) {
+		var row webhookEndpointRow
+		err := c.tx.NewRaw(`
+			SELECT * FROM webhook_endpoints WHERE organisation_id = ? AND site_id IN (?)
+			ORDER BY site_id DESC LIMIT 1 `+lock, event.OrganisationID, bun.List(sites)).Scan(ctx, &row)
+		return row, err
+	}
+	row, err := read("")
+	if err == nil && !row.endpoint().Breaker.healthy() {
+		row, err = read("FOR UPDATE")
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	c.endpoint = row
+	return err == nil, err
+}
+
+// hasRoom reports whether the endpoint takes one more now. Events that were parked before this one go first. A test asks
+// nobody: it is how a partner sees whether the endpoint works again.
+func (c *webhookClaim) hasRoom(ctx context.Context) (bool, error) {
+	event := &c.delivery.Event
+	if event.Test {
+		return true, nil
+	}
+	var underWay int
+	var queued bool
+	err := c.tx.Tx.QueryRowContext(ctx, `
+SELECT (SELECT count(*) FROM webhook_events
+        WHERE organisation_id = $1 AND endpoint_site_id = $2 AND lease_until IS NOT NULL AND lease_until > clock_timestamp()),
+       EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND endpoint_site_id = $2 AND is_parked
+               AND (requested_at, id) < ($3, $4))`,
+		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&underWay, &queued)
+	room := c.endpoint.endpoint().Breaker.room(underWay, c.now)
+	return room > 0 && !queued, err
+}
+
+// park makes the event wait until its endpoint takes more. That uses up no attempt.
+func (c *webhookClaim) park(ctx context.Context) error {
+	event := &c.delivery.Event
+	_, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events SET is_parked = true, endpoint_site_id = $3, lease_token = NULL, lease_until = NULL
+WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID, c.endpoint.SiteID)
+	if err != nil {
+		return err
+	}
+	if _, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = NULL, redispatch_after = NULL WHERE id = $1`,
+		c.task, parkedFor.Milliseconds()); err != nil {
+		return err
+	}
+	return ErrNothingDue
+}
+
+// giveUp keeps the event as undelivered: there is nobody to send it to.
+func (c *webhookClaim) giveUp(ctx context.Context) error {
+	event := &c.delivery.Event
+	_, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, is_parked = false, lease_token = NULL,
+    lease_until = NULL, task_id = NULL
+WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
+	if err != nil {
+		return err
+	}
+	return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
+}
+
+// take writes the lease, for the event and for its task.
+func (c *webhookClaim) take(ctx context.Context) error {
+	event := &c.delivery.Event
+	if c.interrupted {
+		_, err := c.tx.Tx.ExecContext(ctx, `
+INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
+VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not known') ON CONFLICT DO NOTHING`,
+			event.OrganisationID, event.ID, event.Attempts, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
+		if err != nil {
+			return err
+		}
+	}
+	_, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events SET attempts = attempts + 1, is_parked = false, endpoint_site_id = $3, lease_token = $4,
+    lease_until = clock_timestamp() + $5 * interval '1 ms'
+WHERE organisation_id = $1 AND id = $2`,
+		event.OrganisationID, event.ID, c.endpoint.SiteID, c.lease, WebhookLease.Milliseconds())
+	if err != nil {
+		return err
+	}
+	event.Attempts++
+	_, err = c.tx.Tx.ExecContext(ctx, `
+UPDATE outbox SET dispatched_at = coalesce(dispatched_at, clock_timestamp()),
+    redispatch_after = clock_timestamp() + $2 * interval '1 ms'
+WHERE id = $1`, c.task, WebhookLease.Milliseconds())
+	return err
+}

@@ -1,0 +1,160 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+type webhookEndpointRow struct {
+	bun.BaseModel `bun:"table:webhook_endpoints"`
+
+	OrganisationID OrganisationID `bun:"organisation_id,pk"`
+	SiteID         SiteID         `bun:"site_id,pk"`
+	URL            string         `bun:"url"`
+	CreatedAt      Millis         `bun:"created_at"`
+	UpdatedAt      Millis         `bun:"updated_at"`
+	DisabledAt     Millis         `bun:"disabled_at,nullzero"`
+	Failures       int            `bun:"failures"`
+	OpenUntil      Millis         `bun:"open_until,nullzero"`
+	Openings       int            `bun:"openings"`
+	Width          int            `bun:"width"`
+	GoneSince      Millis         `bun:"gone_since,nullzero"`
+}
+
+func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
+	return WebhookEndpoint{
+		r.OrganisationID, r.SiteID, r.URL, r.CreatedAt, r.UpdatedAt, r.DisabledAt,
+		WebhookBreaker{r.Failures, r.OpenUntil, r.Openings, r.Width, r.GoneSince},
+	}
+}
+
+// WebhookEndpoint is the endpoint at one place: of the Site, or for the zero Site the organisation's default. Else
+// ErrNoWebhookEndpoint; an override that is not there does not show the default.
+func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) (WebhookEndpoint, error) {
+	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
+	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return WebhookEndpoint{}, ErrNoWebhookEndpoint
+	}
+	return row.endpoint(), wrap("webhook endpoint", err)
+}
+
+// PutWebhookEndpoint configures the endpoint at one place, enables it, and forgets what was held against it: events that
+// wait for it go out. The organisation's first endpoint comes with its secret; else secret is nil. The URL must have been
+// checked (WebhookTargets).
+func (s *Store) PutWebhookEndpoint(
+	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string,
+) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		secret = nil
+		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
+			return err
+		}
+		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
+			return err
+		}
+		endpoint, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
+		return err
+	})
+	return endpoint, secret, wrap("put webhook endpoint", err)
+}
+
+// ensureWebhookSecret makes the organisation's first secret; nil if it has one.
+func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID) (*WebhookSecret, error) {
+	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
+	if err != nil || len(live) > 0 {
+		return nil, err
+	}
+	var now Millis
+	if err := tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &now); err != nil {
+		return nil, err
+	}
+	secret, err := insertWebhookSecret(ctx, tx, ring, organisation, now, now)
+	return &secret, err
+}
+
+func putWebhookEndpoint(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string) (WebhookEndpoint, error) {
+	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
+	err := tx.NewRaw(`
+		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, created_at, updated_at, width)
+		VALUES (?, ?, ?, svc_now(), svc_now(), ?)
+		ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+			disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = excluded.width, gone_since = NULL
+		RETURNING *`, organisation, site, url, newWebhookBreaker().Width).Scan(ctx, row)
+	if err != nil {
+		return WebhookEndpoint{}, err
+	}
+	if err := closeAlert(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
+		return WebhookEndpoint{}, err
+	}
+	return row.endpoint(), reviveParked(ctx, tx, organisation, site)
+}
+
+// DeleteWebhookEndpoint removes the endpoint at one place. Events that are not delivered yet go to the default, if there
+// is one, or become undelivered. ErrNoWebhookEndpoint if there was none.
+func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, ErrNoWebhookEndpoint)
+		}
+		return reviveParked(ctx, tx, organisation, site)
+	})
+	return wrap("delete webhook endpoint", err)
+}
+
+// reviveParked makes every event due that waits for an endpoint, since the endpoint is not what it was. An override takes
+// over events that wait for the default. Those that still find no room are parked anew.
+func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
+	_, err := tx.Tx.ExecContext(ctx, `
+WITH revived AS (
+    UPDATE webhook_events SET is_parked = false
+    WHERE organisation_id = $1 AND is_parked AND (endpoint_site_id = $2 OR site_id = $2) RETURNING task_id
+)
+UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
+FROM revived r WHERE o.id = r.task_id`, organisation, site)
+	return err
+}
+
+// The kinds of alerts about webhooks.
+const (
+	alertEndpointDisabled = "webhookEndpointDisabled" // subject: organisation and Site
+	alertWebhookFailed    = "webhookFailed"           // subject: the event
+)
+
+// endpointName names an endpoint in alerts.
+func endpointName(organisation OrganisationID, site SiteID) string {
+	if site.IsZero() {
+		return organisation.String() + " default"
+	}
+	return organisation.String() + " " + site.String()
+}
+
+func closeAlert(ctx context.Context, tx bun.Tx, kind, subject string) error {
+	_, err := tx.Tx.ExecContext(ctx, `
+UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND closed_at IS NULL`, kind, subject)
+	return err
+}
+
+// alert is something that an operator must look at.
+type alert struct {
+	kind, subject, detail string
+	organisation          OrganisationID
+	site                  SiteID
+	trace                 TraceID
+}
+
+func raiseAlert(ctx context.Context, tx bun.Tx, a alert) error {
+	_, err := tx.Tx.ExecContext(ctx, `
+INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+VALUES ($1, $2, $3, nullif($4::uuid, '00000000-0000-0000-0000-000000000000'), $5, $6, svc_now())
+ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL`,
+		a.kind, a.subject, a.organisation, a.site, a.detail, string(a.trace))
+	return err
+}

@@ -1,0 +1,144 @@
+package models_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+const webhookStart = models.Millis(1_800_000_000_000)
+
+// webhooks is a store with a frozen clock, an organisation, its master key and, if a test puts one, an endpoint.
+type webhooks struct {
+	*models.Store
+	t    *testing.T
+	ring *models.Keyring
+	site models.Site
+}
+
+func newWebhooks(t *testing.T) *webhooks {
+	t.Helper()
+	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, webhookStart)
+	return &webhooks{store, t, ring, modelstest.Site(t, store)}
+}
+
+func (w *webhooks) put(site models.SiteID, url string) *models.WebhookSecret {
+	w.t.Helper()
+	_, secret, err := w.PutWebhookEndpoint(w.t.Context(), w.ring, w.site.OrganisationID, site, url)
+	if err != nil {
+		w.t.Fatalf("put endpoint: %v", err)
+	}
+	return secret
+}
+
+func (w *webhooks) push() models.TransactionStatusPush {
+	paid := models.Amount(500)
+	return models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: w.site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
+		AmountPaid: &paid,
+	}
+}
+
+func (w *webhooks) insert() (models.WebhookEventID, models.TaskID) {
+	w.t.Helper()
+	id, task, err := w.InsertWebhookEvent(w.t.Context(), w.site.OrganisationID, models.NewTraceID(), w.push())
+	if err != nil {
+		w.t.Fatalf("insert event: %v", err)
+	}
+	return id, task
+}
+
+func (w *webhooks) claim(task models.TaskID) models.WebhookDelivery {
+	w.t.Helper()
+	d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken())
+	if err != nil {
+		w.t.Fatalf("claim: %v", err)
+	}
+	return d
+}
+
+func (w *webhooks) claimNothing(task models.TaskID) {
+	w.t.Helper()
+	if d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken()); !errors.Is(err, models.ErrNothingDue) {
+		w.t.Fatalf("claimed attempt %d, %v; want nothing due", d.Number, err)
+	}
+}
+
+func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []models.TaskID {
+	w.t.Helper()
+	attempt := models.WebhookAttempt{StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443", Error: "answered 500"}
+	switch {
+	case v.Status == models.WebhookDelivered:
+		attempt.StatusCode, attempt.Error = 204, ""
+	case v.Gone:
+		attempt.StatusCode = 410
+	}
+	released, err := w.RecordWebhook(w.t.Context(), d, attempt, v)
+	if err != nil {
+		w.t.Fatalf("record: %v", err)
+	}
+	return released
+}
+
+func (w *webhooks) event(id models.WebhookEventID) (models.WebhookEvent, []models.WebhookAttempt) {
+	w.t.Helper()
+	event, attempts, err := w.WebhookEvent(w.t.Context(), w.site.OrganisationID, id)
+	if err != nil {
+		w.t.Fatalf("event: %v", err)
+	}
+	return event, attempts
+}
+
+func (w *webhooks) status(id models.WebhookEventID, want models.WebhookStatus) {
+	w.t.Helper()
+	if event, _ := w.event(id); event.Status != want {
+		w.t.Fatalf("event is %s, want %s", event.Status, want)
+	}
+}
+
+func (w *webhooks) endpoint(site models.SiteID) models.WebhookEndpoint {
+	w.t.Helper()
+	e, err := w.WebhookEndpoint(w.t.Context(), w.site.OrganisationID, site)
+	if err != nil {
+		w.t.Fatalf("endpoint: %v", err)
+	}
+	return e
+}
+
+func (w *webhooks) due() []models.Task {
+	w.t.Helper()
+	tasks, err := w.ClaimDue(w.t.Context(), models.Dispatch{Queue: models.QueueWebhooks, Limit: 1000, InFlight: 1000})
+	if err != nil {
+		w.t.Fatalf("claim due: %v", err)
+	}
+	return tasks
+}
+
+func (w *webhooks) advance(d time.Duration) { modelstest.AdvanceClock(w.t, w.Store, d) }
+
+func (w *webhooks) alerts(kind string) (open int) {
+	w.t.Helper()
+	err := w.DB().NewRaw("SELECT count(*) FROM alerts WHERE kind = ? AND closed_at IS NULL", kind).Scan(w.t.Context(), &open)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return open
+}
+
+var (
+	delivered = models.WebhookVerdict{Status: models.WebhookDelivered}
+	failed    = models.WebhookVerdict{Status: models.WebhookFailed}
+	gone      = models.WebhookVerdict{Status: models.WebhookFailed, Gone: true}
+)
+
+func retryIn(d time.Duration) models.WebhookVerdict {
+	return models.WebhookVerdict{Status: models.WebhookPending, Retry: d}
+}

@@ -1,0 +1,234 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// webhookColumns are those that scanWebhook reads; the body is added where it is wanted.
+const webhookColumns = `w.organisation_id, w.id, w.site_id, w.payment_intent_id, w.transaction_status, w.is_test, w.status, w.attempts,
+    w.created_at, w.requested_at, coalesce(w.next_attempt_at, 0), coalesce(w.delivered_at, 0), w.trace_id`
+
+func (e *WebhookEvent) columns() []any {
+	return []any{
+		&e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Test, &e.Status, &e.Attempts,
+		&e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.DeliveredAt, &e.TraceID,
+	}
+}
+
+// where is the filter as a condition on webhook_events w, with its arguments after those in args.
+func (f WebhookFilter) where(args []any) (string, []any) {
+	var where strings.Builder
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		fmt.Fprintf(&where, " AND w."+condition, len(args))
+	}
+	if f.Status != "" {
+		add("status = $%d::webhook_event_status", string(f.Status))
+	}
+	if !f.SiteID.IsZero() {
+		add("site_id = $%d", f.SiteID)
+	}
+	if !f.PaymentIntentID.IsZero() {
+		add("payment_intent_id = $%d", f.PaymentIntentID)
+	}
+	if f.From != nil {
+		add("created_at >= $%d", *f.From)
+	}
+	if f.To != nil {
+		add("created_at <= $%d", *f.To)
+	}
+	return where.String(), args
+}
+
+// ListWebhookEvents is one page of an organisation's events. A walk from page to page finds every event that matched
+// throughout exactly once.
+func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page WebhookPage, err error) {
+	if q.Limit < 1 || q.Limit > 100 {
+		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
+	}
+	err = s.statement(ctx, func() error {
+		page, err = s.listWebhookEvents(ctx, &q)
+		return err
+	})
+	return page, wrap("list webhook events", err)
+}
+
+func (s *Store) listWebhookEvents(ctx context.Context, q *WebhookQuery) (WebhookPage, error) {
+	at, ahead, behind, order := q.From, "<", ">=", "DESC"
+	if q.Direction == Backward {
+		ahead, behind, order = ">", "<=", "ASC"
+	} else if at == (WebhookPosition{}) {
+		at.CreatedAt = math.MaxInt64
+	}
+	where, args := q.Filter.where([]any{q.OrganisationID, at.CreatedAt, at.ID, q.Limit + 1})
+	rows, err := s.db.DB.QueryContext(ctx, `
+WITH page AS (
+    SELECT * FROM webhook_events w
+    WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+ahead+` ($2, $3)`+where+`
+    ORDER BY w.created_at `+order+`, w.id `+order+` LIMIT $4
+)
+SELECT EXISTS (SELECT FROM webhook_events w WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+behind+` ($2, $3)`+where+`),
+       w.id IS NOT NULL, `+nullable(webhookColumns)+`
+FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC`, args...)
+	if err != nil {
+		return WebhookPage{}, err
+	}
+	defer func() { _ = rows.Close() }()
+	found, isBehind := make([]WebhookEvent, 0, q.Limit+1), false
+	for rows.Next() {
+		var e WebhookEvent
+		var isThere bool
+		if err := rows.Scan(append([]any{&isBehind, &isThere}, e.columns()...)...); err != nil {
+			return WebhookPage{}, err
+		}
+		if isThere { // a page without events is one row of nothing
+			found = append(found, e)
+		}
+	}
+	return newWebhookPage(q, found, isBehind), rows.Err()
+}
+
+// nullable makes the columns of a row that may not be there readable.
+func nullable(columns string) string {
+	return strings.NewReplacer("w.transaction_status", "coalesce(w.transaction_status, '')", "w.is_test", "coalesce(w.is_test, false)",
+		"w.status", "coalesce(w.status, 'pending')", "w.attempts", "coalesce(w.attempts, 0)", "w.created_at", "coalesce(w.created_at, 0)",
+		"w.requested_at", "coalesce(w.requested_at, 0)", "w.trace_id", "coalesce(w.trace_id, '')").Replace(columns)
+}
+
+// WebhookEvent is one event of the organisation with its body, and its attempts from the first. Else ErrNotFound.
+func (s *Store) WebhookEvent(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID,
+) (event WebhookEvent, attempts []WebhookAttempt, err error) {
+	err = s.statement(ctx, func() error {
+		event = WebhookEvent{}
+		row := s.db.DB.QueryRowContext(ctx, `SELECT `+webhookColumns+`, w.body FROM webhook_events w
+WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id)
+		if err := row.Scan(append(event.columns(), &event.Body)...); err != nil {
+			return notFound(err, "webhook event")
+		}
+		attempts, err = s.webhookAttempts(ctx, organisation, id, 0)
+		return err
+	})
+	return event, attempts, wrap("webhook event", err)
+}
+
+// WebhookAttempt is one attempt of an event; ErrNotFound if it is not recorded.
+func (s *Store) WebhookAttempt(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
+) (WebhookAttempt, error) {
+	var attempts []WebhookAttempt
+	err := s.statement(ctx, func() (err error) {
+		attempts, err = s.webhookAttempts(ctx, organisation, id, number)
+		return err
+	})
+	switch {
+	case err != nil:
+		return WebhookAttempt{}, wrap("webhook attempt", err)
+	case len(attempts) == 0:
+		return WebhookAttempt{}, notFoundError("webhook attempt")
+	}
+	return attempts[0], nil
+}
+
+// webhookAttempts are an event's attempts, or the one of that number unless it is 0.
+func (s *Store) webhookAttempts(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
+) ([]WebhookAttempt, error) {
+	rows, err := s.db.DB.QueryContext(ctx, `
+SELECT number, endpoint_site_id, started_at, duration_ms, coalesce(status_code, 0), url, address, error, response_head
+FROM webhook_attempts WHERE organisation_id = $1 AND event_id = $2 AND ($3 = 0 OR number = $3) ORDER BY number`,
+		organisation, id, number)
+	if err != nil {
+		return nil, err
+	}
+	return scanAll(rows, func(a *WebhookAttempt) []any {
+		return []any{
+			&a.Number, &a.EndpointSite, &a.StartedAt, (*millisDuration)(&a.Duration), &a.StatusCode, &a.URL, &a.Address, &a.Error,
+			&a.ResponseHead,
+		}
+	})
+}
+
+// webhookCommitWithin is how long after its time stamp an event may become visible: transactions do not commit in the order
+// of their stamps.
+const webhookCommitWithin = 30 * time.Second
+
+// WebhookTail follows an organisation's events as they are created or redelivered. It is for one goroutine.
+type WebhookTail struct {
+	store        *Store
+	organisation OrganisationID
+	from         Millis
+	seen         map[seenWebhook]Millis
+}
+
+// seenWebhook is one time that an event was asked for.
+type seenWebhook struct {
+	id          WebhookEventID
+	requestedAt Millis
+}
+
+// TailWebhooks begins to follow the organisation's events from now on.
+func (s *Store) TailWebhooks(ctx context.Context, organisation OrganisationID) (*WebhookTail, error) {
+	tail := &WebhookTail{store: s, organisation: organisation, seen: map[seenWebhook]Millis{}}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tail.from = now
+	if _, err := tail.Next(ctx); err != nil { // what was there before
+		return nil, err
+	}
+	return tail, nil
+}
+
+// Next reads what has come since, oldest first, with bodies; at most 100 events at a time.
+func (t *WebhookTail) Next(ctx context.Context) ([]WebhookEvent, error) {
+	var fresh []WebhookEvent
+	var now Millis
+	err := t.store.statement(ctx, func() error {
+		ids, times := make([]WebhookEventID, 0, len(t.seen)), make([]int64, 0, len(t.seen))
+		for s := range t.seen {
+			ids, times = append(ids, s.id), append(times, int64(s.requestedAt))
+		}
+		rows, err := t.store.db.DB.QueryContext(ctx, `
+SELECT svc_now(), `+webhookColumns+`, w.body FROM webhook_events w
+WHERE w.organisation_id = $1 AND w.requested_at >= $2
+  AND NOT EXISTS (SELECT FROM unnest($3::uuid[], $4::bigint[]) AS s (id, at) WHERE s.id = w.id AND s.at = w.requested_at)
+ORDER BY w.requested_at, w.id LIMIT 100`, t.organisation, t.from.Add(-webhookCommitWithin), ids, times)
+		if err != nil {
+			return err
+		}
+		fresh, err = scanAll(rows, func(e *WebhookEvent) []any { return append(append([]any{&now}, e.columns()...), &e.Body) })
+		return err
+	})
+	if err != nil {
+		return nil, wrap("tail webhooks", err)
+	}
+	for i := range fresh {
+		t.seen[seenWebhook{fresh[i].ID, fresh[i].RequestedAt}] = fresh[i].RequestedAt
+	}
+	if len(fresh) > 0 && len(fresh) < 100 {
+		t.from = max(t.from, now)
+		for s, at := range t.seen {
+			if at < t.from.Add(-webhookCommitWithin) {
+				delete(t.seen, s)
+			}
+		}
+	}
+	return fresh, nil
+}
+
+// DropOldWebhookEvents deletes events that ended more than WebhookHistory ago, with their attempts, at most limit of them. It
+// reports how many.
+func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
+	return s.execCount(ctx, "drop old webhook events", `
+DELETE FROM webhook_events e USING (
+    SELECT organisation_id, id FROM webhook_events WHERE created_at <= svc_now() - $1 AND requested_at <= svc_now() - $1
+      AND status <> 'pending' ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED) old
+WHERE e.organisation_id = old.organisation_id AND e.id = old.id`, WebhookHistory.Milliseconds(), limit)
+}
+

@@ -1,0 +1,63 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+)
+
+// TransactionStatusPush is what an event tells: the final status of a payment intent. Its JSON is the data object of the
+// notification.
+type TransactionStatusPush struct {
+	IdempotencyKey               WebhookEventID  `json:"idempotencyKey"` // given when the event is written
+	SiteID                       PushSite        `json:"siteId"`
+	PaymentIntentID              PaymentIntentID `json:"paymentIntentId"`
+	TransactionID                TransactionID   `json:"transactionId,omitzero"` // if the customer began to pay
+	TransactionStatus            string          `json:"transactionStatus"`
+	TransactionStatusDescription string          `json:"transactionStatusDescription,omitzero"`
+	TransactionUpdated           Millis          `json:"transactionUpdated,omitzero"` // if the customer began to pay
+	OrderID                      string          `json:"orderId,omitzero"`
+	LineItems                    []PushLineItem  `json:"lineItems,omitempty"`
+	AmountPaid                   *Amount         `json:"amountPaid,omitzero"` // of a settled transaction; may be 0
+}
+
+// PushSite is a Site as a notification has it.
+type PushSite struct {
+	ID SiteID `json:"id"`
+}
+
+// PushLineItem is one line of the purchase. Amounts are in cents.
+type PushLineItem struct {
+	ItemID         string         `json:"itemId"`
+	Quantity       int64          `json:"quantity"`
+	AmountPerUnit  Amount         `json:"amountPerUnit"`
+	AmountSubtotal Amount         `json:"amountSubtotal"`
+	AddOns         *PushAddOns    `json:"addOns,omitzero"`
+	AmountTotal    Amount         `json:"amountTotal"` // after discounts
+	Discounts      []PushDiscount `json:"discounts,omitempty"`
+}
+
+// PushAddOns describes what was added to a line.
+type PushAddOns struct {
+	Customizations string   `json:"customizations,omitzero"`
+	Modifiers      []string `json:"modifiers,omitempty"`
+}
+
+// PushDiscount is a discount on a line.
+type PushDiscount struct {
+	Amount Amount `json:"amount"`
+	Reason string `json:"reason"`
+}
+
+// pushBody writes the notification as it will be sent on every attempt. It happens once; nothing is escaped that JSON does
+// not demand, so that <, >, & and U+2028 stay as they are.
+func pushBody(push *TransactionStatusPush, trace TraceID) ([]byte, error) {
+	body, err := json.Marshal(struct {
+		Data    *TransactionStatusPush `json:"data"`
+		TraceID TraceID                `json:"traceId"`
+	}{push, trace})
+	if err != nil {
+		return nil, fmt.Errorf("models: write the notification of %s: %w", push.PaymentIntentID, err)
+	}
+	return body, nil
+}

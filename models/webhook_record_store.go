@@ -1,0 +1,235 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+// RecordWebhook writes what came of an attempt and what follows for its event, its endpoint and its task. A worker whose lease
+// has run out still adds its attempt to the log, and its success still counts; else the event is left to the one who has
+// it now, or to the redelivery that was asked for meanwhile. It returns tasks that the endpoint takes now and that may be
+// dispatched.
+func (s *Store) RecordWebhook(
+	ctx context.Context, d WebhookDelivery, attempt WebhookAttempt, verdict WebhookVerdict,
+) (released []TaskID, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		r := webhookRecord{tx: tx, d: &d, attempt: attempt, verdict: verdict}
+		for _, step := range []func(context.Context) error{r.writeEvent, r.writeAttempt, r.writeBreaker, r.writeTask, r.writeAlert} {
+			if err := step(ctx); err != nil {
+				return err
+			}
+		}
+		released, err = releaseParked(ctx, tx, d.Event.OrganisationID, d.EndpointSite)
+		return err
+	})
+	return released, wrap("record webhook", err)
+}
+
+// webhookRecord is one record in its transaction.
+type webhookRecord struct {
+	tx      bun.Tx
+	d       *WebhookDelivery
+	attempt WebhookAttempt
+	verdict WebhookVerdict
+
+	decided  bool   // the verdict became the event's status
+	newTask  TaskID // of a redelivery that was asked for meanwhile, else zero
+	reported bool   // an alert about the event may be open
+}
+
+// writeEvent ends the lease and, unless the event has moved on, gives it the verdict.
+func (r *webhookRecord) writeEvent(ctx context.Context) error {
+	err := r.tx.Tx.QueryRowContext(ctx, `
+WITH e AS MATERIALIZED (
+    SELECT organisation_id, id, lease_token = $3 AS held,
+           status = 'pending' AND round = $4 AND (lease_token = $3 OR $5 = 'delivered') AS decides, svc_now() AS now
+    FROM webhook_events WHERE organisation_id = $1 AND id = $2 FOR UPDATE
+)
+UPDATE webhook_events w SET
+    lease_token = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_token END,
+    lease_until = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_until END,
+    status = CASE WHEN e.decides THEN $5::webhook_event_status ELSE w.status END,
+    failures = w.failures + CASE WHEN e.decides AND $5 <> 'delivered' THEN 1 ELSE 0 END,
+    delivered_at = CASE WHEN $5 = 'delivered' THEN e.now ELSE w.delivered_at END,
+    next_attempt_at = CASE WHEN NOT e.decides THEN w.next_attempt_at WHEN $5 = 'pending' THEN e.now + $6::bigint END,
+    task_id = CASE WHEN e.decides AND $5 <> 'pending' THEN NULL ELSE w.task_id END
+FROM e WHERE w.organisation_id = e.organisation_id AND w.id = e.id
+RETURNING e.decides, CASE WHEN w.round <> $4 THEN w.task_id END, w.round > 1`,
+		r.d.Event.OrganisationID, r.d.Event.ID, r.d.lease, r.d.round, string(r.verdict.Status), r.verdict.Retry.Milliseconds(),
+	).Scan(&r.decided, &r.newTask, &r.reported)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // dropped by retention
+	}
+	return err
+}
+
+func (r *webhookRecord) writeAttempt(ctx context.Context) error {
+	a := r.attempt
+	_, err := r.tx.Tx.ExecContext(ctx, `
+INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, status_code, url,
+    address, error, response_head)
+SELECT $1, $2, $3, $4, $5, $6, nullif($7, 0), $8, $9, $10, $11
+WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND id = $2)
+ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at, duration_ms = excluded.duration_ms,
+    status_code = excluded.status_code, address = excluded.address, error = excluded.error, response_head = excluded.response_head`,
+		r.d.Event.OrganisationID, r.d.Event.ID, r.d.Number, r.d.EndpointSite, r.d.StartedAt, a.Duration.Milliseconds(), a.StatusCode,
+		r.d.URL, a.Address, a.Error, orEmpty(a.ResponseHead))
+	return err
+}
+
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// writeBreaker moves the endpoint's breaker. A success at a healthy endpoint changes nothing and costs nothing. An endpoint
+// that has another URL by now has nothing to do with the attempt.
+func (r *webhookRecord) writeBreaker(ctx context.Context) error {
+	organisation, success := r.d.Event.OrganisationID, r.verdict.Status == WebhookDelivered
+	read := func(lock string) (row webhookEndpointRow, now Millis, err error) {
+		var found struct {
+			webhookEndpointRow
+			Now Millis `bun:"now"`
+		}
+		err = r.tx.NewRaw(`SELECT *, svc_now() AS now FROM webhook_endpoints WHERE organisation_id = ? AND site_id = ? AND url = ? `+lock,
+			organisation, r.d.EndpointSite, r.d.URL).Scan(ctx, &found)
+		return found.webhookEndpointRow, found.Now, err
+	}
+	lock := ""
+	if !success {
+		lock = "FOR UPDATE"
+	}
+	row, now, err := read(lock)
+	if err == nil && success && !row.endpoint().Breaker.healthy() {
+		row, now, err = read("FOR UPDATE")
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	case success && row.endpoint().Breaker.healthy():
+		return nil
+	}
+	breaker := row.endpoint().Breaker.after(success, r.verdict.Gone, now)
+	row.Failures, row.OpenUntil, row.Openings, row.Width, row.GoneSince =
+		breaker.Failures, breaker.OpenUntil, breaker.Openings, breaker.Width, breaker.GoneSince
+	disables := row.DisabledAt == 0 && breaker.isGone(now)
+	if disables {
+		row.DisabledAt = now
+	}
+	if _, err := r.tx.NewUpdate().Model(&row).WherePK().
+		Column("failures", "open_until", "openings", "width", "gone_since", "disabled_at").Exec(ctx); err != nil || !disables {
+		return err
+	}
+	return r.disable(ctx, row)
+}
+
+// disable tells the operator, and lets what waits for the endpoint find out.
+func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) error {
+	err := raiseAlert(ctx, r.tx, alert{
+		kind: alertEndpointDisabled, subject: endpointName(row.OrganisationID, row.SiteID),
+		detail:       "nothing but 410 for " + WebhookGoneFor.String(),
+		organisation: row.OrganisationID, site: row.SiteID, trace: r.d.Event.TraceID,
+	})
+	if err != nil {
+		return err
+	}
+	return reviveParked(ctx, r.tx, row.OrganisationID, row.SiteID)
+}
+
+// writeTask moves the task to the next attempt, for which it stays with Redis, or ends it.
+func (r *webhookRecord) writeTask(ctx context.Context) (err error) {
+	switch {
+	case !r.newTask.IsZero():
+		_, err = r.tx.Tx.ExecContext(ctx, `
+UPDATE outbox SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL WHERE id = $1`, r.newTask)
+	case r.decided && r.verdict.Status == WebhookPending:
+		_, err = r.tx.Tx.ExecContext(ctx, `
+UPDATE outbox SET available_at = svc_now() + $2,
+    redispatch_after = CASE WHEN dispatched_at IS NOT NULL THEN clock_timestamp() + ($2 + $3) * interval '1 ms' END
+WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds())
+	case r.decided:
+		_, err = r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)
+	}
+	return err
+}
+
+// writeAlert raises an alert when an event has failed for good, and closes it when a redelivery has succeeded.
+func (r *webhookRecord) writeAlert(ctx context.Context) error {
+	event := &r.d.Event
+	switch {
+	case r.decided && r.verdict.Status == WebhookFailed && !event.Test:
+		detail := "no answer"
+		if r.attempt.Error != "" {
+			detail = r.attempt.Error
+		}
+		return raiseAlert(ctx, r.tx, alert{
+			kind: alertWebhookFailed, subject: event.ID.String(), detail: detail,
+			organisation: event.OrganisationID, site: event.SiteID, trace: event.TraceID,
+		})
+	case r.verdict.Status == WebhookDelivered && r.reported:
+		return closeAlert(ctx, r.tx, alertWebhookFailed, event.ID.String())
+	default:
+		return nil
+	}
+}
+
+// releaseSQL lets go as many parked events of each endpoint as it takes now (see WebhookBreaker.room), the longest waiting
+// first. The endpoints are given by a common table expression "lanes".
+const releaseSQL = `, rooms AS (
+    SELECT l.organisation_id, l.site_id,
+           CASE WHEN e.site_id IS NULL OR e.disabled_at IS NOT NULL THEN 1000
+                WHEN e.open_until IS NULL THEN greatest(0, e.width - u.n)
+                WHEN now.ms < e.open_until OR u.n > 0 THEN 0
+                ELSE 1 END AS room
+    FROM (SELECT svc_now() AS ms) now CROSS JOIN lanes l
+    LEFT JOIN webhook_endpoints e ON e.organisation_id = l.organisation_id AND e.site_id = l.site_id
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS n FROM webhook_events w
+        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
+          AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()) u
+), picked AS MATERIALIZED (
+    SELECT p.organisation_id, p.id FROM rooms r CROSS JOIN LATERAL (
+        SELECT w.organisation_id, w.id FROM webhook_events w
+        WHERE w.organisation_id = r.organisation_id AND w.endpoint_site_id = r.site_id AND w.is_parked
+        ORDER BY w.requested_at, w.id LIMIT r.room FOR UPDATE SKIP LOCKED) p
+    WHERE r.room > 0
+), released AS (
+    UPDATE webhook_events w SET is_parked = false FROM picked p
+    WHERE w.organisation_id = p.organisation_id AND w.id = p.id RETURNING w.task_id
+)
+UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
+FROM released r WHERE o.id = r.task_id RETURNING o.id`
+
+// releaseParked lets go what one endpoint takes now.
+func releaseParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) ([]TaskID, error) {
+	rows, err := tx.Tx.QueryContext(ctx, `
+WITH lanes AS (
+    SELECT $1::uuid AS organisation_id, $2::uuid AS site_id
+    WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND endpoint_site_id = $2 AND is_parked)
+)`+releaseSQL, organisation, site)
+	if err != nil {
+		return nil, err
+	}
+	return scanAll(rows, func(id *TaskID) []any { return []any{id} })
+}
+
+// ReleaseWebhooks lets go what every endpoint takes now: those whose breaker's time is over get their probe. It reports how
+// many events it let go.
+func (s *Store) ReleaseWebhooks(ctx context.Context) (int, error) {
+	return s.execCount(ctx, "release webhooks", `
+WITH RECURSIVE lanes (organisation_id, site_id) AS (
+    (SELECT organisation_id, endpoint_site_id FROM webhook_events WHERE is_parked ORDER BY 1, 2 LIMIT 1)
+    UNION ALL
+    SELECT n.organisation_id, n.endpoint_site_id FROM lanes l CROSS JOIN LATERAL (
+        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_events w
+        WHERE w.is_parked AND (w.organisation_id, w.endpoint_site_id) > (l.organisation_id, l.site_id)
+        ORDER BY 1, 2 LIMIT 1) n
+)`+releaseSQL)
+}

@@ -1,0 +1,90 @@
+package models
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// webhookSecretPrefix begins every secret's text.
+const webhookSecretPrefix = "whsec_"
+
+const (
+	// WebhookSecretOverlap is how long after a rotation's activation the secret before still signs.
+	WebhookSecretOverlap = 24 * time.Hour
+	// WebhookActivateWithin is how far ahead a rotation's activation may be.
+	WebhookActivateWithin = 30 * 24 * time.Hour
+	// maxWebhookSecrets is how many secrets sign at once; the oldest gives way to one more.
+	maxWebhookSecrets = 3
+)
+
+// WebhookSecret is a secret as its partner sees it: "whsec_" and 32 bytes in standard base64. Reveal is the text; every
+// other way to print one hides it.
+type WebhookSecret struct{ text string }
+
+// NewWebhookSecret makes a random secret.
+func NewWebhookSecret() WebhookSecret {
+	b := make([]byte, sha256.Size)
+	rand.Read(b) //nolint:errcheck // never fails since Go 1.24
+	return WebhookSecret{webhookSecretPrefix + base64.StdEncoding.EncodeToString(b)}
+}
+
+// Reveal is the secret's text.
+func (s WebhookSecret) Reveal() string { return s.text }
+
+// String hides the secret.
+func (s WebhookSecret) String() string { return webhookSecretPrefix + "…" }
+
+// GoString hides the secret.
+func (s WebhookSecret) GoString() string { return s.String() }
+
+// LogValue hides the secret.
+func (s WebhookSecret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// bytes are the 32 bytes that the text encodes.
+func (s WebhookSecret) bytes() []byte {
+	b, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.text, webhookSecretPrefix)) // we wrote it
+	return b
+}
+
+// WebhookSecrets are an organisation's secrets at one moment.
+type WebhookSecrets struct {
+	Current WebhookSecret   // makes x-svc-signature
+	Live    []WebhookSecret // make webhook-signature, newest first; Current is one of them
+}
+
+// WebhookHeader is one header of a notification.
+type WebhookHeader struct{ Name, Value string }
+
+// Sign makes the headers of a notification: x-svc-signature, keyed with the secret's text as the partner sees it, and those
+// of Standard Webhooks, keyed with the bytes that the text encodes. at is real time, which receivers compare with their own.
+// attempt counts from 1.
+func (s WebhookSecrets) Sign(id WebhookEventID, at time.Time, attempt int, body []byte) []WebhookHeader {
+	second := strconv.FormatInt(at.Unix(), 10)
+	signed := []byte(id.String() + "." + second + ".")
+	signed = append(signed, body...)
+	signatures := make([]string, len(s.Live))
+	for i, secret := range s.Live {
+		signatures[i] = "v1," + sign(secret.bytes(), signed)
+	}
+	return []WebhookHeader{
+		{"x-svc-signature", sign([]byte(s.Current.text), body)},
+		{"webhook-id", id.String()},
+		{"webhook-timestamp", second},
+		{"webhook-signature", strings.Join(signatures, " ")},
+		{"svc-webhook-attempt", strconv.Itoa(attempt)},
+		{"content-type", "application/json;charset=UTF-8"},
+	}
+}
+
+// sign is the standard base64 of the HMAC-SHA256.
+func sign(key, message []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(message)
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,444 @@
+package models_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func TestWebhookDelivered(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	if due := w.due(); len(due) != 1 || due[0].ID != task || due[0].Kind != models.TaskDeliverWebhook {
+		t.Fatalf("due: %v", due)
+	}
+	d := w.claim(task)
+	if d.Number != 1 || d.URL != "https://example.com/hook" || d.StartedAt != webhookStart || d.Fresh {
+		t.Errorf("claimed %+v", d)
+	}
+	w.claimNothing(task) // another worker
+	w.record(d, delivered)
+	w.status(id, models.WebhookDelivered)
+	w.claimNothing(task) // a late duplicate
+	event, attempts := w.event(id)
+	if event.Attempts != 1 || event.DeliveredAt != webhookStart || event.NextAttemptAt != 0 || tasksLeft(t, w.Store) != 0 {
+		t.Errorf("event %+v, %d tasks left", event, tasksLeft(t, w.Store))
+	}
+	want := []models.WebhookAttempt{{
+		Number: 1, StartedAt: webhookStart, Duration: 7 * time.Millisecond, StatusCode: 204, URL: "https://example.com/hook",
+		Address: "192.0.2.1:443", ResponseHead: []byte{},
+	}}
+	if diff := cmp.Diff(want, attempts); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+}
+
+func TestWebhookRetryStaysWithRedis(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	w.record(w.claim(task), retryIn(10*time.Second))
+	if event, _ := w.event(id); event.NextAttemptAt != webhookStart+10_000 || event.Status != models.WebhookPending {
+		t.Errorf("event %+v", event)
+	}
+	if backlog := w.backlog(); backlog.InFlight != 0 {
+		t.Errorf("a retry that waits counts as in flight: %+v", backlog)
+	}
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("due: %v", due)
+	}
+	if n, err := w.ReclaimEarly(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("reclaimed %d before its time, %v", n, err)
+	}
+	w.advance(10 * time.Second) // the clock is moved: Redis would bring the retry only in ten real seconds
+	if n, err := w.ReclaimEarly(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("reclaimed %d, %v", n, err)
+	}
+	if due := w.due(); len(due) != 1 || due[0].Epoch != 2 {
+		t.Fatalf("due: %v", due)
+	}
+	if n, err := w.ReclaimEarly(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("reclaimed %d that are on their way, %v", n, err)
+	}
+	d := w.claim(task)
+	if d.Number != 2 || !d.Fresh || d.Failures != 1 {
+		t.Errorf("claimed %+v", d)
+	}
+	if n, err := w.ReclaimEarly(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("reclaimed %d that are being sent, %v", n, err)
+	}
+}
+
+func (w *webhooks) backlog() models.Backlog {
+	w.t.Helper()
+	all, err := w.Backlogs(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, b := range all {
+		if b.Queue == models.QueueWebhooks {
+			return b
+		}
+	}
+	w.t.Fatal("no backlog of webhooks")
+	return models.Backlog{}
+}
+
+// A retry that comes out of Redis a moment before the database thinks it is due goes out by the database's clock.
+func TestWebhookRetryTooEarly(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	_, task := w.insert()
+	w.due()
+	w.record(w.claim(task), retryIn(10*time.Second))
+	w.advance(9999 * time.Millisecond)
+	w.claimNothing(task)
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("due: %v", due)
+	}
+	w.advance(time.Millisecond)
+	if due := w.due(); len(due) != 1 {
+		t.Errorf("due: %v", due)
+	}
+}
+
+func TestWebhookWorkerDies(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	dead := w.claim(task)
+	expireWebhookLeases(t, w.Store)
+	if n, err := w.ReclaimLost(t.Context(), 10); n != 1 || err != nil {
+		t.Fatalf("reclaimed %d, %v", n, err)
+	}
+	if due := w.due(); len(due) != 1 {
+		t.Fatalf("due: %v", due)
+	}
+	heir := w.claim(task)
+	if heir.Number != 2 || heir.Failures != 0 || !bytes.Equal(heir.Event.Body, dead.Event.Body) || heir.Event.ID != dead.Event.ID {
+		t.Errorf("the heir claimed %+v", heir)
+	}
+	w.record(dead, retryIn(time.Hour)) // it wakes up: its failure is logged and decides nothing
+	if event, attempts := w.event(id); event.NextAttemptAt != webhookStart || len(attempts) != 1 || attempts[0].StatusCode != 500 {
+		t.Errorf("event %+v, attempts %+v", event, attempts)
+	}
+	w.record(heir, delivered)
+	w.status(id, models.WebhookDelivered)
+}
+
+func TestWebhookLateSuccessCounts(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	slow := w.claim(task)
+	expireWebhookLeases(t, w.Store)
+	heir := w.claim(task)
+	w.record(slow, delivered)
+	w.status(id, models.WebhookDelivered)
+	w.record(heir, retryIn(time.Minute))
+	w.status(id, models.WebhookDelivered)
+	if _, attempts := w.event(id); len(attempts) != 2 || tasksLeft(t, w.Store) != 0 {
+		t.Errorf("attempts %+v, %d tasks", attempts, tasksLeft(t, w.Store))
+	}
+}
+
+func expireWebhookLeases(t testing.TB, store *models.Store) {
+	t.Helper()
+	if _, err := store.DB().ExecContext(t.Context(),
+		"UPDATE webhook_events SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
+		t.Fatal(err)
+	}
+	expireLeases(t, store)
+}
+
+func TestWebhookFailsForGood(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.record(w.claim(task), failed)
+	w.status(id, models.WebhookFailed)
+	if w.alerts("webhookFailed") != 1 || tasksLeft(t, w.Store) != 0 {
+		t.Errorf("%d alerts, %d tasks", w.alerts("webhookFailed"), tasksLeft(t, w.Store))
+	}
+	for _, want := range []int{2, 3} { // works every time
+		event, task, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, id)
+		if err != nil || event.Status != models.WebhookPending || task.IsZero() {
+			t.Fatalf("redelivery: %+v, %v", event, err)
+		}
+		d := w.claim(task)
+		if d.Number != want || d.Failures != 0 {
+			t.Errorf("claimed %+v", d)
+		}
+		w.record(d, delivered)
+	}
+	if w.alerts("webhookFailed") != 0 {
+		t.Errorf("%d alerts are open", w.alerts("webhookFailed"))
+	}
+}
+
+func TestWebhookRedeliveryDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	d := w.claim(task)
+	_, again, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if due := w.due(); len(due) != 1 || due[0].ID != again {
+		t.Fatalf("due: %v", due)
+	}
+	w.claimNothing(again) // waits for the one under way
+	w.record(d, delivered)
+	w.status(id, models.WebhookPending)
+	if due := w.due(); len(due) != 1 || due[0].ID != again {
+		t.Fatalf("due: %v", due)
+	}
+	w.record(w.claim(again), delivered)
+	w.status(id, models.WebhookDelivered)
+	if _, attempts := w.event(id); len(attempts) != 2 || tasksLeft(t, w.Store) != 0 {
+		t.Errorf("attempts %+v, %d tasks", attempts, tasksLeft(t, w.Store))
+	}
+}
+
+func TestWebhookEndpoints(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	ctx, organisation := t.Context(), w.site.OrganisationID
+	id, task := w.insert()
+	if w.status(id, models.WebhookUndelivered); !task.IsZero() || tasksLeft(t, w.Store) != 0 {
+		t.Errorf("without an endpoint there is a task")
+	}
+	if _, err := w.WebhookSecrets(ctx, w.ring, organisation); !errors.Is(err, models.ErrNoWebhookSecret) {
+		t.Errorf("secrets before the first endpoint: %v", err)
+	}
+	if w.put(w.site.ID, "https://site.example/") == nil {
+		t.Error("the first endpoint brings no secret")
+	}
+	if w.put(models.SiteID{}, "https://default.example/") != nil {
+		t.Error("a later endpoint brings a secret")
+	}
+	_, task, err := w.RedeliverWebhook(ctx, organisation, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := w.claim(task)
+	if d.URL != "https://site.example/" || d.EndpointSite != w.site.ID {
+		t.Errorf("the override does not win: %+v", d)
+	}
+	w.record(d, retryIn(time.Minute))
+	if err := w.DeleteWebhookEndpoint(ctx, organisation, w.site.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteWebhookEndpoint(ctx, organisation, w.site.ID); !errors.Is(err, models.ErrNoWebhookEndpoint) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	w.advance(time.Minute)
+	if d = w.claim(task); d.URL != "https://default.example/" {
+		t.Errorf("the default does not take over: %+v", d)
+	}
+	w.record(d, retryIn(time.Minute))
+	if err := w.DeleteWebhookEndpoint(ctx, organisation, models.SiteID{}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(time.Minute)
+	w.claimNothing(task)
+	w.status(id, models.WebhookUndelivered)
+	if tasksLeft(t, w.Store) != 0 {
+		t.Error("a task is left")
+	}
+	if _, _, err := w.WebhookEvent(ctx, modelstest.Site(t, w.Store).OrganisationID, id); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("another organisation sees the event: %v", err)
+	}
+}
+
+func TestOneWebhookEventPerIntent(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	push := w.push()
+	results := race(20, func(int) string {
+		_, _, err := w.InsertWebhookEvent(t.Context(), w.site.OrganisationID, models.NewTraceID(), push)
+		return fmt.Sprint(err == nil)
+	})
+	if results["true"] != 1 {
+		t.Errorf("written: %v", results)
+	}
+}
+
+func TestWebhookBreakerParks(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	var ids []models.WebhookEventID
+	var tasks []models.TaskID
+	for range models.WebhookOpensAfter + 5 {
+		id, task := w.insert()
+		ids, tasks = append(ids, id), append(tasks, task)
+	}
+	w.due()
+	for i := range models.WebhookOpensAfter {
+		w.record(w.claim(tasks[i]), retryIn(time.Hour))
+	}
+	e := w.endpoint(models.SiteID{})
+	if e.State() != models.WebhookEndpointPaused || e.Breaker.OpenUntil != webhookStart.Add(models.WebhookOpenFor) {
+		t.Fatalf("breaker %+v", e.Breaker)
+	}
+	rest := tasks[models.WebhookOpensAfter:]
+	for _, task := range rest {
+		w.claimNothing(task)
+	}
+	if event, attempts := w.event(ids[models.WebhookOpensAfter]); event.Attempts != 0 || len(attempts) != 0 {
+		t.Errorf("parking used up an attempt: %+v", event)
+	}
+	if n, err := w.ReleaseWebhooks(t.Context()); n != 0 || err != nil {
+		t.Errorf("released %d while open, %v", n, err)
+	}
+	w.advance(models.WebhookOpenFor)
+	if n, err := w.ReleaseWebhooks(t.Context()); n != 1 || err != nil {
+		t.Fatalf("released %d to probe, %v", n, err)
+	}
+	due := w.due()
+	if len(due) != 1 || due[0].ID != rest[0] {
+		t.Fatalf("due %v, want %v", due, rest[0])
+	}
+	probe := w.claim(due[0].ID)
+	w.claimNothing(rest[1]) // one at a time
+	if released := w.record(probe, retryIn(time.Hour)); len(released) != 0 {
+		t.Errorf("a failed probe released %v", released)
+	}
+	if b := w.endpoint(models.SiteID{}).Breaker; b.OpenUntil != webhookStart.Add(3*models.WebhookOpenFor) {
+		t.Errorf("after a failed probe: %+v", b)
+	}
+	w.advance(2 * models.WebhookOpenFor)
+	if n, err := w.ReleaseWebhooks(t.Context()); n != 1 || err != nil {
+		t.Fatalf("released %d to probe, %v", n, err)
+	}
+	if released := w.record(w.claim(w.due()[0].ID), delivered); len(released) != 2 {
+		t.Errorf("a successful probe released %d, want 2", len(released))
+	}
+	if e := w.endpoint(models.SiteID{}); e.State() != models.WebhookEndpointActive || e.Breaker.Width != 2 {
+		t.Errorf("after a successful probe: %+v", e.Breaker)
+	}
+}
+
+func TestWebhookPutRevivesParked(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	for range models.WebhookOpensAfter {
+		_, task := w.insert()
+		w.record(w.claim(task), retryIn(time.Hour))
+	}
+	id, task := w.insert()
+	w.claimNothing(task)
+	w.put(models.SiteID{}, "https://example.com/better")
+	if d := w.claim(task); d.URL != "https://example.com/better" || d.Event.ID != id {
+		t.Errorf("claimed %+v", d)
+	}
+}
+
+func TestWebhookWidth(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	var under []models.WebhookDelivery
+	var tasks []models.TaskID
+	for range models.WebhookFirstWidth + 3 {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	w.due()
+	for _, task := range tasks[:models.WebhookFirstWidth] {
+		under = append(under, w.claim(task))
+	}
+	for _, task := range tasks[models.WebhookFirstWidth:] {
+		w.claimNothing(task)
+	}
+	released := w.record(under[0], delivered)
+	if diff := cmp.Diff(tasks[models.WebhookFirstWidth:][:2], released, cmp.Comparer(func(a, b models.TaskID) bool { return a == b })); diff != "" {
+		t.Errorf("one success makes room for two, the longest waiting (-want +got):\n%s", diff)
+	}
+}
+
+func TestWebhookGoneForADay(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	send := func(v models.WebhookVerdict) models.WebhookEventID {
+		id, task := w.insert()
+		w.record(w.claim(task), v)
+		return id
+	}
+	w.status(send(gone), models.WebhookFailed)
+	w.advance(23 * time.Hour)
+	send(delivered) // the row is broken
+	send(gone)
+	w.advance(24*time.Hour - time.Millisecond)
+	send(gone)
+	if e := w.endpoint(models.SiteID{}); e.DisabledAt != 0 {
+		t.Fatalf("disabled too early: %+v", e)
+	}
+	w.advance(time.Millisecond)
+	send(gone)
+	if e := w.endpoint(models.SiteID{}); e.State() != models.WebhookEndpointDisabled || w.alerts("webhookEndpointDisabled") != 1 {
+		t.Fatalf("endpoint %+v, %d alerts", e, w.alerts("webhookEndpointDisabled"))
+	}
+	id, _ := w.insert()
+	w.status(id, models.WebhookUndelivered)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	if w.alerts("webhookEndpointDisabled") != 0 {
+		t.Error("the alert is still open")
+	}
+	if id, task := w.insert(); task.IsZero() {
+		t.Errorf("%s has no task", id)
+	}
+}
+
+func TestTestWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	ctx, organisation := t.Context(), w.site.OrganisationID
+	if _, _, err := w.CreateTestWebhook(ctx, organisation, w.site.ID, models.NewTraceID()); !errors.Is(err, models.ErrNoWebhookEndpoint) {
+		t.Errorf("without an endpoint: %v", err)
+	}
+	w.put(models.SiteID{}, "https://example.com/hook")
+	w.put(w.site.ID, "https://site.example/")
+	id, task, err := w.CreateTestWebhook(ctx, organisation, models.SiteID{}, models.NewTraceID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("the caller's own attempt is due elsewhere: %v", due)
+	}
+	d := w.claim(task)
+	if d.URL != "https://example.com/hook" || !d.Event.Test {
+		t.Errorf("claimed %+v", d)
+	}
+	w.record(d, failed)
+	w.status(id, models.WebhookFailed)
+	if w.alerts("webhookFailed") != 0 {
+		t.Error("a test raised an alert")
+	}
+	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil || a.StatusCode != 500 {
+		t.Errorf("attempt %+v, %v", a, err)
+	}
+}

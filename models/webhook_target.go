@@ -1,0 +1,151 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"code.dny.dev/ssrf"
+)
+
+// MaxWebhookURLLength is the longest URL of an endpoint, in bytes.
+const MaxWebhookURLLength = 2048
+
+// ErrWebhookAddress says that an address must not be dialled.
+var ErrWebhookAddress = errors.New("address not allowed")
+
+// The faults of an endpoint's URL, worded for the partner.
+var (
+	errURLForm     = errors.New("must be an absolute URL in printable ASCII, of at most 2048 characters, without a fragment")
+	errURLHTTPS    = errors.New("must be an https URL")
+	errURLScheme   = errors.New("must be an http or https URL")
+	errURLUserinfo = errors.New("must not carry a user name or password")
+	errURLHost     = errors.New("must name a host in letters, digits, hyphens and dots, or a plain IP address")
+	errURLPort     = errors.New("must have port 443, 80, or one from 1024 to 65535")
+	errURLAddress  = errors.New("must not point to a private, local or reserved address")
+)
+
+// WebhookTargets says where notifications may go.
+type WebhookTargets struct {
+	// Sandbox allows http, and the loopback addresses of this machine. Without it only https and public addresses.
+	Sandbox bool
+}
+
+var publicOnly = ssrf.New(ssrf.WithAnyPort())
+
+// CheckURL judges an endpoint's URL when it is configured. A name is not resolved: what it resolves to is judged at every
+// dial.
+func (t WebhookTargets) CheckURL(raw string) error {
+	u, err := url.Parse(raw)
+	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0
+	if err != nil || !printable || len(raw) > MaxWebhookURLLength || strings.Contains(raw, "#") || u.Opaque != "" || u.Host == "" {
+		return errURLForm
+	}
+	switch {
+	case u.Scheme != "https" && !t.Sandbox:
+		return errURLHTTPS
+	case u.Scheme != "https" && u.Scheme != "http":
+		return errURLScheme
+	case u.User != nil || strings.Contains(u.Host, "@"):
+		return errURLUserinfo
+	}
+	port := uint16(443)
+	if strings.HasSuffix(u.Host, ":") {
+		return errURLPort
+	}
+	if text := u.Port(); text != "" {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || !sanePort(uint16(n)) {
+			return errURLPort
+		}
+		port = uint16(n)
+	}
+	return t.checkHost(u, port)
+}
+
+func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		bracketed := strings.HasPrefix(u.Host, "[")
+		if ip.Zone() != "" || bracketed != ip.Is6() {
+			return errURLHost
+		}
+		if t.CheckAddr(netip.AddrPortFrom(ip, port)) != nil {
+			return errURLAddress
+		}
+		return nil
+	}
+	if strings.Contains(u.Host, "%") || !isHostname(host) {
+		return errURLHost
+	}
+	return nil
+}
+
+// isHostname takes what DNS can hold. A name whose last label begins as a number is an IPv4 address in one of its obsolete
+// forms (127.1, 0x7f000001), or means to be one.
+func isHostname(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if len(s) < 1 || len(s) > 253 {
+		return false
+	}
+	labels := strings.Split(s, ".")
+	for _, label := range labels {
+		if len(label) < 1 || len(label) > 63 || strings.Trim(label, "-") != label {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+				return false
+			}
+		}
+	}
+	last := labels[len(labels)-1]
+	return last[0] < '0' || last[0] > '9'
+}
+
+// sanePort keeps to ports where web servers are: below 1024 live other protocols.
+func sanePort(port uint16) bool { return port == 443 || port == 80 || port >= 1024 }
+
+// CheckAddr judges an address right before it is dialled; else ErrWebhookAddress. An IPv4 address inside an IPv6 one is
+// judged as what it is.
+func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
+	if !sanePort(addr.Port()) {
+		return fmt.Errorf("%w: port %d", ErrWebhookAddress, addr.Port())
+	}
+	ip := addr.Addr().Unmap() // ::ffff:a.b.c.d is dialled as IPv4
+	if ip.Zone() != "" {
+		return fmt.Errorf("%w: %s", ErrWebhookAddress, addr.Addr())
+	}
+	if t.Sandbox && ip.IsLoopback() {
+		return nil
+	}
+	for _, ip := range judged(ip) {
+		if publicOnly.SafeAddr(ip) != nil {
+			return fmt.Errorf("%w: %s", ErrWebhookAddress, addr.Addr())
+		}
+	}
+	return nil
+}
+
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// judged are the addresses that must be public for a call to ip. A NAT64 gateway calls the IPv4 address inside, and an ISATAP
+// tunnel leads to its own. 6to4, Teredo, IPv4-compatible and private NAT64 addresses are never public, whatever they carry.
+func judged(ip netip.Addr) []netip.Addr {
+	if ip.Is4() {
+		return []netip.Addr{ip}
+	}
+	b := ip.As16()
+	embedded := netip.AddrFrom4([4]byte(b[12:]))
+	switch {
+	case nat64.Contains(ip):
+		return []netip.Addr{embedded}
+	case (b[8] == 0 || b[8] == 2) && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP
+		return []netip.Addr{ip, embedded}
+	default:
+		return []netip.Addr{ip}
+	}
+}
