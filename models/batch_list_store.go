@@ -8,8 +8,8 @@ import (
 )
 
 // listBatches is one statement, so that page, counts, total and links to other pages come from one snapshot and one
-// reading of the clock. Batches past their retention are not there, whether or not they have been dropped. The rows
-// that are in progress are counted for the open batches of the page alone.
+// reading of the clock; see listLinks for its form. Batches past their retention are not there, whether or not they have
+// been dropped. The rows that are in progress are counted for the open batches of the page alone.
 const listBatches = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
 matching AS NOT MATERIALIZED (
@@ -21,7 +21,7 @@ page AS (
 	ORDER BY submitted_at <order>, id <order> LIMIT $7
 )
 SELECT clock.now, (SELECT count(*) FROM matching),
-	EXISTS (SELECT 1 FROM matching WHERE (submitted_at, id) <behind> ($5, $6)),
+	(SELECT true FROM matching WHERE (submitted_at, id) <behind> ($5, $6) ORDER BY submitted_at <back>, id <back> LIMIT 1) IS NOT NULL,
 	(SELECT count(*) FROM batch_rows r
 	 WHERE b.state = 'inProgress' AND r.site_id = b.site_id AND r.batch_id = b.id AND r.state = 'inProgress'),
 	b.site_id, b.id, b.organisation_id, coalesce(b.batch_reference, ''), coalesce(b.state, 'inProgress'),
@@ -39,9 +39,9 @@ var batchStateConditions = map[BatchState]string{
 }
 
 func listBatchesSQL(state BatchState, d Direction) string {
-	pairs := []string{"<state>", batchStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">="}
+	pairs := []string{"<state>", batchStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
 	if d == Backward {
-		pairs = []string{"<state>", batchStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<="}
+		pairs = []string{"<state>", batchStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
 	}
 	return strings.NewReplacer(pairs...).Replace(listBatches)
 }
