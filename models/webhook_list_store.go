@@ -231,4 +231,3 @@ DELETE FROM webhook_events e USING (
       AND status <> 'pending' ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED) old
 WHERE e.organisation_id = old.organisation_id AND e.id = old.id`, WebhookHistory.Milliseconds(), limit)
 }
-

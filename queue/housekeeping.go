@@ -17,13 +17,15 @@ const (
 	reclaimLimit = 1000
 )
 
-// housekeep starts recurring work, brings back lost tasks and notices a Redis that has lost its memory. The three do not
-// depend on one another: a failure of one keeps no other.
+// housekeep starts recurring work, brings back lost tasks and those whose time a move of the clock has brought, and notices
+// a Redis that has lost its memory. None depends on another: a failure of one keeps no other.
 func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	reclaimed, err := d.store.ReclaimLost(ctx, reclaimLimit)
 	if reclaimed > 0 {
 		d.cfg.Log.InfoContext(ctx, "tasks whose worker or queue was lost are due again", "tasks", reclaimed)
 	}
+	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
+	reclaimed, err = max(reclaimed, early), errors.Join(err, earlyErr)
 	for kind, every := range d.cfg.Recurring {
 		_, startErr := d.store.StartRecurring(ctx, kind, every)
 		err = errors.Join(err, startErr)

@@ -26,12 +26,15 @@ type Jobs map[models.TaskKind]Job
 
 // weights are how often a worker looks at each queue first, of all its looks.
 var weights = map[models.Queue]int{
-	models.QueueDebits: 6,
-	models.QueueSweeps: 2,
+	models.QueueDebits:   6,
+	models.QueueWebhooks: 1, // served apart from the others
+	models.QueueSweeps:   2,
 }
 
 // Names lists the queues.
-func Names() []models.Queue { return []models.Queue{models.QueueDebits, models.QueueSweeps} }
+func Names() []models.Queue {
+	return []models.Queue{models.QueueDebits, models.QueueWebhooks, models.QueueSweeps}
+}
 
 const (
 	// taskTimeout ends a run's context. It is far above what any chunk needs, and in whole seconds, since Asynq reads
@@ -39,7 +42,31 @@ const (
 	taskTimeout = 2 * time.Minute
 	// maxRetry is how often Asynq itself repeats a failed run; after that the outbox's own lease brings the task back.
 	maxRetry = 3
+	// maxWebhookRetry is how often Asynq repeats a webhook: the retries that partners were promised. What counts is
+	// Postgres, which says when an event has failed, and whether an attempt is due when Asynq brings one.
+	maxWebhookRetry = 5
 )
+
+func maxRetryOf(kind models.TaskKind) int {
+	if kind == models.TaskDeliverWebhook {
+		return maxWebhookRetry
+	}
+	return maxRetry
+}
+
+// retry is a failure whose job has decided when the task comes again.
+type retry struct {
+	after time.Duration
+	cause error
+}
+
+func (r *retry) Error() string { return fmt.Sprintf("%v; again in %s", r.cause, r.after) }
+
+func (r *retry) Unwrap() error { return r.cause }
+
+// RetryAfter makes the error of a run that failed as it may, and that Asynq repeats after d: the job has written that down
+// already. It shows in the dashboard as a retry, and in the log as no fault of ours.
+func RetryAfter(d time.Duration, cause error) error { return &retry{d, cause} }
 
 // newTask is a task as Asynq carries it. The epoch makes the name of each dispatch its own, so that a leftover of an earlier
 // one in Redis cannot swallow it.
@@ -47,7 +74,7 @@ func newTask(t models.Task) *asynq.Task {
 	return asynq.NewTask(string(t.Kind), []byte(t.ID.String()),
 		asynq.Queue(string(t.Kind.Queue())),
 		asynq.TaskID(fmt.Sprintf("%s:%s:e%d", t.Kind, t.ID, t.Epoch)),
-		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
+		asynq.MaxRetry(maxRetryOf(t.Kind)), asynq.Timeout(taskTimeout))
 }
 
 // errUnknownTask fails a task that no job of this binary knows, without another try: a newer binary's worker gets it when
@@ -68,7 +95,11 @@ func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 }
 
 // retryAfter is Asynq's wait before its n-th repetition of a failed run.
-func retryAfter(n int, _ error, _ *asynq.Task) time.Duration {
+func retryAfter(n int, err error, _ *asynq.Task) time.Duration {
+	var planned *retry
+	if errors.As(err, &planned) {
+		return planned.after
+	}
 	return min(time.Second<<min(n, 4), 10*time.Second)
 }
 

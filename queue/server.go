@@ -2,8 +2,10 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -16,6 +18,9 @@ import (
 type ServerConfig struct {
 	// Concurrency is how many tasks run at once; default 16.
 	Concurrency int
+	// WebhookConcurrency is how many webhooks are under way at once, beside the others; default 1024. Each waits for a
+	// stranger's server, up to 10 s, so there are many, and they have no part in what the other tasks may use.
+	WebhookConcurrency int
 	// Queues are the queues to serve; default all.
 	Queues []models.Queue
 	// ShutdownTimeout is how long running tasks may go on after a shutdown began; default 40 s. It is above what any run
@@ -26,9 +31,11 @@ type ServerConfig struct {
 
 // Server fetches tasks and runs their jobs.
 type Server struct {
-	asynq  *asynq.Server
-	jobs   Jobs
-	cancel context.CancelFunc
+	servers []*asynq.Server // one for webhooks, one for everything else
+	jobs    Jobs
+	cancel  context.CancelFunc
+	running sync.WaitGroup // Asynq lets go of a run whose context has ended before it has returned
+	grace   time.Duration
 }
 
 // NewServer makes a server; it does nothing before Start.
@@ -36,19 +43,36 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	if cfg.Concurrency <= 0 {
 		cfg.Concurrency = 16
 	}
+	if cfg.WebhookConcurrency <= 0 {
+		cfg.WebhookConcurrency = 1024
+	}
 	if cfg.ShutdownTimeout <= 0 {
 		cfg.ShutdownTimeout = 40 * time.Second
 	}
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = Names()
 	}
-	queues := make(map[string]int, len(cfg.Queues))
-	for _, q := range cfg.Queues {
-		queues[string(q)] = weights[q]
-	}
 	base, cancel := context.WithCancel(context.Background())
-	return &Server{jobs: jobs, cancel: cancel, asynq: asynq.NewServerFromRedisClient(client, asynq.Config{
-		Concurrency:              cfg.Concurrency,
+	s := &Server{jobs: jobs, cancel: cancel, grace: cfg.ShutdownTimeout}
+	shared := make(map[string]int, len(cfg.Queues))
+	for _, q := range cfg.Queues {
+		if q == models.QueueWebhooks {
+			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, cfg.WebhookConcurrency, cfg))
+		} else {
+			shared[string(q)] = weights[q]
+		}
+	}
+	if len(shared) > 0 {
+		s.servers = append(s.servers, newAsynq(base, client, shared, cfg.Concurrency, cfg))
+	}
+	return s
+}
+
+func newAsynq(
+	base context.Context, client *redis.Client, queues map[string]int, concurrency int, cfg ServerConfig,
+) *asynq.Server {
+	return asynq.NewServerFromRedisClient(client, asynq.Config{
+		Concurrency:              concurrency,
 		Queues:                   queues,
 		BaseContext:              func() context.Context { return base },
 		TaskCheckInterval:        100 * time.Millisecond,
@@ -58,24 +82,50 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 		IsFailure:                isFailure,
 		Logger:                   asynqLog{cfg.Log},
 		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-			cfg.Log.ErrorContext(ctx, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
+			level := slog.LevelError
+			if planned := (*retry)(nil); errors.As(err, &planned) {
+				level = slog.LevelInfo
+			}
+			cfg.Log.Log(ctx, level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
 		}),
-	})}
+	})
 }
 
 // Start begins to fetch tasks, and returns.
 func (s *Server) Start() error {
-	if err := s.asynq.Start(s.jobs); err != nil {
-		return fmt.Errorf("queue: start: %w", err)
+	for i, server := range s.servers {
+		if err := server.Start(s); err != nil {
+			for _, started := range s.servers[:i] {
+				started.Shutdown()
+			}
+			return fmt.Errorf("queue: start: %w", err)
+		}
 	}
 	return nil
 }
 
+// ProcessTask implements asynq.Handler.
+func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
+	s.running.Add(1)
+	defer s.running.Done()
+	return s.jobs.ProcessTask(ctx, t)
+}
+
 // Shutdown fetches no more, ends the running tasks' contexts, and waits until they have written down where they are.
 func (s *Server) Shutdown() {
-	s.asynq.Stop()
+	for _, server := range s.servers {
+		server.Stop()
+	}
 	s.cancel()
-	s.asynq.Shutdown()
+	for _, server := range s.servers {
+		server.Shutdown()
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); s.running.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(s.grace):
+	}
 }
 
 // asynqLog writes Asynq's own log lines to slog.
