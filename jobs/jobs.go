@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
 	"partnerbilling/queue"
 )
@@ -21,8 +22,14 @@ type Config struct {
 	// RailConcurrency bounds the rail calls that this process has under way; default 256.
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
-	Metrics         *Metrics         // nil counts nothing
-	Log             *slog.Logger
+	// Keyring opens the partners' webhook secrets.
+	Keyring         *models.Keyring
+	WebhookTargets  models.WebhookTargets
+	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
+	// Notify is told of tasks that may start at once. It must not wait. Nil: they start when a dispatcher looks.
+	Notify  func([]models.TaskID)
+	Metrics *Metrics // nil counts nothing
+	Log     *slog.Logger
 }
 
 // New makes the job of every kind of task.
@@ -37,6 +44,8 @@ func New(cfg Config) queue.Jobs {
 		models.TaskDebitRows: &DebitRows{
 			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
+		models.TaskDeliverWebhook:    NewDeliverWebhook(cfg),
+		models.TaskReleaseWebhooks:   ReleaseWebhooks(cfg.Store),
 		models.TaskExpireInvitations: ExpireInvitations(cfg.Store),
 		models.TaskCloseBatches:      CloseBatches(cfg.Store),
 		models.TaskDropHistory:       DropHistory(cfg.Store),
@@ -45,6 +54,7 @@ func New(cfg Config) queue.Jobs {
 
 // Recurring says which work starts by itself, and how often.
 var Recurring = map[models.TaskKind]time.Duration{
+	models.TaskReleaseWebhooks:   time.Second,
 	models.TaskExpireInvitations: 2 * time.Second,
 	models.TaskCloseBatches:      time.Second,
 	models.TaskDropHistory:       10 * time.Minute,

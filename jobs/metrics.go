@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	rowsSettled *prometheus.CounterVec
 	railCalls   *prometheus.HistogramVec
+	webhooks    *prometheus.HistogramVec
 }
 
 // NewMetrics registers the jobs' metrics.
@@ -25,8 +26,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "svc_rail_call_seconds", Help: "Time from a rail call to the answer for one row, by call and status.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"call", "status"}),
+		webhooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "svc_webhook_attempt_seconds", Help: "Time of an attempt to deliver a webhook, by what its event became.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"verdict"}),
 	}
-	reg.MustRegister(m.rowsSettled, m.railCalls)
+	reg.MustRegister(m.rowsSettled, m.railCalls, m.webhooks)
 	return m
 }
 
@@ -39,5 +44,11 @@ func (m *Metrics) settled(outcome models.RowOutcome) {
 func (m *Metrics) railCall(call railCall, status rail.Status, took time.Duration) {
 	if m != nil {
 		m.railCalls.WithLabelValues(call.String(), status.String()).Observe(took.Seconds())
+	}
+}
+
+func (m *Metrics) webhook(verdict models.WebhookStatus, took time.Duration) {
+	if m != nil {
+		m.webhooks.WithLabelValues(string(verdict)).Observe(took.Seconds())
 	}
 }

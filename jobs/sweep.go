@@ -63,5 +63,6 @@ func DropHistory(store *models.Store) *Sweep {
 			n, err := store.DropOldBatches(ctx, limit/100) // a batch has up to 1000 rows
 			return n * 100, err
 		},
+		store.DropOldWebhookEvents,
 	}}
 }

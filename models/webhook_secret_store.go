@@ -193,3 +193,6 @@ func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *Keyring) (change
 	})
 	return changed, wrap("reseal webhook secrets", err)
 }
+
+// Keyring is the ring that opens the keys.
+func (k *Keys) Keyring() *Keyring { return k.ring }
