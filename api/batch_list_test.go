@@ -27,6 +27,7 @@ func (b *billing) batchPage(t testing.TB, path string) batchPage {
 }
 
 func TestBatchListAnswers(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	golden(t, "batches-none", b.Get(b.batches("")).Expect(200))
 	chunk := b.submit(t, "settled", "ada", "bob")
@@ -47,6 +48,7 @@ func TestBatchListAnswers(t *testing.T) {
 }
 
 func TestBatchListFilters(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	for i := range 4 {
 		chunk := b.submit(t, fmt.Sprint(i), "ada")
@@ -71,8 +73,8 @@ func TestBatchListFilters(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"?limit=101", "?limit=x", "?limit=", "?limit=1&limit=1", "?state=", "?state=pending", "?submittedFrom=x", "?submittedTo=1.0"} {
-		name := strings.TrimPrefix(query[:strings.Index(query, "=")], "?")
-		b.Get(b.batches(query)).Refused(400, "batches:invalid-parameter "+name)
+		name, _, _ := strings.Cut(query, "=")
+		b.Get(b.batches(query)).Refused(400, "batches:invalid-parameter "+strings.TrimPrefix(name, "?"))
 	}
 	b.Get(b.batches("?invitedFrom=1")).Refused(400, "batches:invalid-parameter invitedFrom")
 }
@@ -87,6 +89,7 @@ func referencesOf(page batchPage) []string {
 
 // The clock stands still, so that all timestamps but two are equal.
 func TestBatchListWalk(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	want := []string{}
 	for i := range 13 {
@@ -123,21 +126,22 @@ func TestBatchListWalk(t *testing.T) {
 }
 
 func TestBatchPaginationLinks(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	for i := range 2 {
 		b.Post(b.batches(""), bodyOf(fmt.Sprint(i), "ada")).Expect(202)
 		b.invite(t, fmt.Sprint(i))
 	}
 	next := link(b.batchPage(t, b.batches("?limit=1&state=inProgress")).NextHref)
-	query := next[strings.Index(next, "?"):]
+	_, cursor, _ := strings.Cut(next, "?")
 	const fault = "batches:invalid-pagination-link nextHref"
 	b.Get(next+"&limit=1").Refused(400, fault)
 	b.Get(next+"A").Refused(400, fault)
-	b.Get("/billing/sites/"+b.sister.String()+"/batches"+query).Refused(400, fault)
-	b.other.Get("/billing/sites/"+b.otherSite.String()+"/batches"+query).Refused(400, fault)
-	b.Get(b.customers(query)).Refused(400, "customers:invalid-pagination-link nextHref")
-	customers := dataOf[customerPage](b.Get(b.customers("?limit=1"))).NextHref
-	b.Get(b.batches(customers[strings.Index(customers, "?"):])).Refused(400, fault)
+	b.Get("/billing/sites/"+b.sister.String()+"/batches?"+cursor).Refused(400, fault)
+	b.other.Get("/billing/sites/"+b.otherSite.String()+"/batches?"+cursor).Refused(400, fault)
+	b.Get(b.customers("?"+cursor)).Refused(400, "customers:invalid-pagination-link nextHref")
+	_, cursor, _ = strings.Cut(dataOf[customerPage](b.Get(b.customers("?limit=1"))).NextHref, "?")
+	b.Get(b.batches("?"+cursor)).Refused(400, fault)
 	b.advance(t, 24*time.Hour-time.Millisecond)
 	b.Get(next).Expect(200)
 	b.advance(t, time.Millisecond)

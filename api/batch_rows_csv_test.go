@@ -13,6 +13,7 @@ import (
 )
 
 func TestRowsAsCSV(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", `say "hi"`, "a,b", "é✨", "eve")
 	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Outcome: models.OutcomeTimedOut},
@@ -38,6 +39,7 @@ func TestRowsAsCSV(t *testing.T) {
 }
 
 func TestFormulasInCSVAreDefused(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	cells := map[string]string{
 		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "=": "'=", `=HYPERLINK("x","y")`: `'=HYPERLINK("x","y")`,

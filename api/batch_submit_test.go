@@ -16,6 +16,7 @@ import (
 )
 
 func TestSubmissionAnswers(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	body := bodyOf("2026/11 #7", "ada", "bob")
 	first := b.Post(b.batches(""), body).Expect(202)
@@ -51,6 +52,7 @@ func TestSubmissionAnswers(t *testing.T) {
 }
 
 func TestReceiptOfASettledBatchStays(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	body := bodyOf("b", "ada")
 	first := dataOf[receipt](b.Post(b.batches(""), body).Expect(202))
@@ -62,6 +64,7 @@ func TestReceiptOfASettledBatchStays(t *testing.T) {
 }
 
 func TestSubmissionFaults(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	row := `{"customerReference":"c","rowReference":"r%d","amount":%d}`
 	rows := func(n int, amount int64) string {
@@ -142,6 +145,7 @@ func TestSubmissionFaults(t *testing.T) {
 }
 
 func TestSubmissionFaultMessages(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	a := b.Post(b.batches(""), `{"batchReference":"b","rows":[{"customerReference":"c","rowReference":"secret","amount":1},
 		{"customerReference":"c","rowReference":"x","amount":1},{"customerReference":"c","rowReference":"secret","amount":1}]}`)
@@ -156,6 +160,7 @@ func TestSubmissionFaultMessages(t *testing.T) {
 }
 
 func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
+	t.Parallel()
 	const base = `{"batchReference":"b","note":{"x":[1,null,true],"y":"z"},"rows":[
 		{"customerReference":"ada/é","rowReference":"r1","amount":100,"tag":1.0},{"customerReference":"bob","rowReference":"r2","amount":200}]}`
 	b := newBatching(t)
@@ -208,6 +213,7 @@ func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
 }
 
 func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	b.Post(b.batches(""), bodyOf("b", customersFor(50)...)).Expect(202)
 	a := b.Post(b.batches(""), strings.ReplaceAll(bodyOf("b", customersFor(50)...), "customer-", "secret-")).Expect(409)
@@ -244,6 +250,7 @@ func (b *batching) atOnce(t *testing.T, n int, body func(i int) string) (statuse
 }
 
 func TestSubmissionsAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	statuses, answers := b.atOnce(t, 50, func(int) string { return bodyOf("same", "ada", "bob") })
 	if diff := cmp.Diff(map[int]int{202: 50}, statuses); diff != "" {
@@ -271,6 +278,7 @@ func TestSubmissionsAtOnce(t *testing.T) {
 }
 
 func TestReferencesBelongToTheirSite(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	b.Post(b.batches(""), bodyOf("b", "ada")).Expect(202)
 	a := b.Post("/billing/sites/"+b.sister.String()+"/batches", bodyOf("b", "bob")).Expect(202)
@@ -282,6 +290,7 @@ func TestReferencesBelongToTheirSite(t *testing.T) {
 }
 
 func TestValidation(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	for _, reference := range []string{"invited", "linked", "revoked"} {
 		b.invite(t, reference)
@@ -307,6 +316,7 @@ func TestValidation(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	retry := func(reference, body string) *apitest.Answer { return b.Post(b.batch(reference, "/retry"), body) }
 	chunk := b.submit(t, "first", customersFor(len(models.RowOutcomes))...)
@@ -361,6 +371,7 @@ func TestRetry(t *testing.T) {
 }
 
 func TestRetryOfNothing(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob", "eve")
 	b.finish(t, chunk, outcomes(models.OutcomeSucceeded, models.OutcomeUnconfirmed, models.OutcomeTimedOut)...)
@@ -369,6 +380,7 @@ func TestRetryOfNothing(t *testing.T) {
 }
 
 func TestRateClassOfSubmissions(t *testing.T) {
+	t.Parallel()
 	g := &limiter{decision: api.Decision{Allowed: true}}
 	b := newBilling(t, func(cfg *api.Config) { cfg.Limiter = g })
 	b.Post(b.batches(""), bodyOf("b", "ada")).Expect(202) // with nobody to tell of its tasks

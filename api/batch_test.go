@@ -16,6 +16,7 @@ import (
 )
 
 func TestBatchAnswers(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "mixed", customersFor(5)...)
 	golden(t, "batch-claimed", b.Get(b.batch("mixed", "")).Expect(200))
@@ -37,6 +38,7 @@ func TestBatchAnswers(t *testing.T) {
 }
 
 func TestBatchReferencesRoundTripThroughPaths(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	references := append([]string{"validation", "2026/11 #7+é", "%2F", "a%2Fb"}, awkward...)
 	for _, reference := range references {
@@ -61,6 +63,7 @@ func TestBatchReferencesRoundTripThroughPaths(t *testing.T) {
 }
 
 func TestBatchETag(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
 	get := func(known string) *apitest.Answer { return b.With("If-None-Match", known).Get(b.batch("b", "")) }
@@ -135,6 +138,7 @@ func received(t testing.TB, answers <-chan *apitest.Answer, status int) *apitest
 }
 
 func TestWaitUntilSettled(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
 	answers := b.waiting(t, b.With("Prefer", "respond-async, wait=30"), "b")
@@ -151,6 +155,7 @@ func TestWaitUntilSettled(t *testing.T) {
 }
 
 func TestWaitUntilChanged(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
@@ -164,10 +169,10 @@ func TestWaitUntilChanged(t *testing.T) {
 }
 
 func TestWaitEndsByItself(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	b.submit(t, "b", "ada")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
-	begun := time.Now()
 	held := b.With("Prefer", "wait=1")
 	for name, c := range map[string]*apitest.Client{"until settled": held, "until changed": held.With("If-None-Match", etag), "any": held.With("If-None-Match", "*")} {
 		t.Run(name, func(t *testing.T) {
@@ -176,6 +181,7 @@ func TestWaitEndsByItself(t *testing.T) {
 			if name == "until settled" {
 				status = 200
 			}
+			begun := time.Now()
 			a := c.For(t).Get(b.batch("b", "")).Expect(status)
 			if took := time.Since(begun); took < time.Second || a.Header.Get("ETag") != etag || a.Header.Get("Preference-Applied") != "wait" {
 				t.Errorf("after %s: %v", took, a.Header)
@@ -194,6 +200,7 @@ func TestWaitEndsByItself(t *testing.T) {
 }
 
 func TestWaitEndsWhenTheBatchGoes(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	b.submit(t, "b", "ada")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
@@ -205,6 +212,7 @@ func TestWaitEndsWhenTheBatchGoes(t *testing.T) {
 }
 
 func TestWaitEndsWhenTheServerDrains(t *testing.T) {
+	t.Parallel()
 	var cfg api.Config
 	arrived := &arrivals{make(chan struct{}, 1)}
 	b := &batching{tasks: make(chan []models.TaskID, 1), arrived: arrived}
@@ -226,6 +234,7 @@ func TestWaitEndsWhenTheServerDrains(t *testing.T) {
 }
 
 func TestCancellation(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	b.Post(b.batches(""), bodyOf("untouched", "ada", "bob")).Expect(202)
 	<-b.tasks
@@ -249,6 +258,7 @@ func TestCancellation(t *testing.T) {
 }
 
 func TestBatchesAreKept90Days(t *testing.T) {
+	t.Parallel()
 	b := newBatching(t)
 	body := bodyOf("b", "ada")
 	first := dataOf[receipt](b.Post(b.batches(""), body).Expect(202))
