@@ -54,14 +54,14 @@ func openPage[F, P any](
 	ctx context.Context, p *paginator, r *Request, read func(*queryReader) F,
 ) (pageQuery[F, P], error) {
 	var q pageQuery[F, P]
-	cursor, ok := r.Query("cursor")
+	text, ok := r.Query("cursor")
 	if !ok {
 		in := queryReader{r: r}
 		q.Direction, q.Limit = models.Forward, int(in.integer("limit", 1, maxPageLimit, defaultPageLimit))
 		q.Filter = read(&in)
 		return q, in.err()
 	}
-	err := p.open(ctx, r, cursor, &q)
+	err := p.open(ctx, r, text, &q)
 	if errors.Is(err, errCursor) {
 		return q, refuseLink(r)
 	}
@@ -84,12 +84,12 @@ func (q pageQuery[F, P]) href(
 		return "", nil
 	}
 	q.Direction, q.From, q.IssuedAt = d, *from, now
-	cursor, err := p.seal(ctx, r, q)
+	text, err := p.seal(ctx, r, q)
 	if err != nil {
 		return "", err
 	}
 	path := strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
-	return p.baseURL + path + "?cursor=" + cursor, nil
+	return p.baseURL + path + "?cursor=" + text, nil
 }
 
 // refuseLink is the one answer to a pagination link with anything wrong.
@@ -115,29 +115,25 @@ func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, er
 	if err != nil {
 		return "", fmt.Errorf("api: seal a cursor: %w", err)
 	}
-	head := make([]byte, len(key.ID)+cursorSaltSize+cursorNonceSize)
-	copy(head, key.ID[:])
-	rand.Read(head[len(key.ID):]) //nolint:errcheck // never fails since Go 1.24
-	aead, nonce, err := cursorCipher(key, head)
-	if err != nil {
-		return "", fmt.Errorf("api: seal a cursor: %w", err)
-	}
-	return cursorEncoding.EncodeToString(aead.Seal(head, nonce, plain, cursorScope(r))), nil
+	return sealCursor(key, plain, cursorScope(r))
 }
 
 // open is errCursor for anything that seal did not make for the same list and caller.
-func (p *paginator) open(ctx context.Context, r *Request, cursor string, query any) error {
-	key, head, sealed, err := p.unwrap(ctx, cursor)
+func (p *paginator) open(ctx context.Context, r *Request, text string, query any) error {
+	c, err := parseCursor(text)
 	if err != nil {
 		return err
 	}
-	aead, nonce, err := cursorCipher(key, head)
+	key, err := p.keys.ByID(ctx, c.key)
+	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != models.KeyPaginationLink {
+		return errCursor
+	}
 	if err != nil {
 		return fmt.Errorf("api: open a cursor: %w", err)
 	}
-	plain, err := aead.Open(nil, nonce, sealed, cursorScope(r))
+	plain, err := c.decrypt(key, cursorScope(r))
 	if err != nil {
-		return errCursor
+		return err
 	}
 	if err := json.Unmarshal(plain, query); err != nil {
 		return fmt.Errorf("api: open a cursor: %w", err)
@@ -145,21 +141,46 @@ func (p *paginator) open(ctx context.Context, r *Request, cursor string, query a
 	return nil
 }
 
-// unwrap finds the key that a cursor names and the parts that it has.
-func (p *paginator) unwrap(ctx context.Context, cursor string) (key models.Key, head, sealed []byte, err error) {
-	if len(cursor) > maxCursorSize || strings.ContainsAny(cursor, "\r\n") { // which the decoder would skip
-		return key, nil, nil, errCursor
+// cursor is a cursor taken apart, and not believed yet.
+type cursor struct {
+	key    models.KeyID
+	head   []byte // everything before the ciphertext
+	sealed []byte
+}
+
+func parseCursor(text string) (c cursor, err error) {
+	if len(text) > maxCursorSize || strings.ContainsAny(text, "\r\n") { // which the decoder would skip
+		return c, errCursor
 	}
-	raw, err := cursorEncoding.DecodeString(cursor)
-	headSize := len(key.ID) + cursorSaltSize + cursorNonceSize
+	raw, err := cursorEncoding.DecodeString(text)
+	headSize := len(c.key) + cursorSaltSize + cursorNonceSize
 	if err != nil || len(raw) < headSize {
-		return key, nil, nil, errCursor
+		return c, errCursor
 	}
-	key, err = p.keys.ByID(ctx, models.KeyID(raw[:len(key.ID)]))
-	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != models.KeyPaginationLink {
-		err = errCursor
+	return cursor{models.KeyID(raw[:len(c.key)]), raw[:headSize], raw[headSize:]}, nil
+}
+
+func (c *cursor) decrypt(key models.Key, scope []byte) ([]byte, error) {
+	aead, nonce, err := cursorCipher(key, c.head)
+	if err != nil {
+		return nil, fmt.Errorf("api: open a cursor: %w", err)
 	}
-	return key, raw[:headSize], raw[headSize:], err
+	plain, err := aead.Open(nil, nonce, c.sealed, scope)
+	if err != nil {
+		return nil, errCursor
+	}
+	return plain, nil
+}
+
+func sealCursor(key models.Key, plain, scope []byte) (string, error) {
+	head := make([]byte, len(key.ID)+cursorSaltSize+cursorNonceSize)
+	copy(head, key.ID[:])
+	rand.Read(head[len(key.ID):]) //nolint:errcheck // never fails since Go 1.24
+	aead, nonce, err := cursorCipher(key, head)
+	if err != nil {
+		return "", fmt.Errorf("api: seal a cursor: %w", err)
+	}
+	return cursorEncoding.EncodeToString(aead.Seal(head, nonce, plain, scope)), nil
 }
 
 func cursorCipher(key models.Key, head []byte) (aead cipher.AEAD, nonce []byte, err error) {

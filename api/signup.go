@@ -86,14 +86,15 @@ func (s *signups) complete(ctx context.Context, r *Request) error {
 // signupError finds the answer to what went wrong with a sign-up.
 func signupError(err error) error {
 	for _, row := range []struct {
-		err  error
-		code Code
+		err    error
+		code   Code
+		target string
 	}{
-		{models.ErrNotFound, SignupNotFound}, {models.ErrLinkTaken, SignupTaken},
-		{models.ErrLinkExpired, SignupExpired}, {models.ErrLinkRevoked, SignupRevoked},
+		{models.ErrNotFound, SignupNotFound, "token"}, {models.ErrLinkTaken, SignupTaken, ""},
+		{models.ErrLinkExpired, SignupExpired, ""}, {models.ErrLinkRevoked, SignupRevoked, ""},
 	} {
 		if errors.Is(err, row.err) {
-			return Refuse(row.code, "")
+			return Refuse(row.code, row.target)
 		}
 	}
 	return err
