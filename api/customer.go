@@ -56,6 +56,7 @@ func summarise(l *models.Link) customerSummary {
 		s.ExpiresAt = l.ExpiresAt
 	case models.LinkLinked:
 		s.LinkedAt = l.LinkedAt
+	case models.LinkExpired, models.LinkRevoked: // they have no time of their own
 	}
 	return s
 }

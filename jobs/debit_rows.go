@@ -242,6 +242,7 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 		run.job.Rail.Lookup(ctx, run.keys(rows), report)
 	case callCancel:
 		run.job.Rail.Cancel(ctx, run.keys(rows), report)
+	case callNone: // is not a call, and never a wave
 	}
 }
 

@@ -40,24 +40,31 @@ func (eventNoun) prefix() string        { return "evt" }
 func (intentNoun) prefix() string       { return "pi" }
 func (transactionNoun) prefix() string  { return "txn" }
 
-// The identifiers of the service. On the wire each is its noun's prefix, an underscore and a UUIDv7
-// ("site_01932c07-…"); in Postgres it is a plain uuid.
 type (
+	// OrganisationID names a partner.
 	OrganisationID = ID[organisationNoun]
-	SiteID         = ID[siteNoun]
-	ClientID       = ID[clientNoun]
-	LinkID         = ID[linkNoun]
-	BatchID        = ID[batchNoun]
-	TaskID         = ID[taskNoun]
-	KeyID          = ID[keyNoun]
-
+	// SiteID is the siteId of the paths.
+	SiteID = ID[siteNoun]
+	// ClientID is the client_id of an API client.
+	ClientID = ID[clientNoun]
+	// LinkID names an invitation and the linked customer that comes of it.
+	LinkID = ID[linkNoun]
+	// BatchID names a batch over all Sites and times, as its reference does not.
+	BatchID = ID[batchNoun]
+	// TaskID names a row of the outbox.
+	TaskID = ID[taskNoun]
+	// KeyID names a key of the service, such as one that signs tokens.
+	KeyID = ID[keyNoun]
 	// WebhookEventID is what partners know as the idempotencyKey.
-	WebhookEventID  = ID[eventNoun]
+	WebhookEventID = ID[eventNoun]
+	// PaymentIntentID is the paymentIntentId.
 	PaymentIntentID = ID[intentNoun]
-	TransactionID   = ID[transactionNoun]
+	// TransactionID is the transactionId of a payment.
+	TransactionID = ID[transactionNoun]
 )
 
-// ID is an opaque identifier of one kind of noun. The zero ID means "none"; Postgres holds it as the nil UUID.
+// ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an underscore and a UUIDv7
+// ("site_01932c07-…"); in Postgres it is a plain uuid. The zero ID means "none"; Postgres holds it as the nil UUID.
 type ID[N Noun] uuid.UUID
 
 // NewID makes an ID that sorts after every earlier one of this process (UUIDv7).

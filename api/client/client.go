@@ -231,7 +231,7 @@ const renewBefore = time.Minute
 func (c *Client) accessToken(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.token != "" && time.Now().Before(c.renewAt) {
+	if c.token != "" && time.Until(c.renewAt) > 0 {
 		return c.token, nil
 	}
 	form := strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode())
@@ -241,6 +241,7 @@ func (c *Client) accessToken(ctx context.Context) (string, error) {
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.SetBasicAuth(url.QueryEscape(c.cfg.ClientID), url.QueryEscape(c.cfg.ClientSecret))
+	began := time.Now()
 	resp, err := c.cfg.HTTP.Do(req)
 	if err != nil {
 		return "", fmt.Errorf("client: token: %w", err)
@@ -258,7 +259,7 @@ func (c *Client) accessToken(ctx context.Context) (string, error) {
 		return "", &Error{Status: resp.StatusCode, Faults: []Fault{{Code: answer.Error, DisplayMessage: answer.Error}}}
 	}
 	c.token = answer.AccessToken
-	c.renewAt = time.Now().Add(time.Duration(answer.ExpiresIn)*time.Second - renewBefore)
+	c.renewAt = began.Add(time.Duration(answer.ExpiresIn)*time.Second - renewBefore)
 	return c.token, nil
 }
 

@@ -185,8 +185,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	})
 	queue.RegisterMetrics(s.metrics, store, s.log)
 	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
-		s.awaitRedis(ctx)
-		if ctx.Err() != nil {
+		if !s.awaitRedis(ctx) {
 			return nil
 		}
 		if err := server.Start(); err != nil {
@@ -200,13 +199,13 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 }
 
 // awaitRedis waits for a Redis that is not there yet: a worker that starts in an outage must not die of it. One that would
-// drop tasks is worth an error a minute.
-func (s *service) awaitRedis(ctx context.Context) {
+// drop tasks is worth an error a minute. It reports whether Redis came before the end.
+func (s *service) awaitRedis(ctx context.Context) bool {
 	pause := time.Second
 	for ctx.Err() == nil {
 		err := queue.CheckRedis(ctx, s.redis)
 		if err == nil {
-			return
+			return true
 		}
 		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
 		select {
@@ -215,6 +214,7 @@ func (s *service) awaitRedis(ctx context.Context) {
 			pause = min(2*pause, time.Minute)
 		}
 	}
+	return false
 }
 
 func (s *service) openRail(store *models.Store) (rail.Rail, error) {
