@@ -79,3 +79,6 @@ const WebhookHistory = 90 * 24 * time.Hour
 
 // NewPaymentIntentID makes a fresh id.
 func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
+
+// NewWebhookEventID makes a fresh id.
+func NewWebhookEventID() WebhookEventID { return NewID[eventNoun]() }

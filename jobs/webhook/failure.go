@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -54,7 +55,7 @@ func describeTLS(err error) string {
 		return "the certificate has expired or is not valid yet"
 	case errors.As(err, &invalid), errors.As(err, &verification):
 		return "the certificate is not valid"
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "the port does not speak TLS"
 	case errors.As(err, &alert), strings.Contains(err.Error(), "tls: "):
 		return "the TLS handshake failed"
