@@ -175,7 +175,7 @@ func (c *cursor) decrypt(key models.Key, scope []byte) ([]byte, error) {
 func sealCursor(key models.Key, plain, scope []byte) (string, error) {
 	head := make([]byte, len(key.ID)+cursorSaltSize+cursorNonceSize)
 	copy(head, key.ID[:])
-	rand.Read(head[len(key.ID):]) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(head[len(key.ID):]) // never fails since Go 1.24
 	aead, nonce, err := cursorCipher(key, head)
 	if err != nil {
 		return "", fmt.Errorf("api: seal a cursor: %w", err)

@@ -55,6 +55,7 @@ func signupOf(s *models.Signup) signupData {
 		d.ExpiresAt = s.ExpiresAt
 	case models.LinkLinked:
 		d.LinkedAt = s.LinkedAt
+	case models.LinkExpired, models.LinkRevoked: // over
 	}
 	return d
 }

@@ -43,7 +43,7 @@ func (p *signupPage) show(ctx context.Context, r *Request) error {
 	return p.answer(r, p.page(r, &signup))
 }
 
-// pageStates are the states of the page for those of the link, with the status of the answer.
+// pageStates are the states of the page for those of the link.
 var pageStates = map[models.LinkState]web.SignupState{
 	models.LinkInvited: web.SignupOpen,
 	models.LinkLinked:  web.SignupDone,
