@@ -89,6 +89,12 @@ func newSandboxParty(ctx context.Context, store *models.Store, behaviour models.
 	return party, store.OpenSandboxAccount(ctx, party.AgreementID, behaviour)
 }
 
+// openPayingAccount gives an agreement that a customer app has brought along an account on the sandbox rail, one that
+// pays, unless it has one. It comes before what uses the agreement: an account that nobody uses is nobody's loss.
+func openPayingAccount(ctx context.Context, store *models.Store, agreementID string) error {
+	return store.OpenSandboxAccount(ctx, agreementID, models.BehaviourPays)
+}
+
 type clockData struct {
 	Now models.Millis `json:"now"`
 }

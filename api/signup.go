@@ -11,7 +11,7 @@ import (
 
 // signupRoutes are the customer app's side of an invitation.
 func signupRoutes(cfg Config) []Route {
-	s := &signups{store: cfg.Store, keys: cfg.Keys}
+	s := &signups{store: cfg.Store, keys: cfg.Keys, sandbox: cfg.Sandbox != nil}
 	token := Param{Name: "token", NotFound: SignupNotFound}
 	return []Route{
 		{
@@ -32,8 +32,9 @@ func signupRoutes(cfg Config) []Route {
 
 // signups answers the customer app.
 type signups struct {
-	store *models.Store
-	keys  *models.Keys
+	store   *models.Store
+	keys    *models.Keys
+	sandbox bool // the app's agreements are with the sandbox rail
 }
 
 // signupData is a sign-up as the customer app sees it. Nothing that the app tells us comes back.
@@ -76,6 +77,11 @@ func (s *signups) complete(ctx context.Context, r *Request) error {
 	}
 	if err := r.BodyError(body); err != nil {
 		return err
+	}
+	if s.sandbox {
+		if err := openPayingAccount(ctx, s.store, party.AgreementID); err != nil {
+			return err
+		}
 	}
 	signup, err := s.store.CompleteSignup(ctx, s.keys, r.Param(), party)
 	if err != nil {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"math"
 	"time"
 
 	"partnerbilling/jobs/rail"
@@ -144,16 +145,14 @@ func outcomeOf(reason rail.Reason) models.RowOutcome {
 const (
 	firstRetryAfter = time.Second
 	lastRetryAfter  = 5 * time.Minute
+	retryGrowth     = 1.5
 	retryJitter     = 0.2
 )
 
-// retryAfter is how long a row waits after its n-th try (from 0) that brought no final answer: one second, doubled each
-// time up to five minutes, and up to 20 % more or less, so that what failed together does not come back together. random
-// is in [0, 1).
+// retryAfter is how long a row waits after its n-th try (from 0) that brought no final answer: one second, half as long
+// again each time, five minutes at the most, and up to 20 % more or less, so that what failed together does not come back
+// together. An outage of a duration d is so made up for within about d/2 of its end. random is in [0, 1).
 func retryAfter(n int, random float64) time.Duration {
-	d := lastRetryAfter
-	if n < 9 { // 2^9 s is beyond the longest wait
-		d = min(d, firstRetryAfter<<n)
-	}
-	return time.Duration(float64(d) * (1 - retryJitter + 2*retryJitter*random))
+	wait := min(float64(firstRetryAfter)*math.Pow(retryGrowth, float64(n)), float64(lastRetryAfter))
+	return time.Duration(wait * (1 - retryJitter + 2*retryJitter*random))
 }

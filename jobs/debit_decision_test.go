@@ -127,7 +127,7 @@ func TestDecisionsNeverGoWrong(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for n, want := range map[int]time.Duration{
-		0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 8: 256 * time.Second, 9: 5 * time.Minute, 1000: 5 * time.Minute,
+		0: time.Second, 1: 1500 * time.Millisecond, 4: 5062500 * time.Microsecond, 15: 5 * time.Minute, 1000: 5 * time.Minute,
 	} {
 		if got := retryAfter(n, 0.5); got != want {
 			t.Errorf("retryAfter(%d) = %s, want %s", n, got, want)

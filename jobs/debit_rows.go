@@ -44,7 +44,12 @@ type DebitRows struct {
 
 // Run handles one task.
 func (d *DebitRows) Run(ctx context.Context, task models.TaskID) error {
-	chunk, err := d.Store.ClaimChunk(ctx, task, models.NewLeaseToken())
+	// What is written outlives the task's own time: a claim or a result that is not known to be written costs a lease,
+	// or a look-up. Every statement has a time-out of its own all the same.
+	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
+		return d.park(ctx, task)
+	}
+	chunk, err := d.claim(ctx, task)
 	if errors.Is(err, models.ErrNotFound) {
 		return d.Store.FinishTask(ctx, task)
 	}
@@ -55,14 +60,24 @@ func (d *DebitRows) Run(ctx context.Context, task models.TaskID) error {
 	run := newChunkRun(d, chunk)
 	err = run.settleAll(ctx)
 	if run.closed < chunk.Open {
-		recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
-		defer cancel()
-		err = errors.Join(err, d.Store.ParkChunk(recordCtx, task))
+		err = errors.Join(err, d.park(ctx, task))
 	}
 	if err != nil {
 		return fmt.Errorf("jobs: debit rows of %s: %w", chunk.BatchID, err)
 	}
 	return nil
+}
+
+func (d *DebitRows) claim(ctx context.Context, task models.TaskID) (models.Chunk, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	return d.Store.ClaimChunk(ctx, task, models.NewLeaseToken())
+}
+
+func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	return d.Store.ParkChunk(ctx, task)
 }
 
 // chunkRun is one run of a chunk. One goroutine, settleAll's, owns all of it; waves of rail calls report to it.

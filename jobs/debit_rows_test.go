@@ -437,6 +437,22 @@ func TestShutdownReleasesWhatWasNotSent(t *testing.T) {
 	b.moved(0, 1, 2)
 }
 
+func TestShutdownBeforeTheClaim(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, shutdown := context.WithCancel(t.Context())
+	shutdown()
+	b.start(ctx)()
+	again, err := b.store.ClaimTasks(t.Context(), b.tasks, 1) // at once, not after a lease
+	if err != nil || len(again) != 1 {
+		t.Errorf("due again: %v, %v", again, err)
+	}
+	b.want("pending")
+}
+
 func TestLinkRevokedBeforeALaterWave(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")

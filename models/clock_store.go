@@ -39,7 +39,7 @@ func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, err
 		// svc_now() would still see the row as it was, so the new time is worked out here.
 		return s.db.NewRaw(`
 			UPDATE service_clock SET offset_ms = offset_ms + ?0 WHERE offset_ms <= ?1
-			RETURNING coalesce(frozen_ms, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`,
+			RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`,
 			step, most-step).Scan(ctx, &now)
 	})
 	switch {

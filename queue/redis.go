@@ -13,7 +13,7 @@ import (
 func Connect(url string) (*redis.Client, error) {
 	opts, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") //nolint:err113 // the parser quotes the password
+		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") // the parser quotes the password
 	}
 	opts.ContextTimeoutEnabled = true
 	opts.DialTimeout = time.Second
@@ -34,7 +34,7 @@ func CheckRedis(ctx context.Context, client *redis.Client) error {
 		return nil //nolint:nilerr // CONFIG is often forbidden
 	}
 	if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" {
-		return fmt.Errorf("queue: Redis has maxmemory-policy %q, which drops tasks; it must be noeviction", p) //nolint:err113
+		return fmt.Errorf("queue: Redis has maxmemory-policy %q, which drops tasks; it must be noeviction", p)
 	}
 	return nil
 }

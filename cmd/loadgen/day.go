@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -104,7 +105,7 @@ func (d *day) invite(ctx context.Context) error {
 		d.customers = append(d.customers, fmt.Sprintf("%s/customer %d", d.name, i))
 	}
 	return d.each(ctx, d.customers, func(ctx context.Context, _ int, reference string) error {
-		in, err := d.api.CreateInvitation(ctx, d.site, client.NewInvitation{CustomerReference: reference}, reference)
+		in, err := d.api.CreateInvitation(ctx, d.site, client.NewInvitation{CustomerReference: reference}, url.QueryEscape(reference))
 		if err == nil && (in.State != "invited" || in.SignupURL == "" || in.CustomerReference != reference) {
 			err = fmt.Errorf("invitation %+v", in)
 		}

@@ -174,4 +174,3 @@ func (p *program) railCommand() *cobra.Command {
 		})
 	})
 }
-

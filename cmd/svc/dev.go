@@ -231,4 +231,3 @@ func (d *dev) stop() error {
 	defer cancel()
 	return errors.Join(err, d.servers.Stop(ctx))
 }
-

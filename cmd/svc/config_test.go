@@ -1,0 +1,129 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConfigRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	key := "SVC_MASTER_KEY=k1:" + strings.Repeat("A", 43) + "="
+	for name, tt := range map[string]struct {
+		environ []string
+		want    string
+	}{
+		"misspelt name":    {[]string{"SVC_DATABSE_URL=x"}, "unknown variable SVC_DATABSE_URL"},
+		"environment":      {[]string{"SVC_ENV=prod"}, "SVC_ENV must be"},
+		"rate":             {[]string{"SVC_RATE_LIMIT=many"}, "SVC_RATE_LIMIT must be"},
+		"batch rate":       {[]string{"SVC_BATCH_RATE_LIMIT=-1"}, "SVC_BATCH_RATE_LIMIT must be"},
+		"number":           {[]string{"SVC_CONCURRENCY=all"}, "Concurrency"},
+		"number too small": {[]string{"SVC_CONCURRENCY=0"}, "SVC_CONCURRENCY must be from 1"},
+		"switch":           {[]string{"SVC_DEV_WORKER=maybe"}, "SVC_DEV_WORKER must be on or off"},
+		"log format":       {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
+		"two master keys":  {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
+		"half an issuer":   {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
+		"app link":         {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
+		"several at once":  {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
+	} {
+		if _, err := parseConfig(tt.environ); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+func TestConfigIgnoresOthersVariables(t *testing.T) {
+	t.Parallel()
+	if _, err := parseConfig([]string{"PATH=/bin", "SVC_TEST_DATABASE_URL=x", "XSVC_FOO=1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPublicBaseURL(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		env       environment
+		url, want string // want "": refused
+	}{
+		{sandbox, "http://localhost:8080/", "http://localhost:8080"},
+		{sandbox, "https://billing.example", "https://billing.example"},
+		{sandbox, "billing.example", ""},
+		{sandbox, "https://billing.example/v1", ""},
+		{sandbox, "https://billing.example?x=1", ""},
+		{sandbox, "https://user@billing.example", ""},
+		{sandbox, "ftp://billing.example", ""},
+		{production, "http://billing.example", ""},
+		{production, "", ""},
+		{production, "https://billing.example", "https://billing.example"},
+	} {
+		cfg := Config{Env: tt.env, PublicBaseURL: tt.url}
+		err := cfg.completePublicURL(nil)
+		if (err == nil) != (tt.want != "") || err == nil && cfg.PublicBaseURL != tt.want {
+			t.Errorf("%s %q: %q, %v", tt.env, tt.url, cfg.PublicBaseURL, err)
+		}
+	}
+}
+
+func TestProductionNeedsARealRail(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Env: production, Rail: "sandbox"}
+	if err := cfg.complete(""); err == nil {
+		t.Error("the sandbox rail in production")
+	}
+	cfg = Config{}
+	if err := cfg.complete(""); err == nil {
+		t.Error("an environment that nobody chose")
+	}
+}
+
+func TestConfigIsPrintedWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	cfg := Config{
+		DatabaseURL: "postgres://svc:hunter2@db/svc", RedisURL: "redis://:hunter2@r", MasterKey: "hunter2", RailKey: "a:hunter2",
+		OpsPassword: "hunter2", Listen: "127.0.0.1:8080",
+	}
+	text := cfg.LogValue().String()
+	if strings.Contains(text, "hunter2") || !strings.Contains(text, "127.0.0.1:8080") {
+		t.Errorf("printed: %s", text)
+	}
+	if strings.Contains(strings.ToLower(text), "password=h") {
+		t.Errorf("printed: %s", text)
+	}
+}
+
+func TestCommandsWithoutTheirConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{[]string{"api"}, nil, "SVC_ENV must be"},
+		{[]string{"worker"}, map[string]string{"SVC_ENV": "sandbox"}, "SVC_DATABASE_URL and SVC_REDIS_URL must be set"},
+		{[]string{"worker", "--queues", "debts"}, nil, `no queue "debts"`},
+		{[]string{"api"}, map[string]string{"SVC_ENV": "sandbox", "SVC_DATABASE_URL": "postgres://x", "SVC_REDIS_URL": "redis://x"}, "SVC_MASTER_KEY"},
+		{[]string{"dashboard"}, map[string]string{"SVC_ENV": "sandbox"}, "must be set"},
+		{[]string{"dev"}, map[string]string{"SVC_ENV": "production"}, "svc dev is always sandbox"},
+		{[]string{"admin", "audit"}, nil, "SVC_DATABASE_URL must be set"},
+		{[]string{"unheardOf"}, nil, "unknown command"},
+	} {
+		code, _, stderr := svc(t, tt.env, tt.args...)
+		if code != 1 || !strings.Contains(stderr, tt.want) {
+			t.Errorf("svc %v: exit code %d, %q, want %q", tt.args, code, stderr, tt.want)
+		}
+	}
+}
+
+func TestConfigCommandNamesEveryVariable(t *testing.T) {
+	t.Parallel()
+	code, out, _ := svc(t, nil, "config")
+	for _, name := range variableNames() {
+		if !strings.Contains(out, name) || code != 0 {
+			t.Errorf("svc config does not explain %s", name)
+		}
+	}
+	for _, f := range variables() {
+		if f.Tag.Get("help") == "" {
+			t.Errorf("%s has no help", f.Name)
+		}
+	}
+}

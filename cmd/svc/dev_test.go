@@ -1,0 +1,223 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/api/client"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
+)
+
+// devFolder is the data folder of a svc dev, and how to start it there.
+type devFolder struct {
+	t   *testing.T
+	dir string
+	env map[string]string
+}
+
+func newDevFolder(t *testing.T) devFolder {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	return devFolder{t, dir, map[string]string{
+		"SVC_DATA_DIR": dir, "SVC_LISTEN": "127.0.0.1:0", "SVC_RATE_LIMIT": "off", "SVC_BATCH_RATE_LIMIT": "off", "SVC_LOG_LEVEL": "WARN",
+	}}
+}
+
+// start starts svc dev and waits until it answers.
+func (d devFolder) start(more ...string) (*process, sandboxInfo) {
+	d.t.Helper()
+	p := startSvc(d.t, with(d.env, more...), "dev")
+	p.expect("The service runs at")
+	return p, d.info()
+}
+
+func (d devFolder) info() sandboxInfo {
+	d.t.Helper()
+	path := filepath.Join(d.dir, sandboxFile)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != 0o600 {
+		d.t.Errorf("mode of %s: %v, %v", path, stat.Mode(), err)
+	}
+	var info sandboxInfo
+	if err := json.Unmarshal(content, &info); err != nil {
+		d.t.Fatal(err)
+	}
+	return info
+}
+
+func partner(info sandboxInfo, n int) (*client.Client, string) {
+	o := info.Organisations[n]
+	return client.New(client.Config{
+		BaseURL: info.BaseURL, ClientID: o.ClientID.String(), ClientSecret: o.ClientSecret,
+	}), o.Sites[0].SiteID.String()
+}
+
+func get(t *testing.T, url, username, password string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if username != "" {
+		req.SetBasicAuth(username, password)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestDevKeepsEverythingOverRestarts(t *testing.T) {
+	d := newDevFolder(t)
+	p, first := d.start()
+	if len(first.Organisations) != 2 || len(first.Organisations[0].Sites) != 2 || len(first.Organisations[1].Sites) != 2 {
+		t.Fatalf("seeded %+v", first.Organisations)
+	}
+	api, site := partner(first, 0)
+	if _, err := api.CreateInvitation(t.Context(), site, client.NewInvitation{CustomerReference: "ada"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := api.SignUp(t.Context(), site, "ada", ""); err != nil {
+		t.Fatal(err)
+	}
+	batch := client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "ada", RowReference: "r", Amount: 1}}}
+	if _, err := api.SubmitBatch(t.Context(), site, batch); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := api.AwaitBatch(t.Context(), site, "b"); err != nil || done.Rows[0].Outcome != "succeeded" {
+		t.Errorf("batch %+v, %v", done, err)
+	}
+	for path, login := range map[string]bool{"/livez": false, "/readyz": false, "/metrics": false, "/openapi.json": false, "/docs": false, "/ops/queues": true} {
+		username, password := "", ""
+		if login {
+			username, password = first.Ops.Username, first.Ops.Password
+		}
+		if status, _ := get(t, first.BaseURL+path, username, password); status != http.StatusOK {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if status, _ := get(t, first.Ops.DashboardURL, "", ""); status != http.StatusUnauthorized {
+		t.Errorf("the dashboard without a login: %d", status)
+	}
+	if _, metrics := get(t, first.BaseURL+"/metrics", "", ""); !strings.Contains(metrics, `svc_rows_settled_total{outcome="succeeded"} 1`) ||
+		!strings.Contains(metrics, "svc_tasks_oldest_due_seconds") {
+		t.Error("the metrics do not tell of the row")
+	}
+	if code := p.terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := os.Stat(filepath.Join(d.dir, sandboxFile)); !os.IsNotExist(err) {
+		t.Error("the file tells of a service that has ended")
+	}
+
+	p, second := d.start()
+	if diff := cmp.Diff(first.Organisations, second.Organisations, cmp.AllowUnexported(seededOrganisation{})); diff != "" || first.Ops.Password != second.Ops.Password {
+		t.Errorf("credentials changed (-first +second):\n%s", diff)
+	}
+	p.kill() // with everything that it started
+
+	_, third := d.start("SVC_DEV_WORKER", "off")
+	api, _ = partner(third, 0)
+	if customer, err := api.Customer(t.Context(), site, "ada"); err != nil || customer.State != "linked" {
+		t.Errorf("after a kill: %+v, %v", customer, err)
+	}
+	batch.BatchReference = "c"
+	if _, err := api.SubmitBatch(t.Context(), site, batch); err != nil {
+		t.Fatal(err)
+	}
+	startSvc(t, map[string]string{ // a worker joins from outside
+		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": third.DatabaseURL, "SVC_REDIS_URL": third.RedisURL,
+		"SVC_MASTER_KEY_FILE": third.MasterKeyFile, "SVC_LOG_LEVEL": "WARN",
+	}, "worker")
+	if done, err := api.AwaitBatch(t.Context(), site, "c"); err != nil || done.State != "settled" {
+		t.Errorf("the joined worker: %+v, %v", done, err)
+	}
+}
+
+func TestDevOnOthersServers(t *testing.T) {
+	d := newDevFolder(t)
+	_, info := d.start("SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL)
+	if _, err := os.Stat(filepath.Join(d.dir, "servers")); !os.IsNotExist(err) {
+		t.Error("private servers were started beside those given")
+	}
+	api, site := partner(info, 1)
+	if n, err := api.CountCustomers(t.Context(), site, client.CustomerFilter{}); n != 0 || err != nil {
+		t.Errorf("%d customers, %v", n, err)
+	}
+	other, otherSite := partner(info, 0)
+	if _, err := other.CountCustomers(t.Context(), site, client.CustomerFilter{}); !client.Has(err, "sites:site-not-accessible") {
+		t.Errorf("another organisation's Site: %v (own: %s)", err, otherSite)
+	}
+}
+
+func TestDevOnATakenPort(t *testing.T) {
+	d := newDevFolder(t)
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	code, _, stderr := svc(t, with(d.env, "SVC_LISTEN", taken.Addr().String()), "dev")
+	if code != 1 || !strings.Contains(stderr, "is taken by another process") || !strings.Contains(stderr, "SVC_LISTEN") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+func TestAdminSetsUpAPartner(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": models.GenerateMasterKey()}
+	admin := func(args ...string) string {
+		t.Helper()
+		code, out, stderr := svc(t, env, append([]string{"admin"}, args...)...)
+		if code != 0 {
+			t.Fatalf("svc admin %v: %s", args, stderr)
+		}
+		return strings.TrimSpace(out)
+	}
+	organisation := admin("organisation", "add", "A partner")
+	site := admin("site", "add", organisation, "A Site")
+	id, secret, _ := strings.Cut(admin("client", "add", organisation, "--scopes", "billing:customers:read"), " ")
+	if !strings.HasPrefix(secret, "svcs_") {
+		t.Errorf("secret %q", secret)
+	}
+	if list := admin("organisation", "list"); !strings.Contains(list, organisation) || !strings.Contains(list, site) {
+		t.Errorf("list:\n%s", list)
+	}
+	second := admin("client", "secret", "add", id)
+	secrets := strings.Split(admin("client", "secret", "list", id), "\n")
+	if second == secret || len(secrets) != 3 {
+		t.Errorf("secrets:\n%s", secrets)
+	}
+	admin("client", "secret", "remove", id, strings.Fields(secrets[1])[0])
+	admin("client", "disable", id)
+	admin("client", "enable", id)
+	admin("client", "add", "customer-app")
+	if got := admin("audit"); got != "audit clean" {
+		t.Errorf("audit: %s", got)
+	}
+	if code, _, _ := svc(t, env, "admin", "site", "add", "org_nonsense", "x"); code != 1 {
+		t.Error("a Site of nobody")
+	}
+	if code, out, _ := svc(t, env, "migrate", "status"); code != 0 || !strings.HasPrefix(out, "0 ") {
+		t.Errorf("migrate status: %s", out)
+	}
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/api/client"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
+)
+
+// fleet is one `svc api` and two `svc worker`, processes of their own on one database and one Redis.
+type fleet struct {
+	*testing.T
+	store   *models.Store
+	redis   *queuetest.Server
+	env     map[string]string
+	workers []*process
+	api     *client.Client
+	site    models.Site
+	batches []string
+}
+
+func startFleet(t *testing.T) *fleet {
+	t.Parallel()
+	dsn := modelstest.DSN(t)
+	f := &fleet{T: t, redis: queuetest.Start(t)}
+	f.env = map[string]string{
+		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
+		"SVC_BATCH_RATE_LIMIT": "off", "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
+	}
+	var err error
+	if f.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.store.Close() })
+	f.site = modelstest.Site(t, f.store)
+	for i := range customers {
+		modelstest.Customer(t, f.store, f.site.ID, fmt.Sprint(i), models.Behaviours[i%len(models.Behaviours)])
+	}
+	id, secret, err := newClient(t.Context(), f.store, f.site.OrganisationID, "partner", models.PartnerScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := startSvc(t, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api").expect("listens on")
+	f.api = client.New(client.Config{
+		BaseURL: "http://" + listening[strings.LastIndex(listening, " ")+1:], ClientID: id.String(), ClientSecret: secret,
+	})
+	for range 2 {
+		f.workers = append(f.workers, startSvc(t, f.env, "worker"))
+	}
+	return f
+}
+
+func with(env map[string]string, more ...string) map[string]string {
+	all := map[string]string{}
+	for name, value := range env {
+		all[name] = value
+	}
+	for i := 0; i < len(more); i += 2 {
+		all[more[i]] = more[i+1]
+	}
+	return all
+}
+
+const (
+	customers = 40 // of each behaviour in turn
+	batchRows = 400
+)
+
+// submit submits n batches over HTTP and returns how long the slowest answer took.
+func (f *fleet) submit(n int) time.Duration {
+	f.Helper()
+	var slowest time.Duration
+	for range n {
+		batch := client.Batch{BatchReference: fmt.Sprintf("batch %d", len(f.batches))}
+		for i := range batchRows {
+			batch.Rows = append(batch.Rows, client.Row{
+				CustomerReference: fmt.Sprint(i % customers), RowReference: fmt.Sprint(i), Amount: int64(100 + i),
+			})
+		}
+		began := time.Now()
+		if _, err := f.api.SubmitBatch(f.Context(), f.site.ID.String(), batch); err != nil {
+			f.Fatalf("submit: %v", err)
+		}
+		slowest = max(slowest, time.Since(began))
+		f.batches = append(f.batches, batch.BatchReference)
+	}
+	return slowest
+}
+
+// awaitSome waits until work is in full swing: some rows are settled, and many are not.
+func (f *fleet) awaitSome() {
+	f.Helper()
+	for f.countRows("state = 'settled'") == 0 {
+		if f.Context().Err() != nil {
+			f.Fatal("no row is ever settled")
+		}
+	}
+	if f.countRows("state <> 'settled'") == 0 {
+		f.Fatal("all rows were settled before anything could happen to them")
+	}
+}
+
+func (f *fleet) countRows(where string) (n int) {
+	f.Helper()
+	if err := f.store.DB().NewRaw("SELECT count(*) FROM batch_rows WHERE "+where).Scan(f.Context(), &n); err != nil {
+		f.Fatal(err)
+	}
+	return n
+}
+
+// settled checks that every row of every batch is settled as its customer's behaviour wants it within the time, that the
+// rail has exactly one debit for each succeeded row, and that the audit is clean.
+func (f *fleet) settled(within time.Duration) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), within)
+	defer cancel()
+	succeeded := 0
+	for _, reference := range f.batches {
+		batch, err := f.api.AwaitBatch(ctx, f.site.ID.String(), reference)
+		if err != nil {
+			f.Fatalf("%s did not settle within %s: %v; counts %+v; alerts %v", reference, within, err, batch.Counts, f.countRows("state <> 'settled'"))
+		}
+		for i, row := range batch.Rows {
+			if want := outcomes[models.Behaviours[i%customers%len(models.Behaviours)]]; row.Outcome != want {
+				f.Errorf("%s row %d: %q, want %q", reference, i, row.Outcome, want)
+			}
+		}
+		succeeded += batch.Counts.Succeeded
+	}
+	if n := f.countSandboxDebits(); n != succeeded {
+		f.Errorf("%d debits on the rail for %d succeeded rows", n, succeeded)
+	}
+	code, out, _ := svc(f.T, f.env, "admin", "audit")
+	if code != 0 {
+		f.Errorf("the audit found:\n%s", out)
+	}
+}
+
+func (f *fleet) countSandboxDebits() int {
+	f.Helper()
+	n := 0
+	for after := ""; ; {
+		debits, err := f.store.SandboxDebits(f.Context(), after, 1000)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(debits) == 0 {
+			return n
+		}
+		for _, d := range debits {
+			if d.Status == models.SandboxSucceeded {
+				n++
+			}
+			after = d.Key
+		}
+	}
+}
+
+// outcomes are how the debits of customers end who behave so.
+var outcomes = map[models.Behaviour]string{
+	models.BehaviourPays: "succeeded", models.BehaviourInsufficientFunds: "insufficientFunds",
+	models.BehaviourAccountUnavailable: "accountUnavailable", models.BehaviourLimitExceeded: "limitExceeded",
+	models.BehaviourDeclines: "declinedByCustomer", models.BehaviourSlow: "succeeded", models.BehaviourBankDown: "succeeded",
+	models.BehaviourAnswerLost: "succeeded",
+}
+
+func TestWorkerKilled(t *testing.T) {
+	f := startFleet(t)
+	f.submit(20)
+	f.awaitSome()
+	f.workers[0].kill()
+	f.settled(60 * time.Second)
+}
+
+func TestRedisFlushed(t *testing.T) {
+	f := startFleet(t)
+	f.submit(20)
+	f.awaitSome()
+	if err := queuetest.Client(t, f.redis.URL).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.settled(60 * time.Second)
+}
+
+func TestRedisStopped(t *testing.T) {
+	f := startFleet(t)
+	f.submit(5)
+	f.awaitSome()
+	f.redis.Stop()
+	if slowest := f.submit(15); slowest > 5*time.Second {
+		t.Errorf("a submission without Redis took %s", slowest)
+	}
+	<-time.After(20 * time.Second) // the outage itself
+	f.redis.Start()
+	f.settled(60 * time.Second)
+}
+
+func TestWorkersShutDownGracefully(t *testing.T) {
+	f := startFleet(t)
+	f.submit(10)
+	f.awaitSome()
+	if code := f.workers[0].terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	f.settled(60 * time.Second)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a running svc.
+type process struct {
+	t      *testing.T
+	name   string
+	cmd    *exec.Cmd
+	stdout *lines
+	stderr *lines
+	done   chan struct{} // closed when it has ended
+}
+
+// startSvc starts svc with arguments and SVC_… variables. It is killed with the test.
+func startSvc(t *testing.T, variables map[string]string, args ...string) *process {
+	t.Helper()
+	p := &process{
+		t: t, name: "svc " + strings.Join(args, " "), cmd: exec.Command(os.Args[0], args...), //nolint:gosec,noctx // this very binary; it outlives no test
+		stdout: newLines(), stderr: newLines(), done: make(chan struct{}),
+	}
+	p.cmd.Env = []string{runMain + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	for name, value := range variables {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		p.stdout.end()
+		p.stderr.end()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.name, tail(p.stderr.String()))
+		}
+	})
+	return p
+}
+
+func tail(s string) string { return s[max(0, len(s)-4000):] }
+
+// kill is kill -9.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// terminate asks for a graceful end and waits for it; it returns the exit code.
+func (p *process) terminate() int {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	return p.wait(time.Minute)
+}
+
+func (p *process) wait(within time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(within):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// expect waits for a line of standard output that holds the text, and returns it.
+func (p *process) expect(text string) string {
+	p.t.Helper()
+	line, ok := p.stdout.await(p.t.Context(), text)
+	if !ok {
+		p.t.Fatalf("%s ended, or did not say %q in time; it said:\n%s%s", p.name, text, p.stdout, tail(p.stderr.String()))
+	}
+	return line
+}
+
+// lines collects what a process prints.
+type lines struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	ended   bool
+	changed chan struct{}
+}
+
+func newLines() *lines { return &lines{changed: make(chan struct{})} }
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.notify()
+	return l.text.Write(b)
+}
+
+func (l *lines) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.notify()
+}
+
+func (l *lines) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) await(ctx context.Context, text string) (string, bool) {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	for {
+		l.mu.Lock()
+		content, ended, changed := l.text.String(), l.ended, l.changed
+		l.mu.Unlock()
+		for scanner := bufio.NewScanner(strings.NewReader(content)); scanner.Scan(); {
+			if strings.Contains(scanner.Text(), text) {
+				return scanner.Text(), true
+			}
+		}
+		if ended {
+			return "", false
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", false
+		}
+	}
+}
+
+var _ io.Writer = (*lines)(nil)
+
+// svc runs svc to its end within this process and returns its exit code and what it printed.
+func svc(t *testing.T, variables map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var environ []string
+	for name, value := range variables {
+		environ = append(environ, name+"="+value)
+	}
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, environ, &out, &err)
+	return code, out.String(), err.String()
+}
