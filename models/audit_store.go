@@ -49,6 +49,9 @@ WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded' AND l.amount IS DIS
 SELECT r.batch_id || ':' || r.row_index, coalesce(r.corrected_outcome::text, r.outcome::text, 'open') FROM ledger_entries l
 JOIN batch_rows r ON r.site_id = l.site_id AND r.batch_id = l.source_id AND r.row_index = l.source_index
 WHERE l.account = 'railClearing' AND coalesce(r.corrected_outcome, r.outcome) IS DISTINCT FROM 'succeeded'`},
+	{"a pending webhook event has its task", `
+SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
+WHERE e.status = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id)`},
 	{"a reference has at most one active link", `
 SELECT site_id || ' ' || count(*), min(customer_reference) FROM customer_links
 WHERE state IN ('invited', 'linked') GROUP BY site_id, customer_reference HAVING count(*) > 1`},

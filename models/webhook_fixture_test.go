@@ -17,17 +17,20 @@ type webhooks struct {
 	t    *testing.T
 	ring *models.Keyring
 	site models.Site
+
+	master string // the ring's text
 }
 
 func newWebhooks(t *testing.T) *webhooks {
 	t.Helper()
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	master := models.GenerateMasterKey()
+	ring, err := models.ParseKeyring(master)
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, webhookStart)
-	return &webhooks{store, t, ring, modelstest.Site(t, store)}
+	return &webhooks{store, t, ring, modelstest.Site(t, store), master}
 }
 
 func (w *webhooks) put(site models.SiteID, url string) *models.WebhookSecret {

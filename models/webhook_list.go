@@ -26,9 +26,11 @@ type WebhookQuery struct {
 	Limit          int // events at most, 1 to 100
 }
 
-// WebhookPage is one page of events.
+// WebhookPage is one page, and what was true of the whole list at that moment.
 type WebhookPage struct {
+	Now    Millis           // when the page was read
 	Events []WebhookEvent   // newest first, without bodies
+	Total  int64            // all events that match
 	Next   *WebhookPosition // where the next page (Forward) begins; nil on the last page
 	Prev   *WebhookPosition // where the page before (Backward) begins; nil on the first page
 }

@@ -71,25 +71,30 @@ WITH page AS (
     WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+ahead+` ($2, $3)`+where+`
     ORDER BY w.created_at `+order+`, w.id `+order+` LIMIT $4
 )
-SELECT EXISTS (SELECT FROM webhook_events w WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+behind+` ($2, $3)`+where+`),
+SELECT svc_now(), (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = $1`+where+`),
+       EXISTS (SELECT FROM webhook_events w WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+behind+` ($2, $3)`+where+`),
        w.id IS NOT NULL, `+nullable(webhookColumns)+`
 FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC`, args...)
 	if err != nil {
 		return WebhookPage{}, err
 	}
 	defer func() { _ = rows.Close() }()
+	var now Millis
+	var total int64
 	found, isBehind := make([]WebhookEvent, 0, q.Limit+1), false
 	for rows.Next() {
 		var e WebhookEvent
 		var isThere bool
-		if err := rows.Scan(append([]any{&isBehind, &isThere}, e.columns()...)...); err != nil {
+		if err := rows.Scan(append([]any{&now, &total, &isBehind, &isThere}, e.columns()...)...); err != nil {
 			return WebhookPage{}, err
 		}
 		if isThere { // a page without events is one row of nothing
 			found = append(found, e)
 		}
 	}
-	return newWebhookPage(q, found, isBehind), rows.Err()
+	page := newWebhookPage(q, found, isBehind)
+	page.Now, page.Total = now, total
+	return page, rows.Err()
 }
 
 // nullable makes the columns of a row that may not be there readable.

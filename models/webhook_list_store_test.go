@@ -1,0 +1,190 @@
+package models_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+)
+
+func (w *webhooks) list(q models.WebhookQuery) models.WebhookPage {
+	w.t.Helper()
+	q.OrganisationID = w.site.OrganisationID
+	if q.Limit == 0 {
+		q.Limit = 100
+	}
+	page, err := w.ListWebhookEvents(w.t.Context(), q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return page
+}
+
+func eventIDs(events []models.WebhookEvent) (ids []string) {
+	for _, e := range events {
+		ids = append(ids, e.ID.String())
+	}
+	return ids
+}
+
+func TestWebhookListWalk(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	if page := w.list(models.WebhookQuery{}); len(page.Events) != 0 || page.Next != nil || page.Prev != nil || page.Now != webhookStart {
+		t.Errorf("of nothing: %+v", page)
+	}
+	var want []string
+	for i := range 25 {
+		id, _ := w.insert()
+		want = append(want, id.String())
+		if i%5 == 4 {
+			w.advance(time.Millisecond)
+		}
+	}
+	slices.Reverse(want)
+	for _, limit := range []int{1, 7, 25, 100} {
+		var got []string
+		q := models.WebhookQuery{Limit: limit, Direction: models.Forward}
+		page := w.list(q)
+		for {
+			got = append(got, eventIDs(page.Events)...)
+			if page.Total != 25 {
+				t.Errorf("total %d", page.Total)
+			}
+			if page.Next == nil {
+				break
+			}
+			q.From = *page.Next
+			page = w.list(q)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("limit %d, forward (-want +got):\n%s", limit, diff)
+		}
+		got = nil
+		for q.Direction = models.Backward; ; q.From = *page.Prev {
+			if len(got) > 0 {
+				page = w.list(q)
+			}
+			got = append(eventIDs(page.Events), got...)
+			if page.Prev == nil {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("limit %d, and back (-want +got):\n%s", limit, diff)
+		}
+	}
+}
+
+func TestWebhookListFilters(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	first, _ := w.insert() // undelivered
+	w.put(models.SiteID{}, "https://example.com/")
+	w.advance(time.Second)
+	second, _ := w.insert()
+	event, _ := w.event(second)
+	from, to := webhookStart.Add(time.Second), webhookStart.Add(time.Second-time.Millisecond)
+	for name, c := range map[string]struct {
+		filter models.WebhookFilter
+		want   []string
+	}{
+		"all":     {models.WebhookFilter{}, []string{second.String(), first.String()}},
+		"status":  {models.WebhookFilter{Status: models.WebhookUndelivered}, []string{first.String()}},
+		"none":    {models.WebhookFilter{Status: models.WebhookFailed}, nil},
+		"site":    {models.WebhookFilter{SiteID: w.site.ID, Status: models.WebhookPending}, []string{second.String()}},
+		"another": {models.WebhookFilter{SiteID: models.SiteID(first)}, nil},
+		"intent":  {models.WebhookFilter{PaymentIntentID: event.PaymentIntentID}, []string{second.String()}},
+		"from":    {models.WebhookFilter{From: &from}, []string{second.String()}},
+		"to":      {models.WebhookFilter{To: &to}, []string{first.String()}},
+		"range":   {models.WebhookFilter{From: &from, To: &to}, nil},
+	} {
+		page := w.list(models.WebhookQuery{Filter: c.filter})
+		if diff := cmp.Diff(c.want, eventIDs(page.Events)); diff != "" || int(page.Total) != len(c.want) {
+			t.Errorf("%s, total %d (-want +got):\n%s", name, page.Total, diff)
+		}
+	}
+}
+
+func TestWebhookRedeliveryByFilter(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	for range 1203 { // more than two steps
+		w.insert()
+	}
+	w.put(models.SiteID{}, "https://example.com/")
+	kept, _ := w.insert()
+	n, tasks, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID, models.WebhookFilter{Status: models.WebhookUndelivered})
+	if n != 1203 || len(tasks) != 1203 || err != nil {
+		t.Errorf("redelivered %d with %d tasks, %v", n, len(tasks), err)
+	}
+	if page := w.list(models.WebhookQuery{Filter: models.WebhookFilter{Status: models.WebhookPending}, Limit: 1}); page.Total != 1204 {
+		t.Errorf("pending: %d", page.Total)
+	}
+	if event, _ := w.event(kept); event.RequestedAt != event.CreatedAt || tasksLeft(t, w.Store) != 1204 {
+		t.Errorf("event %+v, %d tasks", event, tasksLeft(t, w.Store))
+	}
+}
+
+func TestWebhookTail(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	before, _ := w.insert()
+	tail, err := w.TailWebhooks(t.Context(), w.site.OrganisationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(want ...models.WebhookEventID) {
+		t.Helper()
+		events, err := tail.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, id := range want {
+			ids = append(ids, id.String())
+		}
+		if diff := cmp.Diff(ids, eventIDs(events)); diff != "" {
+			t.Errorf("tail (-want +got):\n%s", diff)
+		}
+		for _, e := range events {
+			if len(e.Body) == 0 {
+				t.Error("no body")
+			}
+		}
+	}
+	next()
+	first, _ := w.insert()
+	second, _ := w.insert()
+	next(first, second)
+	next()
+	if _, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, before); err != nil {
+		t.Fatal(err)
+	}
+	next() // asked for at the same millisecond as before: known
+	w.advance(time.Hour)
+	if _, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, before); err != nil {
+		t.Fatal(err)
+	}
+	next(before)
+	next()
+}
+
+func TestOldWebhookEventsAreDropped(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/")
+	id, task := w.insert()
+	w.record(w.claim(task), delivered)
+	pending, _ := w.insert()
+	w.advance(models.WebhookHistory)
+	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("dropped %d, %v", n, err)
+	}
+	if page := w.list(models.WebhookQuery{}); len(page.Events) != 1 || page.Events[0].ID != pending {
+		t.Errorf("left: %v, of which %s is dropped", page.Events, id)
+	}
+}
