@@ -5,7 +5,7 @@ import "context"
 // Violation is one broken promise that an audit found.
 type Violation struct {
 	Check   string // which promise
-	Subject string // whose: a batch, a row, a source
+	Subject string // whose: a batch, a row, a payment intent, a source
 	Detail  string
 }
 
@@ -52,29 +52,50 @@ WHERE l.account = 'railClearing' AND coalesce(r.corrected_outcome, r.outcome) IS
 	{"a pending webhook event has its task", `
 SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
 WHERE e.status = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id)`},
+	{"a transaction under way has a task", `
+SELECT p.id::text, p.transaction_id::text FROM payment_intents p
+WHERE p.state = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.subject_id = p.id AND o.kind = 'settleTransaction')`},
+	{"a payment intent has ended with one event, which says how", `
+SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.transaction_status, 'nothing')
+FROM payment_intents p LEFT JOIN webhook_events e
+    ON e.organisation_id = p.organisation_id AND e.payment_intent_id = p.id AND NOT e.is_test
+WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
+  AND (p.state <> 'final' OR p.final_at > svc_now() - 30::bigint * 86400000)`}, // older events go
+	{"a settled transaction has its ledger entries", `
+SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
+FROM payment_intents p LEFT JOIN ledger_entries l
+    ON l.source_id = p.transaction_id AND l.source_index = 0 AND l.account = 'railClearing'
+WHERE p.transaction_status = 'Settled' AND p.amount_charged <> coalesce(l.amount, 0)`},
+	{"the ledger has entries of settled transactions only", `
+SELECT p.transaction_id::text, coalesce(p.transaction_status::text, 'pending') FROM ledger_entries l
+JOIN payment_intents p ON p.site_id = l.site_id AND p.transaction_id = l.source_id
+WHERE l.account = 'railClearing' AND p.transaction_status IS DISTINCT FROM 'Settled'`},
 	{"a reference has at most one active link", `
 SELECT site_id || ' ' || count(*), min(customer_reference) FROM customer_links
 WHERE state IN ('invited', 'linked') GROUP BY site_id, customer_reference HAVING count(*) > 1`},
 }
 
-// railDebits are the sandbox rail's successful debits, their keys split into batch and row again.
+// railDebits are the sandbox rail's successful debits, their keys turned into the ledger's sources again: batch and row, or
+// a transaction.
 const railDebits = `
 WITH rail AS (
-    SELECT key, amount, split_part(substr(key, 5), ':', 1)::uuid AS batch_id, split_part(key, ':', 2)::int AS row_index
-    FROM sandbox_debits WHERE status = 'succeeded' AND key LIKE 'bat\_%'
+    SELECT key, amount, split_part(substr(key, 5), ':', 1)::uuid AS source_id,
+           coalesce(nullif(split_part(key, ':', 2), ''), '0')::int AS source_index
+    FROM sandbox_debits WHERE status = 'succeeded' AND (key LIKE 'bat\_%' OR key LIKE 'txn\_%')
 )`
 
-// sandboxChecks hold the books against the sandbox rail's own list. A row whose answer is on its way is left out.
+// sandboxChecks hold the books against the sandbox rail's own list. What has its answer on the way is left out.
 var sandboxChecks = []struct{ name, query string }{
 	{"what the rail debited is in the ledger", railDebits + `
 SELECT rail.key, rail.amount || ' debited, in the ledger ' || coalesce(l.amount, 0) FROM rail
-LEFT JOIN ledger_entries l ON l.source_id = rail.batch_id AND l.source_index = rail.row_index AND l.account = 'railClearing'
-LEFT JOIN batch_rows r ON r.batch_id = rail.batch_id AND r.row_index = rail.row_index
-WHERE l.amount IS DISTINCT FROM rail.amount AND r.state IS DISTINCT FROM 'inProgress'
+LEFT JOIN ledger_entries l ON l.source_id = rail.source_id AND l.source_index = rail.source_index AND l.account = 'railClearing'
+LEFT JOIN batch_rows r ON r.batch_id = rail.source_id AND r.row_index = rail.source_index
+LEFT JOIN payment_intents p ON p.transaction_id = rail.source_id
+WHERE l.amount IS DISTINCT FROM rail.amount AND r.state IS DISTINCT FROM 'inProgress' AND p.state IS DISTINCT FROM 'pending'
   AND NOT (r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)`},
 	{"what is in the ledger the rail debited", railDebits + `
 SELECT l.source_id || ':' || l.source_index, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
-FROM ledger_entries l LEFT JOIN rail ON rail.batch_id = l.source_id AND rail.row_index = l.source_index
+FROM ledger_entries l LEFT JOIN rail ON rail.source_id = l.source_id AND rail.source_index = l.source_index
 WHERE l.account = 'railClearing' AND rail.amount IS DISTINCT FROM l.amount`},
 }
 

@@ -7,6 +7,7 @@ type Queue string
 
 // The queues. There are few, since every empty one costs a worker a round trip.
 const (
+	QueueCheckout Queue = "checkout"
 	QueueDebits   Queue = "debits"
 	QueueWebhooks Queue = "webhooks"
 	QueueSweeps   Queue = "sweeps"
@@ -17,17 +18,21 @@ type TaskKind string
 
 // The kinds of task.
 const (
-	TaskDebitRows         TaskKind = "debitRows"
-	TaskDeliverWebhook    TaskKind = "deliverWebhook"
-	TaskReleaseWebhooks   TaskKind = "releaseWebhooks"
-	TaskExpireInvitations TaskKind = "expireInvitations"
-	TaskCloseBatches      TaskKind = "closeBatches"
-	TaskDropHistory       TaskKind = "dropHistory"
+	TaskSettleTransaction    TaskKind = "settleTransaction"
+	TaskDebitRows            TaskKind = "debitRows"
+	TaskDeliverWebhook       TaskKind = "deliverWebhook"
+	TaskReleaseWebhooks      TaskKind = "releaseWebhooks"
+	TaskExpireInvitations    TaskKind = "expireInvitations"
+	TaskExpirePaymentIntents TaskKind = "expirePaymentIntents"
+	TaskCloseBatches         TaskKind = "closeBatches"
+	TaskDropHistory          TaskKind = "dropHistory"
 )
 
 // Queue is the queue on which tasks of the kind travel.
 func (k TaskKind) Queue() Queue {
 	switch k {
+	case TaskSettleTransaction:
+		return QueueCheckout
 	case TaskDebitRows:
 		return QueueDebits
 	case TaskDeliverWebhook:

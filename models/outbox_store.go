@@ -213,7 +213,7 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
        greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE dispatched_at IS NULL AND queue = q), svc_now()))
-FROM unnest($1::text[]) AS q`, []string{string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)})
+FROM unnest($1::text[]) AS q`, []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)})
 		if err != nil {
 			return err
 		}

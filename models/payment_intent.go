@@ -1,0 +1,204 @@
+package models
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+	"time"
+)
+
+// The limits of a payment intent's life, counted from service time at its creation.
+const (
+	MinIntentLife     = time.Minute
+	MaxIntentLife     = 24 * time.Hour
+	DefaultIntentLife = 15 * time.Minute
+)
+
+// QRCodeFormat is how a partner wants to get the QR code.
+type QRCodeFormat string
+
+// The formats, in the words of the wire.
+const (
+	QRCodeBase64 QRCodeFormat = "base64" // a PNG as a data URI
+	QRCodeText   QRCodeFormat = "text"   // what the QR code is to say
+)
+
+// PaymentIntent is one thing to be paid, and what became of it.
+type PaymentIntent struct {
+	SiteID         SiteID
+	ID             PaymentIntentID
+	OrganisationID OrganisationID
+	Code           string // the last part of the URL in the QR code
+	Amount         Amount // before discounts; at least 1
+	Currency       string // ISO 4217
+	OrderID        string // the partner's; "" for none
+	LineItems      []LineItem
+	QRCodeFormat   QRCodeFormat
+	State          IntentState
+	Status         TransactionStatus // "" until final
+	StatusReason   RowOutcome        // of Declined: why
+	CreatedAt      Millis
+	ExpiresAt      Millis // the first millisecond at which nobody can begin to pay
+	FinalAt        Millis // 0 until final
+	TraceID        TraceID
+	Transaction    Transaction // zero until a customer begins to pay
+}
+
+// LineItem is one line of a purchase. It says what is bought, and decides nothing about the payment but how large its
+// discounts may be. Its JSON is that of the wire, and what Postgres holds.
+type LineItem struct {
+	ItemID         string  `json:"itemId"`
+	Quantity       int64   `json:"quantity"`
+	AmountPerUnit  Amount  `json:"amountPerUnit"`
+	AmountSubtotal Amount  `json:"amountSubtotal"`
+	AddOns         *AddOns `json:"addOns,omitempty"`
+}
+
+// AddOns describes what was added to a line.
+type AddOns struct {
+	Customizations string   `json:"customizations,omitempty"`
+	Modifiers      []string `json:"modifiers,omitempty"`
+}
+
+// Transaction is a customer's payment of an intent; there is at most one for each.
+type Transaction struct {
+	ID        TransactionID
+	Party     Party
+	Discounts []Discount
+	Charge    Amount // what is debited: the intent's amount less all discounts; may be 0
+	StartedAt Millis
+}
+
+// Discount takes something off one line.
+type Discount struct {
+	LineItem int    `json:"lineItemIndex"` // from 0
+	Amount   Amount `json:"amount"`        // at least 1
+	Reason   string `json:"reason"`
+}
+
+// NewPaymentIntent is what a partner asks for, its form checked.
+type NewPaymentIntent struct {
+	SiteID       SiteID
+	Amount       Amount
+	OrderID      string // "" for none
+	QRCodeFormat QRCodeFormat
+	LineItems    []LineItem
+	ExpiresAt    Millis // 0: DefaultIntentLife from now
+}
+
+// Payee is who is paid, in words for the customer.
+type Payee struct {
+	OrganisationName string
+	SiteName         string
+}
+
+// NewIntentCode makes the code of an intent: 80 random bits as 16 upper-case base32 characters, which a QR code holds in
+// its alphanumeric mode.
+func NewIntentCode() string {
+	var b [10]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
+	return base32.StdEncoding.EncodeToString(b[:])
+}
+
+// ValidIntentCode reports whether a text has the form of a code.
+func ValidIntentCode(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
+
+// AmountPaid is what the customer was charged, and whether the payment has settled.
+func (p *PaymentIntent) AmountPaid() (Amount, bool) {
+	return p.Transaction.Charge, p.Status == TransactionSettled
+}
+
+// DiscountError says which discount cannot be given.
+type DiscountError struct {
+	Index   int    // of the discount
+	Field   string // of it, as written in JSON
+	Message string // for the customer app: "must be …"
+}
+
+func (e *DiscountError) Error() string { return "models: discount's " + e.Field + " " + e.Message }
+
+// Charge is what is left to pay with the discounts, or *DiscountError: a discount must be of a line, no line may get more
+// than it costs, and all discounts together not exceed the amount. The discounts' amounts must be at least 1.
+func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
+	left := make([]Amount, len(p.LineItems))
+	for i, line := range p.LineItems {
+		left[i] = line.AmountSubtotal
+	}
+	charge := p.Amount
+	for i, d := range discounts {
+		switch {
+		case d.LineItem < 0 || d.LineItem >= len(left):
+			return 0, &DiscountError{i, "lineItemIndex", "must be the index of a line item"}
+		case d.Amount < 1:
+			return 0, &DiscountError{i, "amount", "must be at least 1"}
+		case d.Amount > left[d.LineItem]:
+			return 0, &DiscountError{i, "amount", "must not make the discounts of its line item larger than its amountSubtotal"}
+		case d.Amount > charge:
+			return 0, &DiscountError{i, "amount", "must not make the discounts together larger than the amount to pay"}
+		}
+		left[d.LineItem] -= d.Amount
+		charge -= d.Amount
+	}
+	return charge, nil
+}
+
+// push is the notification of how the intent ended.
+func (p *PaymentIntent) push() TransactionStatusPush {
+	push := TransactionStatusPush{
+		SiteID: PushSite{ID: p.SiteID}, PaymentIntentID: p.ID, TransactionID: p.Transaction.ID,
+		TransactionStatus: string(p.Status), TransactionStatusDescription: p.statusDescription(), OrderID: p.OrderID,
+		LineItems: p.discountedLines(),
+	}
+	if !p.Transaction.ID.IsZero() {
+		push.TransactionUpdated = p.FinalAt
+	}
+	if paid, ok := p.AmountPaid(); ok {
+		push.AmountPaid = &paid
+	}
+	return push
+}
+
+// discountedLines are the lines with what the discounts leave of them.
+func (p *PaymentIntent) discountedLines() []PushLineItem {
+	lines := make([]PushLineItem, len(p.LineItems))
+	for i, l := range p.LineItems {
+		lines[i] = PushLineItem{
+			ItemID: l.ItemID, Quantity: l.Quantity, AmountPerUnit: l.AmountPerUnit, AmountSubtotal: l.AmountSubtotal,
+			AddOns: (*PushAddOns)(l.AddOns), AmountTotal: l.AmountSubtotal,
+		}
+	}
+	for _, d := range p.Transaction.Discounts {
+		line := &lines[d.LineItem]
+		line.AmountTotal -= d.Amount
+		line.Discounts = append(line.Discounts, PushDiscount{Amount: d.Amount, Reason: d.Reason})
+	}
+	return lines
+}
+
+// statusDescription says in words what the status alone does not; "" if nothing.
+func (p *PaymentIntent) statusDescription() string {
+	switch p.Status {
+	case TransactionSettled:
+		return ""
+	case TransactionFailed:
+		return "The payment could not be made. Nothing was charged."
+	case TransactionCancelled:
+		return "The payment intent was cancelled."
+	case TransactionExpired:
+		return "Nobody began to pay before the payment intent expired."
+	}
+	switch p.StatusReason {
+	case OutcomeInsufficientFunds:
+		return "The customer's account has insufficient funds."
+	case OutcomeAccountUnavailable:
+		return "The customer's account is not available."
+	case OutcomeLimitExceeded:
+		return "The payment exceeds a limit of the customer's account."
+	case OutcomeDeclinedByCustomer:
+		return "The customer declined the payment."
+	default:
+		return "The payment was declined."
+	}
+}

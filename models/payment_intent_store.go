@@ -1,0 +1,264 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// The outcomes of paying and cancelling that callers tell apart.
+var (
+	// ErrIntentExpired: nobody began to pay in time, and nobody can any more.
+	ErrIntentExpired = errors.New("models: payment intent expired")
+	// ErrIntentCancelled: the partner has cancelled the payment intent.
+	ErrIntentCancelled = errors.New("models: payment intent cancelled")
+	// ErrIntentTaken: another customer pays, or has paid.
+	ErrIntentTaken = errors.New("models: payment intent taken by another customer")
+	// ErrIntentNotCancellable: a customer has begun to pay, or the payment intent has ended otherwise.
+	ErrIntentNotCancellable = errors.New("models: payment intent cannot be cancelled")
+)
+
+// intentColumns are the columns that scanIntent reads, in its order.
+const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, coalesce(p.order_id, ''), p.line_items,
+	p.qr_code_format, p.state, coalesce(p.transaction_status::text, ''), coalesce(p.status_reason::text, ''), p.created_at,
+	p.expires_at, coalesce(p.final_at, 0), p.trace_id, p.transaction_id, coalesce(p.customer_id, ''),
+	coalesce(p.agreement_id, ''), p.discounts, coalesce(p.amount_charged, 0), coalesce(p.started_at, 0)`
+
+// scanIntent reads intentColumns, and more after them.
+func scanIntent(row interface{ Scan(...any) error }, more ...any) (PaymentIntent, error) {
+	var p PaymentIntent
+	var lines, discounts []byte
+	t := &p.Transaction
+	err := row.Scan(append([]any{
+		&p.SiteID, &p.ID, &p.OrganisationID, &p.Code, &p.Amount, &p.Currency, &p.OrderID, &lines,
+		&p.QRCodeFormat, &p.State, &p.Status, &p.StatusReason, &p.CreatedAt,
+		&p.ExpiresAt, &p.FinalAt, &p.TraceID, &t.ID, &t.Party.CustomerID,
+		&t.Party.AgreementID, &discounts, &t.Charge, &t.StartedAt,
+	}, more...)...)
+	if err != nil {
+		return PaymentIntent{}, err
+	}
+	return p, errors.Join(fromJSON(lines, &p.LineItems), fromJSON(discounts, &t.Discounts))
+}
+
+func fromJSON(column []byte, into any) error {
+	if column == nil {
+		return nil
+	}
+	if err := json.Unmarshal(column, into); err != nil {
+		return fmt.Errorf("models: stored JSON: %w", err)
+	}
+	return nil
+}
+
+// toJSON is a list as a JSON column holds it; NULL for none.
+func toJSON[T any](list []T) (sql.NullString, error) {
+	if len(list) == 0 {
+		return sql.NullString{}, nil
+	}
+	text, err := json.Marshal(list)
+	return sql.NullString{String: string(text), Valid: true}, err
+}
+
+// CreatePaymentIntent makes a payment intent, or gives back the one that key made before (replayed; as it is now). Errors:
+// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil.
+func (s *Store) CreatePaymentIntent(
+	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
+) (intent PaymentIntent, replayed bool, err error) {
+	lines, err := toJSON(in.LineItems)
+	if err != nil {
+		return PaymentIntent{}, false, wrap("create payment intent", err)
+	}
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
+			intent, err = insertIntent(ctx, tx, in, lines)
+			return intent.ID, err
+		})
+		if replayed = again; err != nil || !again {
+			return err
+		}
+		intent, _, err = intentByID(ctx, tx.Tx, in.SiteID, id)
+		return err
+	})
+	if err != nil {
+		return PaymentIntent{}, false, wrap("create payment intent", err)
+	}
+	return intent, replayed, nil
+}
+
+func insertIntent(ctx context.Context, tx bun.Tx, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
+	intent, err := scanIntent(tx.Tx.QueryRowContext(ctx, `
+WITH clock AS MATERIALIZED (SELECT svc_now() AS now)
+INSERT INTO payment_intents AS p (site_id, id, organisation_id, code, amount, currency, order_id, line_items, qr_code_format,
+	created_at, expires_at, trace_id)
+SELECT s.id, $2, s.organisation_id, $3, $4, s.currency, nullif($5, ''), $6::jsonb, $7, now,
+	coalesce(nullif($8::bigint, 0), now + $10::bigint), $9
+FROM sites s, clock
+WHERE s.id = $1 AND ($8 = 0 OR $8 BETWEEN now + $11::bigint AND now + $12::bigint)
+RETURNING `+intentColumns,
+		in.SiteID, NewID[intentNoun](), NewIntentCode(), int64(in.Amount), in.OrderID, lines, string(in.QRCodeFormat),
+		int64(in.ExpiresAt), string(TraceIDFrom(ctx)), DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(),
+		MaxIntentLife.Milliseconds()))
+	if errors.Is(err, sql.ErrNoRows) {
+		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
+	}
+	return intent, err
+}
+
+// PaymentIntent is an intent of the Site; ErrNotFound if there is none. If its time is over and nothing has ended it yet, it
+// expires now: an answer that says so is never taken back by a payment that was on its way.
+func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntentID) (PaymentIntent, error) {
+	var intent PaymentIntent
+	var over bool
+	err := s.statement(ctx, func() (err error) {
+		intent, over, err = intentByID(ctx, s.db.DB, site, id)
+		return err
+	})
+	if err == nil && over {
+		intent, err = s.expireIntent(ctx, site, id)
+	}
+	return intent, wrap("payment intent", err)
+}
+
+// PaymentIntentByCode is PaymentIntent for the customer's side, which knows the code, with who is paid.
+func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIntent, Payee, error) {
+	var intent PaymentIntent
+	var payee Payee
+	var over bool
+	err := s.statement(ctx, func() (err error) {
+		intent, err = scanIntent(s.db.DB.QueryRowContext(ctx, `
+SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now(), o.name, s.name
+FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
+WHERE p.code = $1`, code), &over, &payee.OrganisationName, &payee.SiteName)
+		return notFound(err, "payment intent")
+	})
+	if err == nil && over {
+		intent, err = s.expireIntent(ctx, intent.SiteID, intent.ID)
+	}
+	return intent, payee, wrap("payment intent by code", err)
+}
+
+// OrganisationPaymentIntent is PaymentIntent for a caller that does not name the Site: it may be any of the organisation.
+func (s *Store) OrganisationPaymentIntent(
+	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
+) (PaymentIntent, error) {
+	var site SiteID
+	err := s.statement(ctx, func() error {
+		err := s.db.DB.QueryRowContext(ctx, `
+SELECT p.site_id FROM sites s JOIN payment_intents p ON p.site_id = s.id AND p.id = $2
+WHERE s.organisation_id = $1`, organisation, id).Scan(&site)
+		return notFound(err, "payment intent")
+	})
+	if err != nil {
+		return PaymentIntent{}, wrap("payment intent of an organisation", err)
+	}
+	return s.PaymentIntent(ctx, site, id)
+}
+
+// intentByID reads an intent, and whether its time is over without anything having ended it.
+func intentByID(ctx context.Context, db querier, site SiteID, id PaymentIntentID) (intent PaymentIntent, over bool, err error) {
+	intent, err = scanIntent(db.QueryRowContext(ctx, `
+SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now()
+FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over)
+	return intent, over, notFound(err, "payment intent")
+}
+
+// CancelPaymentIntent ends an intent that nobody has begun to pay, and names the task that tells the partner (zero: none).
+// One that is cancelled already stays so. Errors: ErrNotFound; ErrIntentNotCancellable if it is pending or has ended
+// otherwise.
+func (s *Store) CancelPaymentIntent(
+	ctx context.Context, site SiteID, id PaymentIntentID,
+) (intent PaymentIntent, task TaskID, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		intent, err = scanIntent(tx.Tx.QueryRowContext(ctx, `
+UPDATE payment_intents p SET state = 'final', transaction_status = 'Cancelled', final_at = svc_now()
+WHERE site_id = $1 AND id = $2 AND state = 'created' AND expires_at > svc_now()
+RETURNING `+intentColumns, site, id))
+		if errors.Is(err, sql.ErrNoRows) {
+			task = TaskID{}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		task, err = announceEnd(ctx, tx, &intent)
+		return err
+	})
+	if err == nil && intent.State == "" { // what the update did not move, the row explains
+		if intent, err = s.PaymentIntent(ctx, site, id); err == nil && intent.Status != TransactionCancelled {
+			err = ErrIntentNotCancellable
+		}
+	}
+	return intent, task, wrap("cancel payment intent", err)
+}
+
+// announceEnd writes the one event of an intent that has just ended, in the transaction that ended it.
+func announceEnd(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
+	return insertWebhookEvent(ctx, tx, p.OrganisationID, p.TraceID, p.push())
+}
+
+// expireIntent ends one intent whose time is over, unless something else has ended it or begun its payment, and reads it.
+func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		intent, err = scanIntent(tx.Tx.QueryRowContext(ctx, `
+UPDATE payment_intents p SET state = 'final', transaction_status = 'Expired', final_at = svc_now()
+WHERE site_id = $1 AND id = $2 AND state = 'created' AND expires_at <= svc_now()
+RETURNING `+intentColumns, site, id))
+		if errors.Is(err, sql.ErrNoRows) {
+			intent, _, err = intentByID(ctx, tx.Tx, site, id)
+			return err
+		}
+		if err == nil {
+			_, err = announceEnd(ctx, tx, &intent)
+		}
+		return err
+	})
+	return intent, err
+}
+
+// ExpirePaymentIntents ends at most limit intents whose time is over, each with its event, and reports how many. It waits
+// for nobody: an intent that another transaction holds is left for the next call.
+func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		rows, err := tx.Tx.QueryContext(ctx, `
+WITH due AS (
+    SELECT site_id, id FROM payment_intents WHERE state = 'created' AND expires_at <= svc_now()
+    ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+UPDATE payment_intents p SET state = 'final', transaction_status = 'Expired', final_at = svc_now()
+FROM due WHERE p.site_id = due.site_id AND p.id = due.id AND p.state = 'created'
+RETURNING `+intentColumns, limit)
+		if err != nil {
+			return err
+		}
+		expired, err := scanIntents(rows)
+		for i := range expired {
+			if err == nil {
+				_, err = announceEnd(ctx, tx, &expired[i])
+			}
+		}
+		n = len(expired)
+		return err
+	})
+	if err != nil {
+		return 0, wrap("expire payment intents", err)
+	}
+	return n, nil
+}
+
+func scanIntents(rows *sql.Rows) ([]PaymentIntent, error) {
+	defer func() { _ = rows.Close() }()
+	var all []PaymentIntent
+	for rows.Next() {
+		intent, err := scanIntent(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, intent)
+	}
+	return all, rows.Err()
+}

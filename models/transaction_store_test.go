@@ -1,0 +1,260 @@
+package models_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func (c *checkout) claim(task models.TaskID) models.ClaimedTransaction {
+	c.Helper()
+	t, err := c.store.ClaimTransaction(c.Context(), task, models.NewLeaseToken())
+	if err != nil {
+		c.Fatal(err)
+	}
+	return t
+}
+
+func (c *checkout) finish(t models.ClaimedTransaction, r models.TransactionResult) models.FinishedTransaction {
+	c.Helper()
+	done, err := c.store.FinishTransaction(c.Context(), t, r)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return done
+}
+
+// workersDie plays that whoever holds a transaction is dead for longer than its lease.
+func (c *checkout) workersDie() {
+	c.Helper()
+	if _, err := c.store.DB().ExecContext(c.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp()"); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// pushed is the body of the intent's event, its key replaced.
+func (c *checkout) pushed(intent models.PaymentIntentID) string {
+	c.Helper()
+	var key models.WebhookEventID
+	var body []byte
+	if err := c.store.DB().QueryRowContext(c.Context(),
+		"SELECT id, body FROM webhook_events WHERE payment_intent_id = ?", intent).Scan(&key, &body); err != nil {
+		c.Fatal(err)
+	}
+	if strings.Contains(string(body), "secret") {
+		c.Errorf("the event tells who pays: %s", body)
+	}
+	return strings.Replace(string(body), key.String(), "EVENT", 1)
+}
+
+func (c *checkout) task(id models.TaskID) (exists, waiting bool, availableAt models.Millis) {
+	c.Helper()
+	err := c.store.DB().QueryRowContext(c.Context(), `
+SELECT count(*) > 0, coalesce(bool_and(dispatched_at IS NULL), false), coalesce(max(available_at), 0) FROM outbox WHERE id = ?`, id).
+		Scan(&exists, &waiting, &availableAt)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return exists, waiting, availableAt
+}
+
+func TestStartTransaction(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 700)
+	ada, bob := models.Party{CustomerID: "ada", AgreementID: "a1"}, models.Party{CustomerID: "bob", AgreementID: "b1"}
+	discount := models.Discount{LineItem: 0, Amount: 100, Reason: "r"}
+	var refused *models.DiscountError
+	_, err := c.store.StartTransaction(t.Context(), intent.Code, ada, []models.Discount{{LineItem: 0, Amount: 701}})
+	if !errors.As(err, &refused) {
+		t.Errorf("a discount above its line: %v", err)
+	}
+	c.want(intent, models.IntentCreated, "")
+
+	started := modelstest.Pay(t, c.store, intent, ada, discount)
+	got := c.get(intent).Transaction
+	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon || len(got.Discounts) != 1 || got.Discounts[0] != discount {
+		t.Errorf("transaction %+v", got)
+	}
+	again, err := c.store.StartTransaction(t.Context(), intent.Code, ada, nil)
+	if err != nil || !again.Replayed || again.ID != started.ID || !again.Task.IsZero() {
+		t.Errorf("the same customer again: %+v, %v", again, err)
+	}
+	for _, party := range []models.Party{bob, {CustomerID: "ada", AgreementID: "a2"}, {CustomerID: "bob", AgreementID: "a1"}} {
+		if _, err := c.store.StartTransaction(t.Context(), intent.Code, party, nil); !errors.Is(err, models.ErrIntentTaken) {
+			t.Errorf("%+v: %v", party, err)
+		}
+	}
+	modelstest.AdvanceClock(t, c.store, 48*time.Hour) // pending never expires
+	if n, err := c.store.ExpirePaymentIntents(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("%d expired, %v", n, err)
+	}
+	c.want(intent, models.IntentPending, "")
+	c.finish(c.claim(started.Task), models.TransactionResult{Status: models.TransactionFailed})
+	again, err = c.store.StartTransaction(t.Context(), intent.Code, ada, nil)
+	if err != nil || again.ID != started.ID {
+		t.Errorf("the same customer after the end: %+v, %v", again, err)
+	}
+	modelstest.Audit(t, c.store)
+}
+
+func TestClaimFinish(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	started := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays))
+	first := c.claim(started.Task)
+	if !first.Held || first.InDoubt || first.Phase != models.PhaseAttempt || first.Charge != 1000 || first.RailKey() != started.ID.String() {
+		t.Errorf("claim %+v", first)
+	}
+	if other := c.claim(started.Task); other.Held {
+		t.Errorf("claimed twice: %+v", other)
+	}
+	if held, err := c.store.HoldTransaction(t.Context(), first); !held || err != nil {
+		t.Errorf("held %t, %v", held, err)
+	}
+	c.workersDie()
+	if held, err := c.store.HoldTransaction(t.Context(), first); held || err != nil {
+		t.Errorf("a lease that ran out is held: %t, %v", held, err)
+	}
+	second := c.claim(started.Task)
+	if !second.Held || !second.InDoubt {
+		t.Errorf("taken over: %+v", second)
+	}
+	for _, r := range []models.TransactionResult{ // what the first worker says without its lease changes nothing
+		{Status: models.TransactionDeclined}, {Status: models.TransactionFailed}, {Release: true}, {},
+	} {
+		if done := c.finish(first, r); done.Ended {
+			t.Errorf("%+v by a worker without a lease: %+v", r, done)
+		}
+	}
+	if held, err := c.store.HoldTransaction(t.Context(), second); !held || err != nil {
+		t.Errorf("the second worker lost its lease: %v", err)
+	}
+	if done := c.finish(first, models.TransactionResult{Status: models.TransactionSettled}); !done.Ended { // the truth does
+		t.Errorf("a late success: %+v", done)
+	}
+	if done := c.finish(second, models.TransactionResult{Status: models.TransactionSettled}); done.Ended {
+		t.Errorf("settled twice: %+v", done)
+	}
+	c.want(intent, models.IntentFinal, models.TransactionSettled)
+	if _, err := c.store.ClaimTransaction(t.Context(), started.Task, models.NewLeaseToken()); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("a claim after the end: %v", err)
+	}
+	if exists, _, _ := c.task(started.Task); exists {
+		t.Error("the task is still there")
+	}
+	modelstest.Audit(t, c.store)
+}
+
+func TestDeferAndPark(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	task := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays)).Task
+	c.finish(c.claim(task), models.TransactionResult{Release: true, RetryAfter: time.Second})
+	if _, waiting, at := c.task(task); !waiting || at != noon+1000 {
+		t.Errorf("waiting %t at %d", waiting, at)
+	}
+	if early := c.claim(task); early.Held {
+		t.Errorf("claimed before it was due: %+v", early)
+	}
+	modelstest.AdvanceClock(t, c.store, time.Second)
+	again := c.claim(task)
+	if !again.Held || again.InDoubt || again.Deferrals != 1 {
+		t.Errorf("after a release: %+v", again)
+	}
+	c.finish(again, models.TransactionResult{RetryAfter: time.Second})
+	modelstest.AdvanceClock(t, c.store, time.Second)
+	doubt := c.claim(task)
+	if !doubt.Held || !doubt.InDoubt || doubt.Deferrals != 2 {
+		t.Errorf("in doubt: %+v", doubt)
+	}
+	modelstest.AdvanceClock(t, c.store, models.AnswerWithin-2*time.Second-1)
+	c.finish(doubt, models.TransactionResult{})
+	if doubt = c.claim(task); doubt.Phase != models.PhaseAttempt {
+		t.Errorf("phase %s a millisecond before the end", doubt.Phase)
+	}
+	if alerts := c.alerts(); len(alerts) != 0 {
+		t.Errorf("alerts %+v", alerts)
+	}
+	modelstest.AdvanceClock(t, c.store, time.Millisecond)
+	c.finish(doubt, models.TransactionResult{RetryAfter: time.Second})
+	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != "transactionInDoubt" {
+		t.Errorf("alerts %+v", alerts)
+	}
+	modelstest.AdvanceClock(t, c.store, time.Second)
+	closing := c.claim(task)
+	if closing.Phase != models.PhaseClose {
+		t.Errorf("phase %s", closing.Phase)
+	}
+	c.finish(closing, models.TransactionResult{Status: models.TransactionFailed})
+	if alerts := c.alerts(); len(alerts) != 0 {
+		t.Errorf("alerts %+v", alerts)
+	}
+	c.want(intent, models.IntentFinal, models.TransactionFailed)
+	modelstest.Audit(t, c.store)
+}
+
+func (c *checkout) alerts() []models.Alert {
+	c.Helper()
+	alerts, err := c.store.OpenAlerts(c.Context(), 10)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return alerts
+}
+
+// A task that comes a second time while a worker holds the transaction waits for the end of that worker's lease.
+func TestParkWhileHeld(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	task := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays)).Task
+	dispatch := models.Dispatch{Queue: models.QueueCheckout, Limit: 10, InFlight: 10}
+	if tasks, err := c.store.ClaimDue(t.Context(), dispatch); len(tasks) != 1 || err != nil {
+		t.Fatalf("%d tasks are due, %v", len(tasks), err)
+	}
+	c.claim(task)
+	if err := c.store.ParkTransaction(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if _, waiting, _ := c.task(task); waiting {
+		t.Error("it goes out at once")
+	}
+	c.workersDie()
+	if err := c.store.ParkTransaction(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if _, waiting, _ := c.task(task); !waiting {
+		t.Error("it does not go out again")
+	}
+}
+
+// A rail that has confirmed that nothing was debited, and then says that it was, is wrong in one of the two: somebody must
+// look.
+func TestRailContradiction(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	claimed := c.claim(modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays)).Task)
+	c.finish(claimed, models.TransactionResult{Status: models.TransactionFailed})
+	if done := c.finish(claimed, models.TransactionResult{Status: models.TransactionSettled}); done.Ended {
+		t.Errorf("%+v", done)
+	}
+	c.want(intent, models.IntentFinal, models.TransactionFailed)
+	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != "railContradiction" {
+		t.Errorf("alerts %+v", alerts)
+	}
+}
+
+func TestTransactionsDoNotEndAsUnscannedOnes(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	claimed := c.claim(modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays)).Task)
+	for _, status := range []models.TransactionStatus{models.TransactionCancelled, models.TransactionExpired, "settled"} {
+		if _, err := c.store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status}); err == nil {
+			t.Errorf("it ended as %s", status)
+		}
+	}
+	c.want(intent, models.IntentPending, "")
+}
