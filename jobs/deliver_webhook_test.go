@@ -1,0 +1,337 @@
+package jobs
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"partnerbilling/jobs/webhook"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// received is a notification as it arrived.
+type received struct {
+	header http.Header
+	body   string
+}
+
+// receiver is a partner's server. It answers as it is told, in turn, and with 200 when it was told nothing.
+type receiver struct {
+	*httptest.Server
+	mu      sync.Mutex
+	answers []http.HandlerFunc
+	got     []received
+}
+
+func newReceiver(t *testing.T, answers ...http.HandlerFunc) *receiver {
+	r := &receiver{answers: answers}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, _ := io.ReadAll(q.Body)
+	r.mu.Lock()
+	r.got = append(r.got, received{q.Header.Clone(), string(body)})
+	answer := func(http.ResponseWriter, *http.Request) {}
+	if len(r.answers) > 0 {
+		answer, r.answers = r.answers[0], r.answers[1:]
+	}
+	r.mu.Unlock()
+	answer(w, q)
+}
+
+func (r *receiver) requests() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]received(nil), r.got...)
+}
+
+func status(code int, headers ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+	}
+}
+
+func times(n int, answer http.HandlerFunc) (all []http.HandlerFunc) {
+	for range n {
+		all = append(all, answer)
+	}
+	return all
+}
+
+// deliveries is a Site with events to deliver, while the service's clock stands still.
+type deliveries struct {
+	*testing.T
+	store *models.Store
+	ring  *models.Keyring
+	site  models.Site
+	job   *DeliverWebhook
+}
+
+func newDeliveries(t *testing.T, url string) *deliveries {
+	t.Parallel()
+	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, noon)
+	d := &deliveries{T: t, store: store, ring: ring, site: modelstest.Site(t, store)}
+	d.job = NewDeliverWebhook(Config{
+		Store: store, Keyring: ring, WebhookTargets: models.WebhookTargets{Sandbox: true}, Log: slog.New(slog.DiscardHandler),
+	})
+	d.job.Random = func() float64 { return 0.5 } // no jitter
+	t.Cleanup(func() { d.job.Sender.Close() })
+	if url != "" {
+		d.put(models.SiteID{}, url)
+	}
+	return d
+}
+
+func (d *deliveries) put(site models.SiteID, url string) {
+	d.Helper()
+	if _, _, err := d.store.PutWebhookEndpoint(d.Context(), d.ring, d.site.OrganisationID, site, url); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *deliveries) insert(site models.SiteID) (models.WebhookEventID, models.TaskID) {
+	d.Helper()
+	paid := models.MaxAmount
+	id, task, err := d.store.InsertWebhookEvent(d.Context(), d.site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
+		OrderID: "a<b>&\u2028🧾", AmountPaid: &paid,
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return id, task
+}
+
+func (d *deliveries) event(id models.WebhookEventID) (models.WebhookEvent, []models.WebhookAttempt) {
+	d.Helper()
+	event, attempts, err := d.store.WebhookEvent(d.Context(), d.site.OrganisationID, id)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return event, attempts
+}
+
+// play runs the task whenever its attempt is due, and not a millisecond earlier, until the event has ended. It returns how
+// that was, and when each attempt was made.
+func (d *deliveries) play(id models.WebhookEventID, task models.TaskID) (models.WebhookStatus, []time.Duration) {
+	d.Helper()
+	for range 10 {
+		_ = d.job.Run(d.Context(), task)
+		event, attempts := d.event(id)
+		if event.Status != models.WebhookPending {
+			var at []time.Duration
+			for _, a := range attempts {
+				at = append(at, a.StartedAt.Sub(noon))
+			}
+			return event.Status, at
+		}
+		modelstest.SetClock(d, d.store, event.NextAttemptAt-1)
+		if err := d.job.Run(d.Context(), task); err != nil {
+			d.Fatalf("before its time: %v", err)
+		}
+		modelstest.SetClock(d, d.store, event.NextAttemptAt)
+	}
+	d.Fatal("the event never ends")
+	return "", nil
+}
+
+const day = 24 * time.Hour
+
+// The waits after the first, second, … failure, added up.
+var schedule = []time.Duration{
+	0, 10 * time.Second, 130 * time.Second, 1330 * time.Second, 1330*time.Second + 3*time.Hour, 1330*time.Second + 3*time.Hour + day,
+}
+
+func TestAttemptTimes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers []http.HandlerFunc
+		status  models.WebhookStatus
+		at      []time.Duration
+	}{
+		"200":                   {times(1, status(200)), models.WebhookDelivered, schedule[:1]},
+		"204":                   {times(1, status(204)), models.WebhookDelivered, schedule[:1]},
+		"299":                   {times(1, status(299)), models.WebhookDelivered, schedule[:1]},
+		"301 to 200":            {times(1, status(301, "Location", "/elsewhere")), models.WebhookDelivered, schedule[:2]},
+		"307":                   {times(2, status(307, "Location", "/elsewhere")), models.WebhookDelivered, schedule[:3]},
+		"400":                   {times(3, status(400)), models.WebhookDelivered, schedule[:4]},
+		"410 ends it":           {times(1, status(410)), models.WebhookFailed, schedule[:1]},
+		"410 after 500":         {append(times(1, status(500)), status(410)), models.WebhookFailed, schedule[:2]},
+		"429 says when":         {times(1, status(429, "Retry-After", "30")), models.WebhookDelivered, []time.Duration{0, 30 * time.Second}},
+		"503 says too late":     {times(1, status(503, "Retry-After", "86400")), models.WebhookDelivered, []time.Duration{0, time.Hour}},
+		"500 five times, 200":   {times(5, status(500)), models.WebhookDelivered, schedule},
+		"500 six times":         {times(6, status(500)), models.WebhookFailed, schedule},
+		"an aborted connection": {times(1, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), models.WebhookDelivered, schedule[:2]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t, c.answers...)
+			d := newDeliveries(t, r.URL)
+			id, task := d.insert(d.site.ID)
+			got, at := d.play(id, task)
+			if diff := cmp.Diff(c.at, at); diff != "" || got != c.status {
+				t.Errorf("%s, attempts at (-want +got):\n%s", got, diff)
+			}
+			requests := r.requests()
+			for i, q := range requests {
+				if q.body != requests[0].body || q.header.Get("webhook-id") != id.String() || q.header.Get("svc-webhook-attempt") != strconv.Itoa(i+1) {
+					t.Errorf("request %d: %s, %v", i+1, q.body, q.header)
+				}
+			}
+			event, _ := d.event(id)
+			if len(requests) != len(c.at) || requests[0].body != string(event.Body) {
+				t.Errorf("%d requests; sent %q, stored %q", len(requests), requests[0].body, event.Body)
+			}
+			modelstest.Audit(t, d.store)
+		})
+	}
+}
+
+func TestRetryRidesOnAsynq(t *testing.T) {
+	d := newDeliveries(t, newReceiver(t, status(500)).URL)
+	_, task := d.insert(d.site.ID)
+	if err := d.job.Run(t.Context(), task); err == nil || err.Error() != "answered 500; again in 10s" {
+		t.Errorf("the run ended with %v", err)
+	}
+	if err := d.job.Run(t.Context(), task); err != nil {
+		t.Errorf("a double: %v", err)
+	}
+}
+
+func (d *deliveries) verify(secret models.WebhookSecret, q received) (standard, plain bool) {
+	d.Helper()
+	wh, err := standardwebhooks.NewWebhook(secret.Reveal())
+	if err != nil {
+		d.Fatal(err)
+	}
+	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
+	mac.Write([]byte(q.body))
+	return wh.Verify([]byte(q.body), q.header) == nil, q.header.Get("x-svc-signature") == base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+func TestRotationBetweenTwoAttempts(t *testing.T) {
+	r := newReceiver(t, times(3, status(500))...)
+	d := newDeliveries(t, r.URL)
+	_, task := d.insert(d.site.ID)
+	before, err := d.store.WebhookSecrets(t.Context(), d.ring, d.site.OrganisationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := func(after time.Duration) {
+		modelstest.AdvanceClock(t, d.store, after)
+		_ = d.job.Run(t.Context(), task)
+	}
+	attempt(0)
+	activateAt := noon.Add(15 * time.Second)
+	rotation, err := d.store.RotateWebhookSecret(t.Context(), d.ring, d.site.OrganisationID, &activateAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt(10 * time.Second)
+	attempt(2 * time.Minute)
+	attempt(25 * time.Hour)
+	var got [][4]bool
+	for _, q := range r.requests() {
+		oldStandard, oldPlain := d.verify(before.Current, q)
+		newStandard, newPlain := d.verify(rotation.Secret, q)
+		got = append(got, [4]bool{oldStandard, newStandard, oldPlain, newPlain})
+	}
+	want := [][4]bool{{true, false, true, false}, {true, true, true, false}, {true, true, false, true}, {false, true, false, true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verified by old, new; plain by old, new (-want +got):\n%s", diff)
+	}
+}
+
+// A worker dies after its POST and before its record: the same key and bytes go out again.
+func TestWorkerDiesAfterThePost(t *testing.T) {
+	r := newReceiver(t)
+	d := newDeliveries(t, r.URL)
+	id, task := d.insert(d.site.ID)
+	delivery, err := d.store.ClaimWebhook(t.Context(), d.ring, task, models.NewLeaseToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.job.Sender.Send(t.Context(), webhook.Message{
+		URL: delivery.URL, ID: delivery.Event.ID, Body: delivery.Event.Body, Attempt: delivery.Number, Secrets: delivery.Secrets,
+	})
+	if err := d.job.Run(t.Context(), task); err != nil { // another worker, while the lease holds
+		t.Fatal(err)
+	}
+	if n := len(r.requests()); n != 1 {
+		t.Fatalf("%d requests under the lease", n)
+	}
+	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE webhook_events SET lease_until = clock_timestamp()"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.job.Run(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	requests := r.requests()
+	if len(requests) != 2 || requests[0].body != requests[1].body || requests[1].header.Get("webhook-id") != id.String() {
+		t.Errorf("requests %+v", requests)
+	}
+	event, attempts := d.event(id)
+	if event.Status != models.WebhookDelivered || len(attempts) != 2 || attempts[0].Error == "" || attempts[1].StatusCode != 200 {
+		t.Errorf("event %+v, attempts %+v", event, attempts)
+	}
+}
+
+// A shutdown that comes during the POST does not lose its answer.
+func TestShutdownDuringThePost(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := newReceiver(t, func(http.ResponseWriter, *http.Request) { cancel() })
+	d := newDeliveries(t, r.URL)
+	id, task := d.insert(d.site.ID)
+	if err := d.job.Run(ctx, task); err != nil {
+		t.Error(err)
+	}
+	if event, _ := d.event(id); event.Status != models.WebhookDelivered {
+		t.Errorf("event %+v", event)
+	}
+}
+
+func TestDeliverAtOnce(t *testing.T) {
+	r := newReceiver(t, status(500))
+	d := newDeliveries(t, r.URL)
+	for i, want := range []int{500, 200} {
+		id, task, err := d.store.CreateTestWebhook(t.Context(), d.site.OrganisationID, models.SiteID{}, models.NewTraceID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		attempt, err := d.job.Deliver(t.Context(), task)
+		if err != nil || attempt.StatusCode != want || attempt.Number != 1 {
+			t.Errorf("test %d: %+v, %v", i, attempt, err)
+		}
+		if _, err := d.job.Deliver(t.Context(), task); !errors.Is(err, models.ErrNothingDue) {
+			t.Errorf("twice: %v", err)
+		}
+		if event, _ := d.event(id); fmt.Sprint(event.Status) != map[int]string{500: "failed", 200: "delivered"}[want] {
+			t.Errorf("event %+v", event)
+		}
+	}
+}
