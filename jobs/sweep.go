@@ -63,6 +63,7 @@ func DropHistory(store *models.Store) *Sweep {
 			n, err := store.DropOldBatches(ctx, limit/100) // a batch has up to 1000 rows
 			return n * 100, err
 		},
+		store.PurgeIdempotencyKeys,
 		store.DropOldWebhookEvents,
 	}}
 }

@@ -113,10 +113,14 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	if err != nil {
 		return err
 	}
+	tracer, err := s.tracer(ctx)
+	if err != nil {
+		return err
+	}
 	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{InFlight: s.cfg.InFlight, Log: s.log})
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
-		Notify: dispatcher.Notify, Log: s.log, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Notify: dispatcher.Notify, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
 		Checks: []api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkSchema(ctx, store) }},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},

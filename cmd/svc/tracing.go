@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"partnerbilling/api"
+)
+
+// flushWithin bounds the sending of the last spans when the process ends.
+const flushWithin = 5 * time.Second
+
+// tracer sends spans to the collector of the configuration; without one it makes none.
+func (s *service) tracer(ctx context.Context) (trace.TracerProvider, error) {
+	if s.cfg.OTLPURL == "" {
+		return noop.NewTracerProvider(), nil
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.cfg.OTLPURL+"/v1/traces"))
+	if err != nil {
+		return nil, fmt.Errorf("SVC_OTLP_URL: %w", err)
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(api.SpanIDs{}),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "partnerbilling"), attribute.String("deployment.environment.name", string(s.cfg.Env)))),
+	)
+	s.closers = append(s.closers, func() error {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
+		defer cancel()
+		return provider.Shutdown(end)
+	})
+	return provider, nil
+}
