@@ -1,0 +1,219 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/jobs/webhook"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue"
+	"partnerbilling/queue/queuetest"
+)
+
+// fleet is a dispatcher and a worker on a database and a Redis, with everything that they need to deliver webhooks.
+type fleet struct {
+	*deliveries
+	redis *redis.Client
+}
+
+func newFleet(t *testing.T, patience time.Duration) *fleet {
+	d := newDeliveries(t, "")
+	f := &fleet{deliveries: d, redis: queuetest.Client(t, queuetest.Start(t).URL)}
+	quiet := slog.New(slog.DiscardHandler)
+	dispatcher := queue.NewDispatcher(d.store, f.redis, queue.DispatcherConfig{
+		Recurring: map[models.TaskKind]time.Duration{models.TaskReleaseWebhooks: time.Second}, Log: quiet,
+	})
+	d.job.Notify = dispatcher.Notify
+	d.job.Sender = webhook.NewSender(webhook.Config{Targets: models.WebhookTargets{Sandbox: true}, Timeout: patience})
+	server := queue.NewServer(f.redis, queue.Jobs{
+		models.TaskDeliverWebhook: d.job, models.TaskReleaseWebhooks: ReleaseWebhooks(d.store),
+	}, queue.ServerConfig{ShutdownTimeout: 5 * time.Second, Log: quiet})
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- dispatcher.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		server.Shutdown()
+		d.job.Sender.Close()
+	})
+	return f
+}
+
+// sites makes Sites with an endpoint each.
+func (f *fleet) sites(n int, url func(int) string) []models.SiteID {
+	f.Helper()
+	var all []models.SiteID
+	for i := range n {
+		site, err := f.store.CreateSite(f.Context(), f.site.OrganisationID, fmt.Sprint(i))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.put(site.ID, url(i))
+		all = append(all, site.ID)
+	}
+	return all
+}
+
+// await polls until as many events have the status as are wanted.
+func (f *fleet) await(want int, what, condition string) {
+	f.Helper()
+	deadline := time.After(60 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var n int
+		if err := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE "+condition).Scan(f.Context(), &n); err != nil {
+			f.Fatal(err)
+		}
+		if n == want {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			f.Fatalf("%d of %d events %s", n, want, what)
+		}
+	}
+}
+
+// tally counts requests by their webhook-id.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *tally) add(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[id]++
+	return c.n[id]
+}
+
+// Redis loses its memory while retries wait in it, and then their time comes, by a move of the clock: all are delivered.
+func TestFlushWithRetriesWaiting(t *testing.T) {
+	f := newFleet(t, 10*time.Second)
+	var seen tally
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if seen.add(r.Header.Get("webhook-id")) == 1 {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	const sites, each = 75, 4
+	for _, site := range f.sites(sites, func(i int) string { return server.URL + fmt.Sprint("/", i) }) {
+		for range each {
+			f.insert(site)
+		}
+	}
+	f.await(sites*each, "wait for their second attempt", "attempts = 1 AND failures = 1 AND lease_until IS NULL")
+	if retries, err := f.redis.ZCard(t.Context(), "asynq:{webhooks}:retry").Result(); retries < sites*each-1 || err != nil {
+		t.Errorf("%d retries wait in Redis, %v", retries, err)
+	}
+	if err := f.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.AdvanceClock(t, f.store, time.Hour)
+	f.await(sites*each, "are delivered", "status = 'delivered'")
+	modelstest.Audit(t, f.store)
+}
+
+// Retries that wait in Redis go out at once when the service's clock passes their time.
+func TestClockMovesPastRetries(t *testing.T) {
+	r := newReceiver(t, times(5, status(500))...)
+	f := newFleet(t, 10*time.Second)
+	f.put(models.SiteID{}, r.URL)
+	id, _ := f.insert(f.site.ID)
+	for n := range 6 {
+		f.await(1, fmt.Sprintf("made attempt %d", n+1), fmt.Sprintf("attempts = %d AND lease_until IS NULL", n+1))
+		event, _ := f.event(id)
+		if n < 5 {
+			modelstest.SetClock(t, f.store, event.NextAttemptAt)
+		}
+	}
+	event, attempts := f.event(id)
+	if event.Status != models.WebhookDelivered || len(attempts) != 6 {
+		t.Errorf("event %+v, %d attempts", event, len(attempts))
+	}
+	for i, a := range attempts {
+		if a.StartedAt != noon.Add(schedule[i]) {
+			t.Errorf("attempt %d at %s, want %s", i+1, a.StartedAt.Sub(noon), schedule[i])
+		}
+	}
+}
+
+// One endpoint in ten takes every request and never answers. While it hangs, nobody else waits.
+func TestHangingEndpointsDelayNobody(t *testing.T) {
+	f := newFleet(t, time.Minute)
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hangs" {
+			<-release
+		}
+	}))
+	defer server.Close()
+	defer close(release)
+	const sites, each = 200, 3
+	hangs := func(i int) bool { return i%10 == 0 }
+	all := f.sites(sites, func(i int) string {
+		if hangs(i) {
+			return server.URL + "/hangs"
+		}
+		return server.URL + fmt.Sprint("/", i)
+	})
+	for range each {
+		for _, site := range all {
+			f.insert(site)
+		}
+	}
+	f.await(sites/10*9*each, "are delivered while others hang", "status = 'delivered'")
+	f.await(sites/10*each, "hang", "status = 'pending' AND (lease_until IS NOT NULL OR is_parked)")
+}
+
+// An endpoint that is down takes its events up again by itself: a probe first, then more and more.
+func TestEndpointRecovers(t *testing.T) {
+	var mu sync.Mutex
+	down := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if down {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}))
+	defer server.Close()
+	f := newFleet(t, 10*time.Second)
+	f.put(models.SiteID{}, server.URL)
+	const events = 60
+	for range events {
+		f.insert(f.site.ID)
+	}
+	f.await(events-models.WebhookOpensAfter, "are parked", "is_parked AND attempts = 0")
+	mu.Lock()
+	down = false
+	mu.Unlock()
+	modelstest.AdvanceClock(t, f.store, models.WebhookOpenFor)
+	f.await(events, "are delivered", "status = 'delivered'")
+	var most int
+	if err := f.store.DB().NewRaw("SELECT max(attempts) FROM webhook_events").Scan(t.Context(), &most); err != nil || most > 2 {
+		t.Errorf("an event took %d attempts, %v", most, err)
+	}
+}
