@@ -105,7 +105,10 @@ func (s *Server) checkScope(_ context.Context, r *Request) error {
 		return nil
 	}
 	e := Refuse(InsufficientScope, "")
-	e.Challenge = fmt.Sprintf(`Bearer error="insufficient_scope", scope=%q`, r.route.Scope)
+	e.Challenge = `Bearer error="insufficient_scope"`
+	if r.route.Scope != "" {
+		e.Challenge += fmt.Sprintf(`, scope=%q`, r.route.Scope)
+	}
 	return e
 }
 

@@ -1,0 +1,289 @@
+package api_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jws"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// matrix is the whole route table on a real database and with real tokens, to be tried route by route.
+type matrix struct {
+	*apitest.Client // without a token
+	routes          []api.Route
+	limiter         *limiter
+	store           *models.Store
+
+	good    jwtParts // a partner's token with every scope
+	app     jwtParts // the customer app's, likewise
+	partner models.Client
+	site    string // the partner's
+	foreign string // another organisation's
+}
+
+func newMatrix(t *testing.T) *matrix {
+	t.Helper()
+	m := &matrix{store: modelstest.Open(t), limiter: &limiter{}}
+	keys := newKeys(t, m.store)
+	owner, site := m.organisation(t, "Harbour Power")
+	_, foreign := m.organisation(t, "Hill Water")
+	m.site, m.foreign = site.ID.String(), foreign.ID.String()
+	m.partner = m.client(t, owner.ID, models.PartnerScopes)
+	m.good = partsOf(t, keys, m.partner)
+	m.app = partsOf(t, keys, m.client(t, models.OrganisationID{}, models.CustomerAppScopes))
+	cfg := auth.Config{URL: publicURL}
+	server := api.New(api.Config{
+		Authenticator: auth.NewAuthenticator(m.store, keys, cfg), Issuer: auth.NewIssuer(m.store, keys, cfg),
+		Sites: m.store, Store: m.store, Keys: keys, Limiter: m.limiter, PublicBaseURL: publicURL,
+		Sandbox: &api.Sandbox{Clock: true}, Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return noon.Time() }, // so that timestamps of errors are equal
+	})
+	m.routes = server.Routes()
+	m.Client = apitest.New(t, server)
+	m.allow()
+	return m
+}
+
+func (m *matrix) organisation(t *testing.T, name string) (models.Organisation, models.Site) {
+	t.Helper()
+	o, err := m.store.CreateOrganisation(t.Context(), name)
+	check(t, err)
+	s, err := m.store.CreateSite(t.Context(), o.ID, "North Quay")
+	check(t, err)
+	return o, s
+}
+
+func (m *matrix) client(t *testing.T, owner models.OrganisationID, scopes []models.Scope) models.Client {
+	t.Helper()
+	c, err := m.store.CreateClient(t.Context(), owner, "matrix", scopes)
+	check(t, err)
+	return c
+}
+
+// limits are what the limiter announces.
+var limits = []api.Limit{{Name: "default", Quota: 9, Window: time.Second, Remaining: 8, Reset: time.Second}}
+
+func (m *matrix) allow() { m.limiter.set(api.Decision{Allowed: true, Limits: limits}) }
+func (m *matrix) refuse() {
+	m.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond, Limits: limits})
+}
+
+// authenticated are the routes that want a token.
+func (m *matrix) authenticated() []api.Route {
+	return slices.DeleteFunc(slices.Clone(m.routes), func(r api.Route) bool { return r.Audience == api.Public })
+}
+
+// parts are those of a token that may do whatever clients of the route's audience may.
+func (m *matrix) parts(r api.Route) jwtParts {
+	if r.Audience == api.CustomerApp {
+		return m.app
+	}
+	return m.good
+}
+
+// call is a request to a route with everything about it that can be right or wrong.
+type call struct {
+	authorization *string // nil: no header
+	site, param   string  // as in the path
+	version       *string
+	contentType   string
+	encoding      string
+	query         string
+	body          string
+}
+
+// wrong is a call with all faults at once.
+func (m *matrix) wrong() call {
+	version := "v0"
+	return call{
+		site: m.foreign, param: "%ff", version: &version, contentType: "text/plain", encoding: "gzip", query: "?x=1",
+		body: "{",
+	}
+}
+
+func (c call) as(authorization string) call {
+	c.authorization = &authorization
+	return c
+}
+
+func (c call) by(t *testing.T, token jwtParts) call { return c.as("Bearer " + token.sign(t)) }
+
+// send sends a call, with another method than the route's if one is given.
+func (m *matrix) send(t *testing.T, r api.Route, c call, method ...string) *apitest.Answer {
+	t.Helper()
+	client := m.For(t).With("Content-Encoding", c.encoding)
+	if c.authorization != nil {
+		client = client.With("Authorization", *c.authorization)
+	}
+	if c.version != nil {
+		client = client.With("Svc-Api-Version", *c.version)
+	}
+	var body any
+	if r.Body != api.NoBody {
+		client, body = client.With("Content-Type", c.contentType), c.body
+	}
+	return client.Send(append(method, r.Method)[0], fill(r, c.site, c.param)+c.query, body)
+}
+
+var pathParam = regexp.MustCompile(`\{\w+\}`)
+
+// fill writes a route's path with its parameters.
+func fill(r api.Route, site, param string) string {
+	return pathParam.ReplaceAllString(strings.Replace(r.Path, "{siteId}", site, 1), param)
+}
+
+// refusal is how an answer refuses a call.
+type refusal struct {
+	code      api.Code
+	target    string
+	message   string // default the catalogue's
+	challenge string // WWW-Authenticate
+}
+
+func (w refusal) status() int { return entryOf(w.code).Status }
+
+func entryOf(code api.Code) api.Entry {
+	i := slices.IndexFunc(api.Catalogue(), func(e api.Entry) bool { return e.Code == code })
+	if i < 0 {
+		return api.Entry{}
+	}
+	return api.Catalogue()[i]
+}
+
+// inArea is the code of that name in the route's area, if there is one, and else in that of all requests.
+func inArea(r api.Route, name string) api.Code {
+	if code := api.Code(r.Area + ":" + name); entryOf(code).Status != 0 {
+		return code
+	}
+	return api.Code("requests:" + name)
+}
+
+// is fails the test unless an answer refuses a call to the path as wanted. The client has held it against the
+// description, its exact content type and the shape of its area already.
+func (w refusal) is(t *testing.T, path string, a *apitest.Answer) {
+	t.Helper()
+	a.Expect(w.status())
+	fault := apitest.Fault{Code: string(w.code), Target: w.target, Message: w.message}
+	if w.message == "" {
+		fault.Message = entryOf(w.code).Message
+	}
+	if strings.HasPrefix(path, "/checkout") {
+		fault.Code, fault.Target = "", "" // Shape B has neither
+	}
+	if diff := cmp.Diff([]apitest.Fault{fault}, a.Faults()); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	w.checkHeaders(t, path, a)
+}
+
+func (w refusal) checkHeaders(t *testing.T, path string, a *apitest.Answer) {
+	t.Helper()
+	version := ""
+	if strings.HasPrefix(path, "/billing/") {
+		version = api.APIVersion
+	}
+	policy := `"default";q=9;w=1`
+	if status := w.status(); status == http.StatusUnauthorized || status == http.StatusNotFound && w.code == api.NotFound {
+		policy = "" // nobody knows yet whose limits count
+	}
+	for name, want := range map[string]string{
+		"Content-Type": api.ContentTypeJSON, "WWW-Authenticate": w.challenge, "Svc-Api-Version": version, "RateLimit-Policy": policy,
+	} {
+		if got := a.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if id := a.TraceID(); !hex32.MatchString(id) {
+		t.Errorf("traceId %q", id)
+	}
+}
+
+// jwtParts are a token in the making.
+type jwtParts struct {
+	header, claims map[string]any
+	algorithm      jwa.SignatureAlgorithm
+	key            any
+}
+
+// partsOf are those of a good token of a client, as our own authorisation server would make it.
+func partsOf(t *testing.T, keys *models.Keys, c models.Client) jwtParts {
+	t.Helper()
+	key, err := keys.Current(t.Context(), models.KeyAccessToken)
+	check(t, err)
+	now := time.Now().Unix()
+	p := jwtParts{
+		header: map[string]any{"typ": "at+jwt", "kid": key.ID.String()},
+		claims: map[string]any{
+			"iss": publicURL, "aud": publicURL, "sub": c.ID.String(), "client_id": c.ID.String(), "iat": now, "exp": now + 3600,
+			"jti": uuid.NewString(),
+		},
+		algorithm: jwa.EdDSA(), key: ed25519.NewKeyFromSeed(key.Secret),
+	}
+	if !c.OrganisationID.IsZero() {
+		p.claims["org"] = c.OrganisationID.String()
+	}
+	return p.scoped(c.Scopes)
+}
+
+func (p jwtParts) scoped(scopes []models.Scope) jwtParts {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return p.with("scope", strings.Join(texts, " "))
+}
+
+// with is a copy with another claim.
+func (p jwtParts) with(claim string, value any) jwtParts {
+	p.claims = maps.Clone(p.claims)
+	p.claims[claim] = value
+	return p
+}
+
+// headed is a copy with another header.
+func (p jwtParts) headed(name string, value any) jwtParts {
+	p.header = maps.Clone(p.header)
+	p.header[name] = value
+	return p
+}
+
+// signedBy is a copy that another key signs.
+func (p jwtParts) signedBy(algorithm jwa.SignatureAlgorithm, key any) jwtParts {
+	p.algorithm, p.key = algorithm, key
+	return p
+}
+
+// of is a copy of another client's.
+func (p jwtParts) of(c models.ClientID) jwtParts {
+	return p.with("sub", c.String()).with("client_id", c.String())
+}
+
+func (p jwtParts) sign(t *testing.T) string {
+	t.Helper()
+	payload, err := json.Marshal(p.claims)
+	check(t, err)
+	h := jws.NewHeaders()
+	for name, value := range p.header {
+		check(t, h.Set(name, value))
+	}
+	raw, err := jws.Sign(payload, jws.WithKey(p.algorithm, p.key, jws.WithProtectedHeaders(h)))
+	check(t, err)
+	return string(raw)
+}
