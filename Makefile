@@ -5,7 +5,7 @@
 GOTESTFLAGS ?=
 PACKAGES ?= ./...
 
-.PHONY: help run build test lint fetch
+.PHONY: help run day build test lint fetch
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -17,6 +17,9 @@ run: fetch build ## Run the whole service on this machine, with private database
 build: ## Build the binaries into .svc/bin
 	@mkdir -p .svc/bin
 	@go build -o .svc/bin/ ./cmd/...
+
+day: build ## Play a partner's billing day against the service that make run runs
+	@.svc/bin/loadgen day
 
 test: fetch ## Run the tests, on private databases of their own
 	go test $(GOTESTFLAGS) $(PACKAGES)

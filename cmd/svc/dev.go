@@ -22,6 +22,7 @@ import (
 // The names of svc dev's files in its data folder.
 const (
 	sandboxFile     = "sandbox.json"     // for whoever uses the running service; there while everything answers
+	sandboxEnvFile  = "sandbox.env"      // the same for shells: the first organisation, its first Site
 	credentialsFile = "credentials.json" // what was seeded, for the next start
 	masterKeyFile   = "master.key"
 )
@@ -90,8 +91,8 @@ func (d *dev) prepare(ctx context.Context) error {
 	if err := ensureDir(d.cfg.DataDir); err != nil {
 		return err
 	}
-	if err := os.Remove(d.path(sandboxFile)); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("data folder: %w", err)
+	if err := d.removeInfo(); err != nil {
+		return err
 	}
 	if err := d.startServers(ctx); err != nil {
 		return err
@@ -179,6 +180,9 @@ func (d *dev) announce(ctx context.Context, known credentials) error {
 		return err
 	}
 	file := known.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
+	if err := replaceFile(d.path(sandboxEnvFile), file.shell()); err != nil {
+		return err
+	}
 	if err := writePrivate(d.path(sandboxFile), file); err != nil {
 		return err
 	}
@@ -220,14 +224,20 @@ func awaitReady(ctx context.Context, url string) error {
 
 // stop takes the file away, that no longer tells the truth, and stops the private servers.
 func (d *dev) stop() error {
-	err := os.Remove(d.path(sandboxFile))
-	if os.IsNotExist(err) {
-		err = nil
-	}
+	err := d.removeInfo()
 	if d.servers == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return errors.Join(err, d.servers.Stop(ctx))
+}
+
+func (d *dev) removeInfo() error {
+	for _, name := range []string{sandboxFile, sandboxEnvFile} {
+		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("data folder: %w", err)
+		}
+	}
+	return nil
 }

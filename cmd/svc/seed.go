@@ -63,6 +63,13 @@ func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
 	}
 }
 
+// shell is the first organisation and Site as shell variables. The values need no quoting.
+func (i sandboxInfo) shell() string {
+	first := i.Organisations[0]
+	return fmt.Sprintf("BASE_URL=%s\nCLIENT_ID=%s\nCLIENT_SECRET=%s\nSITE=%s\n",
+		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
+}
+
 // seed makes what a sandbox needs: two organisations with two Sites and a client each, and the customer app's client. What
 // an earlier start has made in this database is kept.
 func (d *dev) seed(ctx context.Context, store *models.Store) (credentials, error) {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// transcriptBlock finds the README's shell blocks, and the answer that follows one, if any.
+var transcriptBlock = regexp.MustCompile("(?s)```sh\n(.*?)```(?:\n\n```(?:json|text)\n(.*?)```)?")
+
+// TestReadmeIsATrueTranscript runs the README's shell blocks as they are printed, in one shell, against a fresh svc dev, and
+// compares what they print with what the README says, but for what is different each time.
+func TestReadmeIsATrueTranscript(t *testing.T) {
+	d := newDevFolder(t)
+	dir := filepath.Dir(d.dir)
+	d.env["SVC_DATA_DIR"] = filepath.Join(dir, ".svc")
+	d.dir = d.env["SVC_DATA_DIR"]
+	d.start()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "@@ end of a block @@"
+	script, want := "set -eu\n", []string{}
+	for _, block := range transcriptBlock.FindAllStringSubmatch(string(text), -1) {
+		script += block[1] + fmt.Sprintf("echo; echo '%s'\n", mark)
+		want = append(want, sameEveryTime(block[2]))
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script) //nolint:gosec // the README's own commands
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the transcript ends with %v after:\n%s", err, out)
+	}
+	blocks := strings.Split(string(out), mark)
+	if len(want) < 6 || len(blocks) != len(want)+1 {
+		t.Fatalf("%d blocks, %d answers", len(want), len(blocks)-1)
+	}
+	for i, w := range want {
+		if diff := cmp.Diff(w, sameEveryTime(blocks[i])); diff != "" {
+			t.Errorf("block %d (-README +here):\n%s", i+1, diff)
+		}
+	}
+}
+
+var everyTimeAnew = []struct {
+	pattern *regexp.Regexp
+	as      string
+}{
+	{regexp.MustCompile(`\b1[0-9]{12}\b`), "TIME"},
+	{regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`), `"traceId":"TRACE"`},
+	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "BASE"},
+	{regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/TOKEN"},
+	{regexp.MustCompile(`\b([a-z]+)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "${1}_ID"},
+}
+
+func sameEveryTime(s string) string {
+	for _, e := range everyTimeAnew {
+		s = e.pattern.ReplaceAllString(s, e.as)
+	}
+	return strings.TrimSpace(s)
+}
