@@ -255,9 +255,13 @@ func (s *Server) checkParam(_ context.Context, r *Request) error {
 	return nil
 }
 
+// onFailure sees every error that is answered. Only tests listen.
+var onFailure = func(*Error) {}
+
 // fail writes the answer to an error.
 func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	e := errorOf(r.area(), err)
+	onFailure(e)
 	status := e.Status()
 	if status >= http.StatusInternalServerError {
 		s.log.ErrorContext(ctx, "request failed", "status", status, "err", e.Cause)

@@ -1,5 +1,24 @@
 package api
 
+import "sync"
+
+// answered are the codes of all errors that servers of this test process have answered with.
+var answered sync.Map
+
+func init() {
+	onFailure = func(e *Error) {
+		for _, f := range e.Faults {
+			answered.Store(f.Code, true)
+		}
+	}
+}
+
+// Answered reports whether any test has provoked the code.
+func Answered(code Code) bool {
+	_, ok := answered.Load(code)
+	return ok
+}
+
 // NewWithRoutes makes a server with another route table, for tests of the ground that the real one stands on.
 func NewWithRoutes(cfg Config, table []Route) *Server {
 	return newServer(cfg.withDefaults(), table)

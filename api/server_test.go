@@ -20,20 +20,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.uber.org/goleak"
 
 	"partnerbilling/api"
 	"partnerbilling/models"
-	"partnerbilling/models/modelstest"
 )
-
-func TestMain(m *testing.M) {
-	modelstest.Main(m,
-		// fasthttp's own: the first ends within ten seconds of its server, the second never, one for the process.
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
-	)
-}
 
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 

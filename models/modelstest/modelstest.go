@@ -22,11 +22,10 @@ import (
 
 // Main runs the tests of a package, stops what the kit started, checks that no goroutine is left, and exits. options
 // are for goroutines that a dependency is known to leave.
-func Main(m *testing.M, options ...goleak.Option) {
-	os.Exit(run(m, options))
-}
+func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
 
-func run(m *testing.M, options []goleak.Option) int {
+// Run is Main for packages that have something more to check when all tests are over: it returns the exit code.
+func Run(m *testing.M, options ...goleak.Option) int {
 	code := m.Run()
 	if err := shared.stop(); err != nil {
 		fmt.Fprintf(os.Stderr, "modelstest: stop the server: %v\n", err)
