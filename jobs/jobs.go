@@ -41,21 +41,26 @@ func New(cfg Config) queue.Jobs {
 		cfg.Now = time.Now
 	}
 	return queue.Jobs{
+		models.TaskSettleTransaction: &SettleTransaction{
+			Store: cfg.Store, Rail: cfg.Rail, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
+		},
 		models.TaskDebitRows: &DebitRows{
 			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
-		models.TaskDeliverWebhook:    NewDeliverWebhook(cfg),
-		models.TaskReleaseWebhooks:   ReleaseWebhooks(cfg.Store),
-		models.TaskExpireInvitations: ExpireInvitations(cfg.Store),
-		models.TaskCloseBatches:      CloseBatches(cfg.Store),
-		models.TaskDropHistory:       DropHistory(cfg.Store),
+		models.TaskDeliverWebhook:       NewDeliverWebhook(cfg),
+		models.TaskReleaseWebhooks:      ReleaseWebhooks(cfg.Store),
+		models.TaskExpireInvitations:    ExpireInvitations(cfg.Store),
+		models.TaskExpirePaymentIntents: ExpirePaymentIntents(cfg.Store),
+		models.TaskCloseBatches:         CloseBatches(cfg.Store),
+		models.TaskDropHistory:          DropHistory(cfg.Store),
 	}
 }
 
 // Recurring says which work starts by itself, and how often.
 var Recurring = map[models.TaskKind]time.Duration{
-	models.TaskReleaseWebhooks:   time.Second,
-	models.TaskExpireInvitations: 2 * time.Second,
-	models.TaskCloseBatches:      time.Second,
-	models.TaskDropHistory:       10 * time.Minute,
+	models.TaskReleaseWebhooks:      time.Second,
+	models.TaskExpireInvitations:    2 * time.Second,
+	models.TaskExpirePaymentIntents: time.Second,
+	models.TaskCloseBatches:         time.Second,
+	models.TaskDropHistory:          10 * time.Minute,
 }

@@ -11,9 +11,10 @@ import (
 
 // Metrics counts what the jobs do. A nil *Metrics counts nothing.
 type Metrics struct {
-	rowsSettled *prometheus.CounterVec
-	railCalls   *prometheus.HistogramVec
-	webhooks    *prometheus.HistogramVec
+	rowsSettled  *prometheus.CounterVec
+	transactions *prometheus.CounterVec
+	railCalls    *prometheus.HistogramVec
+	webhooks     *prometheus.HistogramVec
 }
 
 // NewMetrics registers the jobs' metrics.
@@ -22,6 +23,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		rowsSettled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "svc_rows_settled_total", Help: "Rows that became terminal, or were corrected, by outcome.",
 		}, []string{"outcome"}),
+		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_transactions_total", Help: "Checkout transactions that became final, by status.",
+		}, []string{"status"}),
 		railCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "svc_rail_call_seconds", Help: "Time from a rail call to the answer for one row, by call and status.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
@@ -31,13 +35,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"verdict"}),
 	}
-	reg.MustRegister(m.rowsSettled, m.railCalls, m.webhooks)
+	reg.MustRegister(m.rowsSettled, m.transactions, m.railCalls, m.webhooks)
 	return m
 }
 
 func (m *Metrics) settled(outcome models.RowOutcome) {
 	if m != nil {
 		m.rowsSettled.WithLabelValues(string(outcome)).Inc()
+	}
+}
+
+func (m *Metrics) transactionEnded(status models.TransactionStatus) {
+	if m != nil {
+		m.transactions.WithLabelValues(string(status)).Inc()
 	}
 }
 

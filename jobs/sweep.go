@@ -41,6 +41,17 @@ func ExpireInvitations(store *models.Store) *Sweep {
 	}}
 }
 
+// ExpirePaymentIntents ends the payment intents whose time is over and that nobody has looked at since. Each has an event to
+// be written with it, so that the steps are small.
+func ExpirePaymentIntents(store *models.Store) *Sweep {
+	return &Sweep{Store: store, Name: "expire payment intents", Steps: []func(context.Context, int) (int, error){
+		func(ctx context.Context, limit int) (int, error) {
+			n, err := store.ExpirePaymentIntents(ctx, limit/10)
+			return n * 10, err
+		},
+	}}
+}
+
 // CloseBatches settles what is open at its deadline.
 func CloseBatches(store *models.Store) *Sweep {
 	step := func(ctx context.Context, limit int) (int, error) {

@@ -193,7 +193,9 @@ func TestBacklogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []models.Backlog{{Queue: models.QueueDebits, InFlight: 2, OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps}}
+	want := []models.Backlog{
+		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2, OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backlogs (-want +got):\n%s", diff)
 	}

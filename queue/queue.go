@@ -26,6 +26,7 @@ type Jobs map[models.TaskKind]Job
 
 // weights are how often a worker looks at each queue first, of all its looks.
 var weights = map[models.Queue]int{
+	models.QueueCheckout: 12, // a customer is waiting
 	models.QueueDebits:   6,
 	models.QueueWebhooks: 1, // served apart from the others
 	models.QueueSweeps:   2,
@@ -33,7 +34,7 @@ var weights = map[models.Queue]int{
 
 // Names lists the queues.
 func Names() []models.Queue {
-	return []models.Queue{models.QueueDebits, models.QueueWebhooks, models.QueueSweeps}
+	return []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks, models.QueueSweeps}
 }
 
 const (

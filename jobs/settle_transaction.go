@@ -1,0 +1,189 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// SettleTransaction takes one customer's payment to its end: it claims the transaction, asks the rail as it would for a row
+// of a batch, and writes what it has learnt. A crash at any point leaves a transaction whose lease runs out and which the
+// next run begins with a look-up, under the same key.
+type SettleTransaction struct {
+	Store *models.Store
+	Rail  rail.Rail
+	// Now is the process's clock; it measures spans, and decides nothing that Postgres decides.
+	Now func() time.Time
+	// Notify is told of the task that tells the partner. It may be nil.
+	Notify  func([]models.TaskID)
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Run handles one task.
+func (s *SettleTransaction) Run(ctx context.Context, task models.TaskID) error {
+	// What is written outlives the task's own time, as in DebitRows.
+	recordCtx, cancel := withGrace(ctx, callGrace+recordWithin)
+	defer cancel()
+	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
+		return s.Store.ParkTransaction(recordCtx, task)
+	}
+	t, err := s.Store.ClaimTransaction(recordCtx, task, models.NewLeaseToken())
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return s.Store.FinishTask(recordCtx, task)
+	case err != nil:
+		return fmt.Errorf("jobs: settle transaction: %w", err)
+	case !t.Held:
+		return s.Store.ParkTransaction(recordCtx, task)
+	}
+	run := &settlement{job: s, transaction: t, heldAt: s.Now()}
+	ctx, recordCtx = models.WithTraceID(ctx, t.TraceID), models.WithTraceID(recordCtx, t.TraceID)
+	if err := run.record(recordCtx, run.settle(ctx)); err != nil {
+		return fmt.Errorf("jobs: settle transaction %s: %w", t.ID, err)
+	}
+	return nil
+}
+
+// settlement is one run of a transaction.
+type settlement struct {
+	job         *SettleTransaction
+	transaction models.ClaimedTransaction
+	heldAt      time.Time // when the lease was last seen to be ours
+	lost        bool      // the lease is another's now
+}
+
+// settle takes the transaction as far as it goes now. A transaction is decided as a row of a batch whose customer is linked.
+func (s *settlement) settle(ctx context.Context) models.TransactionResult {
+	t := s.transaction
+	if t.Charge == 0 { // discounts have left nothing to debit
+		return models.TransactionResult{Status: models.TransactionSettled}
+	}
+	callCtx, stopCalls := withGrace(ctx, callGrace)
+	defer stopCalls()
+	row := &rowRun{phase: t.Phase, row: models.ClaimedRow{InDoubt: t.InDoubt, Account: models.DebitAccount{Linked: true}}}
+	call, result := row.first()
+	for call != callNone {
+		if ctx.Err() != nil || call == callDebit && !s.confirmed(callCtx) {
+			result := s.resultOf(row.released())
+			result.RetryAfter = 0 // whoever comes next can make the call
+			return result
+		}
+		answer := s.ask(callCtx, call)
+		call, result = row.next(call, answer)
+	}
+	return s.resultOf(result)
+}
+
+// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's.
+func (s *settlement) confirmed(ctx context.Context) bool {
+	if s.job.Now().Sub(s.heldAt) < freshFor {
+		return true
+	}
+	held, err := s.job.Store.HoldTransaction(ctx, s.transaction)
+	if err != nil {
+		s.job.Log.WarnContext(ctx, "cannot confirm the lease", "transaction", s.transaction.ID, "error", err)
+	}
+	s.lost = err == nil && !held
+	return held
+}
+
+// ask makes one call and shows, as long as that takes, that the worker lives.
+func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
+	answered, stop := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { s.hold(answered) })
+	defer beats.Wait()
+	defer stop()
+	began := s.job.Now()
+	var answer rail.Result
+	report := func(_ int, r rail.Result) { answer = r }
+	key := s.transaction.RailKey()
+	switch call {
+	case callDebit:
+		s.job.Rail.Debit(ctx, []rail.Debit{s.debit()}, report)
+	case callLookup:
+		s.job.Rail.Lookup(ctx, []string{key}, report)
+	case callCancel:
+		s.job.Rail.Cancel(ctx, []string{key}, report)
+	case callNone:
+	}
+	s.job.Metrics.railCall(call, answer.Status, s.job.Now().Sub(began))
+	if answer.Reason == rail.KeyReused {
+		s.job.Log.ErrorContext(ctx, "the rail knows the transaction's key with other particulars", "transaction", s.transaction.ID)
+	}
+	return answer
+}
+
+func (s *settlement) debit() rail.Debit {
+	t := s.transaction
+	return rail.Debit{
+		Key: t.RailKey(), AgreementID: t.Party.AgreementID, CustomerID: t.Party.CustomerID, Amount: t.Charge, Currency: t.Currency,
+		OrganisationID: t.OrganisationID, SiteID: t.SiteID,
+	}
+}
+
+// hold extends the lease until the call is answered. A beat that fails is made up by the next.
+func (s *settlement) hold(answered context.Context) {
+	beat := time.NewTicker(holdEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-answered.Done():
+			return
+		case <-beat.C:
+		}
+		if _, err := s.job.Store.HoldTransaction(answered, s.transaction); err != nil && answered.Err() == nil {
+			s.job.Log.WarnContext(answered, "cannot extend the lease", "transaction", s.transaction.ID, "error", err)
+		}
+	}
+}
+
+// The growth of the waits ends early: a customer is waiting.
+const (
+	lastAttemptGrowth = 4 // tries; about 5 s
+	lastCloseGrowth   = 9 // about 40 s
+)
+
+// resultOf turns what is known of a row into what that means for a transaction.
+func (s *settlement) resultOf(r models.RowResult) models.TransactionResult {
+	result := models.TransactionResult{Release: r.Release, Calls: r.Calls}
+	switch r.Outcome {
+	case "":
+		growth := lastAttemptGrowth
+		if s.transaction.Phase != models.PhaseAttempt {
+			growth = lastCloseGrowth
+		}
+		result.RetryAfter = retryAfter(min(s.transaction.Deferrals, growth), rand.Float64()) //nolint:gosec // jitter, not a secret
+	case models.OutcomeSucceeded:
+		result.Status = models.TransactionSettled
+	case models.OutcomeTimedOut:
+		result.Status = models.TransactionFailed
+	default:
+		result.Status, result.Reason = models.TransactionDeclined, r.Outcome
+	}
+	return result
+}
+
+// record writes what is known.
+func (s *settlement) record(ctx context.Context, result models.TransactionResult) error {
+	if s.lost {
+		return nil // it is another worker's, and so is its task
+	}
+	done, err := s.job.Store.FinishTransaction(ctx, s.transaction, result)
+	if err != nil || !done.Ended {
+		return err
+	}
+	s.job.Metrics.transactionEnded(result.Status)
+	if s.job.Notify != nil && !done.Task.IsZero() {
+		s.job.Notify([]models.TaskID{done.Task})
+	}
+	return nil
+}
