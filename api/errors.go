@@ -75,6 +75,14 @@ const (
 	BatchInProgress         Code = "batches:batch-in-progress"
 	NothingToRetry          Code = "batches:nothing-to-retry"
 
+	WebhooksMissingField     Code = "webhooks:missing-field"
+	WebhooksInvalidField     Code = "webhooks:invalid-field"
+	WebhooksInvalidParameter Code = "webhooks:invalid-parameter"
+	WebhooksInvalidLink      Code = "webhooks:invalid-pagination-link"
+	WebhookEndpointNotFound  Code = "webhooks:endpoint-not-found"
+	WebhookEventNotFound     Code = "webhooks:event-not-found"
+	WebhookSecretNotFound    Code = "webhooks:secret-not-found"
+
 	SignupsMissingField Code = "signups:missing-field"
 	SignupsInvalidField Code = "signups:invalid-field"
 	SignupNotFound      Code = "signups:signup-not-found"
@@ -128,6 +136,14 @@ var catalogue = []Entry{
 	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
 	{BatchInProgress, http.StatusConflict, "The batch has rows that are not settled yet."},
 	{NothingToRetry, http.StatusConflict, "The batch has no row whose outcome may succeed later."},
+
+	{WebhooksMissingField, http.StatusBadRequest, "A required field is missing."},
+	{WebhooksInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
+	{WebhooksInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
+	{WebhooksInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{WebhookEndpointNotFound, http.StatusNotFound, "No endpoint is configured here."},
+	{WebhookEventNotFound, http.StatusNotFound, "There is no such event in your organisation."},
+	{WebhookSecretNotFound, http.StatusNotFound, "There is no secret to rotate: it comes with your first endpoint."},
 
 	{SignupsMissingField, http.StatusBadRequest, "A required field is missing."},
 	{SignupsInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},

@@ -13,6 +13,8 @@ func routes(cfg Config) []Route {
 		customerRoutes(cfg),
 		invitationRoutes(cfg),
 		batchRoutes(cfg),
+		webhookEndpointRoutes(cfg),
+		webhookEventRoutes(cfg),
 		signupRoutes(cfg),
 		signupPageRoutes(cfg),
 		sandboxRoutes(cfg),

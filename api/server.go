@@ -46,6 +46,8 @@ type Config struct {
 	// they start when a worker looks.
 	Notify func([]models.TaskID)
 
+	Webhooks WebhookDeliverer // makes the attempts of test events; nil: they are answered with 503
+
 	Now            func() time.Time     // wall time, of timestamps in errors; default time.Now
 	Log            *slog.Logger         // default slog.Default(); see LogHandler
 	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids

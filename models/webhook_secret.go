@@ -63,23 +63,27 @@ type WebhookHeader struct{ Name, Value string }
 
 // Sign makes the headers of a notification: x-svc-signature, keyed with the secret's text as the partner sees it, and those
 // of Standard Webhooks, keyed with the bytes that the text encodes. at is real time, which receivers compare with their own.
-// attempt counts from 1.
+// attempt counts from 1. Without secrets there are no signatures.
 func (s WebhookSecrets) Sign(id WebhookEventID, at time.Time, attempt int, body []byte) []WebhookHeader {
 	second := strconv.FormatInt(at.Unix(), 10)
+	headers := []WebhookHeader{
+		{"webhook-id", id.String()},
+		{"webhook-timestamp", second},
+		{"svc-webhook-attempt", strconv.Itoa(attempt)},
+		{"content-type", "application/json;charset=UTF-8"},
+	}
+	if len(s.Live) == 0 {
+		return headers
+	}
 	signed := []byte(id.String() + "." + second + ".")
 	signed = append(signed, body...)
 	signatures := make([]string, len(s.Live))
 	for i, secret := range s.Live {
 		signatures[i] = "v1," + sign(secret.bytes(), signed)
 	}
-	return []WebhookHeader{
-		{"x-svc-signature", sign([]byte(s.Current.text), body)},
-		{"webhook-id", id.String()},
-		{"webhook-timestamp", second},
-		{"webhook-signature", strings.Join(signatures, " ")},
-		{"svc-webhook-attempt", strconv.Itoa(attempt)},
-		{"content-type", "application/json;charset=UTF-8"},
-	}
+	return append(headers,
+		WebhookHeader{"webhook-signature", strings.Join(signatures, " ")},
+		WebhookHeader{"x-svc-signature", sign([]byte(s.Current.text), body)})
 }
 
 // sign is the standard base64 of the HMAC-SHA256.

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// WebhookDeliverer makes the attempt of a test event while its partner waits.
+type WebhookDeliverer interface {
+	// Deliver makes the attempt of a task and returns it; models.ErrNothingDue if a worker was faster.
+	Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error)
+}
+
+const (
+	webhookEndpointsPath = "/webhooks/endpoints"
+	// webhookTestTimeout is above the time-out of an attempt.
+	webhookTestTimeout = 20 * time.Second
+)
+
+// webhookEndpointRoutes are twofold: the organisation's default endpoint, and that of a Site, which must be one of its own.
+func webhookEndpointRoutes(cfg Config) []Route {
+	w := newWebhooks(cfg)
+	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
+	write := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksWrite}
+	var all []Route
+	for _, path := range []string{webhookEndpointsPath + "/default", webhookEndpointsPath + "/{siteId}"} {
+		get, put, drop, test := read, write, write, write
+		get.Method, get.Path, get.Handler = http.MethodGet, path, w.getEndpoint
+		put.Method, put.Path, put.Handler, put.Body = http.MethodPut, path, w.putEndpoint, JSONBody
+		drop.Method, drop.Path, drop.Handler = http.MethodDelete, path, w.deleteEndpoint
+		test.Method, test.Path, test.Handler, test.Timeout = http.MethodPost, path+"/test", w.testEndpoint, webhookTestTimeout
+		all = append(all, get, put, drop, test)
+	}
+	rotate := write
+	rotate.Method, rotate.Path, rotate.Handler, rotate.Body = http.MethodPost, "/webhooks/secret/rotation", w.rotateSecret, OptionalJSON
+	return append(all, rotate)
+}
+
+// webhooks answers about where an organisation's events go, and what became of them.
+type webhooks struct {
+	store         *models.Store
+	keys          *models.Keys
+	sites         Sites
+	authenticator Authenticator
+	deliverer     WebhookDeliverer // nil: tests are answered with 503
+	notify        func([]models.TaskID)
+	pages         *paginator
+	targets       models.WebhookTargets
+	now           func() time.Time
+	listeners     chan struct{} // one token each
+}
+
+func newWebhooks(cfg Config) *webhooks {
+	return &webhooks{
+		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, authenticator: cfg.Authenticator, deliverer: cfg.Webhooks,
+		notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL},
+		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
+	}
+}
+
+// webhookEndpointData is an endpoint as partners see it.
+type webhookEndpointData struct {
+	Endpoint   string                      `json:"endpoint"` // "default" or the siteId
+	URL        string                      `json:"url"`
+	State      models.WebhookEndpointState `json:"state"`
+	CreatedAt  models.Millis               `json:"createdAt"`
+	UpdatedAt  models.Millis               `json:"updatedAt"`
+	DisabledAt models.Millis               `json:"disabledAt,omitempty"`
+	RetryAt    models.Millis               `json:"retryAt,omitempty"` // of one that is paused
+	Secret     string                      `json:"secret,omitempty"`  // with the organisation's first endpoint
+}
+
+func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
+	return webhookEndpointData{
+		Endpoint: endpointName(e.SiteID), URL: e.URL, State: e.State(), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+		DisabledAt: e.DisabledAt, RetryAt: e.Breaker.OpenUntil,
+	}
+}
+
+// endpointName is the last segment of an endpoint's path.
+func endpointName(site models.SiteID) string {
+	if site.IsZero() {
+		return "default"
+	}
+	return site.String()
+}
+
+func (w *webhooks) getEndpoint(ctx context.Context, r *Request) error {
+	endpoint, err := w.store.WebhookEndpoint(ctx, r.Principal.OrganisationID, r.Site.ID)
+	if err != nil {
+		return webhookError(r, err)
+	}
+	return r.JSON(http.StatusOK, describeEndpoint(&endpoint))
+}
+
+func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "url")
+	url := body.RequiredString("url", w.targets.CheckURL)
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	endpoint, secret, err := w.store.PutWebhookEndpoint(ctx, w.keys.Keyring(), r.Principal.OrganisationID, r.Site.ID, url)
+	if err != nil {
+		return webhookError(r, err)
+	}
+	data := describeEndpoint(&endpoint)
+	if secret == nil {
+		return r.JSON(http.StatusOK, data)
+	}
+	data.Secret = secret.Reveal()
+	r.SetHeader("Cache-Control", "no-store")
+	r.Location("webhooks", "endpoints", data.Endpoint)
+	return r.JSON(http.StatusCreated, data)
+}
+
+func (w *webhooks) deleteEndpoint(ctx context.Context, r *Request) error {
+	if err := w.store.DeleteWebhookEndpoint(ctx, r.Principal.OrganisationID, r.Site.ID); err != nil {
+		return webhookError(r, err)
+	}
+	return r.JSON(http.StatusOK, deletedEndpointData{endpointName(r.Site.ID)})
+}
+
+type deletedEndpointData struct {
+	Endpoint string `json:"endpoint"`
+}
+
+// webhookTestData is the attempt of a test.
+type webhookTestData struct {
+	IdempotencyKey models.WebhookEventID `json:"idempotencyKey"`
+	Status         models.WebhookStatus  `json:"status"`
+	webhookAttemptData
+}
+
+func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
+	if w.deliverer == nil {
+		return models.ErrUnavailable
+	}
+	id, task, err := w.store.CreateTestWebhook(ctx, r.Principal.OrganisationID, r.Site.ID, r.TraceID())
+	if err != nil {
+		return webhookError(r, err)
+	}
+	attempt, err := w.deliverer.Deliver(ctx, task)
+	if err != nil {
+		return err
+	}
+	status := models.WebhookDelivered
+	if attempt.Error != "" {
+		status = models.WebhookFailed
+	}
+	return r.JSON(http.StatusOK, webhookTestData{id, status, describeAttempt(&attempt)})
+}
+
+// webhookRotationData is a secret that will take the place of the current one.
+type webhookRotationData struct {
+	Secret     string        `json:"secret"`
+	ActivateAt models.Millis `json:"activateAt"`
+	OverlapTo  models.Millis `json:"overlapTo"`
+}
+
+func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "activateAt")
+	activateAt := optionalMillis(body, "activateAt")
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	rotation, err := w.store.RotateWebhookSecret(ctx, w.keys.Keyring(), r.Principal.OrganisationID, activateAt)
+	if err != nil {
+		return webhookError(r, err)
+	}
+	r.SetHeader("Cache-Control", "no-store")
+	return r.JSON(http.StatusOK, webhookRotationData{rotation.Secret.Reveal(), rotation.ActivateAt, rotation.OverlapTo})
+}
+
+// webhookError finds the answer to what went wrong with webhooks.
+func webhookError(r *Request, err error) error {
+	switch {
+	case errors.Is(err, models.ErrNoWebhookEndpoint):
+		target := "siteId"
+		if r.Site.ID.IsZero() {
+			target = "" // the default endpoint
+		}
+		return Refuse(WebhookEndpointNotFound, target)
+	case errors.Is(err, models.ErrNoWebhookSecret):
+		return Refuse(WebhookSecretNotFound, "")
+	case errors.Is(err, models.ErrNotFound):
+		return Refuse(WebhookEventNotFound, "idempotencyKey")
+	}
+	return err
+}

@@ -1,0 +1,283 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+const (
+	webhookEventsPath = "/webhooks/events"
+	webhookEventPath  = webhookEventsPath + "/{idempotencyKey}"
+	// redeliveryTimeout bounds a redelivery by filter, which goes in steps.
+	redeliveryTimeout = 25 * time.Second
+)
+
+// webhookEventParam is the path parameter of the routes about one event.
+var webhookEventParam = Param{Name: "idempotencyKey", NotFound: WebhookEventNotFound, Check: func(text string) error {
+	var id models.WebhookEventID
+	return id.UnmarshalText([]byte(text))
+}}
+
+func webhookEventRoutes(cfg Config) []Route {
+	w := newWebhooks(cfg)
+	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
+	write := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksWrite}
+
+	list, get, listen := read, read, read
+	list.Method, list.Path, list.Handler = http.MethodGet, webhookEventsPath, w.listEvents
+	list.Paged, list.Query = true, []string{"limit", "status", "siteId", "paymentIntentId", "from", "to"}
+	get.Method, get.Path, get.Param, get.Handler = http.MethodGet, webhookEventPath, webhookEventParam, w.getEvent
+	listen.Method, listen.Path, listen.Handler = http.MethodGet, "/webhooks/listen", w.listen
+
+	one, many := write, write
+	one.Method, one.Path, one.Param, one.Handler = http.MethodPost, webhookEventPath+"/redelivery", webhookEventParam, w.redeliver
+	many.Method, many.Path, many.Handler = http.MethodPost, webhookEventsPath+"/redelivery", w.redeliverMany
+	many.Body, many.Timeout = JSONBody, redeliveryTimeout
+	return []Route{list, many, get, one, listen}
+}
+
+// webhookEventData is an event as partners see it; body, digest and attempts only where one is shown.
+type webhookEventData struct {
+	IdempotencyKey    models.WebhookEventID  `json:"idempotencyKey"`
+	SiteID            models.SiteID          `json:"siteId"`
+	PaymentIntentID   models.PaymentIntentID `json:"paymentIntentId"`
+	TransactionStatus string                 `json:"transactionStatus"`
+	Test              bool                   `json:"test,omitempty"`
+	Status            models.WebhookStatus   `json:"status"`
+	AttemptCount      int                    `json:"attemptCount"`
+	CreatedAt         models.Millis          `json:"createdAt"`
+	RequestedAt       models.Millis          `json:"requestedAt"`
+	NextAttemptAt     models.Millis          `json:"nextAttemptAt,omitempty"`
+	DeliveredAt       models.Millis          `json:"deliveredAt,omitempty"`
+	Body              string                 `json:"body,omitempty"`
+	BodySHA256        string                 `json:"bodySha256,omitempty"`
+	Attempts          []webhookAttemptData   `json:"attempts,omitempty"`
+}
+
+// webhookAttemptData is an attempt as partners see it.
+type webhookAttemptData struct {
+	Number       int           `json:"number"`
+	Endpoint     string        `json:"endpoint"`
+	URL          string        `json:"url"`
+	StartedAt    models.Millis `json:"startedAt"`
+	DurationMs   int64         `json:"durationMs"`
+	StatusCode   int           `json:"statusCode,omitempty"`
+	Address      string        `json:"address,omitempty"`
+	Error        string        `json:"error,omitempty"`
+	ResponseHead string        `json:"responseHead,omitempty"`
+}
+
+func describeEvent(e *models.WebhookEvent) webhookEventData {
+	return webhookEventData{
+		IdempotencyKey: e.ID, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID, TransactionStatus: e.TransactionStatus,
+		Test: e.Test, Status: e.Status, AttemptCount: e.Attempts, CreatedAt: e.CreatedAt, RequestedAt: e.RequestedAt,
+		NextAttemptAt: e.NextAttemptAt, DeliveredAt: e.DeliveredAt,
+	}
+}
+
+func describeAttempt(a *models.WebhookAttempt) webhookAttemptData {
+	return webhookAttemptData{
+		Number: a.Number, Endpoint: endpointName(a.EndpointSite), URL: a.URL, StartedAt: a.StartedAt,
+		DurationMs: a.Duration.Milliseconds(), StatusCode: a.StatusCode, Address: a.Address, Error: a.Error,
+		ResponseHead: printable(a.ResponseHead),
+	}
+}
+
+// printable shows bytes of a stranger's answer as text.
+func printable(b []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
+}
+
+type webhookEventList struct {
+	Items      []webhookEventData `json:"items"`
+	TotalItems int64              `json:"totalItems"`
+	NextHref   string             `json:"nextHref,omitempty"`
+	PrevHref   string             `json:"prevHref,omitempty"`
+}
+
+// webhookFilter is models.WebhookFilter as a pagination link holds it.
+type webhookFilter struct {
+	Status          models.WebhookStatus   `json:"s,omitempty"`
+	SiteID          models.SiteID          `json:"i,omitzero"`
+	PaymentIntentID models.PaymentIntentID `json:"p,omitzero"`
+	From            *models.Millis         `json:"a,omitempty"`
+	To              *models.Millis         `json:"b,omitempty"`
+}
+
+func (f *webhookFilter) filter() models.WebhookFilter { return models.WebhookFilter(*f) }
+
+func readWebhookFilter(in *queryReader) (f webhookFilter) {
+	f.Status = oneOf(in, "status", models.WebhookStatuses)
+	readID(in, "siteId", &f.SiteID)
+	readID(in, "paymentIntentId", &f.PaymentIntentID)
+	f.From, f.To = in.millis("from"), in.millis("to")
+	return f
+}
+
+// readID reads an identifier, which stays zero if it is not given.
+func readID(in *queryReader, name string, id interface{ UnmarshalText([]byte) error }) {
+	if text, ok := in.r.Query(name); ok && id.UnmarshalText([]byte(text)) != nil {
+		in.fault(in.r.RefuseQuery(name, "must be an identifier of this service"))
+	}
+}
+
+// checkFilterSite lets nobody tell a Site of another organisation from one that does not exist, in filters as in paths.
+func (w *webhooks) checkFilterSite(ctx context.Context, r *Request, site models.SiteID) error {
+	if site.IsZero() {
+		return nil
+	}
+	_, err := w.sites.Site(ctx, r.Principal.OrganisationID, site)
+	if errors.Is(err, models.ErrNotFound) {
+		return Refuse(SiteNotAccessible, "siteId")
+	}
+	return err
+}
+
+func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
+	q, err := openPage[webhookFilter, models.WebhookPosition](ctx, w.pages, r, readWebhookFilter)
+	if err != nil {
+		return err
+	}
+	if err := w.checkFilterSite(ctx, r, q.Filter.SiteID); err != nil {
+		return err
+	}
+	page, err := w.store.ListWebhookEvents(ctx, models.WebhookQuery{
+		OrganisationID: r.Principal.OrganisationID, Filter: q.Filter.filter(), Direction: q.Direction, From: q.From, Limit: q.Limit,
+	})
+	if err != nil {
+		return err
+	}
+	if err := q.checkAge(r, page.Now); err != nil {
+		return err
+	}
+	list := webhookEventList{Items: make([]webhookEventData, len(page.Events)), TotalItems: page.Total}
+	for i := range page.Events {
+		list.Items[i] = describeEvent(&page.Events[i])
+	}
+	if list.NextHref, err = q.href(ctx, w.pages, r, models.Forward, page.Next, page.Now); err != nil {
+		return err
+	}
+	if list.PrevHref, err = q.href(ctx, w.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, list)
+}
+
+// eventID is the event that the path names; the route's check has seen it.
+func eventID(r *Request) (id models.WebhookEventID, err error) {
+	err = id.UnmarshalText([]byte(r.Param()))
+	return id, err
+}
+
+func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
+	id, err := eventID(r)
+	if err != nil {
+		return err
+	}
+	event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, id)
+	if err != nil {
+		return webhookError(r, err)
+	}
+	data := describeEvent(&event)
+	digest := sha256.Sum256(event.Body)
+	data.Body, data.BodySHA256 = string(event.Body), hex.EncodeToString(digest[:])
+	for i := range attempts {
+		data.Attempts = append(data.Attempts, describeAttempt(&attempts[i]))
+	}
+	return r.JSON(http.StatusOK, data)
+}
+
+func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
+	id, err := eventID(r)
+	if err != nil {
+		return err
+	}
+	event, task, err := w.store.RedeliverWebhook(ctx, r.Principal.OrganisationID, id)
+	if err != nil {
+		return webhookError(r, err)
+	}
+	if !task.IsZero() {
+		w.tell([]models.TaskID{task})
+	}
+	return r.JSON(http.StatusAccepted, describeEvent(&event))
+}
+
+type redeliveryData struct {
+	Count int `json:"count"`
+}
+
+func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
+	filter, err := readRedelivery(r)
+	if err != nil {
+		return err
+	}
+	if err := w.checkFilterSite(ctx, r, filter.SiteID); err != nil {
+		return err
+	}
+	count, tasks, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
+	w.tell(tasks)
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusAccepted, redeliveryData{count})
+}
+
+// readRedelivery decodes the filter of a redelivery, which must select something away: by mistake everything would go out
+// again.
+func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
+	body := strictjson.NewObject(r.Body, "status", "siteId", "paymentIntentId", "from", "to")
+	if text, ok := body.OptionalString("status", checkWebhookStatus); ok {
+		f.Status = models.WebhookStatus(text)
+	}
+	body.OptionalString("siteId", checkID(&f.SiteID))
+	body.OptionalString("paymentIntentId", checkID(&f.PaymentIntentID))
+	f.From, f.To = optionalMillis(body, "from"), optionalMillis(body, "to")
+	if err := r.BodyError(body); err != nil {
+		return f, err
+	}
+	if f == (models.WebhookFilter{}) {
+		return f, RefuseField(WebhooksMissingField, "status", "or another field of the filter is required")
+	}
+	return f, nil
+}
+
+// optionalMillis is a point in time, nil if it is absent.
+func optionalMillis(body strictjson.Fields, name string) *models.Millis {
+	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
+	if !ok {
+		return nil
+	}
+	at := models.Millis(n)
+	return &at
+}
+
+func checkWebhookStatus(text string) error {
+	if !models.WebhookStatus(text).Valid() {
+		return errors.New("must be one of pending, delivered, failed, undelivered")
+	}
+	return nil
+}
+
+// checkID reads an identifier into id.
+func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
+	return func(text string) error {
+		if id.UnmarshalText([]byte(text)) != nil {
+			return errors.New("must be an identifier of this service")
+		}
+		return nil
+	}
+}
+
+func (w *webhooks) tell(tasks []models.TaskID) {
+	if w.notify != nil && len(tasks) > 0 {
+		w.notify(tasks[:min(len(tasks), 100)]) // the rest is found by the workers' loop
+	}
+}

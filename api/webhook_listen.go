@@ -1,0 +1,164 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+)
+
+const (
+	// maxListeners is how many streams one process serves.
+	maxListeners = 256
+	// listenEvery is how often a stream looks for new events.
+	listenEvery = 500 * time.Millisecond
+	// heartbeatEvery keeps a quiet stream alive, and shows when its client has gone.
+	heartbeatEvery = 10 * time.Second
+	// recognizeEvery is how often the client's token is looked at again, so that a stream ends with it.
+	recognizeEvery = 30 * time.Second
+	// listenStepTimeout bounds one look into Postgres.
+	listenStepTimeout = 5 * time.Second
+	// streamWriteTimeout is how long a client may take for what it is sent.
+	streamWriteTimeout = 30 * time.Second
+)
+
+// listen streams the organisation's events as they are created or redelivered, for development: nothing is stored of who
+// listened, and it is no substitute for an endpoint.
+func (w *webhooks) listen(ctx context.Context, r *Request) error {
+	tail, err := w.store.TailWebhooks(ctx, r.Principal.OrganisationID)
+	if err != nil {
+		return err
+	}
+	if r.isHead() {
+		return r.Bytes(http.StatusOK, contentTypeEvents, nil)
+	}
+	select {
+	case w.listeners <- struct{}{}:
+	default:
+		e := Refuse(Unavailable, "")
+		e.RetryAfter = retryUnavailable
+		return e
+	}
+	l := &webhookListener{webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, authorization: r.Header("Authorization")}
+	r.SetHeader("Cache-Control", "no-store")
+	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
+	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
+		defer func() { <-w.listeners }()
+		l.run(ctx, out, flush)
+	})
+	return nil
+}
+
+const contentTypeEvents = "text/event-stream;charset=UTF-8"
+
+// isHead reports whether only the head of the answer is asked for.
+func (r *Request) isHead() bool { return r.fast.IsHead() }
+
+// stream answers with what write writes after the handler has returned, until it returns. Its context ends when the
+// server begins to shut down; flush sends what was written so far, and fails once the client has gone.
+func (r *Request) stream(
+	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
+) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(r.draining, cancel)
+	connection := r.fast.Conn()
+	response := &r.fast.Response
+	response.SetStatusCode(http.StatusOK)
+	response.Header.SetContentType(contentType)
+	response.SetBodyStreamWriter(func(out *bufio.Writer) {
+		defer stop()
+		defer cancel()
+		write(ctx, out, func() error {
+			// The server's own time limit is for an answer as a whole.
+			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
+				return err
+			}
+			return out.Flush()
+		})
+	})
+}
+
+// webhookListener is one stream.
+type webhookListener struct {
+	*webhooks
+	tail          *models.WebhookTail
+	organisation  models.OrganisationID
+	authorization string
+}
+
+func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
+	_, _ = out.WriteString(": listening\n\n")
+	if flush() != nil {
+		return
+	}
+	look, beat, recognize := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery), time.NewTicker(recognizeEvery)
+	defer look.Stop()
+	defer beat.Stop()
+	defer recognize.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			err = l.forward(ctx, out, flush)
+		case <-beat.C:
+			_, _ = out.WriteString(": heartbeat\n\n")
+			err = flush()
+		case <-recognize.C:
+			err = l.recognize(ctx)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// recognize fails if the client is not welcome any more.
+func (l *webhookListener) recognize(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
+	defer cancel()
+	_, err := l.authenticator.Authenticate(ctx, l.authorization)
+	if errors.Is(err, auth.ErrInvalidToken) || errors.Is(err, auth.ErrNoCredentials) {
+		return err
+	}
+	return nil // Postgres may be away for a while
+}
+
+// heard is an event on a stream: the request that an endpoint would get.
+type heard struct {
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+}
+
+func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
+	defer cancel()
+	events, err := l.tail.Next(ctx)
+	if err != nil || len(events) == 0 {
+		return nil //nolint:nilerr // the next look may bring more
+	}
+	secrets, err := l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
+	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) {
+		return err
+	}
+	for i := range events {
+		e := &events[i]
+		h := heard{Headers: map[string]string{}, Body: string(e.Body)}
+		for _, header := range secrets.Sign(e.ID, l.now(), max(1, e.Attempts), e.Body) {
+			h.Headers[header.Name] = header.Value
+		}
+		data, err := json.Marshal(h)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "id: %s\nevent: transactionStatus\ndata: %s\n\n", e.ID, data)
+	}
+	return flush()
+}

@@ -1,0 +1,436 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"partnerbilling/api"
+	"partnerbilling/jobs"
+	"partnerbilling/models"
+)
+
+// hooks is the real API with a partner's receiver.
+type hooks struct {
+	*billing
+	t        *testing.T
+	job      *jobs.DeliverWebhook
+	receiver *httptest.Server
+	got      chan *http.Request // with their bodies read into them
+	owner    models.OrganisationID
+}
+
+func newHooks(t *testing.T, change func(*api.Config)) *hooks {
+	t.Parallel()
+	h := &hooks{t: t, got: make(chan *http.Request, 100)}
+	h.receiver = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		h.got <- r
+		if r.URL.Path == "/fails" {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = w.Write([]byte("no \x00 coffee \xff"))
+		}
+	}))
+	t.Cleanup(h.receiver.Close)
+	h.billing = newBilling(t, func(cfg *api.Config) {
+		h.job = jobs.NewDeliverWebhook(jobs.Config{
+			Store: cfg.Store, Keyring: cfg.Keys.Keyring(), WebhookTargets: models.WebhookTargets{Sandbox: true}, Log: slog.New(slog.DiscardHandler),
+		})
+		cfg.Webhooks = h.job
+		if change != nil {
+			change(cfg)
+		}
+	})
+	t.Cleanup(func() { h.job.Sender.Close() })
+	site, err := h.store.Sites(t.Context(), h.organisationOf(h.site))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.owner = site[0].OrganisationID
+	return h
+}
+
+func (h *hooks) organisationOf(site models.SiteID) (id models.OrganisationID) {
+	h.t.Helper()
+	if err := h.store.DB().NewRaw("SELECT organisation_id FROM sites WHERE id = ?", site).Scan(h.t.Context(), &id); err != nil {
+		h.t.Fatal(err)
+	}
+	return id
+}
+
+func (h *hooks) insert() (models.WebhookEventID, models.TaskID) {
+	h.t.Helper()
+	paid := models.Amount(5)
+	id, task, err := h.store.InsertWebhookEvent(h.t.Context(), h.owner, models.NewTraceID(), models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: h.site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
+		OrderID: "<&>\u2028", AmountPaid: &paid,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return id, task
+}
+
+type endpointData struct {
+	Endpoint, URL, State, Secret              string
+	CreatedAt, UpdatedAt, DisabledAt, RetryAt models.Millis
+}
+
+func (h *hooks) put(place, url string) (status int, data endpointData) {
+	h.t.Helper()
+	a := h.Send("PUT", "/webhooks/endpoints/"+place, map[string]string{"url": url})
+	if a.Status >= 300 {
+		h.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	a.Data(&data)
+	return a.Status, data
+}
+
+func TestWebhookEndpointConfiguration(t *testing.T) {
+	h := newHooks(t, nil)
+	site := h.site.String()
+	h.Get("/webhooks/endpoints/default").Refused(404, "webhooks:endpoint-not-found")
+	h.Get("/webhooks/endpoints/"+site).Refused(404, "webhooks:endpoint-not-found siteId")
+	h.Post("/webhooks/secret/rotation", nil).Refused(404, "webhooks:secret-not-found")
+
+	status, first := h.put("default", h.receiver.URL+"/a")
+	if status != 201 || !strings.HasPrefix(first.Secret, "whsec_") || first.Endpoint != "default" || first.State != "active" {
+		t.Errorf("first: %d %+v", status, first)
+	}
+	status, second := h.put(site, h.receiver.URL+"/b")
+	if status != 200 || second.Secret != "" || second.Endpoint != site {
+		t.Errorf("second: %d %+v", status, second)
+	}
+	h.advance(t, time.Second)
+	_, changed := h.put(site, h.receiver.URL+"/c")
+	var got endpointData
+	h.Get("/webhooks/endpoints/" + site).Expect(200).Data(&got)
+	want := endpointData{Endpoint: site, URL: h.receiver.URL + "/c", State: "active", CreatedAt: noon, UpdatedAt: noon + 1000}
+	if diff := cmp.Diff(want, got); diff != "" || changed != got {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	h.Send("DELETE", "/webhooks/endpoints/"+site, nil).Expect(200)
+	h.Send("DELETE", "/webhooks/endpoints/"+site, nil).Refused(404, "webhooks:endpoint-not-found siteId")
+	if len(h.got) != 0 {
+		t.Error("configuration sends something")
+	}
+	h.other.Get("/webhooks/endpoints/default").Refused(404, "webhooks:endpoint-not-found")
+	h.Get("/webhooks/endpoints/"+h.otherSite.String()).Refused(403, "sites:site-not-accessible siteId")
+	h.Send("PUT", "/webhooks/endpoints/Default", `{"url":"https://example.com"}`).Refused(403, "sites:site-not-accessible siteId")
+	h.app.Get("/webhooks/endpoints/default").Refused(403, "auth:insufficient-scope")
+}
+
+func TestWebhookURLsAreChecked(t *testing.T) {
+	h := newHooks(t, nil)
+	production := newHooksProduction(t)
+	for body, want := range map[string]string{
+		`{}`:                                      "webhooks:missing-field url",
+		`{"url":null}`:                            "webhooks:missing-field url",
+		`{"url":5}`:                               "webhooks:invalid-field url",
+		`{"url":"ftp://example.com"}`:             "webhooks:invalid-field url",
+		`{"url":"http://10.0.0.1/"}`:              "webhooks:invalid-field url",
+		`{"url":"http://[::ffff:10.0.0.1]/"}`:     "webhooks:invalid-field url",
+		`{"url":"https://u:p@example.com/"}`:      "webhooks:invalid-field url",
+		`{"url":"http://169.254.169.254/latest"}`: "webhooks:invalid-field url",
+	} {
+		h.Send("PUT", "/webhooks/endpoints/default", body).Refused(400, want)
+	}
+	h.put("default", "http://127.0.0.1:9999/")
+	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).Refused(400, "webhooks:invalid-field url")
+	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://127.0.0.1/"}`).Refused(400, "webhooks:invalid-field url")
+	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/"}`).Expect(201)
+}
+
+func newHooksProduction(t *testing.T) *billing {
+	return newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
+}
+
+type attemptData struct {
+	Number                                      int
+	Endpoint, URL, Address, Error, ResponseHead string
+	StartedAt                                   models.Millis
+	DurationMs                                  int64
+	StatusCode                                  int
+	IdempotencyKey, Status                      string // of a test
+}
+
+func TestWebhookTests(t *testing.T) {
+	h := newHooks(t, nil)
+	h.Post("/webhooks/endpoints/default/test", nil).Refused(404, "webhooks:endpoint-not-found")
+	_, endpoint := h.put("default", h.receiver.URL+"/ok")
+	h.put(h.site.String(), h.receiver.URL+"/fails")
+	var good, bad attemptData
+	h.Post("/webhooks/endpoints/default/test", nil).Expect(200).Data(&good)
+	r := <-h.got
+	body, _ := io.ReadAll(r.Body)
+	wh, err := standardwebhooks.NewWebhook(endpoint.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wh.Verify(body, r.Header); err != nil || r.Header.Get("webhook-id") != good.IdempotencyKey {
+		t.Errorf("%v: %v %s", err, r.Header, body)
+	}
+	if good.Status != "delivered" || good.StatusCode != 200 || good.Number != 1 || good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
+		good.Address != strings.TrimPrefix(h.receiver.URL, "http://") || good.StartedAt != noon {
+		t.Errorf("good: %+v", good)
+	}
+	h.Post("/webhooks/endpoints/"+h.site.String()+"/test", nil).Expect(200).Data(&bad)
+	if bad.Status != "failed" || bad.StatusCode != 418 || bad.Error != "answered 418" || !strings.HasSuffix(bad.ResponseHead, "no \uFFFD coffee \uFFFD") {
+		t.Errorf("bad: %+v", bad)
+	}
+	var list struct {
+		TotalItems int
+		Items      []map[string]any
+	}
+	h.Get("/webhooks/events").Expect(200).Data(&list)
+	if list.TotalItems != 2 || list.Items[0]["test"] != true {
+		t.Errorf("events: %+v", list)
+	}
+}
+
+type eventDetail struct {
+	IdempotencyKey, SiteID, PaymentIntentID, TransactionStatus, Status, Body, BodySHA256 string
+	Test                                                                                 bool
+	AttemptCount                                                                         int
+	CreatedAt, RequestedAt, NextAttemptAt, DeliveredAt                                   models.Millis
+	Attempts                                                                             []attemptData
+}
+
+func TestWebhookEventsAndRedelivery(t *testing.T) {
+	var told []models.TaskID
+	h := newHooks(t, func(cfg *api.Config) { cfg.Notify = func(tasks []models.TaskID) { told = append(told, tasks...) } })
+	undelivered, _ := h.insert()
+	h.put("default", h.receiver.URL+"/ok")
+	id, task := h.insert()
+	if err := h.job.Run(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	sent, _ := io.ReadAll((<-h.got).Body)
+	var event eventDetail
+	h.Get("/webhooks/events/" + id.String()).Expect(200).Data(&event)
+	if event.Status != "delivered" || event.Body != string(sent) || len(event.Attempts) != 1 || event.DeliveredAt != noon ||
+		event.Attempts[0].StatusCode != 200 || !strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("event %+v", event)
+	}
+	for _, want := range []int{2, 3} { // works every time
+		h.Post("/webhooks/events/"+id.String()+"/redelivery", nil).Expect(202).Data(&event)
+		if err := h.job.Run(t.Context(), told[len(told)-1]); err != nil {
+			t.Fatal(err)
+		}
+		r := <-h.got
+		again, _ := io.ReadAll(r.Body)
+		if string(again) != string(sent) || r.Header.Get("webhook-id") != id.String() {
+			t.Errorf("redelivered %s", again)
+		}
+		event = eventDetail{}
+		h.Get("/webhooks/events/" + id.String()).Data(&event)
+		if event.AttemptCount != want {
+			t.Errorf("event %+v", event)
+		}
+	}
+	var count struct{ Count int }
+	h.Post("/webhooks/events/redelivery", map[string]any{"status": "undelivered"}).Expect(202).Data(&count)
+	if count.Count != 1 {
+		t.Errorf("redelivered %d", count.Count)
+	}
+	h.Get("/webhooks/events/" + undelivered.String()).Data(&event)
+	if event.Status != "pending" {
+		t.Errorf("event %+v", event)
+	}
+
+	h.Post("/webhooks/events/redelivery", `{}`).Refused(400, "webhooks:missing-field status")
+	h.Post("/webhooks/events/redelivery", `{"status":"x","siteId":"y","from":-1}`).Refused(400,
+		"webhooks:invalid-field status", "webhooks:invalid-field siteId", "webhooks:invalid-field from")
+	h.Post("/webhooks/events/redelivery", map[string]any{"siteId": h.otherSite}).Refused(403, "sites:site-not-accessible siteId")
+	for _, unknown := range []string{"evt_01932c07-0000-7000-8000-00000000dead", "x", "redelivery"} {
+		h.Get("/webhooks/events/"+unknown).Refused(404, "webhooks:event-not-found idempotencyKey")
+	}
+	h.other.Get("/webhooks/events/"+id.String()).Refused(404, "webhooks:event-not-found idempotencyKey")
+	h.other.Post("/webhooks/events/"+id.String()+"/redelivery", nil).Refused(404, "webhooks:event-not-found idempotencyKey")
+}
+
+func TestWebhookEventList(t *testing.T) {
+	h := newHooks(t, nil)
+	var want []string
+	for range 5 {
+		id, _ := h.insert()
+		want = append([]string{id.String()}, want...)
+		h.advance(t, time.Millisecond)
+	}
+	var got []string
+	path := "/webhooks/events?limit=2&status=undelivered&siteId=" + h.site.String()
+	for path != "" {
+		var page struct {
+			Items              []eventDetail
+			TotalItems         int
+			NextHref, PrevHref string
+		}
+		h.Get(path).Expect(200).Data(&page)
+		for _, e := range page.Items {
+			got = append(got, e.IdempotencyKey)
+		}
+		if page.TotalItems != 5 {
+			t.Errorf("total %d", page.TotalItems)
+		}
+		path = strings.TrimPrefix(page.NextHref, publicURL)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("walk (-want +got):\n%s", diff)
+	}
+	for query, fault := range map[string]string{
+		"status=x": "status", "siteId=x": "siteId", "paymentIntentId=x": "paymentIntentId", "from=x": "from", "to=": "to", "limit=0": "limit", "x=1": "x",
+	} {
+		h.Get("/webhooks/events?"+query).Refused(400, "webhooks:invalid-parameter "+fault)
+	}
+	h.Get("/webhooks/events?siteId="+h.otherSite.String()).Refused(403, "sites:site-not-accessible siteId")
+	h.Get("/webhooks/events?cursor=x").Refused(400, "webhooks:invalid-pagination-link nextHref")
+}
+
+func TestWebhookSecretRotation(t *testing.T) {
+	h := newHooks(t, nil)
+	_, endpoint := h.put("default", h.receiver.URL+"/ok")
+	var rotation struct {
+		Secret                string
+		ActivateAt, OverlapTo models.Millis
+	}
+	h.Post("/webhooks/secret/rotation", nil).Expect(200).Data(&rotation)
+	if rotation.ActivateAt != noon.Add(24*time.Hour) || rotation.OverlapTo != noon.Add(48*time.Hour) || rotation.Secret == endpoint.Secret {
+		t.Errorf("%+v", rotation)
+	}
+	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon}).Expect(200).Data(&rotation)
+	if rotation.ActivateAt != noon {
+		t.Errorf("%+v", rotation)
+	}
+	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon.Add(31 * 24 * time.Hour)}).Refused(400, "webhooks:invalid-field activateAt")
+	h.Post("/webhooks/secret/rotation", `{"activateAt":"soon"}`).Refused(400, "webhooks:invalid-field activateAt")
+}
+
+// stream reads server-sent events.
+type stream struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	close func()
+}
+
+func (h *hooks) listen() *stream {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.BaseURL+"/webhooks/listen", nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer owner")
+	transport := &http.Transport{}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if got := response.Header.Get("Content-Type"); response.StatusCode != 200 || got != "text/event-stream;charset=UTF-8" {
+		h.t.Fatalf("%d, %s", response.StatusCode, got)
+	}
+	s := &stream{h.t, bufio.NewScanner(response.Body), func() { cancel(); _ = response.Body.Close(); transport.CloseIdleConnections() }}
+	h.t.Cleanup(s.close)
+	s.want(": listening")
+	s.want("")
+	return s
+}
+
+func (s *stream) line() string {
+	s.t.Helper()
+	if !s.lines.Scan() {
+		s.t.Fatalf("the stream has ended: %v", s.lines.Err())
+	}
+	return s.lines.Text()
+}
+
+func (s *stream) want(line string) {
+	s.t.Helper()
+	if got := s.line(); got != line {
+		s.t.Fatalf("got %q, want %q", got, line)
+	}
+}
+
+func TestListen(t *testing.T) {
+	h := newHooks(t, nil)
+	s := h.listen()
+	id, _ := h.insert()
+	s.want("id: " + id.String())
+	s.want("event: transactionStatus")
+	if first := s.heard(); first.header.Get("x-svc-signature") != "" || !strings.Contains(first.body, "<&>\u2028") {
+		t.Errorf("without a secret: %+v", first)
+	}
+	_, endpoint := h.put("default", "https://example.com/")
+	id, _ = h.insert()
+	s.want("id: " + id.String())
+	s.want("event: transactionStatus")
+	signed := s.heard()
+	wh, err := standardwebhooks.NewWebhook(endpoint.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wh.Verify([]byte(signed.body), signed.header); err != nil || signed.header.Get("webhook-id") != id.String() {
+		t.Errorf("%v: %+v", err, signed)
+	}
+}
+
+type heardEvent struct {
+	header http.Header
+	body   string
+}
+
+func (s *stream) heard() heardEvent {
+	s.t.Helper()
+	var data struct {
+		Headers map[string]string
+		Body    string
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(s.line(), "data: ")), &data); err != nil {
+		s.t.Fatal(err)
+	}
+	s.want("")
+	e := heardEvent{http.Header{}, data.Body}
+	for name, value := range data.Headers {
+		e.header.Set(name, value)
+	}
+	return e
+}
+
+// The API shuts down in time although somebody listens.
+func TestListenEndsOnShutdown(t *testing.T) {
+	var cfg api.Config
+	h := newHooks(t, func(c *api.Config) { cfg = *c })
+	server := api.New(cfg)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	there := *h.Client
+	there.BaseURL = "http://" + ln.Addr().String()
+	h.Client = &there
+	s := h.listen()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Errorf("shut down: %v", err)
+	}
+	if s.lines.Scan() || s.lines.Err() != nil {
+		t.Errorf("the stream did not end well: %q, %v", s.lines.Text(), s.lines.Err())
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
