@@ -1,0 +1,273 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/api/auth"
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue"
+	"partnerbilling/queue/queuetest"
+)
+
+// wired is an API with the same limiter, dispatcher and tokens as the service has.
+type wired struct {
+	*apitest.Client // of a partner with every scope
+	store           *models.Store
+	site            string
+	fresh           string // a token whose client nobody has looked up yet
+	submissions     int
+}
+
+func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL string) *wired {
+	t.Helper()
+	w := &wired{store: store}
+	owner, err := store.CreateOrganisation(t.Context(), "Harbour Power")
+	check(t, err)
+	site, err := store.CreateSite(t.Context(), owner.ID, "North Quay")
+	check(t, err)
+	w.site = site.ID.String()
+	token := func() string {
+		partner, err := store.CreateClient(t.Context(), owner.ID, "billing run", models.PartnerScopes)
+		check(t, err)
+		return partsOf(t, keys, partner).sign(t)
+	}
+	w.fresh = token()
+	redis := connect(t, redisURL)
+	ample := api.Rate{PerSecond: 1e6, Burst: 1e6}
+	limiter := api.NewRedisLimiter(redis, map[api.RateClass]api.Rate{api.RateDefault: ample, api.RateBatches: ample})
+	t.Cleanup(func() { _ = limiter.Close() })
+	log := slog.New(slog.DiscardHandler)
+	dispatcher := queue.NewDispatcher(store, redis, queue.DispatcherConfig{Log: log})
+	dispatch(t, dispatcher)
+	cfg := auth.Config{URL: publicURL}
+	w.Client = apitest.New(t, api.New(api.Config{
+		Authenticator: auth.NewAuthenticator(store, keys, cfg), Issuer: auth.NewIssuer(store, keys, cfg),
+		Sites: store, Store: store, Keys: keys, Limiter: limiter, Notify: dispatcher.Notify, PublicBaseURL: publicURL, Log: log,
+		Checks: []api.ReadinessCheck{
+			{Name: "postgres", Required: true, Check: store.Ping}, {Name: "redis", Check: queue.PingRedis(redis)},
+		},
+	})).With("Svc-Api-Version", api.APIVersion).WithToken(token())
+	return w
+}
+
+// dispatch runs a dispatcher's inline half for the length of the test.
+func dispatch(t *testing.T, d *queue.Dispatcher) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.RunInline(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("dispatcher: %v", err)
+		}
+	})
+}
+
+func (w *wired) path(path string) string { return "/billing/sites/" + w.site + path }
+
+// submit submits a new batch.
+func (w *wired) submit() *apitest.Answer {
+	w.submissions++
+	return w.Post(w.path("/batches"), bodyOf(fmt.Sprint("batch ", w.submissions), "ada", "bob"))
+}
+
+// slowest is the longest time that some calls of every kind took.
+func (w *wired) slowest() time.Duration {
+	var longest time.Duration
+	for range 10 {
+		for _, call := range []func() *apitest.Answer{
+			func() *apitest.Answer { return w.submit().Expect(202) },
+			func() *apitest.Answer { return w.Get(w.path("/customers")).Expect(200) },
+		} {
+			began := time.Now()
+			call()
+			longest = max(longest, time.Since(began))
+		}
+	}
+	return longest
+}
+
+// blackHole is the address of a server that takes connections and never says a word.
+func blackHole(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}
+
+// nobody is an address that refuses connections.
+func nobody(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// Redis is not worth 50 ms of anybody's time. Other programs on the machine may cost more than that, so the best of some
+// tries counts; a request that waits for Redis waits in each of them. Not parallel, since it measures time.
+func TestNobodyWaitsForRedis(t *testing.T) {
+	const tries, allowed = 4, 50 * time.Millisecond
+	store := modelstest.Open(t)
+	keys := newKeys(t, store)
+	url := queuetest.Redis(t)
+	best := func(t *testing.T, url string) time.Duration {
+		best := time.Minute
+		for range tries {
+			best = min(best, newWired(t, store, keys, url).slowest())
+		}
+		return best
+	}
+	usual := best(t, url)
+	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t), "refuses": "redis://" + nobody(t)} {
+		t.Run(name, func(t *testing.T) {
+			got := best(t, url)
+			t.Logf("slowest request: %s, with Redis %s", got, usual)
+			if got > usual+allowed {
+				t.Errorf("a request took %s, but %s with Redis", got, usual)
+			}
+		})
+	}
+}
+
+// Without Redis the service is ready, and says what it lacks.
+func TestReadyWithoutRedis(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	w := newWired(t, store, newKeys(t, store), "redis://"+nobody(t))
+	ready := dataOf[struct {
+		Status string
+		Checks map[string]string
+	}](w.Get("/readyz").Expect(200))
+	if ready.Status != "ready" || ready.Checks["postgres"] != "ok" || ready.Checks["redis"] != "unavailable" {
+		t.Errorf("%+v", ready)
+	}
+}
+
+func TestPostgresOutage(t *testing.T) {
+	t.Parallel()
+	servers, err := local.Temp(t.Context(), local.Options{WithoutRedis: true})
+	check(t, err)
+	t.Cleanup(func() {
+		if err := servers.Stop(context.Background()); err != nil {
+			t.Errorf("stop Postgres: %v", err)
+		}
+	})
+	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	check(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	_, err = migrations.Up(t.Context(), store.DB())
+	check(t, err)
+	w := newWired(t, store, newKeys(t, store), queuetest.Redis(t))
+	w.submit().Expect(202)
+	for _, mode := range []local.StopMode{local.Immediate, local.Fast} {
+		check(t, servers.Postgres.Stop(t.Context(), mode))
+		done := w.submissions
+		for range 3 {
+			w.refusedWithoutPostgres(t)
+		}
+		check(t, servers.Postgres.Start(t.Context()))
+		w.submissions = done
+		if a := w.recovered(t); a.Header.Get("Idempotent-Replayed") != "" {
+			t.Error("a refused submission was kept")
+		}
+		w.WithToken(w.fresh).Get(w.path("/customers")).Expect(200)
+		w.Get("/readyz").Expect(200)
+	}
+	modelstest.Audit(t, store)
+}
+
+// refusedWithoutPostgres sends what needs Postgres, and what does not.
+func (w *wired) refusedWithoutPostgres(t *testing.T) {
+	t.Helper()
+	unknown := w.WithToken(w.fresh)
+	for _, a := range []*apitest.Answer{
+		w.submit(),
+		w.Get(w.path("/customers")),
+		w.Get(w.path("/batches/batch%201")),
+		w.Post(w.path("/customers/invitations"), `{"customerReference":"ada"}`),
+		unknown.Get(w.path("/customers")),
+	} {
+		a.Refused(http.StatusServiceUnavailable, "requests:unavailable")
+		if got := a.Header.Get("Retry-After"); got != "1" {
+			t.Errorf("Retry-After %q", got)
+		}
+	}
+	w.Get("/readyz").Refused(http.StatusServiceUnavailable, "requests:unavailable postgres")
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {models.ClientID(uuid.New()).String()}, "client_secret": {"x"}}
+	w.With("Authorization", "").With("Content-Type", "application/x-www-form-urlencoded").
+		Post("/oauth2/token", form.Encode()).Expect(503)
+	w.Get("/livez").Expect(200)
+	w.Post(w.path("/batches"), "{").Refused(400, "requests:malformed-json")
+}
+
+// recovered submits a batch until that works again.
+func (w *wired) recovered(t *testing.T) *apitest.Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		a := w.submit()
+		if a.Status != http.StatusServiceUnavailable {
+			return a.Expect(202)
+		}
+		w.submissions--
+		select {
+		case <-ctx.Done():
+			t.Fatal("Postgres is back, and nobody asks it")
+		case <-again.C:
+		}
+	}
+}
+
+// Who finds as many calls waiting for Postgres as may wait is told at once to come again.
+func TestFullQueueForPostgres(t *testing.T) {
+	t.Parallel()
+	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxQueued: 2})
+	check(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWired(t, store, newKeys(t, store), "redis://"+nobody(t))
+	w.Get(w.path("/customers")).Expect(200)
+	connection, err := store.DB().Conn(t.Context())
+	check(t, err)
+	before := store.Stats().WaitCount
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			if a, err := w.Try(t.Context(), "GET", w.path("/customers"), nil); err != nil || a.Status != 200 {
+				t.Errorf("a call that waited: %+v, %v", a, err)
+			}
+		})
+	}
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for store.Stats().WaitCount < before+3 {
+		<-poll.C
+	}
+	a := w.Get(w.path("/customers")).Refused(503, "requests:unavailable")
+	if got := a.Header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After %q", got)
+	}
+	check(t, connection.Close())
+	waiting.Wait()
+	w.Get(w.path("/customers")).Expect(200)
+}
