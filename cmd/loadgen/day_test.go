@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// startService builds svc and runs svc dev on a folder of the test's own. It returns the path of sandbox.json.
+func startService(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	binary, data := filepath.Join(dir, "svc"), filepath.Join(dir, "data")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
+		t.Fatalf("build svc: %v\n%s", err, out)
+	}
+	cmd := exec.Command(binary, "dev") //nolint:gosec,noctx // built just now; ended below
+	cmd.Env = append(os.Environ(), "SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
+		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("svc dev ended with %v:\n%s", err, stderr.String())
+		}
+	})
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "The service runs at") {
+			go func() { _, _ = io.Copy(io.Discard, stdout) }() // ends with the process
+			return filepath.Join(data, "sandbox.json")
+		}
+	}
+	t.Fatalf("svc dev did not start:\n%s", stderr.String())
+	return ""
+}
+
+func TestDay(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"day", "--sandbox", startService(t), "--invited", "100"}, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if !strings.Contains(out.String(), "every answer as expected") {
+		t.Errorf("printed:\n%s", out.String())
+	}
+}
+
+func TestWithoutAService(t *testing.T) {
+	t.Parallel()
+	err := run(t.Context(), []string{"day", "--sandbox", filepath.Join(t.TempDir(), "none")}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "is the service running?") {
+		t.Errorf("error %v", err)
+	}
+}
