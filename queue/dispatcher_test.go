@@ -49,6 +49,9 @@ func (f *fleet) Run(ctx context.Context, task models.TaskID) error {
 	if err := f.store.FinishTask(ctx, task); err != nil {
 		return err
 	}
+	if len(models.TraceIDFrom(ctx)) != 32 {
+		f.Errorf("the task runs under the trace id %q", models.TraceIDFrom(ctx))
+	}
 	f.ran <- task
 	return nil
 }

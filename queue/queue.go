@@ -69,10 +69,18 @@ func (r *retry) Unwrap() error { return r.cause }
 // already. It shows in the dashboard as a retry, and in the log as no fault of ours.
 func RetryAfter(d time.Duration, cause error) error { return &retry{d, cause} }
 
+// traceHeader carries the trace id of the request that caused a task.
+const traceHeader = "traceId"
+
+func withTrace(ctx context.Context, t *asynq.Task) context.Context {
+	return models.WithTraceID(ctx, models.TraceID(t.Headers()[traceHeader]))
+}
+
 // newTask is a task as Asynq carries it. The epoch makes the name of each dispatch its own, so that a leftover of an earlier
 // one in Redis cannot swallow it.
 func newTask(t models.Task) *asynq.Task {
-	return asynq.NewTask(string(t.Kind), []byte(t.ID.String()),
+	headers := map[string]string{traceHeader: string(t.TraceID)}
+	return asynq.NewTaskWithHeaders(string(t.Kind), []byte(t.ID.String()), headers,
 		asynq.Queue(string(t.Kind.Queue())),
 		asynq.TaskID(fmt.Sprintf("%s:%s:e%d", t.Kind, t.ID, t.Epoch)),
 		asynq.MaxRetry(maxRetryOf(t.Kind)), asynq.Timeout(taskTimeout))
@@ -92,7 +100,7 @@ func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if err := id.UnmarshalText(t.Payload()); err != nil {
 		return fmt.Errorf("%w: %w", errUnknownTask, err)
 	}
-	return job.Run(ctx, id)
+	return job.Run(withTrace(ctx, t), id)
 }
 
 // retryAfter is Asynq's wait before its n-th repetition of a failed run.

@@ -83,10 +83,10 @@ func newAsynq(
 		Logger:                   asynqLog{cfg.Log},
 		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
 			level := slog.LevelError
-			if planned := (*retry)(nil); errors.As(err, &planned) {
-				level = slog.LevelInfo
+			if planned := (*retry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
+				level = slog.LevelInfo // as it may be: a retry that was promised, a shutdown
 			}
-			cfg.Log.Log(ctx, level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
+			cfg.Log.Log(withTrace(ctx, t), level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
 		}),
 	})
 }
