@@ -297,9 +297,13 @@ func (p *program) keysCommand() *cobra.Command {
 	reseal := command("reseal", "Seal everything stored under the first master key, so that older ones can go",
 		func(ctx context.Context, _ []string) error {
 			return p.withRing(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
-				n, err := store.ResealKeys(ctx, ring)
+				keys, err := store.ResealKeys(ctx, ring)
+				if err != nil {
+					return err
+				}
+				secrets, err := store.ResealWebhookSecrets(ctx, ring)
 				if err == nil {
-					fmt.Fprintf(p.stdout, "%d resealed\n", n)
+					fmt.Fprintf(p.stdout, "%d resealed\n", keys+secrets)
 				}
 				return err
 			})

@@ -22,6 +22,7 @@ import (
 	"partnerbilling/api/web"
 	"partnerbilling/jobs"
 	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/webhook"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/queue"
@@ -130,6 +131,11 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	if s.cfg.Env == sandbox {
 		cfg.Sandbox = &api.Sandbox{}
 	}
+	webhooks := jobs.NewDeliverWebhook(jobs.Config{
+		Store: store, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify, Log: s.log,
+	})
+	s.closers = append(s.closers, func() error { webhooks.Sender.Close(); return nil })
+	cfg.Webhooks = webhooks
 	if extra != nil {
 		extra(&cfg)
 	}
@@ -139,6 +145,11 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		func(ctx context.Context) error { return dispatcher.RunInline(ctx) },
 		func(ctx context.Context) error { keys.Run(ctx); return nil })
 	return nil
+}
+
+// webhookTargets says where notifications may go.
+func (s *service) webhookTargets() models.WebhookTargets {
+	return models.WebhookTargets{Sandbox: s.cfg.Env == sandbox}
 }
 
 // authenticate trusts the outside issuer if there is one, else our own.
@@ -184,8 +195,11 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	})
 	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
 		Store: store, Rail: payments, RailConcurrency: s.cfg.RailConcurrency, Metrics: jobs.NewMetrics(s.metrics), Log: s.log,
+		Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
+		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
-		Concurrency: s.cfg.Concurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
+		Concurrency: s.cfg.Concurrency, WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues,
+		ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
 	})
 	queue.RegisterMetrics(s.metrics, store, s.log)
 	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
