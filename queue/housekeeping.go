@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 )
 
@@ -54,7 +55,11 @@ func (d *Dispatcher) noticeFlush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.cfg.Log.WarnContext(ctx, "Redis has no memory of us; everything in flight goes out again", "tasks", reclaimed)
+	level := slog.LevelWarn
+	if reclaimed == 0 {
+		level = slog.LevelInfo // a first start, most likely
+	}
+	d.cfg.Log.Log(ctx, level, "Redis has no memory of us; everything in flight goes out again", "tasks", reclaimed)
 	now, err := d.store.Now(ctx)
 	if err != nil {
 		return err

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/mdp/qrterminal/v3"
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/client"
+)
+
+func (c *ctl) intentCommand() *cobra.Command {
+	var order string
+	var wait time.Duration
+	cmd := c.command("intent AMOUNT", "Create a payment intent of AMOUNT cents, show its QR code, and wait for the payment",
+		cobra.ExactArgs(1), func(ctx context.Context, api *client.Client, site string, args []string) error {
+			amount, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil {
+				return errors.New("AMOUNT must be a whole number of cents")
+			}
+			intent, err := api.CreatePaymentIntent(ctx, site,
+				client.NewPaymentIntent{Amount: amount, OrderID: order, QRCodeFormat: "text"}, "")
+			if err != nil {
+				return err
+			}
+			qrterminal.GenerateHalfBlock(intent.QRCode, qrterminal.M, c.out)
+			fmt.Fprintf(c.out, "%s\n%s\n", intent.PaymentIntentID, intent.QRCode)
+			return c.awaitPayment(ctx, api, site, intent.PaymentIntentID, wait)
+		})
+	cmd.Flags().StringVar(&order, "order", "", "your orderId")
+	cmd.Flags().DurationVar(&wait, "wait", 15*time.Minute, "how long to wait for the payment")
+	return cmd
+}
+
+func (c *ctl) awaitPayment(ctx context.Context, api *client.Client, site, id string, within time.Duration) error {
+	const step = 20 * time.Second
+	for left := within; left > 0; left -= step {
+		intent, err := api.PaymentIntent(ctx, site, id, min(step, left))
+		if err != nil {
+			return err
+		}
+		if intent.State == "final" {
+			fmt.Fprintln(c.out, intent.TransactionStatus)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (c *ctl) receiveCommand() *cobra.Command {
+	var listen, secret string
+	cmd := &cobra.Command{
+		Use: "receive", Short: "Receive webhooks at an address, verify and print them", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ln, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", listen)
+			if err != nil {
+				return err
+			}
+			return c.receive(cmd.Context(), ln, secret)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9000", "address to listen on")
+	cmd.Flags().StringVar(&secret, "secret", "", "your organisation's webhook secret, whsec_…")
+	_ = cmd.MarkFlagRequired("secret")
+	return cmd
+}
+
+// receive serves until the context ends.
+func (c *ctl) receive(ctx context.Context, ln net.Listener, secret string) error {
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, "unreadable", http.StatusBadRequest)
+			return
+		}
+		if err := c.show(secret, r.Header.Get(client.SignatureHeader), body); err != nil {
+			http.Error(w, "not signed by us", http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	fmt.Fprintf(c.out, "receiving at http://%s\n", ln.Addr())
+	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// show verifies a notification and prints it, or prints that it is not to be trusted.
+func (c *ctl) show(secret, signature string, body []byte) error {
+	n, err := client.VerifyNotification(secret, signature, body)
+	if err != nil {
+		fmt.Fprintln(c.out, "REFUSED:", err)
+		return err
+	}
+	fmt.Fprintf(c.out, "verified: %s is %s, order %q, paid %d\n", n.PaymentIntentID, n.TransactionStatus, n.OrderID, n.AmountPaid)
+	return nil
+}
+
+func (c *ctl) listenCommand() *cobra.Command {
+	var secret string
+	cmd := c.command("listen", "Print webhooks as they happen, without an endpoint", cobra.NoArgs,
+		func(ctx context.Context, api *client.Client, _ string, _ []string) error {
+			for delivery, err := range api.Listen(ctx) {
+				if ctx.Err() != nil {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				if secret != "" {
+					_ = c.show(secret, delivery.Headers["x-svc-signature"], []byte(delivery.Body)) // prints its error
+				} else {
+					fmt.Fprintln(c.out, delivery.Body)
+				}
+			}
+			return nil
+		})
+	cmd.Flags().StringVar(&secret, "secret", "", "verify with the webhook secret, whsec_…")
+	return cmd
+}
