@@ -142,7 +142,7 @@ func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush 
 	defer cancel()
 	events, err := l.tail.Next(ctx)
 	if err != nil || len(events) == 0 {
-		return nil //nolint:nilerr // the next look may bring more
+		return nil // the next look may bring more
 	}
 	secrets, err := l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
 	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) {

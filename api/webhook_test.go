@@ -182,12 +182,12 @@ func TestWebhookTests(t *testing.T) {
 	if err := wh.Verify(body, r.Header); err != nil || r.Header.Get("webhook-id") != good.IdempotencyKey {
 		t.Errorf("%v: %v %s", err, r.Header, body)
 	}
-	if good.Status != "delivered" || good.StatusCode != 200 || good.Number != 1 || good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
+	if good.Status != "delivered" || good.StatusCode != http.StatusOK || good.Number != 1 || good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
 		good.Address != strings.TrimPrefix(h.receiver.URL, "http://") || good.StartedAt != noon {
 		t.Errorf("good: %+v", good)
 	}
 	h.Post("/webhooks/endpoints/"+h.site.String()+"/test", nil).Expect(200).Data(&bad)
-	if bad.Status != "failed" || bad.StatusCode != 418 || bad.Error != "answered 418" || !strings.HasSuffix(bad.ResponseHead, "no \uFFFD coffee \uFFFD") {
+	if bad.Status != "failed" || bad.StatusCode != http.StatusTeapot || bad.Error != "answered 418" || !strings.HasSuffix(bad.ResponseHead, "no \uFFFD coffee \uFFFD") {
 		t.Errorf("bad: %+v", bad)
 	}
 	var list struct {
@@ -221,7 +221,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	var event eventDetail
 	h.Get("/webhooks/events/" + id.String()).Expect(200).Data(&event)
 	if event.Status != "delivered" || event.Body != string(sent) || len(event.Attempts) != 1 || event.DeliveredAt != noon ||
-		event.Attempts[0].StatusCode != 200 || !strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
+		event.Attempts[0].StatusCode != http.StatusOK || !strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
 		t.Errorf("event %+v", event)
 	}
 	for _, want := range []int{2, 3} { // works every time
@@ -337,7 +337,7 @@ func (h *hooks) listen() *stream {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if got := response.Header.Get("Content-Type"); response.StatusCode != 200 || got != "text/event-stream;charset=UTF-8" {
+	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || got != "text/event-stream;charset=UTF-8" {
 		h.t.Fatalf("%d, %s", response.StatusCode, got)
 	}
 	s := &stream{h.t, bufio.NewScanner(response.Body), func() { cancel(); _ = response.Body.Close(); transport.CloseIdleConnections() }}

@@ -83,6 +83,7 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 		if call == callDebit {
 			return callNone, r.released()
 		}
+	case rail.Unknown:
 	}
 	if call == callDebit && !r.lookedUp {
 		r.lookedUp = true

@@ -296,7 +296,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 		t.Errorf("requests %+v", requests)
 	}
 	event, attempts := d.event(id)
-	if event.Status != models.WebhookDelivered || len(attempts) != 2 || attempts[0].Error == "" || attempts[1].StatusCode != 200 {
+	if event.Status != models.WebhookDelivered || len(attempts) != 2 || attempts[0].Error == "" || attempts[1].StatusCode != http.StatusOK {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
 }

@@ -96,7 +96,7 @@ type Payee struct {
 // its alphanumeric mode.
 func NewIntentCode() string {
 	var b [10]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(b[:]) // never fails
 	return base32.StdEncoding.EncodeToString(b[:])
 }
 
@@ -188,6 +188,7 @@ func (p *PaymentIntent) statusDescription() string {
 		return "The payment intent was cancelled."
 	case TransactionExpired:
 		return "Nobody began to pay before the payment intent expired."
+	case TransactionDeclined: // for a reason
 	}
 	switch p.StatusReason {
 	case OutcomeInsufficientFunds:

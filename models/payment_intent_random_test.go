@@ -51,7 +51,6 @@ type intentLife struct {
 	task    models.TaskID
 	claims  []models.ClaimedTransaction
 	decided models.TransactionStatus
-	tries   int
 }
 
 func (l *intentLife) exec(t *rapid.T, query string) {

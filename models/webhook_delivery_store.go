@@ -37,7 +37,6 @@ type webhookClaim struct {
 
 	delivery    WebhookDelivery
 	now         Millis
-	requestedAt Millis
 	endpoint    webhookEndpointRow
 	interrupted bool // the attempt before has no known outcome
 }

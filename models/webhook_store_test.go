@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -133,7 +134,7 @@ func TestWebhookWorkerDies(t *testing.T) {
 		t.Errorf("the heir claimed %+v", heir)
 	}
 	w.record(dead, retryIn(time.Hour)) // it wakes up: its failure is logged and decides nothing
-	if event, attempts := w.event(id); event.NextAttemptAt != webhookStart || len(attempts) != 1 || attempts[0].StatusCode != 500 {
+	if event, attempts := w.event(id); event.NextAttemptAt != webhookStart || len(attempts) != 1 || attempts[0].StatusCode != http.StatusInternalServerError {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
 	w.record(heir, delivered)
@@ -438,7 +439,7 @@ func TestTestWebhook(t *testing.T) {
 	if w.alerts("webhookFailed") != 0 {
 		t.Error("a test raised an alert")
 	}
-	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil || a.StatusCode != 500 {
+	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil || a.StatusCode != http.StatusInternalServerError {
 		t.Errorf("attempt %+v, %v", a, err)
 	}
 }

@@ -28,7 +28,7 @@ type process struct {
 func startSvc(t *testing.T, variables map[string]string, args ...string) *process {
 	t.Helper()
 	p := &process{
-		t: t, name: "svc " + strings.Join(args, " "), cmd: exec.Command(os.Args[0], args...), //nolint:gosec,noctx // this very binary; it outlives no test
+		t: t, name: "svc " + strings.Join(args, " "), cmd: exec.Command(os.Args[0], args...), // this very binary; it outlives no test
 		stdout: newLines(), stderr: newLines(), done: make(chan struct{}),
 	}
 	p.cmd.Env = []string{runMain + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}

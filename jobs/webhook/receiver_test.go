@@ -173,7 +173,7 @@ func TestReceivers(t *testing.T) {
 			if got.Address != strings.TrimPrefix(url, "http://") {
 				t.Errorf("address %q, want %q", got.Address, url)
 			}
-			if len(got.Head) > models.WebhookHeadLimit || got.StatusCode == 500 && !strings.HasSuffix(string(got.Head), "\r\n\r\nthis is the body") {
+			if len(got.Head) > models.WebhookHeadLimit || got.StatusCode == http.StatusInternalServerError && !strings.HasSuffix(string(got.Head), "\r\n\r\nthis is the body") {
 				t.Errorf("head (%d bytes):\n%s", len(got.Head), got.Head)
 			}
 		})
@@ -237,7 +237,7 @@ func TestSignatures(t *testing.T) {
 	}))
 	defer server.Close()
 	m.URL = server.URL + "/hook?x=1"
-	if got := newSender(t, nil).Send(t.Context(), m); got.StatusCode != 200 {
+	if got := newSender(t, nil).Send(t.Context(), m); got.StatusCode != http.StatusOK {
 		t.Fatalf("%+v", got)
 	}
 	r, body := <-requests, <-bodies
@@ -287,7 +287,7 @@ func TestKeptConnectionIsReplaced(t *testing.T) {
 	defer server.Close()
 	s := newSender(t, nil)
 	for range 5 {
-		if got := s.Send(t.Context(), message(server.URL)); got.StatusCode != 200 {
+		if got := s.Send(t.Context(), message(server.URL)); got.StatusCode != http.StatusOK {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -307,7 +307,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	for _, fresh := range []bool{false, false, true} {
 		m := message(server.URL)
 		m.Fresh = fresh
-		if got := s.Send(t.Context(), m); got.StatusCode != 200 {
+		if got := s.Send(t.Context(), m); got.StatusCode != http.StatusOK {
 			t.Fatalf("%+v", got)
 		}
 	}
