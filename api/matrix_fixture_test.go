@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,6 +39,12 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
+	return newMatrixWith(t, func(s *models.Store) *models.Store { return s })
+}
+
+// newMatrixWith is newMatrix with a store of its own for the look-up of clients.
+func newMatrixWith(t *testing.T, clients func(*models.Store) *models.Store) *matrix {
+	t.Helper()
 	m := &matrix{store: modelstest.Open(t), limiter: &limiter{}}
 	keys := newKeys(t, m.store)
 	owner, site := m.organisation(t, "Harbour Power")
@@ -50,7 +55,7 @@ func newMatrix(t *testing.T) *matrix {
 	m.app = partsOf(t, keys, m.client(t, models.OrganisationID{}, models.CustomerAppScopes))
 	cfg := auth.Config{URL: publicURL}
 	server := api.New(api.Config{
-		Authenticator: auth.NewAuthenticator(m.store, keys, cfg), Issuer: auth.NewIssuer(m.store, keys, cfg),
+		Authenticator: auth.NewAuthenticator(clients(m.store), keys, cfg), Issuer: auth.NewIssuer(m.store, keys, cfg),
 		Sites: m.store, Store: m.store, Keys: keys, Limiter: m.limiter, PublicBaseURL: publicURL,
 		Sandbox: &api.Sandbox{Clock: true}, Log: slog.New(slog.DiscardHandler),
 		Now: noon.Time, // so that timestamps of errors are equal
@@ -157,8 +162,6 @@ type refusal struct {
 	challenge string // WWW-Authenticate
 }
 
-func (w refusal) status() int { return entryOf(w.code).Status }
-
 func entryOf(code api.Code) api.Entry {
 	i := slices.IndexFunc(api.Catalogue(), func(e api.Entry) bool { return e.Code == code })
 	if i < 0 {
@@ -179,7 +182,7 @@ func inArea(r api.Route, name string) api.Code {
 // description, its exact content type and the shape of its area already.
 func (w refusal) is(t *testing.T, path string, a *apitest.Answer) {
 	t.Helper()
-	a.Expect(w.status())
+	a.Expect(entryOf(w.code).Status)
 	fault := apitest.Fault{Code: string(w.code), Target: w.target, Message: w.message}
 	if w.message == "" {
 		fault.Message = entryOf(w.code).Message
@@ -200,7 +203,7 @@ func (w refusal) checkHeaders(t *testing.T, path string, a *apitest.Answer) {
 		version = api.APIVersion
 	}
 	policy := `"default";q=9;w=1`
-	if status := w.status(); status == http.StatusUnauthorized || status == http.StatusNotFound && w.code == api.NotFound {
+	if slices.Contains([]api.Code{api.NotFound, api.InvalidToken, api.Unavailable}, w.code) {
 		policy = "" // nobody knows yet whose limits count
 	}
 	for name, want := range map[string]string{

@@ -116,6 +116,26 @@ func TestEveryRouteWantsAToken(t *testing.T) {
 	}
 }
 
+// Where nobody can say whether a token still counts, it is not refused.
+func TestEveryRouteIsUnavailableWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	m := newMatrixWith(t, func(*models.Store) *models.Store {
+		store, err := models.Open(t.Context(), models.Config{DSN: "postgres://svc@" + nobody(t) + "/svc"})
+		check(t, err)
+		t.Cleanup(func() { _ = store.Close() })
+		return store
+	})
+	for _, r := range m.authenticated() {
+		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
+			a := m.send(t, r, m.wrong().by(t, m.parts(r)))
+			refusal{code: api.Unavailable}.is(t, r.Path, a)
+			if got := a.Header.Get("Retry-After"); got != "1" {
+				t.Errorf("Retry-After %q", got)
+			}
+		})
+	}
+}
+
 // Each step mends the fault that was answered; the next one that the route looks at must then show.
 func TestEveryRouteChecksInOrder(t *testing.T) {
 	t.Parallel()
