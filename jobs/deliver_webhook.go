@@ -78,7 +78,7 @@ func (d *DeliverWebhook) attempt(
 		URL: delivery.URL, ID: delivery.Event.ID, Body: delivery.Event.Body, Attempt: delivery.Number,
 		Secrets: delivery.Secrets, Fresh: delivery.Fresh,
 	})
-	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Event.Test, d.random())
+	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Once, d.random())
 	attempt := models.WebhookAttempt{
 		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt, Duration: result.Duration,
 		StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address, Error: result.Failure, ResponseHead: result.Head,

@@ -29,6 +29,7 @@ type WebhookDelivery struct {
 	// Fresh says that the endpoint failed the last time, so that nothing that is known of it (a connection, where its name
 	// led) may be used again.
 	Fresh     bool
+	Once      bool // there is no retry: the first round of a test
 	StartedAt Millis
 	Secrets   WebhookSecrets
 

@@ -61,6 +61,7 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 		return c.park(ctx)
 	}
 	c.delivery.EndpointSite, c.delivery.URL, c.delivery.StartedAt = c.endpoint.SiteID, c.endpoint.URL, c.now
+	c.delivery.Once = event.Test && c.delivery.round == 1
 	c.delivery.Fresh = c.endpoint.Failures > 0 || c.delivery.Failures > 0
 	if c.delivery.Secrets, err = webhookSecrets(ctx, c.tx, ring, event.OrganisationID); err != nil {
 		return err

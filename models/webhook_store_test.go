@@ -431,7 +431,7 @@ func TestTestWebhook(t *testing.T) {
 		t.Errorf("the caller's own attempt is due elsewhere: %v", due)
 	}
 	d := w.claim(task)
-	if d.URL != "https://example.com/hook" || !d.Event.Test {
+	if d.URL != "https://example.com/hook" || !d.Event.Test || !d.Once {
 		t.Errorf("claimed %+v", d)
 	}
 	w.record(d, failed)
@@ -441,5 +441,12 @@ func TestTestWebhook(t *testing.T) {
 	}
 	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil || a.StatusCode != http.StatusInternalServerError {
 		t.Errorf("attempt %+v, %v", a, err)
+	}
+	_, again, err := w.RedeliverWebhook(ctx, organisation, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := w.claim(again); d.Once || d.URL != "https://example.com/hook" {
+		t.Errorf("a redelivery is like any other: %+v", d)
 	}
 }

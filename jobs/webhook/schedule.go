@@ -34,12 +34,12 @@ func DefaultSchedule() Schedule {
 
 // Verdict is what an attempt means for its event. failures counts the failures of this round before it; random is in [0, 1).
 // A receiver that says when it will take the notification is taken at its word, up to an hour; one that answers 410 gets
-// no more.
-func (s Schedule) Verdict(r *Result, failures int, test bool, random float64) models.WebhookVerdict {
+// no more, and neither does one that is asked only once.
+func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():
 		return models.WebhookVerdict{Status: models.WebhookDelivered}
-	case r.Gone(), test, failures >= len(s.Delays):
+	case r.Gone(), once, failures >= len(s.Delays):
 		return models.WebhookVerdict{Status: models.WebhookFailed, Gone: r.Gone()}
 	case r.RetryAfter >= 0:
 		return models.WebhookVerdict{Status: models.WebhookPending, Retry: min(max(r.RetryAfter, minRetryAfter), maxRetryAfter)}

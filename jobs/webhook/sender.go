@@ -96,13 +96,17 @@ func (s *Sender) Close() {
 }
 
 func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
-	dialer := &net.Dialer{Resolver: cfg.Resolver, KeepAlive: 15 * time.Second, ControlContext: s.guard}
+	// A connection that comes up after its attempt has ended may serve another; the time-outs end those that never do.
+	dialer := &net.Dialer{
+		Resolver: cfg.Resolver, Timeout: cfg.Timeout, KeepAlive: 15 * time.Second, ControlContext: s.guard,
+	}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  nil, // the environment's proxy would dial for us, where we must not
 			DialContext:            dialer.DialContext,
 			TLSClientConfig:        cfg.TLS.Clone(),
+			TLSHandshakeTimeout:    cfg.Timeout,
 			ForceAttemptHTTP2:      true,
 			HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
 			DisableKeepAlives:      fresh,
