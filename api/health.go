@@ -14,8 +14,11 @@ type ReadinessCheck struct {
 	Check    func(context.Context) error
 }
 
-// checkTimeout bounds one readiness check.
-const checkTimeout = 2 * time.Second
+// How long a readiness check may take. One that is not required must not make whoever asks give up on the service.
+const (
+	checkTimeout         = 2 * time.Second
+	optionalCheckTimeout = 40 * time.Millisecond
+)
 
 // liveness is the data of /livez.
 type liveness struct {
@@ -58,12 +61,18 @@ func readyHandler(cfg Config) Handler {
 }
 
 func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
 	errs := make([]error, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
-		wg.Go(func() { errs[i] = c.Check(ctx) })
+		timeout := optionalCheckTimeout
+		if c.Required {
+			timeout = checkTimeout
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			errs[i] = c.Check(ctx)
+		})
 	}
 	wg.Wait()
 	return errs

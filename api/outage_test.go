@@ -94,6 +94,7 @@ func (w *wired) slowest() time.Duration {
 		for _, call := range []func() *apitest.Answer{
 			func() *apitest.Answer { return w.submit().Expect(202) },
 			func() *apitest.Answer { return w.Get(w.path("/customers")).Expect(200) },
+			func() *apitest.Answer { return w.Get("/readyz").Expect(200) },
 		} {
 			began := time.Now()
 			call()
