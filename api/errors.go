@@ -54,6 +54,12 @@ const (
 
 	SiteNotAccessible Code = "sites:site-not-accessible"
 
+	PaymentIntentNotFound       Code = "requests:payment-intent-not-found"
+	PaymentIntentNotCancellable Code = "requests:payment-intent-not-cancellable"
+	PaymentIntentTaken          Code = "requests:payment-intent-taken"
+	PaymentIntentExpired        Code = "requests:payment-intent-expired"
+	PaymentIntentCancelled      Code = "requests:payment-intent-cancelled"
+
 	CustomersInvalidParameter Code = "customers:invalid-parameter"
 	CustomersInvalidLink      Code = "customers:invalid-pagination-link"
 	CustomerNotFound          Code = "customers:customer-not-found"
@@ -115,6 +121,12 @@ var catalogue = []Entry{
 	{InsufficientScope, http.StatusForbidden, "The access token does not have the scope for this."},
 
 	{SiteNotAccessible, http.StatusForbidden, "There is no such Site in your organisation."},
+
+	{PaymentIntentNotFound, http.StatusNotFound, "There is no such payment intent."},
+	{PaymentIntentNotCancellable, http.StatusConflict, "The payment intent cannot be cancelled any more: a customer has begun to pay it, or it has ended."},
+	{PaymentIntentTaken, http.StatusConflict, "Another customer pays this payment intent."},
+	{PaymentIntentExpired, http.StatusGone, "The payment intent has expired."},
+	{PaymentIntentCancelled, http.StatusGone, "The payment intent has been cancelled."},
 
 	{CustomersInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
 	{CustomersInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},

@@ -22,7 +22,10 @@ var varying = []struct {
 	{regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`), `"traceId":"TRACE"`},
 	{regexp.MustCompile(`/signup/[A-Za-z0-9_-]{48}"`), `/signup/TOKEN"`},
 	{regexp.MustCompile(`\?cursor=[A-Za-z0-9_-]{100,}"`), `?cursor=CURSOR"`},
-	{regexp.MustCompile(`(site|lnk)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), `${1}_ID`},
+	{regexp.MustCompile(`/P/[A-Z2-7]{16}"`), `/P/CODE"`},
+	{regexp.MustCompile(`"data:image/png;base64,[A-Za-z0-9+/=]{300,}"`), `"PNG"`},
+	{regexp.MustCompile(`"timestamp":[0-9]{13}`), `"timestamp":NOW`},
+	{regexp.MustCompile(`(site|lnk|pi|txn)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), `${1}_ID`},
 }
 
 // golden holds the exact bytes of an answer against testdata/<name>.golden.json.

@@ -24,7 +24,7 @@ import (
 var public = []string{
 	"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs",
 	"POST /oauth2/token", "GET /.well-known/jwks.json", "GET /.well-known/oauth-authorization-server",
-	"GET /signup/{token}", "POST /signup/{token}",
+	"GET /signup/{token}", "POST /signup/{token}", "GET /P/{code}", "POST /P/{code}",
 }
 
 func TestNothingElseIsPublic(t *testing.T) {

@@ -15,8 +15,11 @@ func routes(cfg Config) []Route {
 		batchRoutes(cfg),
 		webhookEndpointRoutes(cfg),
 		webhookEventRoutes(cfg),
+		paymentIntentRoutes(cfg),
+		customerPaymentRoutes(cfg),
 		signupRoutes(cfg),
 		signupPageRoutes(cfg),
+		paymentPageRoutes(cfg),
 		sandboxRoutes(cfg),
 	)
 }

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// maxDiscounts is the most discounts of one payment.
+const maxDiscounts = 1000
+
+// customerPaymentRoutes are the customer app's side of a payment intent and, in the sandbox, the partner's means to play it.
+func customerPaymentRoutes(cfg Config) []Route {
+	c := &customerPayments{store: cfg.Store, notify: cfg.Notify, sandbox: cfg.Sandbox != nil}
+	code := Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode}
+	table := []Route{
+		{
+			Method: http.MethodGet, Path: "/customer-app/payment-intents/{code}", Audience: CustomerApp,
+			Scope: models.ScopePaymentsWrite, Param: code, Handler: c.get,
+		},
+		{
+			Method: http.MethodPost, Path: "/customer-app/payment-intents/{code}/transactions", Audience: CustomerApp,
+			Scope: models.ScopePaymentsWrite, Param: code, Body: JSONBody, Handler: c.pay,
+		},
+	}
+	if c.sandbox {
+		table = append(table, Route{
+			Method: http.MethodPost, Path: "/sandbox/payment-intents/{paymentIntentId}/payment", Audience: Partner,
+			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Body: OptionalJSON, Handler: c.payInSandbox,
+		})
+	}
+	return table
+}
+
+func checkIntentCode(s string) error {
+	if !models.ValidIntentCode(s) {
+		return errors.New("must be the last part of what the QR code says")
+	}
+	return nil
+}
+
+// customerPayments lets customers pay.
+type customerPayments struct {
+	store   *models.Store
+	notify  func([]models.TaskID) // may be nil
+	sandbox bool
+}
+
+// payableIntent is a payment intent as the customer app sees it. Nothing that the app tells us comes back.
+type payableIntent struct {
+	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
+	OrganisationName  string                   `json:"organisationName"`
+	SiteName          string                   `json:"siteName"`
+	Amount            models.Amount            `json:"amount"`
+	Currency          string                   `json:"currency"`
+	OrderID           string                   `json:"orderId,omitempty"`
+	LineItems         []models.LineItem        `json:"lineItems,omitempty"`
+	State             models.IntentState       `json:"state"`
+	TransactionStatus models.TransactionStatus `json:"transactionStatus,omitempty"`
+	TransactionID     models.TransactionID     `json:"transactionId,omitzero"`
+	AmountPaid        *models.Amount           `json:"amountPaid,omitempty"`
+	ExpiresAt         models.Millis            `json:"expiresAt"`
+}
+
+func (c *customerPayments) get(ctx context.Context, r *Request) error {
+	p, payee, err := c.store.PaymentIntentByCode(ctx, r.Param())
+	if err != nil {
+		return r.intentError(err)
+	}
+	return r.JSON(http.StatusOK, payableIntent{
+		PaymentIntentID: p.ID, OrganisationName: payee.OrganisationName, SiteName: payee.SiteName, Amount: p.Amount,
+		Currency: p.Currency, OrderID: p.OrderID, LineItems: p.LineItems, State: p.State, TransactionStatus: p.Status,
+		TransactionID: p.Transaction.ID, AmountPaid: amountPaid(&p), ExpiresAt: p.ExpiresAt,
+	})
+}
+
+func (c *customerPayments) pay(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "customerId", "agreementId", "discounts")
+	party := models.Party{
+		CustomerID:  body.RequiredString("customerId", models.ValidateReference),
+		AgreementID: body.RequiredString("agreementId", models.ValidateReference),
+	}
+	discounts := readDiscounts(body)
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	if c.sandbox {
+		if err := openPayingAccount(ctx, c.store, party.AgreementID); err != nil {
+			return err
+		}
+	}
+	return c.start(ctx, r, r.Param(), party, discounts)
+}
+
+// payInSandbox lets a made-up customer scan and pay one of the partner's payment intents.
+func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
+	body := strictjson.NewObject(r.Body, "behaviour", "discounts")
+	behaviour := models.BehaviourPays
+	if text, ok := body.OptionalString("behaviour", checkBehaviour); ok {
+		behaviour = models.Behaviour(text)
+	}
+	discounts := readDiscounts(body)
+	if err := r.BodyError(body); err != nil {
+		return err
+	}
+	intent, err := c.store.OrganisationPaymentIntent(ctx, r.Principal.OrganisationID, r.paymentIntentID())
+	if err != nil {
+		return r.intentError(err)
+	}
+	party, err := newSandboxParty(ctx, c.store, behaviour)
+	if err != nil {
+		return err
+	}
+	return c.start(ctx, r, intent.Code, party, discounts)
+}
+
+// startedTransaction is what a customer who has begun to pay is told.
+type startedTransaction struct {
+	TransactionID models.TransactionID `json:"transactionId"`
+}
+
+// start begins a payment; the rest is the workers'.
+func (c *customerPayments) start(
+	ctx context.Context, r *Request, code string, party models.Party, discounts []models.Discount,
+) error {
+	started, err := c.store.StartTransaction(ctx, code, party, discounts)
+	if err != nil {
+		return r.intentError(err)
+	}
+	notifyOf(c.notify, started.Task)
+	return r.JSON(http.StatusAccepted, startedTransaction{started.ID})
+}
+
+// readDiscounts decodes the discounts of a payment, as far as they can be judged without the payment intent.
+func readDiscounts(body strictjson.Fields) []models.Discount {
+	var discounts []models.Discount
+	for _, d := range body.OptionalObjects("discounts", 0, maxDiscounts, "lineItemIndex", "amount", "reason") {
+		discounts = append(discounts, models.Discount{
+			LineItem: int(d.RequiredInt("lineItemIndex", strictjson.AtLeast(0))),
+			Amount:   models.Amount(d.RequiredInt("amount", strictjson.AtLeast(1))),
+			Reason:   d.RequiredString("reason", checkReason),
+		})
+	}
+	return discounts
+}
+
+// checkReason checks a discount's reason: as a reference, but for the dots that only paths cannot have.
+func checkReason(s string) error {
+	if err := models.ValidateReference(s); !errors.Is(err, models.ErrReferenceDots) {
+		return err
+	}
+	return nil
+}

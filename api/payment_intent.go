@@ -1,0 +1,266 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/qr"
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+const (
+	paymentIntentsPath = "/checkout/{siteId}/payment-intent"
+	paymentIntentPath  = paymentIntentsPath + "/{paymentIntentId}"
+)
+
+// The most elements of a payment intent's lists. The body's limit is reached first.
+const (
+	maxLineItems = 1000
+	maxModifiers = 1000
+)
+
+// paymentIntentParam is the path parameter of the routes about one payment intent.
+var paymentIntentParam = Param{Name: "paymentIntentId", NotFound: PaymentIntentNotFound, Check: func(s string) error {
+	var id models.PaymentIntentID
+	return id.UnmarshalText([]byte(s))
+}}
+
+// paymentIntentID is the payment intent that the path names.
+func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
+	_ = id.UnmarshalText([]byte(r.Param())) // which the parameter's check has seen succeed
+	return id
+}
+
+func paymentIntentRoutes(cfg Config) []Route {
+	p := &paymentIntents{store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL)}
+	return []Route{
+		{
+			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsWrite,
+			Body: JSONBody, Idempotent: true, Handler: p.create,
+		},
+		{
+			Method: http.MethodGet, Path: paymentIntentPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead,
+			Param: paymentIntentParam, Timeout: MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout), Handler: p.get,
+		},
+		{
+			Method: http.MethodPost, Path: paymentIntentPath + "/cancellation", Audience: Partner,
+			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Handler: p.cancel,
+		},
+	}
+}
+
+// paymentIntents makes payment intents and answers about them.
+type paymentIntents struct {
+	store  *models.Store
+	notify func([]models.TaskID) // may be nil
+	qrBase string                // what every QR code begins with
+}
+
+// qrBase is what QR codes say, but for the code: all in upper case, so that it fits the mode that makes them small. A browser
+// lowers scheme and host again, and the path is meant so.
+func qrBase(publicBaseURL string) string { return strings.ToUpper(publicBaseURL) + "/P/" }
+
+// CheckQRBase finds what is wrong with a public base URL for QR codes; nil if nothing. A host that no code can hold
+// should be refused at the start, not when the first customer wants to pay.
+func CheckQRBase(publicBaseURL string) error {
+	if _, err := qr.PNG(qrBase(publicBaseURL) + models.NewIntentCode()); err != nil {
+		return fmt.Errorf("api: public base URL: %w", err)
+	}
+	return nil
+}
+
+// createdIntent is a payment intent as the partner gets it when it is made.
+type createdIntent struct {
+	QRCode          string                 `json:"qrCode"`
+	PaymentIntentID models.PaymentIntentID `json:"paymentIntentId"`
+	OrderID         string                 `json:"orderId,omitempty"`
+}
+
+// paymentIntentData is a payment intent as the partner sees it later. Who pays is not in it.
+type paymentIntentData struct {
+	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
+	Amount            models.Amount            `json:"amount"`
+	Currency          string                   `json:"currency"`
+	OrderID           string                   `json:"orderId,omitempty"`
+	LineItems         []models.LineItem        `json:"lineItems,omitempty"`
+	State             models.IntentState       `json:"state"`
+	TransactionStatus models.TransactionStatus `json:"transactionStatus,omitempty"`
+	TransactionID     models.TransactionID     `json:"transactionId,omitzero"`
+	AmountPaid        *models.Amount           `json:"amountPaid,omitempty"` // may be 0
+	CreatedAt         models.Millis            `json:"createdAt"`
+	ExpiresAt         models.Millis            `json:"expiresAt"`
+}
+
+func describeIntent(p *models.PaymentIntent) paymentIntentData {
+	return paymentIntentData{
+		PaymentIntentID: p.ID, Amount: p.Amount, Currency: p.Currency, OrderID: p.OrderID, LineItems: p.LineItems,
+		State: p.State, TransactionStatus: p.Status, TransactionID: p.Transaction.ID, AmountPaid: amountPaid(p),
+		CreatedAt: p.CreatedAt, ExpiresAt: p.ExpiresAt,
+	}
+}
+
+// amountPaid is what was charged; nil unless the payment has settled.
+func amountPaid(p *models.PaymentIntent) *models.Amount {
+	if paid, ok := p.AmountPaid(); ok {
+		return &paid
+	}
+	return nil
+}
+
+func (p *paymentIntents) create(ctx context.Context, r *Request) error {
+	in, err := readPaymentIntent(r)
+	if err != nil {
+		return err
+	}
+	intent, replayed, err := p.store.CreatePaymentIntent(ctx, in, idempotencyKey(r))
+	if err != nil {
+		return err
+	}
+	code := p.qrBase + intent.Code
+	if intent.QRCodeFormat == models.QRCodeBase64 {
+		if code, err = qr.DataURI(code); err != nil {
+			return err
+		}
+	}
+	if replayed {
+		r.Replayed()
+	}
+	r.Location("checkout", r.Site.ID.String(), "payment-intent", intent.ID.String())
+	return r.JSON(http.StatusCreated, createdIntent{code, intent.ID, intent.OrderID})
+}
+
+// readPaymentIntent decodes the body of a payment intent. The error names every fault.
+func readPaymentIntent(r *Request) (models.NewPaymentIntent, error) {
+	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt")
+	in := models.NewPaymentIntent{SiteID: r.Site.ID, QRCodeFormat: models.QRCodeBase64}
+	in.Amount = models.Amount(body.RequiredInt("amount", checkAmount))
+	in.OrderID, _ = body.OptionalString("orderId", models.ValidateReference)
+	if format, ok := body.OptionalString("qrCodeFormat", checkQRCodeFormat); ok {
+		in.QRCodeFormat = models.QRCodeFormat(format)
+	}
+	known := []string{"itemId", "quantity", "amountPerUnit", "amountSubtotal", "addOns"}
+	for _, line := range body.OptionalObjects("lineItems", 0, maxLineItems, known...) {
+		in.LineItems = append(in.LineItems, readLineItem(line))
+	}
+	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
+	in.ExpiresAt = models.Millis(expiresAt)
+	return in, joinFaults(r.BodyError(body), checkLineItems(in.LineItems))
+}
+
+func checkAmount(n int64) error {
+	if n < 1 {
+		return errors.New("must be greater than 0")
+	}
+	return nil
+}
+
+func checkQRCodeFormat(s string) error {
+	if f := models.QRCodeFormat(s); f != models.QRCodeBase64 && f != models.QRCodeText {
+		return fmt.Errorf("must be one of %s, %s", models.QRCodeBase64, models.QRCodeText)
+	}
+	return nil
+}
+
+func readLineItem(line strictjson.Fields) models.LineItem {
+	item := models.LineItem{
+		ItemID:         line.RequiredString("itemId", models.ValidateReference),
+		Quantity:       line.RequiredInt("quantity", strictjson.AtLeast(1)),
+		AmountPerUnit:  models.Amount(line.RequiredInt("amountPerUnit", strictjson.AtLeast(0))),
+		AmountSubtotal: models.Amount(line.RequiredInt("amountSubtotal", strictjson.AtLeast(0))),
+	}
+	if fields, ok := line.OptionalObject("addOns", "customizations", "modifiers"); ok {
+		addOns := models.AddOns{Modifiers: fields.OptionalStrings("modifiers", maxModifiers)}
+		addOns.Customizations, _ = fields.OptionalString("customizations")
+		if addOns.Customizations != "" || len(addOns.Modifiers) > 0 {
+			item.AddOns = &addOns
+		}
+	}
+	return item
+}
+
+// checkLineItems finds the fault that no single line has: that they add up to too much.
+func checkLineItems(items []models.LineItem) []Fault {
+	var total models.Amount
+	for _, item := range items {
+		var err error
+		if total, err = total.Add(max(item.AmountSubtotal, 0)); err != nil {
+			return []Fault{{Code: InvalidField, Target: "lineItems", Message: fmt.Sprintf(
+				"lineItems must have values of amountSubtotal that add up to at most %d", models.MaxAmount)}}
+		}
+	}
+	return nil
+}
+
+func (p *paymentIntents) get(ctx context.Context, r *Request) error {
+	intent, err := p.store.PaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
+	if err != nil {
+		return r.intentError(err)
+	}
+	if wait := r.PreferWait(); wait > 0 {
+		if intent, err = p.await(ctx, r, intent, wait); err != nil {
+			return r.intentError(err)
+		}
+		r.SetHeader("Preference-Applied", "wait")
+	}
+	return r.JSON(http.StatusOK, describeIntent(&intent))
+}
+
+// await holds the answer until the payment intent is final, but not beyond wait, the client's presence or the begin of a
+// shutdown.
+func (p *paymentIntents) await(
+	ctx context.Context, r *Request, intent models.PaymentIntent, wait time.Duration,
+) (models.PaymentIntent, error) {
+	waiting, stop := r.UntilHangup(ctx)
+	defer stop()
+	waiting, cancel := context.WithTimeout(waiting, wait)
+	defer cancel()
+	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
+		sleep(waiting, pause)
+		var err error
+		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {
+			return intent, err
+		}
+	}
+	return intent, nil
+}
+
+func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
+	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
+	if err != nil {
+		return r.intentError(err)
+	}
+	notifyOf(p.notify, task)
+	return r.JSON(http.StatusOK, describeIntent(&intent))
+}
+
+// notifyOf tells of a task, if there is one and somebody to tell.
+func notifyOf(notify func([]models.TaskID), task models.TaskID) {
+	if notify != nil && !task.IsZero() {
+		notify([]models.TaskID{task})
+	}
+}
+
+// intentError finds the answer to what went wrong with a payment intent, or with a payment of it.
+func (r *Request) intentError(err error) error {
+	var discount *models.DiscountError
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return Refuse(PaymentIntentNotFound, r.route.Param.Name)
+	case errors.Is(err, models.ErrIntentNotCancellable):
+		return Refuse(PaymentIntentNotCancellable, "")
+	case errors.Is(err, models.ErrIntentTaken):
+		return Refuse(PaymentIntentTaken, "")
+	case errors.Is(err, models.ErrIntentExpired):
+		return Refuse(PaymentIntentExpired, "")
+	case errors.Is(err, models.ErrIntentCancelled):
+		return Refuse(PaymentIntentCancelled, "")
+	case errors.As(err, &discount):
+		return RefuseField(InvalidField, fmt.Sprintf("discounts[%d].%s", discount.Index, discount.Field), discount.Message)
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/api"
+	"partnerbilling/models"
+)
+
+func TestPaymentPage(t *testing.T) {
+	c := newPaying(t)
+	id, code := c.intent(t)
+	path := "/P/" + code
+	for range 3 {
+		checkPage(t, c.Get(path), 200, "Pay AUD\u00a010.00", "Harbour Power", "North Quay", "order 7", "2 × coffee", "oat milk",
+			"AUD\u00a07.00", "<form", "Sandbox", "Monday 21 September 2026")
+		c.Send(http.MethodHead, path, nil).Expect(200)
+		c.Get(path + "?utm_source=mail&x=%zz").Expect(200)
+	}
+	for _, form := range []string{"", "action=pay", "action=pay&behaviour=no", "action=no&behaviour=pays", "%zz"} {
+		checkPage(t, c.browser().Post(path, form), 400, "Choose how the account should behave", "<form")
+	}
+	if got := c.getIntent(id); got.State != "created" {
+		t.Fatalf("looking at the page made it %s", got.State)
+	}
+	done := c.browser().Post(path, "action=pay&behaviour=slow").Expect(303)
+	if got := done.Header.Get("Location"); got != path {
+		t.Errorf("it leads to %q", got)
+	}
+	pending := c.Get(path)
+	checkPage(t, pending, 200, "on its way")
+	if pending.Header.Get("Refresh") == "" {
+		t.Error("the page of a payment on its way does not look again")
+	}
+	checkPage(t, c.browser().Post(path, "action=pay&behaviour=pays"), 200, "on its way") // pressed twice
+	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
+	paid := c.Get(path)
+	checkPage(t, paid, 200, "You have paid AUD\u00a010.00")
+	if body := string(paid.Body); strings.Contains(body, "<form") || strings.Contains(body, "Discounts") || paid.Header.Get("Refresh") != "" {
+		t.Errorf("the page of a paid one:\n%s", body)
+	}
+}
+
+func TestPaymentPageEndings(t *testing.T) {
+	c := newPaying(t)
+	_, code := c.intent(t)
+	c.browser().Post("/P/"+code, "action=decline").Expect(303)
+	claimed := c.claim(t)
+	var behaviour string
+	if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?", claimed.Party.AgreementID).
+		Scan(t.Context(), &behaviour); err != nil || behaviour != "declines" {
+		t.Errorf("the account %s, %v", behaviour, err)
+	}
+	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionDeclined, Reason: models.OutcomeDeclinedByCustomer})
+	checkPage(t, c.Get("/P/"+code), 200, "The payment was declined")
+
+	_, code = c.intent(t)
+	c.finish(t, c.pay(t, code), models.TransactionResult{Status: models.TransactionFailed})
+	checkPage(t, c.Get("/P/"+code), 200, "The payment did not work")
+
+	id, code := c.intent(t)
+	c.app.Post(transactions(code), `{"customerId":"c","agreementId":"a","discounts":[{"lineItemIndex":0,"amount":700,"reason":"r"},{"lineItemIndex":1,"amount":300,"reason":"r"}]}`).Expect(202)
+	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
+	checkPage(t, c.Get("/P/"+code), 200, "You have paid AUD\u00a00.00", "Discounts have made that less")
+	if got := c.getIntent(id); got.AmountPaid == nil || *got.AmountPaid != 0 {
+		t.Errorf("%+v", got)
+	}
+
+	id, code = c.intent(t)
+	c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(200)
+	checkPage(t, c.Get("/P/"+code), 410, "This payment was cancelled")
+	checkPage(t, c.browser().Post("/P/"+code, "action=pay&behaviour=pays"), 410, "This payment was cancelled")
+	_, code = c.intent(t)
+	c.advance(t, 15*time.Minute)
+	checkPage(t, c.Get("/P/"+code), 410, "This payment has expired")
+}
+
+func TestPaymentPageErrors(t *testing.T) {
+	c := newPaying(t)
+	_, code := c.intent(t)
+	for _, path := range []string{"/P/x", "/P/ABCDEFGHIJKLMNOP", "/P/" + strings.ToLower(code), "/P/" + code + "A", "/P/%ff"} {
+		checkPage(t, c.Get(path), 404, "We do not know this link")
+		checkPage(t, c.browser().Post(path, "action=pay&behaviour=pays"), 404, "We do not know this link")
+	}
+	c.Get("/p/"+code).Refused(404, "requests:not-found")
+	checkPage(t, c.Post("/P/"+code, `{"action":"pay"}`), 415)
+	for origin, status := range map[string]int{"https://evil.example": 400, publicURL: 303} {
+		if got := c.browser().With("Origin", origin).Post("/P/"+code, url.Values{"action": {"decline"}}.Encode()); got.Status != status {
+			t.Errorf("from %s: status %d, want %d", origin, got.Status, status)
+		}
+	}
+}
+
+func TestPaymentPageInProduction(t *testing.T) {
+	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox, cfg.AppLink = nil, appLink(t) })
+	id, code := b.intent(t)
+	page := b.Get("/P/" + code)
+	checkPage(t, page, 200, `href="https://app.example/open/P/`+code+`"`, "Pay in the app")
+	if body := string(page.Body); strings.Contains(body, "<form") || strings.Contains(body, "Sandbox") {
+		t.Errorf("the page plays the app:\n%s", body)
+	}
+	b.browser().Post("/P/"+code, "action=pay&behaviour=pays").Refused(405, "requests:method-not-allowed")
+	if got := b.getIntent(id); got.State != "created" {
+		t.Errorf("it is %s", got.State)
+	}
+	bare := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
+	_, code = bare.intent(t)
+	checkPage(t, bare.Get("/P/"+code), 200, "Scan the code with the app")
+}

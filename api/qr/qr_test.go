@@ -1,0 +1,195 @@
+package qr_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/makiuchi-d/gozxing"
+	"github.com/makiuchi-d/gozxing/qrcode"
+	"go.uber.org/goleak"
+
+	"partnerbilling/api/qr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const code = "/P/ABCDEFGHIJKLMNOP"
+
+// pure tells the decoder that the picture is nothing but the code: its search for codes in photographs is not on trial.
+var pure = map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
+
+// read reads a picture back with an independent decoder.
+func read(t testing.TB, picture image.Image) *gozxing.Result {
+	t.Helper()
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := qrcode.NewQRCodeReader().Decode(bitmap, pure)
+	if err != nil {
+		t.Fatalf("the picture cannot be read: %v", err)
+	}
+	return result
+}
+
+// check holds a PNG against all that is promised of it.
+func check(t testing.TB, encoded []byte, content string) {
+	t.Helper()
+	picture, err := png.Decode(bytes.NewReader(encoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := read(t, picture)
+	if result.GetText() != content {
+		t.Fatalf("it reads %q, want %q", result.GetText(), content)
+	}
+	if level := fmt.Sprint(result.GetResultMetadata()[gozxing.ResultMetadataType_ERROR_CORRECTION_LEVEL]); level != "M" {
+		t.Errorf("error correction %s", level)
+	}
+	checkPicture(t, picture)
+}
+
+func checkPicture(t testing.TB, picture image.Image) {
+	t.Helper()
+	paletted, ok := picture.(*image.Paletted)
+	if !ok || len(paletted.Palette) != 2 || paletted.Palette[0] != (color.RGBA{255, 255, 255, 255}) || paletted.Palette[1] != (color.RGBA{0, 0, 0, 255}) {
+		t.Fatalf("the picture is a %T", picture)
+	}
+	size := picture.Bounds()
+	if size.Dx() < 256 || size.Dx() != size.Dy() {
+		t.Errorf("size %v", size)
+	}
+	dark := darkPart(paletted)
+	corner := 0 // the first line of the upper left finder pattern is seven modules wide
+	for paletted.ColorIndexAt(dark.Min.X+corner, dark.Min.Y) == 1 {
+		corner++
+	}
+	module := corner / 7
+	want := size.Inset(4 * module)
+	if corner%7 != 0 || dark != want {
+		t.Errorf("modules of %d pixels, dark within %v of %v, want %v", module, dark, size, want)
+	}
+}
+
+func darkPart(p *image.Paletted) image.Rectangle {
+	var dark image.Rectangle
+	for y := range p.Rect.Dy() {
+		line := p.Pix[y*p.Stride : y*p.Stride+p.Rect.Dx()]
+		if first := bytes.IndexByte(line, 1); first >= 0 {
+			dark = dark.Union(image.Rect(first, y, bytes.LastIndexByte(line, 1)+1, y+1))
+		}
+	}
+	return dark
+}
+
+// TestLengthsOfBaseURLs reads the codes of public base URLs of all lengths back, every usual one among them.
+func TestLengthsOfBaseURLs(t *testing.T) {
+	t.Parallel()
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
+	random := rand.New(rand.NewPCG(1, 2))
+	for length := 1; length <= 260; length += 1 + length/64 { // a host name has 253 characters at the most
+		host := make([]byte, length)
+		for i := range host {
+			host[i] = letters[random.IntN(len(letters))]
+		}
+		content := []string{"HTTP://", "HTTPS://"}[length%2] + string(host) + code
+		if !qr.IsAlphanumeric(content) {
+			t.Fatalf("%q is not alphanumeric", content)
+		}
+		encoded, err := qr.PNG(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, encoded, content)
+	}
+}
+
+// TestEveryCharacter reads every printable character back, whichever mode it takes.
+func TestEveryCharacter(t *testing.T) {
+	t.Parallel()
+	for c := ' '; c <= '~'; c++ {
+		content := "HTTP://" + string(c) + code
+		encoded, err := qr.PNG(content)
+		if err != nil {
+			t.Fatalf("%q: %v", content, err)
+		}
+		check(t, encoded, content)
+	}
+}
+
+// The usual hosts fit version 3, and short ones version 2.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]int{
+		"HTTPS://PAY.EXAMPLE" + code:                  8 * (25 + 8), // 38 characters: version 2
+		"HTTPS://PAY.EXAMPLE.X" + code:                7 * (29 + 8),
+		"HTTPS://CHECKOUT.BILLING.EXAMPLE.COM" + code: 7 * (29 + 8),
+	} {
+		encoded, err := qr.PNG(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := png.DecodeConfig(bytes.NewReader(encoded))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Width != want || len(encoded) > 1000 {
+			t.Errorf("%q: %d pixels in %d bytes, want %d pixels", content, config.Width, len(encoded), want)
+		}
+	}
+}
+
+func TestDataURI(t *testing.T) {
+	t.Parallel()
+	content := "HTTPS://PAY.EXAMPLE" + code
+	uri, err := qr.DataURI(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, ok := strings.CutPrefix(uri, "data:image/png;base64,")
+	encoded, err := base64.StdEncoding.Strict().DecodeString(text)
+	if !ok || err != nil {
+		t.Fatalf("%.40q, %v", uri, err)
+	}
+	check(t, encoded, content)
+}
+
+func TestContentsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]error{
+		"HTTPS://BÜCHER.EXAMPLE":  qr.ErrNotASCII,
+		"A\x00B":                  qr.ErrNotASCII,
+		"A\x7fB":                  qr.ErrNotASCII,
+		strings.Repeat("A", 4000): qr.ErrTooLong,
+		strings.Repeat("a", 4000): qr.ErrTooLong,
+	} {
+		if _, err := qr.PNG(content); !errors.Is(err, want) {
+			t.Errorf("%.20q: %v, want %v", content, err, want)
+		}
+		if _, err := qr.DataURI(content); !errors.Is(err, want) {
+			t.Errorf("%.20q: %v, want %v", content, err, want)
+		}
+	}
+}
+
+func BenchmarkDataURI(b *testing.B) {
+	for _, host := range []string{"PAY.EXAMPLE", "CHECKOUT.BILLING.EXAMPLE.COM"} {
+		content := "HTTPS://" + host + code
+		b.Run(fmt.Sprint(len(content)), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := qr.DataURI(content); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
