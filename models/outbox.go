@@ -44,7 +44,7 @@ func (k TaskKind) Queue() Queue {
 
 // webhooksInFlight is how many times the general cap an organisation may have of webhooks in flight: each waits for a
 // stranger's server rather than works, and those of a few dead endpoints must not stop the others.
-const webhooksInFlight = 16
+const webhooksInFlight = 64
 
 const (
 	// ClaimLease is how long a dispatcher's claim alone keeps a task from going out again.

@@ -29,6 +29,13 @@ type ServerConfig struct {
 	Log             *slog.Logger
 }
 
+// How often a server looks for tasks while it finds none. An empty queue costs it a round trip each time; for webhooks that is
+// one queue, and a partner's customer is waiting.
+const (
+	lookForTasks    = 100 * time.Millisecond
+	lookForWebhooks = 25 * time.Millisecond
+)
+
 // Server fetches tasks and runs their jobs.
 type Server struct {
 	servers []*asynq.Server // one for webhooks, one for everything else
@@ -57,25 +64,25 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
 		if q == models.QueueWebhooks {
-			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, cfg.WebhookConcurrency, cfg))
+			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, cfg.WebhookConcurrency, lookForWebhooks, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, newAsynq(base, client, shared, cfg.Concurrency, cfg))
+		s.servers = append(s.servers, newAsynq(base, client, shared, cfg.Concurrency, lookForTasks, cfg))
 	}
 	return s
 }
 
 func newAsynq(
-	base context.Context, client *redis.Client, queues map[string]int, concurrency int, cfg ServerConfig,
+	base context.Context, client *redis.Client, queues map[string]int, concurrency int, look time.Duration, cfg ServerConfig,
 ) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
 		Concurrency:              concurrency,
 		Queues:                   queues,
 		BaseContext:              func() context.Context { return base },
-		TaskCheckInterval:        100 * time.Millisecond,
+		TaskCheckInterval:        look,
 		DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryAfter,
