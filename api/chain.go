@@ -36,7 +36,20 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	return r.route.Handler(ctx, r)
+	return r.withQueryFaults(r.route.Handler(ctx, r))
+}
+
+// withQueryFaults refuses a list whose handler has not answered the faults of its query, whatever else it did.
+func (r *Request) withQueryFaults(err error) error {
+	if len(r.queryFaults) == 0 {
+		return err
+	}
+	all := &Error{Faults: r.queryFaults}
+	var more *Error
+	if errors.As(err, &more) && more.Status() == all.Status() {
+		all.Faults = append(all.Faults, more.Faults...)
+	}
+	return all
 }
 
 func (s *Server) authenticate(ctx context.Context, r *Request) error {
@@ -157,9 +170,10 @@ func isIdempotencyKey(s string) bool {
 	return len(s) >= 1 && len(s) <= 255 && strings.IndexFunc(s, func(c rune) bool { return c < '!' || c > '~' }) < 0
 }
 
-// checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault.
+// checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault. Those of a list are
+// answered together with the faults that reading its filters finds.
 func (s *Server) checkQuery(_ context.Context, r *Request) error {
-	if r.route.Page {
+	if r.route.Page || r.route.Foreign {
 		return nil
 	}
 	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
@@ -180,15 +194,16 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 			complain(name, "is not a parameter of this operation")
 		case len(params[name]) > 1:
 			complain(name, "must be given once")
+			delete(params, name) // no value to judge as well
 		}
 	}
 	for _, name := range bad {
 		complain(name, "must be percent-encoded UTF-8")
 	}
-	if len(e.Faults) > 0 {
+	r.query, r.queryFaults = params, e.Faults
+	if len(e.Faults) > 0 && !r.route.Paged {
 		return e
 	}
-	r.query = params
 	return nil
 }
 
@@ -217,7 +232,12 @@ func (s *Server) checkMediaType(_ context.Context, r *Request) error {
 }
 
 func (s *Server) readBody(_ context.Context, r *Request) error {
-	if r.route.Body == NoBody {
+	switch {
+	case r.route.Foreign:
+		return nil
+	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.BodyLimit:
+		return tooLarge(r.route.BodyLimit)
+	case r.route.Body == NoBody:
 		return nil
 	}
 	raw, err := r.readAll(r.route.BodyLimit)

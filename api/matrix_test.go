@@ -183,15 +183,32 @@ func (m *matrix) tryInOrder(t *testing.T, r api.Route) {
 	}
 	expect(c, refusal{code: inArea(r, "invalid-parameter"), target: "x", message: "x is not a parameter of this operation"})
 	c.query = ""
+	large := c
+	large.body, large.unasked = strings.Repeat("{", r.BodyLimit+1), true
+	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.BodyLimit)})
 	if r.Body != api.NoBody {
-		large := c
-		large.body = strings.Repeat("{", r.BodyLimit+1)
-		expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.BodyLimit)})
 		expect(c, refusal{code: api.MalformedJSON, message: "The body is not complete JSON (at byte 1)."})
 		c.body = "{}"
 	}
 	if r.Param.Name != "" {
 		expect(c, refusal{code: r.Param.NotFound, target: r.Param.Name})
+	}
+}
+
+// A list answers the faults of its filters together with parameters that it does not know.
+func TestEveryListNamesEveryFaultOfItsQuery(t *testing.T) {
+	t.Parallel()
+	m := newMatrix(t)
+	for _, r := range m.authenticated() {
+		if !r.Paged {
+			continue
+		}
+		t.Run(r.Path, func(t *testing.T) {
+			version := api.APIVersion
+			c := call{site: m.site, version: &version, query: "?other=1&limit=0&another"}.by(t, m.parts(r))
+			code := string(inArea(r, "invalid-parameter"))
+			m.send(t, r, c).Refused(400, code+" other", code+" another", code+" limit")
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,8 +16,7 @@ import (
 // and answer that there is nothing.
 func oauthRoutes(cfg Config) []Route {
 	return []Route{
-		// The body's type and size are the endpoint's own affair: its errors have a form of their own.
-		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, Handler: ownIssuer(cfg, issueToken)},
+		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, Foreign: true, Handler: ownIssuer(cfg, issueToken)},
 		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
 		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
 	}
@@ -34,13 +34,21 @@ func ownIssuer(cfg Config, serve func(context.Context, *Request, *auth.Issuer, *
 // issueToken answers POST /oauth2/token.
 func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.Logger) error {
 	body, err := r.readAll(defaultBodyLimit)
-	if err != nil {
+	var refusal *Error
+	tooLong := errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge
+	if err != nil && !tooLong {
 		return err
 	}
+	if tooLong {
+		r.fast.Response.SetConnectionClose()
+	}
 	answer := issuer.Token(ctx, auth.TokenRequest{
+		Query:         string(r.fast.URI().QueryString()),
 		ContentType:   strings.Join(r.headers("Content-Type"), ", "),
+		Encoding:      strings.Join(r.headers("Content-Encoding"), ", "),
 		Authorization: strings.Join(r.headers("Authorization"), ", "),
 		Body:          body,
+		TooLong:       tooLong,
 		RemoteAddress: r.fast.RemoteIP().String(),
 	})
 	if answer.Err != nil {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
 	"strings"
@@ -66,9 +67,37 @@ func TestTokenOverHTTP(t *testing.T) {
 	if !strings.HasPrefix(string(a.Body), `{"error":"invalid_request",`) {
 		t.Errorf("JSON: %s", a.Body)
 	}
-	forms.Post("/oauth2/token?scope=x", form.Encode()).Refused(400, "requests:invalid-parameter scope")
-	forms.Post("/oauth2/token", strings.Repeat("a", 65<<10)).Refused(413, "requests:body-too-large")
 	c.Get("/oauth2/token").Refused(405, "requests:method-not-allowed")
+}
+
+// Whatever the token endpoint refuses, it refuses in RFC 6749's form, and nobody keeps the answer.
+func TestTokenErrorsHaveTheirOwnForm(t *testing.T) {
+	t.Parallel()
+	c, id, secret := newOAuth(t)
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {id}, "client_secret": {secret}}.Encode()
+	for name, tt := range map[string]struct {
+		query, body, contentType, encoding string
+		status                             int
+	}{
+		"query":            {query: "?scope=x", body: form, status: 400},
+		"query, malformed": {query: "?%zz", body: form, status: 400},
+		"no body":          {status: 400},
+		"malformed":        {body: "%zz", status: 400},
+		"multipart":        {body: form, contentType: "multipart/form-data; boundary=x", status: 400},
+		"compressed":       {body: form, encoding: "gzip", status: 400},
+		"long":             {body: strings.Repeat("a", 64<<10), status: 400},
+		"over the limit":   {body: strings.Repeat("a", 64<<10+1), status: 413},
+		"far over it":      {body: strings.Repeat("a", 3<<20), status: 413},
+	} {
+		forms := c.With("Content-Type", cmp.Or(tt.contentType, "application/x-www-form-urlencoded"))
+		if tt.encoding != "" {
+			forms = forms.With("Content-Encoding", tt.encoding)
+		}
+		a := forms.Post("/oauth2/token"+tt.query, tt.body).Expect(tt.status)
+		if !strings.HasPrefix(string(a.Body), `{"error":"invalid_request","error_description":"`) || a.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v %s", name, a.Header, a.Body)
+		}
+	}
 }
 
 func TestOAuthDocuments(t *testing.T) {

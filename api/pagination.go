@@ -56,7 +56,8 @@ func openPage[F, P any](
 	var q pageQuery[F, P]
 	text, ok := r.Query("cursor")
 	if !ok {
-		in := queryReader{r: r}
+		in := queryReader{r: r, faults: Error{Faults: r.queryFaults}}
+		r.queryFaults = nil
 		q.Direction, q.Limit = models.Forward, int(in.integer("limit", 1, maxPageLimit, defaultPageLimit))
 		q.Filter = read(&in)
 		return q, in.err()

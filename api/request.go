@@ -30,15 +30,16 @@ type Request struct {
 	Form           []byte           // the body of a form route
 	IdempotencyKey string           // "" if there is none
 
-	fast     *fasthttp.RequestCtx
-	fiber    *fiber.Ctx
-	route    *Route // nil until the router has found it
-	trace    models.TraceID
-	path     string
-	param    string
-	query    map[string][]string
-	bodyRead bool
-	draining context.Context // ends when the server begins to shut down
+	fast        *fasthttp.RequestCtx
+	fiber       *fiber.Ctx
+	route       *Route // nil until the router has found it
+	trace       models.TraceID
+	path        string
+	param       string
+	query       map[string][]string // without what cannot be read
+	queryFaults []Fault             // of a list's query, until somebody answers them
+	bodyRead    bool
+	draining    context.Context // ends when the server begins to shut down
 }
 
 // TraceID is the id of this request.

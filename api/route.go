@@ -33,7 +33,7 @@ type BodyKind uint8
 
 // The kinds of bodies.
 const (
-	NoBody       BodyKind = iota // a body is not looked at
+	NoBody       BodyKind = iota // a body is not looked at, unless it is over the limit
 	JSONBody                     // one JSON object
 	OptionalJSON                 // one JSON object, or no body at all
 	FormBody                     // application/x-www-form-urlencoded, left to the handler as bytes
@@ -79,6 +79,8 @@ type Route struct {
 	Param Param
 	// Page routes answer people: errors are pages too, and a query, which links may pick up on their way, is not looked at.
 	Page bool
+	// Foreign routes answer in the form of another standard, their errors included: query and body are left to the handler.
+	Foreign bool
 	// Idempotent routes take the header Idempotency-Key.
 	Idempotent bool
 	// Timeout is how long an answer may take; default Config.RequestTimeout.

@@ -21,9 +21,12 @@ const maxFormSize = maxTokenSize + 4<<10
 
 // TokenRequest is what the token endpoint needs of an HTTP request.
 type TokenRequest struct {
+	Query         string // of the URL; there must be none
 	ContentType   string
+	Encoding      string // Content-Encoding; there must be none but identity
 	Authorization string
 	Body          []byte
+	TooLong       bool   // the body is longer than any request may be, and was not read
 	RemoteAddress string // without a port
 }
 
@@ -106,9 +109,18 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 
 // parseForm reads the parameters. One without a value counts as absent and none may occur twice (RFC 6749 §3.2).
 func parseForm(request TokenRequest) (url.Values, error) {
+	if request.Query != "" {
+		return nil, invalidRequest("parameters belong into the body, not the URL")
+	}
+	if request.TooLong {
+		return nil, errFormTooLong
+	}
 	media, _, err := mime.ParseMediaType(request.ContentType)
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, invalidRequest("the body must be application/x-www-form-urlencoded")
+	}
+	if request.Encoding != "" && !strings.EqualFold(request.Encoding, "identity") {
+		return nil, invalidRequest("the body must not have a content encoding")
 	}
 	if len(request.Body) > maxFormSize {
 		return nil, invalidRequest("the body is too long")

@@ -41,6 +41,9 @@ func invalidClient(cause error) *tokenError {
 }
 
 var (
+	errFormTooLong = &tokenError{
+		status: http.StatusRequestEntityTooLarge, code: "invalid_request", description: "the body is too long",
+	}
 	errUnsupportedGrant = &tokenError{
 		status: http.StatusBadRequest, code: "unsupported_grant_type",
 		description: "grant_type must be " + grantClientCredentials,
