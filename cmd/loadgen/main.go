@@ -26,7 +26,7 @@ func main() {
 // run is main without the process around it.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	root := &cobra.Command{Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(dayCommand(out))
+	root.AddCommand(dayCommand(out), drainCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)

@@ -186,7 +186,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err := checkSchema(ctx, store); err != nil {
 		return err
 	}
-	payments, err := s.openRail(store)
+	payments, concurrency, err := s.openRail(store)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Log: s.log,
 	})
 	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
-		Store: store, Rail: payments, RailConcurrency: s.cfg.RailConcurrency, Metrics: jobs.NewMetrics(s.metrics), Log: s.log,
+		Store: store, Rail: payments, RailConcurrency: concurrency, Metrics: jobs.NewMetrics(s.metrics), Log: s.log,
 		Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
 		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
@@ -235,13 +235,15 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 	return false
 }
 
-func (s *service) openRail(store *models.Store) (rail.Rail, error) {
+// openRail makes the rail, and says how many debits may be under way on it. The sandbox takes a whole chunk in one statement:
+// what runs at once is bounded by the tasks.
+func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.Rail == "sandbox" {
-		return rail.NewSandbox(store), nil
+		return rail.NewSandbox(store), s.cfg.Concurrency * models.ChunkRows, nil
 	}
 	key, err := s.cfg.railKey()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	cfg := rail.HTTPConfig{
 		BaseURL: s.cfg.RailURL, AllowPlainHTTP: s.cfg.Env == sandbox, Key: key, Concurrency: s.cfg.RailConcurrency,
@@ -251,10 +253,10 @@ func (s *service) openRail(store *models.Store) (rail.Rail, error) {
 	}
 	gateway, err := rail.NewHTTP(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("SVC_RAIL_URL: %w", err)
+		return nil, 0, fmt.Errorf("SVC_RAIL_URL: %w", err)
 	}
 	s.closers = append(s.closers, func() error { gateway.Close(); return nil })
-	return gateway, nil
+	return gateway, s.cfg.RailConcurrency, nil
 }
 
 func (c *Config) railKey() (rail.SigningKey, error) {
