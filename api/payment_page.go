@@ -77,6 +77,7 @@ func paymentState(p *models.PaymentIntent) web.PaymentState {
 		return web.PaymentOpen
 	case models.IntentPending:
 		return web.PaymentPending
+	case models.IntentFinal: // as its status says
 	}
 	switch p.Status {
 	case models.TransactionSettled:

@@ -20,7 +20,7 @@ func startService(t *testing.T) string {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
 		t.Fatalf("build svc: %v\n%s", err, out)
 	}
-	cmd := exec.Command(binary, "dev") //nolint:gosec,noctx // built just now; ended below
+	cmd := exec.Command(binary, "dev") // built just now; ended below
 	cmd.Env = append(os.Environ(), "SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
 	stdout, err := cmd.StdoutPipe()
