@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -50,6 +51,7 @@ func (p *program) devCommand() *cobra.Command {
 type dev struct {
 	*program
 	cfg     Config
+	lock    io.Closer      // of the data folder; nil until it is ours
 	servers *local.Servers // nil if both databases are someone else's
 }
 
@@ -89,6 +91,10 @@ func (d *dev) path(name string) string { return filepath.Join(d.cfg.DataDir, nam
 // prepare sees to the data folder, the databases and the master key.
 func (d *dev) prepare(ctx context.Context) error {
 	if err := ensureDir(d.cfg.DataDir); err != nil {
+		return err
+	}
+	var err error
+	if d.lock, err = local.Lock(d.cfg.DataDir); err != nil {
 		return err
 	}
 	if err := d.removeInfo(); err != nil {
@@ -222,15 +228,19 @@ func awaitReady(ctx context.Context, url string) error {
 	return nil
 }
 
-// stop takes the file away, that no longer tells the truth, and stops the private servers.
+// stop takes the file away, that no longer tells the truth, and stops the private servers. In a folder that another svc
+// dev has, it touches nothing.
 func (d *dev) stop() error {
-	err := d.removeInfo()
-	if d.servers == nil {
-		return err
+	if d.lock == nil {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return errors.Join(err, d.servers.Stop(ctx))
+	err := d.removeInfo()
+	if d.servers != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = errors.Join(err, d.servers.Stop(ctx))
+	}
+	return errors.Join(err, d.lock.Close())
 }
 
 func (d *dev) removeInfo() error {

@@ -153,6 +153,29 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	}
 }
 
+// A second svc dev on the same folder is refused, and the first one's users notice nothing of it.
+func TestDevOnAFolderInUse(t *testing.T) {
+	for name, env := range map[string][]string{
+		"private servers": nil,
+		"others' servers": {"SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevFolder(t)
+			_, before := d.start(env...)
+			code, _, stderr := svc(t, with(d.env, env...), "dev")
+			if code != 1 || !strings.Contains(stderr, "is in use by process") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			if after := d.info(); before.BaseURL != after.BaseURL {
+				t.Errorf("the file tells of %s instead of %s", after.BaseURL, before.BaseURL)
+			}
+			if status, _ := get(t, before.BaseURL+"/readyz", "", ""); status != http.StatusOK {
+				t.Errorf("the first one answers %d", status)
+			}
+		})
+	}
+}
+
 func TestDevOnOthersServers(t *testing.T) {
 	d := newDevFolder(t)
 	_, info := d.start("SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL)

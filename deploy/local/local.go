@@ -9,6 +9,7 @@
 //
 // A data folder contains
 //
+//	lock                  held by the process that has taken [Lock]
 //	servers/state.json    ports and passwords, mode 0600
 //	servers/lock          held by the process that owns the servers
 //	servers/postgres/     PostgreSQL's data

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -153,6 +154,16 @@ func removePlace(dir string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
+}
+
+// Lock makes a data folder this process's own until the lock is closed or the process ends. [Start] needs no such lock; it
+// is for files beside those of the servers. The error is an [*InUseError] if another live process has it.
+func Lock(dir string) (io.Closer, error) {
+	f, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // lockFolder takes the lock of a place until the file is closed or the process ends, and notes who
