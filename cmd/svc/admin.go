@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -213,7 +214,7 @@ func (p *program) clientCommand() *cobra.Command {
 	cmd.AddCommand(add,
 		p.changeClient("disable CLIENT", "Stop a client's tokens within a minute", (*models.Store).DisableClient),
 		p.changeClient("enable CLIENT", "Let a disabled client in again", (*models.Store).EnableClient),
-		p.secretCommand())
+		p.secretCommand(), p.clientKeysCommand())
 	return cmd
 }
 
@@ -286,6 +287,9 @@ func (p *program) keysCommand() *cobra.Command {
 		Use: "rotate PURPOSE", Short: "Make the next key of accessToken, signupLink or paginationLink", Args: cobra.ExactArgs(1),
 	}
 	rotate.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(models.KeyPurposes, models.KeyPurpose(args[0])) {
+			return fmt.Errorf("there is no key %q; there are %q", args[0], models.KeyPurposes)
+		}
 		return p.withRing(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
 			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
 			if err == nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
-	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/queue/queuetest"
 )
@@ -202,45 +201,5 @@ func TestDevOnATakenPort(t *testing.T) {
 	code, _, stderr := svc(t, with(d.env, "SVC_LISTEN", taken.Addr().String()), "dev")
 	if code != 1 || !strings.Contains(stderr, "is taken by another process") || !strings.Contains(stderr, "SVC_LISTEN") {
 		t.Errorf("exit code %d: %s", code, stderr)
-	}
-}
-
-func TestAdminSetsUpAPartner(t *testing.T) {
-	t.Parallel()
-	env := map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": models.GenerateMasterKey()}
-	admin := func(args ...string) string {
-		t.Helper()
-		code, out, stderr := svc(t, env, append([]string{"admin"}, args...)...)
-		if code != 0 {
-			t.Fatalf("svc admin %v: %s", args, stderr)
-		}
-		return strings.TrimSpace(out)
-	}
-	organisation := admin("organisation", "add", "A partner")
-	site := admin("site", "add", organisation, "A Site")
-	id, secret, _ := strings.Cut(admin("client", "add", organisation, "--scopes", "billing:customers:read"), " ")
-	if !strings.HasPrefix(secret, "svcs_") {
-		t.Errorf("secret %q", secret)
-	}
-	if list := admin("organisation", "list"); !strings.Contains(list, organisation) || !strings.Contains(list, site) {
-		t.Errorf("list:\n%s", list)
-	}
-	second := admin("client", "secret", "add", id)
-	secrets := strings.Split(admin("client", "secret", "list", id), "\n")
-	if second == secret || len(secrets) != 3 {
-		t.Errorf("secrets:\n%s", secrets)
-	}
-	admin("client", "secret", "remove", id, strings.Fields(secrets[1])[0])
-	admin("client", "disable", id)
-	admin("client", "enable", id)
-	admin("client", "add", "customer-app")
-	if got := admin("audit"); got != "audit clean" {
-		t.Errorf("audit: %s", got)
-	}
-	if code, _, _ := svc(t, env, "admin", "site", "add", "org_nonsense", "x"); code != 1 {
-		t.Error("a Site of nobody")
-	}
-	if code, out, _ := svc(t, env, "migrate", "status"); code != 0 || !strings.HasPrefix(out, "0 ") {
-		t.Errorf("migrate status: %s", out)
 	}
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+)
+
+// clientKeysCommand is how a client gets to authenticate by private_key_jwt.
+func (p *program) clientKeysCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "keys", Short: "A client's public keys, for private_key_jwt"}
+	set := &cobra.Command{
+		Use: "set CLIENT FILE", Short: "Replace the keys by a JSON Web Key Set of public keys (FILE may be -)", Args: cobra.ExactArgs(2),
+	}
+	set.RunE = func(cmd *cobra.Command, args []string) error {
+		jwks, err := readKeySet(cmd.InOrStdin(), args[1])
+		if err != nil {
+			return err
+		}
+		return p.setClientKeys(cmd.Context(), args[0], jwks)
+	}
+	remove := &cobra.Command{Use: "remove CLIENT", Short: "Take the keys away", Args: cobra.ExactArgs(1)}
+	remove.RunE = func(cmd *cobra.Command, args []string) error { return p.setClientKeys(cmd.Context(), args[0], nil) }
+	cmd.AddCommand(set, remove)
+	return cmd
+}
+
+func (p *program) setClientKeys(ctx context.Context, client string, jwks json.RawMessage) error {
+	var id models.ClientID
+	if err := id.UnmarshalText([]byte(client)); err != nil {
+		return err
+	}
+	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+		return store.SetClientJWKS(ctx, id, jwks)
+	})
+}
+
+// readKeySet reads a key set from a file, or from stdin for "-".
+func readKeySet(stdin io.Reader, name string) (json.RawMessage, error) {
+	read := func() ([]byte, error) { return os.ReadFile(name) }
+	if name == "-" {
+		read = func() ([]byte, error) { return io.ReadAll(stdin) }
+	}
+	raw, err := read()
+	if err != nil {
+		return nil, fmt.Errorf("key set: %w", err)
+	}
+	return raw, auth.CheckClientJWKS(raw)
+}

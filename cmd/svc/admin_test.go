@@ -1,0 +1,172 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// admin runs svc admin on a database of the test's own.
+type admin struct {
+	*testing.T
+	env map[string]string
+}
+
+func newAdmin(t *testing.T) admin {
+	t.Parallel()
+	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": models.GenerateMasterKey()}}
+}
+
+// do runs a command that must succeed, and returns what it prints.
+func (a admin) do(args ...string) string {
+	a.Helper()
+	code, out, stderr := svc(a.T, a.env, append([]string{"admin"}, args...)...)
+	if code != 0 {
+		a.Fatalf("svc admin %v: %s", args, stderr)
+	}
+	return strings.TrimSpace(out)
+}
+
+// refuses runs a command that must fail, and say why in words for people.
+func (a admin) refuses(args ...string) {
+	a.Helper()
+	code, _, stderr := svc(a.T, a.env, append([]string{"admin"}, args...)...)
+	if code != 1 || stderr == "" || strings.Contains(stderr, "SQLSTATE") {
+		a.Errorf("svc admin %v: exit code %d: %s", args, code, stderr)
+	}
+}
+
+func TestAdminSetsUpAPartner(t *testing.T) {
+	a := newAdmin(t)
+	organisation := a.do("organisation", "add", "A partner")
+	site := a.do("site", "add", organisation, "A Site")
+	id, secret, _ := strings.Cut(a.do("client", "add", organisation, "--scopes", "billing:customers:read"), " ")
+	if !strings.HasPrefix(secret, "svcs_") {
+		t.Errorf("secret %q", secret)
+	}
+	if list := a.do("organisation", "list"); !strings.Contains(list, organisation) || !strings.Contains(list, site) {
+		t.Errorf("list:\n%s", list)
+	}
+	second := a.do("client", "secret", "add", id)
+	secrets := strings.Split(a.do("client", "secret", "list", id), "\n")
+	if second == secret || len(secrets) != 3 {
+		t.Errorf("secrets:\n%s", secrets)
+	}
+	a.do("client", "secret", "remove", id, strings.Fields(secrets[1])[0])
+	a.do("client", "disable", id)
+	a.do("client", "enable", id)
+	a.do("client", "add", "customer-app")
+	if got := a.do("audit"); got != "audit clean" {
+		t.Errorf("audit: %s", got)
+	}
+	if code, out, _ := svc(t, a.env, "migrate", "status"); code != 0 || !strings.HasPrefix(out, "0 ") {
+		t.Errorf("migrate status: %s", out)
+	}
+}
+
+func TestAdminRefusesWhatIsNotThere(t *testing.T) {
+	a := newAdmin(t)
+	const nobody = "cli_01932c07-0000-7000-8000-000000000001"
+	a.refuses("site", "add", "org_nonsense", "x")
+	a.refuses("client", "add", "org_01932c07-0000-7000-8000-000000000001")
+	a.refuses("client", "disable", nobody)
+	a.refuses("client", "keys", "remove", nobody)
+	a.refuses("client", "keys", "set", nobody, "/nowhere")
+	a.refuses("client", "secret", "add", nobody)
+	a.refuses("keys", "rotate", "nonsense")
+}
+
+// A partner that wants no shared secret gives us its public key, and signs.
+func TestAdminGivesAClientKeys(t *testing.T) {
+	a := newAdmin(t)
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwk := map[string]string{"kty": "OKP", "crv": "Ed25519", "x": base64.RawURLEncoding.EncodeToString(public)}
+	good := writeKeySet(t, jwk)
+	jwk["d"] = base64.RawURLEncoding.EncodeToString(private.Seed())
+	secret := writeKeySet(t, jwk)
+	id, _, _ := strings.Cut(a.do("client", "add", a.do("organisation", "add", "A partner")), " ")
+	token := a.tokenEndpoint()
+
+	if got := token(assertion(id, private)); got != http.StatusUnauthorized {
+		t.Errorf("without keys: %d", got)
+	}
+	a.refuses("client", "keys", "set", id, secret)
+	a.refuses("client", "keys", "set", id, writeKeySet(t))
+	a.do("client", "keys", "set", id, good)
+	if got := token(assertion(id, private)); got != http.StatusOK {
+		t.Errorf("with its key: %d", got)
+	}
+	a.do("client", "keys", "remove", id)
+	if got := token(assertion(id, private)); got != http.StatusUnauthorized {
+		t.Errorf("after the key was taken away: %d", got)
+	}
+}
+
+func writeKeySet(t *testing.T, keys ...map[string]string) string {
+	t.Helper()
+	content, err := json.Marshal(map[string]any{"keys": append([]map[string]string{}, keys...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const issuerURL = "https://billing.example"
+
+// assertion is a client's signed word that it is itself (RFC 7523).
+func assertion(client string, key ed25519.PrivateKey) string {
+	encode := func(part map[string]any) string {
+		text, _ := json.Marshal(part) // never fails
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	signed := encode(map[string]any{"alg": "EdDSA"}) + "." + encode(map[string]any{
+		"iss": client, "sub": client, "aud": issuerURL, "jti": models.NewTraceID(), "exp": time.Now().Add(time.Minute).Unix(),
+	})
+	return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(signed)))
+}
+
+// tokenEndpoint asks for tokens with an assertion; the answer is the status.
+func (a admin) tokenEndpoint() func(assertion string) int {
+	a.Helper()
+	store, err := models.Open(a.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.Cleanup(func() { _ = store.Close() })
+	ring, err := models.ParseKeyring(a.env["SVC_MASTER_KEY"])
+	if err != nil {
+		a.Fatal(err)
+	}
+	keys := models.NewKeys(store, ring)
+	if err := keys.Ensure(a.Context()); err != nil {
+		a.Fatal(err)
+	}
+	issuer := auth.NewIssuer(store, keys, auth.Config{URL: issuerURL})
+	return func(assertion string) int {
+		form := url.Values{
+			"grant_type":            {"client_credentials"},
+			"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {assertion},
+		}
+		return issuer.Token(a.Context(), auth.TokenRequest{
+			ContentType: "application/x-www-form-urlencoded", Body: []byte(form.Encode()), RemoteAddress: "192.0.2.1",
+		}).Status
+	}
+}
