@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,13 +24,15 @@ func TestReadmeIsATrueTranscript(t *testing.T) {
 	d.env["SVC_DATA_DIR"] = filepath.Join(dir, ".svc")
 	d.dir = d.env["SVC_DATA_DIR"]
 	d.start()
-	text, err := os.ReadFile("../../README.md")
+	buildSvcctl(t, filepath.Join(d.dir, "bin", "svcctl"))
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := strings.ReplaceAll(string(readme), "127.0.0.1:9000", freeAddress(t))
 	const mark = "@@ end of a block @@"
 	script, want := "set -eu\n", []string{}
-	for _, block := range transcriptBlock.FindAllStringSubmatch(string(text), -1) {
+	for _, block := range transcriptBlock.FindAllStringSubmatch(text, -1) {
 		script += block[1] + fmt.Sprintf("echo; echo '%s'\n", mark)
 		want = append(want, sameEveryTime(block[2]))
 	}
@@ -48,6 +51,25 @@ func TestReadmeIsATrueTranscript(t *testing.T) {
 			t.Errorf("block %d (-README +here):\n%s", i+1, diff)
 		}
 	}
+}
+
+// buildSvcctl builds what make run would have built.
+func buildSvcctl(t *testing.T, path string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../svcctl").CombinedOutput(); err != nil { //nolint:gosec // our own code
+		t.Fatalf("build svcctl: %v\n%s", err, out)
+	}
+}
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
 }
 
 var everyTimeAnew = []struct {
