@@ -89,3 +89,31 @@ func sameEveryTime(s string) string {
 	}
 	return strings.TrimSpace(s)
 }
+
+// directRequirement finds the modules in go.mod that our own code imports.
+var directRequirement = regexp.MustCompile(`(?m)^\t(?:github\.com/)?(\S+) v\S+$`)
+
+// TestReadmeGivesAReasonForEveryDependency holds the table of dependencies against go.mod. A module's major version and its
+// submodules need no line of their own.
+func TestReadmeGivesAReasonForEveryDependency(t *testing.T) {
+	t.Parallel()
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "\n## Dependencies\n")
+	found := directRequirement.FindAllStringSubmatch(string(mod), -1)
+	if len(found) < 20 {
+		t.Fatalf("%d requirements found", len(found))
+	}
+	for _, m := range found {
+		parts := strings.SplitN(m[1], "/", 3)
+		if name := strings.Join(parts[:min(2, len(parts))], "/"); !strings.Contains(table, name) {
+			t.Errorf("README.md gives no reason for %s", m[1])
+		}
+	}
+}
