@@ -32,6 +32,7 @@ type description struct {
 	Components struct {
 		Parameters map[string]docParameter
 		Responses  map[string]docResponse
+		Schemas    map[string]docSchema
 	}
 }
 
@@ -44,20 +45,33 @@ type docOperation struct {
 	Description string
 	Security    []map[string][]string
 	Parameters  []docParameter
-	ByStatus    map[string]docResponse `json:"responses"`
+	RequestBody struct {
+		Content  docContent
+		Required bool
+	}
+	Body     []docField             // of the request
+	ByStatus map[string]docResponse `json:"responses"`
 }
 
 type docParameter struct {
 	Ref                   string `json:"$ref"`
 	Name, In, Description string
 	Required              bool
+	Schema                docSchema
+	Type                  string `json:"-"`
 }
 
 type docResponse struct {
 	Ref         string `json:"$ref"`
 	Status      string `json:"-"`
 	Description string
+	Content     docContent
+	Headers     map[string]json.RawMessage
+	Body        []docField `json:"-"` // of success
 }
+
+// HeaderNames are those that say something about this answer.
+func (r docResponse) HeaderNames() []string { return slices.Sorted(maps.Keys(r.Headers)) }
 
 type docSection struct {
 	Name, Description string
@@ -101,9 +115,8 @@ var docs = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	var page bytes.Buffer
-	err = template.Must(template.New("docs").Parse(docsHTML)).Execute(&page, map[string]any{
-		"Info": d.Info, "Paragraphs": strings.Split(strings.TrimSpace(d.Info.Description), "\n\n"),
-		"Sections": sections, "Errors": catalogue, "Style": template.CSS(docsCSS), //nolint:gosec // embedded
+	err = template.Must(template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsHTML)).Execute(&page, map[string]any{
+		"Info": d.Info, "Sections": sections, "Errors": catalogue, "Style": template.CSS(docsCSS), //nolint:gosec // embedded
 	})
 	return page.Bytes(), err
 })
@@ -139,17 +152,27 @@ func (d description) sections() ([]docSection, error) {
 	return sections, nil
 }
 
-// resolve replaces references to shared parameters and answers.
+// resolve replaces references to shared parameters and answers, and lists the fields of bodies.
 func (d description) resolve(o *docOperation) {
 	for i, p := range o.Parameters {
 		if p.Ref != "" {
-			o.Parameters[i] = d.Components.Parameters[p.Ref[strings.LastIndexByte(p.Ref, '/')+1:]]
+			p = d.Components.Parameters[lastOf(p.Ref)]
 		}
+		schema := d.follow(p.Schema)
+		p.Type, p.Description = schema.kind(), cmp.Or(p.Description, schema.Description)
+		o.Parameters[i] = p
 	}
+	o.Body = d.bodyFields(o.RequestBody.Content)
 	for status, r := range o.ByStatus {
 		if r.Ref != "" {
-			o.ByStatus[status] = d.Components.Responses[r.Ref[strings.LastIndexByte(r.Ref, '/')+1:]]
+			shared := d.Components.Responses[lastOf(r.Ref)]
+			shared.Description = cmp.Or(r.Description, shared.Description)
+			r = shared
 		}
+		if status < "300" {
+			r.Body = d.bodyFields(r.Content)
+		}
+		o.ByStatus[status] = r
 	}
 }
 

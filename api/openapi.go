@@ -21,18 +21,40 @@ var openAPI = sync.OnceValues(func() ([]byte, error) { return DescriptionJSON(op
 func OpenAPI() ([]byte, error) { return openAPI() }
 
 // DescriptionJSON turns an OpenAPI document in YAML into JSON. Merge keys are resolved; the top-level x-shared, which
-// holds parts to merge, is dropped.
+// holds parts to merge, is dropped; the codes of the error catalogue are listed where an error's code is described.
 func DescriptionJSON(source []byte) ([]byte, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(source, &document); err != nil {
 		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
 	}
 	delete(document, "x-shared")
+	if err := listErrorCodes(document); err != nil {
+		return nil, err
+	}
 	encoded, err := json.Marshal(document)
 	if err != nil {
 		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
 	}
 	return encoded, nil
+}
+
+func listErrorCodes(document map[string]any) error {
+	code := document
+	for _, key := range []string{"components", "schemas", "Errors", "properties", "errors", "items", "properties", "code"} {
+		inner, ok := code[key].(map[string]any)
+		if !ok {
+			return fmt.Errorf("api: OpenAPI document: the schema Errors has no %s", key)
+		}
+		code = inner
+	}
+	var codes []string
+	for _, e := range catalogue {
+		codes = append(codes, e.Code.URN())
+	}
+	// A client must not fall over a code that a later release adds.
+	code["anyOf"] = []any{map[string]any{"enum": codes}, map[string]any{"type": "string", "pattern": code["pattern"]}}
+	delete(code, "pattern")
+	return nil
 }
 
 func serveOpenAPI(_ context.Context, r *Request) error {

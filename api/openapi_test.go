@@ -212,6 +212,22 @@ func TestDocsListEverything(t *testing.T) {
 			t.Errorf("the page does not have %s", e.Code)
 		}
 	}
+	for _, text := range []string{
+		"<td><code>rows[].amount</code><td>yes<td>integer, 1 to 9007199254740991<td>", // of a request
+		"<td><code>counts.failed</code><td>yes<td>integer, 0 to 1000<td>",             // of an answer
+		"<td><code>expiresAt</code><td>no<td>integer<td>When the invitation ends",     // null or a value
+		"<td><code>limit</code><td>query<td>no<td>integer, 1 to 100; default 50<td>",
+		"<td>one of <code>inProgress</code>, <code>settled</code><td>",
+		"<td>404<td><code>batches:batch-not-found</code>: never submitted",
+		"<td>The receipt.<td><code>Idempotent-Replayed</code> <code>Location</code>",
+	} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not have %s", text)
+		}
+	}
+	if strings.Contains(page, "`") {
+		t.Error("the page shows the description's markup")
+	}
 	if csp := a.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; style-src 'sha256-") {
 		t.Errorf("policy %s", csp)
 	}

@@ -1,0 +1,150 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// docContent is what a body may be, by media type.
+type docContent map[string]struct{ Schema docSchema }
+
+// docSchema is the part of a JSON Schema that the page shows.
+type docSchema struct {
+	Ref         string `json:"$ref"`
+	Type        any    // a name, or several
+	Description string
+	Required    []string
+	Properties  map[string]docSchema
+	Items       *docSchema
+	AnyOf       []docSchema
+	Enum        []any
+	Const       any
+	Default     any
+	Minimum     json.Number
+	Maximum     json.Number
+	MinLength   json.Number
+	MaxLength   json.Number
+	MinItems    json.Number
+	MaxItems    json.Number
+}
+
+// docField is one line about a field: its name as errors name it, but [] for any element.
+type docField struct {
+	Name, Type, Meaning string
+	Required            bool
+}
+
+// follow replaces a reference, and null or something by the something. What stands beside the reference wins.
+func (d description) follow(s docSchema) docSchema {
+	for _, option := range s.AnyOf {
+		if option.Type != "null" {
+			option.Description = cmp.Or(s.Description, option.Description)
+			return d.follow(option)
+		}
+	}
+	if s.Ref == "" {
+		return s
+	}
+	target := d.follow(d.Components.Schemas[lastOf(s.Ref)])
+	target.Description = cmp.Or(s.Description, target.Description)
+	return target
+}
+
+func lastOf(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
+
+// maxFieldDepth ends what a schema that holds itself would begin.
+const maxFieldDepth = 6
+
+// fields are those of an object and of the objects in it, the required ones first.
+func (d description) fields(s docSchema, prefix string) []docField {
+	if strings.Count(prefix, ".") > maxFieldDepth {
+		return nil
+	}
+	s = d.follow(s)
+	names := slices.SortedFunc(maps.Keys(s.Properties), func(a, b string) int {
+		required := func(name string) int { return slices.Index(append(slices.Clone(s.Required), name), name) }
+		return cmp.Or(cmp.Compare(required(a), required(b)), strings.Compare(a, b))
+	})
+	var list []docField
+	for _, name := range names {
+		field := d.follow(s.Properties[name])
+		list = append(list, docField{prefix + name, field.kind(), field.Description, slices.Contains(s.Required, name)})
+		inner := prefix + name + "."
+		for field.Items != nil {
+			field, inner = d.follow(*field.Items), strings.TrimSuffix(inner, ".")+"[]."
+		}
+		list = append(list, d.fields(field, inner)...)
+	}
+	return list
+}
+
+// kind says what values a schema allows.
+func (s docSchema) kind() string {
+	if s.Const != nil {
+		return fmt.Sprintf("`%v`", s.Const)
+	}
+	if len(s.Enum) > 0 {
+		names := make([]string, len(s.Enum))
+		for i, v := range s.Enum {
+			names[i] = fmt.Sprintf("`%v`", v)
+		}
+		return "one of " + strings.Join(names, ", ")
+	}
+	text := "any"
+	if name, ok := s.Type.(string); ok {
+		text = name
+	}
+	for _, r := range []struct {
+		from, to json.Number
+		unit     string
+	}{{s.Minimum, s.Maximum, ""}, {s.MinLength, s.MaxLength, " characters"}, {s.MinItems, s.MaxItems, " elements"}} {
+		text += span(r.from, r.to, r.unit)
+	}
+	if s.Default != nil {
+		text += fmt.Sprintf("; default %v", s.Default)
+	}
+	return text
+}
+
+func span(from, to json.Number, unit string) string {
+	switch {
+	case from != "" && to != "":
+		return fmt.Sprintf(", %s to %s%s", from, to, unit)
+	case to != "":
+		return fmt.Sprintf(", at most %s%s", to, unit)
+	case from != "" && from != "0":
+		return fmt.Sprintf(", at least %s%s", from, unit)
+	default:
+		return ""
+	}
+}
+
+// bodyFields are those of a JSON or form body. Answers show their data, without the envelope.
+func (d description) bodyFields(content docContent) []docField {
+	for _, media := range []string{"application/json", "application/x-www-form-urlencoded"} {
+		body, ok := content[media]
+		if !ok {
+			continue
+		}
+		schema := d.follow(body.Schema)
+		if data, ok := schema.Properties["data"]; ok {
+			schema = data
+		}
+		return d.fields(schema, "")
+	}
+	return nil
+}
+
+var codeSpan = regexp.MustCompile("`([^`]*)`")
+
+// prose makes HTML of the description's text: paragraphs, and code between backticks.
+func prose(text string) template.HTML {
+	escaped := codeSpan.ReplaceAllString(template.HTMLEscapeString(strings.TrimSpace(text)), "<code>$1</code>")
+	return template.HTML(strings.ReplaceAll(escaped, "\n\n", "</p><p>")) //nolint:gosec // escaped above
+}
