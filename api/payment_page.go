@@ -77,20 +77,18 @@ func paymentState(p *models.PaymentIntent) web.PaymentState {
 		return web.PaymentOpen
 	case models.IntentPending:
 		return web.PaymentPending
-	case models.IntentFinal: // as its status says
-	}
-	switch p.Status {
-	case models.TransactionSettled:
-		return web.PaymentPaid
-	case models.TransactionDeclined:
-		return web.PaymentDeclined
-	case models.TransactionCancelled:
-		return web.PaymentCancelled
-	case models.TransactionExpired:
-		return web.PaymentExpired
 	default:
-		return web.PaymentFailed
+		return paymentEndings[p.Status]
 	}
+}
+
+// paymentEndings are the states of the page for the statuses with which a payment intent ends.
+var paymentEndings = map[models.TransactionStatus]web.PaymentState{
+	models.TransactionSettled:   web.PaymentPaid,
+	models.TransactionDeclined:  web.PaymentDeclined,
+	models.TransactionFailed:    web.PaymentFailed,
+	models.TransactionCancelled: web.PaymentCancelled,
+	models.TransactionExpired:   web.PaymentExpired,
 }
 
 func (p *paymentPage) answer(r *Request, page web.Payment) error {

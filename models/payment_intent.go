@@ -180,17 +180,21 @@ func (p *PaymentIntent) discountedLines() []PushLineItem {
 // statusDescription says in words what the status alone does not; "" if nothing.
 func (p *PaymentIntent) statusDescription() string {
 	switch p.Status {
-	case TransactionSettled:
-		return ""
+	case TransactionDeclined:
+		return declineDescription(p.StatusReason)
 	case TransactionFailed:
 		return "The payment could not be made. Nothing was charged."
 	case TransactionCancelled:
 		return "The payment intent was cancelled."
 	case TransactionExpired:
 		return "Nobody began to pay before the payment intent expired."
-	case TransactionDeclined: // for a reason
+	default:
+		return ""
 	}
-	switch p.StatusReason {
+}
+
+func declineDescription(reason RowOutcome) string {
+	switch reason {
 	case OutcomeInsufficientFunds:
 		return "The customer's account has insufficient funds."
 	case OutcomeAccountUnavailable:

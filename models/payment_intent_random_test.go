@@ -261,6 +261,9 @@ func (r *intentRace) settle() models.TransactionStatus {
 	if (is.State == models.IntentPending) != (r.payments == 1) || r.payments > 1 || (is.Status == models.TransactionCancelled) != r.cancelled {
 		r.Fatalf("%d payments, cancelled %t, and the intent is %s %s", r.payments, r.cancelled, is.State, is.Status)
 	}
+	if is.Transaction.StartedAt >= is.ExpiresAt || is.Status == models.TransactionCancelled && is.FinalAt >= is.ExpiresAt {
+		r.Fatalf("at %d it had expired: %+v", is.ExpiresAt, is)
+	}
 	for _, seen := range r.seen {
 		if seen.State == models.IntentFinal && seen.Status != is.Status {
 			r.Fatalf("it was seen as %s, and is %s", seen.Status, is.Status)

@@ -214,6 +214,9 @@ func (c *Config) completePublicURL(address net.Addr) error {
 	case c.Env == production && u.Scheme != "https":
 		return errors.New("SVC_PUBLIC_BASE_URL must be https in production")
 	}
+	if err := api.CheckQRBase(c.PublicBaseURL); err != nil {
+		return fmt.Errorf("SVC_PUBLIC_BASE_URL: %w", err)
+	}
 	return nil
 }
 

@@ -51,6 +51,7 @@ func TestPublicBaseURL(t *testing.T) {
 		{sandbox, "https://billing.example?x=1", ""},
 		{sandbox, "https://user@billing.example", ""},
 		{sandbox, "ftp://billing.example", ""},
+		{sandbox, "https://bücher.example", ""},
 		{production, "http://billing.example", ""},
 		{production, "", ""},
 		{production, "https://billing.example", "https://billing.example"},
