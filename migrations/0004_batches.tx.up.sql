@@ -69,4 +69,3 @@ CREATE TABLE ledger_entries (
     recorded_at  bigint         NOT NULL,
     PRIMARY KEY (source_id, source_index, account)
 );
-CREATE INDEX ledger_entries_site ON ledger_entries (site_id, recorded_at);

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 
 	"github.com/uptrace/bun"
 )
@@ -29,13 +30,16 @@ WITH chunk AS MATERIALIZED (
       AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)
       AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
     RETURNING r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id
+), open AS MATERIALIZED (
+    SELECT count(*) AS n FROM chunk c JOIN batch_rows w ON w.site_id = c.site_id AND w.batch_id = c.id
+       AND w.row_index BETWEEN c.first_row AND c.last_row
+    WHERE w.state <> 'settled' OR w.outcome = 'unconfirmed' AND w.corrected_outcome IS NULL
 ), held AS (
     UPDATE outbox o SET redispatch_after = clock_timestamp() + $3 * interval '1 ms'
     WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM claimed) > 0
 )
 SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.phase, c.cancelled,
-       (SELECT count(*) FROM batch_rows w WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
-          AND (w.state <> 'settled' OR w.outcome = 'unconfirmed' AND w.corrected_outcome IS NULL)),
+       (SELECT n FROM open),
        r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id,
        coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
 FROM chunk c LEFT JOIN claimed r ON true LEFT JOIN customer_links l ON l.site_id = c.site_id AND l.id = r.link_id
@@ -193,7 +197,7 @@ WITH b AS MATERIALIZED (
         next_attempt_at = CASE WHEN v.outcome IS NULL THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b
-    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i
+    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i AND r.row_index BETWEEN $11 AND $12
       AND (r.state = 'inProgress' AND (r.lease_token = $3 OR v.outcome = 'succeeded')
         OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL AND r.lease_token = $3
         OR r.state = 'settled' AND v.outcome = 'succeeded' AND r.outcome <> 'succeeded' AND r.corrected_outcome IS DISTINCT FROM 'succeeded')
@@ -232,6 +236,9 @@ SELECT row_index, outcome, corrected FROM r WHERE closed`
 // is never dropped. It returns the rows that were settled or corrected.
 func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
 	n := len(results)
+	if n == 0 {
+		return nil, nil
+	}
 	index, outcome, release := make([]int32, n), make([]string, n), make([]bool, n)
 	retryAfter, calls := make([]int64, n), make([]int32, n)
 	for i, r := range results {
@@ -241,7 +248,7 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 	var settled []Settled
 	err := s.statement(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, finishSQL, c.SiteID, c.BatchID, c.Lease, index, outcome, release, retryAfter,
-			calls, c.Task, max(remaining, 1))
+			calls, c.Task, max(remaining, 1), slices.Min(index), slices.Max(index))
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"text/tabwriter"
@@ -120,9 +121,15 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 	fmt.Fprintln(w, "\tmedian\tleast\tmost\truns\t")
 	for _, s := range all {
 		v := s.sorted()
+		if len(v) == 0 {
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%.4g %s\t%.4g\t%.4g\t%d\t\n", s.Name, s.median(), s.Unit, v[0], v[len(v)-1], len(v))
 	}
 	for _, r := range ratios {
+		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
+			continue // one of the two was not measured
+		}
 		bound, verdict := "at least", "met"
 		if r.Target < 0 {
 			bound = "at most"

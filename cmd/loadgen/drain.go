@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ func drainCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().IntVar(&d.rows, "rows", 200_000, "rows of each run, in batches of 1000")
 	cmd.Flags().IntVar(&d.runs, "runs", 5, "runs of each")
 	cmd.Flags().IntVar(&d.references, "reference-tasks", 20_000, "tasks of each run of plain Asynq")
+	cmd.Flags().StringSliceVar(&d.only, "only", nil, "measure only these: noop, update, bare, instant, sandbox")
 	cmd.Flags().BoolVar(&d.json, "json", false, "print JSON")
 	return cmd
 }
@@ -36,6 +38,7 @@ type drain struct {
 	bench
 	rows       int
 	references int
+	only       []string
 
 	sites     []models.Site
 	submitted int
@@ -56,33 +59,41 @@ func (d *drain) run(ctx context.Context) error {
 	}
 	noop := &series{Name: "Asynq, nothing to do", Unit: "tasks/s"}
 	update := &series{Name: "Asynq, one update a task", Unit: "tasks/s"}
-	floor := &series{Name: "bare SQL, chunks of 100", Unit: "rows/s"}
-	zero := &series{Name: "engine, rail without latency", Unit: "rows/s"}
+	bare := &series{Name: "bare SQL, chunks of 100", Unit: "rows/s"}
+	instant := &series{Name: "engine, rail without latency", Unit: "rows/s"}
 	sandbox := &series{Name: "engine, sandbox rail", Unit: "rows/s"}
+	parts := []drainPart{
+		{"noop", noop, d.asynqNoop}, {"update", update, d.asynqUpdate}, {"bare", bare, d.bareSQL},
+		{"instant", instant, func(ctx context.Context) (float64, error) { return d.engine(ctx, instantRail{}) }},
+		{"sandbox", sandbox, func(ctx context.Context) (float64, error) { return d.engine(ctx, rail.NewSandbox(d.store)) }},
+	}
 	for range d.runs { // in turns, so that a drift of the machine meets all alike
-		for _, one := range []struct {
-			series  *series
-			measure func(context.Context) (float64, error)
-		}{
-			{noop, d.asynqNoop}, {update, d.asynqUpdate}, {floor, d.bareSQL},
-			{zero, func(ctx context.Context) (float64, error) { return d.engine(ctx, instantRail{}) }},
-			{sandbox, func(ctx context.Context) (float64, error) { return d.engine(ctx, rail.NewSandbox(d.store)) }},
-		} {
+		for _, part := range parts {
+			if len(d.only) > 0 && !slices.Contains(d.only, part.name) {
+				continue
+			}
 			if err := d.exec(ctx, "CHECKPOINT"); err != nil {
 				return err
 			}
-			rate, err := one.measure(ctx)
+			rate, err := part.measure(ctx)
 			if err != nil {
-				return fmt.Errorf("%s: %w", one.series.Name, err)
+				return fmt.Errorf("%s: %w", part.series.Name, err)
 			}
-			one.series.add(rate)
+			part.series.add(rate)
 		}
 	}
-	return d.report([]*series{noop, update, floor, zero, sandbox}, []ratio{
-		{"rail without latency ÷ bare SQL", zero.median() / floor.median(), 0.6},
-		{"rail without latency ÷ Asynq with an update", zero.median() / update.median(), 5},
+	return d.report([]*series{noop, update, bare, instant, sandbox}, []ratio{
+		{"rail without latency ÷ bare SQL", instant.median() / bare.median(), 0.6},
+		{"rail without latency ÷ Asynq with an update", instant.median() / update.median(), 5},
 		{"sandbox rail ÷ Asynq with an update", sandbox.median() / update.median(), 3},
 	})
+}
+
+// drainPart is one of the things that are compared.
+type drainPart struct {
+	name    string
+	series  *series
+	measure func(context.Context) (float64, error)
 }
 
 func (d *drain) seed(ctx context.Context) error {

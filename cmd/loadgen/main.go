@@ -4,10 +4,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -26,6 +28,14 @@ func main() {
 // run is main without the process around it.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	root := &cobra.Command{Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true}
+	var profile string
+	root.PersistentFlags().StringVar(&profile, "cpuprofile", "", "write a CPU profile of this process")
+	stop := func() {}
+	root.PersistentPreRunE = func(*cobra.Command, []string) (err error) {
+		stop, err = startProfile(profile)
+		return err
+	}
+	defer func() { stop() }()
 	root.AddCommand(dayCommand(out), drainCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -54,4 +64,22 @@ func readSandbox(path string) (sandbox, error) {
 		return s, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
+}
+
+// startProfile writes a CPU profile to the file, if it has a name, until stop is called.
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = file.Close()
+	}, nil
 }
