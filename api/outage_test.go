@@ -164,7 +164,7 @@ func TestReadyWithoutRedis(t *testing.T) {
 
 func TestPostgresOutage(t *testing.T) {
 	t.Parallel()
-	servers, err := local.Temp(t.Context(), local.Options{WithoutRedis: true})
+	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
 	check(t, err)
 	t.Cleanup(func() {
 		if err := servers.Stop(context.Background()); err != nil {

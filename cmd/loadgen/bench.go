@@ -27,7 +27,6 @@ type bench struct {
 	out   io.Writer
 	runs  int
 	json  bool
-	dir   string
 	local *local.Servers
 	store *models.Store
 	redis *redis.Client
@@ -36,12 +35,9 @@ type bench struct {
 
 // open starts the servers in a temporary folder.
 func (b *bench) open(ctx context.Context) error {
-	var err error
-	if b.dir, err = os.MkdirTemp("", "loadgen-"); err != nil {
-		return err
-	}
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	if b.local, err = local.Start(ctx, local.Options{Dir: b.dir}); err != nil {
+	var err error
+	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
 		return err
 	}
 	if b.store, err = models.Open(ctx, models.Config{DSN: b.local.DatabaseURL, MaxConns: 32, ApplicationName: "loadgen"}); err != nil {
@@ -66,9 +62,6 @@ func (b *bench) close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		errs = append(errs, b.local.Stop(ctx))
-	}
-	if b.dir != "" {
-		errs = append(errs, os.RemoveAll(b.dir))
 	}
 	return errors.Join(errs...)
 }

@@ -15,7 +15,14 @@ import (
 // startService builds svc and runs svc dev on a folder of the test's own. It returns the path of sandbox.json.
 func startService(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "loadgen-") // t.TempDir is closed to the account of the private servers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
 	binary, data := filepath.Join(dir, "svc"), filepath.Join(dir, "data")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
 		t.Fatalf("build svc: %v\n%s", err, out)

@@ -26,10 +26,24 @@ type devFolder struct {
 
 func newDevFolder(t *testing.T) devFolder {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := filepath.Join(openDir(t), "data")
 	return devFolder{t, dir, map[string]string{
 		"SVC_DATA_DIR": dir, "SVC_LISTEN": "127.0.0.1:0", "SVC_RATE_LIMIT": "off", "SVC_BATCH_RATE_LIMIT": "off", "SVC_LOG_LEVEL": "WARN",
 	}}
+}
+
+// openDir is a temporary folder that the account of the private servers can get through, which t.TempDir is not.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "svc-dev-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // start starts svc dev and waits until it answers.

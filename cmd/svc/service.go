@@ -325,9 +325,10 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return nil, fmt.Errorf("SVC_LISTEN: %w", err)
 }
 
-// ensureDir makes a private folder.
+// ensureDir makes the data folder. Nobody may look around in it, but the account that runs the private servers must get
+// through; the files in it are private each.
 func ensureDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestReaches(t *testing.T) {
@@ -135,6 +136,37 @@ func TestUnreachableTemporaryDataFolder(t *testing.T) {
 		t.Error("the servers' files are where their account cannot go")
 	}
 	must(t, redisClient(t, s.RedisURL).Ping(t.Context()).Err())
+}
+
+func TestPlacesOfDeletedFoldersAreSwept(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	begin := func() (dir string, s *Servers) {
+		dir = t.TempDir() // closed to others
+		s = start(t, Options{Dir: dir, Ephemeral: true, WithoutPostgres: true})
+		t.Cleanup(func() { must(t, os.RemoveAll(s.place.dir)) })
+		long := time.Now().Add(-time.Hour)
+		must(t, os.Chtimes(s.place.dir, long, long))
+		return dir, s
+	}
+	deleted, first := begin()
+	stop(t, first)
+	must(t, os.RemoveAll(deleted))
+	_, running := begin()
+	kept, third := begin()
+	stop(t, third)
+	begin()
+	for _, tt := range []struct {
+		name, place string
+		there       bool
+	}{
+		{"a deleted folder's", first.place.dir, false}, {"a running one's", running.place.dir, true},
+		{"a stopped one's", third.place.dir, true},
+	} {
+		if _, err := os.Stat(tt.place); (err == nil) != tt.there {
+			t.Errorf("%s place (of %s): %v", tt.name, kept, err)
+		}
+	}
 }
 
 func needRoot(t *testing.T) {

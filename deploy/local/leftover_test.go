@@ -101,7 +101,7 @@ func TestStalePIDFilesHarmNobody(t *testing.T) {
 
 func TestTempRemovesItself(t *testing.T) {
 	t.Parallel()
-	s, err := Temp(t.Context(), Options{WithoutPostgres: true})
+	s, err := Temp(t.Context(), Options{Ephemeral: true, WithoutPostgres: true})
 	must(t, err)
 	must(t, redisClient(t, s.RedisURL).Ping(t.Context()).Err())
 	stop(t, s)
@@ -115,7 +115,7 @@ func TestSweepRemovesWhatKilledProcessesLeft(t *testing.T) {
 	left, cmd, _ := startHelper(t, os.Args[0], "temp", nil)
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // "signal: killed"
-	live, err := Temp(t.Context(), Options{WithoutPostgres: true})
+	live, err := Temp(t.Context(), Options{Ephemeral: true, WithoutPostgres: true})
 	must(t, err)
 	defer stop(t, live)
 	leftDir, old := filepath.Dir(left.Dir), time.Now().Add(-time.Hour)

@@ -21,6 +21,8 @@ const (
 	placeName = "servers"
 	lockName  = "lock"
 	stateName = "state.json"
+	// folderName names the data folder of a place that is kept outside of it.
+	folderName = "folder"
 )
 
 // durableFallback is where root keeps the servers' files of data folders that the unprivileged
@@ -117,11 +119,15 @@ func fallback(dir, link, base string) (string, error) {
 	if err := os.MkdirAll(base, 0o711); err != nil {
 		return "", err
 	}
+	sweepFallbacks(base)
 	target := filepath.Join(base, fmt.Sprintf("svc-%x", sha256.Sum256([]byte(dir)))[:20])
 	if err := removePlace(target); err != nil {
 		return "", err
 	}
 	if err := os.Mkdir(target, 0o711); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(target, folderName), []byte(dir), 0o600); err != nil {
 		return "", err
 	}
 	if err := os.RemoveAll(link); err != nil { // a link to nowhere

@@ -19,8 +19,8 @@ const sweepAge = time.Minute
 
 var sweepOnce sync.Once
 
-// Temp starts ephemeral servers in a temporary data folder that Stop removes; o.Dir and o.Ephemeral are not
-// looked at. What killed processes have left behind is removed first.
+// Temp starts servers in a temporary data folder that Stop removes; o.Dir is not looked at. What killed processes have
+// left behind is removed first.
 func Temp(ctx context.Context, o Options) (*Servers, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {
@@ -32,7 +32,7 @@ func Temp(ctx context.Context, o Options) (*Servers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("temporary data folder: %w", err)
 	}
-	o.Dir, o.Ephemeral = dir, true
+	o.Dir = dir
 	s, err := startTemp(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -71,5 +71,25 @@ func sweep(base string, log *slog.Logger) {
 		if err := errors.Join(err, os.RemoveAll(dir)); err != nil && log != nil {
 			log.Warn("cannot remove an old temporary data folder", slog.String("folder", dir), slog.Any("error", err))
 		}
+	}
+}
+
+// sweepFallbacks removes the places in base whose data folder is gone, or has another place by now. Those that a process
+// owns stay, whatever became of their folder.
+func sweepFallbacks(base string) {
+	places, _ := filepath.Glob(filepath.Join(base, "svc-*")) // the only error is a bad pattern
+	for _, place := range places {
+		info, err := os.Lstat(place)
+		if err != nil || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
+		folder, err := os.ReadFile(filepath.Join(place, folderName))
+		if err != nil {
+			continue
+		}
+		if linked, err := filepath.EvalSymlinks(filepath.Join(string(folder), placeName)); err == nil && linked == place {
+			continue
+		}
+		_ = removePlace(place) // one that cannot be removed now is met again by the next start
 	}
 }

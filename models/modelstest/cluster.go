@@ -78,7 +78,7 @@ func startCluster(ctx context.Context) (*cluster, error) {
 func (c *cluster) connect(ctx context.Context) error {
 	dsn := os.Getenv(urlEnv)
 	if dsn == "" {
-		servers, err := local.Temp(ctx, local.Options{WithoutRedis: true})
+		servers, err := local.Temp(ctx, local.Options{Ephemeral: true, WithoutRedis: true})
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func Redis(t testing.TB) string {
 // Start starts a private Redis for tests that stop, kill and start it.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	servers, err := local.Temp(t.Context(), local.Options{WithoutPostgres: true})
+	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutPostgres: true})
 	if err != nil {
 		t.Fatalf("queuetest: %v", err)
 	}
