@@ -158,7 +158,7 @@ func (l *intentLife) check(t *rapid.T) {
 }
 
 // racing is how many times payment, expiry and cancellation meet.
-const racing = 300
+const racing = 1000
 
 // TestPaymentAgainstExpiryAgainstCancellation lets two customers, the partner, readers and the sweep meet at the millisecond
 // of expiry, which comes while they do.
