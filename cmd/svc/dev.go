@@ -24,6 +24,7 @@ import (
 const (
 	sandboxFile     = "sandbox.json"     // for whoever uses the running service; there while everything answers
 	sandboxEnvFile  = "sandbox.env"      // the same for shells: the first organisation, its first Site
+	processEnvFile  = "process.env"      // what further processes need, as environment variables; also while everything answers
 	credentialsFile = "credentials.json" // what was seeded, for the next start
 	masterKeyFile   = "master.key"
 )
@@ -189,6 +190,9 @@ func (d *dev) announce(ctx context.Context, known credentials) error {
 	if err := replaceFile(d.path(sandboxEnvFile), file.shell()); err != nil {
 		return err
 	}
+	if err := replaceFile(d.path(processEnvFile), file.environment()); err != nil {
+		return err
+	}
 	if err := writePrivate(d.path(sandboxFile), file); err != nil {
 		return err
 	}
@@ -244,7 +248,7 @@ func (d *dev) stop() error {
 }
 
 func (d *dev) removeInfo() error {
-	for _, name := range []string{sandboxFile, sandboxEnvFile} {
+	for _, name := range []string{sandboxFile, sandboxEnvFile, processEnvFile} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("data folder: %w", err)
 		}

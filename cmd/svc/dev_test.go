@@ -71,6 +71,21 @@ func (d devFolder) info() sandboxInfo {
 	return info
 }
 
+// processEnv reads process.env.
+func (d devFolder) processEnv() map[string]string {
+	d.t.Helper()
+	content, err := os.ReadFile(filepath.Join(d.dir, processEnvFile))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	env := make(map[string]string)
+	for line := range strings.Lines(string(content)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		env[name] = value
+	}
+	return env
+}
+
 func partner(info sandboxInfo, n int) (*client.Client, string) {
 	o := info.Organisations[n]
 	return client.New(client.Config{
@@ -157,10 +172,14 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	if _, err := api.SubmitBatch(t.Context(), site, batch); err != nil {
 		t.Fatal(err)
 	}
-	startSvc(t, map[string]string{ // a worker joins from outside
+	join := map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": third.DatabaseURL, "SVC_REDIS_URL": third.RedisURL,
-		"SVC_MASTER_KEY_FILE": third.MasterKeyFile, "SVC_LOG_LEVEL": "WARN",
-	}, "worker")
+		"SVC_PUBLIC_BASE_URL": third.BaseURL, "SVC_MASTER_KEY_FILE": third.MasterKeyFile,
+	}
+	if diff := cmp.Diff(join, d.processEnv()); diff != "" {
+		t.Errorf("process.env (-want +got):\n%s", diff)
+	}
+	startSvc(t, with(join, "SVC_LOG_LEVEL", "WARN"), "worker") // from outside
 	if done, err := api.AwaitBatch(t.Context(), site, "c"); err != nil || done.State != "settled" {
 		t.Errorf("the joined worker: %+v, %v", done, err)
 	}

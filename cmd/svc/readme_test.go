@@ -24,7 +24,7 @@ func TestReadmeIsATrueTranscript(t *testing.T) {
 	d.env["SVC_DATA_DIR"] = filepath.Join(dir, ".svc")
 	d.dir = d.env["SVC_DATA_DIR"]
 	d.start()
-	buildSvcctl(t, filepath.Join(d.dir, "bin", "svcctl"))
+	build(t, filepath.Join(d.dir, "bin"))
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -53,11 +53,11 @@ func TestReadmeIsATrueTranscript(t *testing.T) {
 	}
 }
 
-// buildSvcctl builds what make run would have built.
-func buildSvcctl(t *testing.T, path string) {
+// build makes the binaries that make run would have made.
+func build(t *testing.T, dir string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../svcctl").CombinedOutput(); err != nil { //nolint:gosec // our own code
-		t.Fatalf("build svcctl: %v\n%s", err, out)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl").CombinedOutput(); err != nil { //nolint:gosec // our own code
+		t.Fatalf("build: %v\n%s", err, out)
 	}
 }
 

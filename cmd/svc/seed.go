@@ -70,6 +70,16 @@ func (i sandboxInfo) shell() string {
 		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
 }
 
+// environment is what a process needs to join in, a variable a line. A master key that svc dev was given by value is not
+// written down.
+func (i sandboxInfo) environment() string {
+	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n", sandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
+	if i.MasterKeyFile != "" {
+		text += "SVC_MASTER_KEY_FILE=" + i.MasterKeyFile + "\n"
+	}
+	return text
+}
+
 // seed makes what a sandbox needs: two organisations with two Sites and a client each, and the customer app's client. What
 // an earlier start has made in this database is kept.
 func (d *dev) seed(ctx context.Context, store *models.Store) (credentials, error) {
