@@ -88,6 +88,22 @@ func TestSandboxClock(t *testing.T) {
 	b.app.Post("/sandbox/clock", `{"advanceMs":1}`).Refused(403, "auth:insufficient-scope")
 }
 
+// What the clock jumps over has happened when the answer comes, even if no worker runs.
+func TestSandboxClockReachesDeadlines(t *testing.T) {
+	b := newBilling(t, nil)
+	for _, reference := range []string{"one", "two"} {
+		b.Post(b.batches(""), bodyOf(reference, "ada", "bob")).Expect(202)
+	}
+	b.Post("/sandbox/clock", `{"advanceMs":86399999}`).Expect(200)
+	if got := b.batchPage(t, b.batches("?state=inProgress")); got.TotalItems != 2 {
+		t.Errorf("%d batches in progress a millisecond before the deadline", got.TotalItems)
+	}
+	b.Post("/sandbox/clock", `{"advanceMs":1}`).Expect(200)
+	if got := b.batchPage(t, b.batches("?state=settled")); got.TotalItems != 2 {
+		t.Errorf("%d batches settled at the deadline", got.TotalItems)
+	}
+}
+
 func TestSandboxIsNotThereInProduction(t *testing.T) {
 	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
 	b.invite(t, "r")
