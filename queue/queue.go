@@ -24,12 +24,11 @@ type Job interface {
 // Jobs are the jobs by kind.
 type Jobs map[models.TaskKind]Job
 
-// weights are how often a worker looks at each queue first, of all its looks.
+// weights are how often a worker looks first at each of the queues that share its slots, of all its looks. Checkout and webhooks
+// have slots of their own.
 var weights = map[models.Queue]int{
-	models.QueueCheckout: 12, // a customer is waiting
-	models.QueueDebits:   6,
-	models.QueueWebhooks: 1, // served apart from the others
-	models.QueueSweeps:   2,
+	models.QueueDebits: 6,
+	models.QueueSweeps: 2,
 }
 
 // Names lists the queues.

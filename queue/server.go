@@ -16,8 +16,11 @@ import (
 
 // ServerConfig tunes a Server.
 type ServerConfig struct {
-	// Concurrency is how many tasks run at once; default 16.
+	// Concurrency is how many tasks run at once, webhooks and payments aside; default 16.
 	Concurrency int
+	// CheckoutConcurrency is how many payments are under way at once; default 64. A batch of slow accounts must not let
+	// a customer at a till wait.
+	CheckoutConcurrency int
 	// WebhookConcurrency is how many webhooks are under way at once, beside the others; default 1024. Each waits for a
 	// stranger's server, up to 10 s, so there are many, and they have no part in what the other tasks may use.
 	WebhookConcurrency int
@@ -29,16 +32,16 @@ type ServerConfig struct {
 	Log             *slog.Logger
 }
 
-// How often a server looks for tasks while it finds none. An empty queue costs it a round trip each time; for webhooks that is
-// one queue, and a partner's customer is waiting.
+// How often a server looks for tasks while it finds none. An empty queue costs it a round trip each time; where somebody is
+// waiting, that is worth it.
 const (
-	lookForTasks    = 100 * time.Millisecond
-	lookForWebhooks = 25 * time.Millisecond
+	lookForTasks  = 100 * time.Millisecond
+	lookForUrgent = 25 * time.Millisecond
 )
 
 // Server fetches tasks and runs their jobs.
 type Server struct {
-	servers []*asynq.Server // one for webhooks, one for everything else
+	servers []*asynq.Server // one for each queue with slots of its own, one for the others
 	jobs    Jobs
 	cancel  context.CancelFunc
 	running sync.WaitGroup // Asynq lets go of a run whose context has ended before it has returned
@@ -59,12 +62,16 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = Names()
 	}
+	if cfg.CheckoutConcurrency <= 0 {
+		cfg.CheckoutConcurrency = 64
+	}
+	own := map[models.Queue]int{models.QueueCheckout: cfg.CheckoutConcurrency, models.QueueWebhooks: cfg.WebhookConcurrency}
 	base, cancel := context.WithCancel(context.Background())
 	s := &Server{jobs: jobs, cancel: cancel, grace: cfg.ShutdownTimeout}
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
-		if q == models.QueueWebhooks {
-			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, cfg.WebhookConcurrency, lookForWebhooks, cfg))
+		if slots := own[q]; slots > 0 {
+			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, slots, lookForUrgent, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}

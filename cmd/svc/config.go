@@ -61,9 +61,10 @@ type Config struct {
 	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"16" help:"tasks that one organisation may have on its way at once"`
 	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s" help:"time for requests and tasks to end in a shutdown"`
 
-	WebhookRetries     []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h" help:"waits after a webhook's first, second, … failure; 1 to 5 of them"`
-	WebhookJitter      float64         `env:"SVC_WEBHOOK_JITTER" envDefault:"0.2" help:"part of each wait by which it varies both ways, 0 to 0.5"`
-	WebhookConcurrency int             `env:"SVC_WEBHOOK_CONCURRENCY" envDefault:"1024" help:"webhooks that a worker has under way at once"`
+	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h" help:"waits after a webhook's first, second, … failure; 1 to 5 of them"`
+	WebhookJitter       float64         `env:"SVC_WEBHOOK_JITTER" envDefault:"0.2" help:"part of each wait by which it varies both ways, 0 to 0.5"`
+	CheckoutConcurrency int             `env:"SVC_CHECKOUT_CONCURRENCY" envDefault:"64" help:"payments that a worker has under way at once"`
+	WebhookConcurrency  int             `env:"SVC_WEBHOOK_CONCURRENCY" envDefault:"1024" help:"webhooks that a worker has under way at once"`
 
 	Rail            string  `env:"SVC_RAIL" help:"sandbox or http; production: always http"`
 	RailURL         string  `env:"SVC_RAIL_URL" help:"base URL of the payment gateway"`
@@ -131,7 +132,7 @@ func (c *Config) check() error {
 	for variable, n := range map[string]int{
 		"SVC_DATABASE_CONNS": c.DatabaseConns, "SVC_DATABASE_QUEUE": c.DatabaseQueue, "SVC_CONCURRENCY": c.Concurrency,
 		"SVC_IN_FLIGHT": c.InFlight, "SVC_RAIL_CONCURRENCY": c.RailConcurrency,
-		"SVC_WEBHOOK_CONCURRENCY": c.WebhookConcurrency,
+		"SVC_WEBHOOK_CONCURRENCY": c.WebhookConcurrency, "SVC_CHECKOUT_CONCURRENCY": c.CheckoutConcurrency,
 	} {
 		if n < 1 || n > 100_000 {
 			refuse(variable, "must be from 1 to 100000")

@@ -198,7 +198,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
 		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
-		Concurrency: s.cfg.Concurrency, WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues,
+		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency, WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues,
 		ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
 	})
 	queue.RegisterMetrics(s.metrics, store, s.log)
