@@ -88,7 +88,7 @@ func (p *program) auditCommand() *cobra.Command {
 }
 
 func (p *program) alertsCommand() *cobra.Command {
-	return command("alerts", "List what an operator must look at", func(ctx context.Context, _ []string) error {
+	cmd := command("alerts", "List what an operator must look at", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
 			alerts, err := store.OpenAlerts(ctx, 1000)
 			if err != nil {
@@ -96,11 +96,13 @@ func (p *program) alertsCommand() *cobra.Command {
 			}
 			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE", func(row func(...any)) {
 				for _, a := range alerts {
-					row(a.RaisedAt.Time().Format("2006-01-02 15:04:05Z"), a.Kind, a.Subject, a.Detail, a.TraceID)
+					row(moment(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID)
 				}
 			})
 		})
 	})
+	cmd.AddCommand(p.closeAlertCommand())
+	return cmd
 }
 
 // table prints aligned rows under a heading.
@@ -263,7 +265,7 @@ func (p *program) secretCommand() *cobra.Command {
 				}
 				return p.table("FINGERPRINT\tCREATED", func(row func(...any)) {
 					for _, s := range secrets {
-						row(s.Fingerprint, s.CreatedAt.Time().Format("2006-01-02 15:04:05Z"))
+						row(s.Fingerprint, moment(s.CreatedAt))
 					}
 				})
 			}))
@@ -312,7 +314,7 @@ func (p *program) keysCommand() *cobra.Command {
 				return err
 			})
 		})
-	cmd.AddCommand(rotate, reseal)
+	cmd.AddCommand(rotate, reseal, p.listKeysCommand(), p.retireKeyCommand())
 	return cmd
 }
 

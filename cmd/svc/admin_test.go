@@ -75,6 +75,38 @@ func TestAdminSetsUpAPartner(t *testing.T) {
 	}
 }
 
+func TestAdminRotatesAndRetiresKeys(t *testing.T) {
+	a := newAdmin(t)
+	first, _, _ := strings.Cut(a.do("keys", "rotate", "accessToken"), ",")
+	second, _, _ := strings.Cut(a.do("keys", "rotate", "accessToken"), ",")
+	if list := a.do("keys", "list"); !strings.Contains(list, first) || !strings.Contains(list, second) {
+		t.Errorf("%s and %s are not on the list:\n%s", first, second, list)
+	}
+	a.refuses("keys", "rotate", "accessToken") // two live ones are enough
+	a.do("keys", "retire", first)
+	if list := a.do("keys", "list"); strings.Contains(list, first) || !strings.Contains(list, second) {
+		t.Errorf("%s is on the list:\n%s", first, list)
+	}
+	a.refuses("keys", "retire", first)
+}
+
+func TestAdminClosesAlerts(t *testing.T) {
+	a := newAdmin(t)
+	store := a.store()
+	_, err := store.DB().ExecContext(t.Context(), `
+INSERT INTO alerts (kind, subject, detail, trace_id, raised_at) VALUES ('lateTruth', 'someone', '', repeat('0', 32), 1)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := a.do("alerts"); !strings.Contains(list, "1970-01-01 00:00:00Z  lateTruth  someone") {
+		t.Errorf("alerts:\n%s", list)
+	}
+	a.do("alerts", "close", "lateTruth", "someone")
+	if list := a.do("alerts"); strings.Contains(list, "lateTruth") {
+		t.Errorf("closed, and still there:\n%s", list)
+	}
+}
+
 func TestAdminRefusesWhatIsNotThere(t *testing.T) {
 	a := newAdmin(t)
 	const nobody = "cli_01932c07-0000-7000-8000-000000000001"
@@ -85,6 +117,8 @@ func TestAdminRefusesWhatIsNotThere(t *testing.T) {
 	a.refuses("client", "keys", "set", nobody, "/nowhere")
 	a.refuses("client", "secret", "add", nobody)
 	a.refuses("keys", "rotate", "nonsense")
+	a.refuses("keys", "retire", "key_01932c07-0000-7000-8000-000000000001")
+	a.refuses("alerts", "close", "lateTruth", "nothing")
 }
 
 // A partner that wants no shared secret gives us its public key, and signs.
@@ -143,14 +177,21 @@ func assertion(client string, key ed25519.PrivateKey) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(signed)))
 }
 
-// tokenEndpoint asks for tokens with an assertion; the answer is the status.
-func (a admin) tokenEndpoint() func(assertion string) int {
+// store is the commands' database.
+func (a admin) store() *models.Store {
 	a.Helper()
 	store, err := models.Open(a.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
 	if err != nil {
 		a.Fatal(err)
 	}
 	a.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// tokenEndpoint asks for tokens with an assertion; the answer is the status.
+func (a admin) tokenEndpoint() func(assertion string) int {
+	a.Helper()
+	store := a.store()
 	ring, err := models.ParseKeyring(a.env["SVC_MASTER_KEY"])
 	if err != nil {
 		a.Fatal(err)

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) listKeysCommand() *cobra.Command {
+	return command("list", "List the keys that count", func(ctx context.Context, _ []string) error {
+		return p.withRing(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+			keys := models.NewKeys(store, ring)
+			var err error
+			return errors.Join(p.table("KEY\tPURPOSE\tACTIVE\tRETIRES", func(row func(...any)) {
+				for _, purpose := range models.KeyPurposes {
+					var live []models.Key
+					if live, err = keys.Live(ctx, purpose); err != nil {
+						return
+					}
+					for _, key := range live {
+						row(key.ID, key.Purpose, moment(key.ActiveAt), moment(key.RetiredAt))
+					}
+				}
+			}), err)
+		})
+	})
+}
+
+func (p *program) retireKeyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "retire KEY", Short: "End a key that has leaked, at once and with everything that it made", Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var id models.KeyID
+		if err := id.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		return p.withRing(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+			return store.RetireKey(ctx, ring, id)
+		})
+	}
+	return cmd
+}
+
+func (p *program) closeAlertCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "close KIND SUBJECT", Short: "Take an alert off the list: somebody has dealt with it", Args: cobra.ExactArgs(2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			return store.CloseAlert(ctx, args[0], args[1])
+		})
+	}
+	return cmd
+}
+
+// moment is a point in time for people; nothing for none.
+func moment(at models.Millis) string {
+	if at == 0 {
+		return ""
+	}
+	return at.Time().Format("2006-01-02 15:04:05Z")
+}
