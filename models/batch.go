@@ -39,6 +39,9 @@ type Batch struct {
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
 
+// overdue reports whether the batch is open though its deadline has come.
+func (b *Batch) overdue(now Millis) bool { return b.State == BatchInProgress && b.SettleBy <= now }
+
 // BatchCounts are the batch's rows by state, and its settled rows by success. Failed is every settled row that did not
 // succeed.
 type BatchCounts struct {

@@ -2,8 +2,10 @@ package models
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -53,12 +55,33 @@ func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error
 		return BatchPage{}, fmt.Errorf("models: list batches: state %q, limit %d", q.State, q.Limit)
 	}
 	var page BatchPage
-	err := s.statement(ctx, func() error {
+	list := func() error {
 		var err error
 		page, err = s.listBatches(ctx, &q)
 		return err
-	})
+	}
+	err := s.statement(ctx, list)
+	if err == nil && slices.ContainsFunc(page.Batches, func(b Batch) bool { return b.overdue(page.Now) }) {
+		if err = s.closeOverdueIn(ctx, q.SiteID); err == nil {
+			err = s.statement(ctx, list)
+		}
+	}
 	return page, wrap("list batches", err)
+}
+
+// closeOverdueIn closes every batch of a Site whose deadline has come.
+func (s *Store) closeOverdueIn(ctx context.Context, site SiteID) error {
+	for {
+		_, err := s.closeOverdue(ctx, `
+SELECT site_id, id FROM batches WHERE site_id = $1 AND settled_at IS NULL AND settle_by <= svc_now()
+ORDER BY settle_by LIMIT 1 FOR UPDATE`, site)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, error) {

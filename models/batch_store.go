@@ -9,35 +9,43 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// GetBatch reads a batch and its rows, in submitted order, as they were at one moment. ErrNotFound if the Site has no
-// such batch, or its retention is over.
+// GetBatch reads a batch and its rows, in submitted order, as they were at one moment; one whose deadline has come is settled.
+// ErrNotFound if the Site has no such batch, or its retention is over.
 func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
-	err := s.call(ctx, func() error {
+	var now Millis
+	read := func() error {
 		return s.db.RunInTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 			func(ctx context.Context, tx bun.Tx) error {
 				var err error
-				batch, rows, err = readBatch(ctx, tx, site, reference)
+				batch, rows, now, err = readBatch(ctx, tx, site, reference)
 				return err
 			})
-	})
+	}
+	err := s.call(ctx, read)
+	if err == nil && batch.overdue(now) {
+		if err = s.closeIfOverdue(ctx, site, batch.ID); err == nil {
+			err = s.call(ctx, read)
+		}
+	}
 	if err != nil {
 		return Batch{}, nil, wrap("get batch", err)
 	}
 	return batch, rows, nil
 }
 
-func readBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, []BatchRow, error) {
+func readBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
+	var now Millis
 	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+` FROM batches b
+SELECT `+batchColumns+`, svc_now() FROM batches b
 WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3`, site, reference,
-		BatchRetention.Milliseconds()))
+		BatchRetention.Milliseconds()), &now)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Batch{}, nil, ErrNotFound
+		return Batch{}, nil, 0, ErrNotFound
 	}
 	if err != nil {
-		return Batch{}, nil, err
+		return Batch{}, nil, 0, err
 	}
 	found, err := tx.Tx.QueryContext(ctx, `
 SELECT row_index, customer_reference, row_reference, amount, state, coalesce(outcome::text, ''),
@@ -45,7 +53,7 @@ SELECT row_index, customer_reference, row_reference, amount, state, coalesce(out
        CASE WHEN state = 'settled' THEN 0 ELSE coalesce(next_attempt_at, 0) END
 FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch.ID)
 	if err != nil {
-		return Batch{}, nil, err
+		return Batch{}, nil, 0, err
 	}
 	rows, err := scanAll(found, func(r *BatchRow) []any {
 		return []any{
@@ -54,7 +62,7 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, 
 		}
 	})
 	if err != nil {
-		return Batch{}, nil, err
+		return Batch{}, nil, 0, err
 	}
 	for _, r := range rows {
 		if r.State == RowInProgress {
@@ -62,7 +70,7 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, 
 			batch.Counts.InProgress++
 		}
 	}
-	return batch, rows, nil
+	return batch, rows, now, nil
 }
 
 // cancelSQL settles every row that no debit call may have been made for. What is in doubt stays with its worker, and
@@ -99,7 +107,7 @@ SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND su
 				return err
 			}
 		}
-		batch, rows, err = readBatch(ctx, tx, site, reference)
+		batch, rows, _, err = readBatch(ctx, tx, site, reference)
 		return err
 	})
 	if err != nil {

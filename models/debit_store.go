@@ -284,14 +284,32 @@ FROM open WHERE o.id = $1 AND open.n > 0 AND NOT open.over`, task, LastAttemptBe
 }
 
 // CloseOverdueBatch settles, as unconfirmed, what is still open of one batch whose deadline has come. Its tasks live on and
-// ask the rail for the truth. ErrNotFound: no batch is overdue.
+// ask the rail for the truth. ErrNotFound: no batch is overdue, but for those that others are closing.
 func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
+	id, err := s.closeOverdue(ctx, `
+SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
+ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`)
+	return id, wrap("close overdue batch", err)
+}
+
+// closeIfOverdue does that for one batch, so that nobody reads it as open after its deadline, whether or not a sweep has
+// run.
+func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) error {
+	_, err := s.closeOverdue(ctx, `
+SELECT site_id, id FROM batches WHERE site_id = $1 AND id = $2 AND settled_at IS NULL AND settle_by <= svc_now() FOR UPDATE`,
+		site, batch)
+	if errors.Is(err, ErrNotFound) {
+		return nil // settled meanwhile
+	}
+	return err
+}
+
+// closeOverdue closes the batch that the query finds and locks.
+func (s *Store) closeOverdue(ctx context.Context, find string, args ...any) (BatchID, error) {
 	var id BatchID
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		var site SiteID
-		err := tx.Tx.QueryRowContext(ctx, `
-SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
-ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`).Scan(&site, &id)
+		err := tx.Tx.QueryRowContext(ctx, find, args...).Scan(&site, &id)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotFound
 		}
@@ -313,5 +331,5 @@ UPDATE batches b SET settled_count = b.settled_count + n.settled, state = 'settl
 FROM n WHERE b.site_id = $1 AND b.id = $2`, site, id)
 		return err
 	})
-	return id, wrap("close overdue batch", err)
+	return id, err
 }

@@ -261,6 +261,35 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+func TestNobodyReadsAnOpenBatchAfterItsDeadline(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	for _, reference := range []string{"read", "listed", "listed too"} {
+		modelstest.Submit(t, store, modelstest.Batch(site, reference, "ada"))
+	}
+	modelstest.AdvanceClock(t, store, models.SettleWithin-time.Millisecond)
+	if batch, _, err := store.GetBatch(t.Context(), site.ID, "read"); err != nil || batch.State != models.BatchInProgress {
+		t.Errorf("one millisecond before: %+v, %v", batch, err)
+	}
+	modelstest.AdvanceClock(t, store, time.Millisecond) // and no sweep runs
+	batch, rows, err := store.GetBatch(t.Context(), site.ID, "read")
+	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeUnconfirmed {
+		t.Errorf("at the deadline: %+v, %+v, %v", batch, rows, err)
+	}
+	page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, Direction: models.Forward, Limit: 10})
+	if err != nil || len(page.Batches) != 3 {
+		t.Fatalf("listed %+v, %v", page, err)
+	}
+	for _, b := range page.Batches {
+		if b.State != models.BatchSettled {
+			t.Errorf("listed %+v", b)
+		}
+	}
+	modelstest.Audit(t, store)
+}
+
 func TestUnconfirmedRowsAreGivenUpInTheEnd(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -145,8 +145,8 @@ func TestPlacesOfDeletedFoldersAreSwept(t *testing.T) {
 		dir = t.TempDir() // closed to others
 		s = start(t, Options{Dir: dir, Ephemeral: true, WithoutPostgres: true})
 		t.Cleanup(func() { must(t, os.RemoveAll(s.place.dir)) })
-		long := time.Now().Add(-time.Hour)
-		must(t, os.Chtimes(s.place.dir, long, long))
+		long := time.Now().Add(-2 * fallbackAge)
+		must(t, os.Chtimes(filepath.Join(s.place.dir, lockName), long, long))
 		return dir, s
 	}
 	deleted, first := begin()

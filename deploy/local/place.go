@@ -87,6 +87,9 @@ func placeOf(dir string, acc account, ephemeral bool) (string, error) {
 		if !acc.reaches(real) {
 			return "", fmt.Errorf("the account that runs the servers (user %d) cannot reach %s", acc.uid, real)
 		}
+		if real != link { // the folder may have been moved since it was noted
+			return real, os.WriteFile(filepath.Join(real, folderName), []byte(dir), 0o600)
+		}
 		return real, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

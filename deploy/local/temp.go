@@ -74,13 +74,17 @@ func sweep(base string, log *slog.Logger) {
 	}
 }
 
+// fallbackAge is how long after its last start a place outside of its data folder may be taken for left behind: the folder may
+// have been moved since.
+const fallbackAge = 7 * 24 * time.Hour
+
 // sweepFallbacks removes the places in base whose data folder is gone, or has another place by now. Those that a process
 // owns stay, whatever became of their folder.
 func sweepFallbacks(base string) {
 	places, _ := filepath.Glob(filepath.Join(base, "svc-*")) // the only error is a bad pattern
 	for _, place := range places {
-		info, err := os.Lstat(place)
-		if err != nil || time.Since(info.ModTime()) < sweepAge {
+		lock, err := os.Lstat(filepath.Join(place, lockName)) // written by every start
+		if err != nil || time.Since(lock.ModTime()) < fallbackAge {
 			continue
 		}
 		folder, err := os.ReadFile(filepath.Join(place, folderName))
