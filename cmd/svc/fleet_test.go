@@ -27,33 +27,47 @@ type fleet struct {
 
 func startFleet(t *testing.T) *fleet {
 	t.Parallel()
-	dsn := modelstest.DSN(t)
+	f := newFleet(t, modelstest.DSN(t))
+	for i := range customers {
+		modelstest.Customer(t, f.store, f.site.ID, fmt.Sprint(i), models.Behaviours[i%len(models.Behaviours)])
+	}
+	f.startAPI()
+	f.startWorker()
+	f.startWorker()
+	return f
+}
+
+// newFleet is one on a migrated database, with a Site, and no process yet. variables are names and values in turn.
+func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
 	f := &fleet{T: t, redis: queuetest.Start(t)}
-	f.env = map[string]string{
+	f.env = with(map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
 		"SVC_BATCH_RATE_LIMIT": "off", "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
-	}
+	}, variables...)
 	var err error
 	if f.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.store.Close() })
 	f.site = modelstest.Site(t, f.store)
-	for i := range customers {
-		modelstest.Customer(t, f.store, f.site.ID, fmt.Sprint(i), models.Behaviours[i%len(models.Behaviours)])
-	}
-	id, secret, err := newClient(t.Context(), f.store, f.site.OrganisationID, "partner", models.PartnerScopes)
+	return f
+}
+
+func (f *fleet) startAPI() {
+	f.Helper()
+	id, secret, err := newClient(f.Context(), f.store, f.site.OrganisationID, "partner", models.PartnerScopes)
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	listening := startSvc(t, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api").expect("listens on")
+	listening := startSvc(f.T, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api").expect("listens on")
 	f.api = client.New(client.Config{
 		BaseURL: "http://" + listening[strings.LastIndex(listening, " ")+1:], ClientID: id.String(), ClientSecret: secret,
 	})
-	for range 2 {
-		f.workers = append(f.workers, startSvc(t, f.env, "worker"))
-	}
-	return f
+}
+
+func (f *fleet) startWorker() {
+	f.Helper()
+	f.workers = append(f.workers, startSvc(f.T, f.env, "worker"))
 }
 
 func with(env map[string]string, more ...string) map[string]string {

@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api/client"
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/queue/queuetest"
+)
+
+// webhookFleet is a fleet on a Postgres of its own, with a partner that it notifies.
+type webhookFleet struct {
+	*fleet
+	postgres *local.Server
+	partner  *webhookPartner
+	events   int // inserted
+}
+
+func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
+	t.Parallel()
+	servers, err := local.Temp(t.Context(), local.Options{WithoutRedis: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servers.Stop(context.Background()); err != nil { // the test's own context has ended
+			t.Error(err)
+		}
+	})
+	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := migrations.Up(t.Context(), store.DB()); err != nil {
+		t.Fatal(err)
+	}
+	f := &webhookFleet{fleet: newFleet(t, servers.DatabaseURL, variables...), postgres: servers.Postgres}
+	f.partner = newWebhookPartner(t)
+	return f
+}
+
+// insert writes events for Sites that have an endpoint each, all at the partner's server, as many for every Site.
+func (f *webhookFleet) insert(sites, each int) {
+	f.Helper()
+	ring, err := models.ParseKeyring(f.env["SVC_MASTER_KEY"])
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, secret, err := f.store.PutWebhookEndpoint(f.Context(), ring, f.site.OrganisationID, models.SiteID{}, f.partner.URL)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.partner.trust(secret.Reveal())
+	group, ctx := errgroup.WithContext(f.Context())
+	group.SetLimit(8)
+	for i := range sites {
+		group.Go(func() error {
+			site, err := f.store.CreateSite(ctx, f.site.OrganisationID, fmt.Sprint(i))
+			if err != nil {
+				return err
+			}
+			url := fmt.Sprintf("%s/%d", f.partner.URL, i)
+			if _, _, err := f.store.PutWebhookEndpoint(ctx, ring, site.OrganisationID, site.ID, url); err != nil {
+				return err
+			}
+			for n := range each {
+				if _, _, err := f.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
+					SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Expired",
+					OrderID: fmt.Sprintf("%d <&> \u2028 🧾", n),
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		f.Fatal(err)
+	}
+	f.events += sites * each
+}
+
+func (f *webhookFleet) count(where string) (n int) {
+	f.Helper()
+	if err := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE "+where).Scan(f.Context(), &n); err != nil {
+		f.Fatal(err)
+	}
+	return n
+}
+
+// await polls until there is what is waited for.
+func (f *webhookFleet) await(what string, done func() bool) {
+	f.Helper()
+	deadline := time.After(50 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			f.Fatalf("it does not come to this: %s; %d of %d events are delivered, %d are parked, %d are leased", what,
+				f.count("status = 'delivered'"), f.events, f.count("is_parked"), f.count("lease_until IS NOT NULL"))
+		}
+	}
+}
+
+// delivered waits until every event is delivered, and checks that the partner has acknowledged each at least once and at
+// most so often, and that all its requests brought the bytes that are stored.
+func (f *webhookFleet) delivered(acknowledgedAtMost int) {
+	f.Helper()
+	f.await("all are delivered", func() bool { return f.count("status = 'delivered'") == f.events })
+	var stored []struct {
+		ID   models.WebhookEventID
+		Body []byte
+	}
+	if err := f.store.DB().NewRaw("SELECT id, body FROM webhook_events").Scan(f.Context(), &stored); err != nil {
+		f.Fatal(err)
+	}
+	f.partner.mu.Lock()
+	defer f.partner.mu.Unlock()
+	for _, fault := range f.partner.faults {
+		f.Errorf("the partner: %s", fault)
+	}
+	if len(f.partner.receipts) != f.events {
+		f.Errorf("%d keys for %d events", len(f.partner.receipts), f.events)
+	}
+	for _, event := range stored {
+		got := f.partner.receipts[event.ID.String()]
+		if got == nil || got.body != string(event.Body) || got.acknowledged < 1 || got.acknowledged > acknowledgedAtMost {
+			f.Errorf("%s: the partner has %+v of %s", event.ID, got, event.Body)
+		}
+	}
+	if code, out, _ := svc(f.T, f.env, "admin", "audit"); code != 0 {
+		f.Errorf("the audit found:\n%s", out)
+	}
+}
+
+// webhookPartner is a partner's server. It verifies every notification in both ways, and holds its bytes against those that
+// came under the same key before.
+type webhookPartner struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	secret   string
+	down     bool // answers 500
+	receipts map[string]*receipt
+	faults   []string
+
+	acknowledged, waiting int
+	waitFrom, waitFor     int           // acknowledgements after which requests wait; how many are to be waiting
+	full                  chan struct{} // closed when they are
+	opened                chan struct{} // closed when they may go on
+}
+
+// receipt is what came under one key.
+type receipt struct {
+	body                   string
+	notification           client.Notification
+	requests, acknowledged int
+}
+
+func newWebhookPartner(t *testing.T) *webhookPartner {
+	p := &webhookPartner{receipts: map[string]*receipt{}, full: make(chan struct{}), opened: make(chan struct{})}
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *webhookPartner) trust(secret string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.secret = secret
+}
+
+func (p *webhookPartner) setDown(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+}
+
+// hold lets requests wait after n acknowledgements, until open is called; full says when as many wait as are wanted.
+func (p *webhookPartner) hold(n, wanted int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waitFrom, p.waitFor = n, wanted
+}
+
+// awaitFull waits until enough requests wait for their answers, and makes sure that they go on with the test's end.
+func (p *webhookPartner) awaitFull(t *testing.T) (open func()) {
+	t.Helper()
+	open = sync.OnceFunc(func() { close(p.opened) })
+	t.Cleanup(open)
+	select {
+	case <-p.full:
+	case <-time.After(50 * time.Second):
+		t.Fatal("deliveries never get going")
+	}
+	return open
+}
+
+func (p *webhookPartner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the sender has died
+	}
+	got, wait, down := p.receive(r, body)
+	if wait {
+		<-p.opened
+	}
+	if down {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got.acknowledged++
+	p.acknowledged++
+}
+
+// receive notes a request, and says how to answer it.
+func (p *webhookPartner) receive(r *http.Request, body []byte) (got *receipt, wait, down bool) {
+	key := r.Header.Get("webhook-id")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	notification, err := p.verify(r, key, body)
+	if err != nil {
+		p.faults = append(p.faults, fmt.Sprintf("%s: %v", key, err))
+	}
+	got, ok := p.receipts[key]
+	if !ok {
+		got = &receipt{body: string(body), notification: notification}
+		p.receipts[key] = got
+	}
+	if got.body != string(body) {
+		p.faults = append(p.faults, fmt.Sprintf("%s: first %s, then %s", key, got.body, body))
+	}
+	got.requests++
+	if wait = p.waitFor > 0 && p.acknowledged >= p.waitFrom; wait {
+		if p.waiting++; p.waiting == p.waitFor {
+			close(p.full)
+		}
+	}
+	return got, wait, p.down
+}
+
+func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (client.Notification, error) {
+	notification, err := client.VerifyNotification(p.secret, r.Header.Get(client.SignatureHeader), body)
+	if err != nil {
+		return notification, err
+	}
+	if notification.IdempotencyKey != key {
+		return notification, fmt.Errorf("the body has the key %s", notification.IdempotencyKey)
+	}
+	published, err := standardwebhooks.NewWebhook(p.secret)
+	if err != nil {
+		return notification, err
+	}
+	return notification, published.Verify(body, r.Header)
+}
+
+// Redis forgets a thousand retries that wait in it. They go out all the same, each in its time and once.
+func TestWebhooksAfterAFlush(t *testing.T) {
+	f := newWebhookFleet(t, "SVC_WEBHOOK_RETRIES", "15s,15s,15s,15s,15s", "SVC_WEBHOOK_JITTER", "0")
+	f.partner.setDown(true)
+	f.insert(250, 4)
+	f.startAPI()
+	f.startWorker()
+	f.startWorker()
+	redis := queuetest.Client(t, f.redis.URL)
+	f.await("a thousand retries wait, in Postgres and in Redis", func() bool {
+		if f.count("failures > 0 AND next_attempt_at > svc_now() AND lease_until IS NULL AND NOT is_parked") < f.events {
+			return false
+		}
+		n, err := redis.ZCard(t.Context(), "asynq:{webhooks}:retry").Result()
+		return err == nil && int(n) >= f.events
+	})
+	if err := redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.partner.setDown(false)
+	f.delivered(1)
+}
+
+// Postgres crashes while partners have notifications in hand. They answer meanwhile; that is written down when it is back.
+func TestWebhooksAfterACrashOfPostgres(t *testing.T) {
+	f := newWebhookFleet(t)
+	f.insert(40, 8)
+	f.partner.hold(100, 30)
+	f.startAPI()
+	f.startWorker()
+	f.startWorker()
+	open := f.partner.awaitFull(t)
+	if err := f.postgres.Stop(t.Context(), local.Immediate); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	if err := f.postgres.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.delivered(2) // a record that is lost with its connection may cost a second time
+}
+
+// A worker is killed while partners have its notifications in hand. They may see one again, under the same key.
+func TestWebhooksAfterAKill(t *testing.T) {
+	f := newWebhookFleet(t)
+	f.insert(40, 8)
+	f.partner.hold(100, 30)
+	f.startAPI()
+	f.startWorker()
+	open := f.partner.awaitFull(t)
+	f.startWorker()
+	f.workers[0].kill()
+	open()
+	for _, query := range []string{ // time goes by, until the leases run out
+		"UPDATE webhook_events SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL",
+		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
+	} {
+		if _, err := f.store.DB().ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.delivered(2)
+	if n := f.count("EXISTS (SELECT FROM webhook_attempts a WHERE a.event_id = webhook_events.id AND error LIKE 'interrupted%')"); n < 30 {
+		t.Errorf("%d attempts were interrupted", n)
+	}
+}
+
+// A checkout from end to end, over HTTP: the endpoint, the intent, the payment, and the notification.
+func TestCheckoutNotifies(t *testing.T) {
+	f := newWebhookFleet(t)
+	f.startAPI()
+	f.startWorker()
+	f.startWorker()
+	secret, err := f.api.PutWebhookEndpoint(t.Context(), client.DefaultEndpoint, f.partner.URL+"/checkout?till=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.partner.trust(secret)
+	for behaviour, status := range map[string]string{"pays": "Settled", "declines": "Declined"} {
+		const order = "a<b>&\u2028🧾"
+		created, err := f.api.CreatePaymentIntent(t.Context(), f.site.ID.String(), client.NewPaymentIntent{
+			Amount: 950, OrderID: order,
+			LineItems: []client.LineItem{{ItemID: "flat white", Quantity: 2, AmountPerUnit: 475, AmountSubtotal: 950}},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.api.PayInSandbox(t.Context(), created.PaymentIntentID, behaviour); err != nil {
+			t.Fatal(err)
+		}
+		f.events++
+		f.await(behaviour, func() bool {
+			n, got := f.partner.about(created.PaymentIntentID)
+			if got && (n.TransactionStatus != status || n.OrderID != order || n.TransactionID == "" || len(n.LineItems) != 1 ||
+				n.SiteID.ID != f.site.ID.String() || (n.AmountPaid == 950) != (status == "Settled")) {
+				t.Fatalf("%s: %+v", behaviour, n)
+			}
+			return got
+		})
+	}
+	f.delivered(1)
+}
+
+// about is the verified notification about a payment intent, once it has come.
+func (p *webhookPartner) about(intent string) (client.Notification, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.receipts {
+		if r.notification.PaymentIntentID == intent {
+			return r.notification, true
+		}
+	}
+	return client.Notification{}, false
+}
