@@ -332,7 +332,7 @@ func TestCertificatesAreVerified(t *testing.T) {
 		{"trusted", server.URL, "", trusting},
 		{"another name", strings.Replace(server.URL, "127.0.0.1", "localhost", 1), "the certificate is for another name", trusting},
 		{"no TLS", strings.Replace(plain.URL, "http", "https", 1), "the port does not speak TLS", trusting},
-		{"refused", "http://127.0.0.1:1024", "the connection was refused", nil},
+		{"refused", "http://127.0.0.1:1", "the connection was refused", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := newSender(t, c.change).Send(t.Context(), message(c.url)); got.Failure != c.want {
