@@ -1,6 +1,11 @@
 package api
 
-import "sync"
+import (
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // answered are the codes of all errors that servers of this test process have answered with.
 var answered sync.Map
@@ -22,4 +27,9 @@ func Answered(code Code) bool {
 // NewWithRoutes makes a server with another route table, for tests of the ground that the real one stands on.
 func NewWithRoutes(cfg Config, table []Route) *Server {
 	return newServer(cfg.withDefaults(), table)
+}
+
+// NewPatientLimiter makes a limiter that waits for Redis however busy the machine is, for tests of what it counts.
+func NewPatientLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
+	return newRedisLimiter(shared, rates, time.Minute)
 }

@@ -52,25 +52,30 @@ const (
 // RedisLimiter limits the requests of each client, over all processes: token buckets in Redis. If Redis fails or is slow,
 // requests pass. It is safe for concurrent use.
 type RedisLimiter struct {
-	redis  *redis.Client
-	rates  map[RateClass]Rate
-	now    func() time.Time
-	pauses atomic.Int64 // Unix ns until which Redis is not asked
+	redis    *redis.Client
+	rates    map[RateClass]Rate
+	patience time.Duration // with Redis, for all of a request's limits
+	now      func() time.Time
+	pauses   atomic.Int64 // Unix ns until which Redis is not asked
 }
 
 // NewRedisLimiter makes a limiter with a connection pool of its own to the Redis that shared is connected to, so that
 // neither's haste nor patience is the other's. Close it at the end.
 func NewRedisLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
+	return newRedisLimiter(shared, rates, limiterTimeout)
+}
+
+func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, patience time.Duration) *RedisLimiter {
 	options := *shared.Options()
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
-	options.DialTimeout = limiterTimeout
-	options.ReadTimeout = limiterTimeout
-	options.WriteTimeout = limiterTimeout
-	options.PoolTimeout = limiterTimeout
+	options.DialTimeout = patience
+	options.ReadTimeout = patience
+	options.WriteTimeout = patience
+	options.PoolTimeout = patience
 	options.DialerRetries = 1
 	now := time.Now //nolint:forbidigo // only for the length of a pause; the buckets go by the Redis server's clock
-	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, now: now}
+	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, patience: patience, now: now}
 }
 
 // Close closes the pool.
@@ -132,7 +137,7 @@ func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes 
 	if l.now().UnixNano() < l.pauses.Load() {
 		return Decision{}, errLimiterPauses
 	}
-	limited, cancel := context.WithTimeout(ctx, limiterTimeout)
+	limited, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	var keys []string
 	var args []any

@@ -31,7 +31,7 @@ func connect(t testing.TB, url string) *redis.Client {
 
 func newLimiter(t testing.TB, url string, rates map[api.RateClass]api.Rate) *api.RedisLimiter {
 	t.Helper()
-	limiter := api.NewRedisLimiter(connect(t, url), rates)
+	limiter := api.NewPatientLimiter(connect(t, url), rates)
 	t.Cleanup(func() {
 		if err := limiter.Close(); err != nil {
 			t.Error(err)
@@ -211,7 +211,8 @@ func TestLimiterWithHangingRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ln.Close() })
-	l := newLimiter(t, "redis://"+ln.Addr().String(), slow)
+	l := api.NewRedisLimiter(connect(t, "redis://"+ln.Addr().String()), slow)
+	t.Cleanup(func() { _ = l.Close() })
 	var taking sync.WaitGroup
 	var longest atomic.Int64
 	for range 50 {

@@ -150,9 +150,9 @@ func (f *fleet) settled(within time.Duration) {
 	if n := f.countSandboxDebits(); n != succeeded {
 		f.Errorf("%d debits on the rail for %d succeeded rows", n, succeeded)
 	}
-	code, out, _ := svc(f.T, f.env, "admin", "audit")
+	code, out, stderr := svc(f.T, f.env, "admin", "audit")
 	if code != 0 {
-		f.Errorf("the audit found:\n%s", out)
+		f.Errorf("the audit found:\n%s%s", out, stderr)
 	}
 }
 
