@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,4 +38,15 @@ func CheckRedis(ctx context.Context, client *redis.Client) error {
 		return fmt.Errorf("queue: Redis has maxmemory-policy %q, which drops tasks; it must be noeviction", p)
 	}
 	return nil
+}
+
+// LogRedis sends what the Redis client says of its own accord to the log: that it cannot connect, mostly, which whoever needed
+// the connection says as well. It is for the whole process.
+func LogRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
+
+type redisLog struct{ log *slog.Logger }
+
+// Printf implements the client's interface for loggers.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }

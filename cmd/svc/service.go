@@ -52,6 +52,7 @@ func (p *program) newService(cfg Config) (*service, error) {
 	if s.ring, err = cfg.keyring(); err != nil {
 		return nil, err
 	}
+	queue.LogRedis(s.log)
 	if s.redis, err = queue.Connect(cfg.RedisURL); err != nil {
 		return nil, fmt.Errorf("SVC_REDIS_URL: %w", err)
 	}
