@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -35,13 +36,44 @@ type conn struct {
 	net.Conn
 	lingers atomic.Bool // unread input is left: close gently
 
+	answered  atomic.Bool // what is read next begins a request
+	beginning []byte      // of the request that is being read; for Read and its caller only
+
 	mu     sync.Mutex
 	peeked []byte // read ahead by watch, for the next Read
 	err    error  // of the read ahead
 }
 
+// beginningBytes is how much of a request is remembered: a method, and enough of a path to know its area.
+const beginningBytes = 128
+
 // Read gives what watch read ahead, then what the client sends.
 func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.read(p)
+	if c.answered.Swap(false) {
+		c.beginning = c.beginning[:0]
+	}
+	c.beginning = append(c.beginning, p[:min(n, beginningBytes-len(c.beginning))]...)
+	return n, err
+}
+
+// Write sends a part of an answer.
+func (c *conn) Write(p []byte) (int, error) {
+	c.answered.Store(true)
+	return c.Conn.Write(p)
+}
+
+// target is the beginning of the target of the request that is being read, even if nothing else of it can be read. Of
+// requests that a client sends without waiting for answers it may be that of an earlier one.
+func (c *conn) target() string {
+	line, _, _ := bytes.Cut(c.beginning, []byte("\r\n"))
+	_, target, _ := bytes.Cut(line, []byte(" "))
+	target, _, _ = bytes.Cut(target, []byte(" "))
+	target, _, _ = bytes.Cut(target, []byte("?"))
+	return string(target)
+}
+
+func (c *conn) read(p []byte) (int, error) {
 	c.mu.Lock()
 	if len(c.peeked) > 0 {
 		n := copy(p, c.peeked)

@@ -297,7 +297,10 @@ func (s *Server) refuseUnrouted(c *fiber.Ctx, err error) error {
 
 // refuseUnreadable answers what is not even HTTP, or too large or slow to be read.
 func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
-	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.Request.Header.RequestURI())}
+	r := &Request{fast: fast, trace: models.NewTraceID()}
+	if c, ok := fast.Conn().(*conn); ok {
+		r.path = c.target() // fasthttp has forgotten what it read
+	}
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	s.log.InfoContext(ctx, "request could not be read", "err", err)
 	fast.Response.Reset()

@@ -245,6 +245,57 @@ func TestHostileHTTP(t *testing.T) {
 	}
 }
 
+// What cannot be read is still refused in the shape of its area, as far as the request line says which one that is.
+func TestHostileHTTPInCheckout(t *testing.T) {
+	g := newGround(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
+	post := "POST /checkout/x/payment-intent?a=b HTTP/1.1\r\nHost: x\r\n"
+	for name, c := range map[string]struct {
+		text, message string
+		status        int
+	}{
+		"headers too large": {post + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n", "The request line and the headers together are too large.", 431},
+		"path too long":     {"GET /checkout/" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "The request line and the headers together are too large.", 431},
+		"two lengths":       {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "The request is not valid HTTP.", 400},
+		"bad length":        {post + "Content-Length: -2\r\n\r\n{}", "The request is not valid HTTP.", 400},
+		"no host":           {"GET /checkout HTTP/1.1\r\n\r\n", "The request is not valid HTTP.", 400},
+		"slow headers":      {post, "The request took too long to arrive.", 408},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers := g.For(t).RawUnchecked(c.text, 1) // which looks at the shape
+			if len(answers) != 1 || answers[0].Status != c.status || !strings.Contains(string(answers[0].Body), c.message) {
+				t.Fatalf("%+v", answers)
+			}
+		})
+	}
+}
+
+// The shape is that of the request that is refused, not of one before it on the connection.
+func TestHostileHTTPAfterOthers(t *testing.T) {
+	g := newGround(t, nil)
+	for _, paths := range [][]string{{"/checkout/x", "/billing/x"}, {"/billing/x", "/checkout/x"}} {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = connection.Close() })
+		reader := bufio.NewReader(connection)
+		for i, path := range paths {
+			if _, err := fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", path, -i); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			if err != nil || strings.Contains(string(body), `"timestamp"`) != (path == "/checkout/x") {
+				t.Fatalf("%s: %v, %s", path, err, body)
+			}
+		}
+	}
+}
+
 func TestKeepAliveAfterErrors(t *testing.T) {
 	g := newGround(t, nil)
 	ok := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n"

@@ -177,8 +177,16 @@ func (c *Client) RawUnchecked(text string, n int) []*Answer {
 		if a.Status < http.StatusBadRequest {
 			return nil
 		}
-		return c.description.checkError("", a)
+		return c.description.checkError(rawTarget(text), a)
 	})
+}
+
+// rawTarget is the path that bytes ask for; "" if they are no request.
+func rawTarget(text string) string {
+	line, _, _ := strings.Cut(text, "\r\n")
+	_, target, _ := strings.Cut(line, " ")
+	target, _, _ = strings.Cut(target, " ")
+	return target
 }
 
 // rawTime is how long an exchange of bytes may take.
