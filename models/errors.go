@@ -81,7 +81,7 @@ func isConnectionError(err error) bool {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
+		errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
 }
 
 func isUnexpectedEOF(err error) bool {
