@@ -22,6 +22,9 @@ func TestCustomerPaymentAnswers(t *testing.T) {
 	if dataOf[started](first) != dataOf[started](again) {
 		t.Errorf("another answer: %s", again.Body)
 	}
+	if again = c.app.Post(path+"/transactions", `{"customerId":"secret-customer","agreementId":"another"}`).Expect(202); dataOf[started](first) != dataOf[started](again) {
+		t.Errorf("another answer to the same customer: %s", again.Body)
+	}
 	golden(t, "payable-intent-pending", c.app.Get(path).Expect(200))
 	golden(t, "transaction-taken", c.app.Post(path+"/transactions", `{"customerId":"bob","agreementId":"b"}`).Expect(409))
 	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionSettled})

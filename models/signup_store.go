@@ -25,9 +25,9 @@ func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Si
 	return signup, nil
 }
 
-// CompleteSignup links the customer: invited becomes linked, and the same party gets the same answer for as long as
+// CompleteSignup links the customer: invited becomes linked, and the same customer gets the same answer for as long as
 // the link lives. Errors: ErrNotFound for a token that is not ours, ErrLinkExpired, ErrLinkRevoked, ErrLinkTaken for
-// another party.
+// another customer.
 func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, party Party) (Signup, error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err != nil {
@@ -62,14 +62,15 @@ func linkParty(ctx context.Context, tx bun.Tx, id LinkID, party Party) error {
 	return err
 }
 
-// whyNotLinked judges a link after linkParty: nil if the party is the one that it is linked to.
+// whyNotLinked judges a link after linkParty: nil if the customer is the one that it is linked to; the
+// agreement that came first stands.
 func whyNotLinked(state LinkState, linked, party Party) error {
 	switch {
 	case state == LinkRevoked:
 		return ErrLinkRevoked
 	case state != LinkLinked:
 		return ErrLinkExpired
-	case linked != party:
+	case linked.CustomerID != party.CustomerID:
 		return ErrLinkTaken
 	}
 	return nil

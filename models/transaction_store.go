@@ -64,7 +64,8 @@ func (s *Store) startTransaction(
 	return started, nil
 }
 
-// startedBy judges an intent that cannot be started any more: nil if the party is the one that started it.
+// startedBy judges an intent that cannot be started any more: nil if the customer is the one that started it; the
+// agreement of that first call stands.
 func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 	switch {
 	case p.Status == TransactionExpired:
@@ -73,7 +74,7 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 		return StartedTransaction{}, ErrIntentCancelled
 	case p.Transaction.ID.IsZero():
 		return StartedTransaction{}, fmt.Errorf("the intent is %s after all: %w", p.State, ErrUnavailable)
-	case p.Transaction.Party != party:
+	case p.Transaction.Party.CustomerID != party.CustomerID:
 		return StartedTransaction{}, ErrIntentTaken
 	}
 	return StartedTransaction{ID: p.Transaction.ID, Replayed: true}, nil
