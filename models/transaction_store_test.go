@@ -79,11 +79,14 @@ func TestStartTransaction(t *testing.T) {
 	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon || len(got.Discounts) != 1 || got.Discounts[0] != discount {
 		t.Errorf("transaction %+v", got)
 	}
-	again, err := c.store.StartTransaction(t.Context(), intent.Code, ada, nil)
-	if err != nil || !again.Replayed || again.ID != started.ID || !again.Task.IsZero() {
-		t.Errorf("the same customer again: %+v, %v", again, err)
+	var again models.StartedTransaction
+	for _, party := range []models.Party{ada, {CustomerID: ada.CustomerID, AgreementID: "another"}} {
+		again, err = c.store.StartTransaction(t.Context(), intent.Code, party, nil)
+		if err != nil || !again.Replayed || again.ID != started.ID || !again.Task.IsZero() || c.get(intent).Transaction.Party != ada {
+			t.Errorf("the same customer again: %+v, %v", again, err)
+		}
 	}
-	for _, party := range []models.Party{bob, {CustomerID: "ada", AgreementID: "a2"}, {CustomerID: "bob", AgreementID: "a1"}} {
+	for _, party := range []models.Party{bob, {CustomerID: bob.CustomerID, AgreementID: ada.AgreementID}} {
 		if _, err := c.store.StartTransaction(t.Context(), intent.Code, party, nil); !errors.Is(err, models.ErrIntentTaken) {
 			t.Errorf("%+v: %v", party, err)
 		}
