@@ -44,8 +44,8 @@ type webhookRecord struct {
 func (r *webhookRecord) writeEvent(ctx context.Context) error {
 	err := r.tx.Tx.QueryRowContext(ctx, `
 WITH e AS MATERIALIZED (
-    SELECT organisation_id, id, lease_token = $3 AS held,
-           status = 'pending' AND round = $4 AND (lease_token = $3 OR $5 = 'delivered') AS decides, svc_now() AS now
+    SELECT organisation_id, id, lease_token IS NOT DISTINCT FROM $3 AS held,
+           status = 'pending' AND round = $4 AND (lease_token IS NOT DISTINCT FROM $3 OR $5 = 'delivered') AS decides, svc_now() AS now
     FROM webhook_events WHERE organisation_id = $1 AND id = $2 FOR UPDATE
 )
 UPDATE webhook_events w SET

@@ -141,6 +141,25 @@ func TestWebhookWorkerDies(t *testing.T) {
 	w.status(id, models.WebhookDelivered)
 }
 
+// A dead worker wakes up when its heir has given the event back already, so that nobody holds it.
+func TestWebhookLateFailureDecidesNothing(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]models.WebhookVerdict{"failed": failed, "gone": gone, "retry": retryIn(time.Hour)} {
+		w := newWebhooks(t)
+		w.put(models.SiteID{}, "https://example.com/hook")
+		id, task := w.insert()
+		w.due()
+		dead := w.claim(task)
+		expireWebhookLeases(t, w.Store)
+		w.record(w.claim(task), retryIn(10*time.Second))
+		w.record(dead, verdict)
+		event, attempts := w.event(id)
+		if event.Status != models.WebhookPending || event.NextAttemptAt != webhookStart+10_000 || len(attempts) != 2 {
+			t.Errorf("%s: event %+v, attempts %+v", name, event, attempts)
+		}
+	}
+}
+
 func TestWebhookLateSuccessCounts(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

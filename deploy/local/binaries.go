@@ -64,7 +64,10 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 			best = pgBinaries{dir, v}
 		}
 	}
-	if best.major == 0 {
+	switch {
+	case ctx.Err() != nil: // then nothing that was asked for its version has answered
+		return best, ctx.Err()
+	case best.major == 0:
 		return best, missing
 	}
 	return best, nil
@@ -122,6 +125,9 @@ func findRedis(ctx context.Context, acc account) (string, error) {
 		if err == nil {
 			missing.Found = fmt.Sprintf("version %d in %s", v, path)
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
 	}
 	return "", missing
 }
