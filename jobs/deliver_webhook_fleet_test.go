@@ -207,6 +207,8 @@ func TestEndpointRecovers(t *testing.T) {
 		f.insert(f.site.ID)
 	}
 	f.await(events-models.WebhookOpensAfter, "are parked", "is_parked AND attempts = 0")
+	// The last of the failures, which opens the breaker, must be on record before the clock moves past that.
+	f.await(models.WebhookOpensAfter, "have failed", "failures = 1 AND lease_until IS NULL")
 	mu.Lock()
 	down = false
 	mu.Unlock()
