@@ -5,7 +5,7 @@
 GOTESTFLAGS ?=
 PACKAGES ?= ./...
 
-.PHONY: help run day build test lint fetch
+.PHONY: help run day bench build test lint fetch
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -20,6 +20,9 @@ build: ## Build the binaries into .svc/bin
 
 day: build ## Play a partner's billing day against the service that make run runs
 	@.svc/bin/loadgen day
+
+bench: fetch build ## Measure the engine against plain Asynq and bare SQL, on private, durable servers
+	@.svc/bin/loadgen drain
 
 test: fetch ## Run the tests, on private databases of their own
 	go test $(GOTESTFLAGS) $(PACKAGES)
