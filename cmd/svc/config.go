@@ -70,7 +70,7 @@ type Config struct {
 	RailURL         string  `env:"SVC_RAIL_URL" help:"base URL of the payment gateway"`
 	RailKey         string  `env:"SVC_RAIL_KEY" secret:"true" help:"id:secret that signs gateway requests; svc rail: that it accepts"`
 	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256" help:"debits that a worker has under way at once"`
-	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0" help:"gateway requests a second of this worker; 0: no limit"`
+	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0" help:"gateway requests a second of the whole fleet; 0: no limit"`
 
 	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator" help:"the operator's login for /ops"`
 	OpsPassword string `env:"SVC_OPS_PASSWORD" secret:"true" help:"its password; no dashboard without it"`

@@ -250,7 +250,7 @@ func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency
 		BaseURL: s.cfg.RailURL, AllowPlainHTTP: s.cfg.Env == sandbox, Key: key, Concurrency: s.cfg.RailConcurrency,
 	}
 	if s.cfg.RailRate > 0 {
-		cfg.Limiter = rail.LocalLimiter(s.cfg.RailRate, max(1, int(s.cfg.RailRate)))
+		cfg.Limiter = queue.NewFleetLimiter(s.redis, "rail", s.cfg.RailRate)
 	}
 	gateway, err := rail.NewHTTP(cfg)
 	if err != nil {
