@@ -198,7 +198,7 @@ WITH b AS MATERIALIZED (
         lease_token = NULL, lease_until = NULL
     FROM v, b
     WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i AND r.row_index BETWEEN $11 AND $12
-      AND (r.state = 'inProgress' AND (r.lease_token = $3 OR v.outcome = 'succeeded')
+      AND (r.state = 'inProgress' AND r.lease_token = $3 OR r.state <> 'settled' AND v.outcome = 'succeeded'
         OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL AND r.lease_token = $3
         OR r.state = 'settled' AND v.outcome = 'succeeded' AND r.outcome <> 'succeeded' AND r.corrected_outcome IS DISTINCT FROM 'succeeded')
     RETURNING r.row_index, r.amount, coalesce(r.corrected_outcome, r.outcome) AS outcome,
