@@ -171,7 +171,7 @@ func (s *Store) accounts(ctx context.Context, query string, args ...any) (map[in
 }
 
 // finishSQL writes what a worker has learnt about rows. A success is the truth whoever brings it: it settles a row that is
-// in progress under any lease, and corrects one that was settled otherwise. Everything else counts only under the
+// open under any lease or none, and corrects one that was settled otherwise. Everything else counts only under the
 // lease. Counters, ledger and alerts derive from the rows that came back, the task is done if those were all.
 const finishSQL = `
 WITH b AS MATERIALIZED (
