@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -19,20 +18,9 @@ type batching struct {
 	arrived *arrivals
 }
 
-// arrivals allows every request, and tells of the first one since it was last asked.
-type arrivals struct{ next chan struct{} }
-
-func (a *arrivals) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
-	select {
-	case a.next <- struct{}{}:
-	default:
-	}
-	return api.Decision{Allowed: true}
-}
-
 func newBatching(t testing.TB) *batching {
 	t.Helper()
-	b := &batching{tasks: make(chan []models.TaskID, 100), arrived: &arrivals{make(chan struct{}, 1)}}
+	b := &batching{tasks: make(chan []models.TaskID, 100), arrived: newArrivals()}
 	b.billing = newBilling(t, func(cfg *api.Config) {
 		cfg.Notify = func(tasks []models.TaskID) { b.tasks <- tasks }
 		cfg.Limiter = b.arrived

@@ -1,8 +1,6 @@
 package api_test
 
 import (
-	"context"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -104,27 +102,6 @@ func TestBatchETag(t *testing.T) {
 	}
 }
 
-// waiting starts a request that is held, and returns once it has arrived.
-func (b *batching) waiting(t testing.TB, c *apitest.Client, reference string) <-chan *apitest.Answer {
-	t.Helper()
-	select {
-	case <-b.arrived.next: // an earlier one
-	default:
-	}
-	answers := make(chan *apitest.Answer, 1)
-	go func() {
-		defer close(answers)
-		a, err := c.Try(context.Background(), http.MethodGet, b.batch(reference, ""), nil)
-		if err != nil {
-			t.Errorf("the held request: %v", err)
-			return
-		}
-		answers <- a
-	}()
-	<-b.arrived.next
-	return answers
-}
-
 func received(t testing.TB, answers <-chan *apitest.Answer, status int) *apitest.Answer {
 	t.Helper()
 	a, ok := <-answers
@@ -141,7 +118,7 @@ func TestWaitUntilSettled(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
-	answers := b.waiting(t, b.With("Prefer", "respond-async, wait=30"), "b")
+	answers := b.arrived.hold(t, b.With("Prefer", "respond-async, wait=30"), b.batch("b", ""))
 	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}) // not yet
 	b.finish(t, chunk, models.RowResult{Index: 1, Outcome: models.OutcomeDeclined})
 	if got := dataOf[batchData](received(t, answers, 200)); got.State != "settled" || got.Counts.Succeeded != 1 {
@@ -159,7 +136,7 @@ func TestWaitUntilChanged(t *testing.T) {
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
-	answers := b.waiting(t, b.With("Prefer", "wait=30").With("If-None-Match", `"old", `+etag), "b")
+	answers := b.arrived.hold(t, b.With("Prefer", "wait=30").With("If-None-Match", `"old", `+etag), b.batch("b", ""))
 	b.finish(t, chunk, models.RowResult{Index: 1, Release: true, RetryAfter: time.Minute}) // no counter moves
 	a := received(t, answers, 200)
 	if got := dataOf[batchData](a); got.State != "inProgress" || got.Rows[1].State != "pending" || a.Header.Get("ETag") == etag {
@@ -204,7 +181,7 @@ func TestWaitEndsWhenTheBatchGoes(t *testing.T) {
 	b := newBatching(t)
 	b.submit(t, "b", "ada")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
-	answers := b.waiting(t, b.With("Prefer", "wait=30").With("If-None-Match", etag), "b")
+	answers := b.arrived.hold(t, b.With("Prefer", "wait=30").With("If-None-Match", etag), b.batch("b", ""))
 	b.advance(t, models.BatchRetention)
 	if a, ok := <-answers; ok {
 		a.Refused(404, "batches:batch-not-found batchReference")
@@ -214,7 +191,7 @@ func TestWaitEndsWhenTheBatchGoes(t *testing.T) {
 func TestWaitEndsWhenTheServerDrains(t *testing.T) {
 	t.Parallel()
 	var cfg api.Config
-	arrived := &arrivals{make(chan struct{}, 1)}
+	arrived := newArrivals()
 	b := &batching{tasks: make(chan []models.TaskID, 1), arrived: arrived}
 	b.billing = newBilling(t, func(c *api.Config) {
 		c.Notify = func(tasks []models.TaskID) { b.tasks <- tasks }
@@ -223,7 +200,7 @@ func TestWaitEndsWhenTheServerDrains(t *testing.T) {
 	})
 	b.submit(t, "b", "ada")
 	server := api.New(cfg)
-	answers := b.waiting(t, apitest.New(t, server).WithToken("owner").With("Prefer", "wait=30"), "b")
+	answers := b.arrived.hold(t, apitest.New(t, server).WithToken("owner").With("Prefer", "wait=30"), b.batch("b", ""))
 	begun := time.Now()
 	if err := server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)

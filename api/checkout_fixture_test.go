@@ -18,7 +18,7 @@ type paying struct {
 
 func newPaying(t testing.TB) *paying {
 	t.Helper()
-	c := &paying{tasks: make(chan []models.TaskID, 100), arrived: &arrivals{make(chan struct{})}}
+	c := &paying{tasks: make(chan []models.TaskID, 100), arrived: newArrivals()}
 	c.billing = newBilling(t, func(cfg *api.Config) {
 		cfg.Notify = func(tasks []models.TaskID) { c.tasks <- tasks }
 		cfg.Limiter = c.arrived

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"fmt"
 	"image/png"
@@ -234,28 +233,11 @@ func TestCheckoutErrorsHaveShapeB(t *testing.T) {
 	}
 }
 
-// held starts a request that waits for the intent's end, and returns once it has arrived.
-func (c *paying) held(t testing.TB, client *apitest.Client, id string) <-chan *apitest.Answer {
-	t.Helper()
-	answers := make(chan *apitest.Answer, 1)
-	go func() {
-		defer close(answers)
-		a, err := client.Try(context.Background(), http.MethodGet, c.intents("/"+id), nil)
-		if err != nil {
-			t.Errorf("the held request: %v", err)
-			return
-		}
-		answers <- a
-	}()
-	<-c.arrived.next
-	return answers
-}
-
 func TestWaitForTheEndOfAPayment(t *testing.T) {
 	c := newPaying(t)
 	patient := c.With("Prefer", "wait=30")
 	id, code := c.intent(t)
-	answers := c.held(t, patient, id)
+	answers := c.arrived.hold(t, patient, c.intents("/"+id))
 	claimed := c.pay(t, code)
 	select {
 	case a := <-answers:
@@ -263,18 +245,17 @@ func TestWaitForTheEndOfAPayment(t *testing.T) {
 	default:
 	}
 	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionDeclined, Reason: models.OutcomeDeclined})
-	a := <-answers
-	if got := dataOf[intentData](a.Expect(200)); got.TransactionStatus != "Declined" || a.Header.Get("Preference-Applied") != "wait" {
-		t.Errorf("%+v %v", got, a.Header)
+	if got := dataOf[intentData](received(t, answers, 200)); got.TransactionStatus != "Declined" {
+		t.Errorf("%+v", got)
 	}
 	if a := patient.Get(c.intents("/" + id)).Expect(200); a.Header.Get("Preference-Applied") != "wait" { // at once
 		t.Errorf("headers %v", a.Header)
 	}
 
 	id, _ = c.intent(t)
-	answers = c.held(t, patient, id)
+	answers = c.arrived.hold(t, patient, c.intents("/"+id))
 	c.advance(t, 15*time.Minute)
-	if got := dataOf[intentData]((<-answers).Expect(200)); got.TransactionStatus != "Expired" {
+	if got := dataOf[intentData](received(t, answers, 200)); got.TransactionStatus != "Expired" {
 		t.Errorf("%+v", got)
 	}
 	id, _ = c.intent(t)

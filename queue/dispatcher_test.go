@@ -176,13 +176,13 @@ func TestFlushedRedis(t *testing.T) {
 	f.serve(f)
 	f.await(tasks)
 	// The tasks may have been on their way when the memory went; that it went is noticed all the same.
-	for deadline := time.Now().Add(2 * time.Second); ; {
+	for deadline := time.Now().Add(10 * time.Second); ; { // a second on a machine with nothing else to do
 		names, err := inspector.Queues()
 		if err == nil && len(names) == len(queue.Names()) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("two seconds after the flush the dashboard sees the queues %v, %v", names, err)
+			t.Fatalf("long after the flush the dashboard sees the queues %v, %v", names, err)
 		}
 	}
 	stop()

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
 	// markerKey is in Redis as long as Redis has kept its memory. Whoever finds it missing sends everything again.
 	markerKey = "partnerbilling:marker"
+	// markerReady is what the marker holds once everything has gone out again.
+	markerReady = "ready"
 	// asynqQueuesKey is where Asynq keeps the names of the queues. Its clients write it once in their life, so that a
 	// flush would hide the queues from the dashboard.
 	asynqQueuesKey = "asynq:queues"
@@ -34,15 +38,24 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	return reclaimed == reclaimLimit, errors.Join(err, d.noticeFlush(ctx))
 }
 
-// noticeFlush sends everything in flight again if Redis has lost its memory. The marker is set only after that, so
-// that a crash in between repeats it.
+// completeMarker makes a marker ready if it still is the caller's: it is another's or gone if Redis has lost its memory again.
+var completeMarker = redis.NewScript(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
+return 0`)
+
+// noticeFlush sends everything in flight again if Redis has lost its memory. The marker comes before, and is made ready only
+// after that, if it is still there: a crash or another flush in between repeats it.
 func (d *Dispatcher) noticeFlush(ctx context.Context) error {
-	n, err := d.redis.Exists(ctx, markerKey).Result()
-	if err != nil {
+	marker, err := d.redis.Get(ctx, markerKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("queue: look for the marker: %w", err)
 	}
-	if n == 1 {
+	if marker == markerReady {
 		return nil
+	}
+	mine := uuid.NewString()
+	if err := d.redis.Set(ctx, markerKey, mine, 0).Err(); err != nil {
+		return fmt.Errorf("queue: set the marker: %w", err)
 	}
 	names := make([]any, 0, len(Names()))
 	for _, q := range Names() {
@@ -60,9 +73,5 @@ func (d *Dispatcher) noticeFlush(ctx context.Context) error {
 		level = slog.LevelInfo // a first start, most likely
 	}
 	d.cfg.Log.Log(ctx, level, "Redis has no memory of us; everything in flight goes out again", "tasks", reclaimed)
-	now, err := d.store.Now(ctx)
-	if err != nil {
-		return err
-	}
-	return d.redis.SetNX(ctx, markerKey, strconv.FormatInt(int64(now), 10), 0).Err()
+	return completeMarker.Run(ctx, d.redis, []string{markerKey}, mine, markerReady).Err()
 }

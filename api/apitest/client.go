@@ -17,6 +17,9 @@ import (
 	"partnerbilling/api"
 )
 
+// patience is longer than any request may be held; an answer that was lost must not hold up the test.
+const patience = 90 * time.Second
+
 // Client sends requests to a server and fails the test when an answer is not as the API description says.
 type Client struct {
 	BaseURL string // without a slash at the end
@@ -68,7 +71,10 @@ func NewWith(t testing.TB, server *api.Server, description *Description) *Client
 func Connect(t testing.TB, baseURL string, description *Description) *Client {
 	return &Client{
 		BaseURL: baseURL, t: t, description: description, header: http.Header{},
-		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Timeout:       patience,
+		},
 	}
 }
 

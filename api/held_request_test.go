@@ -1,0 +1,50 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"partnerbilling/api"
+	"partnerbilling/api/apitest"
+	"partnerbilling/models"
+)
+
+// arrivals allows every request, and remembers that one has come since it was last asked.
+type arrivals struct{ next chan struct{} }
+
+func newArrivals() *arrivals { return &arrivals{make(chan struct{}, 1)} }
+
+func (a *arrivals) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
+	select {
+	case a.next <- struct{}{}:
+	default: // not asked for since the last one
+	}
+	return api.Decision{Allowed: true}
+}
+
+// hold starts a GET that waits for something to happen, and returns once it has arrived, or has failed. The answers end
+// without one if it failed.
+func (a *arrivals) hold(t testing.TB, client *apitest.Client, path string) <-chan *apitest.Answer {
+	t.Helper()
+	select {
+	case <-a.next: // an earlier request
+	default:
+	}
+	answers, ended := make(chan *apitest.Answer, 1), make(chan struct{})
+	go func() {
+		defer close(answers)
+		defer close(ended)
+		answer, err := client.Try(context.Background(), http.MethodGet, path, nil)
+		if err != nil {
+			t.Errorf("the held request: %v", err)
+			return
+		}
+		answers <- answer
+	}()
+	select {
+	case <-a.next:
+	case <-ended:
+	}
+	return answers
+}
