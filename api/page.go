@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"partnerbilling/api/web"
+	"partnerbilling/models"
 )
 
 // page answers with a page for people.
@@ -17,6 +19,57 @@ func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) e
 		r.SetHeader(name, values[0])
 	}
 	return r.Bytes(status, web.ContentType, body)
+}
+
+// hostedPage is what the pages have in common that customers reach by a link. Only in the sandbox they take a form, with
+// which they play the customer app.
+type hostedPage struct {
+	store   *models.Store
+	sandbox bool
+	app     web.AppLink
+	baseURL string
+}
+
+func newHostedPage(cfg Config) hostedPage {
+	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
+}
+
+// routes are those of a page that is shown, and of its form.
+func (p *hostedPage) routes(route Route, show, act Handler) []Route {
+	route.Audience, route.Page = Public, true
+	form := route
+	route.Method, route.Handler = http.MethodGet, show
+	form.Method, form.Body, form.Handler = http.MethodPost, FormBody, act
+	if !p.sandbox {
+		return []Route{route}
+	}
+	return []Route{route, form}
+}
+
+// describe begins a page about something that this Site offers until then.
+func (p *hostedPage) describe(organisation, site string, until models.Millis, choices []web.Choice) web.Hosted {
+	return web.Hosted{
+		Organisation: organisation, Site: site, ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app, Choices: choices,
+	}
+}
+
+// form reads what was sent with the page's form: what to do, and how the account should behave. A form that cannot be
+// read says neither.
+func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour, err error) {
+	if !r.fromOwnPage(p.baseURL) {
+		return "", "", Refuse(InvalidHeader, "Origin")
+	}
+	form, err := url.ParseQuery(string(r.Form))
+	if err != nil {
+		form = url.Values{}
+	}
+	return form.Get("action"), models.Behaviour(form.Get("behaviour")), nil
+}
+
+// seeOther leads to the page that shows what came of the form; a reload sends nothing again.
+func (r *Request) seeOther(path string) error {
+	r.SetHeader("Location", path)
+	return r.Bytes(http.StatusSeeOther, web.ContentType, nil)
 }
 
 // fromOwnPage reports whether a browser sent the form from one of our own pages. A page that gives no referrer has its

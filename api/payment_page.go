@@ -4,38 +4,24 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
-// paymentPageRoutes are the hosted page behind a QR code, for a person's browser. Only in the sandbox it takes a form.
+// paymentPageRoutes are the hosted page behind a QR code, for a person's browser.
 func paymentPageRoutes(cfg Config) []Route {
-	p := &paymentPage{
-		store: cfg.Store, notify: cfg.Notify, app: cfg.AppLink, sandbox: cfg.Sandbox != nil, baseURL: cfg.PublicBaseURL,
-	}
-	route := Route{
-		Path: "/P/{code}", Audience: Public, Page: true,
-		Param: Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode},
-	}
-	show, act := route, route
-	show.Method, show.Handler = http.MethodGet, p.show
-	act.Method, act.Body, act.Handler = http.MethodPost, FormBody, p.act
-	if !p.sandbox {
-		return []Route{show}
-	}
-	return []Route{show, act}
+	p := &paymentPage{newHostedPage(cfg), cfg.Notify}
+	return p.routes(Route{
+		Path: "/P/{code}", Param: Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode},
+	}, p.show, p.act)
 }
 
 // paymentPage shows a payment intent to whoever has scanned its code.
 type paymentPage struct {
-	store   *models.Store
-	notify  func([]models.TaskID) // may be nil
-	app     web.AppLink
-	baseURL string
-	sandbox bool // the page plays the customer app
+	hostedPage
+	notify func([]models.TaskID) // may be nil
 }
 
 func (p *paymentPage) show(ctx context.Context, r *Request) error {
@@ -53,9 +39,8 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 		return web.Payment{}, r.intentError(err)
 	}
 	page := web.Payment{
-		State: paymentState(&intent), Organisation: payee.OrganisationName, Site: payee.SiteName, OrderID: intent.OrderID,
-		Amount: web.Money(int64(intent.Amount), intent.Currency), ExpiresAt: intent.ExpiresAt.Time(), Code: intent.Code,
-		Sandbox: p.sandbox, App: p.app, Choices: paymentChoices(),
+		Hosted: p.describe(payee.OrganisationName, payee.SiteName, intent.ExpiresAt, paymentChoices()),
+		State:  paymentState(&intent), OrderID: intent.OrderID, Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
 	}
 	if paid, ok := intent.AmountPaid(); ok {
 		page.Paid = web.Money(int64(paid), intent.Currency)
@@ -106,12 +91,9 @@ func (p *paymentPage) answer(r *Request, page web.Payment) error {
 
 // act does what the form of the page says: pay, or decline.
 func (p *paymentPage) act(ctx context.Context, r *Request) error {
-	if !r.fromOwnPage(p.baseURL) {
-		return Refuse(InvalidHeader, "Origin")
-	}
-	form, err := url.ParseQuery(string(r.Form))
+	action, behaviour, err := p.form(r)
 	if err != nil {
-		form = url.Values{}
+		return err
 	}
 	page, err := p.page(ctx, r)
 	if err != nil {
@@ -120,18 +102,16 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	if page.State != web.PaymentOpen { // it has been decided meanwhile, and the page says how
 		return p.answer(r, page)
 	}
-	behaviour := models.Behaviour(form.Get("behaviour"))
-	if form.Get("action") == "decline" {
+	if action == "decline" {
 		behaviour = models.BehaviourDeclines
-	} else if form.Get("action") != "pay" || checkBehaviour(string(behaviour)) != nil {
+	} else if action != "pay" || checkBehaviour(string(behaviour)) != nil {
 		page.Complaint = "Choose how the account should behave, and then whether to pay."
 		return p.answer(r, page)
 	}
 	if err := p.pay(ctx, r.Param(), behaviour); err != nil {
 		return err
 	}
-	r.SetHeader("Location", page.Path()) // show what comes of it; a reload sends nothing again
-	return r.Bytes(http.StatusSeeOther, web.ContentType, nil)
+	return r.seeOther(page.Path())
 }
 
 // pay lets a made-up customer pay. Whoever was faster, or whatever ended the payment intent, the page shows it.

@@ -4,35 +4,23 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
-// signupPageRoutes are the hosted page of an invitation, for a person's browser. Only in the sandbox it takes a form.
+// signupPageRoutes are the hosted page of an invitation, for a person's browser.
 func signupPageRoutes(cfg Config) []Route {
-	p := &signupPage{store: cfg.Store, keys: cfg.Keys, app: cfg.AppLink, sandbox: cfg.Sandbox != nil, baseURL: cfg.PublicBaseURL}
-	route := Route{
-		Path: "/signup/{token}", Area: "signups", Audience: Public, Page: true,
-		Param: Param{Name: "token", NotFound: SignupNotFound},
-	}
-	show, act := route, route
-	show.Method, show.Handler = http.MethodGet, p.show
-	act.Method, act.Body, act.Handler = http.MethodPost, FormBody, p.act
-	if !p.sandbox {
-		return []Route{show}
-	}
-	return []Route{show, act}
+	p := &signupPage{newHostedPage(cfg), cfg.Keys}
+	return p.routes(Route{
+		Path: "/signup/{token}", Area: "signups", Param: Param{Name: "token", NotFound: SignupNotFound},
+	}, p.show, p.act)
 }
 
 // signupPage shows an invitation to the customer. Looking at it changes nothing: mail scanners look first.
 type signupPage struct {
-	store   *models.Store
-	keys    *models.Keys
-	app     web.AppLink
-	baseURL string
-	sandbox bool // the page plays the customer app
+	hostedPage
+	keys *models.Keys
 }
 
 func (p *signupPage) show(ctx context.Context, r *Request) error {
@@ -53,9 +41,8 @@ var pageStates = map[models.LinkState]web.SignupState{
 
 func (p *signupPage) page(r *Request, signup *models.Signup) web.Signup {
 	return web.Signup{
-		State: pageStates[signup.State], Organisation: signup.OrganisationName, Site: signup.SiteName,
-		ExpiresAt: signup.ExpiresAt.Time(), Token: r.Param(), Sandbox: p.sandbox, App: p.app,
-		Choices: behaviourChoices(models.BehaviourPays),
+		Hosted: p.describe(signup.OrganisationName, signup.SiteName, signup.ExpiresAt, behaviourChoices(models.BehaviourPays)),
+		State:  pageStates[signup.State], Token: r.Param(),
 	}
 }
 
@@ -72,19 +59,15 @@ func (p *signupPage) answer(r *Request, page web.Signup) error {
 
 // act does what the form of the page says: sign up, or not now.
 func (p *signupPage) act(ctx context.Context, r *Request) error {
-	if !r.fromOwnPage(p.baseURL) {
-		return Refuse(InvalidHeader, "Origin")
-	}
-	form, err := url.ParseQuery(string(r.Form))
+	action, behaviour, err := p.form(r)
 	if err != nil {
-		form = url.Values{}
+		return err
 	}
 	signup, err := p.store.Signup(ctx, p.keys, r.Param())
 	if err != nil {
 		return signupError(err)
 	}
 	page := p.page(r, &signup)
-	action, behaviour := form.Get("action"), models.Behaviour(form.Get("behaviour"))
 	switch {
 	case page.State != web.SignupOpen: // it has been decided meanwhile, and the page says how
 		return p.answer(r, page)
@@ -98,8 +81,7 @@ func (p *signupPage) act(ctx context.Context, r *Request) error {
 	if err := p.accept(ctx, r.Param(), behaviour); err != nil {
 		return err
 	}
-	r.SetHeader("Location", page.Path()) // show what came of it; a reload sends nothing again
-	return r.Bytes(http.StatusSeeOther, web.ContentType, nil)
+	return r.seeOther(page.Path())
 }
 
 // accept signs a sandbox customer up. Whoever was faster, or whatever ended the invitation, the page shows it.

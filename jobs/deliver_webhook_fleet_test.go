@@ -72,7 +72,7 @@ func (f *fleet) sites(n int, url func(int) string) []models.SiteID {
 // await polls until as many events have the status as are wanted.
 func (f *fleet) await(want int, what, condition string) {
 	f.Helper()
-	deadline := time.After(60 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -101,7 +101,7 @@ func (f *fleet) await(tasks []models.TaskID) {
 	for _, t := range tasks {
 		open[t] = true
 	}
-	deadline := time.After(40 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for len(open) > 0 {
 		select {
 		case t := <-f.ran:

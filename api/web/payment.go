@@ -3,7 +3,6 @@ package web
 import (
 	"strconv"
 	"strings"
-	"time"
 )
 
 // PaymentState is what the page of a payment has to say.
@@ -30,19 +29,13 @@ type PaymentItem struct {
 
 // Payment is the page behind a QR code. It says who is paid, how much and for what, and nothing about who pays.
 type Payment struct {
-	State        PaymentState
-	Organisation string
-	Site         string
-	Amount       string // to pay, with its currency
-	Paid         string // what was charged, with its currency; of a paid one
-	OrderID      string // "" for none
-	Items        []PaymentItem
-	ExpiresAt    time.Time // of an open one
-	Code         string    // of characters that need no escaping in a path
-	Sandbox      bool      // the page plays the customer app, and so has a form
-	Choices      []Choice  // of the form
-	Complaint    string    // about what was sent with the form; "" for none
-	App          AppLink   // where an open one leads outside the sandbox
+	Hosted
+	State   PaymentState
+	Amount  string // to pay, with its currency
+	Paid    string // what was charged, with its currency; of a paid one
+	OrderID string // "" for none
+	Items   []PaymentItem
+	Code    string // of characters that need no escaping in a path
 }
 
 // Path is where the page is, and where its form goes.
@@ -50,14 +43,6 @@ func (p Payment) Path() string { return "/P/" + p.Code }
 
 // AppURL opens the customer app; "" if no deep link is configured.
 func (p Payment) AppURL() any { return p.App.to("P/" + p.Code) }
-
-// Deadline is the end of the payment intent for people. Where they are is unknown, so it is in UTC.
-func (p Payment) Deadline() string {
-	return p.ExpiresAt.UTC().Format("Monday 2 January 2006, 15:04 UTC")
-}
-
-// DeadlineISO is the end of the payment intent for machines.
-func (p Payment) DeadlineISO() string { return p.ExpiresAt.UTC().Format(time.RFC3339) }
 
 // Render writes the page.
 func (p Payment) Render() ([]byte, error) { return render("payment.html", p) }

@@ -28,6 +28,13 @@ func TestParseAppLink(t *testing.T) {
 	}
 }
 
+func hostedBy(name string, sandbox bool) web.Hosted {
+	return web.Hosted{
+		Organisation: name, Site: name, ExpiresAt: time.UnixMilli(0), Sandbox: sandbox, Complaint: name,
+		Choices: []web.Choice{{Value: name, Label: name, Detail: name}},
+	}
+}
+
 // Names are other people's words: they appear as text, whatever they are.
 func TestPagesEscapeNames(t *testing.T) {
 	const evil = `</title><script>alert(1)</script>"'&`
@@ -35,8 +42,7 @@ func TestPagesEscapeNames(t *testing.T) {
 		web.SignupOpen, web.SignupDeclined, web.SignupDone, web.SignupExpired, web.SignupRevoked,
 	} {
 		for _, sandbox := range []bool{true, false} {
-			body, err := web.Signup{State: state, Organisation: evil, Site: evil, ExpiresAt: time.UnixMilli(0), Sandbox: sandbox,
-				Token: "t", Choices: []web.Choice{{Value: evil, Label: evil, Detail: evil}}, Complaint: evil}.Render()
+			body, err := web.Signup{Hosted: hostedBy(evil, sandbox), State: state, Token: "t"}.Render()
 			checkSafe(t, body, err)
 		}
 	}

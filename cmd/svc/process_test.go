@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what must come, on a machine that does much else meanwhile.
+const patience = 3 * time.Minute
+
 // process is a running svc.
 type process struct {
 	t      *testing.T
@@ -66,7 +69,7 @@ func (p *process) kill() {
 func (p *process) terminate() int {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	return p.wait(time.Minute)
+	return p.wait(patience)
 }
 
 func (p *process) wait(within time.Duration) int {
@@ -125,7 +128,7 @@ func (l *lines) String() string {
 }
 
 func (l *lines) await(ctx context.Context, text string) (string, bool) {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		l.mu.Lock()

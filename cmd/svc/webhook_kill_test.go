@@ -45,7 +45,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 		select {
 		case r := <-got:
 			return r
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("nothing was sent")
 			return request{}
 		}
@@ -72,7 +72,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 		event, _, err := store.WebhookEvent(t.Context(), site.OrganisationID, id)
 		return err == nil && event.Status == models.WebhookDelivered && string(event.Body) == first.body
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for !delivered() {
 		if ctx.Err() != nil {

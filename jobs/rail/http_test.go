@@ -410,17 +410,6 @@ func TestLimiter(t *testing.T) {
 	if len(limiter.asked) != 2 || limiter.asked[0] != d.OrganisationID || !limiter.asked[1].IsZero() {
 		t.Errorf("the limiter was asked for %v", limiter.asked)
 	}
-
-	local, ctx := rail.LocalLimiter(1, 2), t.Context()
-	ended, end := context.WithTimeout(ctx, time.Millisecond)
-	defer end()
-	for i, wait := range []error{
-		local.Wait(ctx, d.OrganisationID), local.Wait(ctx, d.OrganisationID), local.Wait(ended, d.OrganisationID),
-	} {
-		if (wait != nil) != (i == 2) {
-			t.Errorf("local limiter, request %d: %v", i, wait)
-		}
-	}
 }
 
 func TestContextEndsInFlight(t *testing.T) {

@@ -3,8 +3,6 @@ package rail
 import (
 	"context"
 
-	"golang.org/x/time/rate"
-
 	"partnerbilling/models"
 )
 
@@ -15,17 +13,6 @@ type Limiter interface {
 	// organisation is the one that is paid, so that a limiter can share fairly; it is zero for look-ups and
 	// cancellations, which settle what is in doubt.
 	Wait(ctx context.Context, organisation models.OrganisationID) error
-}
-
-// LocalLimiter allows perSecond requests of this process, burst of them at once.
-func LocalLimiter(perSecond float64, burst int) Limiter {
-	return localLimiter{rate.NewLimiter(rate.Limit(perSecond), burst)}
-}
-
-type localLimiter struct{ bucket *rate.Limiter }
-
-func (l localLimiter) Wait(ctx context.Context, _ models.OrganisationID) error {
-	return l.bucket.Wait(ctx)
 }
 
 // unlimited is the Limiter of those who have none.
