@@ -10,10 +10,12 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
@@ -24,19 +26,43 @@ import (
 // bench is what every measuring scenario works on: private, durable servers (fsync and synchronous_commit on), so that
 // everything that is compared runs on the same ones.
 type bench struct {
-	out   io.Writer
-	runs  int
-	json  bool
-	local *local.Servers
-	store *models.Store
-	redis *redis.Client
-	log   *slog.Logger
+	out  io.Writer
+	runs int
+	json bool
+	svc  string // the service's binary, for scenarios with processes of their own
+
+	local     *local.Servers
+	store     *models.Store
+	redis     *redis.Client
+	log       *slog.Logger
+	masterKey string
+	ring      *models.Keyring
+}
+
+// command makes a scenario's command, with the flags that all have.
+func (b *bench) command(use, short string, runs int, run func(context.Context) error, end func() error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(run(cmd.Context()), end()) },
+	}
+	cmd.Flags().IntVar(&b.runs, "runs", runs, "runs of each")
+	cmd.Flags().BoolVar(&b.json, "json", false, "print JSON")
+	return cmd
+}
+
+// usesSvc adds the flag of a scenario that starts processes of the service.
+func (b *bench) usesSvc(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.svc, "svc", "", "binary of the service (default the svc beside this program)")
 }
 
 // open starts the servers in a temporary folder.
 func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	b.masterKey = models.GenerateMasterKey()
 	var err error
+	if b.ring, err = models.ParseKeyring(b.masterKey); err != nil {
+		return err
+	}
 	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
 		return err
 	}
@@ -72,6 +98,33 @@ func (b *bench) exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
+// settle waits until what has been written is on the disk, so that no measurement pays for the one before it.
+func (b *bench) settle(ctx context.Context) error { return b.exec(ctx, "CHECKPOINT") }
+
+// forgetBatches removes all batches, and what is left to do.
+func (b *bench) forgetBatches(ctx context.Context) error {
+	if err := b.exec(ctx, "TRUNCATE batches, batch_rows, ledger_entries, outbox, sandbox_debits"); err != nil {
+		return err
+	}
+	return b.redis.FlushDB(ctx).Err()
+}
+
+// await asks until the answer is yes.
+func await(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
 // series are the figures of one thing over several runs.
 type series struct {
 	Name   string    `json:"name"`
@@ -91,11 +144,20 @@ func (s *series) median() float64 {
 	return s.sorted()[(len(s.Values)-1)/2]
 }
 
-// ratio compares the medians of two series.
+// most is the largest value.
+func (s *series) most() float64 {
+	if len(s.Values) == 0 {
+		return 0
+	}
+	return slices.Max(s.Values)
+}
+
+// ratio is a figure that has a target: mostly what the medians of two series make.
 type ratio struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
 	Target float64 `json:"target"` // at least, if positive; at most, if negative
+	Unit   string  `json:"unit,omitempty"`
 }
 
 func (r ratio) met() bool {
@@ -130,7 +192,7 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 		if !r.met() {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(w, "%s\t%.2f\t%s %.2f\t%s\t\t\n", r.Name, r.Value, bound, max(r.Target, -r.Target), verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s %.4g\t%s\t\t\n", r.Name, strings.TrimSpace(fmt.Sprintf("%.4g %s", r.Value, r.Unit)), bound, max(r.Target, -r.Target), verdict)
 	}
 	return w.Flush()
 }

@@ -112,7 +112,7 @@ type bareChunk struct {
 
 // bareSQL is how many rows a second can be settled with nothing around the statements.
 func (d *drain) bareSQL(ctx context.Context) (float64, error) {
-	if err := d.backlog(ctx); err != nil {
+	if err := d.submit(ctx, d.rows); err != nil {
 		return 0, err
 	}
 	chunks, err := d.openChunks(ctx)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -11,28 +10,19 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"partnerbilling/jobs"
 	"partnerbilling/models"
-	"partnerbilling/queue"
 )
 
 func webhooksCommand(out io.Writer) *cobra.Command {
 	h := webhooks{bench: bench{out: out}}
-	cmd := &cobra.Command{
-		Use: "webhooks", Args: cobra.NoArgs,
-		Short: "Measure how soon a worker delivers webhooks, while none and while a tenth of the endpoints hang",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return errors.Join(h.run(cmd.Context()), h.close())
-		},
-	}
+	cmd := h.command("webhooks", "Measure how soon a worker delivers webhooks, while none and while a tenth of the endpoints hang", 3,
+		h.run, h.close)
 	cmd.Flags().IntVar(&h.endpoints, "endpoints", 1000, "endpoints, each on a port of its own; one in ten hangs")
 	cmd.Flags().IntVar(&h.organisations, "organisations", 1000, "organisations that the endpoints' Sites belong to")
 	cmd.Flags().IntVar(&h.rate, "rate", 100, "events a second")
 	cmd.Flags().DurationVar(&h.warmUp, "warm-up", 15*time.Second, "time before events count; hanging needs 10 s to build up")
 	cmd.Flags().DurationVar(&h.measured, "measure", 40*time.Second, "time in which events count")
 	cmd.Flags().IntVar(&h.backlog, "backlog", 10_000, "events of each run flat out")
-	cmd.Flags().IntVar(&h.runs, "runs", 3, "runs of each")
-	cmd.Flags().BoolVar(&h.json, "json", false, "print JSON")
 	return cmd
 }
 
@@ -44,7 +34,6 @@ type webhooks struct {
 	warmUp, measured         time.Duration
 	backlog                  int
 
-	ring      *models.Keyring
 	sites     []models.Site // one for each endpoint
 	receivers *receivers
 	worker    *worker
@@ -78,7 +67,7 @@ func (h *webhooks) run(ctx context.Context) error {
 		slices.Reverse(steps)
 	}
 	return h.report([]*series{calm.p50, calm.p99, hanging.p50, hanging.p99, held, flatOut}, []ratio{
-		{"p99 of the others, 10 % hanging ÷ none hanging", hanging.p99.median() / calm.p99.median(), -3},
+		{Name: "p99 of the others, 10 % hanging ÷ none hanging", Value: hanging.p99.median() / calm.p99.median(), Target: -3},
 	})
 }
 
@@ -93,9 +82,6 @@ func (h *webhooks) close() error {
 // seed makes the Sites, each with an endpoint.
 func (h *webhooks) seed(ctx context.Context) error {
 	var err error
-	if h.ring, err = models.ParseKeyring(models.GenerateMasterKey()); err != nil {
-		return err
-	}
 	if h.receivers, err = newReceivers(ctx, h.endpoints); err != nil {
 		return err
 	}
@@ -104,22 +90,17 @@ func (h *webhooks) seed(ctx context.Context) error {
 	group.SetLimit(concurrency)
 	for o := range min(h.organisations, h.endpoints) {
 		group.Go(func() error {
-			organisation, err := h.store.CreateOrganisation(groupCtx, fmt.Sprint(o))
-			for i := o; i < h.endpoints && err == nil; i += h.organisations {
-				err = h.endpoint(groupCtx, organisation.ID, i)
+			sites, err := h.organisation(groupCtx, (h.endpoints-o+h.organisations-1)/h.organisations)
+			for i := range sites {
+				endpoint := o + i*h.organisations
+				h.sites[endpoint] = sites[i]
+				_, _, putErr := h.store.PutWebhookEndpoint(groupCtx, h.ring, sites[i].OrganisationID, sites[i].ID, h.receivers.urls[endpoint])
+				err = errors.Join(err, putErr)
 			}
 			return err
 		})
 	}
 	return group.Wait()
-}
-
-func (h *webhooks) endpoint(ctx context.Context, organisation models.OrganisationID, i int) (err error) {
-	if h.sites[i], err = h.store.CreateSite(ctx, organisation, fmt.Sprint(i)); err != nil {
-		return err
-	}
-	_, _, err = h.store.PutWebhookEndpoint(ctx, h.ring, organisation, h.sites[i].ID, h.receivers.urls[i])
-	return err
 }
 
 // insert commits an event for an endpoint, notes when, and tells the dispatcher, as the service does. The worker may be nil.
@@ -146,7 +127,7 @@ type latencies struct{ p50, p99 *series }
 
 // steady lets events come in at the rate, for all endpoints in turn, and measures those of the endpoints that never hang.
 func (h *webhooks) steady(ctx context.Context, hanging bool, to latencies, held *series) error {
-	if err := h.exec(ctx, "CHECKPOINT"); err != nil {
+	if err := h.settle(ctx); err != nil {
 		return err
 	}
 	h.receivers.setHanging(hanging)
@@ -207,7 +188,7 @@ func (h *webhooks) drain(ctx context.Context, to *series) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := h.exec(ctx, "CHECKPOINT"); err != nil {
+	if err := h.settle(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -234,41 +215,17 @@ func (h *webhooks) reset(ctx context.Context) error {
 	return h.redis.FlushDB(ctx).Err()
 }
 
-// worker is one as svc worker has it, but for all that is not about webhooks.
-type worker struct {
-	dispatcher *queue.Dispatcher
-	delivery   *jobs.DeliverWebhook
-	server     *queue.Server
-	stop       context.CancelFunc
-	dispatched chan error
-}
-
-func (h *webhooks) startWorker(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	w := &worker{stop: stop, dispatched: make(chan error, 1)}
-	w.dispatcher = queue.NewDispatcher(h.store, h.redis, queue.DispatcherConfig{
-		Recurring: map[models.TaskKind]time.Duration{models.TaskReleaseWebhooks: jobs.Recurring[models.TaskReleaseWebhooks]}, Log: h.log,
+// startWorker starts a worker for all that is about webhooks.
+func (h *webhooks) startWorker(ctx context.Context) (err error) {
+	h.worker, err = h.bench.startWorker(ctx, workerConfig{
+		queues:    []models.Queue{models.QueueWebhooks, models.QueueSweeps},
+		recurring: []models.TaskKind{models.TaskReleaseWebhooks},
 	})
-	w.delivery = jobs.NewDeliverWebhook(jobs.Config{
-		Store: h.store, Keyring: h.ring, WebhookTargets: models.WebhookTargets{Sandbox: true}, Notify: w.dispatcher.Notify, Log: h.log,
-	})
-	w.server = queue.NewServer(h.redis, queue.Jobs{
-		models.TaskDeliverWebhook: w.delivery, models.TaskReleaseWebhooks: jobs.ReleaseWebhooks(h.store),
-	}, queue.ServerConfig{Queues: []models.Queue{models.QueueWebhooks, models.QueueSweeps}, Log: h.log})
-	if err := w.server.Start(); err != nil {
-		stop()
-		return err
-	}
-	go func() { w.dispatched <- w.dispatcher.Run(ctx) }()
-	h.worker = w
-	return nil
+	return err
 }
 
 func (h *webhooks) stopWorker() error {
 	w := h.worker
 	h.worker = nil
-	w.stop()
-	w.server.Shutdown()
-	w.delivery.Sender.Close()
-	return <-w.dispatched
+	return w.end()
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"partnerbilling/jobs"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// worker is one as svc worker has it, but in this process.
+type worker struct {
+	dispatcher *queue.Dispatcher
+	server     *queue.Server
+	webhooks   *jobs.DeliverWebhook
+	store      *models.Store // its own, if it has one
+	stop       context.CancelFunc
+	dispatched chan error
+}
+
+// workerConfig is what workers differ in.
+type workerConfig struct {
+	store       *models.Store // a pool of its own, which end closes; nil: the scenario's
+	queues      []models.Queue
+	recurring   []models.TaskKind
+	rail        rail.Rail
+	concurrency int // debits under way at once
+}
+
+// debitWorker is a worker of which the rail takes as much as there is.
+func debitWorker(payments rail.Rail) workerConfig {
+	return workerConfig{
+		queues: []models.Queue{models.QueueDebits}, rail: payments, concurrency: referenceConcurrency * models.ChunkRows,
+	}
+}
+
+func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
+	store := cfg.store
+	if store == nil {
+		store = b.store
+	}
+	recurring := map[models.TaskKind]time.Duration{}
+	for _, kind := range cfg.recurring {
+		recurring[kind] = jobs.Recurring[kind]
+	}
+	ctx, stop := context.WithCancel(ctx)
+	w := &worker{store: cfg.store, stop: stop, dispatched: make(chan error, 1)}
+	w.dispatcher = queue.NewDispatcher(store, b.redis, queue.DispatcherConfig{Recurring: recurring, Log: b.log})
+	table := jobs.New(jobs.Config{
+		Store: store, Rail: cfg.rail, RailConcurrency: cfg.concurrency, Keyring: b.ring,
+		WebhookTargets: models.WebhookTargets{Sandbox: true}, Notify: w.dispatcher.Notify, Log: b.log,
+	})
+	w.webhooks, _ = table[models.TaskDeliverWebhook].(*jobs.DeliverWebhook)
+	w.server = queue.NewServer(b.redis, table, queue.ServerConfig{Queues: cfg.queues, Log: b.log})
+	if err := w.server.Start(); err != nil {
+		stop()
+		return nil, err
+	}
+	go func() { w.dispatched <- w.dispatcher.Run(ctx) }()
+	return w, nil
+}
+
+// end lets what is under way come to its end.
+func (w *worker) end() error {
+	w.stop()
+	w.server.Shutdown()
+	if w.webhooks != nil {
+		w.webhooks.Sender.Close()
+	}
+	err := <-w.dispatched
+	if w.store != nil {
+		err = errors.Join(err, w.store.Close())
+	}
+	return err
+}
