@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"partnerbilling/api/client"
 )
 
 // poster submits batches whose JSON is ready, so that a measurement has no more of the partner's side in it than it must.
@@ -17,6 +19,21 @@ type poster struct {
 	http  *http.Client
 	url   string
 	token string
+}
+
+// newWeb makes an HTTP client that keeps its connections.
+func newWeb(atOnce int) *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
+}
+
+// batchBody is the JSON of a batch of rows for the partner's customers, who take turns.
+func (p *partners) batchBody(reference string, rows int) []byte {
+	batch := client.Batch{BatchReference: reference, Rows: make([]client.Row, rows)}
+	for i := range batch.Rows {
+		batch.Rows[i] = client.Row{CustomerReference: fmt.Sprint(i % p.customers), RowReference: fmt.Sprint(i), Amount: 100}
+	}
+	text, _ := json.Marshal(batch) //nolint:errchkjson // strings and integers
+	return text
 }
 
 // newPoster fetches an access token.

@@ -195,19 +195,20 @@ func (p *process) peakMemory() float64 {
 
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// cpuTime is how much CPU time processes have used, those of their children included that live or have been waited for. Of
-// Postgres that is the whole server. It is read from /proc, and 0 on systems without.
-func cpuTime(pids ...int) time.Duration {
-	var ticks int64
-	for _, pid := range pids {
-		ticks += cpuTicks(pid)
-		threads, _ := filepath.Glob(procFile(pid, "task/*/children"))
-		for _, path := range threads {
-			children, _ := os.ReadFile(path)
-			for field := range strings.FieldsSeq(string(children)) {
-				child, _ := strconv.Atoi(field)
-				ticks += cpuTicks(child)
-			}
+// ownTime is how much CPU time a process has used. It is read from /proc, and 0 on systems without.
+func ownTime(pid int) time.Duration {
+	return time.Duration(cpuTicks(pid, 2)) * time.Second / ticksPerSecond
+}
+
+// wholeTime is that of a process and its children, those included that have ended: of Postgres it is the whole server.
+func wholeTime(pid int) time.Duration {
+	ticks := cpuTicks(pid, 4)
+	threads, _ := filepath.Glob(procFile(pid, "task/*/children"))
+	for _, path := range threads {
+		children, _ := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(children)) {
+			child, _ := strconv.Atoi(field)
+			ticks += cpuTicks(child, 4)
 		}
 	}
 	return time.Duration(ticks) * time.Second / ticksPerSecond
@@ -216,16 +217,20 @@ func cpuTime(pids ...int) time.Duration {
 // ticksPerSecond is the unit of /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// cpuTicks are user and system time of one process and of its children that it has waited for.
-func cpuTicks(pid int) (ticks int64) {
+// cpuTicks adds up the first of: user and system time of a process, and of its children that have ended.
+func cpuTicks(pid, first int) (ticks int64) {
 	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return 0
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ") // after the name, which may hold anything
 	fields := strings.Fields(rest)
-	for i := 11; i <= 14 && i < len(fields); i++ { // utime stime cutime cstime
-		n, _ := strconv.ParseInt(fields[i], 10, 64)
+	const utime = 11
+	if len(fields) < utime+first {
+		return 0
+	}
+	for _, field := range fields[utime : utime+first] {
+		n, _ := strconv.ParseInt(field, 10, 64)
 		ticks += n
 	}
 	return ticks

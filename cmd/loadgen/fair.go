@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func fairCommand(out io.Writer) *cobra.Command {
+	f := fair{partners: partners{bench: bench{out: out}}}
+	cmd := f.command("fair", "Measure how soon a small batch settles behind another partner's backlog, which a worker is draining", 30,
+		f.run, f.close)
+	cmd.Flags().IntVar(&f.backlog, "rows", 1_000_000, "pending rows of the other partner, at the least, at each submission")
+	cmd.Flags().IntVar(&f.small, "batch", 10, "rows of the small batch")
+	f.usesSvc(cmd)
+	return cmd
+}
+
+// fair measures a partner who comes after another one's million rows. `svc api` and `svc worker` run as processes of their own,
+// on the sandbox rail.
+type fair struct {
+	partners
+	backlog, small int
+
+	api, worker *process
+}
+
+// fairPause bounds the time between two trials, which varies so that they meet the worker at all times.
+const fairPause = 500 * time.Millisecond
+
+func (f *fair) run(ctx context.Context) error {
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	if err := f.addPartners(ctx, 2, drainCustomers); err != nil {
+		return err
+	}
+	var base string
+	var err error
+	if f.api, base, err = f.startAPI(); err != nil {
+		return err
+	}
+	poster, err := f.newPoster(ctx, newWeb(1), base, f.sites[1])
+	if err != nil {
+		return err
+	}
+	if err := f.topUp(ctx, f.backlog); err != nil {
+		return err
+	}
+	workers, err := f.startWorkers(1)
+	if err != nil {
+		return err
+	}
+	f.worker = workers[0]
+	if err := f.awaitFirst(ctx); err != nil {
+		return err
+	}
+	answered := &series{Name: "submission to receipt", Unit: "ms"}
+	settled := &series{Name: "submission to settled", Unit: "ms"}
+	drained := &series{Name: "rows of the other partner settled meanwhile", Unit: "rows"}
+	for range f.runs {
+		if err := f.trial(ctx, poster, answered, settled, drained); err != nil {
+			return errors.Join(err, ended(f.api, f.worker))
+		}
+	}
+	return f.reportTrials(answered, settled, drained)
+}
+
+func (f *fair) close() error { return errors.Join(terminateAll(f.api, f.worker), f.bench.close()) }
+
+func (f *fair) reportTrials(answered, settled, drained *series) error {
+	api := &series{Name: "memory of the API at its peak", Unit: "MB", Values: []float64{f.api.peakMemory()}}
+	worker := &series{Name: "memory of the worker at its peak", Unit: "MB", Values: []float64{f.worker.peakMemory()}}
+	sorted := settled.sorted()
+	return f.report([]*series{answered, settled, drained, api, worker}, []ratio{
+		{Name: "submission to settled, p95", Value: sorted[(95*len(sorted)+99)/100-1], Target: -500, Unit: "ms"},
+		{Name: "submission to settled, slowest", Value: settled.most(), Target: -2000, Unit: "ms"},
+		{Name: "memory of the worker", Value: worker.most(), Target: -100, Unit: "MB"},
+		{Name: "memory of the API", Value: api.most(), Target: -100, Unit: "MB"},
+	})
+}
+
+// topUp submits of the first partner what is missing to that many rows that are not settled.
+func (f *fair) topUp(ctx context.Context, rows int) error {
+	all, settled, err := f.counts(ctx)
+	if err != nil {
+		return err
+	}
+	return f.submitTo(ctx, f.sites[:1], max(0, rows-(all-settled)))
+}
+
+// awaitFirst waits until the worker is at work.
+func (f *fair) awaitFirst(ctx context.Context) error {
+	return await(ctx, 20*time.Millisecond, func() (bool, error) {
+		_, settled, err := f.counts(ctx)
+		return settled > 0, errors.Join(err, ended(f.api, f.worker))
+	})
+}
+
+// trial submits a small batch of the second partner and waits until it is settled.
+func (f *fair) trial(ctx context.Context, p *poster, answered, settled, drained *series) error {
+	if err := f.topUp(ctx, f.backlog); err != nil {
+		return err
+	}
+	if err := wait(ctx, rand.N(fairPause)); err != nil { //nolint:gosec // any moment will do
+		return err
+	}
+	_, before, err := f.counts(ctx)
+	if err != nil {
+		return err
+	}
+	reference := fmt.Sprint("small ", len(settled.Values))
+	body := f.batchBody(reference, f.small)
+	began := time.Now()
+	took, err := p.submit(ctx, body)
+	if err != nil {
+		return err
+	}
+	err = await(ctx, 5*time.Millisecond, func() (done bool, err error) {
+		err = f.store.DB().NewRaw("SELECT settled_at IS NOT NULL FROM batches WHERE site_id = ? AND batch_reference = ?",
+			f.sites[1].ID, reference).Scan(ctx, &done)
+		return done, err
+	})
+	answered.add(took.Seconds() * 1000)
+	settled.add(time.Since(began).Seconds() * 1000)
+	_, after, countErr := f.counts(ctx)
+	drained.add(float64(after - before - f.small))
+	return errors.Join(err, countErr)
+}
