@@ -4,6 +4,8 @@
 # Flags for go test, such as GOTESTFLAGS='-race -run Batch'.
 GOTESTFLAGS ?=
 PACKAGES ?= ./...
+# Scenarios of make bench, all of which take about an hour.
+BENCH ?= drain submit fair scale recover backlog webhooks
 
 .PHONY: help run day bench build test lint fetch
 .DEFAULT_GOAL := help
@@ -21,8 +23,8 @@ build: ## Build the binaries into .svc/bin
 day: build ## Play a partner's billing day against the service that make run runs
 	@.svc/bin/loadgen day
 
-bench: fetch build ## Measure the engine against plain Asynq and bare SQL, on private, durable servers
-	@.svc/bin/loadgen drain
+bench: fetch build ## Measure the engine on private, durable servers; BENCH="drain fair" measures only those
+	@for scenario in $(BENCH); do printf '\n%s\n' "loadgen $$scenario"; .svc/bin/loadgen $$scenario || exit 1; done
 
 test: fetch ## Run the tests, on private databases of their own
 	go test $(GOTESTFLAGS) $(PACKAGES)

@@ -47,8 +47,9 @@ func (s *scale) panel(title, axis string, points []scalePoint) charts.LineChartO
 	}
 	o := charts.NewLineChartOptionWithData([][]float64{measured, limit})
 	o.Padding = charts.NewBoxEqual(16)
-	o.Title.Text = title
+	o.Title.Text, o.Title.FontStyle.FontSize = title, 10
 	o.Legend.SeriesNames = []string{"settled", "what the rail lets through"}
+	o.Legend.FontStyle.FontSize = 9
 	o.Legend.Offset = charts.OffsetStr{Left: charts.PositionRight}
 	o.XAxis.Labels, o.XAxis.Title = labels, axis
 	o.YAxis[0].Title, o.YAxis[0].Min = "rows/s", new(0.0)

@@ -3,16 +3,50 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// startService builds svc and runs svc dev on a folder of the test's own. It returns the path of sandbox.json.
+// svcDir is where the binary of svc is built, once for all tests.
+var svcDir string
+
+// TestMain makes and removes it.
+func TestMain(m *testing.M) {
+	var err error
+	if svcDir, err = os.MkdirTemp("", "loadgen-svc-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(svcDir)
+	os.Exit(code)
+}
+
+var builtSvc = sync.OnceValues(func() (string, error) {
+	binary := filepath.Join(svcDir, "svc")
+	if out, err := exec.Command("go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build svc: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+func buildSvc(t *testing.T) string {
+	t.Helper()
+	binary, err := builtSvc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// startService runs svc dev on a folder of the test's own. It returns the path of sandbox.json.
 func startService(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "loadgen-") // t.TempDir is closed to the account of the private servers
@@ -23,11 +57,8 @@ func startService(t *testing.T) string {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // see above
 		t.Fatal(err)
 	}
-	binary, data := filepath.Join(dir, "svc"), filepath.Join(dir, "data")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
-		t.Fatalf("build svc: %v\n%s", err, out)
-	}
-	cmd := exec.Command(binary, "dev") // built just now; ended below
+	data := filepath.Join(dir, "data")
+	cmd := exec.Command(buildSvc(t), "dev") // ended below
 	cmd.Env = append(os.Environ(), "SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
 	stdout, err := cmd.StdoutPipe()

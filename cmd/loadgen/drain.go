@@ -34,14 +34,11 @@ type drain struct {
 // drainSites is over how many Sites the backlog is spread, each of an organisation of its own.
 const drainSites = 4
 
-// drainCustomers are the customers of each Site; rows take turns.
-const drainCustomers = 100
-
 func (d *drain) run(ctx context.Context) error {
 	if err := d.open(ctx); err != nil {
 		return err
 	}
-	if err := d.addPartners(ctx, drainSites, drainCustomers); err != nil {
+	if err := d.addPartners(ctx, drainSites); err != nil {
 		return err
 	}
 	noop := &series{Name: "Asynq, nothing to do", Unit: "tasks/s"}
@@ -96,14 +93,6 @@ func (d *drain) engine(ctx context.Context, payments rail.Rail) (float64, error)
 	err = d.awaitSettled(ctx)
 	took := time.Since(began)
 	return float64(d.rows) / took.Seconds(), errors.Join(err, w.end())
-}
-
-// awaitSettled waits until no batch is open.
-func (d *drain) awaitSettled(ctx context.Context) error {
-	return await(ctx, 20*time.Millisecond, func() (settled bool, err error) {
-		err = d.store.DB().NewRaw("SELECT NOT EXISTS (SELECT FROM batches WHERE settled_at IS NULL)").Scan(ctx, &settled)
-		return settled, err
-	})
 }
 
 // instantRail answers at once that everything was debited.

@@ -37,7 +37,7 @@ func (f *fair) run(ctx context.Context) error {
 	if err := f.open(ctx); err != nil {
 		return err
 	}
-	if err := f.addPartners(ctx, 2, drainCustomers); err != nil {
+	if err := f.addPartners(ctx, 2); err != nil {
 		return err
 	}
 	var base string
@@ -49,7 +49,7 @@ func (f *fair) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.topUp(ctx, f.backlog); err != nil {
+	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err
 	}
 	workers, err := f.startWorkers(1)
@@ -85,15 +85,6 @@ func (f *fair) reportTrials(answered, settled, drained *series) error {
 	})
 }
 
-// topUp submits of the first partner what is missing to that many rows that are not settled.
-func (f *fair) topUp(ctx context.Context, rows int) error {
-	all, settled, err := f.counts(ctx)
-	if err != nil {
-		return err
-	}
-	return f.submitTo(ctx, f.sites[:1], max(0, rows-(all-settled)))
-}
-
 // awaitFirst waits until the worker is at work.
 func (f *fair) awaitFirst(ctx context.Context) error {
 	return await(ctx, 20*time.Millisecond, func() (bool, error) {
@@ -104,7 +95,7 @@ func (f *fair) awaitFirst(ctx context.Context) error {
 
 // trial submits a small batch of the second partner and waits until it is settled.
 func (f *fair) trial(ctx context.Context, p *poster, answered, settled, drained *series) error {
-	if err := f.topUp(ctx, f.backlog); err != nil {
+	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err
 	}
 	if err := wait(ctx, rand.N(fairPause)); err != nil { //nolint:gosec // any moment will do

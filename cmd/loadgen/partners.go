@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,9 +14,11 @@ import (
 type partners struct {
 	bench
 	sites     []models.Site
-	customers int // of each Site, named 0, 1, …; the rows of a batch take turns
 	submitted int // batches so far: their names
 }
+
+// partnerCustomers are the customers of each Site, named 0, 1, …; the rows of a batch take turns.
+const partnerCustomers = 100
 
 // organisation makes an organisation with Sites.
 func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, error) {
@@ -33,8 +36,8 @@ func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, err
 }
 
 // addPartners makes partners with customers.
-func (p *partners) addPartners(ctx context.Context, n, customers int) error {
-	p.sites, p.customers = make([]models.Site, n), customers
+func (p *partners) addPartners(ctx context.Context, n int) error {
+	p.sites = make([]models.Site, n)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for i := range n {
@@ -44,7 +47,7 @@ func (p *partners) addPartners(ctx context.Context, n, customers int) error {
 				return err
 			}
 			p.sites[i] = sites[0]
-			for c := range customers {
+			for c := range partnerCustomers {
 				if err := p.customer(groupCtx, sites[0], fmt.Sprint(c)); err != nil {
 					return err
 				}
@@ -97,9 +100,23 @@ func (p *partners) newBatch(site models.Site, rows int) models.NewBatch {
 		Rows: make([]models.NewRow, rows),
 	}
 	for i := range batch.Rows {
-		batch.Rows[i] = models.NewRow{CustomerReference: fmt.Sprint(i % p.customers), RowReference: fmt.Sprint(i), Amount: 100}
+		batch.Rows[i] = models.NewRow{CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100}
 	}
 	return batch
+}
+
+// openRows reads how many rows are not settled.
+func (b *bench) openRows(ctx context.Context) (n int, err error) {
+	err = b.store.DB().NewRaw("SELECT coalesce(sum(row_count - settled_count), 0) FROM batches WHERE settled_at IS NULL").Scan(ctx, &n)
+	return n, err
+}
+
+// awaitSettled waits until no batch is open.
+func (b *bench) awaitSettled(ctx context.Context) error {
+	return await(ctx, 20*time.Millisecond, func() (settled bool, err error) {
+		err = b.store.DB().NewRaw("SELECT NOT EXISTS (SELECT FROM batches WHERE settled_at IS NULL)").Scan(ctx, &settled)
+		return settled, err
+	})
 }
 
 // counts reads how many rows all batches have, and how many of them are settled.

@@ -30,7 +30,7 @@ func newWeb(atOnce int) *http.Client {
 func (p *partners) batchBody(reference string, rows int) []byte {
 	batch := client.Batch{BatchReference: reference, Rows: make([]client.Row, rows)}
 	for i := range batch.Rows {
-		batch.Rows[i] = client.Row{CustomerReference: fmt.Sprint(i % p.customers), RowReference: fmt.Sprint(i), Amount: 100}
+		batch.Rows[i] = client.Row{CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100}
 	}
 	text, _ := json.Marshal(batch) //nolint:errchkjson // strings and integers
 	return text

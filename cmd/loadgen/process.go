@@ -117,10 +117,11 @@ func (p *process) terminate() error {
 	case <-time.After(time.Minute):
 		return errors.Join(fmt.Errorf("%s does not end", p.name), p.kill(), p.said())
 	}
-	if p.err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", p.name, p.err), p.said())
+	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if p.err == nil || status.Signaled() && status.Signal() == syscall.SIGTERM { // it had only just been started
+		return nil
 	}
-	return nil
+	return errors.Join(fmt.Errorf("%s: %w", p.name, p.err), p.said())
 }
 
 // kill is kill -9.

@@ -22,7 +22,8 @@ func scaleCommand(out io.Writer) *cobra.Command {
 		[]time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond},
 		"latencies of the rail, for two workers")
 	cmd.Flags().IntVar(&s.inFlight, "in-flight", 64, "debits that a worker has under way at once")
-	cmd.Flags().DurationVar(&s.measured, "measure", 4*time.Second, "time in which settled rows count; before it, a quarter of it goes by")
+	cmd.Flags().DurationVar(&s.measured, "measure", 4*time.Second, "time in which settled rows count")
+	cmd.Flags().DurationVar(&s.warmUp, "warm-up", 3*time.Second, "time before it, for connections and for all workers to be under way")
 	cmd.Flags().StringVar(&s.chart, "chart", "", "write an SVG chart of the rates to this file")
 	return cmd
 }
@@ -36,6 +37,7 @@ type scale struct {
 	latencies []time.Duration
 	inFlight  int
 	measured  time.Duration
+	warmUp    time.Duration
 	chart     string
 }
 
@@ -59,7 +61,7 @@ func (s *scale) run(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.addPartners(ctx, drainSites, drainCustomers); err != nil {
+	if err := s.addPartners(ctx, drainSites); err != nil {
 		return err
 	}
 	byWorkers, byLatency := s.points()
@@ -102,8 +104,7 @@ func (s *scale) points() (byWorkers, byLatency []scalePoint) {
 
 // measure lets workers drain a backlog that outlasts the measurement, and counts what is settled once all are under way.
 func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
-	warmUp := max(s.measured/4, 2*p.latency)
-	rows := 1.2*s.limit(p)*(warmUp+s.measured).Seconds() + float64(p.workers*referenceConcurrency*models.ChunkRows)
+	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(p.workers*referenceConcurrency*models.ChunkRows)
 	if err := s.submit(ctx, (int(rows)/models.MaxBatchRows+1)*models.MaxBatchRows); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 		}
 		workers = append(workers, w)
 	}
-	rate, err := s.settledRate(ctx, warmUp, s.measured)
+	rate, err := s.settledRate(ctx, s.warmUp, s.measured)
 	p.rate.add(rate)
 	return err
 }
@@ -144,8 +145,8 @@ func (b *bench) workerOfItsOwn(ctx context.Context, cfg workerConfig) (*worker, 
 	return w, nil
 }
 
-// settledRate is how many rows a second are settled in a time, after some has gone by. A backlog that ends meanwhile is an error:
-// the rate would be too low.
+// settledRate is how many rows a second are settled in a time, after some has gone by; the time goes on until there are any. A
+// backlog that ends meanwhile is an error: the rate would be too low.
 func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
 	if err := wait(ctx, warmUp); err != nil {
 		return 0, err
@@ -155,15 +156,21 @@ func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration)
 		return 0, err
 	}
 	began := time.Now()
-	if err := wait(ctx, measured); err != nil {
-		return 0, err
+	for {
+		if err := wait(ctx, measured); err != nil {
+			return 0, err
+		}
+		all, after, err := b.counts(ctx)
+		took := time.Since(began)
+		switch {
+		case err != nil:
+			return 0, err
+		case after == all:
+			return 0, errors.New("the backlog has come to its end before the measurement")
+		case after > before:
+			return float64(after-before) / took.Seconds(), nil
+		}
 	}
-	all, after, err := b.counts(ctx)
-	took := time.Since(began)
-	if err == nil && after == all {
-		err = errors.New("the backlog has come to its end before the measurement")
-	}
-	return float64(after-before) / took.Seconds(), err
 }
 
 func wait(ctx context.Context, d time.Duration) error {

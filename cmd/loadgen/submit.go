@@ -103,7 +103,7 @@ func (s *submit) start(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.addPartners(ctx, s.organisations, drainCustomers); err != nil {
+	if err := s.addPartners(ctx, s.organisations); err != nil {
 		return err
 	}
 	var base string

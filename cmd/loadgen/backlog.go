@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func backlogCommand(out io.Writer) *cobra.Command {
+	g := growth{partners: partners{bench: bench{out: out}}}
+	cmd := g.command("backlog", "Measure whether a long backlog, or a long history in the same tables and Sites, slows a worker down", 5,
+		g.run, g.close)
+	cmd.Flags().IntVar(&g.short, "short", 10_000, "rows of the short backlog")
+	cmd.Flags().IntVar(&g.long, "long", 1_000_000, "rows of the long backlog")
+	cmd.Flags().IntVar(&g.history, "history", 10_000_000, "settled rows that are there before, for the other comparison")
+	cmd.Flags().DurationVar(&g.measured, "measure", 5*time.Second, "time in which settled rows count; before it, a fifth of it goes by")
+	return cmd
+}
+
+// growth measures one worker, on a rail without latency, while the backlog is held at a level: what is settled is submitted anew,
+// so that a short backlog lasts as long as a long one, and both cost the same beside it.
+type growth struct {
+	partners
+	short, long, history int
+	measured             time.Duration
+}
+
+func (g *growth) run(ctx context.Context) error {
+	if err := g.open(ctx); err != nil {
+		return err
+	}
+	if err := g.addPartners(ctx, drainSites); err != nil {
+		return err
+	}
+	short := &series{Name: fmt.Sprintf("backlog of %d rows", g.short), Unit: "rows/s"}
+	long := &series{Name: fmt.Sprintf("backlog of %d rows", g.long), Unit: "rows/s"}
+	after := &series{Name: fmt.Sprintf("the short backlog after %d settled rows", g.history), Unit: "rows/s"}
+	for range g.runs { // in turns, so that a drift of the machine meets both alike
+		if err := errors.Join(g.measure(ctx, g.short, short), g.forgetBatches(ctx)); err != nil {
+			return err
+		}
+		if err := errors.Join(g.measure(ctx, g.long, long), g.forgetBatches(ctx)); err != nil {
+			return err
+		}
+	}
+	if err := g.writeHistory(ctx, g.history); err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	for range g.runs {
+		if err := errors.Join(g.measure(ctx, g.short, after), g.awaitDrained(ctx)); err != nil {
+			return err
+		}
+	}
+	return g.report([]*series{short, long, after}, []ratio{
+		{Name: "long backlog ÷ short", Value: long.median() / short.median(), Target: 0.9},
+		{Name: "with history ÷ without", Value: after.median() / short.median(), Target: 0.9},
+	})
+}
+
+// measure holds the backlog at the level and counts what a worker settles.
+func (g *growth) measure(ctx context.Context, level int, to *series) error {
+	load, err := g.feed(ctx, level)
+	if err != nil {
+		return err
+	}
+	if err := g.settle(ctx); err != nil {
+		return errors.Join(err, load.end())
+	}
+	w, err := g.startWorker(ctx, debitWorker(instantRail{}))
+	if err != nil {
+		return errors.Join(err, load.end())
+	}
+	rate, err := g.settledRate(ctx, g.measured/5, g.measured)
+	to.add(rate)
+	return errors.Join(err, load.end(), w.end())
+}
+
+// awaitDrained lets a worker settle what is left.
+func (g *growth) awaitDrained(ctx context.Context) error {
+	w, err := g.startWorker(ctx, debitWorker(instantRail{}))
+	if err != nil {
+		return err
+	}
+	return errors.Join(g.awaitSettled(ctx), w.end())
+}
+
+// What a settled batch has left behind: the same rows as if it had been submitted, debited and settled two days ago. $1 is the
+// Site, $2 and $3 are the numbers of the first and the last batch.
+const (
+	historyBatches = `
+INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count, total_amount,
+                     succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint, trace_id)
+SELECT s.id, (lpad(to_hex(1700000000000 + n), 12, '0') || '70008' || substr(md5(n::text), 1, 15))::uuid, s.organisation_id,
+       'history ' || n, 'settled', 1000, 1000, 1000, 100000, 100000, s.currency, t.ms, t.ms + 86400000, t.ms + 1000,
+       sha256(n::text::bytea), md5(n::text)
+FROM sites s, generate_series($2::int, $3::int) AS n, LATERAL (SELECT svc_now() - 2 * 86400000 AS ms) t WHERE s.id = $1`
+	historyRows = `
+INSERT INTO batch_rows (site_id, batch_id, row_index, attempts, link_id, amount, settled_at, state, outcome, customer_reference, row_reference)
+SELECT b.site_id, b.id, i, 1, b.id, 100, b.settled_at, 'settled', 'succeeded', (i % 100)::text, i::text
+FROM batches b, generate_series(0, 999) AS i
+WHERE b.site_id = $1 AND b.batch_reference IN (SELECT 'history ' || n FROM generate_series($2::int, $3::int) AS n)
+ORDER BY 2, 3`
+	historyLedger = `
+INSERT INTO ledger_entries (source_id, source_index, account, site_id, currency, amount, recorded_at)
+SELECT b.id, i, a.account, b.site_id, b.currency, a.sign * 100, b.settled_at
+FROM batches b, generate_series(0, 999) AS i, (VALUES ('railClearing'::ledger_account, 1), ('sitePayable', -1)) AS a (account, sign)
+WHERE b.site_id = $1 AND b.batch_reference IN (SELECT 'history ' || n FROM generate_series($2::int, $3::int) AS n)
+ORDER BY 1, 2, 3`
+)
+
+// writeHistory writes settled batches of 1000 rows, shared among the Sites.
+func (g *growth) writeHistory(ctx context.Context, rows int) error {
+	const step = 100 // batches in one statement
+	for n := 0; n < rows/models.MaxBatchRows; n += step {
+		last := min(n+step, rows/models.MaxBatchRows) - 1
+		site := g.sites[n/step%len(g.sites)]
+		for _, query := range []string{historyBatches, historyRows, historyLedger} {
+			if err := g.exec(ctx, query, site.ID, n, last); err != nil {
+				return err
+			}
+		}
+	}
+	return g.execLong(ctx, "VACUUM ANALYZE")
+}

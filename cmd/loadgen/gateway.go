@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"partnerbilling/jobs/rail"
+)
+
+// gateway is a payment gateway that remembers in memory what it has debited, and when it was first asked to. It serves the HTTP
+// contract, for workers that are processes of their own.
+type gateway struct {
+	latency time.Duration
+	url     string
+	http    *http.Server
+	served  chan error
+
+	mu      sync.Mutex
+	debited map[string]time.Time // by key
+	last    time.Time            // when a debit came last
+	gap     time.Duration        // the longest time without one, since watch
+}
+
+var gatewayKey = rail.SigningKey{ID: "loadgen", Secret: []byte("loadgen")}
+
+// startGateway serves until close.
+func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gateway, error) {
+	g := &gateway{latency: latency, debited: map[string]time.Time{}, served: make(chan error, 1)}
+	handler, err := rail.NewServer(rail.ServerConfig{Rail: g, Keys: []rail.SigningKey{gatewayKey}, Log: b.log})
+	if err != nil {
+		return nil, err
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	g.url = "http://" + ln.Addr().String()
+	g.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() { g.served <- g.http.Serve(ln) }()
+	return g, nil
+}
+
+func (g *gateway) close() error {
+	err := g.http.Close()
+	if served := <-g.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// variables are those of a process that debits there.
+func (g *gateway) variables() []string {
+	return []string{"SVC_RAIL=http", "SVC_RAIL_URL=" + g.url, fmt.Sprintf("SVC_RAIL_KEY=%s:%s", gatewayKey.ID, gatewayKey.Secret)}
+}
+
+// Debit implements rail.Rail.
+func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
+	for i := range debits {
+		g.note(debits[i].Key, time.Now())
+	}
+	answer := rail.Result{Status: rail.Succeeded}
+	if wait(ctx, g.latency) != nil {
+		answer = rail.Result{}
+	}
+	for i := range debits {
+		report(i, answer)
+	}
+}
+
+func (g *gateway) note(key string, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gap, g.last = max(g.gap, now.Sub(g.last)), now
+	if _, again := g.debited[key]; !again {
+		g.debited[key] = now
+	}
+}
+
+// Lookup implements rail.Rail.
+func (g *gateway) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
+	for i, key := range keys {
+		status := rail.NotFound
+		if _, known := g.when(key); known {
+			status = rail.Succeeded
+		}
+		report(i, rail.Result{Status: status})
+	}
+}
+
+// Cancel implements rail.Rail. Nothing here comes so late that it is asked for.
+func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
+	for i := range keys {
+		report(i, rail.Result{Status: rail.Unknown})
+	}
+}
+
+// when is the time of the first debit under a key.
+func (g *gateway) when(key string) (time.Time, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, known := g.debited[key]
+	return at, known
+}
+
+// count is how many keys have been debited.
+func (g *gateway) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.debited)
+}
+
+// watch begins to look for the longest time without a debit.
+func (g *gateway) watch(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last, g.gap = now, 0
+}
+
+// longestGap is the longest time without a debit since watch began.
+func (g *gateway) longestGap(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.gap, now.Sub(g.last))
+}

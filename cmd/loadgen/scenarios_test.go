@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every scenario runs once in the smallest size. What it measures then says nothing; that it measures all it should does.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	svc := buildSvc(t)
+	chart := filepath.Join(t.TempDir(), "scale.svg")
+	for _, tt := range []struct {
+		args   []string
+		series int // with a value for each run
+		ratios int
+	}{
+		{[]string{"webhooks", "--endpoints", "20", "--organisations", "6", "--rate", "40", "--warm-up", "1s", "--measure", "2s",
+			"--backlog", "100"}, 6, 1},
+		{[]string{"drain", "--rows", "2000", "--reference-tasks", "200"}, 5, 3},
+		{[]string{"submit", "--batches", "4", "--organisations", "2", "--svc", svc}, 13, 4},
+		{[]string{"fair", "--rows", "5000", "--svc", svc}, 5, 4},
+		{[]string{"scale", "--workers", "1,2", "--latencies", "20ms,50ms", "--measure", "200ms", "--warm-up", "500ms", "--chart", chart}, 4, 4},
+		{[]string{"recover", "--rows", "1000", "--rate", "200", "--latency", "5ms", "--warm-up", "500ms", "--svc", svc}, 5, 5},
+		{[]string{"backlog", "--short", "10000", "--long", "20000", "--history", "3000", "--measure", "500ms"}, 3, 2},
+	} {
+		t.Run(tt.args[0], func(t *testing.T) {
+			t.Parallel()
+			measures(t, append(tt.args, "--runs", "1"), tt.series, tt.ratios)
+			if tt.args[0] == "scale" {
+				isSVG(t, chart, "settled", "workers", "latency of the rail, ms", "rows/s")
+			}
+		})
+	}
+}
+
+// measures runs loadgen and checks that it prints figures, all above zero.
+func measures(t *testing.T, args []string, wantSeries, wantRatios int) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(t.Context(), append(args, "--json"), &out); err != nil {
+		t.Fatal(err)
+	}
+	var figures struct {
+		Series []series `json:"series"`
+		Ratios []ratio  `json:"ratios"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &figures); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	if len(figures.Series) != wantSeries || len(figures.Ratios) != wantRatios {
+		t.Fatalf("printed %d series and %d ratios: %s", len(figures.Series), len(figures.Ratios), out.String())
+	}
+	for _, s := range figures.Series {
+		if len(s.Values) == 0 || s.Values[0] <= 0 {
+			t.Errorf("%s: %v", s.Name, s.Values)
+		}
+	}
+}
+
+// isSVG checks that a file is well-formed XML with these texts.
+func isSVG(t *testing.T, path string, texts ...string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := xml.NewDecoder(bytes.NewReader(content))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(content), ">"+text+"<") {
+			t.Errorf("the chart does not say %q", text)
+		}
+	}
+}
