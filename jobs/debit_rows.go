@@ -59,7 +59,7 @@ func (d *DebitRows) Run(ctx context.Context, task models.TaskID) error {
 	ctx = models.WithTraceID(ctx, chunk.TraceID)
 	run := newChunkRun(d, chunk)
 	err = run.settleAll(ctx)
-	if run.closed < chunk.Open {
+	if run.closed < chunk.Open || chunk.Open == 0 { // the task of a chunk that others have closed ends, too
 		err = errors.Join(err, d.park(ctx, task))
 	}
 	if err != nil {

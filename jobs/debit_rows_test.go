@@ -186,6 +186,22 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 	modelstest.Audit(t, b.store)
 }
 
+// A task ends with its chunk, also when it was not the task's own run that closed the last row: it would go out for ever, and
+// count as in flight.
+func TestTaskOfAClosedChunkEnds(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	if _, _, err := b.store.CancelBatch(t.Context(), b.site.ID, "batch"); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("cancelled", "cancelled")
+	var left int
+	if err := b.store.DB().NewRaw("SELECT count(*) FROM outbox").Scan(t.Context(), &left); err != nil || left != 0 {
+		t.Errorf("%d tasks are left, %v", left, err)
+	}
+}
+
 func TestBankDownThenUp(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
