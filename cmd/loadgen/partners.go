@@ -59,15 +59,20 @@ func (p *partners) addPartners(ctx context.Context, n int) error {
 }
 
 func (b *bench) customer(ctx context.Context, site models.Site, reference string) error {
-	link, _, err := b.store.CreateInvitation(ctx, models.NewInvitation{SiteID: site.ID, CustomerReference: reference}, nil)
+	return signUp(ctx, b.store, site, reference, models.BehaviourPays)
+}
+
+// signUp makes a customer who has signed up.
+func signUp(ctx context.Context, store *models.Store, site models.Site, reference string, behaviour models.Behaviour) error {
+	link, _, err := store.CreateInvitation(ctx, models.NewInvitation{SiteID: site.ID, CustomerReference: reference}, nil)
 	if err != nil {
 		return err
 	}
 	party := models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()}
-	if err := b.store.OpenSandboxAccount(ctx, party.AgreementID, models.BehaviourPays); err != nil {
+	if err := store.OpenSandboxAccount(ctx, party.AgreementID, behaviour); err != nil {
 		return err
 	}
-	_, err = b.store.CompleteLink(ctx, link.ID, party)
+	_, err = store.CompleteLink(ctx, link.ID, party)
 	return err
 }
 

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/uptrace/bun"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/models"
+)
+
+// chaosReport is what came of a run.
+type chaosReport struct {
+	chaosPlan
+	Took     time.Duration             `json:"took"`
+	ByKind   map[faultKind]faultCounts `json:"faultsByKind"`
+	Partners partnerCounts             `json:"partners"`
+	Outcomes []outcomeCount            `json:"outcomes"`
+	Broken   []string                  `json:"broken"`
+	Logs     string                    `json:"logs,omitempty"`
+}
+
+// faultCounts count the faults of a kind by their targets.
+type faultCounts struct {
+	All      int            `json:"all"`
+	ByTarget map[string]int `json:"byTarget"`
+}
+
+// outcomeCount counts rows that ended alike.
+type outcomeCount struct {
+	Outcome   string `json:"outcome"`
+	Corrected string `json:"corrected,omitempty"`
+	Rows      int    `json:"rows"`
+}
+
+// openWork is what is not settled yet.
+type openWork struct{ Batches, Rows, Tasks int }
+
+func (c *chaosFleet) openWork(ctx context.Context) (openWork, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var open openWork
+	err := c.store.DB().NewRaw(`
+SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
+       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL) AS rows,
+       (SELECT count(*) FROM outbox WHERE kind = ?) AS tasks`, models.TaskDebitRows).Scan(ctx, &open)
+	return open, err
+}
+
+// settle waits until nothing is open any more. It returns what is, if that takes too long.
+func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
+	// A rail that starts anew has no faults, not even those that were told to it while it was stopped.
+	if err := c.fleet.members["rail"].kill(ctx, 0); err != nil {
+		return nil, err
+	}
+	deadline, told := time.Now().Add(c.settleWithin), time.Now()
+	for {
+		open, err := c.fleet.openWork(ctx)
+		switch {
+		case ctx.Err() != nil || err != nil:
+			return nil, errors.Join(ctx.Err(), err)
+		case open == openWork{}:
+			return nil, nil
+		case time.Now().After(deadline):
+			return []string{fmt.Sprintf("%s after the last fault there are open: %+v", c.settleWithin, open)}, nil
+		case time.Since(told) > tellEvery:
+			told = time.Now()
+			c.say("all faults are over; open: %+v", open)
+		}
+		sleep(ctx, 250*time.Millisecond)
+	}
+}
+
+// chaosChecks are queries of what may not be, beside those of the service's own audit: the rail's list is the succeeded rows,
+// no more, no less.
+var chaosChecks = []struct{ what, query string }{
+	{"rows are not settled, or never confirmed", `
+SELECT batch_id || ':' || row_index || ' ' || state || ' ' || coalesce(outcome::text, '') FROM batch_rows
+WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL`},
+	{"the rail's list is not the succeeded rows", `
+SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' || coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
+FROM (SELECT key, amount, agreement_id FROM sandbox_debits WHERE status = 'succeeded') d
+FULL JOIN (SELECT 'bat_' || w.batch_id || ':' || w.row_index AS key, w.amount, l.agreement_id
+           FROM batch_rows w LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
+           WHERE coalesce(w.corrected_outcome, w.outcome) = 'succeeded') r ON r.key = d.key
+WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agreement_id)`},
+	{"the rail has debits that nobody has decided", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},
+}
+
+// examine looks at what the run has left: through the partners' eyes, through the books, and through the service's own audit.
+func (c *chaos) examine(ctx context.Context, report *chaosReport) error {
+	report.ByKind = c.countFaults()
+	if n := len(c.performed); n != len(c.schedule) {
+		report.Broken = append(report.Broken, fmt.Sprintf("only %d of %d faults were performed", n, len(c.schedule)))
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, p := range c.fleet.partners {
+		group.Go(func() error { return p.audit(groupCtx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, p := range c.fleet.partners {
+		report.Broken = append(report.Broken, p.broken...)
+	}
+	report.Partners = c.fleet.progress()
+	report.Broken = append(report.Broken, c.fleet.stopMembers()...)
+	broken, err := c.fleet.checkBooks(ctx)
+	if err != nil {
+		return err
+	}
+	report.Broken = append(report.Broken, broken...)
+	report.Broken = append(report.Broken, c.fleet.audit(ctx)...)
+	return c.fleet.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected, count(*) AS rows
+FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
+}
+
+// stopMembers ends the processes as an operator would, and says what was not well.
+func (c *chaosFleet) stopMembers() []string {
+	var broken []string
+	for name, m := range c.members {
+		if err := m.stop(time.Minute); err != nil {
+			broken = append(broken, err.Error())
+		}
+		_, fatal := m.said.read()
+		for _, line := range fatal {
+			broken = append(broken, name+": "+line)
+		}
+	}
+	return broken
+}
+
+func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
+	if _, err := c.store.SandboxDebits(ctx, "", 1); err != nil { // decides what is still to be decided
+		return nil, err
+	}
+	var broken []string
+	for _, check := range chaosChecks {
+		var found []string
+		if err := c.query(ctx, &found, check.query+" LIMIT 20"); err != nil {
+			return nil, err
+		}
+		for _, subject := range found {
+			broken = append(broken, check.what+": "+subject)
+		}
+	}
+	return broken, nil
+}
+
+// query reads whole tables, for as long as that takes.
+func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
+	return c.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off"); err != nil {
+			return err
+		}
+		return tx.NewRaw(query).Scan(ctx, into)
+	})
+}
+
+// audit runs the service's own.
+func (c *chaosFleet) audit(ctx context.Context) []string {
+	cmd := exec.CommandContext(ctx, c.svc, "admin", "audit")
+	cmd.Env = append(append(cmd.Environ(), c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin audit: "+err.Error())
+}
+
+func (c *chaos) countFaults() map[faultKind]faultCounts {
+	counts := map[faultKind]faultCounts{}
+	for _, f := range c.performed {
+		one := counts[f.Kind]
+		if one.ByTarget == nil {
+			one.ByTarget = map[string]int{}
+		}
+		one.All++
+		one.ByTarget[f.Target]++
+		counts[f.Kind] = one
+	}
+	return counts
+}
+
+// print shows the report; a broken one with all that is needed to see it again.
+func (c *chaos) print(report chaosReport) error {
+	if c.json {
+		return json.NewEncoder(c.out).Encode(report)
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nfault\ttimes\ttargets\n")
+	for _, shape := range faultShapes {
+		if one, ok := report.ByKind[shape.kind]; ok {
+			fmt.Fprintf(w, "%s\t%d\t%s\n", shape.kind, one.All, one.targets())
+		}
+	}
+	fmt.Fprintf(w, "\noutcome\trows\n")
+	for _, o := range report.Outcomes {
+		name := o.Outcome
+		if o.Corrected != "" {
+			name += ", corrected to " + o.Corrected
+		}
+		fmt.Fprintf(w, "%s\t%d\n", name, o.Rows)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	p := report.Partners
+	fmt.Fprintf(c.out, "\nseed %d: %d faults; %d rows in %d batches, settled within %s (%.0f rows/s);\n", report.Seed, len(c.performed),
+		p.Rows, p.Batches, report.Took.Round(100*time.Millisecond), float64(p.Rows)/report.Took.Seconds())
+	fmt.Fprintf(c.out, "%d resubmissions, %d conflicts, %d cancellations, %d reads\n", p.Resubmissions, p.Conflicts, p.Cancellations, p.Reads)
+	if len(report.Broken) == 0 {
+		fmt.Fprintln(c.out, "0 lost, 0 debited twice, every batch settled, the audit is clean")
+		return nil
+	}
+	return c.printBroken(report)
+}
+
+func (c *chaos) printBroken(report chaosReport) error {
+	fmt.Fprintf(c.out, "\nThe schedule, which `loadgen chaos --seed %d --faults %d --every %s --rows %d", report.Seed, report.Faults, report.Every, report.Rows)
+	if len(report.Kinds) > 0 {
+		fmt.Fprintf(c.out, " --kinds %s", strings.Join(report.Kinds, ","))
+	}
+	fmt.Fprintln(c.out, "` plays again:")
+	if err := c.printSchedule(c.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "\nWhat the processes printed is in %s. Broken:\n", report.Logs)
+	for _, line := range report.Broken {
+		fmt.Fprintln(c.out, line)
+	}
+	return nil
+}
+
+// targets are the targets, most often hit first.
+func (f faultCounts) targets() string {
+	names := make([]string, 0, len(f.ByTarget))
+	for name := range f.ByTarget {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(f.ByTarget[b]-f.ByTarget[a], strings.Compare(a, b)) })
+	var b strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s %d", name, f.ByTarget[name])
+	}
+	return b.String()
+}

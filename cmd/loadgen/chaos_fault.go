@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"partnerbilling/deploy/local"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// inject breaks what a fault says, and mends it when its time is over or ctx ends.
+func (c *chaosFleet) inject(ctx context.Context, f fault) error {
+	switch f.Kind {
+	case killWorker, killAPI, killRail:
+		return c.members[f.Target].kill(ctx, f.For)
+	case pauseWorker, pauseWorkerLong, pauseAPI, pauseRail:
+		return c.members[f.Target].pause(ctx, f.For)
+	case flushRedis:
+		return insist(ctx, func(ctx context.Context) error { return c.redis.FlushAll(ctx).Err() })
+	case restartRedis:
+		return c.restart(ctx, c.cache.Redis, f.For)
+	case restartPostgres:
+		return c.restart(ctx, c.database.Postgres, f.For)
+	case cutWire:
+		return c.breakWire(ctx, f, (*wire).cut, (*wire).uncut)
+	case tearWire:
+		return c.poisonWire(ctx, f, "limit_data", map[string]int64{"bytes": f.Amount})
+	case hangWire:
+		return c.poisonWire(ctx, f, "timeout", map[string]int64{"timeout": 0})
+	case slowWire:
+		return c.poisonWire(ctx, f, "latency", map[string]int64{"latency": f.Amount, "jitter": f.Amount / 2})
+	case loseAnswers:
+		p := rail.Fault{Probability: float64(f.Amount) / 100}
+		return c.knobs.during(ctx, f, rail.Faults{LoseAnswer: p})
+	case bankUnavailable:
+		p := rail.Fault{Probability: float64(f.Amount) / 100}
+		return c.knobs.during(ctx, f, rail.Faults{Unavailable: p, LoseRequest: rail.Fault{Probability: p.Probability / 4}})
+	case duplicateTasks:
+		return insist(ctx, func(ctx context.Context) error { return c.duplicate(ctx, f) })
+	case dueAgain:
+		return insist(ctx, func(ctx context.Context) error { return c.makeDueAgain(ctx, f) })
+	case stepClock:
+		return insist(ctx, func(ctx context.Context) error {
+			_, err := c.store.AdvanceClock(ctx, time.Duration(f.Amount)*time.Millisecond)
+			return err
+		})
+	default:
+		return fmt.Errorf("fault %s cannot be injected", f.Kind)
+	}
+}
+
+// insist does something again until it succeeds: other faults may be in its way.
+func insist(ctx context.Context, do func(context.Context) error) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := do(once)
+		cancel()
+		if err == nil || !sleep(ctx, 50*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// restart stops a server hard, and starts it again. It is up afterwards, whatever ctx says.
+func (c *chaosFleet) restart(ctx context.Context, server *local.Server, down time.Duration) error {
+	if err := server.Stop(ctx, local.Immediate); err != nil {
+		return err
+	}
+	sleep(ctx, down)
+	return server.Start(context.WithoutCancel(ctx))
+}
+
+func (c *chaosFleet) breakWire(ctx context.Context, f fault, begin, end func(*wire) error) error {
+	if err := c.wires.each(f.Target, begin); err != nil {
+		return err
+	}
+	sleep(ctx, f.For)
+	return c.wires.each(f.Target, end)
+}
+
+func (c *chaosFleet) poisonWire(ctx context.Context, f fault, kind string, attributes map[string]int64) error {
+	toxics := bothWays(f.Number, kind, attributes)
+	return c.breakWire(ctx, f,
+		func(w *wire) error { return w.poison(f.Number, toxics) },
+		func(w *wire) error { return w.cure(f.Number) })
+}
+
+// errNothingInFlight says that a fault would have no effect now.
+var errNothingInFlight = fmt.Errorf("no task is in flight")
+
+// duplicate delivers tasks that are in flight a second time and a third time, under names that are not those of their
+// dispatches, and beside them tasks of earlier duplicates, which may be done by now.
+func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
+	tasks, err := c.inFlight(ctx, f.Amount)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	old := c.duplicated
+	c.duplicated = tasks
+	c.mu.Unlock()
+	client := asynq.NewClientFromRedisClient(c.redis)
+	for i, id := range slices.Concat(tasks, tasks, old) {
+		_, err := client.EnqueueContext(ctx, asynq.NewTask(string(models.TaskDebitRows), []byte(id)),
+			asynq.Queue(string(models.QueueDebits)), asynq.TaskID(fmt.Sprintf("%s:%s:chaos%d.%d", models.TaskDebitRows, id, f.Number, i)),
+			asynq.MaxRetry(0), asynq.Timeout(time.Minute))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *chaosFleet) inFlight(ctx context.Context, most int64) ([]string, error) {
+	var tasks []models.TaskID
+	err := c.store.DB().NewRaw(`SELECT id FROM outbox WHERE kind = ? AND dispatched_at IS NOT NULL LIMIT ?`,
+		models.TaskDebitRows, most).Scan(ctx, &tasks)
+	if err == nil && len(tasks) == 0 {
+		err = errNothingInFlight
+	}
+	texts := make([]string, len(tasks))
+	for i, id := range tasks {
+		texts[i] = id.String()
+	}
+	return texts, err
+}
+
+// makeDueAgain lets the dispatcher send tasks out again that are in Redis or in work.
+func (c *chaosFleet) makeDueAgain(ctx context.Context, f fault) error {
+	result, err := c.store.DB().NewRaw(`
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = least(available_at, svc_now())
+WHERE id IN (SELECT id FROM outbox WHERE kind = ? AND dispatched_at IS NOT NULL LIMIT ?)`,
+		models.TaskDebitRows, f.Amount).Exec(ctx)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return err
+	}
+	return errNothingInFlight
+}
+
+// railKnobs set what the rail does wrong. Faults overlap; a rail that starts anew has none.
+type railKnobs struct {
+	url string
+	key rail.SigningKey
+
+	mu     sync.Mutex
+	active map[int]rail.Faults
+}
+
+// during sets a fault, and takes it back when its time is over. The rail may be down meanwhile, and then loses it sooner.
+func (k *railKnobs) during(ctx context.Context, f fault, faults rail.Faults) error {
+	if err := insist(ctx, func(ctx context.Context) error {
+		return k.change(ctx, func() { k.active[f.Number] = faults })
+	}); err != nil {
+		return err
+	}
+	sleep(ctx, f.For)
+	return insist(ctx, func(ctx context.Context) error { return k.change(ctx, func() { delete(k.active, f.Number) }) })
+}
+
+func (k *railKnobs) change(ctx context.Context, do func()) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	do()
+	sum := rail.Faults{Seed: rand.Uint64()} //nolint:gosec // not a secret
+	for _, number := range slices.Sorted(maps.Keys(k.active)) {
+		f := k.active[number]
+		sum.LoseAnswer = likelier(sum.LoseAnswer, f.LoseAnswer)
+		sum.Unavailable = likelier(sum.Unavailable, f.Unavailable)
+		sum.LoseRequest = likelier(sum.LoseRequest, f.LoseRequest)
+	}
+	return k.put(ctx, sum)
+}
+
+func likelier(a, b rail.Fault) rail.Fault {
+	return rail.Fault{Probability: max(a.Probability, b.Probability)}
+}
+
+func (k *railKnobs) put(ctx context.Context, faults rail.Faults) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	body, err := json.Marshal(faults)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, k.url+"/faults", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	k.key.Sign(req, body, time.Now())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the rail refuses its faults: %s", resp.Status)
+	}
+	return nil
+}

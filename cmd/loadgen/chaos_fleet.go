@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api/client"
+	"partnerbilling/deploy/local"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// chaosFleet is all that runs: the servers, the processes, the wires between them, and the partners.
+type chaosFleet struct {
+	svc      string
+	database *local.Servers
+	cache    *local.Servers // without persistence: what restarts has forgotten everything
+	store    *models.Store  // these two reach the servers directly
+	redis    *redis.Client
+	wires    wiring
+	members  map[string]*member
+	knobs    *railKnobs
+	partners []*chaosPartner
+	env      []string // of every process
+
+	apiAddress, railAddress string
+	running                 *errgroup.Group
+	end                     context.CancelFunc
+
+	mu         sync.Mutex
+	duplicated []string // tasks that the last duplication was of
+}
+
+const (
+	chaosOrganisations = 3
+	chaosSites         = 2 // of each organisation
+)
+
+// open starts the fleet and waits until the API answers.
+func (c *chaosFleet) open(ctx context.Context, seed uint64, rows int, within time.Duration) error {
+	c.wires, c.members, c.end = wiring{}, map[string]*member{}, func() {}
+	for _, step := range []func(context.Context) error{c.openServers, c.openWires} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.seed(ctx, seed, rows, within); err != nil {
+		return err
+	}
+	c.startMembers()
+	return c.awaitReady(ctx)
+}
+
+func (c *chaosFleet) openServers(ctx context.Context) error {
+	var err error
+	if c.database, err = local.Temp(ctx, local.Options{WithoutRedis: true}); err != nil {
+		return err
+	}
+	if c.cache, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
+		return err
+	}
+	if c.store, err = models.Open(ctx, models.Config{DSN: c.database.DatabaseURL, ApplicationName: "loadgen"}); err != nil {
+		return err
+	}
+	if _, err := migrations.Up(ctx, c.store.DB()); err != nil {
+		return err
+	}
+	queue.LogRedis(slog.New(slog.DiscardHandler)) // what it says of a Redis that is down is known
+	c.redis, err = queue.Connect(c.cache.RedisURL)
+	return err
+}
+
+func (c *chaosFleet) openWires(ctx context.Context) error {
+	var err error
+	if c.apiAddress, err = freePort(ctx); err != nil {
+		return err
+	}
+	if c.railAddress, err = freePort(ctx); err != nil {
+		return err
+	}
+	postgres, redis := hostOf(c.database.DatabaseURL), hostOf(c.cache.RedisURL)
+	upstreams := map[string]string{
+		"api/postgres": postgres, "api/redis": redis, "rail/postgres": postgres, "partners/api": c.apiAddress,
+	}
+	for _, worker := range workerNames {
+		upstreams[worker+"/postgres"], upstreams[worker+"/redis"], upstreams[worker+"/rail"] = postgres, redis, c.railAddress
+	}
+	for name, upstream := range upstreams {
+		if err := c.wires.add(name, upstream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return u.Host
+}
+
+// seed makes the partners: a few organisations, each with a few Sites, each with its customers.
+func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within time.Duration) error {
+	for i := range chaosOrganisations {
+		organisation, err := c.store.CreateOrganisation(ctx, fmt.Sprint("organisation ", i))
+		if err != nil {
+			return err
+		}
+		credentials, err := c.store.CreateClient(ctx, organisation.ID, "program", models.PartnerScopes)
+		if err != nil {
+			return err
+		}
+		secret, err := c.store.AddClientSecret(ctx, credentials.ID)
+		if err != nil {
+			return err
+		}
+		for j := range chaosSites {
+			site, err := c.site(ctx, organisation.ID)
+			if err != nil {
+				return err
+			}
+			n := len(c.partners)
+			c.partners = append(c.partners, &chaosPartner{
+				name: fmt.Sprintf("%d.%d", i, j), site: site.ID.String(), within: within,
+				random: rand.New(rand.NewPCG(seed, uint64(1+n))), //nolint:gosec // as repeatable as it can be
+				rows:   rows*(n+1)/(chaosOrganisations*chaosSites) - rows*n/(chaosOrganisations*chaosSites),
+				api: client.New(client.Config{
+					BaseURL: "http://" + c.wires["partners/api"].listen, ClientID: credentials.ID.String(), ClientSecret: secret,
+					HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2}}, MaxBackoff: time.Second,
+				}),
+			})
+		}
+	}
+	return nil
+}
+
+func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationID) (models.Site, error) {
+	site, err := c.store.CreateSite(ctx, organisation, "Site")
+	if err != nil {
+		return site, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range chaosCustomers {
+		group.Go(func() error {
+			behaviour, _ := chaosBehaviour(i)
+			return signUp(ctx, c.store, site, fmt.Sprint(i), behaviour)
+		})
+	}
+	return site, group.Wait()
+}
+
+// startMembers starts all processes.
+func (c *chaosFleet) startMembers() {
+	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
+	c.knobs = &railKnobs{url: "http://" + c.railAddress, key: key, active: map[int]rail.Faults{}}
+	c.env = []string{
+		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
+		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
+	}
+	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
+	c.end, c.running = end, &errgroup.Group{}
+	c.member(ctx, "rail", "SVC_LISTEN="+c.railAddress, "SVC_REDIS_URL="+c.cache.RedisURL)
+	c.member(ctx, "api", "SVC_LISTEN="+c.apiAddress, "SVC_PUBLIC_BASE_URL=http://"+c.wires["partners/api"].listen,
+		"SVC_REDIS_URL="+c.wires["api/redis"].through(c.cache.RedisURL))
+	for _, worker := range workerNames {
+		c.member(ctx, worker, "SVC_REDIS_URL="+c.wires[worker+"/redis"].through(c.cache.RedisURL),
+			"SVC_RAIL=http", "SVC_RAIL_URL=http://"+c.wires[worker+"/rail"].listen)
+	}
+}
+
+// member starts a process; its name's first part is the command.
+func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
+	command := name
+	if len(name) > len("worker") {
+		command = "worker"
+	}
+	m := &member{
+		name: name, svc: c.svc, args: []string{command}, said: &transcript{}, done: make(chan struct{}),
+		env: append(append(env, c.env...), "SVC_DATABASE_URL="+c.wires[name+"/postgres"].through(c.database.DatabaseURL)),
+	}
+	c.members[name] = m
+	c.running.Go(func() error { return m.run(ctx) })
+}
+
+// awaitReady waits until the API answers.
+func (c *chaosFleet) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := insist(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.apiAddress+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the API is not ready: %s", resp.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		said, _ := c.members["api"].said.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// progress is what the partners have done so far.
+func (c *chaosFleet) progress() partnerCounts {
+	var all partnerCounts
+	for _, p := range c.partners {
+		all.add(p.progress())
+	}
+	return all
+}
+
+// keepTranscripts writes down what the processes printed, and returns the folder.
+func (c *chaosFleet) keepTranscripts() (string, error) {
+	dir, err := os.MkdirTemp("", "chaos-")
+	if err != nil {
+		return "", err
+	}
+	for name, m := range c.members {
+		said, _ := m.said.read()
+		if err := os.WriteFile(filepath.Join(dir, name+".log"), said, 0o600); err != nil {
+			return dir, err
+		}
+	}
+	return dir, nil
+}
+
+// close ends what is left of the fleet, hard.
+func (c *chaosFleet) close() error {
+	c.end()
+	var errs []error
+	if c.running != nil {
+		errs = append(errs, c.running.Wait())
+	}
+	c.wires.close()
+	if c.redis != nil {
+		errs = append(errs, c.redis.Close())
+	}
+	if c.store != nil {
+		errs = append(errs, c.store.Close())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, servers := range []*local.Servers{c.cache, c.database} {
+		if servers != nil {
+			errs = append(errs, servers.Stop(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
