@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"partnerbilling/api/qr"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
@@ -37,7 +39,9 @@ func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
 }
 
 func paymentIntentRoutes(cfg Config) []Route {
-	p := &paymentIntents{store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL)}
+	p := &paymentIntents{
+		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
+	}
 	return []Route{
 		{
 			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsWrite,
@@ -56,29 +60,28 @@ func paymentIntentRoutes(cfg Config) []Route {
 
 // paymentIntents makes payment intents and answers about them.
 type paymentIntents struct {
-	store  *models.Store
-	notify func([]models.TaskID) // may be nil
-	qrBase string                // what every QR code begins with
+	store    *models.Store
+	notify   func([]models.TaskID) // may be nil
+	qrBase   string                // what every QR code begins with
+	pictures *qr.Series            // of all QR codes
 }
 
 // qrBase is what QR codes say, but for the code: all in upper case, so that it fits the mode that makes them small. A browser
 // lowers scheme and host again, and the path is meant so.
 func qrBase(publicBaseURL string) string { return strings.ToUpper(publicBaseURL) + "/P/" }
 
+func pictures(publicBaseURL string) *qr.Series {
+	return qr.NewSeries(qrBase(publicBaseURL), models.IntentCodeLength)
+}
+
 // CheckQRBase finds what is wrong with a public base URL for QR codes; nil if nothing. A host that no code can hold
-// should be refused at the start, not when the first customer wants to pay.
+// should be refused at the start, not when the first customer wants to pay. What it takes a tenth of a second to learn
+// about the codes stays known.
 func CheckQRBase(publicBaseURL string) error {
-	if _, err := qr.PNG(qrBase(publicBaseURL) + models.NewIntentCode()); err != nil {
+	if _, err := pictures(publicBaseURL).PNG(models.NewIntentCode()); err != nil {
 		return fmt.Errorf("api: public base URL: %w", err)
 	}
 	return nil
-}
-
-// createdIntent is a payment intent as the partner gets it when it is made.
-type createdIntent struct {
-	QRCode          string                 `json:"qrCode"`
-	PaymentIntentID models.PaymentIntentID `json:"paymentIntentId"`
-	OrderID         string                 `json:"orderId,omitempty"`
 }
 
 // paymentIntentData is a payment intent as the partner sees it later. Who pays is not in it.
@@ -121,17 +124,34 @@ func (p *paymentIntents) create(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	code := p.qrBase + intent.Code
-	if intent.QRCodeFormat == models.QRCodeBase64 {
-		if code, err = qr.DataURI(code); err != nil {
-			return err
-		}
+	answer, err := p.describeCreated(&intent)
+	if err != nil {
+		return err
 	}
 	if replayed {
 		r.Replayed()
 	}
 	r.Location("checkout", r.Site.ID.String(), "payment-intent", intent.ID.String())
-	return r.JSON(http.StatusCreated, createdIntent{code, intent.ID, intent.OrderID})
+	return r.JSONBytes(http.StatusCreated, answer)
+}
+
+// describeCreated is a payment intent as the partner gets it when it is made. Most of the answer is the picture, which is
+// written straight into it.
+func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer []byte, err error) {
+	answer = append(make([]byte, 0, 1024), `{"qrCode":`...)
+	if intent.QRCodeFormat == models.QRCodeBase64 {
+		if answer, err = p.pictures.AppendDataURI(append(answer, '"'), intent.Code); err != nil {
+			return nil, err
+		}
+		answer = append(answer, '"')
+	} else {
+		answer, _ = jsontext.AppendQuote(answer, p.qrBase+intent.Code) // never fails, as the text is UTF-8
+	}
+	answer = append(append(append(answer, `,"paymentIntentId":"`...), intent.ID.String()...), '"')
+	if intent.OrderID != "" {
+		answer, _ = jsontext.AppendQuote(append(answer, `,"orderId":`...), intent.OrderID) // never fails, as it came as JSON
+	}
+	return append(answer, '}'), nil
 }
 
 // readPaymentIntent decodes the body of a payment intent. The error names every fault.

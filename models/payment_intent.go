@@ -92,6 +92,9 @@ type Payee struct {
 	SiteName         string
 }
 
+// IntentCodeLength is how many characters the code of an intent has.
+const IntentCodeLength = 16
+
 // NewIntentCode makes the code of an intent: 80 random bits as 16 upper-case base32 characters, which a QR code holds in
 // its alphanumeric mode.
 func NewIntentCode() string {
@@ -102,7 +105,7 @@ func NewIntentCode() string {
 
 // ValidIntentCode reports whether a text has the form of a code.
 func ValidIntentCode(s string) bool {
-	return len(s) == 16 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+	return len(s) == IntentCodeLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // AmountPaid is what the customer was charged, and whether the payment has settled.

@@ -65,7 +65,7 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 }
 
 // CreatePaymentIntent makes a payment intent, or gives back the one that key made before (replayed; as it is now). Errors:
-// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil.
+// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then it is one statement.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -73,9 +73,26 @@ func (s *Store) CreatePaymentIntent(
 	if err != nil {
 		return PaymentIntent{}, false, wrap("create payment intent", err)
 	}
+	if key == nil {
+		err = s.statement(ctx, func() error {
+			intent, err = insertIntent(ctx, s.db.DB, in, lines)
+			return err
+		})
+	} else {
+		intent, replayed, err = s.createIntentOnce(ctx, in, lines, key)
+	}
+	if err != nil {
+		return PaymentIntent{}, false, wrap("create payment intent", err)
+	}
+	return intent, replayed, nil
+}
+
+func (s *Store) createIntentOnce(
+	ctx context.Context, in NewPaymentIntent, lines sql.NullString, key *IdempotencyKey,
+) (intent PaymentIntent, replayed bool, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
-			intent, err = insertIntent(ctx, tx, in, lines)
+			intent, err = insertIntent(ctx, tx.Tx, in, lines)
 			return intent.ID, err
 		})
 		if replayed = again; err != nil || !again {
@@ -84,29 +101,29 @@ func (s *Store) CreatePaymentIntent(
 		intent, _, err = intentByID(ctx, tx.Tx, in.SiteID, id)
 		return err
 	})
-	if err != nil {
-		return PaymentIntent{}, false, wrap("create payment intent", err)
-	}
-	return intent, replayed, nil
+	return intent, replayed, err
 }
 
-func insertIntent(ctx context.Context, tx bun.Tx, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
-	intent, err := scanIntent(tx.Tx.QueryRowContext(ctx, `
-WITH clock AS MATERIALIZED (SELECT svc_now() AS now)
+func insertIntent(ctx context.Context, db querier, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
+	p := PaymentIntent{
+		SiteID: in.SiteID, ID: NewID[intentNoun](), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
+		LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
+	}
+	err := db.QueryRowContext(ctx, `
 INSERT INTO payment_intents AS p (site_id, id, organisation_id, code, amount, currency, order_id, line_items, qr_code_format,
 	created_at, expires_at, trace_id)
 SELECT s.id, $2, s.organisation_id, $3, $4, s.currency, nullif($5, ''), $6::jsonb, $7, now,
 	coalesce(nullif($8::bigint, 0), now + $10::bigint), $9
-FROM sites s, clock
+FROM sites s, service_now
 WHERE s.id = $1 AND ($8 = 0 OR $8 BETWEEN now + $11::bigint AND now + $12::bigint)
-RETURNING `+intentColumns,
-		in.SiteID, NewID[intentNoun](), NewIntentCode(), int64(in.Amount), in.OrderID, lines, string(in.QRCodeFormat),
-		int64(in.ExpiresAt), string(TraceIDFrom(ctx)), DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(),
-		MaxIntentLife.Milliseconds()))
+RETURNING p.organisation_id, p.currency, p.created_at, p.expires_at`,
+		p.SiteID, p.ID, p.Code, int64(p.Amount), p.OrderID, lines, string(p.QRCodeFormat), int64(in.ExpiresAt), string(p.TraceID),
+		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(),
+	).Scan(&p.OrganisationID, &p.Currency, &p.CreatedAt, &p.ExpiresAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
 	}
-	return intent, err
+	return p, err
 }
 
 // PaymentIntent is an intent of the Site; ErrNotFound if there is none. If its time is over and nothing has ended it yet, it

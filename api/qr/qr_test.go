@@ -79,6 +79,16 @@ func checkPicture(t testing.TB, picture image.Image) {
 	}
 }
 
+// alphanumeric is a random text of the characters of that mode.
+func alphanumeric(random *rand.Rand, length int) string {
+	const characters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
+	text := make([]byte, length)
+	for i := range text {
+		text[i] = characters[random.IntN(len(characters))]
+	}
+	return string(text)
+}
+
 func darkPart(p *image.Paletted) image.Rectangle {
 	var dark image.Rectangle
 	for y := range p.Rect.Dy() {
@@ -112,6 +122,33 @@ func TestLengthsOfBaseURLs(t *testing.T) {
 	}
 }
 
+// TestSeries makes the same pictures as the encoder by itself, with prefixes of both parities in every version that there is
+// room for.
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{20, 23, 47, 80, 107, 138, 165, 196, 231, 270, 361} {
+		checkSeries(t, length, 3+length%2, 4)
+	}
+	checkSeries(t, 34, 16, 100)
+	checkSeries(t, 35, 16, 100)
+}
+
+// checkSeries compares pictures of a Series with those that the encoder makes of the same contents.
+func checkSeries(t *testing.T, length, ending, n int) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, uint64(length)))
+	prefix := alphanumeric(random, length)
+	series := qr.NewSeries(prefix, ending)
+	for range n {
+		content := alphanumeric(random, ending)
+		got, err := series.PNG(content)
+		want, wantErr := qr.PNG(prefix + content)
+		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%q: another picture than the encoder's: %v, %v", prefix+content, err, wantErr)
+		}
+	}
+}
+
 // TestEveryCharacter reads every printable character back, whichever mode it takes.
 func TestEveryCharacter(t *testing.T) {
 	t.Parallel()
@@ -130,8 +167,8 @@ func TestSizes(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]int{
 		"HTTPS://PAY.EXAMPLE" + code:                  8 * (25 + 8), // 38 characters: version 2
-		"HTTPS://PAY.EXAMPLE.X" + code:                7 * (29 + 8),
-		"HTTPS://CHECKOUT.BILLING.EXAMPLE.COM" + code: 7 * (29 + 8),
+		"HTTPS://PAY.EXAMPLE.X" + code:                8 * (29 + 8),
+		"HTTPS://CHECKOUT.BILLING.EXAMPLE.COM" + code: 8 * (29 + 8),
 	} {
 		encoded, err := qr.PNG(content)
 		if err != nil {
@@ -150,11 +187,11 @@ func TestSizes(t *testing.T) {
 func TestDataURI(t *testing.T) {
 	t.Parallel()
 	content := "HTTPS://PAY.EXAMPLE" + code
-	uri, err := qr.DataURI(content)
+	uri, err := qr.NewSeries("HTTPS://PAY.EXAMPLE/P/", 16).AppendDataURI([]byte(`"`), content[len(content)-16:])
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, ok := strings.CutPrefix(uri, "data:image/png;base64,")
+	text, ok := strings.CutPrefix(string(uri), `"data:image/png;base64,`)
 	encoded, err := base64.StdEncoding.Strict().DecodeString(text)
 	if !ok || err != nil {
 		t.Fatalf("%.40q, %v", uri, err)
@@ -174,22 +211,33 @@ func TestContentsThatCannotBe(t *testing.T) {
 		if _, err := qr.PNG(content); !errors.Is(err, want) {
 			t.Errorf("%.20q: %v, want %v", content, err, want)
 		}
-		if _, err := qr.DataURI(content); !errors.Is(err, want) {
-			t.Errorf("%.20q: %v, want %v", content, err, want)
+		if _, err := qr.NewSeries(content[:2], len(content)-2).PNG(content[2:]); !errors.Is(err, want) {
+			t.Errorf("%.20q as a series: %v, want %v", content, err, want)
 		}
 	}
 }
 
-func BenchmarkDataURI(b *testing.B) {
+func BenchmarkSeries(b *testing.B) {
 	for _, host := range []string{"PAY.EXAMPLE", "CHECKOUT.BILLING.EXAMPLE.COM"} {
-		content := "HTTPS://" + host + code
-		b.Run(fmt.Sprint(len(content)), func(b *testing.B) {
+		prefix, ending := "HTTPS://"+host+"/P/", "ABCDEFGHIJKLMNOP"
+		b.Run(fmt.Sprint("encoder ", host), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := qr.DataURI(content); err != nil {
+				if _, err := qr.PNG(prefix + ending); err != nil {
 					b.Fatal(err)
 				}
 			}
+		})
+		b.Run(fmt.Sprint("series ", host), func(b *testing.B) {
+			series := qr.NewSeries(prefix, len(ending))
+			uri, err := series.AppendDataURI(nil, ending)
+			b.ReportAllocs()
+			for b.Loop() {
+				if uri, err = series.AppendDataURI(uri[:0], ending); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(uri)), "bytes")
 		})
 	}
 }

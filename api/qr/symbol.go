@@ -1,0 +1,157 @@
+package qr
+
+import "github.com/boombuler/barcode"
+
+// maxSize is the size of version 11, which holds a URL with the longest host name that there can be. Lines fit a word.
+const maxSize = 61
+
+// symbol is a code without its quiet zone, by rows and by columns: bit x of rows[y] and bit y of cols[x] are the module at
+// (x, y), set if it is dark.
+type symbol struct {
+	size       int
+	rows, cols [maxSize]uint64
+}
+
+func (s *symbol) at(x, y int) bool { return s.rows[y]>>x&1 == 1 }
+
+// flip turns a module over.
+func (s *symbol) flip(x, y int) {
+	s.rows[y] ^= 1 << x
+	s.cols[x] ^= 1 << y
+}
+
+// xor turns over what is dark in the other symbol.
+func (s *symbol) xor(other *symbol) {
+	for i := range s.size {
+		s.rows[i] ^= other.rows[i]
+		s.cols[i] ^= other.cols[i]
+	}
+}
+
+func symbolOf(code barcode.Barcode) *symbol {
+	s := &symbol{size: code.Bounds().Dx()}
+	for y := range s.size {
+		for x := range s.size {
+			if r, _, _, _ := code.At(x, y).RGBA(); r == 0 {
+				s.flip(x, y)
+			}
+		}
+	}
+	return s
+}
+
+// isFunction reports whether a module is the same in every code of that size, or says how to read the others: finder
+// patterns with their margin, format, timing, alignment patterns, and from version 7 on the version. All others hold data.
+func isFunction(x, y, size int) bool {
+	switch {
+	case x == 6 || y == 6, x < 9 && y < 9, x < 9 && y >= size-8, x >= size-8 && y < 9:
+		return true
+	case size >= sizeOf(7) && (x < 6 && y >= size-11 || y < 6 && x >= size-11):
+		return true
+	}
+	return isAlignment(x, y, size)
+}
+
+func sizeOf(version int) int { return 17 + 4*version }
+
+// isAlignment reports whether a module belongs to one of the small squares, those at a finder pattern aside.
+func isAlignment(x, y, size int) bool {
+	var centres []int
+	switch {
+	case size >= sizeOf(7):
+		centres = []int{6, size / 2, size - 7}
+	case size >= sizeOf(2):
+		centres = []int{size - 7}
+	}
+	for _, cx := range centres {
+		for _, cy := range centres {
+			atFinder := cx == 6 && cy != size/2 || cy == 6 && cx != size/2
+			if !atFinder && max(x-cx, cx-x, y-cy, cy-y) <= 2 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// formats are the 15 bits that say "level M, masked with this one of eight".
+var formats = [8]uint16{0x5412, 0x5125, 0x5e7c, 0x5b4b, 0x45f9, 0x40ce, 0x4f97, 0x4aa0}
+
+// formatPlaces are where bit i of the format, from the highest on, is written.
+func formatPlaces(i, size int) [2][2]int {
+	switch {
+	case i < 6:
+		return [2][2]int{{i, 8}, {8, size - 1 - i}}
+	case i == 6:
+		return [2][2]int{{7, 8}, {8, size - 7}}
+	case i == 7:
+		return [2][2]int{{8, 8}, {size - 8, 8}}
+	case i == 8:
+		return [2][2]int{{8, 7}, {size - 7, 8}}
+	default:
+		return [2][2]int{{8, 14 - i}, {size - 15 + i, 8}}
+	}
+}
+
+// maskOf reads which mask a code has.
+func maskOf(s *symbol) int {
+	var format uint16
+	for i := range 15 {
+		place := formatPlaces(i, s.size)[0]
+		format <<= 1
+		if s.at(place[0], place[1]) {
+			format |= 1
+		}
+	}
+	for mask, f := range formats {
+		if f == format {
+			return mask
+		}
+	}
+	panic("qr: a code of another level") // which is never asked for
+}
+
+// masks are what the eight masks do to a code of a size: the modules that they turn over, and their format.
+func masks(size int) (all [8]symbol) {
+	for mask := range all {
+		m := &all[mask]
+		m.size = size
+		for y := range size {
+			for x := range size {
+				if !isFunction(x, y, size) && isMasked(mask, x, y) {
+					m.flip(x, y)
+				}
+			}
+		}
+		for i := range 15 {
+			for _, place := range formatPlaces(i, size) {
+				if formats[mask]>>(14-i)&1 == 1 {
+					m.flip(place[0], place[1])
+				}
+			}
+		}
+	}
+	return all
+}
+
+// isMasked reports whether a mask turns a module over.
+func isMasked(mask, x, y int) bool {
+	switch mask {
+	case 0:
+		return (x+y)%2 == 0
+	case 1:
+		return y%2 == 0
+	case 2:
+		return x%3 == 0
+	case 3:
+		return (x+y)%3 == 0
+	case 4:
+		return (x/3+y/2)%2 == 0
+	case 5:
+		return x*y%2+x*y%3 == 0
+	case 6:
+		return (x*y%2+x*y%3)%2 == 0
+	default:
+		return ((x+y)%2+x*y%3)%2 == 0
+	}
+}
