@@ -18,8 +18,19 @@ import (
 var svcDir string
 
 // TestMain makes and removes it.
+//
+// The test binary is loadgen itself where a scenario starts loadgen once more.
 func TestMain(m *testing.M) {
-	var err error
+	const runMain = "LOADGEN_TEST_RUN_MAIN"
+	if os.Getenv(runMain) != "" {
+		main()
+		return
+	}
+	err := os.Setenv(runMain, "1")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if svcDir, err = os.MkdirTemp("", "loadgen-svc-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -32,11 +32,16 @@ func (b *bench) startSvc(more []string, args ...string) (*process, *bufio.Reader
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &process{name: "svc " + strings.Join(args, " "), cmd: exec.Command(binary, args...), stderr: &ending{}, done: make(chan struct{})} //nolint:gosec,noctx // the scenario ends it
-	p.cmd.Env = append([]string{
+	return launch("svc", binary, append([]string{
 		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + b.local.DatabaseURL, "SVC_REDIS_URL=" + b.local.RedisURL,
 		"SVC_MASTER_KEY=" + b.masterKey, "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
-	}, more...)
+	}, more...), args...)
+}
+
+// launch starts a program, and returns what it prints.
+func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
+	p := &process{name: name + " " + args[0], cmd: exec.Command(binary, args...), stderr: &ending{}, done: make(chan struct{})} //nolint:gosec,noctx // the scenario ends it
+	p.cmd.Env = env
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -69,9 +74,13 @@ func (b *bench) binary() (string, error) {
 	return path, nil
 }
 
-// startAPI starts `svc api` and returns its base URL, once it listens.
-func (b *bench) startAPI() (*process, string, error) {
-	p, out, err := b.startSvc([]string{"SVC_LISTEN=127.0.0.1:0"}, "api")
+// startAPI starts `svc api` and returns its base URL, once it listens. more are variables.
+func (b *bench) startAPI(more ...string) (*process, string, error) {
+	return listening(b.startSvc(append(more, "SVC_LISTEN=127.0.0.1:0"), "api"))
+}
+
+// listening waits for a program to say where it listens, in the last word of its first line, and returns that as a base URL.
+func listening(p *process, out *bufio.Reader, err error) (*process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
