@@ -231,6 +231,9 @@ func BenchmarkSeries(b *testing.B) {
 		b.Run(fmt.Sprint("series ", host), func(b *testing.B) {
 			series := qr.NewSeries(prefix, len(ending))
 			uri, err := series.AppendDataURI(nil, ending)
+			if err != nil {
+				b.Fatal(err)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				if uri, err = series.AppendDataURI(uri[:0], ending); err != nil {
