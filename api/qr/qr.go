@@ -22,7 +22,7 @@ const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
 var (
 	// ErrNotASCII: scanners do not agree on what bytes beyond ASCII mean.
 	ErrNotASCII = errors.New("qr: content must be printable ASCII")
-	// ErrTooLong: the code would be too large for a telephone held at arm's length, 61 modules and more.
+	// ErrTooLong: the code would have more than 61 modules a side, too many to be scanned with ease.
 	ErrTooLong = errors.New("qr: content is too long")
 )
 
