@@ -29,6 +29,9 @@ type DeliverWebhook struct {
 	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
 	Metrics *Metrics
 	Log     *slog.Logger
+
+	claims    gather[models.WebhookClaim, *models.WebhookDelivery]
+	successes gather[models.WebhookSuccess, bool]
 }
 
 // NewDeliverWebhook makes the job, of those parts of a Config that are about webhooks. The API has one too, for tests that
@@ -37,10 +40,12 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 	if len(cfg.WebhookSchedule.Delays) == 0 {
 		cfg.WebhookSchedule = webhook.DefaultSchedule()
 	}
-	return &DeliverWebhook{
+	d := &DeliverWebhook{
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
+	d.claims.do, d.successes.do = d.claimMany, d.recordMany
+	return d
 }
 
 // Run handles one task. A failed attempt that will be repeated is an error that says when.
@@ -68,7 +73,7 @@ func (d *DeliverWebhook) Deliver(ctx context.Context, task models.TaskID) (model
 func (d *DeliverWebhook) attempt(
 	ctx context.Context, task models.TaskID,
 ) (models.WebhookAttempt, models.WebhookVerdict, string, error) {
-	delivery, err := d.Store.ClaimWebhook(ctx, d.Keyring, task, models.NewLeaseToken())
+	delivery, err := d.claim(ctx, task)
 	if err != nil {
 		return models.WebhookAttempt{}, models.WebhookVerdict{}, "", err
 	}
@@ -96,12 +101,51 @@ func (d *DeliverWebhook) random() float64 {
 	return rand.Float64() //nolint:gosec // jitter, not a secret
 }
 
+// claim claims an attempt together with others that are claimed now; what is not plain goes on its own. Whoever has begun to
+// claim goes on also while the process shuts down: what was claimed must be sent.
+func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.WebhookDelivery, error) {
+	if err := ctx.Err(); err != nil {
+		return models.WebhookDelivery{}, err
+	}
+	lease := models.NewLeaseToken()
+	delivery, err := d.claims.ask(ctx, models.WebhookClaim{Task: task, Lease: lease})
+	switch {
+	case errors.Is(err, models.ErrUnavailable):
+		return models.WebhookDelivery{}, err
+	case err != nil:
+		d.Log.WarnContext(ctx, "claims go on one by one", "error", err)
+	case delivery != nil:
+		return *delivery, nil
+	}
+	return d.Store.ClaimWebhook(ctx, d.Keyring, task, lease)
+}
+
+func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]*models.WebhookDelivery, error) {
+	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims)
+}
+
+func (d *DeliverWebhook) recordMany(ctx context.Context, successes []models.WebhookSuccess) ([]bool, error) {
+	done, released, err := d.Store.RecordDelivered(ctx, successes)
+	for _, tasks := range released {
+		if d.Notify != nil {
+			d.Notify(tasks)
+		}
+	}
+	return done, err
+}
+
 // record outlives the task's own time, and a short absence of Postgres: what is not written is sent again.
 func (d *DeliverWebhook) record(
 	ctx context.Context, delivery models.WebhookDelivery, attempt models.WebhookAttempt, verdict models.WebhookVerdict,
 ) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
+	if verdict.Status == models.WebhookDelivered {
+		// What could not be written together is written on its own.
+		if done, err := d.successes.ask(ctx, models.WebhookSuccess{Delivery: delivery, Attempt: attempt}); err == nil && done {
+			return nil
+		}
+	}
 	for {
 		released, err := d.Store.RecordWebhook(ctx, delivery, attempt, verdict)
 		if err == nil && len(released) > 0 && d.Notify != nil {

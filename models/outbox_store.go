@@ -29,22 +29,23 @@ lanes (organisation_id, site_id) AS (
         SELECT o.organisation_id, o.site_id FROM outbox o
         WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
         ORDER BY o.organisation_id, o.site_id LIMIT 1) n
+), rooms AS MATERIALIZED (
+    SELECT l.organisation_id, $3::int - (SELECT count(*)::int FROM outbox f
+               WHERE f.queue = $1 AND f.organisation_id = l.organisation_id AND f.dispatched_at IS NOT NULL
+                 AND f.available_at <= (SELECT now FROM leader)) AS room -- later ones are retries that wait in Redis
+    FROM (SELECT DISTINCT organisation_id FROM lanes) l
 ), due AS (
-    SELECT o.id, l.organisation_id, l.site_id,
+    SELECT o.id, l.organisation_id, l.site_id, r.room,
            row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
-    FROM lanes l CROSS JOIN leader CROSS JOIN LATERAL (
+    FROM lanes l JOIN rooms r USING (organisation_id) CROSS JOIN leader CROSS JOIN LATERAL (
         SELECT w.id, w.available_at FROM outbox w
         WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
           AND w.available_at <= leader.now
-        ORDER BY w.available_at, w.id LIMIT least($2::int, $3::int)) o
+        ORDER BY w.available_at, w.id LIMIT greatest(0, least($2::int, r.room))) o
 ), turns AS (
-    SELECT id, organisation_id, row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn FROM due
+    SELECT id, organisation_id, room, row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn FROM due
 ), picked AS (
-    SELECT t.id FROM turns t
-    WHERE t.turn <= $3::int - (SELECT count(*) FROM outbox f
-                          WHERE f.queue = $1 AND f.organisation_id = t.organisation_id AND f.dispatched_at IS NOT NULL
-                            AND f.available_at <= (SELECT now FROM leader)) -- later ones are retries that wait in Redis
-    ORDER BY t.turn, t.organisation_id LIMIT $2
+    SELECT t.id FROM turns t WHERE t.turn <= t.room ORDER BY t.turn, t.organisation_id LIMIT $2
 )
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1

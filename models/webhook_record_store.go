@@ -205,7 +205,7 @@ const releaseSQL = `, rooms AS (
     WHERE w.organisation_id = p.organisation_id AND w.id = p.id RETURNING w.task_id
 )
 UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-FROM released r WHERE o.id = r.task_id RETURNING o.id`
+FROM released r WHERE o.id = r.task_id RETURNING o.organisation_id, o.id`
 
 // releaseParked lets go what one endpoint takes now.
 func releaseParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) ([]TaskID, error) {
@@ -217,7 +217,8 @@ WITH lanes AS (
 	if err != nil {
 		return nil, err
 	}
-	return scanAll(rows, func(id *TaskID) []any { return []any{id} })
+	var same OrganisationID
+	return scanAll(rows, func(id *TaskID) []any { return []any{&same, id} })
 }
 
 // ReleaseWebhooks lets go what every endpoint takes now: those whose breaker's time is over get their probe. It reports how

@@ -59,6 +59,11 @@ func webhookSecrets(ctx context.Context, db bun.IDB, ring *Keyring, organisation
 	if err != nil {
 		return WebhookSecrets{}, err
 	}
+	return openWebhookSecrets(ring, rows, now)
+}
+
+// openWebhookSecrets opens an organisation's live rows.
+func openWebhookSecrets(ring *Keyring, rows []webhookSecretRow, now Millis) (WebhookSecrets, error) {
 	var secrets WebhookSecrets
 	for i := range rows {
 		secret, err := rows[i].open(ring)
@@ -72,6 +77,38 @@ func webhookSecrets(ctx context.Context, db bun.IDB, ring *Keyring, organisation
 	}
 	if secrets.Current.text == "" {
 		return WebhookSecrets{}, ErrNoWebhookSecret
+	}
+	return secrets, nil
+}
+
+// webhookSecretsOf are the secrets of many organisations; those that have none, or whose secrets cannot be opened, are not
+// among them.
+func webhookSecretsOf(
+	ctx context.Context, tx bun.Tx, ring *Keyring, organisations []OrganisationID,
+) (map[OrganisationID]WebhookSecrets, error) {
+	rows, err := tx.Tx.QueryContext(ctx, `
+SELECT s.organisation_id, s.id, s.sealed, s.active_at, clock.now FROM webhook_secrets s, (SELECT svc_now() AS now) clock
+WHERE s.organisation_id = ANY ($1::uuid[]) AND coalesce(s.retired_at > clock.now, true)
+ORDER BY s.active_at DESC, s.id DESC`, organisations)
+	if err != nil {
+		return nil, err
+	}
+	var now Millis
+	live, err := scanAll(rows, func(r *webhookSecretRow) []any {
+		return []any{&r.OrganisationID, &r.ID, &r.Sealed, &r.ActiveAt, &now}
+	})
+	if err != nil {
+		return nil, err
+	}
+	byOrganisation := make(map[OrganisationID][]webhookSecretRow, len(organisations))
+	for _, row := range live {
+		byOrganisation[row.OrganisationID] = append(byOrganisation[row.OrganisationID], row)
+	}
+	secrets := make(map[OrganisationID]WebhookSecrets, len(organisations))
+	for organisation, rows := range byOrganisation {
+		if opened, err := openWebhookSecrets(ring, rows, now); err == nil {
+			secrets[organisation] = opened
+		}
 	}
 	return secrets, nil
 }

@@ -24,8 +24,10 @@ const (
 	pauseAfter = time.Second
 	// housekeepEvery is how often lost tasks, a flushed Redis and recurring work are looked for.
 	housekeepEvery = 500 * time.Millisecond
-	// claimLimit is the most tasks that one claim takes.
-	claimLimit = 100
+	// claimLimit is the most tasks that one claim takes, and webhooksLimit of webhooks: those are small and many, and a
+	// claim's cost grows with the organisations that have some.
+	claimLimit    = 100
+	webhooksLimit = 1000
 	// enqueueConcurrency is how many enqueues are under way at once: each is a round trip to Redis.
 	enqueueConcurrency = 8
 )
@@ -142,11 +144,15 @@ func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(co
 }
 
 func (d *Dispatcher) dispatchDue(ctx context.Context, q models.Queue) (bool, error) {
-	tasks, err := d.store.ClaimDue(ctx, models.Dispatch{Queue: q, Limit: claimLimit, InFlight: d.cfg.InFlight})
+	limit := claimLimit
+	if q == models.QueueWebhooks {
+		limit = webhooksLimit
+	}
+	tasks, err := d.store.ClaimDue(ctx, models.Dispatch{Queue: q, Limit: limit, InFlight: d.cfg.InFlight})
 	if err != nil {
 		return false, err
 	}
-	return len(tasks) == claimLimit, d.send(ctx, tasks)
+	return len(tasks) == limit, d.send(ctx, tasks)
 }
 
 // send enqueues claimed tasks and confirms them. Those that Redis did not take are released at once. No transaction is
@@ -170,7 +176,7 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 			return nil
 		})
 	}
-	err := group.Wait()
+	err := errors.Join(group.Wait(), publishWork(ctx, d.redis, claimed))
 	return errors.Join(err, d.settle(ctx, claimed, taken))
 }
 

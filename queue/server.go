@@ -32,17 +32,18 @@ type ServerConfig struct {
 	Log             *slog.Logger
 }
 
-// How often a server looks for tasks while it finds none. An empty queue costs it a round trip each time; where somebody is
-// waiting, that is worth it.
-const (
-	lookForTasks  = 100 * time.Millisecond
-	lookForUrgent = 25 * time.Millisecond
-)
+// lookForTasks is how often the server of the queues that share slots looks for tasks while it finds none. The others rest
+// (see rester).
+const lookForTasks = 100 * time.Millisecond
 
 // Server fetches tasks and runs their jobs.
 type Server struct {
 	servers []*asynq.Server // one for each queue with slots of its own, one for the others
 	jobs    Jobs
+	client  *redis.Client
+	queues  []models.Queue
+	rester  *rester
+	base    context.Context //nolint:containedctx // of every run, and of the ear for words
 	cancel  context.CancelFunc
 	running sync.WaitGroup // Asynq lets go of a run whose context has ended before it has returned
 	grace   time.Duration
@@ -67,17 +68,21 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	}
 	own := map[models.Queue]int{models.QueueCheckout: cfg.CheckoutConcurrency, models.QueueWebhooks: cfg.WebhookConcurrency}
 	base, cancel := context.WithCancel(context.Background())
-	s := &Server{jobs: jobs, cancel: cancel, grace: cfg.ShutdownTimeout}
+	s := &Server{
+		jobs: jobs, client: client, queues: cfg.Queues, rester: newRester(cfg.Queues), base: base, cancel: cancel, grace: cfg.ShutdownTimeout,
+	}
+	looking := client.WithTimeout(client.Options().ReadTimeout) // the same connections, and a hook of its own
+	looking.AddHook(s.rester)
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
 		if slots := own[q]; slots > 0 {
-			s.servers = append(s.servers, newAsynq(base, client, map[string]int{string(q): 1}, slots, lookForUrgent, cfg))
+			s.servers = append(s.servers, newAsynq(base, looking, map[string]int{string(q): 1}, slots, afterRest, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, newAsynq(base, client, shared, cfg.Concurrency, lookForTasks, cfg))
+		s.servers = append(s.servers, newAsynq(base, looking, shared, cfg.Concurrency, lookForTasks, cfg))
 	}
 	return s
 }
@@ -115,6 +120,11 @@ func (s *Server) Start() error {
 			return fmt.Errorf("queue: start: %w", err)
 		}
 	}
+	s.running.Add(1)
+	go func() {
+		defer s.running.Done()
+		s.rester.listen(s.base, s.client, s.queues)
+	}()
 	return nil
 }
 
@@ -127,6 +137,7 @@ func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
 
 // Shutdown fetches no more, ends the running tasks' contexts, and waits until they have written down where they are.
 func (s *Server) Shutdown() {
+	s.rester.end()
 	for _, server := range s.servers {
 		server.Stop()
 	}

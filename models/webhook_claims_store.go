@@ -1,0 +1,286 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/uptrace/bun"
+)
+
+// WebhookClaim asks for the attempt that a task's event is due for.
+type WebhookClaim struct {
+	Task  TaskID
+	Lease LeaseToken
+}
+
+// ClaimWebhooks is ClaimWebhook for many tasks in one transaction, as far as they are plain: the event is due and nobody has
+// it, and its endpoint takes one more now. It leaves the others, whose deliveries are nil, untouched: they are for
+// ClaimWebhook.
+func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]*WebhookDelivery, error) {
+	var deliveries []*WebhookDelivery
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		c := webhookClaims{tx: tx, claims: claims}
+		err := c.run(ctx, ring)
+		deliveries = c.deliveries()
+		return err
+	})
+	if err != nil {
+		return nil, wrap("claim webhooks", err)
+	}
+	return deliveries, nil
+}
+
+// webhookClaims are many claims in their transaction.
+type webhookClaims struct {
+	tx     bun.Tx
+	claims []WebhookClaim
+	plain  []*plainClaim // those that may be taken, in the order in which their endpoints take them
+}
+
+// plainClaim is one that may be taken.
+type plainClaim struct {
+	delivery WebhookDelivery
+	lane     webhookLane
+	now      Millis
+	healthy  bool // so is the endpoint
+	breaker  WebhookBreaker
+}
+
+// webhookLane names an endpoint.
+type webhookLane struct {
+	organisation OrganisationID
+	site         SiteID
+}
+
+func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
+	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepRoom} {
+		if err := step(ctx); err != nil || len(c.plain) == 0 {
+			return err
+		}
+	}
+	if err := c.readSecrets(ctx, ring); err != nil {
+		return err
+	}
+	return c.take(ctx)
+}
+
+// deliveries are those taken, each in the place of its claim.
+func (c *webhookClaims) deliveries() []*WebhookDelivery {
+	taken := make(map[LeaseToken]*WebhookDelivery, len(c.plain))
+	for _, p := range c.plain {
+		taken[p.delivery.lease] = &p.delivery
+	}
+	all := make([]*WebhookDelivery, len(c.claims))
+	for i, claim := range c.claims {
+		all[i] = taken[claim.Lease]
+	}
+	return all
+}
+
+// lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
+// the dispatcher is about to make it so: the task is left as it is.
+func (c *webhookClaims) lockEvents(ctx context.Context) error {
+	tasks, leases := make([]TaskID, len(c.claims)), make([]LeaseToken, len(c.claims))
+	for i, claim := range c.claims {
+		tasks[i], leases[i] = claim.Task, claim.Lease
+	}
+	rows, err := c.tx.Tx.QueryContext(ctx, `
+SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
+       e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
+       w.openings, w.width, coalesce(w.gone_since, 0), now.ms
+FROM (SELECT svc_now() AS ms) now CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
+JOIN outbox o ON o.id = a.task
+JOIN webhook_events e ON e.organisation_id = o.organisation_id AND e.id = o.subject_id
+CROSS JOIN LATERAL (
+    SELECT * FROM webhook_endpoints x
+    WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
+    ORDER BY x.site_id DESC LIMIT 1) w
+WHERE o.redispatch_after > clock_timestamp() AND e.task_id = o.id AND e.status = 'pending' AND NOT e.is_test
+  AND e.lease_until IS NULL AND e.next_attempt_at <= now.ms AND w.disabled_at IS NULL AND w.open_until IS NULL
+FOR UPDATE OF e SKIP LOCKED`, tasks, leases)
+	if err != nil {
+		return err
+	}
+	c.plain, err = scanAll(rows, func(p **plainClaim) []any {
+		*p = new(plainClaim)
+		return (*p).columns()
+	})
+	for _, p := range c.plain {
+		p.settle()
+	}
+	slices.SortFunc(c.plain, func(a, b *plainClaim) int {
+		return cmp.Or(cmp.Compare(a.delivery.Event.RequestedAt, b.delivery.Event.RequestedAt),
+			cmp.Compare(a.delivery.Event.ID.String(), b.delivery.Event.ID.String()))
+	})
+	return err
+}
+
+func (p *plainClaim) columns() []any {
+	d, e, b := &p.delivery, &p.delivery.Event, &p.breaker
+	return []any{
+		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Status, &e.Attempts,
+		&d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.TraceID, &e.Body, &d.EndpointSite, &d.URL, &b.Failures,
+		&b.Openings, &b.Width, &b.GoneSince, &p.now,
+	}
+}
+
+// settle derives the rest of what was read.
+func (p *plainClaim) settle() {
+	d := &p.delivery
+	d.Event.Attempts++
+	d.Number, d.StartedAt = d.Event.Attempts, p.now
+	d.Fresh = p.breaker.Failures > 0 || d.Failures > 0
+	p.lane, p.healthy = webhookLane{d.Event.OrganisationID, d.EndpointSite}, p.breaker.healthy()
+}
+
+// lockEndpoints locks those that are not healthy, in one order, so that nobody else decides about them meanwhile. What is
+// known of them now counts; those that have opened or changed since are left to ClaimWebhook.
+func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
+	lanes := c.lanes(func(p *plainClaim) bool { return !p.healthy })
+	if len(lanes) == 0 {
+		return nil
+	}
+	locked, _, err := lockWebhookEndpoints(ctx, c.tx, lanes, "")
+	if err != nil {
+		return err
+	}
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
+		if p.healthy {
+			return false
+		}
+		row := locked[p.lane]
+		if row == nil || row.URL != p.delivery.URL || row.DisabledAt != 0 || row.OpenUntil != 0 {
+			return true
+		}
+		p.breaker = row.endpoint().Breaker
+		p.delivery.Fresh = row.Failures > 0 || p.delivery.Failures > 0
+		return false
+	})
+	return nil
+}
+
+// lanes are the endpoints of the claims that are wanted, each once.
+func (c *webhookClaims) lanes(wanted func(*plainClaim) bool) []webhookLane {
+	seen := make(map[webhookLane]bool, len(c.plain))
+	var lanes []webhookLane
+	for _, p := range c.plain {
+		if wanted(p) && !seen[p.lane] {
+			seen[p.lane] = true
+			lanes = append(lanes, p.lane)
+		}
+	}
+	return lanes
+}
+
+// laneArrays are the endpoints' keys as parameters.
+func laneArrays(lanes []webhookLane) (organisations []OrganisationID, sites []SiteID) {
+	for _, l := range lanes {
+		organisations, sites = append(organisations, l.organisation), append(sites, l.site)
+	}
+	return organisations, sites
+}
+
+// lockWebhookEndpoints locks endpoints, in one order, and reads them and the service's time. condition may narrow them down.
+func lockWebhookEndpoints(
+	ctx context.Context, tx bun.Tx, lanes []webhookLane, condition string,
+) (map[webhookLane]*webhookEndpointRow, Millis, error) {
+	organisations, sites := laneArrays(lanes)
+	rows, err := tx.Tx.QueryContext(ctx, `
+SELECT w.organisation_id, w.site_id, w.url, coalesce(w.disabled_at, 0), w.failures, coalesce(w.open_until, 0), w.openings, w.width,
+       coalesce(w.gone_since, 0), (SELECT svc_now())
+FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
+JOIN webhook_endpoints w ON w.organisation_id = l.organisation_id AND w.site_id = l.site_id `+condition+`
+ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
+	if err != nil {
+		return nil, 0, err
+	}
+	var now Millis
+	all, err := scanAll(rows, func(r *webhookEndpointRow) []any {
+		return []any{
+			&r.OrganisationID, &r.SiteID, &r.URL, &r.DisabledAt, &r.Failures, &r.OpenUntil, &r.Openings, &r.Width, &r.GoneSince, &now,
+		}
+	})
+	locked := make(map[webhookLane]*webhookEndpointRow, len(all))
+	for i := range all {
+		locked[webhookLane{all[i].OrganisationID, all[i].SiteID}] = &all[i]
+	}
+	return locked, now, err
+}
+
+// keepRoom keeps as many claims as their endpoints take now. Events that were parked before an event go first.
+func (c *webhookClaims) keepRoom(ctx context.Context) error {
+	organisations, sites := laneArrays(c.lanes(func(*plainClaim) bool { return true }))
+	rows, err := c.tx.Tx.QueryContext(ctx, `
+SELECT l.organisation_id, l.site_id,
+       (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
+        AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()),
+       (SELECT min(w.requested_at) FROM webhook_events w
+        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked)
+FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)`, organisations, sites)
+	if err != nil {
+		return err
+	}
+	type figures struct {
+		lane     webhookLane
+		underWay int
+		parked   sql.Null[Millis] // when the one that waits longest was asked for
+	}
+	all, err := scanAll(rows, func(f *figures) []any { return []any{&f.lane.organisation, &f.lane.site, &f.underWay, &f.parked} })
+	if err != nil {
+		return err
+	}
+	busy := make(map[webhookLane]*figures, len(all))
+	for i := range all {
+		busy[all[i].lane] = &all[i]
+	}
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
+		f := busy[p.lane]
+		if f.parked.Valid && f.parked.V <= p.delivery.Event.RequestedAt || p.breaker.room(f.underWay, p.now) == 0 {
+			return true
+		}
+		f.underWay++
+		return false
+	})
+	return nil
+}
+
+func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
+	seen := make(map[OrganisationID]bool, len(c.plain))
+	var organisations []OrganisationID
+	for _, p := range c.plain {
+		if o := p.lane.organisation; !seen[o] {
+			seen[o] = true
+			organisations = append(organisations, o)
+		}
+	}
+	secrets, err := webhookSecretsOf(ctx, c.tx, ring, organisations)
+	if err != nil {
+		return err
+	}
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { // ClaimWebhook says what is wrong with those without
+		found, ok := secrets[p.lane.organisation]
+		p.delivery.Secrets = found
+		return !ok
+	})
+	return nil
+}
+
+// take writes the leases.
+func (c *webhookClaims) take(ctx context.Context) error {
+	n := len(c.plain)
+	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
+	sites, leases := make([]SiteID, n), make([]LeaseToken, n)
+	for i, p := range c.plain {
+		organisations[i], events[i] = p.lane.organisation, p.delivery.Event.ID
+		sites[i], leases[i] = p.lane.site, p.delivery.lease
+	}
+	_, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events w SET attempts = attempts + 1, is_parked = false, endpoint_site_id = t.site_id, lease_token = t.lease,
+    lease_until = clock_timestamp() + $5 * interval '1 ms'
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[]) AS t (organisation_id, id, site_id, lease)
+WHERE w.organisation_id = t.organisation_id AND w.id = t.id`,
+		organisations, events, sites, leases, WebhookLease.Milliseconds())
+	return err
+}

@@ -1,0 +1,151 @@
+package models_test
+
+import (
+	"testing"
+	"time"
+
+	"partnerbilling/models")
+
+// dispatch takes tasks as a dispatcher does, so that claims of many may have them.
+func (w *webhooks) dispatch(tasks ...models.TaskID) {
+	w.t.Helper()
+	claimed, err := w.ClaimTasks(w.t.Context(), tasks, 16)
+	if err != nil || len(claimed) != len(tasks) {
+		w.t.Fatalf("claimed %d of %d tasks: %v", len(claimed), len(tasks), err)
+	}
+}
+
+func (w *webhooks) claimMany(tasks ...models.TaskID) []*models.WebhookDelivery {
+	w.t.Helper()
+	claims := make([]models.WebhookClaim, len(tasks))
+	for i, task := range tasks {
+		claims[i] = models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()}
+	}
+	got, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims)
+	if err != nil || len(got) != len(tasks) {
+		w.t.Fatalf("claim many: %d, %v", len(got), err)
+	}
+	return got
+}
+
+func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) []bool {
+	w.t.Helper()
+	var successes []models.WebhookSuccess
+	for _, d := range deliveries {
+		successes = append(successes, models.WebhookSuccess{Delivery: *d, Attempt: models.WebhookAttempt{
+			StatusCode: 204, Duration: 3 * time.Millisecond, Address: "192.0.2.1:443", ResponseHead: []byte("HTTP/1.1 204\r\n"),
+		}})
+	}
+	done, _, err := w.RecordDelivered(w.t.Context(), successes)
+	if err != nil {
+		w.t.Fatalf("record delivered: %v", err)
+	}
+	return done
+}
+
+func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	_, plain := w.insert()
+	_, undispatched := w.insert()
+	_, later := w.insert()
+	w.dispatch(plain, later)
+	if _, err := w.DB().ExecContext(t.Context(), `
+		UPDATE webhook_events SET next_attempt_at = svc_now() + 1000 WHERE task_id = ?`, later); err != nil {
+		t.Fatal(err)
+	}
+	got := w.claimMany(undispatched, plain, later)
+	if got[0] != nil || got[2] != nil {
+		t.Errorf("took an event that is not plain: %+v", got)
+	}
+	alone := w.claim(undispatched) // claimed on its own, the same of another event
+	d := got[1]
+	if d == nil || d.Task != plain || d.Number != 1 || d.URL != alone.URL || d.StartedAt != alone.StartedAt || d.Fresh ||
+		d.Secrets.Current != alone.Secrets.Current || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
+		t.Fatalf("delivery: %+v, alone: %+v", d, alone)
+	}
+	if again := w.claimMany(plain); again[0] != nil {
+		t.Errorf("claimed twice: %+v", again[0])
+	}
+	w.claimNothing(plain)
+}
+
+func TestClaimWebhooksKeepsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	var tasks []models.TaskID
+	for range models.WebhookFirstWidth + 2 {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	w.dispatch(tasks...)
+	got := w.claimMany(tasks...)
+	for i, d := range got { // in the order in which they came
+		if (d != nil) != (i < models.WebhookFirstWidth) {
+			t.Errorf("event %d: claimed %v", i, d != nil)
+		}
+	}
+	over := tasks[models.WebhookFirstWidth:]
+	w.claimNothing(over[0]) // and so is parked
+	if d := w.claimMany(over[1]); d[0] != nil {
+		t.Error("claimed past a full endpoint")
+	}
+	if done := w.recordDelivered(got[0], got[1]); !done[0] || !done[1] {
+		t.Fatalf("recorded %v", done)
+	}
+	endpoint, err := w.WebhookEndpoint(t.Context(), w.site.OrganisationID, models.SiteID{})
+	if err != nil || endpoint.Breaker.Width != models.WebhookFirstWidth+2 {
+		t.Errorf("endpoint after two successes: %+v, %v", endpoint, err)
+	}
+	w.dispatch(over[0]) // let go by the record
+	if d := w.claimMany(over...); d[0] == nil || d[1] == nil {
+		t.Errorf("claimed %v once there was room", d)
+	}
+}
+
+func TestClaimWebhooksLeavesAnOpenEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	_, task := w.insert()
+	w.dispatch(task)
+	if _, err := w.DB().ExecContext(t.Context(), `UPDATE webhook_endpoints SET open_until = 1`); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.claimMany(task); d[0] != nil {
+		t.Errorf("claimed for an open endpoint: %+v", d[0])
+	}
+}
+
+func TestRecordDelivered(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	first, firstTask := w.insert()
+	second, secondTask := w.insert()
+	w.dispatch(firstTask, secondTask)
+	got := w.claimMany(firstTask, secondTask)
+	if _, err := w.DB().ExecContext(t.Context(), `
+		UPDATE webhook_events SET lease_token = gen_random_uuid() WHERE id = ?`, second); err != nil { // another has it now
+		t.Fatal(err)
+	}
+	if done := w.recordDelivered(got...); !done[0] || done[1] {
+		t.Fatalf("recorded %v", done)
+	}
+	for _, want := range []struct {
+		id       models.WebhookEventID
+		status   models.WebhookStatus
+		attempts int
+	}{{first, models.WebhookDelivered, 1}, {second, models.WebhookPending, 0}} {
+		event, attempts, err := w.WebhookEvent(t.Context(), w.site.OrganisationID, want.id)
+		if err != nil || event.Status != want.status || len(attempts) != want.attempts {
+			t.Errorf("event %s: %s with %d attempts, %v", want.id, event.Status, len(attempts), err)
+		}
+	}
+	var left []models.TaskID
+	if err := w.DB().NewRaw(`SELECT id FROM outbox`).Scan(t.Context(), &left); err != nil || len(left) != 1 || left[0] != secondTask {
+		t.Errorf("tasks left: %v, %v", left, err)
+	}
+}

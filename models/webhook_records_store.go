@@ -1,0 +1,196 @@
+package models
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+)
+
+// WebhookSuccess is an attempt that has delivered its event.
+type WebhookSuccess struct {
+	Delivery WebhookDelivery
+	Attempt  WebhookAttempt
+}
+
+// RecordDelivered is RecordWebhook for many successes in one transaction, as far as they are plain: the worker still has its
+// lease, and the event is in its first round. done says which were written; the others are untouched, and for
+// RecordWebhook. released are tasks that the endpoints take now and that may be dispatched, by organisation.
+func (s *Store) RecordDelivered(
+	ctx context.Context, successes []WebhookSuccess,
+) (done []bool, released map[OrganisationID][]TaskID, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		r := webhookRecords{tx: tx, successes: successes, done: make([]bool, len(successes))}
+		if err := r.writeEvents(ctx); err != nil {
+			return err
+		}
+		if err := r.writeBreakers(ctx); err != nil {
+			return err
+		}
+		done = r.done
+		released, err = r.release(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, nil, wrap("record delivered webhooks", err)
+	}
+	return done, released, nil
+}
+
+// webhookRecords are many records in their transaction.
+type webhookRecords struct {
+	tx        bun.Tx
+	successes []WebhookSuccess
+
+	done   []bool
+	narrow map[webhookLane]bool // endpoints with events that wait for room, or that may have some
+}
+
+// recordDeliveredSQL gives the events their verdict, adds the attempts to the log, and ends the tasks.
+const recordDeliveredSQL = `
+WITH r AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::uuid[], $7::bigint[], $8::int[], $9::int[],
+        $10::text[], $11::text[], $12::bytea[])
+    WITH ORDINALITY AS r (organisation_id, id, task_id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
+), e AS MATERIALIZED (
+    SELECT r.* FROM r JOIN webhook_events w ON w.organisation_id = r.organisation_id AND w.id = r.id
+    WHERE w.lease_token = r.lease AND w.status = 'pending' AND w.round = 1
+    ORDER BY w.organisation_id, w.id FOR UPDATE OF w
+), decided AS (
+    UPDATE webhook_events w SET lease_token = NULL, lease_until = NULL, status = 'delivered', delivered_at = (SELECT svc_now()),
+        next_attempt_at = NULL, task_id = NULL
+    FROM e WHERE w.organisation_id = e.organisation_id AND w.id = e.id
+), logged AS (
+    INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, status_code, url,
+        address, response_head)
+    SELECT organisation_id, id, number, site_id, started_at, duration_ms, status_code, url, address, head FROM e
+    ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at,
+        duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address, error = excluded.error,
+        response_head = excluded.response_head
+), ended AS (
+    DELETE FROM outbox WHERE id IN (SELECT task_id FROM e)
+)
+SELECT e.i, EXISTS (SELECT FROM webhook_events p
+    WHERE p.organisation_id = e.organisation_id AND p.endpoint_site_id = e.site_id AND p.is_parked)
+FROM e`
+
+func (r *webhookRecords) writeEvents(ctx context.Context) error {
+	n := len(r.successes)
+	organisations, events, tasks := make([]OrganisationID, n), make([]WebhookEventID, n), make([]TaskID, n)
+	leases, sites := make([]LeaseToken, n), make([]SiteID, n)
+	numbers, durations, codes := make([]int, n), make([]int64, n), make([]int, n)
+	started, urls, addresses, heads := make([]int64, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i := range r.successes {
+		d, a := &r.successes[i].Delivery, &r.successes[i].Attempt
+		organisations[i], events[i], tasks[i] = d.Event.OrganisationID, d.Event.ID, d.Task
+		leases[i], sites[i], numbers[i] = d.lease, d.EndpointSite, d.Number
+		started[i], durations[i], codes[i] = int64(d.StartedAt), a.Duration.Milliseconds(), a.StatusCode
+		urls[i], addresses[i], heads[i] = d.URL, a.Address, orEmpty(a.ResponseHead)
+	}
+	rows, err := r.tx.Tx.QueryContext(ctx, recordDeliveredSQL,
+		organisations, events, tasks, leases, numbers, sites, started, durations, codes, urls, addresses, heads)
+	if err != nil {
+		return err
+	}
+	type written struct {
+		i      int // from 1
+		parked bool
+	}
+	all, err := scanAll(rows, func(w *written) []any { return []any{&w.i, &w.parked} })
+	r.narrow = map[webhookLane]bool{}
+	for _, w := range all {
+		r.done[w.i-1] = true
+		if w.parked {
+			r.narrow[r.successes[w.i-1].Delivery.lane()] = true
+		}
+	}
+	return err
+}
+
+// lane is the delivery's endpoint.
+func (d *WebhookDelivery) lane() webhookLane {
+	return webhookLane{d.Event.OrganisationID, d.EndpointSite}
+}
+
+// unhealthySQL is for what WebhookBreaker.healthy denies.
+const unhealthySQL = `
+    AND ((w.failures, w.openings, w.width) <> (0, 0, 32) OR w.open_until IS NOT NULL OR w.gone_since IS NOT NULL)`
+
+// writeBreakers moves the endpoints' breakers, once for each success. Those that are healthy stay so and are not touched.
+func (r *webhookRecords) writeBreakers(ctx context.Context) error {
+	var lanes []webhookLane
+	seen := map[webhookLane]bool{}
+	for i := range r.successes {
+		if lane := r.successes[i].Delivery.lane(); r.done[i] && !seen[lane] {
+			seen[lane] = true
+			lanes = append(lanes, lane)
+		}
+	}
+	if len(lanes) == 0 {
+		return nil
+	}
+	locked, now, err := lockWebhookEndpoints(ctx, r.tx, lanes, unhealthySQL)
+	if err != nil || len(locked) == 0 {
+		return err
+	}
+	moved := make(map[webhookLane]WebhookBreaker, len(locked))
+	for i := range r.successes {
+		d := &r.successes[i].Delivery
+		row := locked[d.lane()]
+		if !r.done[i] || row == nil || row.URL != d.URL { // another URL has nothing to do with the attempt
+			continue
+		}
+		breaker, ok := moved[d.lane()]
+		if !ok {
+			breaker = row.endpoint().Breaker
+		}
+		moved[d.lane()] = breaker.after(true, false, now)
+		r.narrow[d.lane()] = true
+	}
+	return writeWebhookBreakers(ctx, r.tx, moved)
+}
+
+func writeWebhookBreakers(ctx context.Context, tx bun.Tx, moved map[webhookLane]WebhookBreaker) error {
+	var organisations []OrganisationID
+	var sites []SiteID
+	var failures, openings, widths []int
+	for lane, b := range moved {
+		organisations, sites = append(organisations, lane.organisation), append(sites, lane.site)
+		failures, openings, widths = append(failures, b.Failures), append(openings, b.Openings), append(widths, b.Width)
+	}
+	_, err := tx.Tx.ExecContext(ctx, `
+UPDATE webhook_endpoints w SET failures = b.failures, openings = b.openings, width = b.width, open_until = NULL, gone_since = NULL
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::int[]) AS b (organisation_id, site_id, failures, openings, width)
+WHERE w.organisation_id = b.organisation_id AND w.site_id = b.site_id`, organisations, sites, failures, openings, widths)
+	return err // a success leaves no breaker open
+}
+
+// release lets go what the endpoints take now.
+func (r *webhookRecords) release(ctx context.Context) (map[OrganisationID][]TaskID, error) {
+	if len(r.narrow) == 0 {
+		return nil, nil
+	}
+	var lanes []webhookLane
+	for lane := range r.narrow {
+		lanes = append(lanes, lane)
+	}
+	organisations, sites := laneArrays(lanes)
+	rows, err := r.tx.Tx.QueryContext(ctx, `
+WITH lanes AS (
+    SELECT l.* FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
+    WHERE EXISTS (SELECT FROM webhook_events w
+        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked)
+)`+releaseSQL, organisations, sites)
+	if err != nil {
+		return nil, err
+	}
+	type task struct {
+		organisation OrganisationID
+		id           TaskID
+	}
+	tasks, err := scanAll(rows, func(t *task) []any { return []any{&t.organisation, &t.id} })
+	released := map[OrganisationID][]TaskID{}
+	for _, t := range tasks {
+		released[t.organisation] = append(released[t.organisation], t.id)
+	}
+	return released, err
+}
