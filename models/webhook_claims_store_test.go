@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"partnerbilling/models")
+	"partnerbilling/models"
+)
 
 // dispatch takes tasks as a dispatcher does, so that claims of many may have them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {

@@ -49,10 +49,12 @@ type rester struct {
 	words map[string]chan struct{} // by the key that a look reads; a word that nobody has heard yet waits in it
 	stop  chan struct{}
 	once  sync.Once
+
+	atMost time.Duration
 }
 
 func newRester(queues []models.Queue) *rester {
-	r := &rester{words: map[string]chan struct{}{}, stop: make(chan struct{})}
+	r := &rester{words: map[string]chan struct{}{}, stop: make(chan struct{}), atMost: restAtMost}
 	for _, q := range queues {
 		if rests(q) {
 			r.words[pendingKey(string(q))] = make(chan struct{}, 1)
@@ -122,7 +124,7 @@ func (r *rester) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (r *rester) rest(words <-chan struct{}) {
-	timer := time.NewTimer(restAtMost)
+	timer := time.NewTimer(r.atMost)
 	defer timer.Stop()
 	select {
 	case <-words:

@@ -22,8 +22,8 @@ func TestScenarios(t *testing.T) {
 		series int // with a value for each run
 		ratios int
 	}{
-		{[]string{"webhooks", "--endpoints", "20", "--organisations", "6", "--rate", "40", "--warm-up", "1s", "--measure", "2s",
-			"--backlog", "100"}, 6, 1},
+		{[]string{"webhooks", "--endpoints", "20", "--organisations", "6", "--rates", "40", "--warm-up", "1s", "--measure", "2s",
+			"--backlog", "500", "--idle", "500ms"}, 9, 6},
 		{[]string{"drain", "--rows", "2000", "--reference-tasks", "200"}, 5, 3},
 		{[]string{"submit", "--batches", "4", "--organisations", "2", "--svc", svc}, 13, 4},
 		{[]string{"fair", "--rows", "5000", "--svc", svc}, 5, 4},

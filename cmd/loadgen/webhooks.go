@@ -3,26 +3,34 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"partnerbilling/jobs"
 	"partnerbilling/models"
+	"partnerbilling/queue"
 )
 
 func webhooksCommand(out io.Writer) *cobra.Command {
 	h := webhooks{bench: bench{out: out}}
-	cmd := h.command("webhooks", "Measure how soon a worker delivers webhooks, while none and while a tenth of the endpoints hang", 3,
+	cmd := h.command("webhooks", "Measure how soon and how fast a worker delivers webhooks, and what it asks of Redis while idle", 3,
 		h.run, h.close)
 	cmd.Flags().IntVar(&h.endpoints, "endpoints", 1000, "endpoints, each on a port of its own; one in ten hangs")
 	cmd.Flags().IntVar(&h.organisations, "organisations", 1000, "organisations that the endpoints' Sites belong to")
-	cmd.Flags().IntVar(&h.rate, "rate", 100, "events a second")
+	cmd.Flags().IntSliceVar(&h.rates, "rates", []int{100, 500}, "events a second: with none hanging, and with one in ten")
 	cmd.Flags().DurationVar(&h.warmUp, "warm-up", 15*time.Second, "time before events count; hanging needs 10 s to build up")
 	cmd.Flags().DurationVar(&h.measured, "measure", 40*time.Second, "time in which events count")
-	cmd.Flags().IntVar(&h.backlog, "backlog", 10_000, "events of each run flat out")
+	cmd.Flags().IntVar(&h.backlog, "backlog", 20_000, "events of each run flat out")
+	cmd.Flags().DurationVar(&h.idle, "idle", 10*time.Second, "time in which an idle worker's Redis commands are counted")
 	return cmd
 }
 
@@ -30,8 +38,8 @@ func webhooksCommand(out io.Writer) *cobra.Command {
 type webhooks struct {
 	bench
 	endpoints, organisations int
-	rate                     int // events a second
-	warmUp, measured         time.Duration
+	rates                    []int // events a second
+	warmUp, measured, idle   time.Duration
 	backlog                  int
 
 	sites     []models.Site // one for each endpoint
@@ -49,15 +57,25 @@ func (h *webhooks) run(ctx context.Context) error {
 	if err := h.seed(ctx); err != nil {
 		return err
 	}
-	calm := latencies{p50: &series{Name: "commit to received, p50, none hanging", Unit: "ms"}, p99: &series{Name: "p99, none hanging", Unit: "ms"}}
-	hanging := latencies{p50: &series{Name: "p50 of the others, 10 % hanging", Unit: "ms"}, p99: &series{Name: "p99 of the others, 10 % hanging", Unit: "ms"}}
-	held := &series{Name: "requests that hang at the end of a run", Unit: "requests"}
-	flatOut := &series{Name: "flat out", Unit: "deliveries/s"}
-	steps := []func() error{
-		func() error { return h.steady(ctx, false, calm, nil) },
-		func() error { return h.steady(ctx, true, hanging, held) },
-		func() error { return h.drain(ctx, flatOut) },
+	var steps []func() error
+	var all []*series
+	var targets []func() ratio
+	for _, rate := range h.rates {
+		for _, hanging := range []bool{false, true} {
+			to := newLatencies(rate, hanging)
+			steps = append(steps, func() error { return h.steady(ctx, rate, hanging, to) })
+			all = append(all, to.p50, to.p99)
+			targets = append(targets, func() ratio { return ratio{to.p50.Name, to.p50.median(), -15, "ms"} },
+				func() ratio { return ratio{to.p99.Name, to.p99.median(), -50, "ms"} })
+		}
 	}
+	flat := flatOut{
+		rate: &series{Name: "flat out", Unit: "deliveries/s"}, postgres: &series{Name: "flat out, CPU time of Postgres", Unit: "µs each"},
+		redis: &series{Name: "flat out, CPU time of Redis", Unit: "µs each"},
+		self:  &series{Name: "flat out, CPU time of worker and receivers", Unit: "µs each"},
+	}
+	idle := &series{Name: "idle worker", Unit: "Redis commands/s"}
+	steps = append(steps, func() error { return h.drain(ctx, flat) }, func() error { return h.countIdle(ctx, idle) })
 	for range h.runs { // in turns and in both orders, so that a drift of the machine meets all alike
 		for _, step := range steps {
 			if err := errors.Join(step(), h.reset(ctx)); err != nil {
@@ -66,9 +84,13 @@ func (h *webhooks) run(ctx context.Context) error {
 		}
 		slices.Reverse(steps)
 	}
-	return h.report([]*series{calm.p50, calm.p99, hanging.p50, hanging.p99, held, flatOut}, []ratio{
-		{Name: "p99 of the others, 10 % hanging ÷ none hanging", Value: hanging.p99.median() / calm.p99.median(), Target: -3},
-	})
+	targets = append(targets, func() ratio { return ratio{flat.rate.Name, flat.rate.median(), 5000, flat.rate.Unit} },
+		func() ratio { return ratio{idle.Name, idle.median(), -200, idle.Unit} })
+	var figures []ratio
+	for _, target := range targets {
+		figures = append(figures, target())
+	}
+	return h.report(append(all, flat.rate, flat.postgres, flat.redis, flat.self, idle), figures)
 }
 
 func (h *webhooks) close() error {
@@ -125,8 +147,16 @@ func (h *webhooks) insert(ctx context.Context, endpoint int, counts bool) error 
 // latencies are where the figures of runs at a steady rate go.
 type latencies struct{ p50, p99 *series }
 
+func newLatencies(rate int, hanging bool) latencies {
+	name := fmt.Sprintf("commit to received at %d/s, none hanging", rate)
+	if hanging {
+		name = fmt.Sprintf("commit to received at %d/s, of the others while 10 %% hang", rate)
+	}
+	return latencies{p50: &series{Name: name + ", p50", Unit: "ms"}, p99: &series{Name: name + ", p99", Unit: "ms"}}
+}
+
 // steady lets events come in at the rate, for all endpoints in turn, and measures those of the endpoints that never hang.
-func (h *webhooks) steady(ctx context.Context, hanging bool, to latencies, held *series) error {
+func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latencies) error {
 	if err := h.settle(ctx); err != nil {
 		return err
 	}
@@ -134,10 +164,7 @@ func (h *webhooks) steady(ctx context.Context, hanging bool, to latencies, held 
 	if err := h.startWorker(ctx); err != nil {
 		return err
 	}
-	err := h.pour(ctx)
-	if held != nil {
-		held.add(float64(h.receivers.held.Load()))
-	}
+	err := h.pour(ctx, rate)
 	spans, awaitErr := h.receivers.await(ctx)
 	h.receivers.setHanging(false)
 	if err := errors.Join(err, awaitErr, h.stopWorker()); err != nil {
@@ -158,11 +185,11 @@ func quantile(sorted []time.Duration, q float64) float64 {
 }
 
 // pour commits events at the rate until the time is over. One that is late does not delay those after it.
-func (h *webhooks) pour(ctx context.Context) error {
+func (h *webhooks) pour(ctx context.Context, rate int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(64)
-	warm := int(h.warmUp.Seconds() * float64(h.rate))
-	all := warm + int(h.measured.Seconds()*float64(h.rate))
+	warm := int(h.warmUp.Seconds() * float64(rate))
+	all := warm + int(h.measured.Seconds()*float64(rate))
 	began, timer := time.Now(), time.NewTimer(0)
 	defer timer.Stop()
 	for n := range all {
@@ -173,13 +200,16 @@ func (h *webhooks) pour(ctx context.Context) error {
 		}
 		endpoint := n % h.endpoints
 		group.Go(func() error { return h.insert(groupCtx, endpoint, n >= warm && !hangs(endpoint)) })
-		timer.Reset(time.Until(began.Add(time.Duration(n+1) * time.Second / time.Duration(h.rate))))
+		timer.Reset(time.Until(began.Add(time.Duration(n+1) * time.Second / time.Duration(rate))))
 	}
 	return group.Wait()
 }
 
-// drain measures how fast a backlog is delivered.
-func (h *webhooks) drain(ctx context.Context, to *series) error {
+// flatOut is where the figures of a backlog go.
+type flatOut struct{ rate, postgres, redis, self *series }
+
+// drain measures how fast a backlog is delivered and written down, and what CPU time that takes.
+func (h *webhooks) drain(ctx context.Context, to flatOut) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for n := range h.backlog {
@@ -191,13 +221,53 @@ func (h *webhooks) drain(ctx context.Context, to *series) error {
 	if err := h.settle(ctx); err != nil {
 		return err
 	}
+	postgres, redis, self := wholeTime(h.local.Postgres.PID()), ownTime(h.local.Redis.PID()), ownTime(os.Getpid())
 	began := time.Now()
 	if err := h.startWorker(ctx); err != nil {
 		return err
 	}
 	_, err := h.receivers.await(ctx)
-	to.add(float64(h.backlog) / time.Since(began).Seconds())
+	err = errors.Join(err, await(ctx, time.Millisecond, func() (written bool, err error) {
+		err = h.store.DB().NewRaw("SELECT count(*) = ? FROM webhook_attempts", h.backlog).Scan(ctx, &written)
+		return written, err
+	}))
+	each := func(used time.Duration) float64 { return float64(used.Microseconds()) / float64(h.backlog) }
+	to.rate.add(float64(h.backlog) / time.Since(began).Seconds())
+	to.postgres.add(each(wholeTime(h.local.Postgres.PID()) - postgres))
+	to.redis.add(each(ownTime(h.local.Redis.PID()) - redis))
+	to.self.add(each(ownTime(os.Getpid()) - self))
 	return errors.Join(err, h.stopWorker())
+}
+
+// countIdle counts what a worker of all queues asks Redis for while there is nothing to do, calls within scripts included.
+func (h *webhooks) countIdle(ctx context.Context, to *series) error {
+	w, err := h.bench.startWorker(ctx, workerConfig{
+		queues: queue.Names(), recurring: slices.Collect(maps.Keys(jobs.Recurring)), rail: instantRail{},
+	})
+	if err != nil {
+		return err
+	}
+	before, err := h.redisCommands(ctx)
+	select {
+	case <-ctx.Done():
+	case <-time.After(h.idle):
+	}
+	after, afterErr := h.redisCommands(ctx)
+	to.add((after - before) / h.idle.Seconds())
+	return errors.Join(err, afterErr, ctx.Err(), w.end())
+}
+
+// redisCommands is how many commands Redis has carried out.
+func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error) {
+	info, err := h.redis.Info(ctx, "commandstats").Result()
+	for line := range strings.Lines(info) {
+		if _, rest, ok := strings.Cut(line, ":calls="); ok {
+			n, _, _ := strings.Cut(rest, ",")
+			count, parseErr := strconv.ParseFloat(n, 64)
+			calls, err = calls+count, errors.Join(err, parseErr)
+		}
+	}
+	return calls, err
 }
 
 // reset removes what a run has left: retries of hanging endpoints, and what is known of the endpoints.

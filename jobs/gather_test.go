@@ -1,0 +1,57 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan []int), make(chan error)
+	g := gather[int, int]{do: func(_ context.Context, asked []int) ([]int, error) {
+		began <- slices.Clone(asked)
+		if err := <-goOn; err != nil {
+			return nil, err
+		}
+		doubled := make([]int, len(asked))
+		for i, n := range asked {
+			doubled[i] = 2 * n
+		}
+		return doubled, nil
+	}}
+	var asking sync.WaitGroup
+	ask := func(n int, want error) {
+		asking.Go(func() {
+			got, err := g.ask(t.Context(), n)
+			if !errors.Is(err, want) || err == nil && got != 2*n {
+				t.Errorf("asked %d: %d, %v", n, got, err)
+			}
+		})
+	}
+	failure := errors.New("failure")
+	ask(1, nil)
+	if first := <-began; len(first) != 1 {
+		t.Fatalf("began with %v", first)
+	}
+	for n := 2; n <= 5; n++ {
+		ask(n, failure)
+	}
+	for waiting := 0; waiting < 4; {
+		g.mu.Lock()
+		waiting = len(g.waiting)
+		g.mu.Unlock()
+	}
+	goOn <- nil
+	if second := <-began; len(second) != 4 {
+		t.Errorf("did %v as one, want those four that came meanwhile", second)
+	}
+	goOn <- failure
+	asking.Wait()
+	ask(6, nil) // it goes on after it has been idle
+	<-began
+	goOn <- nil
+	asking.Wait()
+}
