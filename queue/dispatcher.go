@@ -14,7 +14,9 @@ import (
 )
 
 const (
-	// inlineWithin bounds the dispatch right after a commit; the workers' loop makes up for what it did not reach.
+	// inlineWithin bounds the part of Redis in the dispatch right after a commit; the workers' loop makes up for what it did
+	// not reach. Postgres has longer: a statement that is cut off costs its connection, and making another costs a busy
+	// server more than the statement would.
 	inlineWithin = 50 * time.Millisecond
 	// inlineQueue is how many commits may wait for their inline dispatch; more are left to the workers' loop.
 	inlineQueue = 1024
@@ -93,11 +95,13 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 }
 
 func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
-	ctx, cancel := context.WithTimeout(ctx, inlineWithin)
+	claimCtx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
-	claimed, err := d.store.ClaimTasks(ctx, ids, d.cfg.InFlight)
+	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.cfg.InFlight)
 	if err == nil {
-		err = d.send(ctx, claimed)
+		sendCtx, cancel := context.WithTimeout(ctx, inlineWithin)
+		defer cancel()
+		err = d.send(sendCtx, claimed)
 	}
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loop takes over", "error", err)

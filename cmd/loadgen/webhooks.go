@@ -54,7 +54,7 @@ func (h *webhooks) run(ctx context.Context) error {
 	if err := h.open(ctx); err != nil {
 		return err
 	}
-	if err := h.seed(ctx); err != nil {
+	if err := errors.Join(h.seed(ctx), h.reset(ctx)); err != nil {
 		return err
 	}
 	var steps []func() error
@@ -270,11 +270,13 @@ func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error)
 	return calls, err
 }
 
-// reset removes what a run has left: retries of hanging endpoints, and what is known of the endpoints.
+// reset removes what a run has left: retries of hanging endpoints, and what is known of them. All are endpoints that have
+// answered so far.
 func (h *webhooks) reset(ctx context.Context) error {
 	for _, query := range []string{
 		"TRUNCATE webhook_events CASCADE", "DELETE FROM outbox",
-		"UPDATE webhook_endpoints SET failures = 0, open_until = NULL, openings = 0, width = 4, gone_since = NULL",
+		fmt.Sprint("UPDATE webhook_endpoints SET failures = 0, open_until = NULL, openings = 0, gone_since = NULL, width = ",
+			models.WebhookFullWidth),
 		"VACUUM ANALYZE",
 	} {
 		if err := h.exec(ctx, query); err != nil {
