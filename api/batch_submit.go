@@ -85,7 +85,9 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 	n := models.NewBatch{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, TraceID: r.TraceID()}
 	n.Reference = body.RequiredString("batchReference", models.ValidateReference)
 	var whole Error // faults that no single field has
-	first := make(map[string]int)
+	expected := min(r.Body.Get("rows").Len(), models.MaxBatchRows)
+	n.Rows = make([]models.NewRow, 0, expected)
+	first := make(map[string]int, expected) // by rowReference
 	for i, fields := range body.RequiredObjects("rows", 1, models.MaxBatchRows, "customerReference", "rowReference", "amount") {
 		row := models.NewRow{
 			CustomerReference: fields.RequiredString("customerReference", models.ValidateReference),

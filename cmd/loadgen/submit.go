@@ -118,14 +118,12 @@ func (s *submit) start(ctx context.Context) error {
 			return err
 		}
 	}
-	const warmUp = 20
-	for range warmUp { // connections, and their prepared statements
-		if _, err := s.post(ctx); err != nil {
-			return err
-		}
-		if _, err := s.insertBare(ctx); err != nil {
-			return err
-		}
+	// As many at once as ever, until the API's connections have their statements prepared.
+	if err := s.postAll(ctx, 100, slices.Max(submitClients)); err != nil {
+		return err
+	}
+	if _, err := s.insertBare(ctx); err != nil {
+		return err
 	}
 	return s.forgetBatches(ctx)
 }
@@ -178,31 +176,28 @@ func (s *submit) post(ctx context.Context) (time.Duration, error) {
 
 // atOnce submits batches from many clients at once, each of which waits for its answer before it goes on.
 func (s *submit) atOnce(ctx context.Context, to *series, clients int) error {
-	bodies := make(chan func(context.Context) (time.Duration, error), s.batches)
-	for range s.batches {
-		s.bodies++
-		p, body := s.posters[s.bodies%len(s.posters)], s.batchBody(fmt.Sprint("batch ", s.bodies), models.MaxBatchRows)
-		bodies <- func(ctx context.Context) (time.Duration, error) { return p.submit(ctx, body) }
-	}
-	close(bodies)
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
 	began := time.Now()
-	for range clients {
-		group.Go(func() error {
-			for send := range bodies {
-				if _, err := send(groupCtx); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	err := group.Wait()
+	err := s.postAll(ctx, s.batches, clients)
 	to.add(float64(s.batches) / time.Since(began).Seconds())
 	return err
+}
+
+// postAll submits that many batches, so many at once.
+func (s *submit) postAll(ctx context.Context, batches, clients int) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(clients)
+	for range batches {
+		s.bodies++
+		n := s.bodies
+		group.Go(func() error {
+			_, err := s.posters[n%len(s.posters)].submit(groupCtx, s.batchBody(fmt.Sprint("batch ", n), models.MaxBatchRows))
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // bareSubmit is the least that storing a batch takes on these tables: the batch and its rows, in one statement.
