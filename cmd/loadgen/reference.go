@@ -167,6 +167,7 @@ func (d *drain) settleBare(ctx context.Context, c bareChunk) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = rows.Close() }()
 	var index []int32
 	var outcome []string
 	var amount []int64
