@@ -167,7 +167,7 @@ func (l *debitLife) send(t *rapid.T) {
 	c := &modelCall{worker: w, row: row, call: call}
 	if call == callDebit {
 		l.stale = w.stale
-		w.job.Permits.Take(t.Context(), 1)
+		w.job.Permits.Take(t.Context(), w.chunk.OrganisationID, 1)
 		if len(w.confirmed(t.Context(), []int{row})) == 0 {
 			l.take(w, <-w.answers)
 			return

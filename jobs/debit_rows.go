@@ -205,7 +205,7 @@ func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int
 
 func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []int) {
 	for len(rows) > 0 {
-		n := run.job.Permits.Take(ctx, len(rows))
+		n := run.job.Permits.Take(ctx, run.chunk.OrganisationID, len(rows))
 		if n == 0 {
 			run.reportUnsent(rows)
 			return
@@ -242,7 +242,7 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 	}
 	began := run.job.Now()
 	report := func(i int, r rail.Result) {
-		run.job.Permits.Give(1)
+		run.job.Permits.Give(run.chunk.OrganisationID, 1)
 		run.job.Metrics.railCall(call, r.Status, run.job.Now().Sub(began))
 		if r.Reason == rail.KeyReused {
 			run.job.Log.ErrorContext(ctx, "the rail knows the row's key with other particulars",
@@ -270,7 +270,7 @@ func (run *chunkRun) confirmed(ctx context.Context, rows []int) []int {
 	accounts, err := run.job.Store.HoldRows(ctx, run.chunk, rows)
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
-		run.job.Permits.Give(len(rows))
+		run.job.Permits.Give(run.chunk.OrganisationID, len(rows))
 		run.reportUnsent(rows)
 		return nil
 	}
@@ -286,7 +286,7 @@ func (run *chunkRun) confirmed(ctx context.Context, rows []int) []int {
 			kept = append(kept, index)
 		}
 	}
-	run.job.Permits.Give(len(rows) - len(kept))
+	run.job.Permits.Give(run.chunk.OrganisationID, len(rows)-len(kept))
 	return kept
 }
 

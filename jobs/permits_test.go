@@ -7,48 +7,77 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"partnerbilling/models"
 )
+
+var one, other = models.OrganisationID{1}, models.OrganisationID{2}
 
 func TestPermitsGoInWaves(t *testing.T) {
 	p := NewPermits(64) // waves of 8
-	if n := p.Take(t.Context(), 60); n != 60 {
+	if n := p.Take(t.Context(), one, 60); n != 60 {
 		t.Fatalf("took %d of 60", n)
 	}
 	got := make(chan int, 2)
-	go func() { got <- p.Take(t.Context(), 100) }()
+	go func() { got <- p.Take(t.Context(), one, 100) }()
 	waitForWaiters(p, 1)
-	p.Give(3)
+	p.Give(one, 3)
 	select {
 	case n := <-got:
 		t.Fatalf("a wave of %d, with 7 free", n)
 	default:
 	}
-	p.Give(1)
+	p.Give(one, 1)
 	if n := <-got; n != 8 {
 		t.Errorf("a wave of %d, want 8", n)
 	}
-	p.Give(2)
-	if n := p.Take(t.Context(), 1); n != 1 { // who wants less than a wave need not wait for one
+	p.Give(one, 2)
+	if n := p.Take(t.Context(), one, 1); n != 1 { // who wants less than a wave need not wait for one
 		t.Errorf("took %d of 1", n)
 	}
 }
 
 func TestPermitsOfWhoLeftGoToTheNext(t *testing.T) {
 	p := NewPermits(1)
-	p.Take(t.Context(), 1)
+	p.Take(t.Context(), one, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	left, next := make(chan int), make(chan int)
-	go func() { left <- p.Take(ctx, 1) }()
+	go func() { left <- p.Take(ctx, one, 1) }()
 	waitForWaiters(p, 1)
-	go func() { next <- p.Take(t.Context(), 1) }()
+	go func() { next <- p.Take(t.Context(), one, 1) }()
 	waitForWaiters(p, 2)
 	leave()
 	if n := <-left; n != 0 {
 		t.Errorf("took %d after the context's end", n)
 	}
-	p.Give(1)
+	p.Give(one, 1)
 	if n := <-next; n != 1 {
 		t.Errorf("the next took %d", n)
+	}
+}
+
+// TestPermitsGoToWhoHasTheFewest lets one organisation hold and want everything before another comes.
+func TestPermitsGoToWhoHasTheFewest(t *testing.T) {
+	p := NewPermits(64)
+	p.Take(t.Context(), one, 64)
+	got := make(chan models.OrganisationID)
+	take := func(organisation models.OrganisationID, n int) {
+		p.Take(t.Context(), organisation, n)
+		got <- organisation
+	}
+	for i := range 12 {
+		go take(one, 100)
+		waitForWaiters(p, i+1)
+	}
+	go take(other, 10)
+	waitForWaiters(p, 13)
+	p.Give(one, 8)
+	if first := <-got; first != other {
+		t.Error("the first wave went to who has the most")
+	}
+	for range 12 {
+		p.Give(one, 8)
+		<-got
 	}
 }
 
@@ -71,22 +100,23 @@ func TestPermitsAreNeverExceeded(t *testing.T) {
 		p := NewPermits(size)
 		var out atomic.Int64
 		var takers sync.WaitGroup
-		for _, want := range wants {
+		for i, want := range wants {
+			organisation := []models.OrganisationID{one, other}[i%2]
 			takers.Go(func() {
 				for left := want; left > 0; {
-					n := p.Take(context.Background(), left)
+					n := p.Take(context.Background(), organisation, left)
 					if now := out.Add(int64(n)); now > int64(size) || n < 1 {
 						t.Errorf("%d permits out of %d, %d taken", now, size, n)
 					}
 					left -= n
 					out.Add(int64(-n))
-					p.Give(n)
+					p.Give(organisation, n)
 				}
 			})
 		}
 		takers.Wait()
-		if p.free != size {
-			t.Fatalf("%d of %d permits came back", p.free, size)
+		if p.free != size || len(p.held) != 0 {
+			t.Fatalf("%d of %d permits came back, %v are held", p.free, size, p.held)
 		}
 	})
 }

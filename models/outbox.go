@@ -49,8 +49,9 @@ const webhooksInFlight = 64
 const (
 	// ClaimLease is how long a dispatcher's claim alone keeps a task from going out again.
 	ClaimLease = 5 * time.Second
-	// QueuedLease is how long a task may wait in Redis before it is taken for lost.
-	QueuedLease = 30 * time.Second
+	// QueuedLease is how long a task may wait in Redis before it is taken for lost. It is little more than RowLease, so that a
+	// worker that takes the task at once need not move it, and long compared with the queue, which the dispatcher keeps short.
+	QueuedLease = RowLease + 5*time.Second
 	// RowLease is how long a worker owns rows, and their task, without a sign of life.
 	RowLease = 15 * time.Second
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -14,42 +15,59 @@ type Dispatch struct {
 	Limit int
 	// InFlight is the most tasks that one organisation may have in Redis or in work at a time.
 	InFlight int
+	// Total is the most that all organisations together may have; 0: no bound.
+	Total int
 }
 
-// claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting, takes the first due tasks of each, lets
-// the organisations take turns, and within each its Sites, and keeps every organisation within its cap. The backlog
-// behind those first tasks is never read. One dispatcher a queue at a time: a second one would pick the same tasks.
+// total is Total as a bound.
+func (d Dispatch) total() int {
+	if d.Total == 0 {
+		return math.MaxInt32
+	}
+	return d.Total
+}
+
+// claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting and takes the first due tasks of each, as many as
+// there is room for. Who has the fewest tasks in flight comes first, organisations among each other and then the Sites of one,
+// up to each organisation's cap. The backlog behind those first tasks is never read. One dispatcher a queue at a time: a second one
+// would pick the same tasks.
 const claimDueSQL = `
-WITH RECURSIVE leader AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS ok, svc_now() AS now),
-lanes (organisation_id, site_id) AS (
-    (SELECT o.organisation_id, o.site_id FROM outbox o, leader
-     WHERE leader.ok AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2 LIMIT 1)
+WITH RECURSIVE flying AS MATERIALIZED (
+    SELECT organisation_id, site_id, count(*) AS n FROM outbox
+    WHERE queue = $1 AND dispatched_at IS NOT NULL AND available_at <= ` + svcNow + ` -- later ones are retries that wait in Redis
+    GROUP BY 1, 2
+), leader AS MATERIALIZED (
+    SELECT now, CASE WHEN pg_try_advisory_xact_lock(hashtext('outbox:' || $1))
+                THEN least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying)) ELSE 0 END AS room
+    FROM ` + svcNow + ` AS clock (now)
+), lanes (organisation_id, site_id) AS (
+    (SELECT o.organisation_id, o.site_id FROM outbox o
+     WHERE (SELECT room FROM leader) > 0 AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2 LIMIT 1)
     UNION ALL
     SELECT n.organisation_id, n.site_id FROM lanes l CROSS JOIN LATERAL (
         SELECT o.organisation_id, o.site_id FROM outbox o
         WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
         ORDER BY o.organisation_id, o.site_id LIMIT 1) n
-), rooms AS MATERIALIZED (
-    SELECT l.organisation_id, $3::int - (SELECT count(*)::int FROM outbox f
-               WHERE f.queue = $1 AND f.organisation_id = l.organisation_id AND f.dispatched_at IS NOT NULL
-                 AND f.available_at <= (SELECT now FROM leader)) AS room -- later ones are retries that wait in Redis
-    FROM (SELECT DISTINCT organisation_id FROM lanes) l
 ), due AS (
-    SELECT o.id, l.organisation_id, l.site_id, r.room,
-           row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
-    FROM lanes l JOIN rooms r USING (organisation_id) CROSS JOIN leader CROSS JOIN LATERAL (
-        SELECT w.id, w.available_at FROM outbox w
-        WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
-          AND w.available_at <= leader.now
-        ORDER BY w.available_at, w.id LIMIT greatest(0, least($2::int, r.room))) o
+    SELECT o.id, l.organisation_id, l.site_id, coalesce(f.n, 0)
+           + row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
+    FROM leader CROSS JOIN lanes l LEFT JOIN flying f USING (organisation_id, site_id) CROSS JOIN LATERAL (
+        SELECT id, available_at FROM (
+            SELECT w.id, w.available_at FROM outbox w
+            WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
+              AND w.available_at <= leader.now
+            ORDER BY w.available_at, w.id LIMIT 1000) first -- so that the planner knows: never all of them
+        LIMIT least(leader.room, $3::int)) o
 ), turns AS (
-    SELECT id, organisation_id, room, row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn FROM due
+    SELECT id, organisation_id, coalesce((SELECT sum(f.n) FROM flying f WHERE f.organisation_id = due.organisation_id), 0)
+           + row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn
+    FROM due
 ), picked AS (
-    SELECT t.id FROM turns t WHERE t.turn <= t.room ORDER BY t.turn, t.organisation_id LIMIT $2
+    SELECT id FROM turns WHERE turn <= $3 ORDER BY turn, organisation_id LIMIT (SELECT room FROM leader)
 )
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1
-FROM picked p WHERE o.id = p.id AND o.dispatched_at IS NULL
+WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND o.dispatched_at IS NULL
 RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
@@ -58,17 +76,21 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	if d.Queue == QueueWebhooks {
 		d.InFlight *= webhooksInFlight
 	}
-	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds())
+	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds(),
+		d.total())
 }
 
-// claimTasksSQL takes the named tasks as far as they are waiting and due, and their organisation is within its cap.
+// claimTasksSQL takes the named tasks as far as they are waiting and due, their organisation is within its cap, and there is room
+// for all organisations.
 const claimTasksSQL = `
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
        epoch = o.epoch + 1
 FROM (SELECT w.id FROM outbox w
       WHERE w.id = ANY ($1::uuid[]) AND w.dispatched_at IS NULL AND w.available_at <= svc_now()
       ORDER BY w.id
-      LIMIT coalesce((SELECT greatest(0, $2 * CASE t.queue WHEN 'webhooks' THEN $4 ELSE 1 END - count(f.id))
+      LIMIT coalesce((SELECT greatest(0, least($2 * CASE t.queue WHEN 'webhooks' THEN $4 ELSE 1 END - count(f.id),
+                 CASE t.queue WHEN $6 THEN $5 - (SELECT count(*) FROM outbox a WHERE a.queue = t.queue
+                     AND a.dispatched_at IS NOT NULL AND a.available_at <= svc_now()) ELSE $5 END))
              FROM outbox t LEFT JOIN outbox f ON f.queue = t.queue AND f.organisation_id = t.organisation_id
                  AND f.dispatched_at IS NOT NULL AND f.available_at <= svc_now()
              WHERE t.id = ($1::uuid[])[1] GROUP BY t.queue), 0)
@@ -76,10 +98,11 @@ FROM (SELECT w.id FROM outbox w
 WHERE o.id = p.id
 RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 
-// ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that
-// wrote them. What exceeds the organisation's cap stays for ClaimDue.
-func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, inFlight int) ([]Task, error) {
-	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, inFlight, ClaimLease.Milliseconds(), webhooksInFlight)
+// ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that wrote them.
+// What exceeds the bounds stays for ClaimDue; that of the total holds on its queue alone.
+func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d Dispatch) ([]Task, error) {
+	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
+		string(d.Queue))
 }
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {

@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -106,16 +107,97 @@ func TestDispatchIsFair(t *testing.T) {
 	}
 }
 
+// TestWhoHasTheFewestInFlightComesFirst lets one task through at a time, as when a fleet is busy.
+func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	large := modelstest.Site(t, store)
+	second, err := store.CreateSite(t.Context(), large.OrganisationID, "second Site")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 1000)...))
+	}
+	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 1000)...))
+	claim := func(total int) models.Task {
+		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 100, InFlight: 15, Total: total})
+		if err != nil || len(tasks) != 1 {
+			t.Fatalf("claimed %v where there was room for one, %v", tasks, err)
+		}
+		return tasks[0]
+	}
+	perSite := map[models.SiteID]int{}
+	var last models.Task
+	for total := range 10 {
+		last = claim(total + 1)
+		perSite[last.SiteID]++
+	}
+	if perSite[large.ID] != 5 || perSite[second.ID] != 5 {
+		t.Errorf("the Sites of one organisation did not take turns: %v", perSite)
+	}
+	newcomer := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(newcomer, "b", "x"))
+	bounds := models.Dispatch{Queue: models.QueueDebits, InFlight: 15, Total: 10}
+	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds); err != nil || len(tasks) != 0 {
+		t.Errorf("beyond the total: %v, %v", tasks, err)
+	}
+	if err := store.FinishTask(t.Context(), last.ID); err != nil {
+		t.Fatal(err)
+	}
+	if next := claim(10); next.ID != done.Tasks[0] {
+		t.Errorf("the next place went to %v, not to the newcomer", next)
+	}
+}
+
+// TestDispatchReadsNoBacklog compares what a claim reads before and behind a hundred times the work.
+func TestDispatchReadsNoBacklog(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	backlog := func(tasks int) int {
+		if _, err := store.DB().ExecContext(t.Context(), `
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at)
+SELECT gen_random_uuid(), 'debitRows', 'debits', ?, ?, gen_random_uuid(), n FROM generate_series(1, ?) n`,
+			site.OrganisationID, site.ID, tasks); err != nil {
+			t.Fatal(err)
+		}
+		var plan []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		var text []byte
+		err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+models.ClaimDueSQL,
+			"debits", 100, 12, 1000, 1_000_000).Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &plan); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.ReclaimAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return plan[0].Plan.Hit + plan[0].Plan.Read
+	}
+	small := backlog(1000)
+	if large := backlog(100_000); small == 0 || large > 1000 { // all of them are in more than 4,000
+		t.Errorf("a claim reads %d blocks with 1,000 tasks waiting, %d with 101,000", small, large)
+	}
+}
+
 func TestClaimTasksKeepsTheCap(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
-	first, err := store.ClaimTasks(t.Context(), done.Tasks, 4)
+	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{InFlight: 4})
 	if err != nil || len(first) != 4 {
 		t.Fatalf("claimed %d of 10 under a cap of 4, %v", len(first), err)
 	}
-	second, err := store.ClaimTasks(t.Context(), done.Tasks, 4)
+	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{InFlight: 4})
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
 	}

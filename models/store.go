@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -52,6 +53,9 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	conf.RuntimeParams["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
 	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "30000"
 	conf.RuntimeParams["jit"] = "off" // our statements are short; compiling them never pays
+	// A plan is kept until the table's statistics change. One that was made while the outbox was all but empty would read a
+	// backlog from end to end.
+	conf.RuntimeParams["enable_seqscan"] = "off"
 	pool := stdlib.OpenDB(*conf)
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
@@ -101,6 +105,30 @@ func (s *Store) statement(ctx context.Context, do func() error) error {
 			}
 		}
 		return err
+	})
+}
+
+// native is statement on the driver's own connection, whose arrays need no detour over text.
+func (s *Store) native(ctx context.Context, do func(*pgx.Conn) error) error {
+	return s.statement(ctx, func() error {
+		var err error
+		for range 3 { // as database/sql has it: a pooled connection may have been closed by the server
+			if err = s.onConn(ctx, do); !pgconn.SafeToRetry(err) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+func (s *Store) onConn(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := s.db.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.Raw(func(driver any) error {
+		return do(driver.(*stdlib.Conn).Conn()) //nolint:forcetypeassert // Open made the pool
 	})
 }
 

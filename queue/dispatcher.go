@@ -20,8 +20,12 @@ const (
 	inlineWithin = 50 * time.Millisecond
 	// inlineQueue is how many commits may wait for their inline dispatch; more are left to the workers' loop.
 	inlineQueue = 1024
-	// pollEvery is how often the loop looks for due tasks, while it finds none.
+	// pollEvery is how often the loop looks for due tasks while it finds none, and busyEvery while it does: what workers have
+	// finished is made up for before they run dry.
 	pollEvery = 100 * time.Millisecond
+	busyEvery = 10 * time.Millisecond
+	// busyFor is how long after it found some the loop takes it that more may be let through any moment.
+	busyFor = time.Second
 	// pauseAfter is how long the loop waits after Postgres or Redis failed it.
 	pauseAfter = time.Second
 	// housekeepEvery is how often lost tasks, a flushed Redis and recurring work are looked for.
@@ -41,12 +45,14 @@ type Dispatcher struct {
 	tasks *asynq.Client
 	cfg   DispatcherConfig
 	fresh chan []models.TaskID
+	fleet *fleet
 }
 
 // DispatcherConfig tunes a Dispatcher.
 type DispatcherConfig struct {
 	// InFlight is the most tasks of one queue that one organisation may have in Redis or in work, so that a large
-	// backlog of one never stands in the way of another. Default 16.
+	// backlog of one never stands in the way of another. Default: of debits half as many again as the fleet can work on
+	// at once, else 16.
 	InFlight int
 	// Recurring is the work that starts by itself, and how often.
 	Recurring map[models.TaskKind]time.Duration
@@ -55,12 +61,9 @@ type DispatcherConfig struct {
 
 // NewDispatcher makes a dispatcher; nothing runs until RunInline or Run.
 func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConfig) *Dispatcher {
-	if cfg.InFlight <= 0 {
-		cfg.InFlight = 16
-	}
 	return &Dispatcher{
 		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg,
-		fresh: make(chan []models.TaskID, inlineQueue),
+		fresh: make(chan []models.TaskID, inlineQueue), fleet: newFleet(client),
 	}
 }
 
@@ -79,6 +82,7 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 // RunInline dispatches what Notify tells of, until the context ends.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
+	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
 	for range enqueueConcurrency {
 		group.Go(func() error {
 			for {
@@ -97,7 +101,7 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
 	claimCtx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
-	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.cfg.InFlight)
+	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits))
 	if err == nil {
 		sendCtx, cancel := context.WithTimeout(ctx, inlineWithin)
 		defer cancel()
@@ -115,15 +119,43 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group.Go(func() error { return d.RunInline(ctx) })
 	group.Go(func() error { return d.repeat(ctx, housekeepEvery, d.housekeep) })
 	for _, q := range Names() {
-		group.Go(func() error {
-			return d.repeat(ctx, pollEvery, func(ctx context.Context) (bool, error) { return d.dispatchDue(ctx, q) })
-		})
+		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
 	return group.Wait()
 }
 
+// runQueue dispatches what is due on one queue, until the context ends.
+func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
+	var found time.Time
+	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
+		bounds := d.bounds(q)
+		n, err := d.dispatchDue(ctx, bounds)
+		switch {
+		case n == bounds.Limit:
+			return 0, err
+		case n > 0:
+			found = time.Now()
+		}
+		if time.Since(found) < busyFor {
+			return busyEvery, err
+		}
+		return pollEvery, err
+	})
+}
+
 // repeat calls do, again at once while it reports more, else after the pause.
 func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(context.Context) (bool, error)) error {
+	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
+		more, err := do(ctx)
+		if more {
+			return 0, err
+		}
+		return pause, err
+	})
+}
+
+// pace calls do until the context ends, each time after the pause that the call before has asked for.
+func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -132,31 +164,46 @@ func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(co
 			return nil
 		case <-timer.C:
 		}
-		more, err := do(ctx)
-		switch {
-		case ctx.Err() != nil:
+		pause, err := do(ctx)
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
-			d.cfg.Log.WarnContext(ctx, "dispatch failed", "error", err)
-			timer.Reset(pauseAfter)
-		case more:
-			timer.Reset(0)
-		default:
-			timer.Reset(pause)
 		}
+		if err != nil {
+			d.cfg.Log.WarnContext(ctx, "dispatch failed", "error", err)
+			pause = pauseAfter
+		}
+		timer.Reset(pause)
 	}
 }
 
-func (d *Dispatcher) dispatchDue(ctx context.Context, q models.Queue) (bool, error) {
-	limit := claimLimit
-	if q == models.QueueWebhooks {
-		limit = webhooksLimit
+// bounds are how much of a queue may be on its way. Debits have a total, since what is in Redis before a newcomer's task is run
+// before it: as much as keeps every slot busy until the next round, and no more. Whatever one organisation has waiting, there is
+// room for another one's.
+func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
+	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
+	switch q {
+	case models.QueueDebits:
+		slots := d.fleet.slots()
+		b.InFlight, b.Total = slots*3/2, slots*5/2
+	case models.QueueWebhooks:
+		b.Limit = webhooksLimit
+	case models.QueueCheckout, models.QueueSweeps: // never many at a time
 	}
-	tasks, err := d.store.ClaimDue(ctx, models.Dispatch{Queue: q, Limit: limit, InFlight: d.cfg.InFlight})
+	if d.cfg.InFlight > 0 {
+		b.InFlight = d.cfg.InFlight
+	}
+	if b.Total > 0 {
+		b.Total = max(b.Total, b.InFlight)
+	}
+	return b
+}
+
+func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (int, error) {
+	tasks, err := d.store.ClaimDue(ctx, bounds)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	return len(tasks) == limit, d.send(ctx, tasks)
+	return len(tasks), d.send(ctx, tasks)
 }
 
 // send enqueues claimed tasks and confirms them. Those that Redis did not take are released at once. No transaction is

@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,5 +50,39 @@ func TestFleetLimiterWithoutRedis(t *testing.T) {
 	end()
 	if err := limiter.Wait(ended, models.OrganisationID{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context's end: %v", err)
+	}
+}
+
+// TestFleetLimiterLetsOrganisationsTakeTurns lets one organisation want everything before another comes.
+func TestFleetLimiterLetsOrganisationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20)
+	large, small := models.OrganisationID{1}, models.OrganisationID{2}
+	ctx, end := context.WithCancel(t.Context())
+	var group errgroup.Group
+	var passed atomic.Int64
+	for range 2000 { // a hundred seconds' worth
+		group.Go(func() error {
+			if limiter.Wait(ctx, large) == nil {
+				passed.Add(1)
+			}
+			return nil
+		})
+	}
+	for passed.Load() < 20 { // the burst is used up
+		runtime.Gosched()
+	}
+	before := passed.Load()
+	for range 5 {
+		if err := limiter.Wait(ctx, small); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := passed.Load() - before; n > 100 {
+		t.Errorf("the small organisation's 5 events waited for %d of the large one's", n)
+	}
+	end()
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }

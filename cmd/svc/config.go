@@ -58,7 +58,7 @@ type Config struct {
 	DatabaseConns  int           `env:"SVC_DATABASE_CONNS" envDefault:"16" help:"connections to Postgres of each pool"`
 	DatabaseQueue  int           `env:"SVC_DATABASE_QUEUE" envDefault:"512" help:"API requests that may wait for a connection; more are answered 503"`
 	Concurrency    int           `env:"SVC_CONCURRENCY" envDefault:"16" help:"tasks a worker runs at once"`
-	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"16" help:"tasks that one organisation may have on its way at once"`
+	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"0" help:"tasks that one organisation may have on its way at once; 0: of debits half as many again as the workers can run, else 16"`
 	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s" help:"time for requests and tasks to end in a shutdown"`
 
 	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h" help:"waits after a webhook's first, second, … failure; 1 to 5 of them"`
@@ -131,7 +131,7 @@ func (c *Config) check() error {
 	}
 	for variable, n := range map[string]int{
 		"SVC_DATABASE_CONNS": c.DatabaseConns, "SVC_DATABASE_QUEUE": c.DatabaseQueue, "SVC_CONCURRENCY": c.Concurrency,
-		"SVC_IN_FLIGHT": c.InFlight, "SVC_RAIL_CONCURRENCY": c.RailConcurrency,
+		"SVC_RAIL_CONCURRENCY":    c.RailConcurrency,
 		"SVC_WEBHOOK_CONCURRENCY": c.WebhookConcurrency, "SVC_CHECKOUT_CONCURRENCY": c.CheckoutConcurrency,
 	} {
 		if n < 1 || n > 100_000 {
@@ -139,6 +139,9 @@ func (c *Config) check() error {
 		}
 	}
 	c.checkWebhooks(refuse)
+	if c.InFlight < 0 || c.InFlight > 100_000 {
+		refuse("SVC_IN_FLIGHT", "must be from 0 to 100000")
+	}
 	if c.RailRate < 0 {
 		refuse("SVC_RAIL_RATE", "must not be negative")
 	}
