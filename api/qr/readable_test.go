@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	codes = flag.Int("codes", 1000, "codes that TestReadable has read back by each decoder")
+	codes = flag.Int("codes", 200, "codes that TestReadable has read back by each decoder")
 	seed  = flag.Uint64("seed", 9, "which codes TestReadable makes")
 )
 

@@ -29,7 +29,7 @@ func TestScenarios(t *testing.T) {
 		{[]string{"fair", "--rows", "5000", "--svc", svc}, 5, 4},
 		{[]string{"scale", "--workers", "1,2", "--latencies", "20ms,50ms", "--measure", "200ms", "--warm-up", "500ms", "--chart", chart}, 4, 4},
 		{[]string{"recover", "--rows", "1000", "--rate", "200", "--latency", "5ms", "--warm-up", "500ms", "--svc", svc}, 5, 5},
-		{[]string{"backlog", "--short", "10000", "--long", "20000", "--history", "3000", "--measure", "500ms"}, 3, 2},
+		{[]string{"backlog", "--short", "2000", "--long", "4000", "--history", "1000", "--measure", "500ms"}, 3, 2},
 		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 13, 3},
 	} {
 		t.Run(tt.args[0], func(t *testing.T) {

@@ -25,9 +25,10 @@ func TestHTTPConforms(t *testing.T) {
 	})
 }
 
-// sandbox is a sandbox rail with a database of its own.
+// sandbox is a sandbox rail with a database and a clock of its own.
 func sandbox(t *testing.T) railtest.Fixture {
 	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, 1_700_000_000_000) // it stands still, however long the test takes
 	return railtest.Fixture{
 		Rail: rail.NewSandbox(store),
 		Open: func(t railtest.TB, agreementID string, b models.Behaviour) {
