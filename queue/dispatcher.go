@@ -24,8 +24,8 @@ const (
 	// finished is made up for before they run dry.
 	pollEvery = 100 * time.Millisecond
 	busyEvery = 10 * time.Millisecond
-	// busyFor is how long after it found some the loop takes it that more may be let through any moment.
-	busyFor = time.Second
+	// busyRounds is how many rounds after it found some the loop takes it that more may be let through any moment.
+	busyRounds = 100
 	// pauseAfter is how long the loop waits after Postgres or Redis failed it.
 	pauseAfter = time.Second
 	// housekeepEvery is how often lost tasks, a flushed Redis and recurring work are looked for.
@@ -126,20 +126,23 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // runQueue dispatches what is due on one queue, until the context ends.
 func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
-	var found time.Time
+	idle := busyRounds
 	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		bounds := d.bounds(q)
 		n, err := d.dispatchDue(ctx, bounds)
+		if n > 0 {
+			idle = 0
+		} else {
+			idle = min(idle+1, busyRounds)
+		}
 		switch {
 		case n == bounds.Limit:
 			return 0, err
-		case n > 0:
-			found = time.Now()
-		}
-		if time.Since(found) < busyFor {
+		case idle < busyRounds:
 			return busyEvery, err
+		default:
+			return pollEvery, err
 		}
-		return pollEvery, err
 	})
 }
 
