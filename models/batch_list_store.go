@@ -10,7 +10,7 @@ import (
 )
 
 // listBatches is one statement, so that page, counts, total and links to other pages come from one snapshot and one
-// reading of the clock; see listLinks for its form. Batches past their retention are not there, whether or not they have
+// reading of the clock; see sqlListLinks for its form. Batches past their retention are not there, whether or not they have
 // been dropped. The rows that are in progress are counted for the open batches of the page alone.
 const listBatches = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),

@@ -7,51 +7,156 @@ import (
 	"strings"
 )
 
-// linkStateConditions select by effective state, as LinkState.At has it.
-var linkStateConditions = map[LinkState]string{
-	"":          `true`,
-	LinkInvited: `state = 'invited' AND expires_at > (SELECT now FROM clock)`,
-	LinkLinked:  `state = 'linked'`,
-	LinkExpired: `state IN ('expired', 'invited') AND (state = 'expired' OR expires_at <= (SELECT now FROM clock))`,
-	LinkRevoked: `state = 'revoked'`,
+// linkFilter is what listing by one effective state, as LinkState.At has it, takes: the links of a stored state, less
+// those that are overdue, or and those that are overdue.
+type linkFilter struct {
+	stored  string // selects by the stored state
+	counter string // of link_counts
+	overdue overdueLinks
 }
 
-// listLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
+// overdueLinks says how invitations past expiry that no sweep has seen yet count.
+type overdueLinks int
+
+const (
+	overdueAlike overdueLinks = iota // as what they are stored as
+	overdueLess
+	overdueMore
+)
+
+var linkFilters = map[LinkState]linkFilter{
+	"":          {stored: `true`, counter: `invited + linked + expired + revoked`},
+	LinkInvited: {stored: `state = 'invited'`, counter: `invited`, overdue: overdueLess},
+	LinkLinked:  {stored: `state = 'linked'`, counter: `linked`},
+	LinkExpired: {stored: `state = 'expired'`, counter: `expired`, overdue: overdueMore},
+	LinkRevoked: {stored: `state = 'revoked'`, counter: `revoked`},
+}
+
+// sqlListLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
 // the clock. The clock is read in subselects, not joined, so that the page ends its index scan at the limit; and what lies
-// behind is asked for in order (EXISTS would drop that), so that the index's next entry answers.
-const listLinks = `
-WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
-matching AS NOT MATERIALIZED (
-	SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
-	WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND <state>
+// behind is asked for in order (EXISTS would drop that), so that the index's next entry answers. Overdue invitations are found by
+// their expiry first, whatever the planner thinks of the other conditions: only so they are few.
+//
+// The total is what was invited before the end of the range less what was invited before its beginning. For each of the
+// two, tree goes from above the roots (level 7) down to the leaf that holds it, adding up what lies before on each level;
+// from the leaf's start on, links are counted out, and up to there the changes that are not folded yet are added.
+const sqlListLinks = `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT svc_now() AS now),
+overdue AS MATERIALIZED (
+	SELECT invited_at, id FROM customer_links
+	WHERE site_id = $1 AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
+),
+tree AS (
+	SELECT at, sign, 7 AS level, 0::bigint AS before, true AS divided
+	FROM (VALUES ($2::bigint, -1), ($3::bigint + 1, 1)) AS b (at, sign)
+	UNION ALL
+	SELECT t.at, t.sign, t.level - 1, n.before, n.divided
+	FROM tree t CROSS JOIN LATERAL (
+		SELECT coalesce(sum(<counter>) FILTER (WHERE bucket < t.at >> 7 * (t.level - 1)), 0)::bigint AS before,
+			coalesce(bool_or(divided) FILTER (WHERE bucket = t.at >> 7 * (t.level - 1)), false) AS divided
+		FROM link_counts WHERE site_id = $1 AND level = t.level - 1
+			AND bucket BETWEEN t.at >> 7 * t.level << 7 AND t.at >> 7 * (t.level - 1)
+	) AS n WHERE t.divided
+),
+leaf AS MATERIALIZED (SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT divided),
+total AS (
+	SELECT sum(n) AS n FROM (
+		SELECT sign * before AS n FROM tree
+		UNION ALL
+		SELECT sign * change FROM leaf CROSS JOIN LATERAL (
+			SELECT sum(change) AS change FROM link_changes WHERE site_id = $1 AND invited_at < start AND <stored>) AS c
+		UNION ALL
+		SELECT sign * links FROM leaf CROSS JOIN LATERAL (
+			SELECT count(*) AS links FROM customer_links
+			WHERE site_id = $1 AND invited_at >= start AND invited_at < at AND <stored>) AS l<overdue total>
+	) AS parts
 ),
 page AS (
-	SELECT * FROM matching WHERE (invited_at, id) <ahead> ($4, $5)
-	ORDER BY invited_at <order>, id <order> LIMIT $6
+	SELECT * FROM (
+		(SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
+		WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND <matching> AND (invited_at, id) <ahead> ($4, $5)
+		ORDER BY invited_at <order>, id <order> LIMIT $6)<overdue page>
+	) AS p ORDER BY invited_at <order>, id <order> LIMIT $6
 )
-SELECT clock.now, (SELECT count(*) FROM matching),
-	(SELECT true FROM matching WHERE (invited_at, id) <behind> ($4, $5) ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL,
+SELECT clock.now, (SELECT n FROM total)::bigint,
+	(SELECT true FROM customer_links WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND <matching>
+		AND (invited_at, id) <behind> ($4, $5) ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL<overdue behind>,
 	page.id, coalesce(customer_reference, ''), coalesce(state, 'invited'), coalesce(invited_at, 0),
 	coalesce(expires_at, 0), coalesce(linked_at, 0)
 FROM clock LEFT JOIN page ON true
 ORDER BY page.invited_at DESC, page.id DESC`
 
+// What sqlListLinks has of overdue invitations.
+const (
+	overdueTotal = `
+		UNION ALL
+		SELECT <overdue sign> * count(*) FROM overdue WHERE invited_at BETWEEN $2 AND $3`
+	overduePage = `
+		UNION ALL
+		(SELECT l.* FROM (
+			SELECT invited_at, id FROM overdue WHERE invited_at BETWEEN $2 AND $3 AND (invited_at, id) <ahead> ($4, $5)
+			ORDER BY invited_at <order>, id <order> LIMIT $6) AS o
+		CROSS JOIN LATERAL (
+			SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
+			WHERE site_id = $1 AND id = o.id OFFSET 0) AS l)`
+	overdueBehind = `
+		OR EXISTS (SELECT FROM overdue WHERE invited_at BETWEEN $2 AND $3 AND (invited_at, id) <behind> ($4, $5))`
+)
+
 func listLinksSQL(state LinkState, d Direction) string {
-	pairs := []string{"<state>", linkStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
-	if d == Backward {
-		pairs = []string{"<state>", linkStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
+	f := linkFilters[state]
+	matching, total, page, behind := f.stored, "", "", ""
+	switch f.overdue {
+	case overdueLess:
+		matching += ` AND expires_at > (SELECT now FROM clock)`
+		total = strings.Replace(overdueTotal, "<overdue sign>", "-1", 1)
+	case overdueMore:
+		total, page, behind = strings.Replace(overdueTotal, "<overdue sign>", "1", 1), overduePage, overdueBehind
+	case overdueAlike:
 	}
-	return strings.NewReplacer(pairs...).Replace(listLinks)
+	query := strings.NewReplacer("<overdue total>", total, "<overdue page>", page, "<overdue behind>", behind,
+		"<stored>", f.stored, "<matching>", matching, "<counter>", f.counter).Replace(sqlListLinks)
+	order := []string{"<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
+	if d == Backward {
+		order = []string{"<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
+	}
+	return strings.NewReplacer(order...).Replace(query)
+}
+
+// linkTimes are the bounds of a query for Postgres: every invitation lies between those that are not given, and a range
+// of nothing ends right before it begins.
+func linkTimes(q *LinkQuery) (from, to Millis) {
+	from, to = 0, maxInvitedAt
+	if q.InvitedFrom != nil {
+		from = min(max(*q.InvitedFrom, 0), maxInvitedAt)
+	}
+	if q.InvitedTo != nil {
+		to = min(*q.InvitedTo, maxInvitedAt)
+	}
+	return from, max(to, from-1)
+}
+
+// maxInvitedAt is later than any invitation: where the roots of the counts end.
+const maxInvitedAt = Millis(1)<<49 - 2
+
+// listLinksArgs are the parameters of sqlListLinks.
+func listLinksArgs(q *LinkQuery) []any {
+	at := q.From
+	if at == (LinkPosition{}) && q.Direction != Backward {
+		at = LinkPosition{InvitedAt: math.MaxInt64}
+	}
+	from, to := linkTimes(q)
+	return []any{q.SiteID, from, to, at.InvitedAt, at.ID, q.Limit + 1}
 }
 
 // ListLinks is one page of a Site's links. A walk from page to page finds every link that matched throughout exactly
 // once, whatever is created or changed meanwhile.
 func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err error) {
-	if _, ok := linkStateConditions[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
+	if _, ok := linkFilters[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
 		return LinkPage{}, fmt.Errorf("models: list links: state %q, limit %d", q.State, q.Limit)
 	}
 	err = s.statement(ctx, func() error {
-		page, err = s.listLinks(ctx, &q)
+		page, err = listLinks(ctx, s.db.DB, &q)
 		return err
 	})
 	if err != nil {
@@ -60,20 +165,17 @@ func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err 
 	return page, nil
 }
 
-func (s *Store) listLinks(ctx context.Context, q *LinkQuery) (LinkPage, error) {
-	at := q.From
-	if at == (LinkPosition{}) && q.Direction != Backward {
-		at = LinkPosition{InvitedAt: math.MaxInt64}
-	}
-	from, to := Millis(math.MinInt64), Millis(math.MaxInt64)
-	if q.InvitedFrom != nil {
-		from = *q.InvitedFrom
-	}
-	if q.InvitedTo != nil {
-		to = *q.InvitedTo
-	}
-	rows, err := s.db.DB.QueryContext(ctx, listLinksSQL(q.State, q.Direction),
-		q.SiteID, from, to, at.InvitedAt, at.ID, q.Limit+1)
+// ExplainListLinks is what Postgres tells of the statement behind ListLinks, having run it: EXPLAIN (ANALYZE, BUFFERS), as JSON.
+func (s *Store) ExplainListLinks(ctx context.Context, q LinkQuery) (plan []byte, err error) {
+	err = s.statement(ctx, func() error {
+		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+listLinksSQL(q.State, q.Direction),
+			listLinksArgs(&q)...).Scan(&plan)
+	})
+	return plan, wrap("explain list links", err)
+}
+
+func listLinks(ctx context.Context, db rowsQuerier, q *LinkQuery) (LinkPage, error) {
+	rows, err := db.QueryContext(ctx, listLinksSQL(q.State, q.Direction), listLinksArgs(q)...)
 	if err != nil {
 		return LinkPage{}, err
 	}

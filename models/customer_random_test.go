@@ -151,6 +151,10 @@ func (w *linkWorld) advanceAny(r *rapid.T) {
 	if by <= 0 {
 		r.Skip()
 	}
+	w.advanceBy(by)
+}
+
+func (w *linkWorld) advanceBy(by time.Duration) {
 	modelstest.AdvanceClock(w.t, w.store, by)
 	w.now = w.now.Add(by)
 	for _, l := range w.links {

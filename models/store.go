@@ -34,6 +34,8 @@ type Store struct {
 	db     *bun.DB
 	limit  int64 // calls inside at most; 0: no bound
 	inside atomic.Int64
+
+	crowded int // links of a crowded node of the counts: crowdedNode, less in tests
 }
 
 // Open prepares a pool of connections; it does not connect.
@@ -60,7 +62,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
-	s := &Store{db: bun.NewDB(pool, pgdialect.New())}
+	s := &Store{db: bun.NewDB(pool, pgdialect.New()), crowded: crowdedNode}
 	if cfg.MaxQueued > 0 {
 		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)
 	}

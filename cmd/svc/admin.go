@@ -59,7 +59,7 @@ func (p *program) migrateCommand() *cobra.Command {
 func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's tools"}
 	cmd.AddCommand(
-		p.auditCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
+		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
 			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
 			return nil

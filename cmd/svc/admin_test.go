@@ -107,6 +107,33 @@ INSERT INTO alerts (kind, subject, detail, trace_id, raised_at) VALUES ('lateTru
 	}
 }
 
+func TestAdminRecountsLinks(t *testing.T) {
+	a := newAdmin(t)
+	store := a.store()
+	var want []string
+	for range 2 {
+		site := modelstest.Site(t, store)
+		modelstest.Invite(t, store, site.ID, "acct-1")
+		want = append(want, site.ID.String()+" 1")
+	}
+	if _, err := store.DB().ExecContext(t.Context(), "DELETE FROM link_changes"); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, _ := svc(t, a.env, "admin", "audit"); code == 0 || strings.Count(out, "BROKEN") != 2 {
+		t.Errorf("audit: %d\n%s", code, out)
+	}
+	first, _, _ := strings.Cut(want[0], " ")
+	if got := a.do("recount", first); got != want[0] {
+		t.Errorf("recount of one Site: %q, want %q", got, want[0])
+	}
+	if got := a.do("recount"); got != strings.Join(want, "\n") {
+		t.Errorf("recount: %q, want %q", got, want)
+	}
+	if got := a.do("audit"); got != "audit clean" {
+		t.Errorf("audit: %s", got)
+	}
+}
+
 func TestAdminRefusesWhatIsNotThere(t *testing.T) {
 	a := newAdmin(t)
 	const nobody = "cli_01932c07-0000-7000-8000-000000000001"
@@ -119,6 +146,7 @@ func TestAdminRefusesWhatIsNotThere(t *testing.T) {
 	a.refuses("keys", "rotate", "nonsense")
 	a.refuses("keys", "retire", "key_01932c07-0000-7000-8000-000000000001")
 	a.refuses("alerts", "close", "lateTruth", "nothing")
+	a.refuses("recount", "site_01932c07-0000-7000-8000-000000000001")
 }
 
 // A partner that wants no shared secret gives us its public key, and signs.

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) recountCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "recount [SITE]...", Short: "Count the links of Sites (default all) anew, should an audit say that their counts are wrong",
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		sites := make([]models.SiteID, len(args))
+		for i, text := range args {
+			if err := sites[i].UnmarshalText([]byte(text)); err != nil {
+				return fmt.Errorf("%s: %w", text, err)
+			}
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) (err error) {
+			if len(sites) == 0 {
+				sites, err = store.LinkedSites(ctx)
+			}
+			for _, site := range sites {
+				if err != nil {
+					return err
+				}
+				var links int64
+				if links, err = store.RecountLinks(ctx, site); err == nil {
+					fmt.Fprintf(p.stdout, "%s %d\n", site, links)
+				}
+			}
+			return err
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,12 @@
+package models
+
+// CrowdNodesForTest lets nodes of the counts of links be crowded from more than n links on, so that few links make a deep tree.
+func (s *Store) CrowdNodesForTest(n int) { s.crowded = n }
+
+// ListLinksForTest is the statement of a list, and its parameters.
+func ListLinksForTest(q LinkQuery) (query string, args []any) {
+	return listLinksSQL(q.State, q.Direction), listLinksArgs(&q)
+}
+
+// LinkCountsLockForTest is the advisory lock of the counts, for tests that play another that folds.
+const LinkCountsLockForTest = linkCountsLock
