@@ -27,7 +27,7 @@ func TestLinkCountsOfLinksThatAreThere(t *testing.T) {
 	exec(string(down))
 	exec("DELETE FROM bun_migrations WHERE name = '0009'")
 	exec(`INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id, agreement_id, key_id)
-		SELECT ?, gen_random_uuid(), i, (enum_range(NULL::link_state))[i % 4 + 1], svc_now() - i * 1000000::bigint, svc_now() + i - 2000, 1, 'c', 'a',
+		SELECT ?, gen_random_uuid(), i, (enum_range(NULL::link_state))[i % 4 + 1], svc_now() - i * 1000000::bigint, svc_now() + (i - 2000) * 60000, 1, 'c', 'a',
 			gen_random_uuid() FROM generate_series(1, 5000) AS i`, site.ID)
 	if n, err := migrations.Up(t.Context(), store.DB()); n != 1 || err != nil {
 		t.Fatalf("applied %d, %v", n, err)

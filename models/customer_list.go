@@ -1,5 +1,10 @@
 package models
 
+import (
+	"bytes"
+	"cmp"
+)
+
 // Direction is which way a page lies from its position in a list that is ordered newest first.
 type Direction string
 
@@ -14,6 +19,11 @@ const (
 type LinkPosition struct {
 	InvitedAt Millis
 	ID        LinkID
+}
+
+// compare is below 0 if p lies before q in time, which is behind it in the list.
+func (p LinkPosition) compare(q LinkPosition) int {
+	return cmp.Or(cmp.Compare(p.InvitedAt, q.InvitedAt), bytes.Compare(p.ID[:], q.ID[:]))
 }
 
 func (l *Link) position() LinkPosition { return LinkPosition{l.InvitedAt, l.ID} }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // linkFilter is what listing by one effective state, as LinkState.At has it, takes: the links of a stored state, less
@@ -74,13 +76,13 @@ total AS (
 page AS (
 	SELECT * FROM (
 		(SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
-		WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND <matching> AND (invited_at, id) <ahead> ($4, $5)
-		ORDER BY invited_at <order>, id <order> LIMIT $6)<overdue page>
-	) AS p ORDER BY invited_at <order>, id <order> LIMIT $6
+		WHERE site_id = $1 AND (invited_at, id) <ahead> ($4, $5) AND invited_at <end> AND <matching>
+		ORDER BY invited_at <order>, id <order> LIMIT $8)<overdue page>
+	) AS p ORDER BY invited_at <order>, id <order> LIMIT $8
 )
 SELECT clock.now, (SELECT n FROM total)::bigint,
-	(SELECT true FROM customer_links WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND <matching>
-		AND (invited_at, id) <behind> ($4, $5) ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL<overdue behind>,
+	(SELECT true FROM customer_links WHERE site_id = $1 AND (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>
+		AND <matching> ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL<overdue behind>,
 	page.id, coalesce(customer_reference, ''), coalesce(state, 'invited'), coalesce(invited_at, 0),
 	coalesce(expires_at, 0), coalesce(linked_at, 0)
 FROM clock LEFT JOIN page ON true
@@ -94,13 +96,13 @@ const (
 	overduePage = `
 		UNION ALL
 		(SELECT l.* FROM (
-			SELECT invited_at, id FROM overdue WHERE invited_at BETWEEN $2 AND $3 AND (invited_at, id) <ahead> ($4, $5)
-			ORDER BY invited_at <order>, id <order> LIMIT $6) AS o
+			SELECT invited_at, id FROM overdue WHERE (invited_at, id) <ahead> ($4, $5) AND invited_at <end>
+			ORDER BY invited_at <order>, id <order> LIMIT $8) AS o
 		CROSS JOIN LATERAL (
 			SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
 			WHERE site_id = $1 AND id = o.id OFFSET 0) AS l)`
 	overdueBehind = `
-		OR EXISTS (SELECT FROM overdue WHERE invited_at BETWEEN $2 AND $3 AND (invited_at, id) <behind> ($4, $5))`
+		OR EXISTS (SELECT FROM overdue WHERE (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>)`
 )
 
 func listLinksSQL(state LinkState, d Direction) string {
@@ -116,9 +118,9 @@ func listLinksSQL(state LinkState, d Direction) string {
 	}
 	query := strings.NewReplacer("<overdue total>", total, "<overdue page>", page, "<overdue behind>", behind,
 		"<stored>", f.stored, "<matching>", matching, "<counter>", f.counter).Replace(sqlListLinks)
-	order := []string{"<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
+	order := []string{"<ahead>", "<", "<order>", "DESC", "<end>", ">= $2", "<behind>", ">=", "<back>", "ASC", "<beginning>", "<= $3"}
 	if d == Backward {
-		order = []string{"<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
+		order = []string{"<ahead>", ">", "<order>", "ASC", "<end>", "<= $3", "<behind>", "<=", "<back>", "DESC", "<beginning>", ">= $2"}
 	}
 	return strings.NewReplacer(order...).Replace(query)
 }
@@ -139,14 +141,37 @@ func linkTimes(q *LinkQuery) (from, to Millis) {
 // maxInvitedAt is later than any invitation: where the roots of the counts end.
 const maxInvitedAt = Millis(1)<<49 - 2
 
-// listLinksArgs are the parameters of sqlListLinks.
+// listLinksArgs are the parameters of sqlListLinks. An index scan begins at a position, and would read on from there if the range
+// of time began later: so the position is never outside of the range.
 func listLinksArgs(q *LinkQuery) []any {
-	at := q.From
-	if at == (LinkPosition{}) && q.Direction != Backward {
-		at = LinkPosition{InvitedAt: math.MaxInt64}
-	}
 	from, to := linkTimes(q)
-	return []any{q.SiteID, from, to, at.InvitedAt, at.ID, q.Limit + 1}
+	ahead, behind := q.From, q.From
+	if q.Direction == Backward {
+		ahead, behind = later(ahead, LinkPosition{from - 1, lastLinkID}), earlier(behind, LinkPosition{to, lastLinkID})
+	} else {
+		if q.From == (LinkPosition{}) {
+			ahead.InvitedAt, behind.InvitedAt = math.MaxInt64, math.MaxInt64
+		}
+		ahead, behind = earlier(ahead, LinkPosition{to + 1, LinkID{}}), later(behind, LinkPosition{from, LinkID{}})
+	}
+	return []any{q.SiteID, from, to, ahead.InvitedAt, ahead.ID, behind.InvitedAt, behind.ID, q.Limit + 1}
+}
+
+// lastLinkID sorts after every other.
+var lastLinkID = LinkID(uuid.Max)
+
+func earlier(p, q LinkPosition) LinkPosition {
+	if p.compare(q) < 0 {
+		return p
+	}
+	return q
+}
+
+func later(p, q LinkPosition) LinkPosition {
+	if p.compare(q) > 0 {
+		return p
+	}
+	return q
 }
 
 // ListLinks is one page of a Site's links. A walk from page to page finds every link that matched throughout exactly

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func invitationsCommand(out io.Writer) *cobra.Command {
+	i := invitations{bench: bench{out: out}}
+	cmd := &cobra.Command{
+		Use: "invitations", Args: cobra.NoArgs,
+		Short: "Measure what counting costs invitations, with 16 writers on one Site",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(i.run(cmd.Context()), i.close())
+		},
+	}
+	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "how long each run invites")
+	cmd.Flags().IntVar(&i.runs, "runs", 5, "runs of each")
+	cmd.Flags().BoolVar(&i.json, "json", false, "print JSON")
+	return cmd
+}
+
+// invitations measures invitations with all that keeps totals exact, the worker's folding included, and the same without.
+type invitations struct {
+	bench
+	measured time.Duration
+}
+
+// What there is for the sake of totals, taken away and put back.
+var (
+	withoutCounts = []string{"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue"}
+	withCounts    = []string{
+		"ALTER TABLE customer_links ENABLE TRIGGER USER",
+		"CREATE INDEX customer_links_overdue ON customer_links (site_id, expires_at, invited_at, id) WHERE state = 'invited'",
+	}
+)
+
+func (i *invitations) run(ctx context.Context) error {
+	if err := i.open(ctx); err != nil {
+		return err
+	}
+	with := &series{Name: "with counts", Unit: "invitations/s"}
+	without := &series{Name: "without", Unit: "invitations/s"}
+	for range i.runs { // in turns, so that a drift of the machine meets both alike
+		if err := i.invite(ctx, with); err != nil {
+			return err
+		}
+		if err := i.execEach(ctx, withoutCounts); err != nil {
+			return err
+		}
+		if err := i.invite(ctx, without); err != nil {
+			return err
+		}
+		if err := i.execEach(ctx, withCounts); err != nil {
+			return err
+		}
+	}
+	return i.report([]*series{with, without}, []ratio{{"with counts ÷ without", with.median() / without.median(), 0.8}})
+}
+
+// invite is one run, on a Site of its own. It is over when everything is folded, too.
+func (i *invitations) invite(ctx context.Context, into *series) error {
+	site, err := i.newSite(ctx)
+	if err == nil {
+		err = i.exec(ctx, "CHECKPOINT")
+	}
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	invited, err := i.whileWriting(ctx, site, true, i.measured, nil)
+	for n := 1; err == nil && n > 0; {
+		n, err = i.store.FoldLinkChanges(ctx, 5000)
+	}
+	into.add(float64(invited) / time.Since(began).Seconds())
+	return err
+}
+
+func (i *invitations) execEach(ctx context.Context, statements []string) error {
+	for _, s := range statements {
+		if err := i.exec(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/jobs"
+	"partnerbilling/models"
+)
+
+func listCommand(out io.Writer) *cobra.Command {
+	l := list{bench: bench{out: out}, recount: &series{Name: "recount of all links", Unit: "s"}}
+	cmd := &cobra.Command{
+		Use: "list", Args: cobra.NoArgs,
+		Short: "Measure the customer list of a Site with many customers against one with few, and its totals while customers are invited",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(l.run(cmd.Context()), l.close())
+		},
+	}
+	cmd.Flags().IntVar(&l.few, "few", 10_000, "links of the Site that is compared with")
+	cmd.Flags().IntVar(&l.links, "links", 10_000_000, "links of the Site that is measured")
+	cmd.Flags().IntVar(&l.reads, "reads", 100, "reads of each page")
+	cmd.Flags().DurationVar(&l.writing, "writing", 10*time.Second, "how long links are written while totals are proved")
+	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON")
+	return cmd
+}
+
+// list measures pages of the customer list, read through the store: what the API adds does not know how many customers there are.
+type list struct {
+	bench
+	few, links, reads int
+	writing           time.Duration
+	recount           *series
+}
+
+// listWriters is how many write links at once.
+const listWriters = 16
+
+// listCell is one page of the list by one combination of filters.
+type listCell struct {
+	name   string
+	query  models.LinkQuery
+	p50    float64 // ms
+	blocks float64 // read of Postgres's buffers or of the disk
+}
+
+// listPages are the pages that are measured.
+var listPages = []string{"first", "middle", "last"}
+
+// cells are all pages by all combinations of filters, of a Site whose newest link was invited at now.
+func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
+	at := func(part int) *models.Millis {
+		m := now.Add(-listSpan / 100 * time.Duration(100-part)).Add(12_345_678)
+		return &m
+	}
+	var cells []*listCell
+	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
+		for _, r := range []struct {
+			name     string
+			from, to *models.Millis
+		}{{"", nil, nil}, {" from", at(20), nil}, {" to", nil, at(80)}, {" from to", at(20), at(80)}} {
+			for _, page := range listPages {
+				q := models.LinkQuery{SiteID: site, State: state, InvitedFrom: r.from, InvitedTo: r.to, Limit: 50, Direction: models.Forward}
+				switch page {
+				case "middle":
+					q.From.InvitedAt = *at(50)
+				case "last":
+					q.Direction = models.Backward
+				}
+				cells = append(cells, &listCell{name: fmt.Sprintf("%s page %s%s", page, state, r.name), query: q})
+			}
+		}
+	}
+	return cells
+}
+
+func (l *list) run(ctx context.Context) error {
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	_, few, err := l.measure(ctx, l.few)
+	if err != nil {
+		return err
+	}
+	site, many, err := l.measure(ctx, l.links)
+	if err != nil {
+		return err
+	}
+	proofs, equal, err := l.prove(ctx, site, many)
+	if err != nil {
+		return err
+	}
+	all := []*series{l.recount}
+	all = append(all, summary(fmt.Sprint("of ", l.few, " links"), few)...)
+	all = append(all, summary(fmt.Sprint("of ", l.links, " links"), many)...)
+	time, blocks := compare(few, many)
+	return l.report(append(all, proofs), append(append(time, blocks...), ratio{"totals while 16 write: equal to count(*)", equal, 1}))
+}
+
+// measure fills a Site and measures every page of it. All pages are read in turns, so that a drift of the machine meets all alike.
+func (l *list) measure(ctx context.Context, links int) (models.SiteID, []*listCell, error) {
+	site, err := l.seedList(ctx, links)
+	if err != nil {
+		return site, nil, err
+	}
+	newest, err := l.store.ListLinks(ctx, models.LinkQuery{SiteID: site, Limit: 1})
+	if err != nil {
+		return site, nil, err
+	}
+	cells := l.cells(site, newest.Links[0].InvitedAt)
+	took := make([]series, len(cells))
+	for range l.reads {
+		for i, c := range cells {
+			began := time.Now()
+			page, err := l.store.ListLinks(ctx, c.query)
+			if err == nil && len(page.Links) == 0 {
+				err = errors.New("nothing is on the page")
+			}
+			if err != nil {
+				return site, nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			took[i].add(time.Since(began).Seconds() * 1000)
+		}
+	}
+	for i, c := range cells {
+		c.p50 = took[i].median()
+		if c.blocks, err = l.blocks(ctx, c.query); err != nil {
+			return site, nil, err
+		}
+	}
+	return site, cells, nil
+}
+
+// blocks is how many blocks Postgres reads for a page.
+func (l *list) blocks(ctx context.Context, q models.LinkQuery) (float64, error) {
+	plan, err := l.store.ExplainListLinks(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	var explained []struct {
+		Plan struct {
+			Hit  float64 `json:"Shared Hit Blocks"`
+			Read float64 `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal(plan, &explained); err != nil || len(explained) != 1 {
+		return 0, fmt.Errorf("explain: %s: %w", plan, err)
+	}
+	return explained[0].Plan.Hit + explained[0].Plan.Read, nil
+}
+
+// summary is a series for each page, with a value for each combination of filters.
+func summary(of string, cells []*listCell) []*series {
+	var all []*series
+	for i, page := range listPages {
+		p50 := &series{Name: page + " page " + of + ", p50 by filters", Unit: "ms"}
+		blocks := &series{Name: page + " page " + of + ", blocks by filters", Unit: "blocks"}
+		for j := i; j < len(cells); j += len(listPages) {
+			p50.add(cells[j].p50)
+			blocks.add(cells[j].blocks)
+		}
+		all = append(all, p50, blocks)
+	}
+	return all
+}
+
+// compare holds each page of the many against that of the few: the worst of all, and their median.
+func compare(few, many []*listCell) (times, blocks []ratio) {
+	var byTime, byBlocks []ratio
+	for i := range many {
+		byTime = append(byTime, ratio{"p50, worst: " + many[i].name, many[i].p50 / few[i].p50, -1.2})
+		byBlocks = append(byBlocks, ratio{"blocks, worst: " + many[i].name, many[i].blocks / few[i].blocks, -1.5})
+	}
+	ends := func(all []ratio, median string) []ratio {
+		slices.SortFunc(all, func(a, b ratio) int { return int(1e6 * (a.Value - b.Value)) })
+		middle := all[len(all)/2]
+		middle.Name = median
+		return []ratio{middle, all[len(all)-1]}
+	}
+	return ends(byTime, "p50, median of all pages and filters"), ends(byBlocks, "blocks, median of all pages and filters")
+}
+
+// prove compares totals with what counting out gives in the same snapshot, while links are written and swept. It returns how long a
+// proof took, and the part of the totals that were right.
+func (l *list) prove(ctx context.Context, site models.SiteID, cells []*listCell) (*series, float64, error) {
+	proofs := &series{Name: "counting out in place of a total", Unit: "ms"}
+	right := 0
+	_, err := l.whileWriting(ctx, site, false, l.writing, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			c := cells[rand.IntN(len(cells))]
+			began := time.Now()
+			total, counted, err := l.store.ProveTotal(ctx, c.query)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			proofs.add(time.Since(began).Seconds() * 1000)
+			if total == counted {
+				right++
+			}
+		}
+		return nil
+	})
+	return proofs, float64(right) / float64(len(proofs.Values)), err
+}
+
+// whileWriting does something, if there is something, while 16 write links of a Site and a worker's sweep goes on beside them, for
+// a time. It returns how many invitations they made.
+func (b *bench) whileWriting(
+	ctx context.Context, site models.SiteID, inviteOnly bool, d time.Duration, do func(context.Context) error,
+) (invited int, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	made := make([]int, listWriters)
+	for w := range listWriters {
+		group.Go(func() (err error) {
+			made[w], err = b.writeLinks(ctx, site, inviteOnly)
+			return err
+		})
+	}
+	group.Go(func() error { return b.sweepLinks(ctx) })
+	if do != nil {
+		group.Go(func() error { return do(ctx) })
+	}
+	err = group.Wait()
+	for _, n := range made {
+		invited += n
+	}
+	return invited, err
+}
+
+// sweepLinks is what a worker does for links beside their writers, as often as a worker does.
+func (b *bench) sweepLinks(ctx context.Context) error {
+	sweep := jobs.ExpireInvitations(b.store)
+	tick := time.NewTicker(jobs.Recurring[models.TaskExpireInvitations])
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := sweep.Run(ctx, models.TaskID{}); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
