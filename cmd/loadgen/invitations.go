@@ -60,14 +60,14 @@ func (i *invitations) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return i.report([]*series{with, without}, []ratio{{"with counts ÷ without", with.median() / without.median(), 0.8}})
+	return i.report([]*series{with, without}, []ratio{{Name: "with counts ÷ without", Value: with.median() / without.median(), Target: 0.8}})
 }
 
 // invite is one run, on a Site of its own. It is over when everything is folded, too.
 func (i *invitations) invite(ctx context.Context, into *series) error {
 	site, err := i.newSite(ctx)
 	if err == nil {
-		err = i.exec(ctx, "CHECKPOINT")
+		err = i.settle(ctx)
 	}
 	if err != nil {
 		return err

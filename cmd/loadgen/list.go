@@ -103,7 +103,7 @@ func (l *list) run(ctx context.Context) error {
 	all = append(all, summary(fmt.Sprint("of ", l.few, " links"), few)...)
 	all = append(all, summary(fmt.Sprint("of ", l.links, " links"), many)...)
 	time, blocks := compare(few, many)
-	return l.report(append(all, proofs), append(append(time, blocks...), ratio{"totals while 16 write: equal to count(*)", equal, 1}))
+	return l.report(append(all, proofs), append(append(time, blocks...), ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}))
 }
 
 // measure fills a Site and measures every page of it. All pages are read in turns, so that a drift of the machine meets all alike.
@@ -177,8 +177,8 @@ func summary(of string, cells []*listCell) []*series {
 func compare(few, many []*listCell) (times, blocks []ratio) {
 	var byTime, byBlocks []ratio
 	for i := range many {
-		byTime = append(byTime, ratio{"p50, worst: " + many[i].name, many[i].p50 / few[i].p50, -1.2})
-		byBlocks = append(byBlocks, ratio{"blocks, worst: " + many[i].name, many[i].blocks / few[i].blocks, -1.5})
+		byTime = append(byTime, ratio{Name: "p50, worst: " + many[i].name, Value: many[i].p50 / few[i].p50, Target: -1.2})
+		byBlocks = append(byBlocks, ratio{Name: "blocks, worst: " + many[i].name, Value: many[i].blocks / few[i].blocks, Target: -1.5})
 	}
 	ends := func(all []ratio, median string) []ratio {
 		slices.SortFunc(all, func(a, b ratio) int { return int(1e6 * (a.Value - b.Value)) })

@@ -56,7 +56,7 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	if err != nil {
 		return site, fmt.Errorf("seed %d links: %w", links, err)
 	}
-	if err := l.exec(ctx, "VACUUM ANALYZE customer_links"); err != nil {
+	if err := l.execLong(ctx, "VACUUM ANALYZE customer_links"); err != nil {
 		return site, err
 	}
 	began := time.Now()
@@ -68,10 +68,10 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 		return site, err
 	}
 	l.recount.add(time.Since(began).Seconds())
-	if err := l.exec(ctx, "VACUUM ANALYZE link_counts"); err != nil {
+	if err := l.execLong(ctx, "VACUUM ANALYZE link_counts"); err != nil {
 		return site, err
 	}
-	return site, l.exec(ctx, "CHECKPOINT")
+	return site, l.settle(ctx)
 }
 
 // seedWithoutIndexes does something to customer_links while no trigger fires and no index but the primary key is there.
