@@ -5,7 +5,7 @@ func (s *Store) CrowdNodesForTest(n int) { s.crowded = n }
 
 // ListLinksForTest is the statement of a list, and its parameters.
 func ListLinksForTest(q LinkQuery) (query string, args []any) {
-	return listLinksSQL(q.State, q.Direction), listLinksArgs(&q)
+	return listLinksSQL(&q), listLinksArgs(&q)
 }
 
 // LinkCountsLockForTest is the advisory lock of the counts, for tests that play another that folds.

@@ -23,7 +23,12 @@ type customers struct {
 
 func newCustomers(t testing.TB) *customers {
 	t.Helper()
-	c := &customers{store: modelstest.Open(t)}
+	return newCustomersOn(t, modelstest.Open(t))
+}
+
+func newCustomersOn(t testing.TB, store *models.Store) *customers {
+	t.Helper()
+	c := &customers{store: store}
 	ring, err := models.ParseKeyring(models.GenerateMasterKey())
 	must(t, err)
 	c.ring = ring

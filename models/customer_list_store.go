@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -37,7 +38,8 @@ var linkFilters = map[LinkState]linkFilter{
 // sqlListLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
 // the clock. The clock is read in subselects, not joined, so that the page ends its index scan at the limit; and what lies
 // behind is asked for in order (EXISTS would drop that), so that the index's next entry answers. Overdue invitations are found by
-// their expiry first, whatever the planner thinks of the other conditions: only so they are few.
+// their expiry first, whatever the planner thinks of the other conditions: only so they are few. The limit is in the text:
+// of one that it does not know, Postgres thinks that a plan for all values is dear, and plans each time anew.
 //
 // The total is what was invited before the end of the range less what was invited before its beginning. For each of the
 // two, tree goes from above the roots (level 7) down to the leaf that holds it, adding up what lies before on each level;
@@ -77,8 +79,8 @@ page AS (
 	SELECT * FROM (
 		(SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
 		WHERE site_id = $1 AND (invited_at, id) <ahead> ($4, $5) AND invited_at <end> AND <matching>
-		ORDER BY invited_at <order>, id <order> LIMIT $8)<overdue page>
-	) AS p ORDER BY invited_at <order>, id <order> LIMIT $8
+		ORDER BY invited_at <order>, id <order> LIMIT <limit>)<overdue page>
+	) AS p ORDER BY invited_at <order>, id <order> LIMIT <limit>
 )
 SELECT clock.now, (SELECT n FROM total)::bigint,
 	(SELECT true FROM customer_links WHERE site_id = $1 AND (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>
@@ -97,7 +99,7 @@ const (
 		UNION ALL
 		(SELECT l.* FROM (
 			SELECT invited_at, id FROM overdue WHERE (invited_at, id) <ahead> ($4, $5) AND invited_at <end>
-			ORDER BY invited_at <order>, id <order> LIMIT $8) AS o
+			ORDER BY invited_at <order>, id <order> LIMIT <limit>) AS o
 		CROSS JOIN LATERAL (
 			SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
 			WHERE site_id = $1 AND id = o.id OFFSET 0) AS l)`
@@ -105,12 +107,12 @@ const (
 		OR EXISTS (SELECT FROM overdue WHERE (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>)`
 )
 
-func listLinksSQL(state LinkState, d Direction) string {
-	f := linkFilters[state]
+func listLinksSQL(q *LinkQuery) string {
+	f := linkFilters[q.State]
 	matching, total, page, behind := f.stored, "", "", ""
 	switch f.overdue {
 	case overdueLess:
-		matching += ` AND expires_at > (SELECT now FROM clock)`
+		matching += ` AND expires_at + 0 > (SELECT now FROM clock)` // not by the index on expiry: in order, a page is soon full
 		total = strings.Replace(overdueTotal, "<overdue sign>", "-1", 1)
 	case overdueMore:
 		total, page, behind = strings.Replace(overdueTotal, "<overdue sign>", "1", 1), overduePage, overdueBehind
@@ -119,10 +121,10 @@ func listLinksSQL(state LinkState, d Direction) string {
 	query := strings.NewReplacer("<overdue total>", total, "<overdue page>", page, "<overdue behind>", behind,
 		"<stored>", f.stored, "<matching>", matching, "<counter>", f.counter).Replace(sqlListLinks)
 	order := []string{"<ahead>", "<", "<order>", "DESC", "<end>", ">= $2", "<behind>", ">=", "<back>", "ASC", "<beginning>", "<= $3"}
-	if d == Backward {
+	if q.Direction == Backward {
 		order = []string{"<ahead>", ">", "<order>", "ASC", "<end>", "<= $3", "<behind>", "<=", "<back>", "DESC", "<beginning>", ">= $2"}
 	}
-	return strings.NewReplacer(order...).Replace(query)
+	return strings.NewReplacer(append(order, "<limit>", strconv.Itoa(q.Limit+1))...).Replace(query)
 }
 
 // linkTimes are the bounds of a query for Postgres: every invitation lies between those that are not given, and a range
@@ -154,7 +156,7 @@ func listLinksArgs(q *LinkQuery) []any {
 		}
 		ahead, behind = earlier(ahead, LinkPosition{to + 1, LinkID{}}), later(behind, LinkPosition{from, LinkID{}})
 	}
-	return []any{q.SiteID, from, to, ahead.InvitedAt, ahead.ID, behind.InvitedAt, behind.ID, q.Limit + 1}
+	return []any{q.SiteID, from, to, ahead.InvitedAt, ahead.ID, behind.InvitedAt, behind.ID}
 }
 
 // lastLinkID sorts after every other.
@@ -193,14 +195,14 @@ func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err 
 // ExplainListLinks is what Postgres tells of the statement behind ListLinks, having run it: EXPLAIN (ANALYZE, BUFFERS), as JSON.
 func (s *Store) ExplainListLinks(ctx context.Context, q LinkQuery) (plan []byte, err error) {
 	err = s.statement(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+listLinksSQL(q.State, q.Direction),
+		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+listLinksSQL(&q),
 			listLinksArgs(&q)...).Scan(&plan)
 	})
 	return plan, wrap("explain list links", err)
 }
 
 func listLinks(ctx context.Context, db rowsQuerier, q *LinkQuery) (LinkPage, error) {
-	rows, err := db.QueryContext(ctx, listLinksSQL(q.State, q.Direction), listLinksArgs(q)...)
+	rows, err := db.QueryContext(ctx, listLinksSQL(q), listLinksArgs(q)...)
 	if err != nil {
 		return LinkPage{}, err
 	}

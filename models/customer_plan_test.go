@@ -1,0 +1,176 @@
+package models_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// fillSite gives the Site n links, a second apart, of which one in a hundred is invited, and 20 of those overdue, with statistics as
+// autovacuum makes them.
+func (c *customers) fillSite(t testing.TB, n int) {
+	t.Helper()
+	tx, err := c.store.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = tx.ExecContext(t.Context(), "SET LOCAL session_replication_role = replica") // the counts are made at the end
+	must(t, err)
+	_, err = tx.ExecContext(t.Context(), `
+		INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id,
+			agreement_id, key_id)
+		SELECT ?0, gen_random_uuid(), 'customer ' || i, CASE WHEN i % 100 = 0 THEN 'invited' WHEN i % 3 = 0 THEN 'expired'
+			WHEN i % 100 = 1 THEN 'revoked' ELSE 'linked' END::link_state, ?1 - i * 1000::bigint,
+			CASE WHEN i % 100 = 0 AND i > 2000 THEN ?1 + 600000 ELSE ?1 END, 1, 'c', 'a', gen_random_uuid()
+		FROM generate_series(1, ?2) AS i`, c.site, noon, n)
+	must(t, err)
+	must(t, tx.Commit())
+	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE customer_links")
+	must(t, err)
+	_, err = c.store.RecountLinks(t.Context(), c.site)
+	must(t, err)
+	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE link_counts")
+	must(t, err)
+}
+
+// planNode is what EXPLAIN tells of one step.
+type planNode struct {
+	Type     string  `json:"Node Type"`
+	Relation string  `json:"Relation Name"`
+	Hit      float64 `json:"Shared Hit Blocks"`
+	Read     float64 `json:"Shared Read Blocks"`
+	Plans    []planNode
+}
+
+// sequential are the tables that the plan reads from end to end.
+func (n *planNode) sequential() (tables []string) {
+	if n.Type == "Seq Scan" && n.Relation != "service_clock" { // which is one row
+		tables = append(tables, n.Relation)
+	}
+	for i := range n.Plans {
+		tables = append(tables, n.Plans[i].sequential()...)
+	}
+	return tables
+}
+
+func readPlan(t *testing.T, plan []byte) planNode {
+	t.Helper()
+	var explained []struct{ Plan planNode }
+	must(t, json.Unmarshal(plan, &explained))
+	return explained[0].Plan
+}
+
+// listQueries are pages from the beginning, the middle and the end by every combination of filters.
+func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
+	var all []models.LinkQuery
+	span := noon - oldest
+	from, to, middle := oldest+span/5, oldest+span*4/5, oldest+span/2
+	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
+		for _, q := range []models.LinkQuery{{}, {InvitedFrom: &from}, {InvitedTo: &to}, {InvitedFrom: &from, InvitedTo: &to}} {
+			q.SiteID, q.State, q.Limit, q.Direction = site, state, 50, models.Forward
+			inside, last := q, q
+			inside.From.InvitedAt = middle
+			last.Direction = models.Backward
+			all = append(all, q, inside, last)
+		}
+	}
+	return all
+}
+
+// With 100,000 links in a Site, every page by every filter is read through indexes, and reads a few hundred blocks of some
+// six thousand: with the values that it asks for, and with the plan that Postgres keeps for all values.
+func TestListLinksReadsLittle(t *testing.T) {
+	c := newCustomers(t)
+	c.freeze(t)
+	const links, most = 100_000, 400
+	c.fillSite(t, links)
+	conn, err := c.store.DB().DB.Conn(t.Context())
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = conn.ExecContext(t.Context(), "SET plan_cache_mode = force_generic_plan")
+	must(t, err)
+	check := func(q models.LinkQuery, how string, plan []byte) {
+		root := readPlan(t, plan)
+		if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > most {
+			t.Errorf("%+v, %s: reads %v blocks, all of %q", q, how, root.Hit+root.Read, tables)
+		}
+	}
+	for i, q := range listQueries(c.site, noon-links*1000) {
+		plan, err := c.store.ExplainListLinks(t.Context(), q)
+		must(t, err)
+		check(q, "planned for its values", plan)
+		query, args := models.ListLinksForTest(q)
+		values := make([]string, len(args))
+		for i, arg := range args {
+			values[i] = literal(arg)
+		}
+		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE page%d AS %s", i, query))
+		must(t, err)
+		must(t, conn.QueryRowContext(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page%d (%s)",
+			i, strings.Join(values, ", "))).Scan(&plan))
+		check(q, "planned for all values", plan)
+		checkTotal(t.Context(), t, c.store, q)
+	}
+}
+
+func literal(arg any) string {
+	switch v := arg.(type) {
+	case models.SiteID:
+		return "'" + uuid.UUID(v).String() + "'"
+	case models.LinkID:
+		return "'" + uuid.UUID(v).String() + "'"
+	}
+	return fmt.Sprint(arg)
+}
+
+// Nothing that the API asks about customers reads all links, however the statements are planned.
+func TestNoRequestReadsAllLinks(t *testing.T) {
+	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1}) // whose statistics are read below
+	must(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	c := newCustomersOn(t, store)
+	c.freeze(t)
+	c.fillSite(t, 30_000)
+	scans := func() (n int) {
+		t.Helper()
+		_, err := store.DB().ExecContext(t.Context(), "SELECT pg_stat_force_next_flush()")
+		must(t, err)
+		must(t, store.DB().QueryRowContext(t.Context(), `SELECT sum(seq_scan) FROM pg_stat_user_tables
+			WHERE relname IN ('customer_links', 'link_counts')`).Scan(&n))
+		return n
+	}
+	before := scans()
+	for i := range 8 { // more often than Postgres plans anew
+		reference := fmt.Sprint("new ", i)
+		link := c.invite(t, reference)
+		_, err := store.LiveInvitation(t.Context(), c.site, reference)
+		must(t, err)
+		_, err = store.Signup(t.Context(), c.keys, c.token(t, link))
+		must(t, err)
+		_, err = c.complete(t, link, alice)
+		must(t, err)
+		_, err = store.RevokeCustomer(t.Context(), c.site, reference)
+		must(t, err)
+		_, err = store.RevokeLink(t.Context(), link.ID)
+		must(t, err)
+		_, err = store.ExpireInvitations(t.Context(), 5)
+		must(t, err)
+		for q := range slices.Values(listQueries(c.site, noon-30_000_000)) {
+			_, err = store.ListLinks(t.Context(), q)
+			must(t, err)
+		}
+	}
+	if after := scans(); after != before {
+		t.Errorf("%d scans of all links or counts", after-before)
+	}
+	_, err = store.DB().ExecContext(t.Context(), "SELECT count(*) FROM customer_links WHERE trace_id = 'x'")
+	must(t, err)
+	if scans() == before {
+		t.Error("a scan of all links is not seen")
+	}
+}
