@@ -199,11 +199,8 @@ func (l *list) prove(ctx context.Context, site models.SiteID, cells []*listCell)
 			c := cells[rand.IntN(len(cells))]
 			began := time.Now()
 			total, counted, err := l.store.ProveTotal(ctx, c.query)
-			if ctx.Err() != nil {
-				return nil
-			}
 			if err != nil {
-				return err
+				return unlessEnded(ctx, err)
 			}
 			proofs.add(time.Since(began).Seconds() * 1000)
 			if total == counted {
