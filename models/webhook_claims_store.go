@@ -82,9 +82,13 @@ func (c *webhookClaims) deliveries() []*WebhookDelivery {
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.
 func (c *webhookClaims) lockEvents(ctx context.Context) error {
-	tasks, leases := make([]TaskID, len(c.claims)), make([]LeaseToken, len(c.claims))
-	for i, claim := range c.claims {
-		tasks[i], leases[i] = claim.Task, claim.Lease
+	tasks, leases := make([]TaskID, 0, len(c.claims)), make([]LeaseToken, 0, len(c.claims))
+	seen := make(map[TaskID]bool, len(c.claims))
+	for _, claim := range c.claims {
+		if !seen[claim.Task] { // after a flush of Redis one task may be here twice; one of them gets the attempt
+			seen[claim.Task] = true
+			tasks, leases = append(tasks, claim.Task), append(leases, claim.Lease)
+		}
 	}
 	rows, err := c.tx.Tx.QueryContext(ctx, `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
