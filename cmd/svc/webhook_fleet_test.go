@@ -326,9 +326,9 @@ func TestWebhooksAfterAKill(t *testing.T) {
 	f.startAPI()
 	f.startWorker()
 	open := f.partner.awaitFull(t)
-	f.startWorker()
-	f.workers[0].kill()
+	f.workers[0].kill() // before any of them gives up waiting
 	open()
+	f.startWorker()
 	for _, query := range []string{ // time goes by, until the leases run out
 		"UPDATE webhook_events SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL",
 		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
