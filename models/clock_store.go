@@ -14,8 +14,8 @@ const MaxClockOffset = 100 * 365 * 24 * time.Hour
 // ErrClockRange says that a step would move the clock back, or beyond MaxClockOffset.
 var ErrClockRange = errors.New("models: clock step out of range")
 
-// svcNow is svc_now() written out, for the statements that are sent all the time: Postgres plans a function anew at each call.
-const svcNow = `(SELECT coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms FROM service_clock)`
+// svcNow is svc_now() for the statements that are sent all the time: Postgres plans a function anew at each call.
+const svcNow = `(SELECT now FROM service_now)`
 
 // Now is the service's time, as the database decides it.
 func (s *Store) Now(ctx context.Context) (Millis, error) {

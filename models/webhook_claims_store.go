@@ -142,7 +142,7 @@ func (p *plainClaim) settle() {
 // lockEndpoints locks those that are not healthy, in one order, so that nobody else decides about them meanwhile. What is
 // known of them now counts; those that have opened or changed since are left to ClaimWebhook.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
-	lanes := c.lanes(func(p *plainClaim) bool { return !p.healthy })
+	lanes := distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, !p.healthy })
 	if len(lanes) == 0 {
 		return nil
 	}
@@ -165,17 +165,17 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// lanes are the endpoints of the claims that are wanted, each once.
-func (c *webhookClaims) lanes(wanted func(*plainClaim) bool) []webhookLane {
-	seen := make(map[webhookLane]bool, len(c.plain))
-	var lanes []webhookLane
-	for _, p := range c.plain {
-		if wanted(p) && !seen[p.lane] {
-			seen[p.lane] = true
-			lanes = append(lanes, p.lane)
+// distinct are the keys of those that have one, each once and in the order in which they come first.
+func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
+	seen := make(map[K]bool, len(all))
+	var keys []K
+	for _, one := range all {
+		if k, ok := key(one); ok && !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
 		}
 	}
-	return lanes
+	return keys
 }
 
 // laneArrays are the endpoints' keys as parameters.
@@ -215,7 +215,7 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
 
 // keepRoom keeps as many claims as their endpoints take now. Events that were parked before an event go first.
 func (c *webhookClaims) keepRoom(ctx context.Context) error {
-	organisations, sites := laneArrays(c.lanes(func(*plainClaim) bool { return true }))
+	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
 SELECT l.organisation_id, l.site_id,
        (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
@@ -251,14 +251,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)`, organisati
 }
 
 func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
-	seen := make(map[OrganisationID]bool, len(c.plain))
-	var organisations []OrganisationID
-	for _, p := range c.plain {
-		if o := p.lane.organisation; !seen[o] {
-			seen[o] = true
-			organisations = append(organisations, o)
-		}
-	}
+	organisations := distinct(c.plain, func(p *plainClaim) (OrganisationID, bool) { return p.lane.organisation, true })
 	secrets, err := webhookSecretsOf(ctx, c.tx, ring, organisations)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -103,13 +102,11 @@ func (r *rester) hear(queue string) {
 func (r *rester) end() { r.once.Do(func() { close(r.stop) }) }
 
 // DialHook implements redis.Hook.
-func (r *rester) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
+func (r *rester) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessPipelineHook implements redis.Hook.
 func (r *rester) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds) }
+	return next
 }
 
 // ProcessHook rests after a look that has found nothing. It holds no connection meanwhile.

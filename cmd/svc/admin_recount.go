@@ -22,18 +22,18 @@ func (p *program) recountCommand() *cobra.Command {
 		}
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) (err error) {
 			if len(sites) == 0 {
-				sites, err = store.LinkedSites(ctx)
+				if sites, err = store.LinkedSites(ctx); err != nil {
+					return err
+				}
 			}
 			for _, site := range sites {
+				links, err := store.RecountLinks(ctx, site)
 				if err != nil {
 					return err
 				}
-				var links int64
-				if links, err = store.RecountLinks(ctx, site); err == nil {
-					fmt.Fprintf(p.stdout, "%s %d\n", site, links)
-				}
+				fmt.Fprintf(p.stdout, "%s %d\n", site, links)
 			}
-			return err
+			return nil
 		})
 	}
 	return cmd
