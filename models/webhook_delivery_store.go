@@ -49,6 +49,9 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	if err != nil {
 		return err
 	}
+	if err := c.logInterrupted(ctx); err != nil {
+		return err
+	}
 	event := &c.delivery.Event
 	if !found || c.endpoint.DisabledAt != 0 && !event.Test {
 		return c.giveUp(ctx)
@@ -188,18 +191,22 @@ WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 	return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
 }
 
+// logInterrupted adds the attempt before to the log if its worker has died. Whatever becomes of the event now, its lease goes.
+func (c *webhookClaim) logInterrupted(ctx context.Context) error {
+	if !c.interrupted {
+		return nil
+	}
+	event := &c.delivery.Event
+	_, err := c.tx.Tx.ExecContext(ctx, `
+INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
+VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not known') ON CONFLICT DO NOTHING`,
+		event.OrganisationID, event.ID, event.Attempts, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
+	return err
+}
+
 // take writes the lease, for the event and for its task.
 func (c *webhookClaim) take(ctx context.Context) error {
 	event := &c.delivery.Event
-	if c.interrupted {
-		_, err := c.tx.Tx.ExecContext(ctx, `
-INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
-VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not known') ON CONFLICT DO NOTHING`,
-			event.OrganisationID, event.ID, event.Attempts, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
-		if err != nil {
-			return err
-		}
-	}
 	_, err := c.tx.Tx.ExecContext(ctx, `
 UPDATE webhook_events SET attempts = attempts + 1, is_parked = false, endpoint_site_id = $3, lease_token = $4,
     lease_until = clock_timestamp() + $5 * interval '1 ms'

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,6 +176,32 @@ func TestWebhookLateSuccessCounts(t *testing.T) {
 	w.status(id, models.WebhookDelivered)
 	if _, attempts := w.event(id); len(attempts) != 2 || tasksLeft(t, w.Store) != 0 {
 		t.Errorf("attempts %+v, %d tasks", attempts, tasksLeft(t, w.Store))
+	}
+}
+
+// An attempt whose worker has died is in the log also if the event has to wait before it goes on, or has nobody to go to any more.
+func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
+	t.Parallel()
+	for name, endpoint := range map[string]string{
+		"parked":   "UPDATE webhook_endpoints SET failures = 5, openings = 1, open_until = svc_now() + 60000",
+		"given up": "UPDATE webhook_endpoints SET disabled_at = svc_now()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			w.put(models.SiteID{}, "https://example.com/hook")
+			id, task := w.insert()
+			w.claim(task)
+			expireWebhookLeases(t, w.Store)
+			if _, err := w.DB().ExecContext(t.Context(), endpoint); err != nil {
+				t.Fatal(err)
+			}
+			w.claimNothing(task)
+			_, attempts := w.event(id)
+			if len(attempts) != 1 || !strings.HasPrefix(attempts[0].Error, "interrupted") {
+				t.Errorf("attempts %+v", attempts)
+			}
+		})
 	}
 }
 
