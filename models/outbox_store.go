@@ -38,7 +38,7 @@ WITH RECURSIVE flying AS MATERIALIZED (
     GROUP BY 1, 2
 ), leader AS MATERIALIZED (
     SELECT now, CASE WHEN pg_try_advisory_xact_lock(hashtext('outbox:' || $1))
-                THEN least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying)) ELSE 0 END AS room
+                THEN greatest(0, least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying))) ELSE 0 END AS room
     FROM ` + svcNow + ` AS clock (now)
 ), lanes (organisation_id, site_id) AS (
     (SELECT o.organisation_id, o.site_id FROM outbox o
@@ -88,7 +88,7 @@ UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_
 FROM (SELECT w.id FROM outbox w
       WHERE w.id = ANY ($1::uuid[]) AND w.dispatched_at IS NULL AND w.available_at <= svc_now()
       ORDER BY w.id
-      LIMIT coalesce((SELECT greatest(0, least($2 * CASE t.queue WHEN 'webhooks' THEN $4 ELSE 1 END - count(f.id),
+      LIMIT coalesce((SELECT greatest(0, least(CASE t.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - count(f.id),
                  CASE t.queue WHEN $6 THEN $5 - (SELECT count(*) FROM outbox a WHERE a.queue = t.queue
                      AND a.dispatched_at IS NOT NULL AND a.available_at <= svc_now()) ELSE $5 END))
              FROM outbox t LEFT JOIN outbox f ON f.queue = t.queue AND f.organisation_id = t.organisation_id
@@ -99,10 +99,10 @@ WHERE o.id = p.id
 RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
 
 // ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that wrote them.
-// What exceeds the bounds stays for ClaimDue; that of the total holds on its queue alone.
-func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d Dispatch) ([]Task, error) {
+// What exceeds the bounds stays for ClaimDue: d are those of its queue, others is Dispatch.InFlight of every other one.
+func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d Dispatch, others int) ([]Task, error) {
 	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
-		string(d.Queue))
+		string(d.Queue), others)
 }
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
@@ -137,12 +137,14 @@ func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 	return all, rows.Err()
 }
 
-// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task. Tasks that have moved on since are left.
+// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task. Tasks that have moved on since are left, and so are
+// those that a worker is ending or leasing at the moment: it waits for nobody.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
 UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, clock_timestamp() + $3 * interval '1 ms')
-FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch)
-WHERE o.id = t.id AND o.epoch = t.epoch AND o.dispatched_at IS NOT NULL`, QueuedLease.Milliseconds())
+FROM (SELECT w.id FROM outbox w JOIN unnest($1::uuid[], $2::int[]) AS t (id, epoch) ON w.id = t.id AND w.epoch = t.epoch
+      WHERE w.dispatched_at IS NOT NULL FOR UPDATE OF w SKIP LOCKED) t
+WHERE o.id = t.id`, QueuedLease.Milliseconds())
 }
 
 // ReleaseTasks makes claimed tasks that Redis did not take due again at once.

@@ -139,7 +139,7 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	newcomer := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(newcomer, "b", "x"))
 	bounds := models.Dispatch{Queue: models.QueueDebits, InFlight: 15, Total: 10}
-	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds); err != nil || len(tasks) != 0 {
+	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds, 16); err != nil || len(tasks) != 0 {
 		t.Errorf("beyond the total: %v, %v", tasks, err)
 	}
 	if err := store.FinishTask(t.Context(), last.ID); err != nil {
@@ -147,6 +147,10 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	}
 	if next := claim(10); next.ID != done.Tasks[0] {
 		t.Errorf("the next place went to %v, not to the newcomer", next)
+	}
+	fewer := models.Dispatch{Queue: models.QueueDebits, Limit: 100, InFlight: 15, Total: 5} // as when workers have gone
+	if tasks, err := store.ClaimDue(t.Context(), fewer); err != nil || len(tasks) != 0 {
+		t.Errorf("with more in flight than there is room for: %v, %v", tasks, err)
 	}
 }
 
@@ -193,11 +197,11 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
-	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{InFlight: 4})
+	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, 16)
 	if err != nil || len(first) != 4 {
 		t.Fatalf("claimed %d of 10 under a cap of 4, %v", len(first), err)
 	}
-	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{InFlight: 4})
+	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, 16)
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
 	}

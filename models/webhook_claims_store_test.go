@@ -10,7 +10,7 @@ import (
 // dispatch takes tasks as a dispatcher does, so that claims of many may have them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
-	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16})
+	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, 16)
 	if err != nil || len(claimed) != len(tasks) {
 		w.t.Fatalf("claimed %d of %d tasks: %v", len(claimed), len(tasks), err)
 	}

@@ -101,7 +101,7 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
 	claimCtx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
-	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits))
+	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits), d.bounds(models.QueueCheckout).InFlight)
 	if err == nil {
 		sendCtx, cancel := context.WithTimeout(ctx, inlineWithin)
 		defer cancel()
