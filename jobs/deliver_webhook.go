@@ -138,14 +138,14 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, successes []models.Webh
 func (d *DeliverWebhook) record(
 	ctx context.Context, delivery models.WebhookDelivery, attempt models.WebhookAttempt, verdict models.WebhookVerdict,
 ) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
-	defer cancel()
 	if verdict.Status == models.WebhookDelivered {
 		// What could not be written together is written on its own.
 		if done, err := d.successes.ask(ctx, models.WebhookSuccess{Delivery: delivery, Attempt: attempt}); err == nil && done {
 			return nil
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
 	for {
 		released, err := d.Store.RecordWebhook(ctx, delivery, attempt, verdict)
 		if err == nil && len(released) > 0 && d.Notify != nil {

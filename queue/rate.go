@@ -107,16 +107,22 @@ func (l *FleetLimiter) ask(ctx context.Context) {
 	case err != nil:
 		if l.own.Wait(ctx) == nil {
 			l.give(1)
+			return
 		}
+		l.pause(ctx, l.limit.Period) // no turn comes before the context ends; others ask again, but not at once
 	case turns.Allowed > 0:
 		l.give(turns.Allowed)
 	default:
-		timer := time.NewTimer(turns.RetryAfter)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+		l.pause(ctx, turns.RetryAfter)
+	}
+}
+
+func (l *FleetLimiter) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 
