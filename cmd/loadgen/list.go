@@ -195,12 +195,12 @@ func (l *list) prove(ctx context.Context, site models.SiteID, cells []*listCell)
 	proofs := &series{Name: "counting out in place of a total", Unit: "ms"}
 	right := 0
 	_, err := l.whileWriting(ctx, site, false, l.writing, func(ctx context.Context) error {
-		for ctx.Err() == nil {
+		for len(proofs.Values) == 0 || ctx.Err() == nil {
 			c := cells[rand.IntN(len(cells))]
 			began := time.Now()
-			total, counted, err := l.store.ProveTotal(ctx, c.query)
+			total, counted, err := l.store.ProveTotal(context.WithoutCancel(ctx), c.query) // what has begun counts
 			if err != nil {
-				return unlessEnded(ctx, err)
+				return err
 			}
 			proofs.add(time.Since(began).Seconds() * 1000)
 			if total == counted {
