@@ -52,7 +52,7 @@ func (m *matrix) refusedAuthorizations(t *testing.T) map[string]struct{ header, 
 	check(t, err)
 	disabled := m.client(t, m.partner.OrganisationID, models.PartnerScopes)
 	check(t, m.store.DisableClient(t.Context(), disabled.ID))
-	past, future := time.Now().Add(-time.Minute).Unix(), time.Now().Add(time.Minute).Unix()
+	past, future := time.Now().Add(-time.Minute).Unix(), time.Now().Add(time.Hour).Unix() // of the whole test
 	none := fmt.Sprintf(`{"alg":"none","typ":"at+jwt","kid":%q}`, m.good.header["kid"])
 
 	type refused = struct{ header, challenge string }
