@@ -1,7 +1,11 @@
 package main
 
 import (
+	"flag"
+	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"partnerbilling/models/modelstest"
@@ -14,5 +18,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
 	}
+	waitTogether()
 	modelstest.Main(m)
+}
+
+// waitTogether runs more tests at once than there are processors: most of the time they wait for leases to end and for banks
+// to come back.
+func waitTogether() {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -107,6 +108,31 @@ func TestTempRemovesItself(t *testing.T) {
 	stop(t, s)
 	if _, err := os.Stat(s.temp); !os.IsNotExist(err) {
 		t.Errorf("%s is there: %v", s.temp, err)
+	}
+}
+
+func TestTempKeepsWhatMustLastOnADisk(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		ephemeral bool
+		tmpdir    string
+		want      func(acc account) string
+	}{
+		{"durable", false, "", tempDir},
+		{"ephemeral", true, "", func(acc account) string { return cmp.Or(memoryDir(acc), tempDir(acc)) }},
+		{"ephemeral, told where", true, openDir(t), tempDir},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("TMPDIR", tt.tmpdir)
+			acc, err := serverAccount(os.TempDir())
+			must(t, err)
+			s, err := Temp(t.Context(), Options{Ephemeral: tt.ephemeral, WithoutPostgres: true})
+			must(t, err)
+			defer stop(t, s)
+			if got, want := filepath.Dir(s.temp), tt.want(acc); got != want {
+				t.Errorf("the data is in %s, not in %s", got, want)
+			}
+		})
 	}
 }
 

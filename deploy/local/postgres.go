@@ -92,7 +92,8 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 		"logging_collector=off", // what it prints is the log
 	}
 	if pg.ephemeral {
-		settings = append(settings, "fsync=off", "full_page_writes=off")
+		settings = append(settings, "fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
+			"max_wal_size=256MB")
 	} else {
 		settings = append(settings, "fsync=on", "full_page_writes=on")
 	}

@@ -20,14 +20,22 @@ const sweepAge = time.Minute
 var sweepOnce sync.Once
 
 // Temp starts servers in a temporary data folder that Stop removes; o.Dir is not looked at. What killed processes have
-// left behind is removed first.
+// left behind is removed first. Ephemeral servers keep their data in memory where there is room, unless TMPDIR says where
+// temporary files go.
 func Temp(ctx context.Context, o Options) (*Servers, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {
 		return nil, err
 	}
-	base := tempDir(acc)
-	sweepOnce.Do(func() { sweep(base, o.Log) })
+	base, memory := tempDir(acc), memoryDir(acc)
+	sweepOnce.Do(func() {
+		for _, base := range []string{base, memory} {
+			sweep(base, o.Log)
+		}
+	})
+	if o.Ephemeral && memory != "" && os.Getenv("TMPDIR") == "" {
+		base = memory
+	}
 	dir, err := os.MkdirTemp(base, tempPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("temporary data folder: %w", err)
@@ -52,8 +60,11 @@ func startTemp(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
-// sweep removes the temporary data folders that no process owns any more.
+// sweep removes the temporary data folders in base that no process owns any more. No base, nothing to do.
 func sweep(base string, log *slog.Logger) {
+	if base == "" {
+		return
+	}
 	dirs, _ := filepath.Glob(filepath.Join(base, tempPrefix+"*")) // the only error is a bad pattern
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
