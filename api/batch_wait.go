@@ -31,7 +31,9 @@ func (b *batches) await(
 	defer cancel()
 	var last models.BatchVersion // of nothing yet: the first look finds a change
 	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		sleep(waiting, pause)
+		if err := r.rest(ctx, func() { sleep(waiting, pause) }); err != nil {
+			return view, err
+		}
 		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())
 		if err != nil {
 			return view, batchError(err)

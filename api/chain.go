@@ -24,6 +24,7 @@ type check func(context.Context, *Request) error
 // checks are the steps in the order in which faults are answered.
 func (s *Server) checks() []check {
 	return []check{
+		s.admit, // before anything that costs; a 503 about it tells nothing of what the others would say
 		s.authenticate, s.limitRate, s.checkScope, s.checkSite, s.checkVersion,
 		s.checkMediaType, s.checkHeaders, s.checkQuery, s.readBody, s.checkParam,
 	}
@@ -231,7 +232,7 @@ func (s *Server) checkMediaType(_ context.Context, r *Request) error {
 	return nil
 }
 
-func (s *Server) readBody(_ context.Context, r *Request) error {
+func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
 	case r.route.Foreign:
 		return nil
@@ -240,7 +241,7 @@ func (s *Server) readBody(_ context.Context, r *Request) error {
 	case r.route.Body == NoBody:
 		return nil
 	}
-	raw, err := r.readAll(r.route.BodyLimit)
+	raw, err := r.readAll(ctx, r.route.BodyLimit)
 	if err != nil {
 		return err
 	}
@@ -283,7 +284,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	e := errorOf(r.area(), err)
 	onFailure(e)
 	status := e.Status()
-	if status >= http.StatusInternalServerError {
+	if status >= http.StatusInternalServerError && !errors.Is(err, errBusy) {
 		s.log.ErrorContext(ctx, "request failed", "status", status, "err", e.Cause)
 	}
 	response := &r.fast.Response
@@ -300,8 +301,12 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	if e.Close {
 		response.SetConnectionClose()
 	}
-	if r.route != nil && r.route.Page {
+	switch {
+	case r.route != nil && r.route.Page:
 		s.failPage(ctx, r, e)
+		return
+	case r.route != nil && r.route.Foreign && status >= http.StatusInternalServerError:
+		_ = r.token(auth.TokenFailure(err)) // never fails
 		return
 	}
 	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), s.now())) // never fails

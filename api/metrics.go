@@ -56,3 +56,28 @@ func metricsHandler(registry prometheus.Gatherer) Handler {
 		return r.Bytes(http.StatusOK, string(format), b.Bytes())
 	}
 }
+
+// register makes the figures of the admission.
+func (a *admission) register(registry *prometheus.Registry) {
+	a.refused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_http_busy_total",
+		Help: "HTTP requests refused because too many were running or waiting.",
+	})
+	a.waited = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "svc_http_queue_duration_seconds",
+		Help:    "Time that HTTP requests waited until they could run.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+	})
+	count := func(of func() int) func() float64 {
+		return func() float64 {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return float64(of())
+		}
+	}
+	registry.MustRegister(a.refused, a.waited,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_running", Help: "HTTP requests that run now."},
+			count(func() int { return a.running })),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_waiting", Help: "HTTP requests that wait until they can run."},
+			count(a.waiting)))
+}

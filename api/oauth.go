@@ -33,7 +33,7 @@ func ownIssuer(cfg Config, serve func(context.Context, *Request, *auth.Issuer, *
 
 // issueToken answers POST /oauth2/token.
 func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.Logger) error {
-	body, err := r.readAll(defaultBodyLimit)
+	body, err := r.readAll(ctx, defaultBodyLimit)
 	var refusal *Error
 	tooLong := errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge
 	if err != nil && !tooLong {
@@ -58,6 +58,11 @@ func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.
 		}
 		log.Log(ctx, level, "token refused", "status", answer.Status, "err", answer.Err)
 	}
+	return r.token(answer)
+}
+
+// token answers as the token endpoint does.
+func (r *Request) token(answer auth.TokenResponse) error {
 	for name := range answer.Header {
 		r.SetHeader(name, answer.Header.Get(name))
 	}

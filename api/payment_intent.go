@@ -240,8 +240,10 @@ func (p *paymentIntents) await(
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
 	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		sleep(waiting, pause)
-		var err error
+		err := r.rest(ctx, func() { sleep(waiting, pause) })
+		if err != nil {
+			return intent, err
+		}
 		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {
 			return intent, err
 		}

@@ -39,6 +39,7 @@ type Request struct {
 	query       map[string][]string // without what cannot be read
 	queryFaults []Fault             // of a list's query, until somebody answers them
 	bodyRead    bool
+	slot        slot            // while it runs
 	draining    context.Context // ends when the server begins to shut down
 }
 
@@ -133,8 +134,12 @@ func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
-// readAll reads the body. One over the limit is refused, on its announced length alone if it has one.
-func (r *Request) readAll(limit int) ([]byte, error) {
+// arrivedBody is how much of a body of known length is there before a request begins (fasthttp sees to it).
+const arrivedBody = 8 << 10
+
+// readAll reads the body. One over the limit is refused, on its announced length alone if it has one. A client that takes
+// its time to send a large one holds no slot meanwhile.
+func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
 	if stream == nil || length == 0 {
@@ -143,7 +148,14 @@ func (r *Request) readAll(limit int) ([]byte, error) {
 	if length > limit {
 		return nil, tooLarge(limit)
 	}
-	body, err := readLimited(stream, length, limit)
+	var body []byte
+	var err, busy error
+	read := func() { body, err = readLimited(stream, length, limit) }
+	if 0 < length && length <= arrivedBody {
+		read()
+	} else {
+		busy = r.rest(ctx, read)
+	}
 	switch {
 	case err != nil:
 		return nil, bodyReadError(err)
@@ -151,7 +163,7 @@ func (r *Request) readAll(limit int) ([]byte, error) {
 		return nil, tooLarge(limit)
 	}
 	r.bodyRead = true
-	return body, nil
+	return body, busy
 }
 
 // readLimited reads one byte more than the limit at most.

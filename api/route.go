@@ -83,6 +83,8 @@ type Route struct {
 	Foreign bool
 	// Idempotent routes take the header Idempotency-Key.
 	Idempotent bool
+	// Always routes are answered however much there is to do.
+	Always bool
 	// Timeout is how long an answer may take; default Config.RequestTimeout.
 	Timeout time.Duration
 	Handler Handler

@@ -27,9 +27,9 @@ func routes(cfg Config) []Route {
 // systemRoutes are for those who run the service and those who read about it.
 func systemRoutes(cfg Config) []Route {
 	return []Route{
-		{Method: http.MethodGet, Path: "/livez", Audience: Public, Handler: live},
-		{Method: http.MethodGet, Path: "/readyz", Audience: Public, Handler: readyHandler(cfg)},
-		{Method: http.MethodGet, Path: "/metrics", Audience: Public, Handler: metricsHandler(cfg.Metrics)},
+		{Method: http.MethodGet, Path: "/livez", Audience: Public, Always: true, Handler: live},
+		{Method: http.MethodGet, Path: "/readyz", Audience: Public, Always: true, Handler: readyHandler(cfg)},
+		{Method: http.MethodGet, Path: "/metrics", Audience: Public, Always: true, Handler: metricsHandler(cfg.Metrics)},
 		{Method: http.MethodGet, Path: "/openapi.json", Audience: Public, Handler: serveOpenAPI},
 		{Method: http.MethodGet, Path: "/docs", Audience: Public, Handler: serveDocs},
 	}

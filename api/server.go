@@ -53,6 +53,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids
 	Metrics        *prometheus.Registry // default a fresh one
 
+	Concurrency int           // requests that run at once; 0: no bound
+	QueueWait   time.Duration // for which others may wait until they run; default 500 ms
+
 	RequestTimeout  time.Duration // for an answer; default 10 s
 	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
 	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
@@ -83,6 +86,7 @@ type Server struct {
 	authenticator Authenticator
 	sites         *siteCache
 	limiter       Limiter
+	admission     *admission
 	routes        []Route
 	chain         []check
 	methods       []string // that the router knows
@@ -112,6 +116,7 @@ func newServer(cfg Config, table []Route) *Server {
 		authenticator:   cfg.Authenticator,
 		sites:           newSiteCache(cfg.Sites),
 		limiter:         cfg.Limiter,
+		admission:       newAdmission(cfg.Concurrency, cfg.QueueWait, cfg.Metrics),
 		routes:          withDefaults(table, cfg),
 		methods:         fiber.DefaultMethods,
 		shutdownTimeout: cfg.ShutdownTimeout,
@@ -152,6 +157,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
+	cfg.QueueWait = orDefault(cfg.QueueWait, 500*time.Millisecond)
 	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, defaultRequestTimeout)
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
@@ -257,6 +263,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 		x.request.route = route
 		ctx, cancel := context.WithTimeout(x.ctx, route.Timeout)
 		defer cancel()
+		defer x.request.slot.give()
 		if err := s.run(ctx, x.request); err != nil {
 			s.fail(ctx, x.request, err)
 		}
@@ -269,7 +276,7 @@ func (s *Server) enterMount(m Mount) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
-		body, err := x.request.readAll(defaultBodyLimit)
+		body, err := x.request.readAll(x.ctx, defaultBodyLimit)
 		if err == nil {
 			c.Request().SetBody(body)
 			err = m.Handler(c)

@@ -144,8 +144,9 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	if err != nil {
 		return webhookError(r, err)
 	}
-	attempt, err := w.deliverer.Deliver(ctx, task)
-	if err != nil {
+	var attempt models.WebhookAttempt
+	busy := r.rest(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
+	if err := errors.Join(err, busy); err != nil {
 		return err
 	}
 	status := models.WebhookDelivered

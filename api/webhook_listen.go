@@ -45,7 +45,10 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		e.RetryAfter = retryUnavailable
 		return e
 	}
-	l := &webhookListener{webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, authorization: r.Header("Authorization")}
+	l := &webhookListener{
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, authorization: r.Header("Authorization"),
+		slot: slot{of: r.slot.of},
+	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
 	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
@@ -90,6 +93,7 @@ type webhookListener struct {
 	tail          *models.WebhookTail
 	organisation  models.OrganisationID
 	authorization string
+	slot          slot // of each look
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
@@ -137,15 +141,29 @@ type heard struct {
 	Body    string            `json:"body"`
 }
 
+// look reads the next events, and what signs them. No events may mean that they could not be read now: the next look may
+// bring more.
+func (l *webhookListener) look(ctx context.Context) ([]models.WebhookEvent, models.WebhookSecrets, error) {
+	if l.slot.take(ctx, true) != nil {
+		return nil, models.WebhookSecrets{}, nil
+	}
+	defer l.slot.give()
+	events, err := l.tail.Next(ctx)
+	if err != nil || len(events) == 0 {
+		return nil, models.WebhookSecrets{}, nil
+	}
+	secrets, err := l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
+	if errors.Is(err, models.ErrNoWebhookSecret) {
+		err = nil
+	}
+	return events, secrets, err
+}
+
 func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
 	defer cancel()
-	events, err := l.tail.Next(ctx)
+	events, secrets, err := l.look(ctx)
 	if err != nil || len(events) == 0 {
-		return nil // the next look may bring more
-	}
-	secrets, err := l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
-	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) {
 		return err
 	}
 	for i := range events {

@@ -52,16 +52,24 @@ type tokenFailure struct {
 
 // Token answers POST /oauth2/token.
 func (i *Issuer) Token(ctx context.Context, request TokenRequest) TokenResponse {
-	header := http.Header{
+	granted, err := i.grant(ctx, request)
+	if err != nil {
+		return TokenFailure(err)
+	}
+	return tokenResponse(http.StatusOK, tokenHeader(), granted, nil)
+}
+
+func tokenHeader() http.Header {
+	return http.Header{
 		"Content-Type":  {"application/json;charset=UTF-8"},
 		"Cache-Control": {"no-store"},
 		"Pragma":        {"no-cache"},
 	}
-	granted, err := i.grant(ctx, request)
-	if err == nil {
-		return tokenResponse(http.StatusOK, header, granted, nil)
-	}
-	failure := asTokenError(err)
+}
+
+// TokenFailure is the token endpoint's answer to whatever has gone wrong.
+func TokenFailure(err error) TokenResponse {
+	header, failure := tokenHeader(), asTokenError(err)
 	if failure.status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", `Basic realm="svc", charset="UTF-8"`)
 	}

@@ -57,6 +57,8 @@ type Config struct {
 
 	DatabaseConns  int           `env:"SVC_DATABASE_CONNS" envDefault:"16" help:"connections to Postgres of each pool"`
 	DatabaseQueue  int           `env:"SVC_DATABASE_QUEUE" envDefault:"512" help:"API requests that may wait for a connection; more are answered 503"`
+	APIConcurrency int           `env:"SVC_API_CONCURRENCY" envDefault:"32" help:"requests that an API process works on at once; twice SVC_DATABASE_CONNS keeps the connections busy"`
+	APIQueueWait   time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms" help:"for which more requests may wait for their turn; one that would wait longer is answered 503 at once"`
 	Concurrency    int           `env:"SVC_CONCURRENCY" envDefault:"16" help:"tasks a worker runs at once"`
 	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"0" help:"tasks that one organisation may have on its way at once; 0: of debits half as many again as the workers can run, else 16"`
 	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s" help:"time for requests and tasks to end in a shutdown"`
@@ -131,12 +133,15 @@ func (c *Config) check() error {
 	}
 	for variable, n := range map[string]int{
 		"SVC_DATABASE_CONNS": c.DatabaseConns, "SVC_DATABASE_QUEUE": c.DatabaseQueue, "SVC_CONCURRENCY": c.Concurrency,
-		"SVC_RAIL_CONCURRENCY":    c.RailConcurrency,
+		"SVC_API_CONCURRENCY": c.APIConcurrency, "SVC_RAIL_CONCURRENCY": c.RailConcurrency,
 		"SVC_WEBHOOK_CONCURRENCY": c.WebhookConcurrency, "SVC_CHECKOUT_CONCURRENCY": c.CheckoutConcurrency,
 	} {
 		if n < 1 || n > 100_000 {
 			refuse(variable, "must be from 1 to 100000")
 		}
+	}
+	if c.APIQueueWait < time.Millisecond || c.APIQueueWait > 5*time.Second {
+		refuse("SVC_API_QUEUE_WAIT", "must be from 1ms to 5s")
 	}
 	c.checkWebhooks(refuse)
 	if c.InFlight < 0 || c.InFlight > 100_000 {

@@ -18,6 +18,8 @@ func TestConfigRefusesWhatIsWrong(t *testing.T) {
 		"batch rate":       {[]string{"SVC_BATCH_RATE_LIMIT=-1"}, "SVC_BATCH_RATE_LIMIT must be"},
 		"number":           {[]string{"SVC_CONCURRENCY=all"}, "Concurrency"},
 		"number too small": {[]string{"SVC_CONCURRENCY=0"}, "SVC_CONCURRENCY must be from 1"},
+		"API concurrency":  {[]string{"SVC_API_CONCURRENCY=0"}, "SVC_API_CONCURRENCY must be from 1"},
+		"queue wait":       {[]string{"SVC_API_QUEUE_WAIT=1m"}, "SVC_API_QUEUE_WAIT must be from 1ms to 5s"},
 		"switch":           {[]string{"SVC_DEV_WORKER=maybe"}, "SVC_DEV_WORKER must be on or off"},
 		"log format":       {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
 		"two master keys":  {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},

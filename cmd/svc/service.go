@@ -123,6 +123,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
 		Notify: dispatcher.Notify, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		Checks: []api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkSchema(ctx, store) }},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},

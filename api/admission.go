@@ -1,0 +1,182 @@
+package api
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/models"
+)
+
+// errBusy: there is more to do than can be done in time. Who gets it has cost next to nothing, and it is not logged.
+var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
+
+// waitersPerSlot bounds the queue, whatever its pace promises.
+const waitersPerSlot = 32
+
+// admission lets as many requests run at once as the process can work on. Others wait in order, and not for long. Who
+// would wait longer, at the pace of late, is refused at once. It is safe for concurrent use.
+type admission struct {
+	slots    int           // requests that run at once; 0: no bound
+	patience time.Duration // of those that wait
+	now      func() time.Time
+	refused  prometheus.Counter
+	waited   prometheus.Histogram
+
+	mu      sync.Mutex
+	running int
+	resumed list.List     // of *waiter: those that have run before; they go first, so that what was begun is finished
+	fresh   list.List     // of *waiter: all others
+	pace    time.Duration // for which a request has held its slot, on average of late
+}
+
+// waiter waits for a slot.
+type waiter struct {
+	line   *list.List
+	place  *list.Element // in the line; nil once it was called
+	called chan struct{} // closed when it has a slot
+}
+
+func newAdmission(slots int, patience time.Duration, registry *prometheus.Registry) *admission {
+	now := time.Now //nolint:forbidigo // only for the length of what runs and waits
+	a := &admission{slots: slots, patience: patience, now: now}
+	a.register(registry)
+	return a
+}
+
+// take waits for a slot. It returns errBusy if there is none in time, and ctx's error if that ends first.
+func (a *admission) take(ctx context.Context, resumes bool) error {
+	began := a.now()
+	w, err := a.join(resumes)
+	if w != nil {
+		err = a.await(ctx, w)
+	}
+	if errors.Is(err, errBusy) {
+		a.refused.Inc()
+	}
+	if err != nil {
+		return err
+	}
+	a.waited.Observe(a.now().Sub(began).Seconds())
+	return nil
+}
+
+// join takes a slot if one is free (nil, nil), and else a place in the line, if there is any use in waiting.
+func (a *admission) join(resumes bool) (*waiter, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.slots == 0 || a.running < a.slots { // then nobody waits
+		a.running++
+		return nil, nil
+	}
+	line := &a.fresh
+	if resumes {
+		line = &a.resumed
+	} else if !a.servesSoon(a.waiting() + 1) {
+		return nil, errBusy
+	}
+	w := &waiter{line: line, called: make(chan struct{})}
+	w.place = line.PushBack(w)
+	return w, nil
+}
+
+// servesSoon reports whether the last of n waiters is likely to have its turn in time.
+func (a *admission) servesSoon(n int) bool {
+	return n <= waitersPerSlot*a.slots && a.pace*time.Duration(n)/time.Duration(a.slots) <= a.patience
+}
+
+func (a *admission) waiting() int { return a.resumed.Len() + a.fresh.Len() }
+
+func (a *admission) await(ctx context.Context, w *waiter) error {
+	timer := time.NewTimer(a.patience)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.called:
+		return nil
+	case <-timer.C:
+		err = errBusy
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if !a.leave(w) { // called at the last moment
+		return nil
+	}
+	return err
+}
+
+// leave takes a waiter out of its line; false if it has a slot already.
+func (a *admission) leave(w *waiter) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w.place == nil {
+		return false
+	}
+	w.line.Remove(w.place)
+	return true
+}
+
+// give gives a slot back that was held for so long, to whoever is first.
+func (a *admission) give(held time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	const weight = 32 // of the past
+	a.pace += (held - a.pace) / weight
+	for _, line := range []*list.List{&a.resumed, &a.fresh} {
+		if first := line.Front(); first != nil {
+			w, _ := line.Remove(first).(*waiter)
+			w.place = nil
+			close(w.called)
+			return
+		}
+	}
+	a.running--
+}
+
+// slot is a request's right to run. The zero slot is of a request that needs none.
+type slot struct {
+	of    *admission
+	since time.Time // zero while it is not held
+}
+
+// take waits for the slot; see admission.take.
+func (s *slot) take(ctx context.Context, resumes bool) error {
+	if s.of == nil {
+		return nil
+	}
+	if err := s.of.take(ctx, resumes); err != nil {
+		return err
+	}
+	s.since = s.of.now()
+	return nil
+}
+
+// give gives the slot back, if it is held.
+func (s *slot) give() {
+	if !s.since.IsZero() {
+		s.of.give(s.of.now().Sub(s.since))
+		s.since = time.Time{}
+	}
+}
+
+// admit is the check that gives a request its slot.
+func (s *Server) admit(ctx context.Context, r *Request) error {
+	if r.route.Always {
+		return nil
+	}
+	r.slot.of = s.admission
+	return r.slot.take(ctx, false)
+}
+
+// rest runs wait without the request's slot: for all that waits for somebody or something else than ourselves. An error
+// is the answer, there being no slot to go on with.
+func (r *Request) rest(ctx context.Context, wait func()) error {
+	r.slot.give()
+	wait()
+	return r.slot.take(ctx, true)
+}
