@@ -65,7 +65,7 @@ func (b *batching) submit(t testing.TB, reference string, customers ...string) m
 // claim takes the chunk of the batch that was created last, as a worker would.
 func (b *batching) claim(t testing.TB) models.Chunk {
 	t.Helper()
-	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken())
+	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,7 +214,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	undelivered, _ := h.insert()
 	h.put("default", h.receiver.URL+"/ok")
 	id, task := h.insert()
-	if err := h.job.Run(t.Context(), task); err != nil {
+	if err := h.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Fatal(err)
 	}
 	sent, _ := io.ReadAll((<-h.got).Body)
@@ -226,7 +226,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	}
 	for _, want := range []int{2, 3} { // works every time
 		h.Post("/webhooks/events/"+id.String()+"/redelivery", nil).Expect(202).Data(&event)
-		if err := h.job.Run(t.Context(), told[len(told)-1]); err != nil {
+		if err := h.job.Run(t.Context(), models.Task{ID: told[len(told)-1]}); err != nil {
 			t.Fatal(err)
 		}
 		r := <-h.got

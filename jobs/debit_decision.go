@@ -25,7 +25,8 @@ func (c railCall) String() string { return [...]string{"none", "debit", "lookup"
 type rowRun struct {
 	row       models.ClaimedRow
 	phase     models.DebitPhase
-	cancelled bool // the batch was cancelled by the partner
+	cancelled bool      // the batch was cancelled by the partner
+	readAt    time.Time // when the row's account was read, or a little before
 
 	debited  bool // this run has made a debit call
 	lookedUp bool // this run has looked the key up after its own debit call

@@ -112,7 +112,7 @@ func (l *debitLife) now() time.Time {
 // deliver is a delivery of the task: the first one, a second one at the same time, or one after its lease.
 func (l *debitLife) deliver(t *rapid.T) {
 	l.stale = false
-	chunk, err := l.store.ClaimChunk(t.Context(), l.task, models.NewLeaseToken())
+	chunk, err := l.store.ClaimChunk(t.Context(), l.task, models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	if errors.Is(err, models.ErrNotFound) {
 		t.Skip("the task is done")
 	}
@@ -120,13 +120,8 @@ func (l *debitLife) deliver(t *rapid.T) {
 		t.Fatal(err)
 	}
 	l.ageAll()
-	w := &modelWorker{chunkRun: newChunkRun(l.job, chunk), todo: map[int]railCall{}}
-	todo := map[railCall][]int{}
-	for _, row := range chunk.Rows {
-		call, result := w.rows[row.Index].first()
-		w.follow(todo, call, row.Index, result)
-	}
-	w.note(todo)
+	w := &modelWorker{chunkRun: newChunkRun(l.job, models.Task{ID: l.task}), todo: map[int]railCall{}}
+	w.note(w.add(&claimed{Chunk: chunk, readAt: l.now()}))
 	l.workers = append(l.workers, w)
 }
 
@@ -167,12 +162,12 @@ func (l *debitLife) send(t *rapid.T) {
 	c := &modelCall{worker: w, row: row, call: call}
 	if call == callDebit {
 		l.stale = w.stale
-		w.job.Permits.Take(t.Context(), w.chunk.OrganisationID, 1)
-		if len(w.confirmed(t.Context(), []int{row})) == 0 {
+		w.job.Permits.Take(t.Context(), w.task.OrganisationID, 1)
+		if len(w.confirmed(t.Context(), w.pick([]int{row}))) == 0 {
 			l.take(w, <-w.answers)
 			return
 		}
-		c.debit = w.debits([]int{row})[0]
+		c.debit = w.debits(w.pick([]int{row}))[0]
 	}
 	l.network = append(l.network, c)
 }
@@ -383,7 +378,7 @@ func (l *debitLife) settle(t *rapid.T) {
 			t.Fatal("the rows never become final")
 		}
 		l.leasesRunOut(t)
-		if err := l.job.Run(t.Context(), l.task); err != nil {
+		if err := l.job.Run(t.Context(), models.Task{ID: l.task}); err != nil {
 			t.Fatal(err)
 		}
 		l.sweep(t)

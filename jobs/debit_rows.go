@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +21,9 @@ const (
 	// holdEvery is how often a running chunk shows that it lives; a third of the lease, so that one missed beat costs
 	// nothing.
 	holdEvery = models.RowLease / 3
-	// freshFor is how long after it was read a link's state may still begin a debit.
-	freshFor = 50 * time.Millisecond
+	// freshFor is how long after it was read a link's state may still begin a debit: a little more than rows that were claimed
+	// ahead wait for a permit on a rail of ordinary speed.
+	freshFor = 100 * time.Millisecond
 	// callGrace is how long rail calls under way may go on after the task's time is over, or a shutdown began: an answer
 	// that is waited for spares a look-up.
 	callGrace = 10 * time.Second
@@ -43,35 +46,25 @@ type DebitRows struct {
 }
 
 // Run handles one task.
-func (d *DebitRows) Run(ctx context.Context, task models.TaskID) error {
+func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	// What is written outlives the task's own time: a claim or a result that is not known to be written costs a lease,
 	// or a look-up. Every statement has a time-out of its own all the same.
 	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
-		return d.park(ctx, task)
+		return d.park(ctx, task.ID)
 	}
-	chunk, err := d.claim(ctx, task)
-	if errors.Is(err, models.ErrNotFound) {
-		return d.Store.FinishTask(ctx, task)
-	}
-	if err != nil {
-		return fmt.Errorf("jobs: debit rows: %w", err)
-	}
-	ctx = models.WithTraceID(ctx, chunk.TraceID)
-	run := newChunkRun(d, chunk)
-	err = run.settleAll(ctx)
-	if run.closed < chunk.Open || chunk.Open == 0 { // the task of a chunk that others have closed ends, too
-		err = errors.Join(err, d.park(ctx, task))
+	run := newChunkRun(d, task)
+	err := run.settleAll(ctx)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return d.Store.FinishTask(ctx, task.ID)
+	case err != nil && run.chunk.Task.IsZero(): // nothing was claimed
+	case run.closed < run.chunk.Open || run.chunk.Open == 0: // the task of a chunk that others have closed ends, too
+		err = errors.Join(err, d.park(ctx, task.ID))
 	}
 	if err != nil {
-		return fmt.Errorf("jobs: debit rows of %s: %w", chunk.BatchID, err)
+		return fmt.Errorf("jobs: debit rows of %s: %w", run.chunk.BatchID, err)
 	}
 	return nil
-}
-
-func (d *DebitRows) claim(ctx context.Context, task models.TaskID) (models.Chunk, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
-	defer cancel()
-	return d.Store.ClaimChunk(ctx, task, models.NewLeaseToken())
 }
 
 func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
@@ -80,16 +73,18 @@ func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
 	return d.Store.ParkChunk(ctx, task)
 }
 
-// chunkRun is one run of a chunk. One goroutine, settleAll's, owns all of it; waves of rail calls report to it.
+// chunkRun is one run of a chunk. One goroutine, settleAll's, owns all of it; claims and waves of rail calls report to it.
 type chunkRun struct {
 	job     *DebitRows
-	chunk   models.Chunk
-	readAt  time.Time // when the rows' accounts were read
+	task    models.Task
+	lease   models.LeaseToken
+	chunk   models.Chunk // the first part that was claimed
 	rows    map[int]*rowRun
 	answers chan answer
-	waves   sync.WaitGroup
+	work    sync.WaitGroup
 
-	outstanding int // rows whose answer has yet to come
+	claiming    bool // there are parts to come
+	outstanding int  // rows whose answer has yet to come
 	known       []models.RowResult
 	closed      int // open rows that this run has closed
 }
@@ -104,41 +99,51 @@ type answer struct {
 	account *models.DebitAccount // nor may it be: the link is not linked any more
 }
 
-func newChunkRun(d *DebitRows, c models.Chunk) *chunkRun {
-	run := &chunkRun{
-		job: d, chunk: c, readAt: d.Now(), rows: make(map[int]*rowRun, len(c.Rows)),
-		answers: make(chan answer, len(c.Rows)), // a row has one call under way: reports never block
+func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
+	if task.Rows <= 0 {
+		task.Rows = models.ChunkRows // as a binary before this one enqueued it
 	}
-	for _, row := range c.Rows {
-		run.rows[row.Index] = &rowRun{row: row, phase: c.Phase, cancelled: c.Cancelled}
+	return &chunkRun{
+		job: d, task: task, lease: models.NewLeaseToken(), rows: make(map[int]*rowRun, task.Rows),
+		answers: make(chan answer, task.Rows), // a row has one call under way: reports never block
 	}
-	return run
 }
 
-// settleAll takes every claimed row as far as it goes now.
-func (run *chunkRun) settleAll(ctx context.Context) error {
+// settleAll takes every row that can be claimed as far as it goes now. ErrNotFound: there is nothing left to do.
+func (run *chunkRun) settleAll(ctx context.Context) (err error) {
+	ctx, stop := context.WithCancel(ctx)
 	callCtx, stopCalls := withGrace(ctx, callGrace)
-	defer run.waves.Wait()
-	defer stopCalls()
+	parts := make(chan *claimed, run.task.Rows) // a part has a row at least: the claims never block
+	defer func() {
+		stop()
+		stopCalls()
+		run.work.Wait()
+		for part := range parts { // of a run that has failed
+			run.job.Permits.GivePlaces(run.task.OrganisationID, len(part.Rows))
+		}
+	}()
 
-	todo := map[railCall][]int{}
-	for _, row := range run.chunk.Rows {
-		call, result := run.rows[row.Index].first()
-		run.follow(todo, call, row.Index, result)
-	}
-	run.start(ctx, callCtx, todo)
-
+	ahead := parts
+	run.claiming = true
+	run.work.Go(func() { run.claimAll(ctx, parts) })
 	beat := time.NewTicker(holdEvery)
 	defer beat.Stop()
 	var flush <-chan time.Time
-	for run.outstanding > 0 {
+	for run.claiming || run.outstanding > 0 {
 		select {
+		case part, more := <-ahead:
+			if run.claiming = more; !more {
+				ahead = nil
+				continue
+			}
+			err = errors.Join(err, part.err)
+			run.begin(ctx, callCtx, part)
 		case a := <-run.answers:
 			run.take(ctx, callCtx, a)
 		case <-flush:
 			flush = nil
-			if err := run.record(ctx); err != nil {
-				return err
+			if recordErr := run.record(ctx); recordErr != nil {
+				return errors.Join(err, recordErr)
 			}
 		case <-beat.C:
 			run.hold(ctx)
@@ -147,7 +152,68 @@ func (run *chunkRun) settleAll(ctx context.Context) error {
 			flush = time.After(flushAfter)
 		}
 	}
-	return run.record(ctx)
+	return errors.Join(err, run.record(ctx))
+}
+
+// claimed is a part of the chunk that has been claimed, or why it has not.
+type claimed struct {
+	models.Chunk
+	readAt time.Time // since when its rows' accounts may have changed
+	err    error
+}
+
+// claimAll claims the chunk part by part, each no sooner than there are places for its rows, until the context ends.
+func (run *chunkRun) claimAll(ctx context.Context, parts chan<- *claimed) {
+	defer close(parts)
+	for next := 0; next < run.task.Rows; {
+		n := run.job.Permits.TakePlaces(ctx, run.task.OrganisationID, run.task.Rows-next)
+		if n == 0 {
+			return
+		}
+		part := run.claim(ctx, models.Part{First: next, Rows: n})
+		run.job.Permits.GivePlaces(run.task.OrganisationID, n-len(part.Rows))
+		parts <- part
+		if part.err != nil {
+			return
+		}
+		next += n
+	}
+}
+
+func (run *chunkRun) claim(ctx context.Context, part models.Part) *claimed {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	readAt := run.job.Now()
+	chunk, err := run.job.Store.ClaimChunk(ctx, run.task.ID, run.lease, part)
+	if err != nil {
+		return &claimed{err: err}
+	}
+	return &claimed{Chunk: chunk, readAt: readAt}
+}
+
+// begin sends the rows of a part on their way.
+func (run *chunkRun) begin(ctx, callCtx context.Context, part *claimed) {
+	todo := run.add(part)
+	calls := 0
+	for _, rows := range todo {
+		calls += len(rows)
+	}
+	run.job.Permits.GivePlaces(run.task.OrganisationID, len(part.Rows)-calls)
+	run.start(ctx, callCtx, todo, run.job.Permits.Exchange)
+}
+
+// add decides how the rows of a part begin.
+func (run *chunkRun) add(part *claimed) map[railCall][]int {
+	if run.chunk.Task.IsZero() {
+		run.chunk = part.Chunk
+	}
+	todo := map[railCall][]int{}
+	for _, row := range part.Rows {
+		run.rows[row.Index] = &rowRun{row: row, phase: part.Phase, cancelled: part.Cancelled, readAt: part.readAt}
+		call, result := run.rows[row.Index].first()
+		run.follow(todo, call, row.Index, result)
+	}
+	return todo
 }
 
 // follow notes what comes after a decision: another call, or a result to write.
@@ -175,7 +241,7 @@ func (run *chunkRun) take(ctx, callCtx context.Context, a answer) {
 		}
 		break
 	}
-	run.start(ctx, callCtx, todo)
+	run.start(ctx, callCtx, todo, run.job.Permits.Take)
 }
 
 func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
@@ -194,25 +260,38 @@ func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
 	}
 }
 
+// permitter gets permits for some of n rows; 0 if the context ended first.
+type permitter func(ctx context.Context, organisation models.OrganisationID, n int) int
+
 // start sends calls on their way, in waves as wide as there are permits. No call begins once ctx has ended; those under way
 // then have until callCtx ends.
-func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int) {
-	for call, rows := range todo {
-		run.outstanding += len(rows)
-		run.waves.Go(func() { run.launch(ctx, callCtx, call, rows) })
+func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int, permits permitter) {
+	for call, indexes := range todo {
+		run.outstanding += len(indexes)
+		rows := run.pick(indexes)
+		run.work.Go(func() { run.launch(ctx, callCtx, call, rows, permits) })
 	}
 }
 
-func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []int) {
+// pick are the rows with these indexes. Waves do not look them up themselves: parts are added meanwhile.
+func (run *chunkRun) pick(indexes []int) []*rowRun {
+	rows := make([]*rowRun, len(indexes))
+	for i, index := range indexes {
+		rows[i] = run.rows[index]
+	}
+	return rows
+}
+
+func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []*rowRun, permits permitter) {
 	for len(rows) > 0 {
-		n := run.job.Permits.Take(ctx, run.chunk.OrganisationID, len(rows))
+		n := permits(ctx, run.task.OrganisationID, len(rows))
 		if n == 0 {
 			run.reportUnsent(rows)
 			return
 		}
 		wave := rows[:n]
 		rows = rows[n:]
-		run.waves.Go(func() { run.wave(callCtx, call, wave) })
+		run.work.Go(func() { run.wave(callCtx, call, wave) })
 	}
 }
 
@@ -226,14 +305,14 @@ func withGrace(ctx context.Context, grace time.Duration) (context.Context, conte
 	return later, func() { stop(); cancel() }
 }
 
-func (run *chunkRun) reportUnsent(rows []int) {
-	for _, index := range rows {
-		run.answers <- answer{index: index, unsent: true}
+func (run *chunkRun) reportUnsent(rows []*rowRun) {
+	for _, r := range rows {
+		run.answers <- answer{index: r.row.Index, unsent: true}
 	}
 }
 
 // wave makes one call for rows that hold a permit each.
-func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
+func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 	if call == callDebit {
 		rows = run.confirmed(ctx, rows)
 	}
@@ -242,13 +321,13 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 	}
 	began := run.job.Now()
 	report := func(i int, r rail.Result) {
-		run.job.Permits.Give(run.chunk.OrganisationID, 1)
+		run.job.Permits.Give(run.task.OrganisationID, 1)
 		run.job.Metrics.railCall(call, r.Status, run.job.Now().Sub(began))
 		if r.Reason == rail.KeyReused {
 			run.job.Log.ErrorContext(ctx, "the rail knows the row's key with other particulars",
-				"batch", run.chunk.BatchID, "row", rows[i])
+				"batch", run.chunk.BatchID, "row", rows[i].row.Index)
 		}
-		run.answers <- answer{index: rows[i], call: call, result: r}
+		run.answers <- answer{index: rows[i].row.Index, call: call, result: r}
 	}
 	switch call {
 	case callDebit:
@@ -263,50 +342,63 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []int) {
 
 // confirmed makes sure, right before the rail is called, that the rows are still this worker's and their links linked. It
 // reports the others and gives their permits back.
-func (run *chunkRun) confirmed(ctx context.Context, rows []int) []int {
-	if run.job.Now().Sub(run.readAt) < freshFor {
+func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
+	if run.fresh(rows) {
 		return rows
 	}
-	accounts, err := run.job.Store.HoldRows(ctx, run.chunk, rows)
+	accounts, err := run.job.Store.HoldRows(ctx, run.chunk, indexesOf(rows))
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
-		run.job.Permits.Give(run.chunk.OrganisationID, len(rows))
+		run.job.Permits.Give(run.task.OrganisationID, len(rows))
 		run.reportUnsent(rows)
 		return nil
 	}
-	kept := make([]int, 0, len(rows))
-	for _, index := range rows {
-		account, held := accounts[index]
+	kept := make([]*rowRun, 0, len(rows))
+	for _, r := range rows {
+		account, held := accounts[r.row.Index]
 		switch {
 		case !held:
-			run.answers <- answer{index: index, lost: true}
+			run.answers <- answer{index: r.row.Index, lost: true}
 		case !account.Linked:
-			run.answers <- answer{index: index, account: &account}
+			run.answers <- answer{index: r.row.Index, account: &account}
 		default:
-			kept = append(kept, index)
+			kept = append(kept, r)
 		}
 	}
-	run.job.Permits.Give(run.chunk.OrganisationID, len(rows)-len(kept))
+	run.job.Permits.Give(run.task.OrganisationID, len(rows)-len(kept))
 	return kept
 }
 
-func (run *chunkRun) debits(rows []int) []rail.Debit {
+// fresh reports whether all the rows were read so short a time ago that it may go by what was read.
+func (run *chunkRun) fresh(rows []*rowRun) bool {
+	now := run.job.Now()
+	return !slices.ContainsFunc(rows, func(r *rowRun) bool { return now.Sub(r.readAt) >= freshFor })
+}
+
+func indexesOf(rows []*rowRun) []int {
+	indexes := make([]int, len(rows))
+	for i, r := range rows {
+		indexes[i] = r.row.Index
+	}
+	return indexes
+}
+
+func (run *chunkRun) debits(rows []*rowRun) []rail.Debit {
 	debits := make([]rail.Debit, len(rows))
-	for i, index := range rows {
-		row := run.rows[index].row
+	for i, r := range rows {
 		debits[i] = rail.Debit{
-			Key: models.RailKey(run.chunk.BatchID, index), AgreementID: row.Account.AgreementID,
-			CustomerID: row.Account.CustomerID, Amount: row.Amount, Currency: run.chunk.Currency,
+			Key: models.RailKey(run.chunk.BatchID, r.row.Index), AgreementID: r.row.Account.AgreementID,
+			CustomerID: r.row.Account.CustomerID, Amount: r.row.Amount, Currency: run.chunk.Currency,
 			OrganisationID: run.chunk.OrganisationID, SiteID: run.chunk.SiteID,
 		}
 	}
 	return debits
 }
 
-func (run *chunkRun) keys(rows []int) []string {
+func (run *chunkRun) keys(rows []*rowRun) []string {
 	keys := make([]string, len(rows))
-	for i, index := range rows {
-		keys[i] = models.RailKey(run.chunk.BatchID, index)
+	for i, r := range rows {
+		keys[i] = models.RailKey(run.chunk.BatchID, r.row.Index)
 	}
 	return keys
 }
@@ -314,11 +406,15 @@ func (run *chunkRun) keys(rows []int) []string {
 // hold shows that the worker lives. A beat that fails is made up by the next; should the lease run out meanwhile, no debit
 // begins without it.
 func (run *chunkRun) hold(ctx context.Context) {
-	rows := make([]int, 0, len(run.rows))
-	for index := range run.rows {
-		rows = append(rows, index)
+	var err error
+	if run.claiming {
+		err = run.job.Store.HoldTask(ctx, run.task.ID)
 	}
-	if _, err := run.job.Store.HoldRows(ctx, run.chunk, rows); err != nil {
+	if len(run.rows) > 0 {
+		_, rowsErr := run.job.Store.HoldRows(ctx, run.chunk, slices.Collect(maps.Keys(run.rows)))
+		err = errors.Join(err, rowsErr)
+	}
+	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot extend the lease", "batch", run.chunk.BatchID, "error", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,11 +56,16 @@ func (b *billing) submit(customers ...string) {
 
 func (b *billing) key(row int) string { return models.RailKey(b.batch.ID, row) }
 
+// wake is a task as the queue brings it.
+func (b *billing) wake(task models.TaskID) models.Task {
+	return models.Task{ID: task, Kind: models.TaskDebitRows, OrganisationID: b.site.OrganisationID}
+}
+
 // run runs the batch's tasks once, as a worker does.
 func (b *billing) run() {
 	b.Helper()
 	for _, task := range b.tasks {
-		if err := b.job.Run(b.Context(), task); err != nil {
+		if err := b.job.Run(b.Context(), b.wake(task)); err != nil {
 			b.Fatalf("run: %v", err)
 		}
 	}
@@ -68,7 +74,7 @@ func (b *billing) run() {
 // start runs the batch's first task in the background; the returned function waits for its end.
 func (b *billing) start(ctx context.Context) (wait func()) {
 	done := make(chan error, 1)
-	go func() { done <- b.job.Run(ctx, b.tasks[0]) }()
+	go func() { done <- b.job.Run(ctx, b.wake(b.tasks[0])) }()
 	return func() {
 		b.Helper()
 		if err := <-done; err != nil {
@@ -173,7 +179,7 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 	for _, task := range b.tasks {
 		for range 2 { // every task comes twice at once
 			workers.Go(func() {
-				if err := b.job.Run(t.Context(), task); err != nil {
+				if err := b.job.Run(t.Context(), b.wake(task)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -184,6 +190,32 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 		t.Errorf("%d debits for %d rows", n, models.MaxBatchRows)
 	}
 	modelstest.Audit(t, b.store)
+}
+
+// What a worker cannot debit soon it leaves alone: others may have it, and a link that is revoked meanwhile is seen by the claim.
+func TestRowsAreClaimedOnlyAsPermitsComeFree(t *testing.T) {
+	b := newBilling(t)
+	b.job.Permits = NewPermits(8) // and 10 places
+	b.rail.Otherwise(railtest.Hang)
+	b.submit(slices.Repeat([]string{"ada"}, 60)...)
+	wait := b.start(t.Context())
+	for row := range 8 {
+		b.rail.AwaitCalls(t, b.key(row), railtest.Calls{Debits: 1})
+	}
+	claimed := slices.DeleteFunc(b.outcomes(), func(s string) bool { return s == "pending" })
+	if n := len(claimed); n < 8 || n > 18 {
+		t.Errorf("%d rows are claimed, for 8 permits", n)
+	}
+	b.rail.Otherwise(railtest.Succeed)
+	for row := range 8 {
+		b.rail.Release(b.key(row))
+	}
+	wait()
+	b.want(slices.Repeat([]string{"succeeded"}, 60)...)
+	modelstest.Audit(t, b.store)
+	if places := b.job.Permits.places; places.free != 10 || len(places.held) != 0 {
+		t.Errorf("%d of 10 places came back, %v are held", places.free, places.held)
+	}
 }
 
 // A task ends with its chunk, also when it was not the task's own run that closed the last row: it would go out for ever, and
@@ -250,7 +282,7 @@ func TestRailDown(t *testing.T) {
 func TestWorkerDiesBeforeTheRailCall(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
-	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken()); err != nil {
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); err != nil {
 		t.Fatal(err)
 	}
 	b.run()
@@ -283,13 +315,14 @@ func TestWorkerDiesDuringTheRailCall(t *testing.T) {
 func TestWorkerDiesBeforeTheRecord(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")
-	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken())
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
-	run := newChunkRun(b.job, chunk)
-	b.rail.Debit(t.Context(), run.debits([]int{0, 1}), func(int, rail.Result) {}) // and nobody hears the answers
+	run := newChunkRun(b.job, b.wake(chunk.Task))
+	run.add(&claimed{Chunk: chunk})
+	b.rail.Debit(t.Context(), run.debits(run.pick([]int{0, 1})), func(int, rail.Result) {}) // and nobody hears the answers
 	b.workersDie()
 	b.run()
 	b.want("succeeded", "insufficientFunds")
@@ -305,7 +338,7 @@ func TestLinkRevokedWhileInDoubt(t *testing.T) {
 	b.rail.Script(b.key(0), railtest.LoseRequest)
 	b.rail.Script(b.key(1), railtest.LoseAnswer)
 	b.rail.Otherwise(railtest.LoseRequest)
-	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken()); err != nil {
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); err != nil {
 		t.Fatal(err)
 	}
 	b.workersDie()
@@ -391,14 +424,15 @@ func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
 	b.rail.Script(b.key(0), railtest.LoseAnswer)
 	b.rail.Script(b.key(1), railtest.Hang)
 	ctx, cancel := context.WithCancel(t.Context())
-	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken())
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := newChunkRun(b.job, chunk)
+	run := newChunkRun(b.job, b.wake(chunk.Task))
+	run.add(&claimed{Chunk: chunk})
 	cancel()
-	b.rail.Debit(t.Context(), run.debits([]int{0}), func(int, rail.Result) {})
-	b.rail.Debit(ctx, run.debits([]int{1}), func(int, rail.Result) {})
+	b.rail.Debit(t.Context(), run.debits(run.pick([]int{0})), func(int, rail.Result) {})
+	b.rail.Debit(ctx, run.debits(run.pick([]int{1})), func(int, rail.Result) {})
 	b.rail.SetDown(true)
 	b.workersDie()
 	for _, by := range []time.Duration{0, models.SettleWithin - models.LastAttemptBefore, time.Minute} {

@@ -49,8 +49,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 }
 
 // Run handles one task. A failed attempt that will be repeated is an error that says when.
-func (d *DeliverWebhook) Run(ctx context.Context, task models.TaskID) error {
-	_, verdict, failure, err := d.attempt(ctx, task)
+func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
+	_, verdict, failure, err := d.attempt(ctx, task.ID)
 	switch {
 	case errors.Is(err, models.ErrNothingDue):
 		return nil

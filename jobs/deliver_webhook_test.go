@@ -142,7 +142,7 @@ func (d *deliveries) event(id models.WebhookEventID) (models.WebhookEvent, []mod
 func (d *deliveries) play(id models.WebhookEventID, task models.TaskID) (models.WebhookStatus, []time.Duration) {
 	d.Helper()
 	for range 10 {
-		_ = d.job.Run(d.Context(), task)
+		_ = d.job.Run(d.Context(), models.Task{ID: task})
 		event, attempts := d.event(id)
 		if event.Status != models.WebhookPending {
 			var at []time.Duration
@@ -152,7 +152,7 @@ func (d *deliveries) play(id models.WebhookEventID, task models.TaskID) (models.
 			return event.Status, at
 		}
 		modelstest.SetClock(d, d.store, event.NextAttemptAt-1)
-		if err := d.job.Run(d.Context(), task); err != nil {
+		if err := d.job.Run(d.Context(), models.Task{ID: task}); err != nil {
 			d.Fatalf("before its time: %v", err)
 		}
 		modelstest.SetClock(d, d.store, event.NextAttemptAt)
@@ -215,10 +215,10 @@ func TestAttemptTimes(t *testing.T) {
 func TestRetryRidesOnAsynq(t *testing.T) {
 	d := newDeliveries(t, newReceiver(t, status(500)).URL)
 	_, task := d.insert(d.site.ID)
-	if err := d.job.Run(t.Context(), task); err == nil || err.Error() != "answered 500; again in 10s" {
+	if err := d.job.Run(t.Context(), models.Task{ID: task}); err == nil || err.Error() != "answered 500; again in 10s" {
 		t.Errorf("the run ended with %v", err)
 	}
-	if err := d.job.Run(t.Context(), task); err != nil {
+	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Errorf("a double: %v", err)
 	}
 }
@@ -244,7 +244,7 @@ func TestRotationBetweenTwoAttempts(t *testing.T) {
 	}
 	attempt := func(after time.Duration) {
 		modelstest.AdvanceClock(t, d.store, after)
-		_ = d.job.Run(t.Context(), task)
+		_ = d.job.Run(t.Context(), models.Task{ID: task})
 	}
 	attempt(0)
 	activateAt := noon.Add(15 * time.Second)
@@ -279,7 +279,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	d.job.Sender.Send(t.Context(), webhook.Message{
 		URL: delivery.URL, ID: delivery.Event.ID, Body: delivery.Event.Body, Attempt: delivery.Number, Secrets: delivery.Secrets,
 	})
-	if err := d.job.Run(t.Context(), task); err != nil { // another worker, while the lease holds
+	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil { // another worker, while the lease holds
 		t.Fatal(err)
 	}
 	if n := len(r.requests()); n != 1 {
@@ -288,7 +288,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE webhook_events SET lease_until = clock_timestamp()"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.job.Run(t.Context(), task); err != nil {
+	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Fatal(err)
 	}
 	requests := r.requests()
@@ -307,7 +307,7 @@ func TestShutdownDuringThePost(t *testing.T) {
 	r := newReceiver(t, func(http.ResponseWriter, *http.Request) { cancel() })
 	d := newDeliveries(t, r.URL)
 	id, task := d.insert(d.site.ID)
-	if err := d.job.Run(ctx, task); err != nil {
+	if err := d.job.Run(ctx, models.Task{ID: task}); err != nil {
 		t.Error(err)
 	}
 	if event, _ := d.event(id); event.Status != models.WebhookDelivered {

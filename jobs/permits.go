@@ -8,11 +8,66 @@ import (
 	"partnerbilling/models"
 )
 
-// Permits bounds how many debits a process has under way on the rail. They are handed out in waves: a permit that comes free
-// does not send one row on its way alone, where a moment later it would be many in one call. A wave goes to the organisation
-// that has the fewest permits of those that wait, so that one with much to do never stands in the way of another; who has as
-// many waits in turn.
+// Permits bounds how many debits a process has under way on the rail, and how many rows it has claimed beyond those: each of
+// them has a place until it gets its permit. Rows are claimed no sooner than there is a place, so that they, and their
+// customers' links, have been read just before they are debited, while the next ones are there when permits come free.
+//
+// Both are handed out in waves: a permit that comes free does not send one row on its way alone, where a moment later it
+// would be many in one call. A wave goes to the organisation that has the fewest of those that wait, so that one with much to do
+// never stands in the way of another; who has as many waits in turn.
 type Permits struct {
+	calls, places *share
+}
+
+const (
+	// callWaves is into how many waves the permits are divided at least. With more, calls are smaller; with fewer, more permits
+	// lie idle until a wave is full.
+	callWaves = 8
+	// placeWaves is that for the places: of claims, few large ones are worth more than an idle place.
+	placeWaves = 4
+	// leastPlaces are there however few the permits are: claims of single rows would be no use to anybody.
+	leastPlaces = 8
+)
+
+// NewPermits makes n permits; n is at least 1. There are a quarter more places, so that a claim can be on its way while
+// all permits change hands at once.
+func NewPermits(n int) *Permits {
+	n = max(n, 1)
+	return &Permits{calls: newShare(n, callWaves), places: newShare(max(n+n/4, leastPlaces), placeWaves)}
+}
+
+// Take waits for a wave of permits and takes as many more as are there, n at most. It returns how many; 0 if the context
+// ended first.
+func (p *Permits) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+	return p.calls.take(ctx, organisation, n)
+}
+
+// Give returns n permits of an organisation.
+func (p *Permits) Give(organisation models.OrganisationID, n int) { p.calls.give(organisation, n) }
+
+// TakePlaces is Take for places.
+func (p *Permits) TakePlaces(ctx context.Context, organisation models.OrganisationID, n int) int {
+	return p.places.take(ctx, organisation, n)
+}
+
+// GivePlaces returns n places of an organisation.
+func (p *Permits) GivePlaces(organisation models.OrganisationID, n int) {
+	p.places.give(organisation, n)
+}
+
+// Exchange is Take for n rows that have places, and gives up the places of those that get permits; of all, if none does.
+func (p *Permits) Exchange(ctx context.Context, organisation models.OrganisationID, n int) int {
+	taken := p.Take(ctx, organisation, n)
+	if taken == 0 {
+		p.GivePlaces(organisation, n)
+	} else {
+		p.GivePlaces(organisation, taken)
+	}
+	return taken
+}
+
+// share is a number of things that organisations share.
+type share struct {
 	mu      sync.Mutex
 	free    int
 	wave    int // the least that is handed out to who wants that many
@@ -26,19 +81,11 @@ type waiter struct {
 	granted      chan int // holds one
 }
 
-// waveParts is into how many waves the permits are divided at least. With more, calls are smaller; with fewer, more permits
-// lie idle until a wave is full.
-const waveParts = 8
-
-// NewPermits makes n permits; n is at least 1.
-func NewPermits(n int) *Permits {
-	n = max(n, 1)
-	return &Permits{free: n, wave: max(1, n/waveParts), held: map[models.OrganisationID]int{}, waiting: list.New()}
+func newShare(n, waves int) *share {
+	return &share{free: n, wave: max(1, n/waves), held: map[models.OrganisationID]int{}, waiting: list.New()}
 }
 
-// Take waits for a wave of permits and takes as many more as are there, n at most. It returns how many; 0 if the context
-// ended first.
-func (p *Permits) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+func (p *share) take(ctx context.Context, organisation models.OrganisationID, n int) int {
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -60,8 +107,8 @@ func (p *Permits) Take(ctx context.Context, organisation models.OrganisationID, 
 	}
 }
 
-// leave gives up waiting. Permits that were granted meanwhile are given to the next.
-func (p *Permits) leave(place *list.Element, w *waiter) int {
+// leave gives up waiting. What was granted meanwhile is given to the next.
+func (p *share) leave(place *list.Element, w *waiter) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -74,15 +121,17 @@ func (p *Permits) leave(place *list.Element, w *waiter) int {
 	return 0
 }
 
-// Give returns n permits of an organisation.
-func (p *Permits) Give(organisation models.OrganisationID, n int) {
+func (p *share) give(organisation models.OrganisationID, n int) {
+	if n == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.giveBack(organisation, n)
 	p.serve()
 }
 
-func (p *Permits) giveBack(organisation models.OrganisationID, n int) {
+func (p *share) giveBack(organisation models.OrganisationID, n int) {
 	p.free += n
 	if p.held[organisation] -= n; p.held[organisation] == 0 {
 		delete(p.held, organisation)
@@ -90,7 +139,7 @@ func (p *Permits) giveBack(organisation models.OrganisationID, n int) {
 }
 
 // serve grants what is free, to the one whose turn it is and no other.
-func (p *Permits) serve() {
+func (p *share) serve() {
 	for place := p.next(); place != nil; place = p.next() {
 		w := place.Value.(*waiter) //nolint:forcetypeassert // nothing else is in the list
 		if !p.suffices(w.n) {
@@ -102,7 +151,7 @@ func (p *Permits) serve() {
 }
 
 // next is the first in the list of those whose organisation holds the least.
-func (p *Permits) next() *list.Element {
+func (p *share) next() *list.Element {
 	var best *list.Element
 	least := 0
 	for place := p.waiting.Front(); place != nil; place = place.Next() {
@@ -114,9 +163,9 @@ func (p *Permits) next() *list.Element {
 	return best
 }
 
-func (p *Permits) suffices(n int) bool { return p.free >= min(n, p.wave) }
+func (p *share) suffices(n int) bool { return p.free >= min(n, p.wave) }
 
-func (p *Permits) grant(organisation models.OrganisationID, n int) int {
+func (p *share) grant(organisation models.OrganisationID, n int) int {
 	n = min(n, p.free)
 	p.free -= n
 	p.held[organisation] += n

@@ -83,9 +83,9 @@ func TestPermitsGoToWhoHasTheFewest(t *testing.T) {
 
 func waitForWaiters(p *Permits, n int) {
 	for {
-		p.mu.Lock()
-		waiting := p.waiting.Len()
-		p.mu.Unlock()
+		p.calls.mu.Lock()
+		waiting := p.calls.waiting.Len()
+		p.calls.mu.Unlock()
 		if waiting >= n {
 			return
 		}
@@ -115,8 +115,8 @@ func TestPermitsAreNeverExceeded(t *testing.T) {
 			})
 		}
 		takers.Wait()
-		if p.free != size || len(p.held) != 0 {
-			t.Fatalf("%d of %d permits came back, %v are held", p.free, size, p.held)
+		if p.calls.free != size || len(p.calls.held) != 0 {
+			t.Fatalf("%d of %d permits came back, %v are held", p.calls.free, size, p.calls.held)
 		}
 	})
 }

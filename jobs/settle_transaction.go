@@ -28,21 +28,21 @@ type SettleTransaction struct {
 }
 
 // Run handles one task.
-func (s *SettleTransaction) Run(ctx context.Context, task models.TaskID) error {
-	// What is written outlives the task's own time, as in DebitRows.
+func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
+	// What is written outlives the task.ID's own time, as in DebitRows.
 	recordCtx, cancel := withGrace(ctx, callGrace+recordWithin)
 	defer cancel()
 	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
-		return s.Store.ParkTransaction(recordCtx, task)
+		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
-	t, err := s.Store.ClaimTransaction(recordCtx, task, models.NewLeaseToken())
+	t, err := s.Store.ClaimTransaction(recordCtx, task.ID, models.NewLeaseToken())
 	switch {
 	case errors.Is(err, models.ErrNotFound):
-		return s.Store.FinishTask(recordCtx, task)
+		return s.Store.FinishTask(recordCtx, task.ID)
 	case err != nil:
 		return fmt.Errorf("jobs: settle transaction: %w", err)
 	case !t.Held:
-		return s.Store.ParkTransaction(recordCtx, task)
+		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
 	run := &settlement{job: s, transaction: t, heldAt: s.Now()}
 	ctx, recordCtx = models.WithTraceID(ctx, t.TraceID), models.WithTraceID(recordCtx, t.TraceID)

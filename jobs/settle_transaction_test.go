@@ -53,7 +53,7 @@ func (b *till) key() string { return b.started.ID.String() }
 
 func (b *till) run() {
 	b.Helper()
-	if err := b.job.Run(b.Context(), b.started.Task); err != nil {
+	if err := b.job.Run(b.Context(), models.Task{ID: b.started.Task}); err != nil {
 		b.Fatalf("run: %v", err)
 	}
 }
@@ -61,7 +61,7 @@ func (b *till) run() {
 // start runs the task in the background; the returned function waits for its end.
 func (b *till) start(ctx context.Context) (wait func()) {
 	done := make(chan error, 1)
-	go func() { done <- b.job.Run(ctx, b.started.Task) }()
+	go func() { done <- b.job.Run(ctx, models.Task{ID: b.started.Task}) }()
 	return func() {
 		b.Helper()
 		if err := <-done; err != nil {
@@ -404,7 +404,7 @@ func TestRandomPayments(t *testing.T) {
 			b.rail.SetDown(n < 20 && rapid.Bool().Draw(rt, "down"))
 			if rapid.Bool().Draw(rt, "dies") {
 				b.dies(rt)
-			} else if err := b.job.Run(rt.Context(), b.started.Task); err != nil {
+			} else if err := b.job.Run(rt.Context(), models.Task{ID: b.started.Task}); err != nil {
 				rt.Fatal(err)
 			}
 			b.advance(time.Duration(rapid.IntRange(1, 20).Draw(rt, "seconds")) * time.Second)

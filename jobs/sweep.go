@@ -21,7 +21,7 @@ type Sweep struct {
 }
 
 // Run takes the sweep to its end. What fails, or is not reached in the task's time, is left to the task's next run.
-func (s *Sweep) Run(ctx context.Context, task models.TaskID) error {
+func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 	for _, step := range s.Steps {
 		for n := sweepStep; n >= sweepStep; {
 			var err error
@@ -30,7 +30,7 @@ func (s *Sweep) Run(ctx context.Context, task models.TaskID) error {
 			}
 		}
 	}
-	return s.Store.FinishTask(ctx, task)
+	return s.Store.FinishTask(ctx, task.ID)
 }
 
 // ExpireInvitations turns invitations past expiry to expired, and folds what has happened to links into their counts. Reads do not

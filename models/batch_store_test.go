@@ -53,7 +53,7 @@ func TestSubmitBatchManyChunks(t *testing.T) {
 		done := modelstest.Submit(t, store, modelstest.Batch(site, fmt.Sprint(rows), make([]string, rows)...))
 		covered := 0
 		for _, task := range done.Tasks {
-			chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken())
+			chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,8 +27,15 @@ type Chunk struct {
 	Cancelled      bool // the partner asked for cancellation: no debit may begin
 	Lease          LeaseToken
 	Rows           []ClaimedRow
-	// Open counts the chunk's rows that needed work when it was claimed, claimed or not.
+	// Open counts the whole chunk's rows that needed work when it was claimed, claimed or not. It is counted for the chunk's first
+	// part, and 0 for the others.
 	Open int
+}
+
+// Part is a part of a chunk.
+type Part struct {
+	First int // row of the chunk, from 0
+	Rows  int // at most; the last ones may have been settled
 }
 
 // LeaseToken proves that its holder has claimed rows, and that nobody has taken them over since.

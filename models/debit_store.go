@@ -10,14 +10,15 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// claimChunkSQL claims, of the chunk that a task names, the rows that are due and that nobody holds: pending ones, those
+// claimChunkSQL claims, of a part of the chunk that a task names, the rows that are due and that nobody holds: pending ones, those
 // whose worker has died (now in doubt), and after the deadline the unconfirmed ones. The task's own lease moves along
 // last, where it would not outlast the rows' by a little: locks are taken rows first, then outbox. What is still open is counted
 // only if it is not just what was claimed. The rows come as arrays, which cost a fraction of so many rows.
 const claimChunkSQL = `
 WITH chunk AS MATERIALIZED (
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.cancelled_at IS NOT NULL AS cancelled,
-           o.first_row, o.last_row, now.ms AS now,
+           o.first_row, o.last_row, o.first_row + $6::int AS part_first, least(o.last_row, o.first_row + $6::int + $7::int - 1) AS part_last,
+           now.ms AS now,
            CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
     FROM ` + svcNow + ` now (ms), outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = $1
@@ -27,7 +28,7 @@ WITH chunk AS MATERIALIZED (
         attempts = r.attempts + CASE WHEN r.state = 'pending' AND c.phase = 'attempt' THEN 1 ELSE 0 END,
         state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
     FROM chunk c
-    WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.first_row AND c.last_row
+    WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last
       AND (r.lease_until IS NULL OR r.lease_until <= clock_timestamp())
       AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)
       AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
@@ -44,22 +45,23 @@ WITH chunk AS MATERIALIZED (
       AND o.redispatch_after NOT BETWEEN clock_timestamp() + $3 * interval '1 ms' AND clock_timestamp() + $5 * interval '1 ms'
 )
 SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.phase, c.cancelled,
-       CASE WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (
+       CASE WHEN $6 > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (
            SELECT count(*) FROM batch_rows w
            WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
              AND (w.state <> 'settled' OR w.outcome = 'unconfirmed' AND w.corrected_outcome IS NULL)) END,
        r.row_index, r.customer_reference, r.amount, r.in_doubt, r.deferrals, r.link_id, r.linked, r.customer_id, r.agreement_id
 FROM chunk c, rows r`
 
-// ClaimChunk claims what is due of a task's rows under the lease token, for RowLease. No rows: others hold them, or none is due.
+// ClaimChunk claims what is due of a part of a task's rows under the lease token, for RowLease. No rows: others hold them, or
+// none is due.
 // ErrNotFound: the task or its batch is gone, there is nothing left to do. A row without a link binds now to the one that is
 // active for its reference.
-func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken) (Chunk, error) {
+func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	var chunk Chunk
 	err := s.native(ctx, func(conn *pgx.Conn) error {
 		var err error
 		chunk, err = scanChunk(conn.QueryRow(ctx, claimChunkSQL, task, lease, RowLease.Milliseconds(),
-			LastAttemptBefore.Milliseconds(), QueuedLease.Milliseconds()))
+			LastAttemptBefore.Milliseconds(), QueuedLease.Milliseconds(), part.First, part.Rows))
 		return err
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 func claim(t testing.TB, store *models.Store, task models.TaskID) models.Chunk {
 	t.Helper()
-	chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken())
+	chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatalf("claim: %v", err)
 	}
@@ -101,7 +101,7 @@ func TestChunkSettles(t *testing.T) {
 	if rows[0].Attempts != 1 || rows[1].Attempts != 0 {
 		t.Errorf("attempts %d and %d", rows[0].Attempts, rows[1].Attempts)
 	}
-	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken()); !errors.Is(err, models.ErrNotFound) {
+	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a task that is done: %v", err)
 	}
 	modelstest.Audit(t, store)

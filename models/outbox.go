@@ -64,4 +64,5 @@ type Task struct {
 	SiteID         SiteID
 	TraceID        TraceID
 	Epoch          int // how many times the task has gone out; part of its name in Redis
+	Rows           int // of the subject that are the task's, at most
 }

@@ -27,6 +27,9 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
+// taskColumns are a claimed task.
+const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1`
+
 // claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting and takes the first due tasks of each, as many as
 // there is room for. Who has the fewest tasks in flight comes first, organisations among each other and then the Sites of one,
 // up to each organisation's cap. The backlog behind those first tasks is never read. One dispatcher a queue at a time: a second one
@@ -68,7 +71,7 @@ WITH RECURSIVE flying AS MATERIALIZED (
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1
 WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND o.dispatched_at IS NULL
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
+RETURNING ` + taskColumns
 
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
 // for ClaimLease; the caller then either confirms them or releases them.
@@ -96,7 +99,7 @@ FROM (SELECT w.id FROM outbox w
              WHERE t.id = ($1::uuid[])[1] GROUP BY t.queue), 0)
       FOR UPDATE SKIP LOCKED) p
 WHERE o.id = p.id
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`
+RETURNING ` + taskColumns
 
 // ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that wrote them.
 // What exceeds the bounds stays for ClaimDue: d are those of its queue, others is Dispatch.InFlight of every other one.
@@ -113,7 +116,7 @@ func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any)
 			return err
 		}
 		tasks, err = scanAll(rows, func(t *Task) []any {
-			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.TraceID, &t.Epoch}
+			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.TraceID, &t.Epoch, &t.Rows}
 		})
 		return err
 	})
@@ -211,6 +214,13 @@ FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverW
         AND redispatch_after > clock_timestamp() + $2 * interval '1 ms'
       ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED) early
 WHERE o.id = early.id`, limit, (retryLease + time.Second).Milliseconds())
+}
+
+// HoldTask extends the lease of a task that a worker has yet to claim more of, by RowLease.
+func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
+	return s.exec(ctx, "hold task", `
+UPDATE outbox SET redispatch_after = clock_timestamp() + $2 * interval '1 ms'
+WHERE id = $1 AND dispatched_at IS NOT NULL`, id, RowLease.Milliseconds())
 }
 
 // FinishTask deletes a task with nothing left to do.

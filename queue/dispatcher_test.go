@@ -45,14 +45,14 @@ func newFleet(t *testing.T) *fleet {
 }
 
 // Run is a job that ends its task.
-func (f *fleet) Run(ctx context.Context, task models.TaskID) error {
-	if err := f.store.FinishTask(ctx, task); err != nil {
+func (f *fleet) Run(ctx context.Context, task models.Task) error {
+	if err := f.store.FinishTask(ctx, task.ID); err != nil {
 		return err
 	}
 	if len(models.TraceIDFrom(ctx)) != 32 {
-		f.Errorf("the task runs under the trace id %q", models.TraceIDFrom(ctx))
+		f.Errorf("the task.ID runs under the trace id %q", models.TraceIDFrom(ctx))
 	}
-	f.ran <- task
+	f.ran <- task.ID
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -18,7 +19,7 @@ import (
 
 // Job does the work of one kind of task. It returns an error only if the run failed as a whole; the task then comes again.
 type Job interface {
-	Run(ctx context.Context, task models.TaskID) error
+	Run(ctx context.Context, task models.Task) error
 }
 
 // Jobs are the jobs by kind.
@@ -68,8 +69,14 @@ func (r *retry) Unwrap() error { return r.cause }
 // already. It shows in the dashboard as a retry, and in the log as no fault of ours.
 func RetryAfter(d time.Duration, cause error) error { return &retry{d, cause} }
 
-// traceHeader carries the trace id of the request that caused a task.
-const traceHeader = "traceId"
+const (
+	// traceHeader carries the trace id of the request that caused a task.
+	traceHeader = "traceId"
+	// organisationHeader and rowsHeader say whose a task is and how many rows it has, for taking turns. What a task does
+	// depends on what Postgres says alone.
+	organisationHeader = "organisationId"
+	rowsHeader         = "rows"
+)
 
 func withTrace(ctx context.Context, t *asynq.Task) context.Context {
 	return models.WithTraceID(ctx, models.TraceID(t.Headers()[traceHeader]))
@@ -78,11 +85,28 @@ func withTrace(ctx context.Context, t *asynq.Task) context.Context {
 // newTask is a task as Asynq carries it. The epoch makes the name of each dispatch its own, so that a leftover of an earlier
 // one in Redis cannot swallow it.
 func newTask(t models.Task) *asynq.Task {
-	headers := map[string]string{traceHeader: string(t.TraceID)}
+	headers := map[string]string{
+		traceHeader: string(t.TraceID), organisationHeader: t.OrganisationID.String(), rowsHeader: strconv.Itoa(t.Rows),
+	}
 	return asynq.NewTaskWithHeaders(string(t.Kind), []byte(t.ID.String()), headers,
 		asynq.Queue(string(t.Kind.Queue())),
 		asynq.TaskID(fmt.Sprintf("%s:%s:e%d", t.Kind, t.ID, t.Epoch)),
 		asynq.MaxRetry(maxRetryOf(t.Kind)), asynq.Timeout(taskTimeout))
+}
+
+// readTask is the task that Asynq carried: kind, id and, as far as the headers say it, organisation and rows.
+func readTask(t *asynq.Task) (models.Task, error) {
+	task := models.Task{Kind: models.TaskKind(t.Type())}
+	if err := task.ID.UnmarshalText(t.Payload()); err != nil {
+		return task, fmt.Errorf("%w: %w", errUnknownTask, err)
+	}
+	if text := t.Headers()[organisationHeader]; text != "" {
+		if err := task.OrganisationID.UnmarshalText([]byte(text)); err != nil {
+			return task, fmt.Errorf("%w: %w", errUnknownTask, err)
+		}
+	}
+	task.Rows, _ = strconv.Atoi(t.Headers()[rowsHeader]) // 0 if it is not said
+	return task, nil
 }
 
 // errUnknownTask fails a task that no job of this binary knows, without another try: a newer binary's worker gets it when
@@ -95,11 +119,11 @@ func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if !ok {
 		return fmt.Errorf("%w: kind %q", errUnknownTask, t.Type())
 	}
-	var id models.TaskID
-	if err := id.UnmarshalText(t.Payload()); err != nil {
-		return fmt.Errorf("%w: %w", errUnknownTask, err)
+	task, err := readTask(t)
+	if err != nil {
+		return err
 	}
-	return job.Run(withTrace(ctx, t), id)
+	return job.Run(withTrace(ctx, t), task)
 }
 
 // retryAfter is Asynq's wait before its n-th repetition of a failed run.

@@ -249,7 +249,7 @@ func (b *bench) sweepLinks(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := sweep.Run(ctx, models.TaskID{}); err != nil && ctx.Err() == nil {
+		if err := sweep.Run(ctx, models.Task{}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
