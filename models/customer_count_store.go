@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 
 	"github.com/uptrace/bun"
 )
@@ -56,22 +58,24 @@ const foldedLinks = `
 	SELECT invited_at, state, -change FROM link_changes WHERE site_id = n.site_id
 		AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level`
 
-// divideLinkCounts gives nodes their parts, and returns those that are crowded in their turn.
+// markLinkCountsDivided promises parts to nodes. Those that are written divided have it from the start, so that no dead versions of
+// rows stand between those that a range of time reads.
+const markLinkCountsDivided = `
+UPDATE link_counts c SET divided = true
+FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS n(site_id, level, bucket)
+WHERE c.site_id = n.site_id AND c.level = n.level AND c.bucket = n.bucket AND NOT c.divided`
+
+// divideLinkCounts gives nodes that are marked as divided their parts, and returns those that are divided in their turn.
 const divideLinkCounts = `
-WITH divided AS (
-	UPDATE link_counts c SET divided = true
-	FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS n(site_id, level, bucket)
-	WHERE c.site_id = n.site_id AND c.level = n.level AND c.bucket = n.bucket AND NOT c.divided
-	RETURNING c.site_id, c.level::int, c.bucket
-),
-parts AS (
-	INSERT INTO link_counts (site_id, level, bucket, invited, linked, expired, revoked)
-	SELECT site_id, level - 1, p.bucket, invited, linked, expired, revoked FROM divided n CROSS JOIN LATERAL (
+WITH parts AS (
+	INSERT INTO link_counts (site_id, level, bucket, divided, invited, linked, expired, revoked)
+	SELECT site_id, level - 1, p.bucket, level > 1 AND invited + linked + expired + revoked > $4, invited, linked, expired, revoked
+	FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS n(site_id, level, bucket) CROSS JOIN LATERAL (
 		SELECT invited_at >> 7 * (n.level - 1) AS bucket, ` + linkSums + ` FROM (` + foldedLinks + `) AS f GROUP BY 1
 	) AS p ORDER BY 1, 2, 3
 	RETURNING *
 )
-SELECT 0, site_id, level, bucket FROM parts WHERE level > 0 AND invited + linked + expired + revoked > $4`
+SELECT 0, site_id, level, bucket FROM parts WHERE divided`
 
 // linkNode names a row of link_counts.
 type linkNode struct {
@@ -94,32 +98,44 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 		if n, crowded, err = linkNodes(ctx, tx, foldLinkChanges, limit, s.crowded); err != nil {
 			return err
 		}
-		return s.divideLinkNodes(ctx, tx, crowded)
+		return s.divideCrowded(ctx, tx, crowded)
 	})
 	return n, wrap("fold link changes", err)
 }
 
-// divideLinkNodes divides nodes, and their parts, until none is crowded.
-func (s *Store) divideLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
+// divideCrowded divides nodes that were one so far.
+func (s *Store) divideCrowded(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
 	if len(nodes) == 0 {
 		return nil
 	}
 	if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0"); err != nil { // after a migration it is all links
 		return err
 	}
-	for len(nodes) > 0 {
-		var sites []SiteID
-		var levels []int
-		var buckets []int64
-		for _, n := range nodes {
-			sites, levels, buckets = append(sites, n.site), append(levels, n.level), append(buckets, n.bucket)
-		}
-		var err error
-		if _, nodes, err = linkNodes(ctx, tx, divideLinkCounts, sites, levels, buckets, s.crowded); err != nil {
-			return err
-		}
+	sites, levels, buckets := linkNodeColumns(nodes)
+	res, err := tx.Tx.ExecContext(ctx, markLinkCountsDivided, sites, levels, buckets)
+	if err != nil {
+		return err
 	}
-	return nil
+	if marked, err := res.RowsAffected(); err != nil || marked != int64(len(nodes)) {
+		return errors.Join(err, fmt.Errorf("%d of %d crowded counts could be divided", marked, len(nodes)))
+	}
+	return s.divideLinkNodes(ctx, tx, nodes)
+}
+
+// divideLinkNodes makes the parts of nodes that are marked as divided, and the parts of those that are crowded, until none is.
+func (s *Store) divideLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) (err error) {
+	for len(nodes) > 0 && err == nil {
+		sites, levels, buckets := linkNodeColumns(nodes)
+		_, nodes, err = linkNodes(ctx, tx, divideLinkCounts, sites, levels, buckets, s.crowded)
+	}
+	return err
+}
+
+func linkNodeColumns(nodes []linkNode) (sites []SiteID, levels []int, buckets []int64) {
+	for _, n := range nodes {
+		sites, levels, buckets = append(sites, n.site), append(levels, n.level), append(buckets, n.bucket)
+	}
+	return sites, levels, buckets
 }
 
 // linkNodes runs a statement that returns a number and crowded nodes.
@@ -172,18 +188,18 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 	return links, wrap("recount links", err)
 }
 
-// recountLinkRoots counts a Site's links into roots, and returns the crowded ones.
+// recountLinkRoots counts a Site's links into roots, and returns the crowded ones, marked as divided.
 const recountLinkRoots = `
 WITH roots AS (
-	INSERT INTO link_counts (site_id, level, bucket, invited, linked, expired, revoked)
-	SELECT $1, 6, invited_at >> 42, ` + linkSums + ` FROM (
+	INSERT INTO link_counts (site_id, level, bucket, divided, invited, linked, expired, revoked)
+	SELECT $1, 6, invited_at >> 42, sum(change) > $2, ` + linkSums + ` FROM (
 		SELECT invited_at, state, 1 AS change FROM customer_links WHERE site_id = $1
 		UNION ALL
 		SELECT invited_at, state, -change FROM link_changes WHERE site_id = $1
 	) AS f GROUP BY 3
 	RETURNING *
 )
-SELECT 0, site_id, level, bucket FROM roots WHERE invited + linked + expired + revoked > $2`
+SELECT 0, site_id, level, bucket FROM roots WHERE divided`
 
 // LinkedSites are the Sites that have links or counts of links.
 func (s *Store) LinkedSites(ctx context.Context) (sites []SiteID, err error) {
