@@ -20,8 +20,8 @@ const (
 	inlineWithin = 50 * time.Millisecond
 	// inlineQueue is how many commits may wait for their inline dispatch; more are left to the workers' loop.
 	inlineQueue = 1024
-	// pollEvery is how often the loop looks for due tasks while it finds none, and busyEvery while it does: what workers have
-	// finished is made up for before they run dry.
+	// pollEvery is how often the loops of all workers together look for due tasks while they find none, and busyEvery while they
+	// do: what workers have finished is made up for before they run dry.
 	pollEvery = 100 * time.Millisecond
 	busyEvery = 10 * time.Millisecond
 	// busyRounds is how many rounds after it found some the loop takes it that more may be let through any moment.
@@ -139,9 +139,9 @@ func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 		case n == bounds.Limit:
 			return 0, err
 		case idle < busyRounds:
-			return busyEvery, err
+			return d.fleet.each(busyEvery), err
 		default:
-			return pollEvery, err
+			return d.fleet.each(pollEvery), err
 		}
 	})
 }
