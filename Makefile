@@ -5,7 +5,7 @@
 GOTESTFLAGS ?=
 PACKAGES ?= ./...
 # Scenarios of make bench, all of which take about an hour.
-BENCH ?= drain submit fair scale recover backlog webhooks intents list invitations
+BENCH ?= drain submit fair scale recover backlog webhooks intents list invitations token mixed overload
 
 .PHONY: help run day bench build test lint fetch
 .DEFAULT_GOAL := help

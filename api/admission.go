@@ -16,11 +16,17 @@ import (
 // errBusy: there is more to do than can be done in time. Who gets it has cost next to nothing, and it is not logged.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
-// waitersPerSlot bounds the queue, whatever its pace promises.
-const waitersPerSlot = 32
+const (
+	// waitersPerSlot bounds the queue, whatever its pace promises.
+	waitersPerSlot = 32
+	// lastingShare is the part of the patience that is asked for while a crowd lasts.
+	lastingShare = 10
+)
 
 // admission lets as many requests run at once as the process can work on. Others wait in order, and not for long. Who
-// would wait longer, at the pace of late, is refused at once. It is safe for concurrent use.
+// would wait longer, at the pace of late, is refused at once. A queue is there for bursts: one that has not emptied for as
+// long as anybody may wait in it is kept short, since a long one serves no more requests, but all of them late. It is safe
+// for concurrent use.
 type admission struct {
 	slots    int           // requests that run at once; 0: no bound
 	patience time.Duration // of those that wait
@@ -32,6 +38,7 @@ type admission struct {
 	running int
 	resumed list.List     // of *waiter: those that have run before; they go first, so that what was begun is finished
 	fresh   list.List     // of *waiter: all others
+	crowded time.Time     // since then somebody has always waited, if somebody waits
 	pace    time.Duration // for which a request has held its slot, on average of late
 }
 
@@ -52,7 +59,7 @@ func newAdmission(slots int, patience time.Duration, registry *prometheus.Regist
 // take waits for a slot. It returns errBusy if there is none in time, and ctx's error if that ends first.
 func (a *admission) take(ctx context.Context, resumes bool) error {
 	began := a.now()
-	w, err := a.join(resumes)
+	w, err := a.join(began, resumes)
 	if w != nil {
 		err = a.await(ctx, w)
 	}
@@ -67,17 +74,20 @@ func (a *admission) take(ctx context.Context, resumes bool) error {
 }
 
 // join takes a slot if one is free (nil, nil), and else a place in the line, if there is any use in waiting.
-func (a *admission) join(resumes bool) (*waiter, error) {
+func (a *admission) join(now time.Time, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.slots == 0 || a.running < a.slots { // then nobody waits
 		a.running++
 		return nil, nil
 	}
+	if a.waiting() == 0 {
+		a.crowded = now
+	}
 	line := &a.fresh
 	if resumes {
 		line = &a.resumed
-	} else if !a.servesSoon(a.waiting() + 1) {
+	} else if !a.servesSoon(a.waiting()+1, now) {
 		return nil, errBusy
 	}
 	w := &waiter{line: line, called: make(chan struct{})}
@@ -86,8 +96,12 @@ func (a *admission) join(resumes bool) (*waiter, error) {
 }
 
 // servesSoon reports whether the last of n waiters is likely to have its turn in time.
-func (a *admission) servesSoon(n int) bool {
-	return n <= waitersPerSlot*a.slots && a.pace*time.Duration(n)/time.Duration(a.slots) <= a.patience
+func (a *admission) servesSoon(n int, now time.Time) bool {
+	soon := a.patience
+	if now.Sub(a.crowded) > a.patience {
+		soon /= lastingShare
+	}
+	return n <= waitersPerSlot*a.slots && a.pace*time.Duration(n)/time.Duration(a.slots) <= soon
 }
 
 func (a *admission) waiting() int { return a.resumed.Len() + a.fresh.Len() }

@@ -117,7 +117,7 @@ func TestAdmissionLosesNoSlot(t *testing.T) {
 		end()
 		for range 50 { // select takes either way
 			mustTake(t, a)
-			w, err := a.join(false)
+			w, err := a.join(time.Now(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,6 +170,40 @@ func TestAdmissionRefusesAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A crowd that lasts is no burst: then the line is short.
+func TestAdmissionKeepsALastingLineShort(t *testing.T) {
+	admitting(t, 1, func(t *testing.T, a *admission) {
+		ctx, leave := context.WithCancel(t.Context())
+		a.pace = 10 * time.Millisecond // so that 50 would be served in time
+		mustTake(t, a)
+		for range 2 { // the second one comes before the first one gives up
+			go func() { _ = a.take(ctx, false) }()
+			<-time.After(patience * 3 / 4)
+		}
+		for range 4 {
+			go func() { _ = a.take(ctx, false) }()
+		}
+		synctest.Wait()
+		if a.waiting() != 5 {
+			t.Errorf("%d wait, want 5: a tenth of the patience", a.waiting())
+		}
+		if err := a.take(ctx, false); !errors.Is(err, errBusy) {
+			t.Errorf("one more: %v", err)
+		}
+		leave()
+		synctest.Wait()
+		for range 40 { // a burst after it
+			go func() { _ = a.take(t.Context(), false) }()
+		}
+		synctest.Wait()
+		if a.waiting() != 32 {
+			t.Errorf("%d wait, want 32", a.waiting())
+		}
+		<-time.After(2 * patience) // in which they give up
+		a.give(0)
+	})
 }
 
 func TestAdmissionLearnsThePace(t *testing.T) {

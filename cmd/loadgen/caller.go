@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -11,10 +14,17 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// call is a POST of JSON that is ready.
+// call is a request that is ready, and how it is answered if all is well.
 type call struct {
-	url, token, body string
+	url           string
+	authorization string // the header; "" for none
+	body          string // of a POST; "" makes it a GET
+	contentType   string // default JSON
+	want          int    // status; default 201
 }
+
+// bearer is the Authorization header of a token.
+func bearer(token string) string { return "Bearer " + token }
 
 // caller makes calls over connections that it keeps, as cheaply as can be: what it costs is taken from what is measured.
 type caller struct{ http *fasthttp.Client }
@@ -29,25 +39,57 @@ func newCaller(conns int) *caller {
 	}}
 }
 
-// do makes a call, which is expected to make something.
+// dialAhead opens connections before they are needed, as clients have them that have been there for a while. Those that are
+// never used are closed by the server, which must have taken them all once it has answered on a later one.
+func (c *caller) dialAhead(ctx context.Context, address string, conns int) error {
+	ready := make(chan net.Conn, conns)
+	for range conns {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		ready <- conn
+	}
+	c.http.Dial = func(address string) (net.Conn, error) {
+		select {
+		case conn := <-ready:
+			return conn, nil
+		default:
+			return fasthttp.Dial(address)
+		}
+	}
+	return nil
+}
+
+// do makes a call, and fails unless it is answered as it should be.
 func (c *caller) do(call *call) error {
+	return c.send(call, func(status int, body []byte) error {
+		if want := cmp.Or(call.want, http.StatusCreated); status != want {
+			return fmt.Errorf("%s: %d: %s", call.url, status, body)
+		}
+		return nil
+	})
+}
+
+// send makes a call, and passes on what it is answered with; the body is the caller's until read returns.
+func (c *caller) send(call *call, read func(status int, body []byte) error) error {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(request)
 	defer fasthttp.ReleaseResponse(response)
-	request.Header.SetMethod(http.MethodPost)
 	request.SetRequestURI(call.url)
-	if call.token != "" {
-		request.Header.Set("Authorization", "Bearer "+call.token)
+	request.Header.Set("Svc-Api-Version", "urn:svc:api:billing:version:v1")
+	if call.authorization != "" {
+		request.Header.Set("Authorization", call.authorization)
 	}
-	request.Header.SetContentType("application/json")
-	request.SetBodyString(call.body)
+	if call.body != "" {
+		request.Header.SetMethod(http.MethodPost)
+		request.Header.SetContentType(cmp.Or(call.contentType, "application/json"))
+		request.SetBodyString(call.body)
+	}
 	if err := c.http.Do(request, response); err != nil {
 		return err
 	}
-	if status := response.StatusCode(); status != http.StatusCreated {
-		return fmt.Errorf("POST %s: %d: %s", call.url, status, response.Body())
-	}
-	return nil
+	return read(response.StatusCode(), response.Body())
 }
 
 // laps collects how long calls took, and the first that failed.
@@ -98,7 +140,14 @@ func (c *caller) closedLoop(ctx context.Context, workers int, within time.Durati
 // due, sorted.
 func (c *caller) openLoop(ctx context.Context, rate float64, within time.Duration, call *call) ([]time.Duration, error) {
 	var l laps
+	err := pace(ctx, rate, within, func(_ int, due time.Time) { l.add(due, c.do(call)) })
+	return l.sorted(), errors.Join(err, l.err)
+}
+
+// pace has things done at a rate, each as soon as it is due, whether or not those before have ended, and waits for all.
+func pace(ctx context.Context, rate float64, within time.Duration, do func(n int, due time.Time)) error {
 	var group sync.WaitGroup
+	defer group.Wait()
 	began, timer := time.Now(), time.NewTimer(0)
 	defer timer.Stop()
 	for n := range int(rate * within.Seconds()) {
@@ -107,11 +156,9 @@ func (c *caller) openLoop(ctx context.Context, rate float64, within time.Duratio
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			group.Wait()
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
-		group.Go(func() { l.add(due, c.do(call)) })
+		group.Go(func() { do(n, due) })
 	}
-	group.Wait()
-	return l.sorted(), l.err
+	return nil
 }

@@ -36,43 +36,31 @@ type intents struct {
 	token                string
 }
 
-// intentPart is one of the things that are compared: calls of a handler, as many as it can take.
-type intentPart struct {
-	process *process
-	call    *call
-	rate    *series // calls/s
-	cost    *series // of the process, for each call
-}
-
 func (i *intents) run(ctx context.Context) error {
 	if err := i.start(ctx); err != nil {
 		return err
 	}
 	picture, text := i.intentCall(`{"amount":1250,"orderId":"order 4711"}`), i.intentCall(`{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`)
-	parts := []*intentPart{
-		newIntentPart("intents with a picture", i.api, picture),
-		newIntentPart("naive handler", i.reference, &call{url: i.referenceURL + "/naive", body: picture.body}),
-		newIntentPart("intents with text", i.api, text),
-		newIntentPart("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
+	parts := []*callPart{
+		newCallPart("intents with a picture", i.api, picture),
+		newCallPart("naive handler", i.reference, &call{url: i.referenceURL + "/naive", body: picture.body}),
+		newCallPart("intents with text", i.api, text),
+		newCallPart("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
 	}
 	steady := newSpread(fmt.Sprintf("a picture at %g/s", i.rate))
 	turns := slices.Clone(parts)
 	for range i.runs { // in turns and in both orders, so that a drift of the machine meets all alike
 		for _, part := range turns {
-			if err := i.flatOut(ctx, part); err != nil {
+			if err := i.flatOut(ctx, part, i.workers, i.measured); err != nil {
 				return fmt.Errorf("%s: %w", part.rate.Name, err)
 			}
 		}
-		if err := i.steady(ctx, picture, steady); err != nil {
+		if err := i.steady(ctx, i.rate, i.measured, picture, steady); err != nil {
 			return err
 		}
 		slices.Reverse(turns)
 	}
 	return i.show(parts, steady)
-}
-
-func newIntentPart(name string, process *process, call *call) *intentPart {
-	return &intentPart{process, call, &series{Name: name, Unit: "calls/s"}, &series{Name: "its process, for each call", Unit: "µs CPU"}}
 }
 
 // start starts the service, with a rate limit that counts but is never met, and the references in a process of their own.
@@ -109,37 +97,10 @@ func (i *intents) close() error {
 }
 
 func (i *intents) intentCall(body string) *call {
-	return &call{url: i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent", token: i.token, body: body}
+	return &call{url: i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent", authorization: bearer(i.token), body: body}
 }
 
-// flatOut measures how many calls a second a handler answers. A tenth of the time before counts for nothing.
-func (i *intents) flatOut(ctx context.Context, part *intentPart) error {
-	if err := i.settle(ctx); err != nil {
-		return err
-	}
-	c, pid := newCaller(i.workers), part.process.cmd.Process.Pid
-	if _, _, err := c.closedLoop(ctx, i.workers, i.measured/10, part.call); err != nil {
-		return err
-	}
-	used := ownTime(pid)
-	spans, took, err := c.closedLoop(ctx, i.workers, i.measured, part.call)
-	used = ownTime(pid) - used
-	part.rate.add(float64(len(spans)) / took.Seconds())
-	part.cost.add(float64(used.Microseconds()) / float64(len(spans)))
-	return err
-}
-
-// steady measures how long calls take that come at a rate, from when each is due.
-func (i *intents) steady(ctx context.Context, picture *call, to *spread) error {
-	if err := i.settle(ctx); err != nil {
-		return err
-	}
-	spans, err := newCaller(openConns).openLoop(ctx, i.rate, i.measured, picture)
-	to.add(spans)
-	return err
-}
-
-func (i *intents) show(parts []*intentPart, steady *spread) error {
+func (i *intents) show(parts []*callPart, steady *spread) error {
 	var all []*series
 	for _, part := range parts {
 		all = append(all, part.rate, part.cost)
@@ -151,20 +112,3 @@ func (i *intents) show(parts []*intentPart, steady *spread) error {
 		{Name: "p99 of pictures at a steady rate", Value: steady.p99.median(), Target: -20, Unit: "ms"},
 	})
 }
-
-// spread is how latencies lie, run by run, in ms.
-type spread struct{ p50, p90, p99, p999, most *series }
-
-func newSpread(name string) *spread {
-	of := func(quantile string) *series { return &series{Name: name + ", " + quantile, Unit: "ms"} }
-	return &spread{of("p50"), of("p90"), of("p99"), of("p99.9"), of("most")}
-}
-
-// add adds the figures of a run, its spans sorted.
-func (s *spread) add(spans []time.Duration) {
-	for q, to := range map[float64]*series{0.5: s.p50, 0.9: s.p90, 0.99: s.p99, 0.999: s.p999, 1: s.most} {
-		to.add(quantile(spans, q))
-	}
-}
-
-func (s *spread) series() []*series { return []*series{s.p50, s.p90, s.p99, s.p999, s.most} }

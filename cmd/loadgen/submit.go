@@ -130,15 +130,21 @@ func (s *submit) start(ctx context.Context) error {
 
 // newPoster makes a client of the Site's organisation.
 func (b *bench) newPoster(ctx context.Context, web *http.Client, base string, site models.Site) (*poster, error) {
+	id, secret, err := b.newClient(ctx, site)
+	if err != nil {
+		return nil, err
+	}
+	return newPoster(ctx, web, base, id, secret, site.ID.String())
+}
+
+// newClient makes a client of the Site's organisation with every scope.
+func (b *bench) newClient(ctx context.Context, site models.Site) (id, secret string, err error) {
 	c, err := b.store.CreateClient(ctx, site.OrganisationID, "loadgen", models.PartnerScopes)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	secret, err := b.store.AddClientSecret(ctx, c.ID)
-	if err != nil {
-		return nil, err
-	}
-	return newPoster(ctx, web, base, c.ID.String(), secret, site.ID.String())
+	secret, err = b.store.AddClientSecret(ctx, c.ID)
+	return c.ID.String(), secret, err
 }
 
 // oneByOne submits batches one after another, and adds the median of their times, and the CPU time that Postgres and the one

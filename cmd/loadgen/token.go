@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func tokenCommand(out io.Writer) *cobra.Command {
+	t := token{bench: bench{out: out}}
+	cmd := t.command("token", "Measure the issue of access tokens, and requests that need no more than a token", 5, t.run, t.close)
+	cmd.Flags().IntVar(&t.workers, "workers", 32, "requests under way at once, each on a connection that is kept")
+	cmd.Flags().DurationVar(&t.measured, "measure", 5*time.Second, "time of each run")
+	cmd.Flags().Float64Var(&t.tokenRate, "token-rate", 50, "tokens a second of the runs at a steady rate")
+	cmd.Flags().Float64Var(&t.readRate, "read-rate", 800, "reads a second of the runs at a steady rate")
+	t.usesSvc(cmd)
+	return cmd
+}
+
+// token measures what it costs to know who calls.
+type token struct {
+	bench
+	workers             int
+	measured            time.Duration
+	tokenRate, readRate float64
+
+	api    *process
+	issue  *call
+	noRead *call // passes all checks of who calls, and is refused at the next one: Postgres is not asked
+}
+
+func (t *token) run(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	tokens, reads := newCallPart("tokens", t.api, t.issue), newCallPart("reads without a query", t.api, t.noRead)
+	steadyTokens := newSpread(fmt.Sprintf("a token at %g/s", t.tokenRate))
+	steadyReads := newSpread(fmt.Sprintf("a read at %g/s", t.readRate))
+	steps := []func() error{
+		func() error { return t.flatOut(ctx, tokens, t.workers, t.measured) },
+		func() error { return t.flatOut(ctx, reads, t.workers, t.measured) },
+		func() error { return t.steady(ctx, t.tokenRate, t.measured, t.issue, steadyTokens) },
+		func() error { return t.steady(ctx, t.readRate, t.measured, t.noRead, steadyReads) },
+	}
+	for range t.runs {
+		for _, step := range steps {
+			if err := step(); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(steps)
+	}
+	all := []*series{tokens.rate, tokens.cost, reads.rate, reads.cost}
+	return t.report(slices.Concat(all, steadyTokens.series(), steadyReads.series()), []ratio{
+		{Name: "p99 of tokens at a steady rate", Value: steadyTokens.p99.median(), Target: -20, Unit: "ms"},
+		{Name: "p99 of reads at a steady rate", Value: steadyReads.p99.median(), Target: -20, Unit: "ms"},
+	})
+}
+
+// start starts the service, with a rate limit that counts but is never met, and makes a client.
+func (t *token) start(ctx context.Context) error {
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	sites, err := t.organisation(ctx, 1)
+	if err != nil {
+		return err
+	}
+	var base string
+	if t.api, base, err = t.startAPI("SVC_RATE_LIMIT=1000000", "SVC_LOG_LEVEL=INFO"); err != nil {
+		return err
+	}
+	id, secret, err := t.newClient(ctx, sites[0])
+	if err != nil {
+		return err
+	}
+	p, err := newPoster(ctx, newWeb(1), base, id, secret, sites[0].ID.String())
+	if err != nil {
+		return err
+	}
+	t.issue = &call{
+		url: base + "/oauth2/token", authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(id+":"+secret)),
+		body: "grant_type=client_credentials", contentType: "application/x-www-form-urlencoded", want: http.StatusOK,
+	}
+	t.noRead = &call{url: p.url + "/%FF", authorization: bearer(p.token), want: http.StatusNotFound}
+	return nil
+}
+
+func (t *token) close() error {
+	if t.api == nil {
+		return t.bench.close()
+	}
+	return errors.Join(terminateAll(t.api), t.bench.close())
+}
