@@ -2,6 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -75,7 +78,7 @@ func (g *gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
 	for i := range all {
 		asked[i] = all[i].what
 	}
-	values, err := g.do(ctx, asked)
+	values, err := g.safely(ctx, asked)
 	for i := range all {
 		a := reply[R]{err: err}
 		if err == nil {
@@ -83,4 +86,16 @@ func (g *gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
 		}
 		all[i].reply <- a
 	}
+}
+
+var errPanic = errors.New("jobs: panic")
+
+// safely does it. A panic is an error of all who asked: nobody above could catch it before it ended the process.
+func (g *gather[A, R]) safely(ctx context.Context, asked []A) (values []R, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, fault, debug.Stack())
+		}
+	}()
+	return g.do(ctx, asked)
 }

@@ -55,3 +55,19 @@ func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	goOn <- nil
 	asking.Wait()
 }
+
+func TestGatherOutlivesAPanic(t *testing.T) {
+	t.Parallel()
+	g := gather[int, int]{do: func(_ context.Context, asked []int) ([]int, error) {
+		if asked[0] < 0 {
+			panic("negative")
+		}
+		return asked, nil
+	}}
+	if _, err := g.ask(t.Context(), -1); !errors.Is(err, errPanic) {
+		t.Errorf("a panic became %v", err)
+	}
+	if got, err := g.ask(t.Context(), 1); got != 1 || err != nil {
+		t.Errorf("after a panic: %d, %v", got, err)
+	}
+}
