@@ -79,6 +79,25 @@ func (c *webhookClaims) deliveries() []*WebhookDelivery {
 	return all
 }
 
+// lockDueSQL reads each event by its key, whatever the planner takes for rare: a status, or a lease, which would lead it through all
+// events that wait.
+const lockDueSQL = `
+SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
+       e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
+       w.openings, w.width, coalesce(w.gone_since, 0), clock.now
+FROM service_now clock CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
+CROSS JOIN LATERAL (
+    SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1) o
+CROSS JOIN LATERAL (
+    SELECT * FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id
+    LIMIT 1 FOR UPDATE SKIP LOCKED) e
+CROSS JOIN LATERAL (
+    SELECT * FROM webhook_endpoints x
+    WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
+    ORDER BY x.site_id DESC LIMIT 1) w
+WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
+  AND e.lease_until IS NULL AND e.next_attempt_at <= clock.now AND w.disabled_at IS NULL AND w.open_until IS NULL`
+
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.
 func (c *webhookClaims) lockEvents(ctx context.Context) error {
@@ -90,20 +109,7 @@ func (c *webhookClaims) lockEvents(ctx context.Context) error {
 			tasks, leases = append(tasks, claim.Task), append(leases, claim.Lease)
 		}
 	}
-	rows, err := c.tx.Tx.QueryContext(ctx, `
-SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
-       e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
-       w.openings, w.width, coalesce(w.gone_since, 0), now.ms
-FROM (SELECT svc_now() AS ms) now CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
-JOIN outbox o ON o.id = a.task
-JOIN webhook_events e ON e.organisation_id = o.organisation_id AND e.id = o.subject_id
-CROSS JOIN LATERAL (
-    SELECT * FROM webhook_endpoints x
-    WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
-    ORDER BY x.site_id DESC LIMIT 1) w
-WHERE o.redispatch_after > clock_timestamp() AND e.task_id = o.id AND e.status = 'pending' AND NOT e.is_test
-  AND e.lease_until IS NULL AND e.next_attempt_at <= now.ms AND w.disabled_at IS NULL AND w.open_until IS NULL
-FOR UPDATE OF e SKIP LOCKED`, tasks, leases)
+	rows, err := c.tx.Tx.QueryContext(ctx, lockDueSQL, tasks, leases)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,10 @@ func (s *Store) RecordDelivered(
 ) (done []bool, released map[OrganisationID][]TaskID, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		r := webhookRecords{tx: tx, successes: successes, done: make([]bool, len(successes))}
-		if err := r.writeEvents(ctx); err != nil {
-			return err
-		}
-		if err := r.writeBreakers(ctx); err != nil {
-			return err
+		for _, step := range []func(context.Context) error{r.writeEvents, r.writeBreakers, r.endTasks} {
+			if err := step(ctx); err != nil {
+				return err
+			}
 		}
 		done = r.done
 		released, err = r.release(ctx)
@@ -45,49 +44,51 @@ type webhookRecords struct {
 	narrow map[webhookLane]bool // endpoints with events that wait for room, or that may have some
 }
 
-// recordDeliveredSQL gives the events their verdict, adds the attempts to the log, and ends the tasks.
+// recordDeliveredSQL gives the events their verdict and adds the attempts to the log. Each event is read by its key, whatever the
+// planner takes for rare: a status, or a lease, which would lead it through all events that wait.
 const recordDeliveredSQL = `
-WITH r AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::uuid[], $7::bigint[], $8::int[], $9::int[],
-        $10::text[], $11::text[], $12::bytea[])
-    WITH ORDINALITY AS r (organisation_id, id, task_id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
-), e AS MATERIALIZED (
-    SELECT r.* FROM r JOIN webhook_events w ON w.organisation_id = r.organisation_id AND w.id = r.id
-    WHERE w.lease_token = r.lease AND w.status = 'pending' AND w.round = 1
-    ORDER BY w.organisation_id, w.id FOR UPDATE OF w
+WITH e AS MATERIALIZED (
+    SELECT r.*, w.lease_token, w.status, w.round
+    FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::bigint[], $7::int[], $8::int[],
+              $9::text[], $10::text[], $11::bytea[])
+          WITH ORDINALITY AS r (organisation_id, id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
+          ORDER BY organisation_id, id) r
+    CROSS JOIN LATERAL (
+        SELECT lease_token, status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
+        LIMIT 1 FOR UPDATE) w
+), mine AS MATERIALIZED (
+    SELECT * FROM e WHERE lease_token = lease AND status = 'pending' AND round = 1
 ), decided AS (
-    UPDATE webhook_events w SET lease_token = NULL, lease_until = NULL, status = 'delivered', delivered_at = (SELECT svc_now()),
+    UPDATE webhook_events w SET lease_token = NULL, lease_until = NULL, status = 'delivered', delivered_at = (SELECT now FROM service_now),
         next_attempt_at = NULL, task_id = NULL
-    FROM e WHERE w.organisation_id = e.organisation_id AND w.id = e.id
+    FROM mine m WHERE w.organisation_id = m.organisation_id AND w.id = m.id
 ), logged AS (
     INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, status_code, url,
         address, response_head)
-    SELECT organisation_id, id, number, site_id, started_at, duration_ms, status_code, url, address, head FROM e
+    SELECT organisation_id, id, number, site_id, started_at, duration_ms, status_code, url, address, head FROM mine
     ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at,
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address, error = excluded.error,
         response_head = excluded.response_head
-), ended AS (
-    DELETE FROM outbox WHERE id IN (SELECT task_id FROM e)
 )
-SELECT e.i, EXISTS (SELECT FROM webhook_events p
-    WHERE p.organisation_id = e.organisation_id AND p.endpoint_site_id = e.site_id AND p.is_parked)
-FROM e`
+SELECT m.i, EXISTS (SELECT FROM webhook_events p
+    WHERE p.organisation_id = m.organisation_id AND p.endpoint_site_id = m.site_id AND p.is_parked)
+FROM mine m`
 
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.successes)
-	organisations, events, tasks := make([]OrganisationID, n), make([]WebhookEventID, n), make([]TaskID, n)
+	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
 	leases, sites := make([]LeaseToken, n), make([]SiteID, n)
 	numbers, durations, codes := make([]int, n), make([]int64, n), make([]int, n)
 	started, urls, addresses, heads := make([]int64, n), make([]string, n), make([]string, n), make([][]byte, n)
 	for i := range r.successes {
 		d, a := &r.successes[i].Delivery, &r.successes[i].Attempt
-		organisations[i], events[i], tasks[i] = d.Event.OrganisationID, d.Event.ID, d.Task
+		organisations[i], events[i] = d.Event.OrganisationID, d.Event.ID
 		leases[i], sites[i], numbers[i] = d.lease, d.EndpointSite, d.Number
 		started[i], durations[i], codes[i] = int64(d.StartedAt), a.Duration.Milliseconds(), a.StatusCode
 		urls[i], addresses[i], heads[i] = d.URL, a.Address, orEmpty(a.ResponseHead)
 	}
 	rows, err := r.tx.Tx.QueryContext(ctx, recordDeliveredSQL,
-		organisations, events, tasks, leases, numbers, sites, started, durations, codes, urls, addresses, heads)
+		organisations, events, leases, numbers, sites, started, durations, codes, urls, addresses, heads)
 	if err != nil {
 		return err
 	}
@@ -162,6 +163,18 @@ UPDATE webhook_endpoints w SET failures = b.failures, openings = b.openings, wid
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::int[]) AS b (organisation_id, site_id, failures, openings, width)
 WHERE w.organisation_id = b.organisation_id AND w.site_id = b.site_id`, organisations, sites, failures, openings, widths)
 	return err // a success leaves no breaker open
+}
+
+// endTasks ends the tasks, whose locks come after those of events and endpoints, as everywhere.
+func (r *webhookRecords) endTasks(ctx context.Context) error {
+	var tasks []TaskID
+	for i := range r.successes {
+		if r.done[i] {
+			tasks = append(tasks, r.successes[i].Delivery.Task)
+		}
+	}
+	_, err := r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = ANY ($1::uuid[])`, tasks)
+	return err
 }
 
 // release lets go what the endpoints take now.
