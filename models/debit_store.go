@@ -299,7 +299,7 @@ WITH open AS (
 )
 UPDATE outbox o SET available_at = coalesce(open.due, o.available_at),
     dispatched_at = CASE WHEN open.due IS NULL THEN o.dispatched_at END,
-    redispatch_after = CASE WHEN open.due IS NULL THEN open.lease END
+    redispatch_after = CASE WHEN open.due IS NULL AND o.dispatched_at IS NOT NULL THEN open.lease END
 FROM open WHERE o.id = $1 AND open.n > 0 AND NOT open.over`, task, LastAttemptBefore.Milliseconds(), ConfirmWithin.Milliseconds())
 }
 

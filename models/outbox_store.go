@@ -17,6 +17,8 @@ type Dispatch struct {
 	InFlight int
 	// Total is the most that all organisations together may have; 0: no bound.
 	Total int
+	// Worth is the least room under Total that a claim is worth, whose cost is mostly that of looking who has something due.
+	Worth int
 }
 
 // total is Total as a bound.
@@ -32,45 +34,55 @@ const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.e
 
 // claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting and takes the first due tasks of each, as many as
 // there is room for. Who has the fewest tasks in flight comes first, organisations among each other and then the Sites of one,
-// up to each organisation's cap. The backlog behind those first tasks is never read. One dispatcher a queue at a time: a second one
-// would pick the same tasks.
+// up to each organisation's cap. The backlog behind those first tasks is never read, nor what is in flight while nothing is due. One
+// dispatcher a queue at a time: a second one would pick the same tasks.
 const claimDueSQL = `
-WITH RECURSIVE flying AS MATERIALIZED (
-    SELECT organisation_id, site_id, count(*) AS n FROM outbox
-    WHERE queue = $1 AND dispatched_at IS NOT NULL AND available_at <= ` + svcNow + ` -- later ones are retries that wait in Redis
-    GROUP BY 1, 2
-), leader AS MATERIALIZED (
-    SELECT now, CASE WHEN pg_try_advisory_xact_lock(hashtext('outbox:' || $1))
-                THEN greatest(0, least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying))) ELSE 0 END AS room
+WITH RECURSIVE leader AS MATERIALIZED (
+    SELECT now, EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL AND available_at <= now)
+                AND pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads
     FROM ` + svcNow + ` AS clock (now)
-), lanes (organisation_id, site_id) AS (
-    (SELECT o.organisation_id, o.site_id FROM outbox o
-     WHERE (SELECT room FROM leader) > 0 AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2 LIMIT 1)
+), flying AS MATERIALIZED (
+    SELECT organisation_id, site_id, count(*) AS n FROM outbox
+    WHERE (SELECT leads FROM leader) AND queue = $1 AND dispatched_at IS NOT NULL
+      AND available_at <= (SELECT now FROM leader) -- later ones are retries that wait in Redis
+    GROUP BY 1, 2
+), crowds AS MATERIALIZED (
+    SELECT organisation_id, sum(n) AS n FROM flying GROUP BY 1
+), under AS MATERIALIZED (
+    SELECT least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying)) AS room
+), bound AS MATERIALIZED (
+    SELECT CASE WHEN leads AND room >= $6::int THEN greatest(0, room) ELSE 0 END AS room FROM leader, under
+), lanes (organisation_id, site_id, first_at) AS (
+    (SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
+     WHERE (SELECT room FROM bound) > 0 AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2, 3 LIMIT 1)
     UNION ALL
-    SELECT n.organisation_id, n.site_id FROM lanes l CROSS JOIN LATERAL (
-        SELECT o.organisation_id, o.site_id FROM outbox o
+    SELECT n.organisation_id, n.site_id, n.available_at FROM lanes l CROSS JOIN LATERAL (
+        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
         WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
-        ORDER BY o.organisation_id, o.site_id LIMIT 1) n
+        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) n
+), open AS MATERIALIZED (
+    SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
+), share AS MATERIALIZED ( -- of each lane; twice as much as if all had as many: the next claim takes what is left of larger ones
+    SELECT least(room, $3::int, 1 + 2 * room / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (
     SELECT o.id, l.organisation_id, l.site_id, coalesce(f.n, 0)
            + row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
-    FROM leader CROSS JOIN lanes l LEFT JOIN flying f USING (organisation_id, site_id) CROSS JOIN LATERAL (
+    FROM leader CROSS JOIN share CROSS JOIN open l LEFT JOIN flying f USING (organisation_id, site_id) CROSS JOIN LATERAL (
         SELECT id, available_at FROM (
             SELECT w.id, w.available_at FROM outbox w
             WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
               AND w.available_at <= leader.now
             ORDER BY w.available_at, w.id LIMIT 1000) first -- so that the planner knows: never all of them
-        LIMIT least(leader.room, $3::int)) o
+        LIMIT share.n) o
 ), turns AS (
-    SELECT id, organisation_id, coalesce((SELECT sum(f.n) FROM flying f WHERE f.organisation_id = due.organisation_id), 0)
-           + row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn
-    FROM due
+    SELECT id, organisation_id, coalesce(c.n, 0) + row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn
+    FROM due LEFT JOIN crowds c USING (organisation_id)
 ), picked AS (
-    SELECT id FROM turns WHERE turn <= $3 ORDER BY turn, organisation_id LIMIT (SELECT room FROM leader)
+    SELECT id FROM turns WHERE turn <= $3 ORDER BY turn, organisation_id LIMIT (SELECT room FROM bound)
 )
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1
-WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND o.dispatched_at IS NULL
+WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND num_nulls(o.dispatched_at) = 1 -- still waiting, in words that no index knows
 RETURNING ` + taskColumns
 
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
@@ -80,7 +92,7 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 		d.InFlight *= webhooksInFlight
 	}
 	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds(),
-		d.total())
+		d.total(), d.Worth)
 }
 
 // claimTasksSQL takes the named tasks as far as they are waiting and due, their organisation is within its cap, and there is room
@@ -89,7 +101,7 @@ const claimTasksSQL = `
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
        epoch = o.epoch + 1
 FROM (SELECT w.id FROM outbox w
-      WHERE w.id = ANY ($1::uuid[]) AND w.dispatched_at IS NULL AND w.available_at <= svc_now()
+      WHERE w.id = ANY ($1::uuid[]) AND num_nulls(w.dispatched_at) = 1 AND w.available_at <= svc_now()
       ORDER BY w.id
       LIMIT coalesce((SELECT greatest(0, least(CASE t.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - count(f.id),
                  CASE t.queue WHEN $6 THEN $5 - (SELECT count(*) FROM outbox a WHERE a.queue = t.queue
@@ -193,7 +205,7 @@ func (s *Store) execCount(ctx context.Context, what, query string, args ...any) 
 func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim lost tasks", `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND redispatch_after <= clock_timestamp()
+FROM (SELECT id FROM outbox WHERE redispatch_after <= clock_timestamp()
       ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED) lost
 WHERE o.id = lost.id`, limit)
 }
@@ -211,7 +223,7 @@ func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim early retries", `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook' AND available_at <= svc_now()
-        AND redispatch_after > clock_timestamp() + $2 * interval '1 ms'
+        AND redispatch_after - $2 * interval '1 ms' > clock_timestamp()
       ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED) early
 WHERE o.id = early.id`, limit, (retryLease + time.Second).Milliseconds())
 }
@@ -248,7 +260,7 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 	err := s.statement(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
-       greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE dispatched_at IS NULL AND queue = q), svc_now()))
+       greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now()))
 FROM unnest($1::text[]) AS q`, []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)})
 		if err != nil {
 			return err

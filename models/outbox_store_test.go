@@ -30,7 +30,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	first := dueTasks(t, store)
 	want := []models.Task{{
 		ID: done.Tasks[0], Kind: models.TaskDebitRows, OrganisationID: site.OrganisationID, SiteID: site.ID,
-		TraceID: first[0].TraceID, Epoch: 1,
+		TraceID: first[0].TraceID, Epoch: 1, Rows: 1,
 	}}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Fatalf("due (-want +got):\n%s", diff)
@@ -174,7 +174,7 @@ SELECT gen_random_uuid(), 'debitRows', 'debits', ?, ?, gen_random_uuid(), n FROM
 		}
 		var text []byte
 		err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+models.ClaimDueSQL,
-			"debits", 100, 12, 1000, 1_000_000).Scan(&text)
+			"debits", 100, 12, 1000, 1_000_000, 1).Scan(&text)
 		if err != nil {
 			t.Fatal(err)
 		}

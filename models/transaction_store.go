@@ -219,7 +219,7 @@ func (s *Store) ParkTransaction(ctx context.Context, task TaskID) error {
 	return s.exec(ctx, "park transaction", `
 UPDATE outbox o SET available_at = CASE WHEN p.leased THEN o.available_at ELSE coalesce(p.next_attempt_at, o.available_at) END,
     dispatched_at = CASE WHEN p.leased THEN o.dispatched_at END,
-    redispatch_after = CASE WHEN p.leased THEN p.lease_until END
+    redispatch_after = CASE WHEN p.leased AND o.dispatched_at IS NOT NULL THEN p.lease_until END
 FROM (SELECT *, coalesce(lease_until > clock_timestamp(), false) AS leased FROM payment_intents) p
 WHERE o.id = $1 AND p.site_id = o.site_id AND p.id = o.subject_id`, task)
 }
