@@ -24,6 +24,9 @@ const (
 	// do: what workers have finished is made up for before they run dry.
 	pollEvery = 100 * time.Millisecond
 	busyEvery = 10 * time.Millisecond
+	// webhooksEvery is busyEvery of webhooks: there are more, so that looking costs more, and more are on their way, so that workers
+	// do not run dry meanwhile.
+	webhooksEvery = 50 * time.Millisecond
 	// busyRounds is how many rounds after it found some the loop takes it that more may be let through any moment.
 	busyRounds = 100
 	// pauseAfter is how long the loop waits after Postgres or Redis failed it.
@@ -46,6 +49,8 @@ type Dispatcher struct {
 	cfg   DispatcherConfig
 	fresh chan []models.TaskID
 	fleet *fleet
+
+	unconfirmed unconfirmed
 }
 
 // DispatcherConfig tunes a Dispatcher.
@@ -83,6 +88,7 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
+	group.Go(func() error { return d.repeat(ctx, confirmEvery, d.confirm) })
 	for range enqueueConcurrency {
 		group.Go(func() error {
 			for {
@@ -95,6 +101,7 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 			}
 		})
 	}
+	defer d.confirmRest(ctx)
 	return group.Wait()
 }
 
@@ -121,6 +128,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	for _, q := range Names() {
 		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
+	defer d.confirmRest(ctx)
 	return group.Wait()
 }
 
@@ -138,6 +146,8 @@ func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 		switch {
 		case n == bounds.Limit:
 			return 0, err
+		case idle < busyRounds && q == models.QueueWebhooks:
+			return d.fleet.each(webhooksEvery), err
 		case idle < busyRounds:
 			return d.fleet.each(busyEvery), err
 		default:
@@ -186,10 +196,10 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
 	case models.QueueDebits:
-		slots := d.fleet.slots()
+		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = slots*3/2, slots*5/2
 	case models.QueueWebhooks:
-		b.Limit = webhooksLimit
+		b.Limit, b.Total, b.Worth = webhooksLimit, 3*d.fleet.slots(q), webhooksLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // never many at a time
 	}
 	if d.cfg.InFlight > 0 {
@@ -215,14 +225,15 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	if len(claimed) == 0 {
 		return nil
 	}
-	taken := make([]bool, len(claimed))
+	parcels := pack(claimed)
+	taken := make([]bool, len(parcels))
 	group, enqueueCtx := errgroup.WithContext(ctx)
 	group.SetLimit(enqueueConcurrency)
-	for i, t := range claimed {
+	for i, parcel := range parcels {
 		group.Go(func() error {
 			// A name that is taken says only that this very dispatch has been here before; if it is not worked on, the
 			// lease runs out and the next epoch has a name of its own.
-			_, err := d.tasks.EnqueueContext(enqueueCtx, newTask(t))
+			_, err := d.tasks.EnqueueContext(enqueueCtx, newParcel(parcel))
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 				return err
 			}
@@ -231,23 +242,27 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 		})
 	}
 	err := errors.Join(group.Wait(), publishWork(ctx, d.redis, claimed))
-	return errors.Join(err, d.settle(ctx, claimed, taken))
+	return errors.Join(err, d.settle(ctx, parcels, taken))
 }
 
-// settle writes down which claims Redis has taken. It outlives a bounded context: a forgotten claim delays its task.
-func (d *Dispatcher) settle(ctx context.Context, claimed []models.Task, taken []bool) error {
+// settle writes down which claims Redis has taken: of large tasks at once, of others with many, later. It outlives a bounded context: a forgotten claim delays its task.
+func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken []bool) error {
 	var sent, unsent []models.Task
-	for i, t := range claimed {
+	for i, parcel := range parcels {
 		if taken[i] {
-			sent = append(sent, t)
+			sent = append(sent, parcel...)
 		} else {
-			unsent = append(unsent, t)
+			unsent = append(unsent, parcel...)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseAfter)
 	defer cancel()
 	var err error
-	if len(sent) > 0 {
+	switch {
+	case len(sent) == 0:
+	case rests(sent[0].Kind.Queue()):
+		d.unconfirmed.add(sent)
+	default:
 		err = d.store.ConfirmDispatched(ctx, sent)
 	}
 	if len(unsent) > 0 {

@@ -41,6 +41,9 @@ type Server struct {
 	servers []*asynq.Server // one for each queue with slots of its own, one for the others
 	jobs    Jobs
 	client  *redis.Client
+	tasks   *asynq.Client // for members of bundles that come again
+	slots   chan struct{} // one for each webhook under way
+	log     *slog.Logger
 	queues  []models.Queue
 	rester  *rester
 	base    context.Context //nolint:containedctx // of every run, and of the ear for words
@@ -69,45 +72,49 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	own := map[models.Queue]int{models.QueueCheckout: cfg.CheckoutConcurrency, models.QueueWebhooks: cfg.WebhookConcurrency}
 	base, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		jobs: jobs, client: client, queues: cfg.Queues, rester: newRester(cfg.Queues), base: base, cancel: cancel, grace: cfg.ShutdownTimeout,
+		jobs: jobs, client: client, tasks: asynq.NewClientFromRedisClient(client), slots: make(chan struct{}, cfg.WebhookConcurrency),
+		log: cfg.Log, queues: cfg.Queues, rester: newRester(cfg.Queues), base: base, cancel: cancel, grace: cfg.ShutdownTimeout,
 	}
 	looking := client.WithTimeout(client.Options().ReadTimeout) // the same connections, and a hook of its own
 	looking.AddHook(s.rester)
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
 		if slots := own[q]; slots > 0 {
-			s.servers = append(s.servers, newAsynq(base, looking, map[string]int{string(q): 1}, slots, afterRest, cfg))
+			s.servers = append(s.servers, s.newAsynq(looking, map[string]int{string(q): 1}, slots, afterRest, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, newAsynq(base, looking, shared, cfg.Concurrency, lookForTasks, cfg))
+		s.servers = append(s.servers, s.newAsynq(looking, shared, cfg.Concurrency, lookForTasks, cfg))
 	}
 	return s
 }
 
-func newAsynq(
-	base context.Context, client *redis.Client, queues map[string]int, concurrency int, look time.Duration, cfg ServerConfig,
+func (s *Server) newAsynq(
+	client *redis.Client, queues map[string]int, concurrency int, look time.Duration, cfg ServerConfig,
 ) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
 		Concurrency:              concurrency,
 		Queues:                   queues,
-		BaseContext:              func() context.Context { return base },
+		BaseContext:              func() context.Context { return s.base },
 		TaskCheckInterval:        look,
 		DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryAfter,
 		IsFailure:                isFailure,
 		Logger:                   asynqLog{cfg.Log},
-		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-			level := slog.LevelError
-			if planned := (*retry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
-				level = slog.LevelInfo // as it may be: a retry that was promised, a shutdown
-			}
-			cfg.Log.Log(withTrace(ctx, t), level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
-		}),
+		ErrorHandler:             asynq.ErrorHandlerFunc(s.logFailure),
 	})
+}
+
+// logFailure says that a run has failed.
+func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
+	level := slog.LevelError
+	if planned := (*retry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
+		level = slog.LevelInfo // as it may be: a retry that was promised, a shutdown
+	}
+	s.log.Log(withTrace(ctx, t), level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
 }
 
 // Start begins to fetch tasks, and returns.
@@ -132,7 +139,17 @@ func (s *Server) Start() error {
 func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	s.running.Add(1)
 	defer s.running.Done()
-	return s.jobs.ProcessTask(ctx, t)
+	members, err := unpack(t)
+	switch {
+	case err != nil:
+		return err
+	case len(members) > 0:
+		return s.runBundle(ctx, members)
+	case bundled(models.TaskKind(t.Type())):
+		return s.inSlot(ctx, func() error { return s.jobs.ProcessTask(ctx, t) })
+	default:
+		return s.jobs.ProcessTask(ctx, t)
+	}
 }
 
 // Shutdown fetches no more, ends the running tasks' contexts, and waits until they have written down where they are.

@@ -208,7 +208,9 @@ func readHead(response *http.Response) []byte {
 	fmt.Fprintf(head, "%s %s\r\n", response.Proto, response.Status)
 	_ = response.Header.Write(head)
 	_, _ = io.WriteString(head, "\r\n")
-	_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit)) // its errors decide nothing
+	if response.Body != http.NoBody {
+		_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit)) // its errors decide nothing
+	}
 	return head.kept
 }
 
@@ -216,6 +218,26 @@ func readHead(response *http.Response) []byte {
 type limited struct {
 	limit int
 	kept  []byte
+}
+
+// buffers are for reading what is mostly thrown away.
+var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
+
+// ReadFrom implements io.ReaderFrom, without the large buffer that io.Copy makes for itself.
+func (l *limited) ReadFrom(r io.Reader) (n int64, err error) {
+	buffer := buffers.Get().(*[4 << 10]byte) //nolint:forcetypeassert // there is nothing else in it
+	defer buffers.Put(buffer)
+	for {
+		read, err := r.Read(buffer[:])
+		n += int64(read)
+		_, _ = l.Write(buffer[:read]) // never fails
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
 }
 
 func (l *limited) Write(p []byte) (int, error) {
