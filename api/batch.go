@@ -18,7 +18,7 @@ const (
 var batchParam = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
 
 func batchRoutes(cfg Config) []Route {
-	b := &batches{store: cfg.Store, notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
+	b := &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
 	read := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesRead, Version: VersionOptional}
 	write := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesWrite, Version: VersionOptional}
 
@@ -40,10 +40,19 @@ func batchRoutes(cfg Config) []Route {
 	return []Route{list, submit, validate, get, rows, cancel, retry}
 }
 
+// DebitDispatch sends the tasks of new batches on their way.
+type DebitDispatch interface {
+	// Room bounds the tasks that the transaction which writes them may claim.
+	Room() models.Dispatch
+	// Send is handed those right after the commit. It must not wait.
+	Send(claimed []models.Task)
+}
+
 // batches takes batches of debits and answers about them.
 type batches struct {
 	store  *models.Store
 	notify func([]models.TaskID) // may be nil
+	debits DebitDispatch         // may be nil
 	pages  *paginator
 }
 

@@ -50,6 +50,9 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 // create stores a batch and answers with its receipt. If it returns another submission, which stands under the reference,
 // there is no answer yet.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
+	if b.debits != nil {
+		n.Claim = b.debits.Room()
+	}
 	done, err := b.store.SubmitBatch(ctx, *n)
 	switch {
 	case err != nil:
@@ -58,6 +61,8 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 		return done.Conflict, nil
 	case done.Replayed:
 		r.Replayed()
+	case b.debits != nil:
+		b.debits.Send(done.Claimed)
 	case b.notify != nil:
 		b.notify(done.Tasks)
 	}

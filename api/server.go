@@ -45,6 +45,8 @@ type Config struct {
 	// Notify is told of tasks right after their transaction's commit, so that they start at once. It must not wait. Nil:
 	// they start when a worker looks.
 	Notify func([]models.TaskID)
+	// Debits dispatches the tasks of new batches. Nil: Notify is told of them.
+	Debits DebitDispatch
 
 	Webhooks WebhookDeliverer // makes the attempts of test events; nil: they are answered with 503
 

@@ -77,6 +77,8 @@ type NewBatch struct {
 	// all that naming the changed places of another submission needs.
 	Extras  []byte
 	TraceID TraceID
+	// Claim bounds the tasks that the submission claims for its caller to dispatch, as ClaimTasks would. Zero: none.
+	Claim Dispatch
 }
 
 // NewRow is one row of a submission.
@@ -103,6 +105,7 @@ func (b NewBatch) Total() (Amount, error) {
 type Submission struct {
 	Batch    Batch // without rows; of the earlier one on a replay
 	Tasks    []TaskID
+	Claimed  []Task // those of Tasks that the caller must dispatch: nobody else does before ClaimLease is over
 	Replayed bool
 	Conflict *StoredSubmission
 }

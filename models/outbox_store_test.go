@@ -3,6 +3,7 @@ package models_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -204,6 +205,31 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, 16)
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
+	}
+}
+
+// A submission's own tasks come claimed as far as there is room, and are in every other way as if ClaimTasks had claimed them.
+func TestSubmissionClaimsWithinTheCap(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	bounds := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 2, Total: 10}
+	batch := modelstest.Batch(site, "batch", slices.Repeat([]string{"x"}, 250)...)
+	batch.Claim = bounds
+	first := modelstest.Submit(t, store, batch)
+	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] || first.Claimed[1].Rows != 100 {
+		t.Fatalf("claimed %+v of %v", first.Claimed, first.Tasks)
+	}
+	batch.Reference = "another"
+	if second := modelstest.Submit(t, store, batch); len(second.Claimed) != 0 {
+		t.Errorf("claimed %+v beyond the cap", second.Claimed)
+	}
+	if err := store.ReleaseTasks(t.Context(), first.Claimed[:1]); err != nil { // the names fit
+		t.Fatal(err)
+	}
+	again, err := store.ClaimDue(t.Context(), bounds)
+	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 || again[0].Rows != 100 {
+		t.Errorf("the released one goes out again: %+v, %v", again, err)
 	}
 }
 

@@ -47,7 +47,8 @@ type Dispatcher struct {
 	redis *redis.Client
 	tasks *asynq.Client
 	cfg   DispatcherConfig
-	fresh chan []models.TaskID
+	fresh chan []models.TaskID // to be claimed
+	sent  chan []models.Task   // claimed already
 	fleet *fleet
 
 	unconfirmed unconfirmed
@@ -68,7 +69,7 @@ type DispatcherConfig struct {
 func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConfig) *Dispatcher {
 	return &Dispatcher{
 		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg,
-		fresh: make(chan []models.TaskID, inlineQueue), fleet: newFleet(client),
+		fresh: make(chan []models.TaskID, inlineQueue), sent: make(chan []models.Task, inlineQueue), fleet: newFleet(client),
 	}
 }
 
@@ -84,7 +85,22 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	}
 }
 
-// RunInline dispatches what Notify tells of, until the context ends.
+// Room is how many debit tasks may be claimed by the transaction that writes them, for Send.
+func (d *Dispatcher) Room() models.Dispatch { return d.bounds(models.QueueDebits) }
+
+// Send dispatches tasks that have been claimed by the transaction that wrote them, right after its commit. It never waits; what
+// does not fit is found by the workers' loop once the claim's lease is over.
+func (d *Dispatcher) Send(claimed []models.Task) {
+	if len(claimed) == 0 {
+		return
+	}
+	select {
+	case d.sent <- claimed:
+	default:
+	}
+}
+
+// RunInline dispatches what Notify and Send tell of, until the context ends.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
@@ -97,6 +113,8 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 					return nil
 				case tasks := <-d.fresh:
 					d.dispatchFresh(ctx, tasks)
+				case claimed := <-d.sent:
+					d.inlineFailed(ctx, d.sendInline(ctx, claimed))
 				}
 			}
 		})
@@ -110,10 +128,19 @@ func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
 	defer cancel()
 	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits), d.bounds(models.QueueCheckout).InFlight)
 	if err == nil {
-		sendCtx, cancel := context.WithTimeout(ctx, inlineWithin)
-		defer cancel()
-		err = d.send(sendCtx, claimed)
+		err = d.sendInline(ctx, claimed)
 	}
+	d.inlineFailed(ctx, err)
+}
+
+func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
+	ctx, cancel := context.WithTimeout(ctx, inlineWithin)
+	defer cancel()
+	return d.send(ctx, claimed)
+}
+
+// inlineFailed logs an error, if it is one.
+func (d *Dispatcher) inlineFailed(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loop takes over", "error", err)
 	}

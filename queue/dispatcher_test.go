@@ -50,7 +50,7 @@ func (f *fleet) Run(ctx context.Context, task models.Task) error {
 		return err
 	}
 	if len(models.TraceIDFrom(ctx)) != 32 {
-		f.Errorf("the task.ID runs under the trace id %q", models.TraceIDFrom(ctx))
+		f.Errorf("the task runs under the trace id %q", models.TraceIDFrom(ctx))
 	}
 	f.ran <- task.ID
 	return nil
@@ -137,11 +137,12 @@ func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
 	}
 }
 
-func TestNotifyNeverWaits(t *testing.T) {
+func TestNotifyAndSendNeverWait(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher() // nobody takes what it is told
 	for range 5000 {
 		d.Notify([]models.TaskID{{}})
+		d.Send([]models.Task{{}})
 	}
 }
 
@@ -155,6 +156,24 @@ func TestDispatcherDiesBetweenClaimAndEnqueue(t *testing.T) {
 	f.serve(f)
 	f.background(f.dispatcher().Run)
 	f.await(tasks)
+}
+
+// The API may die after a commit that has claimed the tasks it wrote, before it sends them, and it may not.
+func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
+	f := newFleet(t)
+	f.serve(f)
+	d := f.dispatcher()
+	f.background(d.Run)
+	batch := modelstest.Batch(f.site, "dies", "x")
+	batch.Claim = d.Room()
+	lost := modelstest.Submit(f, f.store, batch)
+	batch.Reference = "lives"
+	sent := modelstest.Submit(f, f.store, batch)
+	if len(lost.Claimed) != 1 || len(sent.Claimed) != 1 {
+		t.Fatalf("claimed %v and %v", lost.Claimed, sent.Claimed)
+	}
+	d.Send(sent.Claimed)
+	f.await(append(sent.Tasks, lost.Tasks...))
 }
 
 func TestFlushedRedis(t *testing.T) {

@@ -122,7 +122,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{InFlight: s.cfg.InFlight, Log: s.log})
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
-		Notify: dispatcher.Notify, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		Checks: []api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkSchema(ctx, store) }},
