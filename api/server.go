@@ -342,11 +342,14 @@ func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method
 		method = "other"
 	}
 	s.metrics.observe(path, method, status, took)
-	attrs := []any{"method", method, "route", path, "status", status, "ms", float64(took.Microseconds()) / 1000}
-	if !r.Principal.ClientID.IsZero() {
-		attrs = append(attrs, "clientId", r.Principal.ClientID.String())
+	attrs := [...]slog.Attr{
+		slog.String("method", method), slog.String("route", path), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), {},
 	}
-	s.log.InfoContext(ctx, "request", attrs...)
+	if !r.Principal.ClientID.IsZero() {
+		attrs[4] = slog.String("clientId", r.Principal.ClientID.String())
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "request", attrs[:]...) // which leaves out an empty one
 	span.SetName(method + " " + path)
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", path),
 		attribute.Int("http.response.status_code", status), attribute.String("svc.trace_id", string(r.trace)))

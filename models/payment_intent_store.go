@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/uptrace/bun"
 )
 
@@ -29,7 +30,7 @@ const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.c
 	coalesce(p.agreement_id, ''), p.discounts, coalesce(p.amount_charged, 0), coalesce(p.started_at, 0)`
 
 // scanIntent reads intentColumns, and more after them.
-func scanIntent(row interface{ Scan(...any) error }, more ...any) (PaymentIntent, error) {
+func scanIntent(row scanner, more ...any) (PaymentIntent, error) {
 	var p PaymentIntent
 	var lines, discounts []byte
 	t := &p.Transaction
@@ -74,8 +75,8 @@ func (s *Store) CreatePaymentIntent(
 		return PaymentIntent{}, false, wrap("create payment intent", err)
 	}
 	if key == nil {
-		err = s.statement(ctx, func() error {
-			intent, err = insertIntent(ctx, s.db.DB, in, lines)
+		err = s.native(ctx, func(conn *pgx.Conn) error {
+			intent, err = insertIntent(ctx, func(query string, args ...any) scanner { return conn.QueryRow(ctx, query, args...) }, in, lines)
 			return err
 		})
 	} else {
@@ -92,7 +93,7 @@ func (s *Store) createIntentOnce(
 ) (intent PaymentIntent, replayed bool, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
-			intent, err = insertIntent(ctx, tx.Tx, in, lines)
+			intent, err = insertIntent(ctx, func(query string, args ...any) scanner { return tx.Tx.QueryRowContext(ctx, query, args...) }, in, lines)
 			return intent.ID, err
 		})
 		if replayed = again; err != nil || !again {
@@ -104,12 +105,17 @@ func (s *Store) createIntentOnce(
 	return intent, replayed, err
 }
 
-func insertIntent(ctx context.Context, db querier, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
+// scanner is a row of either of the two ways to ask Postgres.
+type scanner interface{ Scan(...any) error }
+
+// insertIntent inserts through database/sql where there is a transaction, and else on the driver itself, which needs no
+// goroutine to watch over the query.
+func insertIntent(ctx context.Context, row func(query string, args ...any) scanner, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
 	p := PaymentIntent{
 		SiteID: in.SiteID, ID: NewID[intentNoun](), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
 		LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
 	}
-	err := db.QueryRowContext(ctx, `
+	err := row(`
 INSERT INTO payment_intents AS p (site_id, id, organisation_id, code, amount, currency, order_id, line_items, qr_code_format,
 	created_at, expires_at, trace_id)
 SELECT s.id, $2, s.organisation_id, $3, $4, s.currency, nullif($5, ''), $6::jsonb, $7, now,

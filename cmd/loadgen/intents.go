@@ -48,6 +48,7 @@ func (i *intents) run(ctx context.Context) error {
 		newCallPart("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
 	}
 	steady := newSpread(fmt.Sprintf("a picture at %g/s", i.rate))
+	floor := newSpread(fmt.Sprintf("a bare insert at %g/s", i.rate)) // what the disk and the machine make of it
 	turns := slices.Clone(parts)
 	for range i.runs { // in turns and in both orders, so that a drift of the machine meets all alike
 		for _, part := range turns {
@@ -55,12 +56,14 @@ func (i *intents) run(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", part.rate.Name, err)
 			}
 		}
-		if err := i.steady(ctx, i.rate, i.measured, picture, steady); err != nil {
-			return err
+		for spread, call := range map[*spread]*call{steady: picture, floor: parts[3].call} {
+			if err := i.steady(ctx, i.rate, i.measured, call, spread); err != nil {
+				return err
+			}
 		}
 		slices.Reverse(turns)
 	}
-	return i.show(parts, steady)
+	return i.show(parts, steady, floor)
 }
 
 // start starts the service, with a rate limit that counts but is never met, and the references in a process of their own.
@@ -100,12 +103,12 @@ func (i *intents) intentCall(body string) *call {
 	return &call{url: i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent", authorization: bearer(i.token), body: body}
 }
 
-func (i *intents) show(parts []*callPart, steady *spread) error {
+func (i *intents) show(parts []*callPart, steady, floor *spread) error {
 	var all []*series
 	for _, part := range parts {
 		all = append(all, part.rate, part.cost)
 	}
-	all = append(all, steady.series()...)
+	all = slices.Concat(all, steady.series(), floor.series())
 	return i.report(all, []ratio{
 		{Name: "with a picture ÷ naive handler", Value: parts[0].rate.median() / parts[1].rate.median(), Target: 3},
 		{Name: "with text ÷ bare insert handler", Value: parts[2].rate.median() / parts[3].rate.median(), Target: 0.7},

@@ -30,7 +30,7 @@ func TestScenarios(t *testing.T) {
 		{[]string{"scale", "--workers", "1,2", "--latencies", "20ms,50ms", "--measure", "200ms", "--warm-up", "500ms", "--chart", chart}, 4, 4},
 		{[]string{"recover", "--rows", "1000", "--rate", "200", "--latency", "5ms", "--warm-up", "500ms", "--svc", svc}, 5, 5},
 		{[]string{"backlog", "--short", "2000", "--long", "4000", "--history", "1000", "--measure", "500ms"}, 3, 2},
-		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 13, 3},
+		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 18, 3},
 		{[]string{"token", "--workers", "4", "--measure", "1s", "--read-rate", "40", "--svc", svc}, 14, 2},
 		{[]string{"mixed", "--organisations", "2", "--measure", "2s", "--rate", "100", "--svc", svc}, 21, 1},
 		{[]string{"overload", "--measure", "2s", "--calm", "500ms", "--times", "8", "--apart=false", "--svc", svc}, 14, 7},
