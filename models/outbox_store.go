@@ -95,26 +95,41 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 		d.total(), d.Worth)
 }
 
-// claimTasksSQL takes the named tasks as far as they are waiting and due, their organisation is within its cap, and there is room
-// for all organisations.
+// claimTasksSQL takes the named tasks as far as they are waiting and due, their organisations are within their caps, and there is room
+// for all organisations. It looks at each by its id, whatever the planner takes for rare, and waits for nobody.
 const claimTasksSQL = `
+WITH asked AS MATERIALIZED (
+    SELECT w.id, w.queue, w.organisation_id
+    FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id)) a
+    CROSS JOIN LATERAL (SELECT * FROM outbox x WHERE x.id = a.id LIMIT 1) w
+    WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
+), rooms AS MATERIALIZED (
+    SELECT l.queue, l.organisation_id,
+           CASE l.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - (
+               SELECT count(*) FROM outbox f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
+                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
+    FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
+), totals AS MATERIALIZED (
+    SELECT q.queue, CASE q.queue WHEN $6 THEN $5 - (
+               SELECT count(*) FROM outbox f WHERE f.queue = q.queue
+                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) ELSE $5 END AS room
+    FROM (SELECT DISTINCT queue FROM asked) q
+), turns AS (
+    SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS turn
+    FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id ORDER BY id) AS own_turn FROM asked) a
+    JOIN rooms r USING (queue, organisation_id) WHERE a.own_turn <= r.room
+), free AS MATERIALIZED (
+    SELECT w.id FROM turns t JOIN totals USING (queue) CROSS JOIN LATERAL (
+        SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1 LIMIT 1 FOR UPDATE SKIP LOCKED) w
+    WHERE t.turn <= totals.room
+)
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
        epoch = o.epoch + 1
-FROM (SELECT w.id FROM outbox w
-      WHERE w.id = ANY ($1::uuid[]) AND num_nulls(w.dispatched_at) = 1 AND w.available_at <= svc_now()
-      ORDER BY w.id
-      LIMIT coalesce((SELECT greatest(0, least(CASE t.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - count(f.id),
-                 CASE t.queue WHEN $6 THEN $5 - (SELECT count(*) FROM outbox a WHERE a.queue = t.queue
-                     AND a.dispatched_at IS NOT NULL AND a.available_at <= svc_now()) ELSE $5 END))
-             FROM outbox t LEFT JOIN outbox f ON f.queue = t.queue AND f.organisation_id = t.organisation_id
-                 AND f.dispatched_at IS NOT NULL AND f.available_at <= svc_now()
-             WHERE t.id = ($1::uuid[])[1] GROUP BY t.queue), 0)
-      FOR UPDATE SKIP LOCKED) p
-WHERE o.id = p.id
+WHERE o.id = ANY (ARRAY(SELECT id FROM free))
 RETURNING ` + taskColumns
 
-// ClaimTasks takes the named tasks, all of one organisation and queue, for dispatch right after the commit that wrote them.
-// What exceeds the bounds stays for ClaimDue: d are those of its queue, others is Dispatch.InFlight of every other one.
+// ClaimTasks takes the named tasks for dispatch right after the commits that wrote them. What exceeds the bounds stays for ClaimDue: d are
+// those of its queue, others is Dispatch.InFlight of every other one.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d Dispatch, others int) ([]Task, error) {
 	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
 		string(d.Queue), others)

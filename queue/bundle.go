@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,18 +30,18 @@ const (
 // bundled says whether tasks of the kind travel in bundles.
 func bundled(kind models.TaskKind) bool { return kind == models.TaskDeliverWebhook }
 
-// pack divides tasks, all of one queue, into what travels together.
-func pack(tasks []models.Task) [][]models.Task {
-	size := min(bundleMost, (len(tasks)+bundleShares-1)/bundleShares)
-	if !bundled(tasks[0].Kind) {
-		size = 1
+// pack divides tasks into what travels together.
+func pack(tasks []models.Task) (parcels [][]models.Task) {
+	var together []models.Task
+	for i, t := range tasks {
+		if bundled(t.Kind) {
+			together = append(together, t)
+		} else {
+			parcels = append(parcels, tasks[i:i+1])
+		}
 	}
-	parcels := make([][]models.Task, 0, len(tasks)/size+1)
-	for len(tasks) > 0 {
-		n := min(size, len(tasks))
-		parcels, tasks = append(parcels, tasks[:n]), tasks[n:]
-	}
-	return parcels
+	size := min(bundleMost, len(together)/bundleShares+1)
+	return slices.AppendSeq(parcels, slices.Chunk(together, size))
 }
 
 // newParcel is what was packed, as Asynq carries it: a task as it is, or a bundle, with a member a line.

@@ -37,6 +37,10 @@ const (
 	// claim's cost grows with the organisations that have some.
 	claimLimit    = 100
 	webhooksLimit = 1000
+	// inlineConcurrency is how many inline dispatches are under way at once, each of what has been notified during the ones before, and
+	// inlineMost the most tasks of one.
+	inlineConcurrency = 4
+	inlineMost        = 256
 	// enqueueConcurrency is how many enqueues are under way at once: each is a round trip to Redis.
 	enqueueConcurrency = 8
 )
@@ -73,8 +77,8 @@ func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConf
 	}
 }
 
-// Notify tells the dispatcher of tasks, all of one organisation and kind, whose transaction has just been committed. It
-// never waits; what does not fit is found by the workers' loop.
+// Notify tells the dispatcher of tasks whose transaction has just been committed. It never waits; what does not fit is found by
+// the workers' loop.
 func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	if len(tasks) == 0 {
 		return
@@ -105,14 +109,14 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
 	group.Go(func() error { return d.repeat(ctx, confirmEvery, d.confirm) })
-	for range enqueueConcurrency {
+	for range inlineConcurrency {
 		group.Go(func() error {
 			for {
 				select {
 				case <-ctx.Done():
 					return nil
 				case tasks := <-d.fresh:
-					d.dispatchFresh(ctx, tasks)
+					d.dispatchFresh(ctx, d.withThoseWaiting(tasks))
 				case claimed := <-d.sent:
 					d.inlineFailed(ctx, d.sendInline(ctx, claimed))
 				}
@@ -121,6 +125,19 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	}
 	defer d.confirmRest(ctx)
 	return group.Wait()
+}
+
+// withThoseWaiting adds what has been notified meanwhile.
+func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
+	for len(tasks) < inlineMost {
+		select {
+		case more := <-d.fresh:
+			tasks = append(tasks[:len(tasks):len(tasks)], more...)
+		default:
+			return tasks
+		}
+	}
+	return tasks
 }
 
 func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
@@ -276,20 +293,19 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken []bool) error {
 	var sent, unsent []models.Task
 	for i, parcel := range parcels {
-		if taken[i] {
-			sent = append(sent, parcel...)
-		} else {
+		switch {
+		case !taken[i]:
 			unsent = append(unsent, parcel...)
+		case rests(parcel[0].Kind.Queue()):
+			d.unconfirmed.add(parcel)
+		default:
+			sent = append(sent, parcel...)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseAfter)
 	defer cancel()
 	var err error
-	switch {
-	case len(sent) == 0:
-	case rests(sent[0].Kind.Queue()):
-		d.unconfirmed.add(sent)
-	default:
+	if len(sent) > 0 {
 		err = d.store.ConfirmDispatched(ctx, sent)
 	}
 	if len(unsent) > 0 {

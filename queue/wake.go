@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ func publishWork(ctx context.Context, client *redis.Client, tasks []models.Task)
 	var told []models.Queue
 	for _, t := range tasks {
 		q := t.Kind.Queue()
-		if !rests(q) || len(told) > 0 && told[len(told)-1] == q {
+		if !rests(q) || slices.Contains(told, q) {
 			continue
 		}
 		told = append(told, q)
