@@ -34,13 +34,11 @@ const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.e
 
 // claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting and takes the first due tasks of each, as many as
 // there is room for. Who has the fewest tasks in flight comes first, organisations among each other and then the Sites of one,
-// up to each organisation's cap. The backlog behind those first tasks is never read, nor what is in flight while nothing is due. One
-// dispatcher a queue at a time: a second one would pick the same tasks.
+// up to each organisation's cap. The backlog behind those first tasks is never read. One dispatcher a queue at a time: a second one
+// would pick the same tasks.
 const claimDueSQL = `
 WITH RECURSIVE leader AS MATERIALIZED (
-    SELECT now, EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL AND available_at <= now)
-                AND pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads
-    FROM ` + svcNow + ` AS clock (now)
+    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads FROM ` + svcNow + ` AS clock (now)
 ), flying AS MATERIALIZED (
     SELECT organisation_id, site_id, count(*) AS n FROM outbox
     WHERE (SELECT leads FROM leader) AND queue = $1 AND dispatched_at IS NOT NULL
@@ -88,11 +86,25 @@ RETURNING ` + taskColumns
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
 // for ClaimLease; the caller then either confirms them or releases them.
 func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
+	due, err := s.hasDue(ctx, d.Queue)
+	if err != nil || !due {
+		return nil, err
+	}
 	if d.Queue == QueueWebhooks {
 		d.InFlight *= webhooksInFlight
 	}
 	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds(),
 		d.total(), d.Worth)
+}
+
+// hasDue says whether there is anything to claim. Most looks find nothing; they cost no more than this.
+func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
+	err = s.statement(ctx, func() error {
+		return s.db.DB.QueryRowContext(ctx, `
+SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))`,
+			string(q)).Scan(&due)
+	})
+	return due, wrap("look for due tasks", err)
 }
 
 // claimTasksSQL takes the named tasks as far as they are waiting and due, their organisations are within their caps, and there is room

@@ -286,8 +286,7 @@ func TestWebhooksAfterAFlush(t *testing.T) {
 		if f.count("failures > 0 AND next_attempt_at > svc_now() AND lease_until IS NULL AND NOT is_parked") < f.events {
 			return false
 		}
-		n, err := redis.ZCard(t.Context(), "asynq:{webhooks}:retry").Result()
-		return err == nil && int(n) >= f.events
+		return queuetest.Waiting(t, redis, "webhooks") >= f.events
 	})
 	if err := redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)

@@ -87,6 +87,20 @@ func Client(t testing.TB, url string) *redis.Client {
 	return client
 }
 
+// Waiting is how many tasks of a queue wait in Redis for their time: Asynq's own retries, and members of bundles that come again.
+func Waiting(t testing.TB, client *redis.Client, queue string) int {
+	t.Helper()
+	var waiting int64
+	for _, set := range []string{"retry", "scheduled"} {
+		n, err := client.ZCard(t.Context(), "asynq:{"+queue+"}:"+set).Result()
+		if err != nil {
+			t.Fatalf("queuetest: %v", err)
+		}
+		waiting += n
+	}
+	return int(waiting)
+}
+
 func flush(t testing.TB, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
