@@ -346,7 +346,11 @@ func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
 	if run.fresh(rows) {
 		return rows
 	}
-	accounts, err := run.job.Store.HoldRows(ctx, run.chunk, indexesOf(rows))
+	indexes := indexesOf(rows)
+	accounts, err := run.job.Store.CheckRows(ctx, run.chunk, indexes)
+	if err == nil && len(accounts) < len(rows) {
+		accounts, err = run.job.Store.HoldRows(ctx, run.chunk, indexes)
+	}
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
 		run.job.Permits.Give(run.task.OrganisationID, len(rows))

@@ -155,6 +155,18 @@ FROM held h LEFT JOIN customer_links l ON l.site_id = $1 AND l.id = h.link_id`,
 	return held, wrap("hold rows", err)
 }
 
+// CheckRows reads again whom claimed rows debit, of those that are the claim's for half a RowLease at least. What is missing in the
+// answer needs HoldRows. It writes nothing, and so waits for no disk.
+func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]DebitAccount, error) {
+	held, err := s.accounts(ctx, `
+SELECT r.row_index, r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+FROM batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
+WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
+  AND r.lease_until > clock_timestamp() + $5 * interval '1 ms' AND (r.state = 'inProgress' OR r.outcome = 'unconfirmed')`,
+		c.SiteID, c.BatchID, c.Lease, rows, (RowLease / 2).Milliseconds())
+	return held, wrap("check rows", err)
+}
+
 func (s *Store) accounts(ctx context.Context, query string, args ...any) (map[int]DebitAccount, error) {
 	type account struct {
 		index int

@@ -116,6 +116,9 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	dead := claim(t, store, done.Tasks[0])
 	expireLeases(t, store)
 
+	if held, err := store.CheckRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
+		t.Errorf("a dead worker's rows seem to be its own: %v, %v", held, err)
+	}
 	if held, err := store.HoldRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
 		t.Errorf("a lease that ran out was extended: %v, %v", held, err)
 	}

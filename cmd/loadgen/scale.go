@@ -15,7 +15,7 @@ import (
 
 func scaleCommand(out io.Writer) *cobra.Command {
 	s := scale{partners: partners{bench: bench{out: out}}}
-	cmd := s.command("scale", "Measure what a rail with latency lets through, over the number of workers and over the latency", 5, s.run, s.close)
+	cmd := s.command("scale", "Measure what a rail with latency, in the workers' process, lets through, over the number of workers and over the latency", 5, s.run, s.close)
 	cmd.Flags().IntSliceVar(&s.workers, "workers", []int{1, 2, 4, 8}, "numbers of workers")
 	cmd.Flags().DurationVar(&s.latency, "latency", 50*time.Millisecond, "latency of the rail, for each number of workers")
 	cmd.Flags().DurationSliceVar(&s.latencies, "latencies",
