@@ -14,7 +14,7 @@ import (
 func someTasks(kind models.TaskKind, n int) (all []models.Task) {
 	for i := range n {
 		all = append(all, models.Task{
-			ID: models.TaskID{byte(kind[0]), byte(i), byte(i >> 8)}, Kind: kind, OrganisationID: models.OrganisationID{byte(i)},
+			ID: models.TaskID{kind[0], byte(i), byte(i >> 8)}, Kind: kind, OrganisationID: models.OrganisationID{byte(i)},
 			TraceID: models.TraceID(fmt.Sprint("trace", i)), Epoch: i + 1,
 		})
 	}
