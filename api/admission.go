@@ -98,8 +98,8 @@ func (a *admission) join(now time.Time, resumes bool) (*waiter, error) {
 // servesSoon reports whether the last of n waiters is likely to have its turn in time.
 func (a *admission) servesSoon(n int, now time.Time) bool {
 	soon := a.patience
-	if now.Sub(a.crowded) > a.patience {
-		soon /= lastingShare
+	if now.Sub(a.crowded) > a.patience { // one for each slot may wait all the same
+		soon = min(soon, max(soon/lastingShare, a.pace))
 	}
 	return n <= waitersPerSlot*a.slots && a.pace*time.Duration(n)/time.Duration(a.slots) <= soon
 }

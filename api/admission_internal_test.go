@@ -174,9 +174,23 @@ func TestAdmissionRefusesAtOnce(t *testing.T) {
 
 // A crowd that lasts is no burst: then the line is short.
 func TestAdmissionKeepsALastingLineShort(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		pace           time.Duration
+		lasting, burst int // so many wait
+	}{
+		{"fast", 10 * time.Millisecond, 5, 32},
+		{"slow", 100 * time.Millisecond, 1, 5}, // and no less than one for each slot
+	} {
+		t.Run(tt.name, func(t *testing.T) { testLastingLine(t, tt.pace, tt.lasting, tt.burst) })
+	}
+}
+
+func testLastingLine(t *testing.T, pace time.Duration, lasting, burst int) {
+	t.Helper()
 	admitting(t, 1, func(t *testing.T, a *admission) {
 		ctx, leave := context.WithCancel(t.Context())
-		a.pace = 10 * time.Millisecond // so that 50 would be served in time
+		a.pace = pace
 		mustTake(t, a)
 		for range 2 { // the second one comes before the first one gives up
 			go func() { _ = a.take(ctx, false) }()
@@ -186,8 +200,8 @@ func TestAdmissionKeepsALastingLineShort(t *testing.T) {
 			go func() { _ = a.take(ctx, false) }()
 		}
 		synctest.Wait()
-		if a.waiting() != 5 {
-			t.Errorf("%d wait, want 5: a tenth of the patience", a.waiting())
+		if a.waiting() != lasting {
+			t.Errorf("%d wait, want %d", a.waiting(), lasting)
 		}
 		if err := a.take(ctx, false); !errors.Is(err, errBusy) {
 			t.Errorf("one more: %v", err)
@@ -198,8 +212,8 @@ func TestAdmissionKeepsALastingLineShort(t *testing.T) {
 			go func() { _ = a.take(t.Context(), false) }()
 		}
 		synctest.Wait()
-		if a.waiting() != 32 {
-			t.Errorf("%d wait, want 32", a.waiting())
+		if a.waiting() != burst {
+			t.Errorf("%d wait in a burst, want %d", a.waiting(), burst)
 		}
 		<-time.After(2 * patience) // in which they give up
 		a.give(0)

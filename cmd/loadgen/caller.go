@@ -20,6 +20,7 @@ type call struct {
 	authorization string // the header; "" for none
 	body          string // of a POST; "" makes it a GET
 	contentType   string // default JSON
+	key           string // Idempotency-Key; "" for none
 	want          int    // status; default 201
 }
 
@@ -80,6 +81,9 @@ func (c *caller) send(call *call, read func(status int, body []byte) error) erro
 	request.Header.Set("Svc-Api-Version", "urn:svc:api:billing:version:v1")
 	if call.authorization != "" {
 		request.Header.Set("Authorization", call.authorization)
+	}
+	if call.key != "" {
+		request.Header.Set("Idempotency-Key", call.key)
 	}
 	if call.body != "" {
 		request.Header.SetMethod(http.MethodPost)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ type overload struct {
 
 const (
 	overloadPartners = 8
-	overloadWorkers  = 64 // requests under way at once while capacity is measured: more than the service works on
+	overloadWorkers  = 32 // requests under way at once while capacity is measured: as many as the service works on
 	probeRate        = 50 // a second, of requests that look how long one takes
 )
 
@@ -87,7 +88,7 @@ func (o *overload) run(ctx context.Context) error {
 	return o.report(all, []ratio{
 		{Name: "p99 of accepted requests", Value: f.served.p99.most(), Target: -1000, Unit: "ms"},
 		{Name: "p50 of refused requests", Value: f.turned.p50.most(), Target: -50, Unit: "ms"},
-		{Name: "p99 of refused requests", Value: f.turned.p99.most(), Target: -1000, Unit: "ms"},
+		{Name: "p99 of refused requests", Value: f.turned.p99.most(), Target: -250, Unit: "ms"},
 		{Name: "accepted in the overload ÷ capacity", Value: f.accepted.median() / f.capacity.median(), Target: 0.7},
 		{Name: "payment intents found ÷ acknowledged", Value: f.found, Target: 1},
 		{Name: "requests answered ÷ sent", Value: 1 - f.failed, Target: 1},
@@ -154,8 +155,14 @@ func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err err
 	return float64(calls.Load()) / time.Since(began).Seconds(), errors.Join(l.err, ctx.Err())
 }
 
-// call makes a payment intent, of the partners in turn.
-func (o *overload) call() *call { return o.callers[int(o.next.Add(1))%len(o.callers)] }
+// call makes a payment intent, of the partners in turn. It has an Idempotency-Key, as those of partners who try again have,
+// which makes it a transaction of several statements: the generator is to have an easier life than the service.
+func (o *overload) call() *call {
+	n := int(o.next.Add(1))
+	c := *o.callers[n%len(o.callers)]
+	c.key = strconv.Itoa(n)
+	return &c
+}
 
 // floodLaps are what became of the requests of an overload.
 type floodLaps struct {
