@@ -2,3 +2,6 @@ package models
 
 // ClaimDueSQL is for a test that looks at its plan.
 const ClaimDueSQL = claimDueSQL
+
+// EarlyPlanSQL are statements for a test that looks at their plans, with how many parameters each has.
+var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 7, lockDueSQL: 2, recordDeliveredSQL: 11}

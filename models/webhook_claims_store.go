@@ -84,8 +84,8 @@ func (c *webhookClaims) deliveries() []*WebhookDelivery {
 const lockDueSQL = `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
-       w.openings, w.width, coalesce(w.gone_since, 0), clock.now
-FROM service_now clock CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
+       w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now)
+FROM unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
     SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1) o
 CROSS JOIN LATERAL (
@@ -96,7 +96,7 @@ CROSS JOIN LATERAL (
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
     ORDER BY x.site_id DESC LIMIT 1) w
 WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
-  AND e.lease_until IS NULL AND e.next_attempt_at <= clock.now AND w.disabled_at IS NULL AND w.open_until IS NULL`
+  AND e.lease_until IS NULL AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL AND w.open_until IS NULL`
 
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.

@@ -1,0 +1,66 @@
+package models_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// A plan that is made while the tables are empty is kept, and must do for a backlog as well: it finds single rows by their key,
+// lanes by outbox_waiting and what is in flight by outbox_lane_in_flight.
+func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	conn, err := store.DB().DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, query := range []string{"VACUUM ANALYZE outbox", "SET plan_cache_mode = force_generic_plan"} {
+		if _, err := conn.ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	right := []string{
+		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
+		"webhook_events_parked",
+	}
+	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
+	n := 0
+	for query, parameters := range models.EarlyPlanSQL {
+		n++
+		if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE early%d AS %s", n, query)); err != nil {
+			t.Fatal(err)
+		}
+		var plan []string
+		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", parameters), ", ")
+		rows, err := conn.QueryContext(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE early%d (%s)", n, nulls))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		found := index.FindAllStringSubmatch(strings.Join(plan, "\n"), -1)
+		if all := strings.Join(plan, "\n"); len(found) == 0 || strings.Contains(all, "Join Filter: ((w_1") {
+			t.Errorf("no index, or all of it, in\n%s", all)
+		}
+		for _, f := range found {
+			if !slices.Contains(right, f[1]) {
+				t.Errorf("%s in\n%s", f[1], strings.Join(plan, "\n"))
+			}
+		}
+	}
+}
