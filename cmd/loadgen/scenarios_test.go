@@ -45,7 +45,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// measures runs loadgen and checks that it prints figures, all above zero.
+// measures runs loadgen and checks that it prints figures, all above zero but for those that may be nothing.
 func measures(t *testing.T, args []string, wantSeries, wantRatios int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,10 +63,16 @@ func measures(t *testing.T, args []string, wantSeries, wantRatios int) {
 		t.Fatalf("printed %d series and %d ratios: %s", len(figures.Series), len(figures.Ratios), out.String())
 	}
 	for _, s := range figures.Series {
-		if len(s.Values) == 0 || s.Values[0] <= 0 {
+		if len(s.Values) == 0 || s.Values[0] < 0 || s.Values[0] == 0 && !mayBeNothing(s.Name) {
 			t.Errorf("%s: %v", s.Name, s.Values)
 		}
 	}
+}
+
+// mayBeNothing tells figures that so short a run may leave at zero: CPU time comes in hundredths of a second, and a small batch may
+// be settled before any row of the other partner is.
+func mayBeNothing(name string) bool {
+	return strings.Contains(name, "CPU time") || strings.HasPrefix(name, "rows of the other partner")
 }
 
 // isSVG checks that a file is well-formed XML with these texts.
