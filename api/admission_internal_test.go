@@ -21,10 +21,17 @@ func admitting(t *testing.T, slots int, test func(*testing.T, *admission)) {
 		a := newAdmission(slots, patience, prometheus.NewRegistry())
 		test(t, a)
 		synctest.Wait()
-		if a.running != 0 || a.waiting() != 0 {
-			t.Errorf("at the end %d run and %d wait", a.running, a.waiting())
+		if running, waiting := figures(a); running != 0 || waiting != 0 {
+			t.Errorf("at the end %d run and %d wait", running, waiting)
 		}
 	})
+}
+
+// figures are how many run and wait.
+func figures(a *admission) (running, waiting int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running, a.waiting()
 }
 
 // crowd are waiters, and the order in which they had their turns.
@@ -102,8 +109,8 @@ func TestAdmissionForgetsWhoGoesAway(t *testing.T) {
 		c.join(t.Context(), "third", false)
 		goAway()
 		c.want(t, "second: context canceled")
-		if a.waiting() != 2 {
-			t.Errorf("%d wait", a.waiting())
+		if _, waiting := figures(a); waiting != 2 {
+			t.Errorf("%d wait", waiting)
 		}
 		a.give(0)
 		c.want(t, "second: context canceled", "first", "third")
@@ -159,8 +166,8 @@ func TestAdmissionRefusesAtOnce(t *testing.T) {
 				if err := a.take(ctx, false); !errors.Is(err, errBusy) || time.Since(began) > 0 {
 					t.Errorf("one more: %v after %s", err, time.Since(began))
 				}
-				if a.waiting() != tt.wait {
-					t.Errorf("%d wait, want %d", a.waiting(), tt.wait)
+				if _, waiting := figures(a); waiting != tt.wait {
+					t.Errorf("%d wait, want %d", waiting, tt.wait)
 				}
 				leave()
 				synctest.Wait()
@@ -200,8 +207,8 @@ func testLastingLine(t *testing.T, pace time.Duration, lasting, burst int) {
 			go func() { _ = a.take(ctx, false) }()
 		}
 		synctest.Wait()
-		if a.waiting() != lasting {
-			t.Errorf("%d wait, want %d", a.waiting(), lasting)
+		if _, waiting := figures(a); waiting != lasting {
+			t.Errorf("%d wait, want %d", waiting, lasting)
 		}
 		if err := a.take(ctx, false); !errors.Is(err, errBusy) {
 			t.Errorf("one more: %v", err)
@@ -212,8 +219,8 @@ func testLastingLine(t *testing.T, pace time.Duration, lasting, burst int) {
 			go func() { _ = a.take(t.Context(), false) }()
 		}
 		synctest.Wait()
-		if a.waiting() != burst {
-			t.Errorf("%d wait in a burst, want %d", a.waiting(), burst)
+		if _, waiting := figures(a); waiting != burst {
+			t.Errorf("%d wait in a burst, want %d", waiting, burst)
 		}
 		<-time.After(2 * patience) // in which they give up
 		a.give(0)

@@ -216,8 +216,9 @@ WHERE organisation_id = $1 AND id = $2`,
 		return err
 	}
 	event.Attempts++
+	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
 	_, err = c.tx.Tx.ExecContext(ctx, `
-UPDATE outbox SET dispatched_at = coalesce(dispatched_at, clock_timestamp()),
+UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, clock_timestamp()),
     redispatch_after = clock_timestamp() + $2 * interval '1 ms'
 WHERE id = $1`, c.task, WebhookLease.Milliseconds())
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,6 +329,34 @@ func TestOneWebhookEventPerIntent(t *testing.T) {
 	})
 	if results["true"] != 1 {
 		t.Errorf("written: %v", results)
+	}
+}
+
+// A task that Redis has twice may find its event parked, and room by then. If that worker dies, the event does not wait as if it
+// were parked still.
+func TestParkedWebhookClaimedByALateTask(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	var tasks []models.TaskID
+	for range models.WebhookFirstWidth + 1 {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	w.due()
+	late := tasks[models.WebhookFirstWidth]
+	for _, task := range tasks[:models.WebhookFirstWidth] {
+		w.claim(task)
+	}
+	w.claimNothing(late)
+	expireWebhookLeases(t, w.Store)
+	w.claim(late)
+	expireWebhookLeases(t, w.Store)
+	if _, err := w.ReclaimLost(t.Context(), 1000); err != nil {
+		t.Fatal(err)
+	}
+	if due := w.due(); !slices.ContainsFunc(due, func(d models.Task) bool { return d.ID == late }) {
+		t.Errorf("the event of a dead worker is not due; due are %v", due)
 	}
 }
 
