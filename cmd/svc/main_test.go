@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // to come back.
 func waitTogether() {
 	flag.Parse()
-	if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -282,11 +282,11 @@ func TestWebhooksAfterAFlush(t *testing.T) {
 	f.startWorker()
 	f.startWorker()
 	redis := queuetest.Client(t, f.redis.URL)
-	f.await("a thousand retries wait, in Postgres and in Redis", func() bool {
+	f.await("a thousand retries wait in Postgres, and most of them in Redis", func() bool {
 		if f.count("failures > 0 AND next_attempt_at > svc_now() AND lease_until IS NULL AND NOT is_parked") < f.events {
 			return false
 		}
-		return queuetest.Waiting(t, redis, "webhooks") >= f.events
+		return queuetest.Waiting(t, redis, "webhooks") > f.events/2 // those of an interrupted attempt come from Postgres
 	})
 	if err := redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
