@@ -30,8 +30,8 @@ type DeliverWebhook struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	claims    gather[models.WebhookClaim, *models.WebhookDelivery]
-	successes gather[models.WebhookSuccess, bool]
+	claims    models.Gather[models.WebhookClaim, *models.WebhookDelivery]
+	successes models.Gather[models.WebhookSuccess, bool]
 }
 
 // NewDeliverWebhook makes the job, of those parts of a Config that are about webhooks. The API has one too, for tests that
@@ -44,7 +44,7 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	d.claims.do, d.successes.do = d.claimMany, d.recordMany
+	d.claims.Do, d.successes.Do = d.claimMany, d.recordMany
 	return d
 }
 
@@ -108,7 +108,7 @@ func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.
 		return models.WebhookDelivery{}, err
 	}
 	lease := models.NewLeaseToken()
-	delivery, err := d.claims.ask(ctx, models.WebhookClaim{Task: task, Lease: lease})
+	delivery, err := d.claims.Ask(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
 	switch {
 	case errors.Is(err, models.ErrUnavailable):
 		return models.WebhookDelivery{}, err
@@ -140,7 +140,7 @@ func (d *DeliverWebhook) record(
 ) error {
 	if verdict.Status == models.WebhookDelivered {
 		// What could not be written together is written on its own.
-		if done, err := d.successes.ask(ctx, models.WebhookSuccess{Delivery: delivery, Attempt: attempt}); err == nil && done {
+		if done, err := d.successes.Ask(context.WithoutCancel(ctx), models.WebhookSuccess{Delivery: delivery, Attempt: attempt}); err == nil && done {
 			return nil
 		}
 	}

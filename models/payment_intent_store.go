@@ -66,21 +66,16 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 }
 
 // CreatePaymentIntent makes a payment intent, or gives back the one that key made before (replayed; as it is now). Errors:
-// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then it is one statement.
+// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then those that are made at about
+// the same time share one statement, and its commit.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
-	lines, err := toJSON(in.LineItems)
-	if err != nil {
-		return PaymentIntent{}, false, wrap("create payment intent", err)
-	}
-	if key == nil {
-		err = s.native(ctx, func(conn *pgx.Conn) error {
-			intent, err = insertIntent(ctx, func(query string, args ...any) scanner { return conn.QueryRow(ctx, query, args...) }, in, lines)
-			return err
-		})
-	} else {
-		intent, replayed, err = s.createIntentOnce(ctx, in, lines, key)
+	asked, err := newInsertedIntent(ctx, in)
+	if err == nil && key == nil {
+		intent, err = asked.made(s.intents.Ask(ctx, asked))
+	} else if err == nil {
+		intent, replayed, err = s.createIntentOnce(ctx, asked, key)
 	}
 	if err != nil {
 		return PaymentIntent{}, false, wrap("create payment intent", err)
@@ -89,17 +84,25 @@ func (s *Store) CreatePaymentIntent(
 }
 
 func (s *Store) createIntentOnce(
-	ctx context.Context, in NewPaymentIntent, lines sql.NullString, key *IdempotencyKey,
+	ctx context.Context, asked *insertedIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
-			intent, err = insertIntent(ctx, func(query string, args ...any) scanner { return tx.Tx.QueryRowContext(ctx, query, args...) }, in, lines)
+			rows, err := tx.Tx.QueryContext(ctx, insertIntentsSQL, intentArrays([]*insertedIntent{asked})...)
+			if err != nil {
+				return PaymentIntentID{}, err
+			}
+			defer func() { _ = rows.Close() }()
+			there, err := readInserted(rows, []*insertedIntent{asked})
+			if err == nil {
+				intent, err = asked.made(there[0], nil)
+			}
 			return intent.ID, err
 		})
 		if replayed = again; err != nil || !again {
 			return err
 		}
-		intent, _, err = intentByID(ctx, tx.Tx, in.SiteID, id)
+		intent, _, err = intentByID(ctx, tx.Tx, asked.intent.SiteID, id)
 		return err
 	})
 	return intent, replayed, err
@@ -108,28 +111,108 @@ func (s *Store) createIntentOnce(
 // scanner is a row of either of the two ways to ask Postgres.
 type scanner interface{ Scan(...any) error }
 
-// insertIntent inserts through database/sql where there is a transaction, and else on the driver itself, which needs no
-// goroutine to watch over the query.
-func insertIntent(ctx context.Context, row func(query string, args ...any) scanner, in NewPaymentIntent, lines sql.NullString) (PaymentIntent, error) {
+// insertedIntent is a payment intent on its way into the table. What only Postgres knows is filled in there.
+type insertedIntent struct {
+	intent    PaymentIntent
+	lines     *string // the line items as JSON; nil for none
+	expiresAt Millis  // as asked for; 0: after DefaultIntentLife
+}
+
+func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedIntent, error) {
+	lines, err := toJSON(in.LineItems)
+	if err != nil {
+		return nil, err
+	}
 	p := PaymentIntent{
 		SiteID: in.SiteID, ID: NewID[intentNoun](), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
 		LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
 	}
-	err := row(`
+	asked := &insertedIntent{intent: p, expiresAt: in.ExpiresAt}
+	if lines.Valid {
+		asked.lines = &lines.String
+	}
+	return asked, nil
+}
+
+// made is the payment intent, if it was inserted. It was not if its time to expire is out of bounds.
+func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
+	switch {
+	case err != nil: // perhaps the caller has left, and it is being inserted
+		return PaymentIntent{}, err
+	case !inserted:
+		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
+	default:
+		return n.intent, nil
+	}
+}
+
+const insertIntentsSQL = `
 INSERT INTO payment_intents AS p (site_id, id, organisation_id, code, amount, currency, order_id, line_items, qr_code_format,
 	created_at, expires_at, trace_id)
-SELECT s.id, $2, s.organisation_id, $3, $4, s.currency, nullif($5, ''), $6::jsonb, $7, now,
-	coalesce(nullif($8::bigint, 0), now + $10::bigint), $9
-FROM sites s, service_now
-WHERE s.id = $1 AND ($8 = 0 OR $8 BETWEEN now + $11::bigint AND now + $12::bigint)
-RETURNING p.organisation_id, p.currency, p.created_at, p.expires_at`,
-		p.SiteID, p.ID, p.Code, int64(p.Amount), p.OrderID, lines, string(p.QRCodeFormat), int64(in.ExpiresAt), string(p.TraceID),
-		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(),
-	).Scan(&p.OrganisationID, &p.Currency, &p.CreatedAt, &p.ExpiresAt)
-	if errors.Is(err, sql.ErrNoRows) {
-		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
+SELECT s.id, n.id, s.organisation_id, n.code, n.amount, s.currency, nullif(n.order_id, ''), n.line_items::jsonb, n.qr_code_format,
+	now, coalesce(nullif(n.expires_at, 0), now + $10::bigint), n.trace_id
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
+	AS n (site_id, id, code, amount, order_id, line_items, qr_code_format, expires_at, trace_id)
+JOIN sites s ON s.id = n.site_id CROSS JOIN service_now
+WHERE n.expires_at = 0 OR n.expires_at BETWEEN now + $11::bigint AND now + $12::bigint
+RETURNING p.id, p.organisation_id, p.currency, p.created_at, p.expires_at`
+
+// intentArrays are the parameters of insertIntentsSQL.
+func intentArrays(all []*insertedIntent) []any {
+	n := len(all)
+	sites, ids, codes, amounts, orders := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n), make([]int64, n), make([]string, n)
+	lines, formats, expiries, traces := make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
+	for i, one := range all {
+		p := &one.intent
+		sites[i], ids[i], codes[i], amounts[i], orders[i] = p.SiteID, p.ID, p.Code, int64(p.Amount), p.OrderID
+		lines[i], formats[i], expiries[i], traces[i] = one.lines, string(p.QRCodeFormat), int64(one.expiresAt), string(p.TraceID)
 	}
-	return p, err
+	return []any{
+		sites, ids, codes, amounts, orders, lines, formats, expiries, traces,
+		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(),
+	}
+}
+
+// insertIntents inserts payment intents as one, on the driver itself, which needs no goroutine to watch over the query. It reports
+// which ones are there.
+func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there []bool, err error) {
+	err = s.native(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, insertIntentsSQL, intentArrays(all)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		there, err = readInserted(rows, all)
+		return err
+	})
+	return there, err
+}
+
+// readInserted completes those that were inserted, and reports which ones those are.
+func readInserted(rows interface {
+	scanner
+	Next() bool
+	Err() error
+}, all []*insertedIntent) ([]bool, error) {
+	place := make(map[PaymentIntentID]int, len(all))
+	for i, one := range all {
+		place[one.intent.ID] = i
+	}
+	there := make([]bool, len(all))
+	for rows.Next() {
+		var p PaymentIntent
+		if err := rows.Scan(&p.ID, &p.OrganisationID, &p.Currency, &p.CreatedAt, &p.ExpiresAt); err != nil {
+			return nil, err
+		}
+		i, ok := place[p.ID]
+		if !ok {
+			return nil, fmt.Errorf("inserted %s, which nobody asked for", p.ID)
+		}
+		to := &all[i].intent
+		to.OrganisationID, to.Currency, to.CreatedAt, to.ExpiresAt = p.OrganisationID, p.Currency, p.CreatedAt, p.ExpiresAt
+		there[i] = true
+	}
+	return there, rows.Err()
 }
 
 // PaymentIntent is an intent of the Site; ErrNotFound if there is none. If its time is over and nothing has ended it yet, it

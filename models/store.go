@@ -35,6 +35,7 @@ type Store struct {
 	limit  int64 // calls inside at most; 0: no bound
 	inside atomic.Int64
 
+	intents Gather[*insertedIntent, bool]
 	crowded int // links of a crowded node of the counts: crowdedNode, less in tests
 }
 
@@ -63,6 +64,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	pool.SetMaxIdleConns(cfg.MaxConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
 	s := &Store{db: bun.NewDB(pool, pgdialect.New()), crowded: crowdedNode}
+	s.intents.Do = s.insertIntents
 	if cfg.MaxQueued > 0 {
 		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)
 	}

@@ -1,10 +1,11 @@
-package jobs
+package models
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,12 +17,13 @@ const (
 	gatherWithin = 10 * time.Second
 )
 
-// gather does what callers ask for at about the same time as one: while one doing is under way, those who come meanwhile wait
+// Gather does what callers ask for at about the same time as one: while one doing is under way, those who come meanwhile wait
 // for the next. So nobody waits for company, and the more there is to do, the cheaper each becomes. It has a goroutine
-// only while somebody asks.
-type gather[A, R any] struct {
-	// do answers all that it is asked, in their order, or fails for all of them.
-	do func(ctx context.Context, asked []A) ([]R, error)
+// only while somebody asks. It is safe for concurrent use.
+type Gather[A, R any] struct {
+	// Do answers all that it is asked, in their order, or fails for all of them. It has a bounded time, and none of the callers'
+	// contexts.
+	Do func(ctx context.Context, asked []A) ([]R, error)
 
 	mu      sync.Mutex
 	waiting []asking[A, R]
@@ -30,6 +32,7 @@ type gather[A, R any] struct {
 
 // asking is one who asks, and where the answer goes.
 type asking[A, R any] struct {
+	ctx   context.Context //nolint:containedctx // to leave out those who have left
 	what  A
 	reply chan<- reply[R]
 }
@@ -39,24 +42,29 @@ type reply[R any] struct {
 	err   error
 }
 
-// ask waits for the answer, which comes within a bounded time, also after the caller's context has ended: what was done must be
-// known.
-func (g *gather[A, R]) ask(ctx context.Context, what A) (R, error) {
+// Ask waits for the answer. Once the caller's context has ended, the answer is that; what is being done then is done all the same.
+// Who must know what was done asks with a context that does not end: the answer comes within a bounded time.
+func (g *Gather[A, R]) Ask(ctx context.Context, what A) (R, error) {
 	got := make(chan reply[R], 1)
 	g.mu.Lock()
-	g.waiting = append(g.waiting, asking[A, R]{what, got})
+	g.waiting = append(g.waiting, asking[A, R]{ctx, what, got})
 	first := !g.busy
 	g.busy = true
 	g.mu.Unlock()
 	if first {
 		go g.run(context.WithoutCancel(ctx))
 	}
-	a := <-got
-	return a.value, a.err
+	select {
+	case a := <-got:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none R
+		return none, ctx.Err()
+	}
 }
 
 // run answers until nobody waits.
-func (g *gather[A, R]) run(ctx context.Context) {
+func (g *Gather[A, R]) run(ctx context.Context) {
 	for {
 		g.mu.Lock()
 		n := min(len(g.waiting), gatherMost)
@@ -67,11 +75,14 @@ func (g *gather[A, R]) run(ctx context.Context) {
 		if n == 0 {
 			return
 		}
-		g.answer(ctx, now)
+		now = slices.DeleteFunc(now, func(a asking[A, R]) bool { return a.ctx.Err() != nil })
+		if len(now) > 0 {
+			g.answer(ctx, now)
+		}
 	}
 }
 
-func (g *gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
+func (g *Gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
 	ctx, cancel := context.WithTimeout(ctx, gatherWithin)
 	defer cancel()
 	asked := make([]A, len(all))
@@ -88,14 +99,14 @@ func (g *gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
 	}
 }
 
-var errPanic = errors.New("jobs: panic")
+var errPanic = errors.New("models: panic")
 
 // safely does it. A panic is an error of all who asked: nobody above could catch it before it ended the process.
-func (g *gather[A, R]) safely(ctx context.Context, asked []A) (values []R, err error) {
+func (g *Gather[A, R]) safely(ctx context.Context, asked []A) (values []R, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("%w: %v\n%s", errPanic, fault, debug.Stack())
 		}
 	}()
-	return g.do(ctx, asked)
+	return g.Do(ctx, asked)
 }
