@@ -263,7 +263,7 @@ func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (i
 	return len(tasks), d.send(ctx, tasks)
 }
 
-// send enqueues claimed tasks and confirms them. Those that Redis did not take are released at once. No transaction is
+// send enqueues claimed tasks; they are confirmed a while later. Those that Redis did not take are released at once. No transaction is
 // open meanwhile; a crash here costs the claims' short lease.
 func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	if len(claimed) == 0 {
@@ -289,27 +289,21 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	return errors.Join(err, d.settle(ctx, parcels, taken))
 }
 
-// settle writes down which claims Redis has taken: of large tasks at once, of others with many, later. It outlives a bounded context: a forgotten claim delays its task.
+// settle keeps in mind which claims Redis has taken, and releases the others. It outlives a bounded context: a forgotten claim delays
+// its task.
 func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken []bool) error {
-	var sent, unsent []models.Task
+	var unsent []models.Task
 	for i, parcel := range parcels {
-		switch {
-		case !taken[i]:
-			unsent = append(unsent, parcel...)
-		case rests(parcel[0].Kind.Queue()):
+		if taken[i] {
 			d.unconfirmed.add(parcel)
-		default:
-			sent = append(sent, parcel...)
+		} else {
+			unsent = append(unsent, parcel...)
 		}
+	}
+	if len(unsent) == 0 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseAfter)
 	defer cancel()
-	var err error
-	if len(sent) > 0 {
-		err = d.store.ConfirmDispatched(ctx, sent)
-	}
-	if len(unsent) > 0 {
-		err = errors.Join(err, d.store.ReleaseTasks(ctx, unsent))
-	}
-	return err
+	return d.store.ReleaseTasks(ctx, unsent)
 }
