@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,8 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	code := inArea(r.route.Area, "invalid-parameter")
 	complain := func(name, complaint string) {
 		if len(e.Faults) < MaxFaults {
-			e.And(Fault{Code: code, Target: showName(name), Message: showName(name) + " " + complaint})
+			shown := showName(name)
+			e.And(Fault{Code: code, Target: shown, Message: cmp.Or(shown, "an empty name") + " " + complaint})
 		}
 	}
 	for _, name := range order {

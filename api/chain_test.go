@@ -178,6 +178,7 @@ func TestQueryParameters(t *testing.T) {
 		"state=%zz":              {"customers:invalid-parameter state"},
 		"state=%ff":              {"customers:invalid-parameter state"},
 		"%ff=1":                  {"customers:invalid-parameter ?"},
+		"=1":                     {"customers:invalid-parameter"},
 		"cursor=abc&limit=1":     {"customers:invalid-pagination-link nextHref"},
 		"cursor=abc&cursor=abc":  {"customers:invalid-pagination-link nextHref"},
 		"cursor=abc&other=1":     {"customers:invalid-pagination-link nextHref"},
@@ -204,6 +205,9 @@ func TestQueryParameters(t *testing.T) {
 	}
 	g.Get(site("/batches/b?cursor=x")).Refused(400, "batches:invalid-parameter cursor")
 	g.Post(checkout("/payment-intent?x=1&y=2"), `{"amount":1}`).Expect(400)
+	if a := g.Post(checkout("/payment-intent?=1"), `{"amount":1}`).Expect(400); !strings.Contains(string(a.Body), `"an empty name is not a parameter`) {
+		t.Errorf("%s", a.Body)
+	}
 	many := make([]string, 300)
 	for i := range many {
 		many[i] = fmt.Sprintf("p%d=1", i)

@@ -93,7 +93,7 @@ func (b *billing) getIntent(id string) intentData {
 	return dataOf[intentData](b.Get(b.intents("/" + id)).Expect(200))
 }
 
-// complains fails the test unless the answer has exactly these messages in Shape B.
+// complains fails the test unless the answer has exactly these messages.
 func complains(t testing.TB, a *apitest.Answer, status int, messages ...string) {
 	t.Helper()
 	a.Expect(status)

@@ -114,12 +114,16 @@ func TestSandboxPayment(t *testing.T) {
 			t.Errorf("the account %s, want %s, %v", got, behaviour, err)
 		}
 	}
+	id, _ := c.intent(t)
+	c.Post(c.sandboxPayment(id), nil).Expect(202)
+	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionFailed})
+	complains(t, c.Post(c.sandboxPayment(id), nil).Refused(409, "requests:payment-intent-taken"), 409, "The payment intent has ended.")
 	for _, body := range []any{nil, "{}", `{"behaviour":null,"discounts":null}`, `{"discounts":[{"lineItemIndex":1,"amount":300,"reason":"r"}]}`} {
 		id, _ := c.intent(t)
 		c.Post(c.sandboxPayment(id), body).Expect(202)
 		c.Post(c.sandboxPayment(id), body).Refused(409, "requests:payment-intent-taken")
 	}
-	id, _ := c.intent(t)
+	id, _ = c.intent(t)
 	c.Post(c.sandboxPayment(id), `{"behaviour":"Pays","discounts":[{}]}`).Refused(400, "requests:invalid-field behaviour",
 		"requests:missing-field discounts[0].lineItemIndex", "requests:missing-field discounts[0].amount", "requests:missing-field discounts[0].reason")
 	c.Post(c.sandboxPayment(id), `{"discounts":[{"lineItemIndex":0,"amount":701,"reason":"r"}]}`).Refused(400, "requests:invalid-field discounts[0].amount")

@@ -176,7 +176,7 @@ func checkAmount(n int64) error {
 	if n < 1 {
 		return errors.New("must be greater than 0")
 	}
-	return nil
+	return strictjson.AtLeast(1)(n)
 }
 
 func checkQRCodeFormat(s string) error {
@@ -275,6 +275,10 @@ func (r *Request) intentError(err error) error {
 		return Refuse(PaymentIntentNotFound, r.route.Param.Name)
 	case errors.Is(err, models.ErrIntentNotCancellable):
 		return Refuse(PaymentIntentNotCancellable, "")
+	case errors.Is(err, models.ErrIntentEnded):
+		e := Refuse(PaymentIntentTaken, "")
+		e.Faults[0].Message = "The payment intent has ended."
+		return e
 	case errors.Is(err, models.ErrIntentTaken):
 		return Refuse(PaymentIntentTaken, "")
 	case errors.Is(err, models.ErrIntentExpired):

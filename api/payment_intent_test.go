@@ -53,14 +53,20 @@ func TestPaymentIntentFaults(t *testing.T) {
 		return `{"amount":5,"lineItems":[{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1},` + fields + `]}`
 	}
 	for body, messages := range map[string][]string{
-		`{}`:                          {"amount is required"},
-		`{"amount":null}`:             {"amount is required"},
-		`{"amount":0}`:                {"amount must be greater than 0"},
-		`{"amount":-1}`:               {"amount must be greater than 0"},
-		`{"amount":"5"}`:              {"amount must be an integer"},
-		`{"amount":5.0}`:              {"amount must be an integer"},
-		`{"amount":1e2}`:              {"amount must be an integer"},
-		`{"amount":9007199254740992}`: {"amount must be an integer from -9007199254740991 to 9007199254740991"},
+		`{}`:                           {"amount is required"},
+		`{"amount":null}`:              {"amount is required"},
+		`{"amount":0}`:                 {"amount must be greater than 0"},
+		`{"amount":-1}`:                {"amount must be greater than 0"},
+		`{"amount":"5"}`:               {"amount must be an integer"},
+		`{"amount":5.0}`:               {"amount must be an integer"},
+		`{"amount":1e2}`:               {"amount must be an integer"},
+		`{"amount":9007199254740992}`:  {"amount must be an integer from 1 to 9007199254740991"},
+		`{"amount":-9007199254740992}`: {"amount must be greater than 0"},
+		`{"amount":5,"expiresAt":` + strings.Repeat("9", 99) + `}`: {"expiresAt must be an integer from 1 to 9007199254740991"},
+		line(`{"itemId":"i","quantity":9007199254740992,"amountPerUnit":9007199254740992,"amountSubtotal":9007199254740992}`): {
+			"lineItems[1].quantity must be an integer from 1 to 9007199254740991",
+			"lineItems[1].amountPerUnit must be an integer from 0 to 9007199254740991",
+			"lineItems[1].amountSubtotal must be an integer from 0 to 9007199254740991"},
 		`{"amount":0,"orderId":"","qrCodeFormat":"PNG","expiresAt":0}`: {
 			"amount must be greater than 0", "orderId must have 1 to 128 characters", "qrCodeFormat must be one of base64, text",
 			"expiresAt must be at least 1"},

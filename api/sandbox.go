@@ -63,6 +63,11 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 		return err
 	}
 	signup, err := s.store.CompleteLink(ctx, link.ID, party)
+	if errors.Is(err, models.ErrLinkTaken) { // the party is a new one each time
+		e := Refuse(SignupTaken, "")
+		e.Faults[0].Message = "The customer is linked already."
+		return e
+	}
 	if err != nil {
 		return signupError(err)
 	}

@@ -57,7 +57,8 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return d.Store.FinishTask(ctx, task.ID)
-	case err != nil && run.chunk.Task.IsZero(): // nothing was claimed
+	case err != nil && run.chunk.Task.IsZero(): // nothing was claimed, so that the batch is not known
+		return fmt.Errorf("jobs: debit rows of task %s: %w", task.ID, err)
 	case run.closed < run.chunk.Open || run.chunk.Open == 0: // the task of a chunk that others have closed ends, too
 		err = errors.Join(err, d.park(ctx, task.ID))
 	}

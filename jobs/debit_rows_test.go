@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -277,6 +278,18 @@ func TestRailDown(t *testing.T) {
 	b.run()
 	b.want("succeeded")
 	b.moved(0)
+}
+
+// Of a claim that fails, only the task is known.
+func TestFailedClaimNamesItsTask(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	if err := b.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.job.Run(t.Context(), b.wake(b.tasks[0])); err == nil || !strings.Contains(err.Error(), "debit rows of task "+b.tasks[0].String()+": ") {
+		t.Errorf("the error is %v", err)
+	}
 }
 
 func TestWorkerDiesBeforeTheRailCall(t *testing.T) {

@@ -19,6 +19,8 @@ var (
 	ErrIntentCancelled = errors.New("models: payment intent cancelled")
 	// ErrIntentTaken: another customer pays, or has paid.
 	ErrIntentTaken = errors.New("models: payment intent taken by another customer")
+	// ErrIntentEnded: it is taken, and what that customer began has ended.
+	ErrIntentEnded = fmt.Errorf("%w: ended", ErrIntentTaken)
 	// ErrIntentNotCancellable: a customer has begun to pay, or the payment intent has ended otherwise.
 	ErrIntentNotCancellable = errors.New("models: payment intent cannot be cancelled")
 )

@@ -22,7 +22,8 @@ INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace
 SELECT $7, $8, $9, organisation_id, site_id, id, trace_id, started_at FROM started`
 
 // StartTransaction lets a customer begin to pay. The same party again gets the same transaction, whatever became of it.
-// Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first; ErrIntentExpired, ErrIntentCancelled.
+// Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first (ErrIntentEnded, if it has ended);
+// ErrIntentExpired, ErrIntentCancelled.
 func (s *Store) StartTransaction(
 	ctx context.Context, code string, party Party, discounts []Discount,
 ) (StartedTransaction, error) {
@@ -74,6 +75,8 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 		return StartedTransaction{}, ErrIntentCancelled
 	case p.Transaction.ID.IsZero():
 		return StartedTransaction{}, fmt.Errorf("the intent is %s after all: %w", p.State, ErrUnavailable)
+	case p.Transaction.Party.CustomerID != party.CustomerID && p.State == IntentFinal:
+		return StartedTransaction{}, ErrIntentEnded
 	case p.Transaction.Party.CustomerID != party.CustomerID:
 		return StartedTransaction{}, ErrIntentTaken
 	}

@@ -97,6 +97,9 @@ func TestStartTransaction(t *testing.T) {
 	}
 	c.want(intent, models.IntentPending, "")
 	c.finish(c.claim(started.Task), models.TransactionResult{Status: models.TransactionFailed})
+	if _, err = c.store.StartTransaction(t.Context(), intent.Code, bob, nil); !errors.Is(err, models.ErrIntentEnded) {
+		t.Errorf("another customer after the end: %v", err)
+	}
 	again, err = c.store.StartTransaction(t.Context(), intent.Code, ada, nil)
 	if err != nil || again.ID != started.ID {
 		t.Errorf("the same customer after the end: %+v, %v", again, err)

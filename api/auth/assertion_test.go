@@ -143,6 +143,35 @@ func TestPrivateKeyJWT(t *testing.T) {
 	}
 }
 
+// The form need not name the client: failures count for the one that the assertion names.
+func TestFailingAssertionsSlowDown(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	must(t, s.store.SetClientJWKS(t.Context(), s.client.ID, keySet(t, "ed")))
+	_, stranger, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	id, now := s.client.ID.String(), s.clock.now()
+	assertion := func(jti string, key ed25519.PrivateKey) func(*server, testing.TB) auth.TokenResponse {
+		return assertionForm(sign(t, claims{"iss": id, "sub": id, "aud": issuerURL, "exp": now.Add(time.Minute).Unix(), "jti": jti},
+			jwa.EdDSA(), key, nil))
+	}
+	for n := range 12 {
+		want := http.StatusUnauthorized
+		if n >= 10 {
+			want = http.StatusTooManyRequests
+		}
+		answer := assertion("forged", stranger)(s, t)
+		if answer.Status != want || (answer.Header.Get("Retry-After") == "2") != (n >= 10) {
+			t.Errorf("attempt %d: %d, want %d; %v", n+1, answer.Status, want, answer.Header)
+		}
+	}
+	if answer := s.ask(t, basic(id, "wrong"), grant()); answer.Status != http.StatusTooManyRequests {
+		t.Errorf("another method of the same client: %d", answer.Status)
+	}
+	own, _ := keyPairs()["ed"].(ed25519.PrivateKey)
+	accessToken(t, assertion("own", own)(s, t))
+}
+
 func TestAssertionAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

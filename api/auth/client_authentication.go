@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
 	"partnerbilling/models"
 )
 
@@ -85,6 +87,19 @@ func assertionCredentials(form url.Values) (credentials, error) {
 	return credentials{clientID: form.Get("client_id"), assertion: form.Get("client_assertion")}, nil
 }
 
+// claimedID is the client that the attempt says it is; "" if it does not say. An assertion says so in its claims, where the form
+// need not repeat it (RFC 7523 §2.2).
+func (c credentials) claimedID() string {
+	if c.clientID != "" || c.assertion == "" {
+		return c.clientID
+	}
+	assertion, err := parseSigned(c.assertion)
+	if err != nil {
+		return ""
+	}
+	return assertion.text(jwt.SubjectKey)
+}
+
 // authenticate is the client that the credentials prove. Failures are counted per client and address: when there are
 // too many, further ones are told to wait. A client that proves who it is never waits, so that nobody can lock it out by
 // failing in its name; guessing 256 random bits is hopeless at any pace.
@@ -98,7 +113,7 @@ func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address 
 	}
 	var failure *tokenError
 	if errors.As(err, &failure) && failure.status == http.StatusUnauthorized {
-		if wait := i.failures.count(attempt.clientID, address); wait > 0 {
+		if wait := i.failures.count(attempt.claimedID(), address); wait > 0 {
 			return models.Client{}, tooManyFailures(wait, err)
 		}
 	}

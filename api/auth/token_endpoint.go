@@ -145,12 +145,16 @@ func parseForm(request TokenRequest) (url.Values, error) {
 	return form, nil
 }
 
-// narrow is the scopes asked for, in the client's order; all of the client's if none are.
+// narrow is the scopes asked for, in the client's order; all of the client's if none are. Spaces may be more than one between
+// scopes, and around them.
 func narrow(held []models.Scope, asked string) ([]models.Scope, error) {
 	if asked == "" {
 		return held, nil
 	}
-	wanted := strings.Split(asked, " ")
+	wanted := strings.FieldsFunc(asked, func(c rune) bool { return c == ' ' })
+	if len(wanted) == 0 { // asked for, and yet none
+		return nil, errInvalidScope
+	}
 	for _, scope := range wanted {
 		if !slices.Contains(held, models.Scope(scope)) {
 			return nil, errInvalidScope

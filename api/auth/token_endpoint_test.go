@@ -48,11 +48,12 @@ func TestTokenEndpoint(t *testing.T) {
 		{"unknown parameters", basic(id, secret), grant("resource", "x"), 200, all},
 		{"empty scope", basic(id, secret), grant("scope", ""), 200, all},
 		{"narrower", basic(id, secret), grant("scope", "billing:batches:write billing:batches:read"), 200, "billing:batches:read billing:batches:write"},
+		{"many spaces", basic(id, secret), grant("scope", " billing:batches:read  billing:batches:write "), 200, "billing:batches:read billing:batches:write"},
 		{"scope twice", basic(id, secret), grant("scope", "billing:batches:read billing:batches:read"), 200, "billing:batches:read"},
 
 		{"unknown scope", basic(id, secret), grant("scope", "billing:batches:read billing:everything"), 400, invalidScope},
 		{"scope of others", basic(id, secret), grant("scope", "customer-app:signups:write"), 400, invalidScope},
-		{"double space", basic(id, secret), grant("scope", "billing:batches:read  billing:batches:write"), 400, invalidScope},
+		{"tab", basic(id, secret), grant("scope", "billing:batches:read\tbilling:batches:write"), 400, invalidScope},
 		{"scope is a space", basic(id, secret), grant("scope", " "), 400, invalidScope},
 		{"scope in capitals", basic(id, secret), grant("scope", "BILLING:batches:read"), 400, invalidScope},
 

@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -125,13 +124,28 @@ func (f Fields) OptionalInt(name string, checks ...func(int64) error) (int64, bo
 	if !ok {
 		return 0, false
 	}
-	n, err := parseInteger(v)
-	if err != nil {
-		f.Invalid(name, err.Error())
+	n, ok := parseInteger(v)
+	switch {
+	case !ok:
+		f.Invalid(name, "must be an integer")
+		return 0, true
+	case n > MaxInteger || n < -MaxInteger:
+		f.Invalid(name, outOfRange(n, checks))
 		return 0, true
 	}
 	check(f, name, n, checks)
 	return n, true
+}
+
+// outOfRange says what an integer that no body may hold should have been, in the words of the field's own checks, which know a
+// narrower range.
+func outOfRange(n int64, checks []func(int64) error) string {
+	for _, c := range checks {
+		if err := c(n); err != nil {
+			return err.Error()
+		}
+	}
+	return fmt.Sprintf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
 }
 
 // OptionalObject reads an object that may be absent or null, and reports whether there is one to read.
@@ -241,29 +255,24 @@ func (f Fields) checkCase(known []string) {
 	}
 }
 
-var (
-	errNotInteger   = errors.New("must be an integer")
-	errIntegerRange = fmt.Errorf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
-)
-
-// parseInteger takes integer literals only: not 1.0, 1e2, "1" or -0.
-func parseInteger(v Value) (int64, error) {
+// parseInteger takes integer literals only: not 1.0, 1e2, "1" or -0. One beyond int64 is the int64 that comes closest.
+func parseInteger(v Value) (int64, bool) {
 	literal := v.Text()
 	if v.Kind() != Number || literal == "-0" || strings.ContainsAny(literal, ".eE") {
-		return 0, errNotInteger
+		return 0, false
 	}
-	n, err := strconv.ParseInt(literal, 10, 64)
-	if err != nil || n > MaxInteger || n < -MaxInteger {
-		return 0, errIntegerRange
-	}
-	return n, nil
+	n, _ := strconv.ParseInt(literal, 10, 64) // of a JSON integer, the range is all that can be wrong
+	return n, true
 }
 
 // AtLeast checks that an integer is minimum or more.
 func AtLeast(minimum int64) func(int64) error {
 	return func(n int64) error {
-		if n < minimum {
+		switch {
+		case n < minimum:
 			return fmt.Errorf("must be at least %d", minimum)
+		case n > MaxInteger:
+			return fmt.Errorf("must be an integer from %d to %d", minimum, MaxInteger)
 		}
 		return nil
 	}

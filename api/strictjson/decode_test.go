@@ -112,6 +112,35 @@ func TestDecodeIntegers(t *testing.T) {
 	}
 }
 
+// An integer that no body may hold is told the range of its field, where that is known.
+func TestDecodeIntegersOutOfRange(t *testing.T) {
+	for literal, want := range map[string][]string{
+		`9007199254740992`:             {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9", "must be odd"},
+		strings.Repeat("9", 100):       {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9", "must be an integer from -9007199254740991 to 9007199254740991"},
+		`-9007199254740992`:            {"must be at least 1", "must be from 0 to 9", "must be odd"},
+		"-" + strings.Repeat("9", 100): {"must be at least 1", "must be from 0 to 9", "must be odd"},
+	} {
+		var got []string
+		for _, check := range []func(int64) error{strictjson.AtLeast(1), strictjson.Between(0, 9), checkOdd} {
+			o := strictjson.NewObject(mustParse(t, `{"n":`+literal+`}`), "n")
+			if n, present := o.OptionalInt("n", check); n != 0 || !present {
+				t.Errorf("%.30s: %d, present %v", literal, n, present)
+			}
+			got = append(got, o.Faults()[0].Message)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%.30s (-want +got):\n%s", literal, diff)
+		}
+	}
+}
+
+func checkOdd(n int64) error {
+	if n%2 == 0 {
+		return errors.New("must be odd")
+	}
+	return nil
+}
+
 func TestDecodeAbsentAndNull(t *testing.T) {
 	for _, text := range []string{`{}`, `{"s":null,"n":null,"o":null,"a":null,"l":null}`} {
 		o := strictjson.NewObject(mustParse(t, text), "s", "n", "o", "a", "l")
