@@ -129,6 +129,34 @@ func TestWebhookRedeliveryByFilter(t *testing.T) {
 	}
 }
 
+// A test is of its moment: it comes again only if it is asked for by its key.
+func TestWebhookRedeliveryByFilterLeavesTestsOut(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	organisation := w.site.OrganisationID
+	w.put(models.SiteID{}, "https://example.com/")
+	ordinary, _ := w.insert()
+	test, _, err := w.CreateTestWebhook(t.Context(), organisation, models.SiteID{}, models.NewTraceID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.advance(time.Second)
+	n, tasks, err := w.RedeliverWebhooks(t.Context(), organisation, models.WebhookFilter{SiteID: w.site.ID})
+	if n != 1 || len(tasks) != 1 || err != nil {
+		t.Errorf("redelivered %d with %d tasks, %v", n, len(tasks), err)
+	}
+	if event, _ := w.event(ordinary); event.RequestedAt != webhookStart.Add(time.Second) {
+		t.Errorf("event %+v", event)
+	}
+	if event, _ := w.event(test); event.RequestedAt != webhookStart || !event.Test {
+		t.Errorf("test %+v", event)
+	}
+	if event, task, err := w.RedeliverWebhook(t.Context(), organisation, test); err != nil || task.IsZero() ||
+		event.RequestedAt != webhookStart.Add(time.Second) {
+		t.Errorf("test by its key: %+v, %v", event, err)
+	}
+}
+
 func TestWebhookTail(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

@@ -37,8 +37,8 @@ WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id).Scan(event.column
 	return event, task, wrap("redeliver webhook", err)
 }
 
-// RedeliverWebhooks does so for every event that the filter selects, oldest first, in bounded steps: what is created after the
-// call began is left out. It reports how many, and their tasks so far also if it fails on the way.
+// RedeliverWebhooks does so for every event that the filter selects, oldest first, in bounded steps: tests are left out, and what
+// is created after the call began. It reports how many, and their tasks so far also if it fails on the way.
 func (s *Store) RedeliverWebhooks(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter,
 ) (count int, tasks []TaskID, err error) {
@@ -78,7 +78,7 @@ func matchingWebhooks(
 	where, args := filter.where([]any{organisation, at.CreatedAt, at.ID, redeliverStep})
 	rows, err := tx.Tx.QueryContext(ctx, `
 SELECT w.created_at, w.id FROM webhook_events w
-WHERE w.organisation_id = $1 AND (w.created_at, w.id) > ($2, $3)`+where+`
+WHERE w.organisation_id = $1 AND (w.created_at, w.id) > ($2, $3) AND NOT w.is_test`+where+`
 ORDER BY w.created_at, w.id LIMIT $4`, args...)
 	if err != nil {
 		return nil, at, err

@@ -37,7 +37,7 @@ type BatchStatus struct {
 	State           string      `json:"state"` // inProgress or settled
 	SubmittedAt     int64       `json:"submittedAt"`
 	SettleBy        int64       `json:"settleBy"`
-	SettledAt       int64       `json:"settledAt"` // 0 until settled
+	SettledAt       int64       `json:"settledAt,omitempty"` // 0 until settled
 	RowCount        int         `json:"rowCount"`
 	TotalAmount     int64       `json:"totalAmount"`
 	Counts          BatchCounts `json:"counts"`
@@ -59,12 +59,12 @@ type RowStatus struct {
 	RowReference      string `json:"rowReference"`
 	CustomerReference string `json:"customerReference"`
 	Amount            int64  `json:"amount"`
-	State             string `json:"state"`            // pending, inProgress or settled
-	Outcome           string `json:"outcome"`          // "" until settled
-	CorrectedOutcome  string `json:"correctedOutcome"` // "" unless the truth came later
-	SettledAt         int64  `json:"settledAt"`
+	State             string `json:"state"`                      // pending, inProgress or settled
+	Outcome           string `json:"outcome,omitempty"`          // "" until settled
+	CorrectedOutcome  string `json:"correctedOutcome,omitempty"` // "" unless the truth came later
+	SettledAt         int64  `json:"settledAt,omitempty"`
 	Attempts          int    `json:"attempts"`
-	NextAttemptAt     int64  `json:"nextAttemptAt"`
+	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
 }
 
 // SubmitBatch submits a batch. The same batch may be submitted again at any time: it is created once.

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mdp/qrterminal/v3"
@@ -59,6 +62,9 @@ func (c *ctl) receiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "receive", Short: "Receive webhooks at an address, verify and print them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkSecret(secret); err != nil {
+				return err
+			}
 			ln, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", listen)
 			if err != nil {
 				return err
@@ -70,6 +76,19 @@ func (c *ctl) receiveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&secret, "secret", "", "your organisation's webhook secret, whsec_…")
 	_ = cmd.MarkFlagRequired("secret")
 	return cmd
+}
+
+var errNotASecret = errors.New("--secret must be whsec_ and 32 bytes in standard base64, as the API has shown it; " +
+	"if it is lost, rotate it: POST /webhooks/secret/rotation")
+
+// checkSecret finds out early that a secret can verify nothing: an answer of the API that has none, say. It does not show it.
+func checkSecret(secret string) error {
+	encoded, ok := strings.CutPrefix(secret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil || len(key) != sha256.Size || base64.StdEncoding.EncodeToString(key) != encoded {
+		return errNotASecret
+	}
+	return nil
 }
 
 // receive serves until the context ends.
@@ -110,6 +129,11 @@ func (c *ctl) listenCommand() *cobra.Command {
 	var secret string
 	cmd := c.command("listen", "Print webhooks as they happen, without an endpoint", cobra.NoArgs,
 		func(ctx context.Context, api *client.Client, _ string, _ []string) error {
+			if secret != "" {
+				if err := checkSecret(secret); err != nil {
+					return err
+				}
+			}
 			for delivery, err := range api.Listen(ctx) {
 				if ctx.Err() != nil {
 					return nil

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// svcctl runs a command to its end, with the environment of a partner of the API at a URL.
+func svcctl(ctx context.Context, url string, args ...string) (string, error) {
+	environment := map[string]string{"BASE_URL": url, "CLIENT_ID": "id", "CLIENT_SECRET": "secret", "SITE": "site"}
+	var out bytes.Buffer
+	err := run(ctx, args, func(name string) string { return environment[name] }, &out)
+	return out.String(), err
+}
+
+// What the API leaves out is not there.
+func TestBatchPrintsWhatTheAPISays(t *testing.T) {
+	t.Parallel()
+	const batch = `{"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,"totalAmount":5,
+		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0,"rows":[
+		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},
+		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed","correctedOutcome":"succeeded",
+		 "settledAt":1,"attempts":1}]}`
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"access_token":"token","expires_in":3600}`))
+	})
+	mux.HandleFunc("GET /billing/sites/site/batches/b", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"data":` + batch + `,"traceId":"0"}`))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	out, err := svcctl(t.Context(), server.URL, "batch", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	for text, into := range map[string]*any{out: &got, batch: &want} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("batch (-API +printed):\n%s", diff)
+	}
+}
+
+// A receiver with a secret that can verify nothing would refuse everything for ever.
+func TestReceiveRefusesWhatIsNoSecret(t *testing.T) {
+	t.Parallel()
+	good := "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, 32))
+	if err := checkSecret(good); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for name, secret := range map[string]string{
+		"empty":         "",
+		"an answer":     `{"data":{"endpoint":"default"},"traceId":"0"}`,
+		"no prefix":     strings.TrimPrefix(good, "whsec_"),
+		"short":         "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 31)),
+		"long":          "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 33)),
+		"URL alphabet":  strings.NewReplacer("+", "-", "/", "_").Replace(good),
+		"no padding":    strings.TrimSuffix(good, "="),
+		"a line break":  good + "\n",
+		"only a prefix": "whsec_",
+	} {
+		_, err := svcctl(t.Context(), "http://127.0.0.1:0", "receive", "--listen", "127.0.0.1:0", "--secret", secret)
+		if !errors.Is(err, errNotASecret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
