@@ -2,9 +2,13 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
+
+	"partnerbilling/models"
 )
 
 // ReadinessCheck is something that the service depends on.
@@ -32,32 +36,69 @@ type readiness struct {
 }
 
 func live(_ context.Context, r *Request) error {
-	return r.JSON(http.StatusOK, liveness{Status: "live"})
+	return r.JSON(http.StatusOK, alive)
 }
 
-// readyHandler runs all checks at once. What a check says goes to the log, not to the answer.
+var alive = liveness{Status: "live"}
+
 func readyHandler(cfg Config) Handler {
 	return func(ctx context.Context, r *Request) error {
-		answer := readiness{Status: "ready", Checks: make(map[string]string, len(cfg.Checks))}
-		failed := &Error{RetryAfter: retryUnavailable}
-		for i, err := range runChecks(ctx, cfg.Checks) {
-			check := cfg.Checks[i]
-			answer.Checks[check.Name] = "ok"
-			if err == nil {
-				continue
-			}
-			answer.Checks[check.Name] = "unavailable"
-			cfg.Log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
-			if check.Required {
-				failed.And(Fault{Code: Unavailable, Target: check.Name})
-				failed.Cause = err
-			}
-		}
-		if len(failed.Faults) > 0 {
-			return failed
+		answer, refusal := checkReadiness(ctx, cfg.Checks, cfg.Log)
+		if refusal != nil {
+			return refusal
 		}
 		return r.JSON(http.StatusOK, answer)
 	}
+}
+
+// HealthHandler answers /livez and /readyz as the API does, in a process that has no API.
+func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		writeHealth(w, models.NewTraceID(), alive, nil)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		trace := models.NewTraceID()
+		answer, refusal := checkReadiness(models.WithTraceID(r.Context(), trace), checks, log)
+		writeHealth(w, trace, answer, refusal)
+	})
+	return mux
+}
+
+// writeHealth writes data in its envelope, or the refusal if there is one.
+func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal *Error) {
+	w.Header().Set("Content-Type", ContentTypeJSON)
+	if refusal != nil {
+		w.Header().Set("Retry-After", strconv.FormatInt(seconds(refusal.RetryAfter), 10))
+		w.WriteHeader(refusal.Status())
+		_, _ = w.Write(errorBody(refusal, trace, false, time.Time{}))
+		return
+	}
+	encoded, _ := EncodeData(data) // strings always encode
+	_, _ = w.Write(envelope(encoded, trace))
+}
+
+// checkReadiness runs all checks at once. What a check says goes to the log, not to the answer.
+func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logger) (readiness, *Error) {
+	answer := readiness{Status: "ready", Checks: make(map[string]string, len(checks))}
+	refusal := &Error{RetryAfter: retryUnavailable}
+	for i, err := range runChecks(ctx, checks) {
+		check := checks[i]
+		answer.Checks[check.Name] = "ok"
+		if err == nil {
+			continue
+		}
+		answer.Checks[check.Name] = "unavailable"
+		log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
+		if check.Required {
+			refusal.And(Fault{Code: Unavailable, Target: check.Name})
+			refusal.Cause = err
+		}
+	}
+	if len(refusal.Faults) > 0 {
+		return answer, refusal
+	}
+	return answer, nil
 }
 
 func runChecks(ctx context.Context, checks []ReadinessCheck) []error {

@@ -8,6 +8,7 @@ import (
 	"html"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -264,6 +265,35 @@ func TestReadiness(t *testing.T) {
 	if c.Get("/livez").Expect(200).Data(&live); live.Status != "live" {
 		t.Errorf("%+v", live)
 	}
+}
+
+// A worker's health is told as the API's is, but for the traceId.
+func TestHealthHandlerAnswersAsTheAPIDoes(t *testing.T) {
+	var postgres error
+	checks := []api.ReadinessCheck{
+		{Name: "postgres", Required: true, Check: func(context.Context) error { return postgres }},
+		{Name: "redis", Required: true, Check: func(context.Context) error { return nil }},
+	}
+	c, worker := apitest.New(t, newServer(checks...)), api.HealthHandler(checks, slog.New(slog.DiscardHandler))
+	trace := regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`)
+	same := func(path string) {
+		t.Helper()
+		want, got := c.Get(path), httptest.NewRecorder()
+		worker.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if got.Code != want.Status || len(trace.FindAllString(got.Body.String(), -1)) != 1 ||
+			trace.ReplaceAllString(got.Body.String(), "") != trace.ReplaceAllString(string(want.Body), "") {
+			t.Errorf("%s: %d %s, want %d %s", path, got.Code, got.Body, want.Status, want.Body)
+		}
+		for _, name := range []string{"Content-Type", "Retry-After"} {
+			if got.Header().Get(name) != want.Header.Get(name) {
+				t.Errorf("%s: %s %q, want %q", path, name, got.Header().Get(name), want.Header.Get(name))
+			}
+		}
+	}
+	same("/livez")
+	same("/readyz")
+	postgres = errors.New("secret")
+	same("/readyz")
 }
 
 func TestMetricsAreServed(t *testing.T) {

@@ -45,10 +45,14 @@ func (r *Request) JSON(status int, data any) error {
 
 // JSONBytes is as JSON, of data that is encoded already (see EncodeData).
 func (r *Request) JSONBytes(status int, data []byte) error {
+	return r.Bytes(status, ContentTypeJSON, envelope(data, r.trace))
+}
+
+// envelope is the success envelope around encoded data.
+func envelope(data []byte, trace models.TraceID) []byte {
 	body := make([]byte, 0, len(data)+64)
 	body = append(append(body, `{"data":`...), data...)
-	body = append(append(append(body, `,"traceId":"`...), r.trace...), `"}`...)
-	return r.Bytes(status, ContentTypeJSON, body)
+	return append(append(append(body, `,"traceId":"`...), trace...), `"}`...)
 }
 
 // Bytes answers with a body of any type. The body must not be changed afterwards.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"partnerbilling/api"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
 	"partnerbilling/queue"
@@ -108,14 +109,10 @@ func (s *service) addHealth(ctx context.Context) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "live") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := errors.Join(store.Ping(r.Context()), queue.PingRedis(s.redis)(r.Context())); err != nil {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	mux.Handle("/", api.HealthHandler([]api.ReadinessCheck{ // a worker can do nothing without either
+		{Name: "postgres", Required: true, Check: store.Ping},
+		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
+	}, s.log))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	s.addHTTP(ln, mux)
 	return nil
