@@ -49,9 +49,10 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() -
 	}
 	found, err := tx.Tx.QueryContext(ctx, `
 SELECT row_index, customer_reference, row_reference, amount, state, coalesce(outcome::text, ''),
-       coalesce(corrected_outcome::text, ''), coalesce(settled_at, 0), attempts,
+       coalesce(corrected_outcome::text, ''), coalesce(settled_at, 0), `+shownAttempts("$3")+`,
        CASE WHEN state = 'settled' THEN 0 ELSE coalesce(next_attempt_at, 0) END
-FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch.ID)
+FROM batch_rows r WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch.ID,
+		now < batch.SettleBy.Add(-LastAttemptBefore))
 	if err != nil {
 		return Batch{}, nil, 0, err
 	}
@@ -71,6 +72,16 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, 
 		}
 	}
 	return batch, rows, now, nil
+}
+
+// shownAttempts is how many debit calls of batch_rows r partners are told of. The claim of a pending row counts its call before it
+// is made, so that what a crash leaves in doubt is counted. While the row's link is not linked no call can follow, and the
+// claim's count, which its end takes back, is left out. mayBegin is a condition: the time for debits is not over, after
+// which claims count nothing.
+func shownAttempts(mayBegin string) string {
+	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
+        AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
+        THEN 1 ELSE 0 END`
 }
 
 // cancelSQL settles every row that no debit call may have been made for. What is in doubt stays with its worker, and

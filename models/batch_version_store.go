@@ -20,10 +20,11 @@ func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string)
 		err := s.db.DB.QueryRowContext(ctx, `
 SELECT b.state, (
     SELECT coalesce(sum(hash_record_extended(ROW (r.row_index, r.state, r.outcome, r.corrected_outcome, r.settled_at,
-                                                  r.attempts, r.next_attempt_at), 0)), 0)::text
+                                                  `+shownAttempts("(SELECT svc_now()) < b.settle_by - $4")+`,
+                                                  r.next_attempt_at), 0)), 0)::text
     FROM batch_rows r WHERE r.site_id = b.site_id AND r.batch_id = b.id)
 FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3`,
-			site, reference, BatchRetention.Milliseconds()).Scan(&v.State, &v.Rows)
+			site, reference, BatchRetention.Milliseconds(), LastAttemptBefore.Milliseconds()).Scan(&v.State, &v.Rows)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotFound
 		}

@@ -107,6 +107,85 @@ func TestChunkSettles(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
+// A claim counts the calls that it may make, but nobody is told of one that cannot be: the number of a row never falls.
+func TestAttemptsOfClaimedRows(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	for _, reference := range []string{"ada", "bob"} {
+		modelstest.Customer(t, store, site.ID, reference, models.BehaviourPays)
+	}
+	modelstest.Invite(t, store, site.ID, "invited")
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "bob", "invited", "unknown"))
+	want := func(when string, attempts ...int) {
+		t.Helper()
+		_, rows, err := store.GetBatch(t.Context(), site.ID, "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, r := range rows {
+			got = append(got, r.Attempts)
+		}
+		if diff := cmp.Diff(attempts, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	version := func() models.BatchVersion {
+		t.Helper()
+		v, err := store.BatchVersion(t.Context(), site.ID, "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	claimed := claim(t, store, done.Tasks[0])
+	want("claimed", 1, 1, 0, 0)
+	before := version()
+	if _, err := store.RevokeCustomer(t.Context(), site.ID, "invited"); err != nil {
+		t.Fatal(err)
+	}
+	if after := version(); after != before {
+		t.Errorf("the version is %+v after %+v, and nothing has changed", after, before)
+	}
+	finish(t, store, claimed, models.RowResult{Index: 0, Release: true}, models.RowResult{Index: 2, Release: true, Calls: -1})
+	want("given back", 1, 1, 0, 0)
+	if _, err := store.RevokeCustomer(t.Context(), site.ID, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, store, done.Tasks[0])
+	want("claimed again", 1, 1, 0, 0)
+	before = version()
+	expireLeases(t, store)
+	claim(t, store, done.Tasks[0])
+	want("in doubt", 2, 1, 1, 1)
+	if version() == before {
+		t.Error("the version does not tell of attempts")
+	}
+}
+
+// When debits may not begin any more, claims count none, and there is nothing to leave out.
+func TestAttemptsOfRowsClaimedToClose(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	finish(t, store, claim(t, store, done.Tasks[0]), models.RowResult{Index: 0, Release: true})
+	if _, err := store.RevokeCustomer(t.Context(), site.ID, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.AdvanceClock(t, store, models.SettleWithin-models.LastAttemptBefore)
+	if closing := claim(t, store, done.Tasks[0]); closing.Phase != models.PhaseClose || len(closing.Rows) != 1 {
+		t.Fatalf("claimed %+v", closing)
+	}
+	if r := row(t, store, site, "b", 0); r.State != models.RowInProgress || r.Attempts != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
