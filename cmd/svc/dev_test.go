@@ -163,7 +163,18 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	}
 	p.kill() // with everything that it started
 
-	_, third := d.start("SVC_DEV_WORKER", "off")
+	path := filepath.Join(d.dir, sandboxFile)
+	stale, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = startSvc(t, with(d.env, "SVC_DEV_WORKER", "off"), "dev")
+	p.expect("Starting PostgreSQL")
+	if now, err := os.ReadFile(path); err == nil && string(now) == string(stale) { // gone, or new already
+		t.Error("who waits for the file finds that of the service that was killed")
+	}
+	p.expect("The service runs at")
+	third := d.info()
 	api, _ = partner(third, 0)
 	if customer, err := api.Customer(t.Context(), site, "ada"); err != nil || customer.State != "linked" {
 		t.Errorf("after a kill: %+v, %v", customer, err)
