@@ -96,9 +96,10 @@ func (s *Store) createIntentOnce(
 			}
 			defer func() { _ = rows.Close() }()
 			there, err := readInserted(rows, []*insertedIntent{asked})
-			if err == nil {
-				intent, err = asked.made(there[0], nil)
+			if err := errors.Join(err, rows.Err()); err != nil {
+				return PaymentIntentID{}, err
 			}
+			intent, err = asked.made(there[0], nil)
 			return intent.ID, err
 		})
 		if replayed = again; err != nil || !again {
