@@ -78,6 +78,7 @@ type debitLife struct {
 	rail      *railtest.Scripted
 	job       *DebitRows
 	before    map[int]models.BatchRow
+	age       time.Duration // that the batch has had, but for its end
 
 	workers []*modelWorker
 	network []*modelCall
@@ -319,11 +320,15 @@ func (l *debitLife) revoke(t *rapid.T) {
 	}
 }
 
-// time goes on: a little, to the last half hour, to the deadline.
+// time goes on: a little, to the last half hour, to the deadline; never so far that the rail need not be asked any more.
 func (l *debitLife) time(t *rapid.T) {
 	step := rapid.SampledFrom([]time.Duration{
 		2 * time.Second, time.Minute, 5 * time.Hour, models.SettleWithin - models.LastAttemptBefore, models.LastAttemptBefore,
 	}).Draw(t, "step")
+	if l.age+step > models.ConfirmWithin {
+		t.Skip("the batch is too old")
+	}
+	l.age += step
 	l.advance(t, step)
 }
 
