@@ -40,7 +40,7 @@ func (p *program) serve(ctx context.Context, listenDefault string, assemble func
 }
 
 func (p *program) apiCommand() *cobra.Command {
-	return command("api", "Serve the API", func(ctx context.Context, _ []string) error {
+	return serving("api", "Serve the API", func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8080", func(ctx context.Context, s *service) error {
 			ln, err := listen(ctx, s.cfg.Listen)
 			if err != nil {
@@ -60,7 +60,7 @@ func (p *program) apiCommand() *cobra.Command {
 
 func (p *program) workerCommand() *cobra.Command {
 	var names []string
-	cmd := command("worker", "Run background work", func(ctx context.Context, _ []string) error {
+	cmd := serving("worker", "Run background work", func(ctx context.Context, _ []string) error {
 		queues, err := parseQueues(names)
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func (s *service) addHealth(ctx context.Context) error {
 }
 
 func (p *program) dashboardCommand() *cobra.Command {
-	return command("dashboard", "Serve the queue dashboard at /ops/queues", func(ctx context.Context, _ []string) error {
+	return serving("dashboard", "Serve the queue dashboard at /ops/queues", func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
 			if s.cfg.OpsPassword == "" {
 				return errors.New("SVC_OPS_PASSWORD must be set")
@@ -141,7 +141,7 @@ func (p *program) dashboardCommand() *cobra.Command {
 }
 
 func (p *program) railCommand() *cobra.Command {
-	return command("rail", "Serve the payment gateway contract from the sandbox rail", func(ctx context.Context, _ []string) error {
+	return serving("rail", "Serve the payment gateway contract from the sandbox rail", func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8082", func(ctx context.Context, s *service) error {
 			if s.cfg.Env == production {
 				return errors.New("svc rail plays a bank: it is for the sandbox")

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"strings"
 	"testing"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 func TestConfigRefusesWhatIsWrong(t *testing.T) {
@@ -127,6 +132,26 @@ func TestConfigCommandNamesEveryVariable(t *testing.T) {
 	for _, f := range variables() {
 		if f.Tag.Get("help") == "" {
 			t.Errorf("%s has no help", f.Name)
+		}
+	}
+}
+
+// Who is told to end while it starts has not failed, unless it was to do something.
+func TestToldToEndBeforeItHasBegun(t *testing.T) {
+	t.Parallel()
+	told, tell := context.WithCancel(t.Context())
+	tell()
+	environ := []string{
+		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + modelstest.DSN(t), "SVC_REDIS_URL=redis://127.0.0.1:1", "SVC_MASTER_KEY=" + models.GenerateMasterKey(),
+		"SVC_LISTEN=127.0.0.1:0",
+	}
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{{[]string{"api"}, 0}, {[]string{"worker"}, 0}, {[]string{"admin", "audit"}, 1}} {
+		var stdout, stderr bytes.Buffer
+		if code := run(told, tt.args, environ, &stdout, &stderr); code != tt.want || (code == 0) == strings.Contains(stderr.String(), "svc:") {
+			t.Errorf("svc %v: exit code %d, %q", tt.args, code, stderr.String())
 		}
 	}
 }

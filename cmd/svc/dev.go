@@ -30,7 +30,7 @@ const (
 )
 
 func (p *program) devCommand() *cobra.Command {
-	return command("dev", "Run everything on this machine, with private databases and a seeded sandbox",
+	return serving("dev", "Run everything on this machine, with private databases and a seeded sandbox",
 		func(ctx context.Context, _ []string) error {
 			cfg, err := parseConfig(p.environ)
 			if err != nil {

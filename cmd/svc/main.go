@@ -58,6 +58,17 @@ func (p *program) command() *cobra.Command {
 	return root
 }
 
+// serving is command for what runs until it is told to end. Whoever is told before it has begun has not failed.
+func serving(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
+	return command(use, short, func(ctx context.Context, args []string) error {
+		err := do(ctx, args)
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	})
+}
+
 func command(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
