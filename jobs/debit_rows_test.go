@@ -503,13 +503,13 @@ func TestShutdownReleasesWhatWasNotSent(t *testing.T) {
 func TestShutdownBeforeTheClaim(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
-	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, 1); err != nil {
+	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, models.Dispatch{InFlight: 1}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, shutdown := context.WithCancel(t.Context())
 	shutdown()
 	b.start(ctx)()
-	again, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, 1) // at once, not after a lease
+	again, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, models.Dispatch{InFlight: 1}) // at once, not after a lease
 	if err != nil || len(again) != 1 {
 		t.Errorf("due again: %v, %v", again, err)
 	}

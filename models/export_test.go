@@ -4,4 +4,4 @@ package models
 const ClaimDueSQL = claimDueSQL
 
 // EarlyPlanSQL are statements for a test that looks at their plans, with how many parameters each has.
-var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 7, lockDueSQL: 2, recordDeliveredSQL: 11}
+var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11}

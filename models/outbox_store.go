@@ -122,18 +122,19 @@ WITH asked AS MATERIALIZED (
                    AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), totals AS MATERIALIZED (
-    SELECT q.queue, CASE q.queue WHEN $6 THEN $5 - (
+    SELECT q.queue, q.total - (
                SELECT count(*) FROM outbox f WHERE f.queue = q.queue
-                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) ELSE $5 END AS room
-    FROM (SELECT DISTINCT queue FROM asked) q
+                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
+    FROM (SELECT DISTINCT queue, CASE queue WHEN $6 THEN $5::int WHEN 'webhooks' THEN $8::int END AS total FROM asked) q
+    WHERE q.total IS NOT NULL
 ), turns AS (
     SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS turn
     FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id ORDER BY id) AS own_turn FROM asked) a
     JOIN rooms r USING (queue, organisation_id) WHERE a.own_turn <= r.room
 ), free AS MATERIALIZED (
-    SELECT w.id FROM turns t JOIN totals USING (queue) CROSS JOIN LATERAL (
+    SELECT w.id FROM turns t LEFT JOIN totals USING (queue) CROSS JOIN LATERAL (
         SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1 LIMIT 1 FOR UPDATE SKIP LOCKED) w
-    WHERE t.turn <= totals.room
+    WHERE t.turn <= coalesce(totals.room, t.turn)
 )
 UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
        epoch = o.epoch + 1
@@ -141,10 +142,10 @@ WHERE o.id = ANY (ARRAY(SELECT id FROM free))
 RETURNING ` + taskColumns
 
 // ClaimTasks takes the named tasks for dispatch right after the commits that wrote them. What exceeds the bounds stays for ClaimDue: d are
-// those of its queue, others is Dispatch.InFlight of every other one.
-func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d Dispatch, others int) ([]Task, error) {
+// those of its queue; of others, InFlight is for every other one, and Total for webhooks.
+func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
-		string(d.Queue), others)
+		string(d.Queue), others.InFlight, others.total())
 }
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {

@@ -140,7 +140,7 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	newcomer := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(newcomer, "b", "x"))
 	bounds := models.Dispatch{Queue: models.QueueDebits, InFlight: 15, Total: 10}
-	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds, 16); err != nil || len(tasks) != 0 {
+	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds, models.Dispatch{InFlight: 16}); err != nil || len(tasks) != 0 {
 		t.Errorf("beyond the total: %v, %v", tasks, err)
 	}
 	if err := store.FinishTask(t.Context(), last.ID); err != nil {
@@ -198,11 +198,11 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
-	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, 16)
+	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
 	if err != nil || len(first) != 4 {
 		t.Fatalf("claimed %d of 10 under a cap of 4, %v", len(first), err)
 	}
-	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, 16)
+	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
 	}

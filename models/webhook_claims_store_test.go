@@ -10,7 +10,7 @@ import (
 // dispatch takes tasks as a dispatcher does, so that claims of many may have them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
-	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, 16)
+	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, models.Dispatch{InFlight: 16})
 	if err != nil || len(claimed) != len(tasks) {
 		w.t.Fatalf("claimed %d of %d tasks: %v", len(claimed), len(tasks), err)
 	}
@@ -70,6 +70,29 @@ func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
 		t.Errorf("claimed twice: %+v", again[0])
 	}
 	w.claimNothing(plain)
+}
+
+// What bounds debits bounds nothing else. Webhooks have a bound of their own, which leaves room for those that wait for ClaimDue.
+func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	var tasks []models.TaskID
+	for range 6 {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	debits := models.Dispatch{Queue: models.QueueDebits, InFlight: 1, Total: 2}
+	claim := func(tasks []models.TaskID, total, want int) {
+		t.Helper()
+		webhooks := models.Dispatch{Queue: models.QueueWebhooks, InFlight: 16, Total: total}
+		if got, err := w.ClaimTasks(t.Context(), tasks, debits, webhooks); err != nil || len(got) != want {
+			t.Errorf("claimed %d of %d webhooks, want %d; %v", len(got), len(tasks), want, err)
+		}
+	}
+	claim(tasks[:3], 0, 3)
+	claim(tasks[3:], 5, 2)
+	claim(tasks[3:], 5, 0)
 }
 
 // Redis may run one task twice at the same moment, after it has lost its memory.

@@ -143,7 +143,9 @@ func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
 func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
 	claimCtx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
-	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits), d.bounds(models.QueueCheckout).InFlight)
+	others := d.bounds(models.QueueWebhooks)
+	others.Total -= others.Worth // the rest is for those that wait: else they would as long as there are always new ones
+	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits), others)
 	if err == nil {
 		err = d.sendInline(ctx, claimed)
 	}
