@@ -144,6 +144,7 @@ func (d *DeliverWebhook) record(
 			return nil
 		}
 	}
+	verdict.Anew = ctx.Err() != nil // Asynq has let go of the run, and may have looked again before there was anything to repeat
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	for {

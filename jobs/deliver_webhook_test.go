@@ -315,6 +315,27 @@ func TestShutdownDuringThePost(t *testing.T) {
 	}
 }
 
+// Asynq lets go of a run as soon as a shutdown begins, and may have looked in vain before the run writes down what follows: the
+// retry must not depend on it.
+func TestShutdownDuringAPostThatFails(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { cancel(); w.WriteHeader(http.StatusInternalServerError) })
+	d := newDeliveries(t, r.URL)
+	id, task := d.insert(d.site.ID)
+	_ = d.job.Run(ctx, models.Task{ID: task})
+	event, _ := d.event(id)
+	for _, want := range []struct {
+		at    models.Millis
+		tasks int
+	}{{event.NextAttemptAt - 1, 0}, {event.NextAttemptAt, 1}} {
+		modelstest.SetClock(t, d.store, want.at)
+		due, err := d.store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueWebhooks, Limit: 10, InFlight: 10})
+		if err != nil || len(due) != want.tasks {
+			t.Errorf("%s after the failure %d tasks are due, %v", want.at.Sub(noon), len(due), err)
+		}
+	}
+}
+
 func TestDeliverAtOnce(t *testing.T) {
 	r := newReceiver(t, status(500))
 	d := newDeliveries(t, r.URL)

@@ -42,4 +42,5 @@ type WebhookVerdict struct {
 	Status WebhookStatus // delivered, failed, or pending for another attempt
 	Gone   bool          // the answer was 410
 	Retry  time.Duration // until the next attempt, if pending
+	Anew   bool          // the task goes out anew for that, since nobody in Redis repeats it any more
 }

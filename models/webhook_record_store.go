@@ -143,7 +143,7 @@ func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) err
 	return reviveParked(ctx, r.tx, row.OrganisationID, row.SiteID)
 }
 
-// writeTask moves the task to the next attempt, for which it stays with Redis, or ends it.
+// writeTask moves the task to the next attempt, for which it stays with Redis unless it is to go out anew, or ends it.
 func (r *webhookRecord) writeTask(ctx context.Context) (err error) {
 	switch {
 	case !r.newTask.IsZero():
@@ -151,9 +151,9 @@ func (r *webhookRecord) writeTask(ctx context.Context) (err error) {
 UPDATE outbox SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL WHERE id = $1`, r.newTask)
 	case r.decided && r.verdict.Status == WebhookPending:
 		_, err = r.tx.Tx.ExecContext(ctx, `
-UPDATE outbox SET available_at = svc_now() + $2,
-    redispatch_after = CASE WHEN dispatched_at IS NOT NULL THEN clock_timestamp() + ($2 + $3) * interval '1 ms' END
-WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds())
+UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = CASE WHEN NOT $4 THEN dispatched_at END,
+    redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL THEN clock_timestamp() + ($2 + $3) * interval '1 ms' END
+WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds(), r.verdict.Anew)
 	case r.decided:
 		_, err = r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)
 	}
