@@ -48,6 +48,7 @@ func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID
 func (s *Store) PutWebhookEndpoint(
 	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
+	var revived int
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		secret = nil
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
@@ -56,9 +57,12 @@ func (s *Store) PutWebhookEndpoint(
 		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
 			return err
 		}
-		endpoint, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
+		endpoint, revived, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
 		return err
 	})
+	if err == nil && revived == reviveStep {
+		s.takeOver(ctx, organisation, site)
+	}
 	return endpoint, secret, wrap("put webhook endpoint", err)
 }
 
@@ -76,21 +80,24 @@ func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisa
 	return &secret, err
 }
 
-func putWebhookEndpoint(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string) (WebhookEndpoint, error) {
+func putWebhookEndpoint(
+	ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string,
+) (endpoint WebhookEndpoint, revived int, err error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
-	err := tx.NewRaw(`
+	err = tx.NewRaw(`
 		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, created_at, updated_at, width)
 		VALUES (?, ?, ?, svc_now(), svc_now(), ?)
 		ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
 			disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = excluded.width, gone_since = NULL
 		RETURNING *`, organisation, site, url, newWebhookBreaker().Width).Scan(ctx, row)
 	if err != nil {
-		return WebhookEndpoint{}, err
+		return WebhookEndpoint{}, 0, err
 	}
 	if err := closeAlert(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
-		return WebhookEndpoint{}, err
+		return WebhookEndpoint{}, 0, err
 	}
-	return row.endpoint(), reviveParked(ctx, tx, organisation, site)
+	revived, err = reviveParked(ctx, tx, organisation, site)
+	return row.endpoint(), revived, err
 }
 
 // DeleteWebhookEndpoint removes the endpoint at one place. Events that are not delivered yet go to the default, if there
@@ -104,22 +111,49 @@ func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation Organisa
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return errors.Join(err, ErrNoWebhookEndpoint)
 		}
-		return reviveParked(ctx, tx, organisation, site)
+		_, err = reviveParked(ctx, tx, organisation, site)
+		return err
 	})
 	return wrap("delete webhook endpoint", err)
 }
 
-// reviveParked makes every event due that waits for an endpoint, since the endpoint is not what it was. An override takes
-// over events that wait for the default. Those that still find no room are parked anew.
-func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
-	_, err := tx.Tx.ExecContext(ctx, `
-WITH revived AS (
-    UPDATE webhook_events SET is_parked = false
-    WHERE organisation_id = $1 AND is_parked AND (endpoint_site_id = $2 OR site_id = $2) RETURNING task_id
+// reviveStep is how many events one transaction revives: of an endpoint that has been down for long very many may wait.
+const reviveStep = 1000
+
+// reviveSQL makes events due that wait for an endpoint, the longest waiting first. Those that others are at find out by themselves.
+const reviveSQL = `
+WITH waiting AS (
+    SELECT organisation_id, id FROM webhook_events
+    WHERE organisation_id = $1 AND is_parked AND (endpoint_site_id = $2 AND $3 OR site_id = $2 AND endpoint_site_id <> $2)
+    ORDER BY requested_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
+), revived AS (
+    UPDATE webhook_events w SET is_parked = false FROM waiting p
+    WHERE w.organisation_id = p.organisation_id AND w.id = p.id RETURNING w.task_id
 )
 UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-FROM revived r WHERE o.id = r.task_id`, organisation, site)
-	return err
+FROM revived r WHERE o.id = r.task_id`
+
+// reviveParked makes events due that wait for an endpoint, since the endpoint is not what it was. An override takes over events
+// that wait for the default. Those that still find no room are parked anew; those beyond a step are released as the endpoint
+// takes them (releaseSQL), but for what an override takes over (see takeOver). It reports how many it revived.
+func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) (int, error) {
+	res, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, true, reviveStep)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// takeOver revives, step by step, what waits for the default and is an override's now. The override is there, so that an error
+// ends only this: what is left asks by itself after parkedFor, or once the default takes it.
+func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
+	for n := reviveStep; n == reviveStep; {
+		var err error
+		if n, err = s.execCount(ctx, "take over webhooks", reviveSQL, organisation, site, false, reviveStep); err != nil {
+			return
+		}
+	}
 }
 
 // The kinds of alerts about webhooks.

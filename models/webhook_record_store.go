@@ -140,7 +140,8 @@ func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) err
 	if err != nil {
 		return err
 	}
-	return reviveParked(ctx, r.tx, row.OrganisationID, row.SiteID)
+	_, err = reviveParked(ctx, r.tx, row.OrganisationID, row.SiteID)
+	return err
 }
 
 // writeTask moves the task to the next attempt, for which it stays with Redis unless it is to go out anew, or ends it.
