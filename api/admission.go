@@ -21,6 +21,8 @@ const (
 	waitersPerSlot = 32
 	// lastingShare is the part of the patience that is asked for while a crowd lasts.
 	lastingShare = 10
+	// freshEvery is how many turns go by at most until one goes to a request that has not run yet.
+	freshEvery = 4
 )
 
 // admission lets as many requests run at once as the process can work on. Others wait in order, and not for long. Who
@@ -36,8 +38,9 @@ type admission struct {
 
 	mu      sync.Mutex
 	running int
-	resumed list.List     // of *waiter: those that have run before; they go first, so that what was begun is finished
+	resumed list.List     // of *waiter: those that have run before; most turns are theirs, so that what was begun is finished
 	fresh   list.List     // of *waiter: all others
+	passed  int           // turns of late that went past those
 	crowded time.Time     // since then somebody has always waited, if somebody waits
 	pace    time.Duration // for which a request has held its slot, on average of late
 }
@@ -141,7 +144,7 @@ func (a *admission) give(held time.Duration) {
 	defer a.mu.Unlock()
 	const weight = 32 // of the past
 	a.pace += (held - a.pace) / weight
-	for _, line := range []*list.List{&a.resumed, &a.fresh} {
+	for _, line := range a.lines() {
 		if first := line.Front(); first != nil {
 			w, _ := line.Remove(first).(*waiter)
 			w.place = nil
@@ -150,6 +153,18 @@ func (a *admission) give(held time.Duration) {
 		}
 	}
 	a.running--
+}
+
+// lines are those that wait, in the order in which they are served. Those that have run before go first, but for every now and
+// then: held requests look so often that nobody else might ever have a turn.
+func (a *admission) lines() [2]*list.List {
+	if a.resumed.Len() > 0 && a.fresh.Len() > 0 {
+		if a.passed++; a.passed == freshEvery {
+			a.passed = 0
+			return [2]*list.List{&a.fresh, &a.resumed}
+		}
+	}
+	return [2]*list.List{&a.resumed, &a.fresh}
 }
 
 // slot is a request's right to run. The zero slot is of a request that needs none.

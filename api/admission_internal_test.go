@@ -83,6 +83,23 @@ func TestAdmissionServesInOrder(t *testing.T) {
 	})
 }
 
+// Held requests look again and again, and first. However many there are, others have a turn in time.
+func TestAdmissionStarvesNobodyForHeldRequests(t *testing.T) {
+	admitting(t, 1, func(t *testing.T, a *admission) {
+		c := &crowd{a: a}
+		mustTake(t, a)
+		c.join(t.Context(), "new", false)
+		for range 2 * freshEvery {
+			c.join(t.Context(), "held", true)
+		}
+		a.give(0)
+		synctest.Wait()
+		if at := slices.Index(c.turns, "new"); at < 0 || at >= freshEvery || len(c.turns) != 2*freshEvery+1 {
+			t.Errorf("the turns were %q", c.turns)
+		}
+	})
+}
+
 func TestAdmissionGivesUpInTime(t *testing.T) {
 	admitting(t, 1, func(t *testing.T, a *admission) {
 		for _, resumes := range []bool{false, true} {
