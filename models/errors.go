@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/debug"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -39,6 +40,17 @@ var (
 	// ErrLeaseLost: another worker holds the rows now.
 	ErrLeaseLost = errors.New("models: lease lost")
 )
+
+// ErrPanic is behind the error that CatchPanic makes.
+var ErrPanic = errors.New("models: panic")
+
+// CatchPanic, deferred, makes a panic the error of the function that defers it, with the stack. It is for work that runs on a
+// goroutine of its own on behalf of others: nobody above could catch the panic before it ended the process.
+func CatchPanic(err *error) {
+	if fault := recover(); fault != nil {
+		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, fault, debug.Stack())
+	}
+}
 
 // FieldError says what is wrong with one field of a request that only the database's clock or state can judge.
 type FieldError struct {

@@ -2,9 +2,6 @@ package models
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -99,14 +96,8 @@ func (g *Gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {
 	}
 }
 
-var errPanic = errors.New("models: panic")
-
-// safely does it. A panic is an error of all who asked: nobody above could catch it before it ended the process.
+// safely does it. A panic is an error of all who asked.
 func (g *Gather[A, R]) safely(ctx context.Context, asked []A) (values []R, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%w: %v\n%s", errPanic, fault, debug.Stack())
-		}
-	}()
+	defer CatchPanic(&err)
 	return g.Do(ctx, asked)
 }

@@ -60,7 +60,7 @@ func TestGatherOutlivesAPanic(t *testing.T) {
 		}
 		return asked, nil
 	}}
-	if _, err := g.Ask(t.Context(), -1); !errors.Is(err, errPanic) {
+	if _, err := g.Ask(t.Context(), -1); !errors.Is(err, ErrPanic) {
 		t.Errorf("a panic became %v", err)
 	}
 	if got, err := g.Ask(t.Context(), 1); got != 1 || err != nil {

@@ -29,6 +29,11 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
+// notFlushed lets a statement that claims for dispatch return before its commit is on the disk. If Postgres crashes right then, the task is
+// waiting again, as after a claim that has run out, and goes out a second time, under the same name: the work
+// itself is claimed durably, by whoever does it.
+const notFlushed = `set_config('synchronous_commit', 'off', true)`
+
 // taskColumns are a claimed task.
 const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1`
 
@@ -38,7 +43,8 @@ const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.e
 // would pick the same tasks.
 const claimDueSQL = `
 WITH RECURSIVE leader AS MATERIALIZED (
-    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads FROM ` + svcNow + ` AS clock (now)
+    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads, ` + notFlushed + `
+    FROM ` + svcNow + ` AS clock (now)
 ), flying AS MATERIALIZED (
     SELECT organisation_id, site_id, count(*) AS n FROM outbox
     WHERE (SELECT leads FROM leader) AND queue = $1 AND dispatched_at IS NOT NULL
@@ -112,7 +118,7 @@ SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL 
 const claimTasksSQL = `
 WITH asked AS MATERIALIZED (
     SELECT w.id, w.queue, w.organisation_id
-    FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id)) a
+    FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id), (SELECT ` + notFlushed + `) AS commit) a
     CROSS JOIN LATERAL (SELECT * FROM outbox x WHERE x.id = a.id LIMIT 1) w
     WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
 ), rooms AS MATERIALIZED (

@@ -17,7 +17,8 @@ type WebhookClaim struct {
 
 // ClaimWebhooks is ClaimWebhook for many tasks in one transaction, as far as they are plain: the event is due and nobody has
 // it, and its endpoint takes one more now. It leaves the others, whose deliveries are nil, untouched: they are for
-// ClaimWebhook.
+// ClaimWebhook. It does not wait for the disk: should Postgres crash before an attempt is recorded, its claim may be forgotten, and the
+// event is sent once more, as if the worker had died before it counted the attempt.
 func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]*WebhookDelivery, error) {
 	var deliveries []*WebhookDelivery
 	err := s.inTx(ctx, func(tx bun.Tx) error {
@@ -55,6 +56,9 @@ type webhookLane struct {
 }
 
 func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
+	if _, err := c.tx.Tx.ExecContext(ctx, `SELECT `+notFlushed); err != nil {
+		return err
+	}
 	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepRoom} {
 		if err := step(ctx); err != nil || len(c.plain) == 0 {
 			return err

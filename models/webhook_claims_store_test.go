@@ -95,6 +95,49 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	claim(tasks[3:], 5, 0)
 }
 
+// Claims do not wait for the disk: after a crash Postgres may know nothing of one whose attempt is under way.
+func TestWebhookClaimForgottenInACrash(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]models.WebhookVerdict{"delivered": delivered, "to be repeated": retryIn(time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			w.put(models.SiteID{}, "https://one.example/")
+			id, task := w.insert()
+			w.dispatch(task)
+			first := w.claimMany(task)[0]
+			for _, forget := range []string{
+				"UPDATE webhook_events SET attempts = 0, lease_token = NULL, lease_until = NULL",
+				"UPDATE outbox SET epoch = 0, dispatched_at = NULL, redispatch_after = NULL",
+			} {
+				if _, err := w.DB().ExecContext(t.Context(), forget); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if done := w.recordDelivered(first); done[0] {
+				t.Fatal("recorded with others without the lease")
+			}
+			w.record(*first, verdict)
+			event, attempts := w.event(id)
+			if event.Attempts != 1 || len(attempts) != 1 || attempts[0].Number != 1 {
+				t.Errorf("event %+v, attempts %+v", event, attempts)
+			}
+			if verdict == delivered {
+				w.status(id, models.WebhookDelivered)
+				w.claimNothing(task)
+				return
+			}
+			w.status(id, models.WebhookPending) // a failure without the lease decides nothing: it goes out again, and at once
+			if due := w.due(); len(due) != 1 || due[0].ID != task {
+				t.Errorf("due: %v", due)
+			}
+			if again := w.claimMany(task)[0]; again == nil || again.Number != 2 {
+				t.Errorf("claimed again: %+v", again)
+			}
+		})
+	}
+}
+
 // Redis may run one task twice at the same moment, after it has lost its memory.
 func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,7 @@ UPDATE webhook_events w SET
     lease_token = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_token END,
     lease_until = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_until END,
     status = CASE WHEN e.decides THEN $5::webhook_event_status ELSE w.status END,
+    attempts = greatest(w.attempts, $7), -- Postgres may have crashed and forgotten the claim
     failures = w.failures + CASE WHEN e.decides AND $5 <> 'delivered' THEN 1 ELSE 0 END,
     delivered_at = CASE WHEN $5 = 'delivered' THEN e.now ELSE w.delivered_at END,
     next_attempt_at = CASE WHEN NOT e.decides THEN w.next_attempt_at WHEN $5 = 'pending' THEN e.now + $6::bigint END,
@@ -59,6 +60,7 @@ UPDATE webhook_events w SET
 FROM e WHERE w.organisation_id = e.organisation_id AND w.id = e.id
 RETURNING e.decides, CASE WHEN w.round <> $4 THEN w.task_id END, w.round > 1`,
 		r.d.Event.OrganisationID, r.d.Event.ID, r.d.lease, r.d.round, string(r.verdict.Status), r.verdict.Retry.Milliseconds(),
+		r.d.Number,
 	).Scan(&r.decided, &r.newTask, &r.reported)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil // dropped by retention

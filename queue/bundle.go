@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,15 +100,9 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	return ctx.Err()
 }
 
-var errPanic = errors.New("queue: panic")
-
 // runMember runs the job of one member. A panic is its error, as Asynq has it for tasks on their own.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%w: %v\n%s", errPanic, fault, debug.Stack())
-		}
-	}()
+	defer models.CatchPanic(&err)
 	job, ok := s.jobs[m.Kind]
 	if !ok {
 		return fmt.Errorf("%w: kind %q", errUnknownTask, m.Kind)
