@@ -29,9 +29,9 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
-// notFlushed lets a statement that claims for dispatch return before its commit is on the disk. If Postgres crashes right then, the task is
-// waiting again, as after a claim that has run out, and goes out a second time, under the same name: the work
-// itself is claimed durably, by whoever does it.
+// notFlushed lets a transaction that claims return before its commit is on the disk. If Postgres crashes right then, it is as if the claim
+// had never been: what was claimed for dispatch goes out once more, under the same name. For claims only that a second
+// claimer may well make again: never for what decides about money.
 const notFlushed = `set_config('synchronous_commit', 'off', true)`
 
 // taskColumns are a claimed task.

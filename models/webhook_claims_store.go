@@ -56,9 +56,6 @@ type webhookLane struct {
 }
 
 func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
-	if _, err := c.tx.Tx.ExecContext(ctx, `SELECT `+notFlushed); err != nil {
-		return err
-	}
 	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepRoom} {
 		if err := step(ctx); err != nil || len(c.plain) == 0 {
 			return err
@@ -89,7 +86,7 @@ const lockDueSQL = `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
        w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now)
-FROM unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
+FROM (SELECT ` + notFlushed + `) AS commit CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
     SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1) o
 CROSS JOIN LATERAL (

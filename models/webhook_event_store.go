@@ -41,44 +41,42 @@ func writeWebhookEvent(ctx context.Context, tx bun.Tx, in webhookInsert) (writte
 		return writtenEvent{}, err
 	}
 	var pending bool
-	err = tx.Tx.QueryRowContext(ctx, `
-INSERT INTO webhook_events (organisation_id, id, site_id, payment_intent_id, transaction_status, is_test, status,
-    created_at, requested_at, next_attempt_at, task_id, endpoint_site_id, trace_id, body)
-SELECT $1, $2, $3, $4, $5, $6, CASE WHEN e.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,
-       now.ms, now.ms, CASE WHEN e.open THEN now.ms END, CASE WHEN e.open THEN $7::uuid END, $8, $9, $10
-FROM (SELECT svc_now() AS ms) now, (SELECT $6::boolean OR coalesce((`+webhookOpenSQL+`), false) AS open) e
-RETURNING status = 'pending'`,
+	err = tx.Tx.QueryRowContext(ctx, insertWebhookEventSQL,
 		in.organisation, written.id, in.push.SiteID.ID, in.push.PaymentIntentID, in.push.TransactionStatus, in.test,
-		written.task, in.endpoint, string(in.trace), body).Scan(&pending)
+		written.task, in.endpoint, string(in.trace), body, string(TaskDeliverWebhook), string(QueueWebhooks),
+		QueuedLease.Milliseconds()).Scan(&pending)
 	if err != nil {
 		return writtenEvent{}, wrap("insert webhook event", err)
 	}
 	if !pending {
 		written.task = TaskID{}
-		return written, nil
 	}
-	return written, insertWebhookTask(ctx, tx, written.task, in.organisation, in.push.SiteID.ID, written.id, in.trace, in.test)
+	return written, nil
 }
+
+// insertWebhookEventSQL writes an event and, if there is an endpoint, the task that delivers it. That of a test is held: it goes out
+// only if whoever asked for the test has died.
+const insertWebhookEventSQL = `
+WITH e AS (
+    INSERT INTO webhook_events (organisation_id, id, site_id, payment_intent_id, transaction_status, is_test, status,
+        created_at, requested_at, next_attempt_at, task_id, endpoint_site_id, trace_id, body)
+    SELECT $1, $2, $3, $4, $5, $6, CASE WHEN e.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,
+           now.ms, now.ms, CASE WHEN e.open THEN now.ms END, CASE WHEN e.open THEN $7::uuid END, $8, $9, $10
+    FROM ` + svcNow + ` now (ms), (SELECT $6::boolean OR coalesce((` + webhookOpenSQL + `), false) AS open) e
+    RETURNING created_at, status = 'pending' AS pending
+), task AS (
+    INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at, dispatched_at, redispatch_after)
+    SELECT $7, $11, $12, $1, $3, $2, $9, created_at, CASE WHEN $6 THEN clock_timestamp() END,
+           CASE WHEN $6 THEN clock_timestamp() + $13::bigint * interval '1 ms' END
+    FROM e WHERE pending
+)
+SELECT pending FROM e`
 
 // webhookOpenSQL is whether the endpoint of organisation $1 for Site $3 takes events: of the override, if there is one,
 // else of the default.
 const webhookOpenSQL = `
 SELECT disabled_at IS NULL FROM webhook_endpoints
 WHERE organisation_id = $1 AND site_id IN ($3, '00000000-0000-0000-0000-000000000000') ORDER BY site_id DESC LIMIT 1`
-
-// insertWebhookTask writes the task that delivers an event. One that is held goes out only if whoever asked for it has died.
-func insertWebhookTask(
-	ctx context.Context, tx bun.Tx, task TaskID, organisation OrganisationID, site SiteID, event WebhookEventID,
-	trace TraceID, held bool,
-) error {
-	_, err := tx.Tx.ExecContext(ctx, `
-INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at, dispatched_at, redispatch_after)
-VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now(), CASE WHEN $8 THEN clock_timestamp() END,
-    CASE WHEN $8 THEN clock_timestamp() + $9 * interval '1 ms' END)`,
-		task, string(TaskDeliverWebhook), string(QueueWebhooks), organisation, site, event, string(trace), held,
-		QueuedLease.Milliseconds())
-	return wrap("insert webhook task", err)
-}
 
 // InsertWebhookEvent writes an event outside of any checkout, for tests.
 func (s *Store) InsertWebhookEvent(

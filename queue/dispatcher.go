@@ -37,10 +37,10 @@ const (
 	// claim's cost grows with the organisations that have some.
 	claimLimit    = 100
 	webhooksLimit = 1000
-	// inlineConcurrency is how many inline dispatches are under way at once, each of what has been notified during the ones before, and
-	// inlineMost the most tasks of one.
-	inlineConcurrency = 4
-	inlineMost        = 256
+	// inlineSenders is how many inline dispatches are with Redis at once, and inlineMost the most tasks of one. One claim is under way
+	// at a time, of what has been notified during the one before: the more there is, the less each costs.
+	inlineSenders = 4
+	inlineMost    = 256
 	// enqueueConcurrency is how many enqueues are under way at once: each is a round trip to Redis.
 	enqueueConcurrency = 8
 )
@@ -109,14 +109,13 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
 	group.Go(func() error { return d.repeat(ctx, confirmEvery, d.confirm) })
-	for range inlineConcurrency {
+	group.Go(func() error { return d.claimFresh(ctx) })
+	for range inlineSenders {
 		group.Go(func() error {
 			for {
 				select {
 				case <-ctx.Done():
 					return nil
-				case tasks := <-d.fresh:
-					d.dispatchFresh(ctx, d.withThoseWaiting(tasks))
 				case claimed := <-d.sent:
 					d.inlineFailed(ctx, d.sendInline(ctx, claimed))
 				}
@@ -140,16 +139,30 @@ func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
 	return tasks
 }
 
-func (d *Dispatcher) dispatchFresh(ctx context.Context, ids []models.TaskID) {
-	claimCtx, cancel := context.WithTimeout(ctx, pauseAfter)
+// claimFresh claims what Notify tells of, and has it sent, until the context ends.
+func (d *Dispatcher) claimFresh(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case tasks := <-d.fresh:
+			claimed, err := d.claim(ctx, d.withThoseWaiting(tasks))
+			d.inlineFailed(ctx, err)
+			select {
+			case <-ctx.Done(): // the claim's lease brings them back
+				return nil
+			case d.sent <- claimed:
+			}
+		}
+	}
+}
+
+func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
 	others := d.bounds(models.QueueWebhooks)
 	others.Total -= others.Worth // the rest is for those that wait: else they would as long as there are always new ones
-	claimed, err := d.store.ClaimTasks(claimCtx, ids, d.bounds(models.QueueDebits), others)
-	if err == nil {
-		err = d.sendInline(ctx, claimed)
-	}
-	d.inlineFailed(ctx, err)
+	return d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), others)
 }
 
 func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {

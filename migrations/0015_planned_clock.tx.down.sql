@@ -1,0 +1,1 @@
+CREATE OR REPLACE FUNCTION svc_now() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT now FROM service_now $$;
