@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,7 +21,7 @@ matching AS NOT MATERIALIZED (
 ),
 page AS (
 	SELECT * FROM matching WHERE (submitted_at, id) <ahead> ($5, $6)
-	ORDER BY submitted_at <order>, id <order> LIMIT $7
+	ORDER BY submitted_at <order>, id <order> LIMIT <limit>
 )
 SELECT clock.now, (SELECT count(*) FROM matching),
 	(SELECT true FROM matching WHERE (submitted_at, id) <behind> ($5, $6) ORDER BY submitted_at <back>, id <back> LIMIT 1) IS NOT NULL,
@@ -40,12 +41,13 @@ var batchStateConditions = map[BatchState]string{
 	BatchSettled:    `state = 'settled'`,
 }
 
-func listBatchesSQL(state BatchState, d Direction) string {
-	pairs := []string{"<state>", batchStateConditions[state], "<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
-	if d == Backward {
-		pairs = []string{"<state>", batchStateConditions[state], "<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
+func listBatchesSQL(q *BatchQuery) string {
+	order := []string{"<ahead>", "<", "<order>", "DESC", "<behind>", ">=", "<back>", "ASC"}
+	if q.Direction == Backward {
+		order = []string{"<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
 	}
-	return strings.NewReplacer(pairs...).Replace(listBatches)
+	return strings.NewReplacer(append(order, "<state>", batchStateConditions[q.State], "<limit>", strconv.Itoa(q.Limit+1))...).
+		Replace(listBatches)
 }
 
 // ListBatches is one page of a Site's batches. A walk from page to page finds every batch that matched throughout exactly
@@ -96,8 +98,8 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 	if q.SubmittedTo != nil {
 		to = *q.SubmittedTo
 	}
-	rows, err := s.db.DB.QueryContext(ctx, listBatchesSQL(q.State, q.Direction),
-		q.SiteID, from, to, BatchRetention.Milliseconds(), at.SubmittedAt, at.ID, q.Limit+1)
+	rows, err := s.db.DB.QueryContext(ctx, listBatchesSQL(q),
+		q.SiteID, from, to, BatchRetention.Milliseconds(), at.SubmittedAt, at.ID)
 	if err != nil {
 		return BatchPage{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -64,12 +65,12 @@ func (s *Store) listWebhookEvents(ctx context.Context, q *WebhookQuery) (Webhook
 	} else if at == (WebhookPosition{}) {
 		at.CreatedAt = math.MaxInt64
 	}
-	where, args := q.Filter.where([]any{q.OrganisationID, at.CreatedAt, at.ID, q.Limit + 1})
+	where, args := q.Filter.where([]any{q.OrganisationID, at.CreatedAt, at.ID})
 	rows, err := s.db.DB.QueryContext(ctx, `
 WITH page AS (
     SELECT * FROM webhook_events w
     WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+ahead+` ($2, $3)`+where+`
-    ORDER BY w.created_at `+order+`, w.id `+order+` LIMIT $4
+    ORDER BY w.created_at `+order+`, w.id `+order+` LIMIT `+strconv.Itoa(q.Limit+1)+` -- in the text: of one it does not know, Postgres expects much
 )
 SELECT svc_now(), (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = $1`+where+`),
        EXISTS (SELECT FROM webhook_events w WHERE w.organisation_id = $1 AND (w.created_at, w.id) `+behind+` ($2, $3)`+where+`),
