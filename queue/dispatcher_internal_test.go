@@ -39,7 +39,9 @@ FROM generate_series(1, ?) RETURNING id`, site.ID, flying, flying, n).Scan(t.Con
 	busy := bounds.Total - bounds.Worth
 	insert(busy-10, true)
 	waiting := insert(100, false)
-	d.dispatchFresh(t.Context(), waiting[:50])
+	if _, err := d.claim(t.Context(), waiting[:50]); err != nil {
+		t.Fatal(err)
+	}
 	if n := inFlight(); n > busy {
 		t.Errorf("new webhooks went up to %d in flight, which leaves less than a claim is worth of %d", n, bounds.Total)
 	}
