@@ -186,11 +186,11 @@ func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 	return all, rows.Err()
 }
 
-// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task. Tasks that have moved on since are left, and so are
-// those that a worker is ending or leasing at the moment: it waits for nobody.
+// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task, from when they were claimed. Tasks that have moved
+// on since are left, and so are those that a worker is ending or leasing at the moment: it waits for nobody.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
-UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, clock_timestamp() + $3 * interval '1 ms')
+UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, o.dispatched_at + $3 * interval '1 ms')
 FROM (SELECT w.id FROM outbox w JOIN unnest($1::uuid[], $2::int[]) AS t (id, epoch) ON w.id = t.id AND w.epoch = t.epoch
       WHERE w.dispatched_at IS NOT NULL FOR UPDATE OF w SKIP LOCKED) t
 WHERE o.id = t.id`, QueuedLease.Milliseconds())

@@ -72,6 +72,27 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	}
 }
 
+// A task is confirmed a while after it went out. If its worker has died by then, it comes again no later for that.
+func TestLateConfirmationLengthensNoLease(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	modelstest.Submit(t, store, modelstest.Batch(modelstest.Site(t, store), "b", "x"))
+	claimed := dueTasks(t, store)
+	if _, err := store.DB().ExecContext(t.Context(), `UPDATE outbox SET dispatched_at = dispatched_at - interval '2 s'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.ConfirmDispatched(t.Context(), claimed); err != nil {
+		t.Fatal(err)
+	}
+	var seconds float64
+	if err := store.DB().NewRaw(`SELECT extract(epoch FROM redispatch_after - dispatched_at)::float8 FROM outbox`).Scan(t.Context(), &seconds); err != nil {
+		t.Fatal(err)
+	}
+	if seconds != models.QueuedLease.Seconds() {
+		t.Errorf("%v s after it went out it counts as lost, want %s", seconds, models.QueuedLease)
+	}
+}
+
 func TestDispatchIsFair(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
