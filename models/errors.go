@@ -44,7 +44,7 @@ var (
 // ErrPanic is behind the error that CatchPanic makes.
 var ErrPanic = errors.New("models: panic")
 
-// CatchPanic, deferred, makes a panic the error of the function that defers it, with the stack. It is for work that runs on a
+// CatchPanic makes a panic of the function that defers it that function's error, with the stack. It is for work that runs on a
 // goroutine of its own on behalf of others: nobody above could catch the panic before it ended the process.
 func CatchPanic(err *error) {
 	if fault := recover(); fault != nil {
