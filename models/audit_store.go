@@ -81,31 +81,17 @@ WHERE state IN ('invited', 'linked') GROUP BY site_id, customer_reference HAVING
 SELECT site_id || ' ' || state, sum(links) || ' links, counted ' || sum(counted) FROM (
     SELECT site_id, state, count(*) AS links, 0 AS counted FROM customer_links GROUP BY site_id, state
     UNION ALL SELECT site_id, state, 0, sum(change) FROM link_changes GROUP BY site_id, state
-    UNION ALL SELECT site_id, state, 0, CASE state WHEN 'invited' THEN invited WHEN 'linked' THEN linked WHEN 'expired' THEN expired
-        ELSE revoked END FROM link_counts CROSS JOIN unnest(enum_range(NULL::link_state)) AS state WHERE level = 6) AS sides
+    UNION ALL SELECT site_id, state, 0, sum(totals[128]) FROM link_totals WHERE level = 6 GROUP BY site_id, state) AS sides
 GROUP BY site_id, state HAVING sum(links) <> sum(counted)`},
-	{"a divided node of the counts is its parts", `
-SELECT format('%s %s %s', n.site_id, n.level, n.bucket), format('%s, its parts %s', n.sums, p.sums) FROM (
-    SELECT site_id, level, bucket, ARRAY[invited, linked, expired, revoked]::bigint[] AS sums FROM link_counts WHERE divided) AS n
-LEFT JOIN (
-    SELECT site_id, level + 1 AS level, bucket >> 7 AS bucket,
-           ARRAY[sum(invited), sum(linked), sum(expired), sum(revoked)]::bigint[] AS sums
-    FROM link_counts WHERE level < 6 GROUP BY 1, 2, 3) AS p USING (site_id, level, bucket)
-WHERE n.sums IS DISTINCT FROM p.sums`},
-	{"a leaf of the counts and what is not folded yet are its links", `
-SELECT format('%s %s %s', n.site_id, n.level, n.bucket), format('%s links, counted %s', l.sums, n.sums) FROM (
-    SELECT site_id, level, bucket, ARRAY[c.invited + coalesce(f.invited, 0), c.linked + coalesce(f.linked, 0),
-        c.expired + coalesce(f.expired, 0), c.revoked + coalesce(f.revoked, 0)]::bigint[] AS sums
-    FROM link_counts c LEFT JOIN (
-        SELECT site_id, level, invited_at >> 7 * level AS bucket, ` + linkSums + `
-        FROM link_changes CROSS JOIN generate_series(0, 6) AS level GROUP BY 1, 2, 3) AS f USING (site_id, level, bucket)
-    WHERE NOT divided) AS n
-CROSS JOIN LATERAL (
-    SELECT ARRAY[count(*) FILTER (WHERE state = 'invited'), count(*) FILTER (WHERE state = 'linked'),
-        count(*) FILTER (WHERE state = 'expired'), count(*) FILTER (WHERE state = 'revoked')]::bigint[] AS sums
-    FROM customer_links WHERE site_id = n.site_id
-        AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level) AS l
-WHERE n.sums <> l.sums`},
+	{"a part of the counts and what is not folded yet are its links", `
+WITH nodes AS (SELECT DISTINCT site_id, level, bucket FROM link_totals),
+counted AS (
+    SELECT site_id, level, bucket, part, state, totals[part] - coalesce(totals[part - 1], 0) AS links
+    FROM link_totals CROSS JOIN generate_series(1, 128) AS part)
+SELECT format('%s %s %s:%s %s', site_id, level, bucket, part, state),
+    format('%s links, counted %s', coalesce(l.change, 0), coalesce(c.links, 0))
+FROM counted AS c FULL JOIN (` + foldedLinks + `) AS l USING (site_id, level, bucket, part, state)
+WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`},
 }
 
 // railDebits are the sandbox rail's successful debits, their keys turned into the ledger's sources again: batch and row, or

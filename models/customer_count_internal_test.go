@@ -1,7 +1,7 @@
 package models
 
-// CrowdNodesForTest lets nodes of the counts of links be crowded from more than n links on, so that few links make a deep tree.
-func (s *Store) CrowdNodesForTest(n int) { s.crowded = n }
+// CrowdPartsForTest lets parts of the counts of links be crowded from more than n links on, so that few links make a deep tree.
+func (s *Store) CrowdPartsForTest(n int) { s.crowded = n }
 
 // ListLinksForTest is the statement of a list, and its parameters.
 func ListLinksForTest(q LinkQuery) (query string, args []any) {

@@ -3,81 +3,77 @@ package models
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 
 	"github.com/uptrace/bun"
 )
 
-// crowdedNode is how many links a node of the counts may have before it is divided, and so the most that are counted out
-// at either end of a range of time. The 128 parts of a crowded node are rows then, on two or three pages.
-const crowdedNode = 2048
+// crowdedPart is how many links of one state a part of a node of the counts may have before it becomes a node of its own, and so about
+// the most that are counted out at either end of a range of time: four pages of an index.
+const crowdedPart = 512
 
 // linkCountsLock is the advisory lock under which counts are changed: one folds at a time. Writers of links do not take it.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
 
-// foldLinkChanges moves changes into the root that they belong to and into every node below it that is there, and returns
-// the nodes that this has left, or found, crowded.
+// foldLinkChanges moves changes into the root that they belong to, and into every node below that is there. It returns how many it
+// moved, and crowded parts.
 const foldLinkChanges = `
 WITH gone AS (
 	DELETE FROM link_changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM link_changes ORDER BY site_id LIMIT $1))
 	RETURNING site_id, invited_at, state, change
 ),
-counted AS (SELECT count(*) AS n FROM gone),
-sums AS (
-	SELECT site_id, level, invited_at >> 7 * level AS bucket, ` + linkSums + `
-	FROM gone CROSS JOIN generate_series(0, 6) AS level
-	GROUP BY 1, 2, 3
+changed AS (
+	SELECT site_id, level, invited_at >> 7 * level AS bucket, ` + linkPart + ` AS part, state, sum(change)::int AS change
+	FROM gone CROSS JOIN generate_series(1, 6) AS level GROUP BY 1, 2, 3, 4, 5
 ),
-moved AS (
-	INSERT INTO link_counts AS c (site_id, level, bucket, invited, linked, expired, revoked)
-	SELECT site_id, level, bucket, invited, linked, expired, revoked FROM sums s
-	WHERE level = 6 OR EXISTS (SELECT FROM link_counts above WHERE above.site_id = s.site_id
-		AND above.level = s.level + 1 AND above.bucket = s.bucket >> 7 AND above.divided)
-	ORDER BY site_id, level, bucket
-	ON CONFLICT (site_id, level, bucket) DO UPDATE SET invited = c.invited + excluded.invited,
-		linked = c.linked + excluded.linked, expired = c.expired + excluded.expired, revoked = c.revoked + excluded.revoked
-	RETURNING *
-)
-SELECT n, site_id, level, bucket FROM counted LEFT JOIN moved
-	ON level > 0 AND NOT divided AND invited + linked + expired + revoked > $2`
+parts AS (
+	SELECT * FROM changed AS c WHERE level = 6 OR EXISTS (
+		SELECT FROM link_totals AS n WHERE n.site_id = c.site_id AND n.level = c.level AND n.bucket = c.bucket)
+),` + writeLinkTotals + `
+SELECT n, site_id, level, bucket FROM (SELECT count(*) AS n FROM gone) AS counted LEFT JOIN crowded ON true`
 
-// linkSums are the columns of link_counts, summed over rows of changes.
-const linkSums = `coalesce(sum(change) FILTER (WHERE state = 'invited'), 0) AS invited,
-	coalesce(sum(change) FILTER (WHERE state = 'linked'), 0) AS linked,
-	coalesce(sum(change) FILTER (WHERE state = 'expired'), 0) AS expired,
-	coalesce(sum(change) FILTER (WHERE state = 'revoked'), 0) AS revoked`
+// makeLinkNodes makes nodes that are not there yet, and returns crowded parts.
+const makeLinkNodes = `
+WITH nodes AS (SELECT * FROM unnest($1::uuid[], $3::int[], $4::bigint[]) AS n (site_id, level, bucket)),
+parts AS (` + foldedLinks + `),` + writeLinkTotals + `
+SELECT 0, site_id, level, bucket FROM crowded`
 
-// foldedLinks are the links that the counts must show, as changes from none: all that there are, less the changes that are not
-// folded yet. Going state by state, the index answers alone.
+// linkPart is the part of a node of a level, from 1 on, that a link is in.
+const linkPart = `(invited_at >> 7 * (level - 1) & 127)::int + 1`
+
+// foldedLinks are the links that each part of nodes must show: all that there are, less the changes that are not folded yet. Going state
+// by state, the index answers alone.
 const foldedLinks = `
-	SELECT invited_at, s.state, 1 AS change FROM unnest(enum_range(NULL::link_state)) AS s(state)
-	CROSS JOIN LATERAL (SELECT invited_at FROM customer_links WHERE site_id = n.site_id AND state = s.state
-		AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level) AS l
-	UNION ALL
-	SELECT invited_at, state, -change FROM link_changes WHERE site_id = n.site_id
-		AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level`
+	SELECT n.site_id, n.level, n.bucket, p.part, p.state, p.change FROM nodes AS n CROSS JOIN LATERAL (
+		SELECT ` + linkPart + ` AS part, state, sum(change)::int AS change FROM (
+			SELECT invited_at, s.state, 1 AS change FROM unnest(enum_range(NULL::link_state)) AS s(state)
+			CROSS JOIN LATERAL (SELECT invited_at FROM customer_links WHERE site_id = n.site_id AND state = s.state
+				AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level) AS l
+			UNION ALL
+			SELECT invited_at, state, -change FROM link_changes WHERE site_id = n.site_id
+				AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level
+		) AS l GROUP BY 1, 2) AS p`
 
-// markLinkCountsDivided promises parts to nodes. Those that are written divided have it from the start, so that no dead versions of
-// rows stand between those that a range of time reads.
-const markLinkCountsDivided = `
-UPDATE link_counts c SET divided = true
-FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS n(site_id, level, bucket)
-WHERE c.site_id = n.site_id AND c.level = n.level AND c.bucket = n.bucket AND NOT c.divided`
+// writeLinkTotals adds changes in parts of nodes to their totals. Crowded are those of the parts that have to be nodes of their own and
+// are not yet: those with more than $2 links of a state, or more than 8 where they are of days or years. So the counts of a Site with some
+// thousands of links are as deep as those of one with millions, and those of one with a handful are a root.
+const writeLinkTotals = `
+written AS (
+	INSERT INTO link_totals (site_id, level, bucket, state, totals)
+	SELECT site_id, level, bucket, state, add_links((SELECT totals FROM link_totals AS t WHERE t.site_id = p.site_id
+		AND t.level = p.level AND t.bucket = p.bucket AND t.state = p.state), array_agg(part), array_agg(change))
+	FROM parts AS p GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+	ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
+	RETURNING site_id, level, bucket, state, totals
+),
+crowded AS (
+	SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
+	FROM parts AS p JOIN written USING (site_id, level, bucket, state)
+	WHERE level > 1 AND totals[part] - coalesce(totals[part - 1], 0) > CASE WHEN level > 4 THEN least($2, 8) ELSE $2 END
+		AND NOT EXISTS (SELECT FROM link_totals AS n WHERE n.site_id = p.site_id AND n.level = p.level - 1
+			AND n.bucket = p.bucket << 7 | part - 1)
+)`
 
-// divideLinkCounts gives nodes that are marked as divided their parts, and returns those that are divided in their turn.
-const divideLinkCounts = `
-WITH parts AS (
-	INSERT INTO link_counts (site_id, level, bucket, divided, invited, linked, expired, revoked)
-	SELECT site_id, level - 1, p.bucket, level > 1 AND invited + linked + expired + revoked > $4, invited, linked, expired, revoked
-	FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS n(site_id, level, bucket) CROSS JOIN LATERAL (
-		SELECT invited_at >> 7 * (n.level - 1) AS bucket, ` + linkSums + ` FROM (` + foldedLinks + `) AS f GROUP BY 1
-	) AS p ORDER BY 1, 2, 3
-	RETURNING *
-)
-SELECT 0, site_id, level, bucket FROM parts WHERE divided`
-
-// linkNode names a row of link_counts.
+// linkNode names a node of the counts: its rows of link_totals.
 type linkNode struct {
 	site   SiteID
 	level  int
@@ -98,44 +94,29 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 		if n, crowded, err = linkNodes(ctx, tx, foldLinkChanges, limit, s.crowded); err != nil {
 			return err
 		}
-		return s.divideCrowded(ctx, tx, crowded)
+		return s.makeLinkNodes(ctx, tx, crowded)
 	})
 	return n, wrap("fold link changes", err)
 }
 
-// divideCrowded divides nodes that were one so far.
-func (s *Store) divideCrowded(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
+// makeLinkNodes makes nodes, then those of their parts that have to be nodes, until none has to.
+func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0"); err != nil { // after a migration it is all links
-		return err
-	}
-	sites, levels, buckets := linkNodeColumns(nodes)
-	res, err := tx.Tx.ExecContext(ctx, markLinkCountsDivided, sites, levels, buckets)
-	if err != nil {
-		return err
-	}
-	if marked, err := res.RowsAffected(); err != nil || marked != int64(len(nodes)) {
-		return errors.Join(err, fmt.Errorf("%d of %d crowded counts could be divided", marked, len(nodes)))
-	}
-	return s.divideLinkNodes(ctx, tx, nodes)
-}
-
-// divideLinkNodes makes the parts of nodes that are marked as divided, and the parts of those that are crowded, until none is.
-func (s *Store) divideLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) (err error) {
+	_, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0") // after a migration it is all links
 	for len(nodes) > 0 && err == nil {
-		sites, levels, buckets := linkNodeColumns(nodes)
-		_, nodes, err = linkNodes(ctx, tx, divideLinkCounts, sites, levels, buckets, s.crowded)
+		var (
+			sites   []SiteID
+			levels  []int
+			buckets []int64
+		)
+		for _, n := range nodes {
+			sites, levels, buckets = append(sites, n.site), append(levels, n.level), append(buckets, n.bucket)
+		}
+		_, nodes, err = linkNodes(ctx, tx, makeLinkNodes, sites, s.crowded, levels, buckets)
 	}
 	return err
-}
-
-func linkNodeColumns(nodes []linkNode) (sites []SiteID, levels []int, buckets []int64) {
-	for _, n := range nodes {
-		sites, levels, buckets = append(sites, n.site), append(levels, n.level), append(buckets, n.bucket)
-	}
-	return sites, levels, buckets
 }
 
 // linkNodes runs a statement that returns a number and crowded nodes.
@@ -163,50 +144,33 @@ func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int
 // meanwhile: readers see the old counts until the new ones are there. ErrNotFound if there is no such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		_, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0")
-		if err == nil {
-			var there bool
-			err = notFound(tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
-				linkCountsLock, site).Scan(&there), "site")
+		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+			return err
 		}
+		var there bool
+		err := notFound(tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
+			linkCountsLock, site).Scan(&there), "site")
 		if err == nil {
-			_, err = tx.Tx.ExecContext(ctx, "DELETE FROM link_counts WHERE site_id = $1", site)
+			_, err = tx.Tx.ExecContext(ctx, "DELETE FROM link_totals WHERE site_id = $1", site)
 		}
 		if err != nil {
 			return err
 		}
-		_, roots, err := linkNodes(ctx, tx, recountLinkRoots, site, s.crowded)
-		if err == nil {
-			err = s.divideLinkNodes(ctx, tx, roots)
+		if err := s.makeLinkNodes(ctx, tx, []linkNode{{site: site, level: 6}}); err != nil {
+			return err
 		}
-		if err == nil {
-			err = tx.Tx.QueryRowContext(ctx, `SELECT coalesce(sum(invited + linked + expired + revoked), 0)
-				FROM link_counts WHERE site_id = $1 AND level = 6`, site).Scan(&links)
-		}
-		return err
+		return tx.Tx.QueryRowContext(ctx, "SELECT coalesce(sum(totals[128]), 0) FROM link_totals WHERE site_id = $1 AND level = 6",
+			site).Scan(&links)
 	})
 	return links, wrap("recount links", err)
 }
-
-// recountLinkRoots counts a Site's links into roots, and returns the crowded ones, marked as divided.
-const recountLinkRoots = `
-WITH roots AS (
-	INSERT INTO link_counts (site_id, level, bucket, divided, invited, linked, expired, revoked)
-	SELECT $1, 6, invited_at >> 42, sum(change) > $2, ` + linkSums + ` FROM (
-		SELECT invited_at, state, 1 AS change FROM customer_links WHERE site_id = $1
-		UNION ALL
-		SELECT invited_at, state, -change FROM link_changes WHERE site_id = $1
-	) AS f GROUP BY 3
-	RETURNING *
-)
-SELECT 0, site_id, level, bucket FROM roots WHERE divided`
 
 // LinkedSites are the Sites that have links or counts of links.
 func (s *Store) LinkedSites(ctx context.Context) (sites []SiteID, err error) {
 	err = s.statement(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 			SELECT id FROM sites WHERE EXISTS (SELECT FROM customer_links WHERE site_id = sites.id)
-				OR EXISTS (SELECT FROM link_counts WHERE site_id = sites.id) ORDER BY id`)
+				OR EXISTS (SELECT FROM link_totals WHERE site_id = sites.id) ORDER BY id`)
 		if err == nil {
 			sites, err = scanAll(rows, func(id *SiteID) []any { return []any{id} })
 		}

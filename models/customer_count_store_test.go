@@ -41,7 +41,7 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {
 		modelstest.SetClock(t, c.store, noon)
-		c.store.CrowdNodesForTest(rapid.IntRange(1, 4).Draw(r, "crowded"))
+		c.store.CrowdPartsForTest(rapid.IntRange(1, 4).Draw(r, "crowded"))
 		c.site = c.newSite(t)
 		w := &linkWorld{customers: c, t: t, now: noon}
 		made := 0
@@ -84,7 +84,7 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 func TestTotalsWhileWritersWrite(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
-	c.store.CrowdNodesForTest(8)
+	c.store.CrowdPartsForTest(8)
 	var writers sync.WaitGroup
 	for w := range 16 {
 		writers.Go(func() { c.write(t, w) })
@@ -158,21 +158,21 @@ func TestCountsSeeEveryStatement(t *testing.T) {
 func TestAuditOfCounts(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
-	c.store.CrowdNodesForTest(2)
+	c.store.CrowdPartsForTest(2)
 	for i := range 5 {
 		c.invite(t, fmt.Sprint(i))
-		c.advance(t, time.Minute)
+		c.advance(t, time.Millisecond)
 	}
 	_, err := c.store.FoldLinkChanges(t.Context(), 100)
 	must(t, err)
 	c.invite(t, "not folded")
 	modelstest.Audit(t, c.store)
 	for i, wrong := range []string{
-		"UPDATE link_counts SET linked = linked + 1 WHERE level = 6",
-		"UPDATE link_counts SET invited = invited - 1 WHERE level = 4",
-		"UPDATE link_counts SET invited = invited - 1, linked = linked + 1 WHERE NOT divided",
-		"DELETE FROM link_counts WHERE NOT divided",
-		"DELETE FROM link_counts",
+		"UPDATE link_totals SET totals[128] = totals[128] + 1 WHERE level = 6",
+		"UPDATE link_totals SET totals[128] = totals[128] - 1 WHERE level = 4",
+		"UPDATE link_totals SET totals = add_links(totals, '{1,2}', '{1,-1}') WHERE level = 1",
+		"UPDATE link_totals SET state = 'linked' WHERE level = 2",
+		"DELETE FROM link_totals",
 		"DELETE FROM link_changes",
 		"UPDATE link_changes SET change = 2",
 	} {

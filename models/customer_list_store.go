@@ -14,7 +14,6 @@ import (
 // those that are overdue, or and those that are overdue.
 type linkFilter struct {
 	stored  string // selects by the stored state
-	counter string // of link_counts
 	overdue overdueLinks
 }
 
@@ -30,11 +29,11 @@ const (
 // Invitations are selected by a state that the planner does not see: else it takes the indexes on the expiry of what is invited to be
 // the shortest way, reads every invitation through them and sorts, where the index in order has a page after a few.
 var linkFilters = map[LinkState]linkFilter{
-	"":          {stored: `true`, counter: `invited + linked + expired + revoked`},
-	LinkInvited: {stored: `state = (SELECT 'invited'::link_state)`, counter: `invited`, overdue: overdueLess},
-	LinkLinked:  {stored: `state = 'linked'`, counter: `linked`},
-	LinkExpired: {stored: `state = 'expired'`, counter: `expired`, overdue: overdueMore},
-	LinkRevoked: {stored: `state = 'revoked'`, counter: `revoked`},
+	"":          {stored: `true`},
+	LinkInvited: {stored: `state = (SELECT 'invited'::link_state)`, overdue: overdueLess},
+	LinkLinked:  {stored: `state = 'linked'`},
+	LinkExpired: {stored: `state = 'expired'`, overdue: overdueMore},
+	LinkRevoked: {stored: `state = 'revoked'`},
 }
 
 // sqlListLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
@@ -44,27 +43,25 @@ var linkFilters = map[LinkState]linkFilter{
 // of one that it does not know, Postgres thinks that a plan for all values is dear, and plans each time anew.
 //
 // The total is what was invited before the end of the range less what was invited before its beginning. For each of the
-// two, tree goes from above the roots (level 7) down to the leaf that holds it, adding up what lies before on each level;
-// from the leaf's start on, links are counted out, and up to there the changes that are not folded yet are added.
+// two, tree goes from the root (level 6) down through the nodes that hold it, adding up the parts that lie before it; from the start of the
+// part where that ends on, links are counted out, and up to there the changes that are not folded yet are added.
 const sqlListLinks = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT svc_now() AS now),
 overdue AS MATERIALIZED (
-	SELECT invited_at, id FROM customer_links
+	SELECT invited_at, id, customer_reference, expires_at FROM customer_links
 	WHERE site_id = $1 AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
 ),
 tree AS (
-	SELECT at, sign, 7 AS level, 0::bigint AS before, true AS divided
-	FROM (VALUES ($2::bigint, -1), ($3::bigint + 1, 1)) AS b (at, sign)
+	SELECT at, sign, 7 AS level, 0::bigint AS before, true AS found
+	FROM (VALUES ($2::bigint, -1), ($3::bigint + 1, 1)) AS b (at, sign) WHERE at > 0
 	UNION ALL
-	SELECT t.at, t.sign, t.level - 1, n.before, n.divided
+	SELECT t.at, t.sign, t.level - 1, n.before, n.found
 	FROM tree t CROSS JOIN LATERAL (
-		SELECT coalesce(sum(<counter>) FILTER (WHERE bucket < t.at >> 7 * (t.level - 1)), 0)::bigint AS before,
-			coalesce(bool_or(divided) FILTER (WHERE bucket = t.at >> 7 * (t.level - 1)), false) AS divided
-		FROM link_counts WHERE site_id = $1 AND level = t.level - 1
-			AND bucket BETWEEN t.at >> 7 * t.level << 7 AND t.at >> 7 * (t.level - 1)
-	) AS n WHERE t.divided
+		SELECT coalesce(sum(totals[t.at >> 7 * (t.level - 2) & 127]), 0)::bigint AS before, count(*) > 0 AS found
+		FROM link_totals WHERE site_id = $1 AND level = t.level - 1 AND bucket = t.at >> 7 * (t.level - 1) AND <stored>
+	) AS n WHERE t.found
 ),
-leaf AS MATERIALIZED (SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT divided),
+leaf AS MATERIALIZED (SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT found),
 total AS (
 	SELECT sum(n) AS n FROM (
 		SELECT sign * before AS n FROM tree
@@ -74,7 +71,7 @@ total AS (
 		UNION ALL
 		SELECT sign * links FROM leaf CROSS JOIN LATERAL (
 			SELECT count(*) AS links FROM customer_links
-			WHERE site_id = $1 AND invited_at >= start AND invited_at < at AND <stored>) AS l<overdue total>
+			WHERE site_id = $1 AND invited_at >= start AND invited_at < at AND start < at AND <stored>) AS l<overdue total>
 	) AS parts
 ),
 page AS (
@@ -86,7 +83,7 @@ page AS (
 )
 SELECT clock.now, (SELECT n FROM total)::bigint,
 	(SELECT true FROM customer_links WHERE site_id = $1 AND (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>
-		AND <matching> ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL<overdue behind>,
+		AND $6 <beginning> AND <matching> ORDER BY invited_at <back>, id <back> LIMIT 1) IS NOT NULL<overdue behind>,
 	page.id, coalesce(customer_reference, ''), coalesce(state, 'invited'), coalesce(invited_at, 0),
 	coalesce(expires_at, 0), coalesce(linked_at, 0)
 FROM clock LEFT JOIN page ON true
@@ -99,12 +96,8 @@ const (
 		SELECT <overdue sign> * count(*) FROM overdue WHERE invited_at BETWEEN $2 AND $3`
 	overduePage = `
 		UNION ALL
-		(SELECT l.* FROM (
-			SELECT invited_at, id FROM overdue WHERE (invited_at, id) <ahead> ($4, $5) AND invited_at <end>
-			ORDER BY invited_at <order>, id <order> LIMIT <limit>) AS o
-		CROSS JOIN LATERAL (
-			SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
-			WHERE site_id = $1 AND id = o.id OFFSET 0) AS l)`
+		SELECT id, customer_reference, 'invited', invited_at, expires_at, NULL FROM overdue
+		WHERE (invited_at, id) <ahead> ($4, $5) AND invited_at <end>`
 	overdueBehind = `
 		OR EXISTS (SELECT FROM overdue WHERE (invited_at, id) <behind> ($6, $7) AND invited_at <beginning>)`
 )
@@ -121,7 +114,7 @@ func listLinksSQL(q *LinkQuery) string {
 	case overdueAlike:
 	}
 	query := strings.NewReplacer("<overdue total>", total, "<overdue page>", page, "<overdue behind>", behind,
-		"<stored>", f.stored, "<matching>", matching, "<counter>", f.counter).Replace(sqlListLinks)
+		"<stored>", f.stored, "<matching>", matching).Replace(sqlListLinks)
 	order := []string{"<ahead>", "<", "<order>", "DESC", "<end>", ">= $2", "<behind>", ">=", "<back>", "ASC", "<beginning>", "<= $3"}
 	if q.Direction == Backward {
 		order = []string{"<ahead>", ">", "<order>", "ASC", "<end>", "<= $3", "<behind>", "<=", "<back>", "DESC", "<beginning>", ">= $2"}
@@ -142,18 +135,22 @@ func linkTimes(q *LinkQuery) (from, to Millis) {
 	return from, max(to, from-1)
 }
 
-// maxInvitedAt is later than any invitation: where the roots of the counts end.
-const maxInvitedAt = Millis(1)<<49 - 2
+// maxInvitedAt, in 2108, is later than any invitation, and where a part of the root of the counts ends: nothing is counted out behind it.
+const maxInvitedAt = Millis(127)<<35 - 1
 
 // listLinksArgs are the parameters of sqlListLinks. An index scan begins at a position, and would read on from there if the range
-// of time began later: so the position is never outside of the range.
+// of time began later: so the position is never outside of the range. Behind a walk's first page nothing is looked for.
 func listLinksArgs(q *LinkQuery) []any {
 	from, to := linkTimes(q)
 	ahead, behind := q.From, q.From
+	first := q.From == LinkPosition{}
 	if q.Direction == Backward {
+		if first {
+			behind.InvitedAt = -1
+		}
 		ahead, behind = later(ahead, LinkPosition{from - 1, lastLinkID}), earlier(behind, LinkPosition{to, lastLinkID})
 	} else {
-		if q.From == (LinkPosition{}) {
+		if first {
 			ahead.InvitedAt, behind.InvitedAt = math.MaxInt64, math.MaxInt64
 		}
 		ahead, behind = earlier(ahead, LinkPosition{to + 1, LinkID{}}), later(behind, LinkPosition{from, LinkID{}})

@@ -34,7 +34,7 @@ func (c *customers) fillSite(t testing.TB, n int) {
 	must(t, err)
 	_, err = c.store.RecountLinks(t.Context(), c.site)
 	must(t, err)
-	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE link_counts")
+	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE link_totals")
 	must(t, err)
 }
 
@@ -141,7 +141,7 @@ func TestNoRequestReadsAllLinks(t *testing.T) {
 		_, err := store.DB().ExecContext(t.Context(), "SELECT pg_stat_force_next_flush()")
 		must(t, err)
 		must(t, store.DB().QueryRowContext(t.Context(), `SELECT sum(seq_scan) FROM pg_stat_user_tables
-			WHERE relname IN ('customer_links', 'link_counts')`).Scan(&n))
+			WHERE relname IN ('customer_links', 'link_totals')`).Scan(&n))
 		return n
 	}
 	before := scans()

@@ -36,7 +36,7 @@ type Store struct {
 	inside atomic.Int64
 
 	intents Gather[*insertedIntent, bool]
-	crowded int // links of a crowded node of the counts: crowdedNode, less in tests
+	crowded int // links of a crowded part of the counts: crowdedPart, less in tests
 }
 
 // Open prepares a pool of connections; it does not connect.
@@ -66,7 +66,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
 	pool.SetConnMaxIdleTime(5 * time.Minute)
-	s := &Store{db: bun.NewDB(pool, pgdialect.New()), crowded: crowdedNode}
+	s := &Store{db: bun.NewDB(pool, pgdialect.New()), crowded: crowdedPart}
 	s.intents.Do = s.insertIntents
 	if cfg.MaxQueued > 0 {
 		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)

@@ -37,7 +37,8 @@ var (
 	withoutCounts = []string{"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue"}
 	withCounts    = []string{
 		"ALTER TABLE customer_links ENABLE TRIGGER USER",
-		"CREATE INDEX customer_links_overdue ON customer_links (site_id, expires_at, invited_at, id) WHERE state = 'invited'",
+		`CREATE INDEX customer_links_overdue ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
+			WHERE state = 'invited'`,
 	}
 )
 

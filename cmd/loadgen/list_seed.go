@@ -68,7 +68,7 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 		return site, err
 	}
 	l.recount.add(time.Since(began).Seconds())
-	if err := l.execLong(ctx, "VACUUM ANALYZE link_counts"); err != nil {
+	if err := l.execLong(ctx, "VACUUM ANALYZE link_totals"); err != nil {
 		return site, err
 	}
 	return site, l.settle(ctx)
