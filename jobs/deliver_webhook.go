@@ -16,6 +16,13 @@ import (
 // recordAgainAfter is the pause before what could not be written down is tried again.
 const recordAgainAfter = 500 * time.Millisecond
 
+// Claims and successes are written together, and at least these times lie between two transactions of each: a little of how soon an event
+// arrives, and of how soon its success is known, for many fewer transactions while events come at a steady rate.
+const (
+	claimEvery  = 5 * time.Millisecond
+	recordEvery = 25 * time.Millisecond
+)
+
 // DeliverWebhook sends one event to its endpoint: it claims the attempt that is due, makes it, and writes down what came of it
 // and what follows. A worker that dies in between leaves an attempt without a known outcome; the next one sends the same
 // bytes under the same key.
@@ -44,7 +51,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	d.claims.Do, d.successes.Do = d.claimMany, d.recordMany
+	d.claims.Do, d.claims.Every = d.claimMany, claimEvery
+	d.successes.Do, d.successes.Every = d.recordMany, recordEvery
 	return d
 }
 

@@ -15,16 +15,21 @@ const (
 )
 
 // Gather does what callers ask for at about the same time as one: while one doing is under way, those who come meanwhile wait
-// for the next. So nobody waits for company, and the more there is to do, the cheaper each becomes. It has a goroutine
+// for the next. So nobody waits for company, unless Every says so, and the more there is to do, the cheaper each becomes. It has a goroutine
 // only while somebody asks. It is safe for concurrent use.
 type Gather[A, R any] struct {
 	// Do answers all that it is asked, in their order, or fails for all of them. It has a bounded time, and none of the callers'
 	// contexts.
 	Do func(ctx context.Context, asked []A) ([]R, error)
+	// Every is the least time from the beginning of one doing to that of the next, unless as many wait as one may do: what costs
+	// much whatever it is asked may so be asked for more. Who asks after it has been idle never waits. 0: no least time.
+	Every time.Duration
 
 	mu      sync.Mutex
 	waiting []asking[A, R]
 	busy    bool
+	full    chan struct{} // closed once as many wait as one doing may do; nil while nobody pauses
+	began   time.Time     // the last doing
 }
 
 // asking is one who asks, and where the answer goes.
@@ -47,6 +52,10 @@ func (g *Gather[A, R]) Ask(ctx context.Context, what A) (R, error) {
 	g.waiting = append(g.waiting, asking[A, R]{ctx, what, got})
 	first := !g.busy
 	g.busy = true
+	if g.full != nil && len(g.waiting) >= gatherMost {
+		close(g.full)
+		g.full = nil
+	}
 	g.mu.Unlock()
 	if first {
 		go g.run(context.WithoutCancel(ctx))
@@ -63,6 +72,7 @@ func (g *Gather[A, R]) Ask(ctx context.Context, what A) (R, error) {
 // run answers until nobody waits.
 func (g *Gather[A, R]) run(ctx context.Context) {
 	for {
+		g.pause()
 		g.mu.Lock()
 		n := min(len(g.waiting), gatherMost)
 		now := g.waiting[:n:n]
@@ -77,6 +87,29 @@ func (g *Gather[A, R]) run(ctx context.Context) {
 			g.answer(ctx, now)
 		}
 	}
+}
+
+// pause waits until the next doing may begin.
+func (g *Gather[A, R]) pause() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		return
+	}
+	if early := g.Every - time.Since(g.began); early > 0 && len(g.waiting) < gatherMost {
+		full := make(chan struct{})
+		g.full = full
+		g.mu.Unlock()
+		timer := time.NewTimer(early)
+		select {
+		case <-timer.C:
+		case <-full:
+			timer.Stop()
+		}
+		g.mu.Lock()
+		g.full = nil
+	}
+	g.began = time.Now()
 }
 
 func (g *Gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {

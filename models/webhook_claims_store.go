@@ -199,8 +199,7 @@ func lockWebhookEndpoints(
 ) (map[webhookLane]*webhookEndpointRow, Millis, error) {
 	organisations, sites := laneArrays(lanes)
 	rows, err := tx.Tx.QueryContext(ctx, `
-SELECT w.organisation_id, w.site_id, w.url, coalesce(w.disabled_at, 0), w.failures, coalesce(w.open_until, 0), w.openings, w.width,
-       coalesce(w.gone_since, 0), (SELECT svc_now())
+SELECT `+deliveryColumns+`, (SELECT svc_now())
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 JOIN webhook_endpoints w ON w.organisation_id = l.organisation_id AND w.site_id = l.site_id `+condition+`
 ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
@@ -209,9 +208,7 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
 	}
 	var now Millis
 	all, err := scanAll(rows, func(r *webhookEndpointRow) []any {
-		return []any{
-			&r.OrganisationID, &r.SiteID, &r.URL, &r.DisabledAt, &r.Failures, &r.OpenUntil, &r.Openings, &r.Width, &r.GoneSince, &now,
-		}
+		return append(r.deliveryFields(), &now)
 	})
 	locked := make(map[webhookLane]*webhookEndpointRow, len(all))
 	for i := range all {

@@ -120,15 +120,14 @@ func (c *webhookClaim) leave(ctx context.Context, query string) error {
 // healthy it stays locked, so that nobody else decides about it meanwhile.
 func (c *webhookClaim) findEndpoint(ctx context.Context) (bool, error) {
 	event := &c.delivery.Event
-	sites := []SiteID{event.SiteID, {}}
+	own, fallback := event.SiteID, SiteID{}
 	if event.Test {
-		sites = []SiteID{c.endpoint.SiteID}
+		own, fallback = c.endpoint.SiteID, c.endpoint.SiteID
 	}
-	read := func(lock string) (webhookEndpointRow, error) {
-		var row webhookEndpointRow
-		err := c.tx.NewRaw(`
-			SELECT * FROM webhook_endpoints WHERE organisation_id = ? AND site_id IN (?)
-			ORDER BY site_id DESC LIMIT 1 `+lock, event.OrganisationID, bun.List(sites)).Scan(ctx, &row)
+	read := func(lock string) (row webhookEndpointRow, err error) {
+		err = c.tx.Tx.QueryRowContext(ctx, `
+SELECT `+deliveryColumns+` FROM webhook_endpoints w WHERE w.organisation_id = $1 AND w.site_id IN ($2, $3)
+ORDER BY w.site_id DESC LIMIT 1 `+lock, event.OrganisationID, own, fallback).Scan(row.deliveryFields()...)
 		return row, err
 	}
 	row, err := read("")

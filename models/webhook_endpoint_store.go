@@ -31,6 +31,16 @@ func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	}
 }
 
+// deliveryColumns of webhook_endpoints w are what deliveries go by; deliveryFields are where they go.
+const deliveryColumns = `w.organisation_id, w.site_id, w.url, coalesce(w.disabled_at, 0), w.failures, coalesce(w.open_until, 0), w.openings,
+    w.width, coalesce(w.gone_since, 0)`
+
+func (r *webhookEndpointRow) deliveryFields() []any {
+	return []any{
+		&r.OrganisationID, &r.SiteID, &r.URL, &r.DisabledAt, &r.Failures, &r.OpenUntil, &r.Openings, &r.Width, &r.GoneSince,
+	}
+}
+
 // WebhookEndpoint is the endpoint at one place: of the Site, or for the zero Site the organisation's default. Else
 // ErrNoWebhookEndpoint; an override that is not there does not show the default.
 func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) (WebhookEndpoint, error) {

@@ -14,7 +14,7 @@ import (
 func insertWebhookEvent(
 	ctx context.Context, tx bun.Tx, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (TaskID, error) {
-	event, err := writeWebhookEvent(ctx, tx, webhookInsert{organisation: organisation, trace: trace, push: push})
+	event, err := writeWebhookEvent(ctx, tx.Tx, webhookInsert{organisation: organisation, trace: trace, push: push})
 	return event.task, err
 }
 
@@ -33,7 +33,7 @@ type writtenEvent struct {
 	task TaskID // zero: there is no endpoint
 }
 
-func writeWebhookEvent(ctx context.Context, tx bun.Tx, in webhookInsert) (writtenEvent, error) {
+func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (writtenEvent, error) {
 	written := writtenEvent{id: NewID[eventNoun](), task: NewID[taskNoun]()}
 	in.push.IdempotencyKey = written.id
 	body, err := pushBody(&in.push, in.trace)
@@ -41,7 +41,7 @@ func writeWebhookEvent(ctx context.Context, tx bun.Tx, in webhookInsert) (writte
 		return writtenEvent{}, err
 	}
 	var pending bool
-	err = tx.Tx.QueryRowContext(ctx, insertWebhookEventSQL,
+	err = db.QueryRowContext(ctx, insertWebhookEventSQL,
 		in.organisation, written.id, in.push.SiteID.ID, in.push.PaymentIntentID, in.push.TransactionStatus, in.test,
 		written.task, in.endpoint, string(in.trace), body, string(TaskDeliverWebhook), string(QueueWebhooks),
 		QueuedLease.Milliseconds()).Scan(&pending)
@@ -82,8 +82,8 @@ WHERE organisation_id = $1 AND site_id IN ($3, '00000000-0000-0000-0000-00000000
 func (s *Store) InsertWebhookEvent(
 	ctx context.Context, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (id WebhookEventID, task TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
-		written, err := writeWebhookEvent(ctx, tx, webhookInsert{organisation: organisation, trace: trace, push: push})
+	err = s.statement(ctx, func() error {
+		written, err := writeWebhookEvent(ctx, s.db.DB, webhookInsert{organisation: organisation, trace: trace, push: push})
 		id, task = written.id, written.task
 		return err
 	})

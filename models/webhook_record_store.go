@@ -94,13 +94,10 @@ func orEmpty(b []byte) []byte {
 func (r *webhookRecord) writeBreaker(ctx context.Context) error {
 	organisation, success := r.d.Event.OrganisationID, r.verdict.Status == WebhookDelivered
 	read := func(lock string) (row webhookEndpointRow, now Millis, err error) {
-		var found struct {
-			webhookEndpointRow
-			Now Millis `bun:"now"`
-		}
-		err = r.tx.NewRaw(`SELECT *, svc_now() AS now FROM webhook_endpoints WHERE organisation_id = ? AND site_id = ? AND url = ? `+lock,
-			organisation, r.d.EndpointSite, r.d.URL).Scan(ctx, &found)
-		return found.webhookEndpointRow, found.Now, err
+		err = r.tx.Tx.QueryRowContext(ctx, `
+SELECT `+deliveryColumns+`, svc_now() FROM webhook_endpoints w WHERE w.organisation_id = $1 AND w.site_id = $2 AND w.url = $3 `+lock,
+			organisation, r.d.EndpointSite, r.d.URL).Scan(append(row.deliveryFields(), &now)...)
+		return row, now, err
 	}
 	lock := ""
 	if !success {
@@ -119,14 +116,16 @@ func (r *webhookRecord) writeBreaker(ctx context.Context) error {
 		return nil
 	}
 	breaker := row.endpoint().Breaker.after(success, r.verdict.Gone, now)
-	row.Failures, row.OpenUntil, row.Openings, row.Width, row.GoneSince =
-		breaker.Failures, breaker.OpenUntil, breaker.Openings, breaker.Width, breaker.GoneSince
 	disables := row.DisabledAt == 0 && breaker.isGone(now)
 	if disables {
 		row.DisabledAt = now
 	}
-	if _, err := r.tx.NewUpdate().Model(&row).WherePK().
-		Column("failures", "open_until", "openings", "width", "gone_since", "disabled_at").Exec(ctx); err != nil || !disables {
+	_, err = r.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_endpoints SET failures = $3, open_until = nullif($4, 0), openings = $5, width = $6, gone_since = nullif($7, 0),
+    disabled_at = nullif($8, 0)
+WHERE organisation_id = $1 AND site_id = $2`, row.OrganisationID, row.SiteID, breaker.Failures, int64(breaker.OpenUntil), breaker.Openings,
+		breaker.Width, int64(breaker.GoneSince), int64(row.DisabledAt))
+	if err != nil || !disables {
 		return err
 	}
 	return r.disable(ctx, row)

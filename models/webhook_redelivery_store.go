@@ -147,7 +147,7 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 		case of.IsZero():
 			return ErrNotFound
 		}
-		written, err := writeWebhookEvent(ctx, tx, webhookInsert{
+		written, err := writeWebhookEvent(ctx, tx.Tx, webhookInsert{
 			organisation: organisation, trace: trace, push: testPush(of), test: true, endpoint: site,
 		})
 		id, task = written.id, written.task

@@ -20,8 +20,10 @@ import (
 const (
 	// bundleMost is the most webhooks in a bundle.
 	bundleMost = 64
-	// bundleShares is into how many bundles few webhooks are divided; very few travel alone.
+	// bundleShares is into how many bundles few webhooks are divided, unless they would have fewer members than bundleLeast, which
+	// one worker sends as soon as several would.
 	bundleShares = 16
+	bundleLeast  = 4
 	// repeatWithin bounds the hand-over of a failed member to Asynq. What does not get there comes back by its lease.
 	repeatWithin = time.Second
 )
@@ -39,7 +41,7 @@ func pack(tasks []models.Task) (parcels [][]models.Task) {
 			parcels = append(parcels, tasks[i:i+1])
 		}
 	}
-	size := min(bundleMost, len(together)/bundleShares+1)
+	size := min(bundleMost, max(bundleLeast, len(together)/bundleShares+1))
 	return slices.AppendSeq(parcels, slices.Chunk(together, size))
 }
 

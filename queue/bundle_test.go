@@ -24,7 +24,7 @@ func someTasks(kind models.TaskKind, n int) (all []models.Task) {
 func TestPack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ webhooks, parcels, largest int }{
-		{0, 0, 0}, {1, 1, 1}, {bundleShares - 1, bundleShares - 1, 1}, {160, 15, 11}, {1000, 16, 63}, {10 * bundleMost * bundleShares, 160, bundleMost},
+		{0, 0, 0}, {1, 1, 1}, {bundleLeast, 1, bundleLeast}, {2*bundleLeast + 1, 3, bundleLeast}, {160, 15, 11}, {1000, 16, 63}, {10 * bundleMost * bundleShares, 160, bundleMost},
 	} {
 		parcels := pack(append(someTasks(models.TaskDebitRows, 3), someTasks(models.TaskDeliverWebhook, c.webhooks)...))
 		all, largest := 0, 0

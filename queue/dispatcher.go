@@ -37,6 +37,9 @@ const (
 	// claim's cost grows with the organisations that have some.
 	claimLimit    = 100
 	webhooksLimit = 1000
+	// freshEvery is the least time between two claims of what has been notified: at a steady rate many fewer statements, for a little of
+	// how soon a task starts.
+	freshEvery = 5 * time.Millisecond
 	// inlineSenders is how many inline dispatches are with Redis at once, and inlineMost the most tasks of one. One claim is under way
 	// at a time, of what has been notified during the one before: the more there is, the less each costs.
 	inlineSenders = 4
@@ -141,11 +144,18 @@ func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
 
 // claimFresh claims what Notify tells of, and has it sent, until the context ends.
 func (d *Dispatcher) claimFresh(ctx context.Context) error {
+	pace := time.NewTicker(freshEvery) // holds a tick while there was nothing to claim
+	defer pace.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case tasks := <-d.fresh:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-pace.C:
+			}
 			claimed, err := d.claim(ctx, d.withThoseWaiting(tasks))
 			d.inlineFailed(ctx, err)
 			select {
