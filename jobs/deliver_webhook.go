@@ -19,7 +19,7 @@ const recordAgainAfter = 500 * time.Millisecond
 // Claims and successes are written together, and at least these times lie between two transactions of each: a little of how soon an event
 // arrives, and of how soon its success is known, for many fewer transactions while events come at a steady rate.
 const (
-	claimEvery  = 5 * time.Millisecond
+	claimEvery  = 3 * time.Millisecond
 	recordEvery = 25 * time.Millisecond
 )
 
@@ -37,7 +37,7 @@ type DeliverWebhook struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	claims    models.Gather[models.WebhookClaim, *models.WebhookDelivery]
+	claims    models.Gather[models.WebhookClaim, models.WebhookClaimed]
 	successes models.Gather[models.WebhookSuccess, bool]
 }
 
@@ -116,19 +116,21 @@ func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.
 		return models.WebhookDelivery{}, err
 	}
 	lease := models.NewLeaseToken()
-	delivery, err := d.claims.Ask(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
+	claimed, err := d.claims.Ask(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
 	switch {
 	case errors.Is(err, models.ErrUnavailable):
 		return models.WebhookDelivery{}, err
 	case err != nil:
 		d.Log.WarnContext(ctx, "claims go on one by one", "error", err)
-	case delivery != nil:
-		return *delivery, nil
+	case claimed.Delivery != nil:
+		return *claimed.Delivery, nil
+	case claimed.Parked:
+		return models.WebhookDelivery{}, models.ErrNothingDue
 	}
 	return d.Store.ClaimWebhook(ctx, d.Keyring, task, lease)
 }
 
-func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]*models.WebhookDelivery, error) {
+func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]models.WebhookClaimed, error) {
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims)
 }
 

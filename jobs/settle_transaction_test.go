@@ -172,7 +172,7 @@ VALUES (?, '00000000-0000-0000-0000-000000000000', 'https://partner.example', 1,
 	if len(b.told) != 1 {
 		t.Fatalf("told of %d tasks", len(b.told))
 	}
-	tasks, err := b.store.ClaimTasks(t.Context(), b.told, models.Dispatch{InFlight: 10}, models.Dispatch{InFlight: 10})
+	tasks, err := b.store.ClaimTasks(t.Context(), b.told, models.Dispatch{InFlight: 10}, models.Dispatch{InFlight: 10, Limit: 10})
 	if err != nil || len(tasks) != 1 || tasks[0].Kind != models.TaskDeliverWebhook {
 		t.Errorf("tasks %+v, %v", tasks, err)
 	}

@@ -304,7 +304,7 @@ WITH open AS (
            bool_and(now.ms >= b.settle_by + $3) AS over
     FROM outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index BETWEEN o.first_row AND o.last_row,
-    (SELECT svc_now() AS ms) now
+    `+svcNow+` now (ms)
     WHERE o.id = $1 AND (r.state <> 'settled' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)
 ), done AS (
     DELETE FROM outbox o USING open WHERE o.id = $1 AND (open.n = 0 OR open.over)

@@ -28,8 +28,8 @@ type Gather[A, R any] struct {
 	mu      sync.Mutex
 	waiting []asking[A, R]
 	busy    bool
-	full    chan struct{} // closed once as many wait as one doing may do; nil while nobody pauses
-	began   time.Time     // the last doing
+	full    chan struct{}    // closed once as many wait as one doing may do; nil while nobody pauses
+	next    <-chan time.Time // tells when the next doing may begin; nil: it may
 }
 
 // asking is one who asks, and where the answer goes.
@@ -93,23 +93,21 @@ func (g *Gather[A, R]) run(ctx context.Context) {
 func (g *Gather[A, R]) pause() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
+	if g.Every == 0 || len(g.waiting) == 0 {
 		return
 	}
-	if early := g.Every - time.Since(g.began); early > 0 && len(g.waiting) < gatherMost {
+	if next := g.next; next != nil && len(g.waiting) < gatherMost {
 		full := make(chan struct{})
 		g.full = full
 		g.mu.Unlock()
-		timer := time.NewTimer(early)
 		select {
-		case <-timer.C:
+		case <-next:
 		case <-full:
-			timer.Stop()
 		}
 		g.mu.Lock()
 		g.full = nil
 	}
-	g.began = time.Now()
+	g.next = time.After(g.Every)
 }
 
 func (g *Gather[A, R]) answer(ctx context.Context, all []asking[A, R]) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
@@ -105,5 +106,42 @@ func awaitWaiting(g *Gather[int, int], n int) {
 		g.mu.Lock()
 		waiting = len(g.waiting)
 		g.mu.Unlock()
+	}
+}
+
+// With a least time between two doings, those who come soon after one go together, and nobody waits for it who comes when it is over, nor
+// once there are as many as one doing may do.
+func TestGatherPaced(t *testing.T) {
+	t.Parallel()
+	began := make(chan int, 100)
+	g := Gather[int, int]{Every: time.Hour, Do: func(_ context.Context, asked []int) ([]int, error) {
+		began <- len(asked)
+		return asked, nil
+	}}
+	if got, err := g.Ask(t.Context(), 1); got != 1 || err != nil {
+		t.Fatalf("the first: %d, %v", got, err)
+	}
+	if n := <-began; n != 1 {
+		t.Fatalf("the first did %d", n)
+	}
+	var asking sync.WaitGroup
+	for n := range gatherMost {
+		asking.Go(func() {
+			if got, err := g.Ask(t.Context(), n); got != n || err != nil {
+				t.Errorf("%d: %d, %v", n, got, err)
+			}
+		})
+	}
+	asking.Wait()
+	if n := <-began; n != gatherMost {
+		t.Errorf("the second did %d", n)
+	}
+	g.mu.Lock()
+	now := make(chan time.Time)
+	close(now) // the hour is over
+	g.next = now
+	g.mu.Unlock()
+	if got, err := g.Ask(t.Context(), 2); got != 2 || err != nil {
+		t.Errorf("when it is over: %d, %v", got, err)
 	}
 }

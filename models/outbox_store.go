@@ -128,11 +128,10 @@ WITH asked AS MATERIALIZED (
                    AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), totals AS MATERIALIZED (
-    SELECT q.queue, q.total - (
+    SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN $8 ELSE $5 - (
                SELECT count(*) FROM outbox f WHERE f.queue = q.queue
-                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
-    FROM (SELECT DISTINCT queue, CASE queue WHEN $6 THEN $5::int WHEN 'webhooks' THEN $8::int END AS total FROM asked) q
-    WHERE q.total IS NOT NULL
+                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) END AS room
+    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN ($6, 'webhooks')
 ), turns AS (
     SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS turn
     FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id ORDER BY id) AS own_turn FROM asked) a
@@ -148,10 +147,20 @@ WHERE o.id = ANY (ARRAY(SELECT id FROM free))
 RETURNING ` + taskColumns
 
 // ClaimTasks takes the named tasks for dispatch right after the commits that wrote them. What exceeds the bounds stays for ClaimDue: d are
-// those of its queue; of others, InFlight is for every other one, and Total for webhooks.
+// those of its queue; of others, InFlight is for every other one, and Limit is how many webhooks it may be.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
-		string(d.Queue), others.InFlight, others.total())
+		string(d.Queue), others.InFlight, others.Limit)
+}
+
+// InFlight is how many tasks of a queue are in Redis or in work; retries that wait in Redis for their time are not.
+func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
+	err = s.statement(ctx, func() error {
+		return s.db.DB.QueryRowContext(ctx, `
+SELECT count(*) FROM outbox WHERE queue = $1 AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`,
+			string(q)).Scan(&n)
+	})
+	return n, wrap("count tasks in flight", err)
 }
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
@@ -234,14 +243,17 @@ func (s *Store) execCount(ctx context.Context, what, query string, args ...any) 
 	return int(n), nil
 }
 
+// reclaimLostSQL asks for a time that stands still in a statement: for clock_timestamp() no index would serve.
+const reclaimLostSQL = `
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+FROM (SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
+      ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED) lost
+WHERE o.id = lost.id`
+
 // ReclaimLost makes at most limit tasks due again whose lease has run out: their worker died, or Redis lost them. It
 // reports how many.
 func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
-	return s.execCount(ctx, "reclaim lost tasks", `
-UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-FROM (SELECT id FROM outbox WHERE redispatch_after <= clock_timestamp()
-      ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED) lost
-WHERE o.id = lost.id`, limit)
+	return s.execCount(ctx, "reclaim lost tasks", reclaimLostSQL, limit)
 }
 
 // ReclaimAll makes every task in flight due again, for when Redis has lost its memory. Tasks that a worker holds at

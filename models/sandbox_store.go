@@ -257,7 +257,7 @@ func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[stri
 func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 	return s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
 		UPDATE sandbox_debits SET status = 'succeeded', decided_at = svc_now()
-		WHERE status = 'undecided' AND due_at <= clock_timestamp() AND ($1::text[] IS NULL OR key = ANY ($1::text[]))`, keys)
+		WHERE status = 'undecided' AND due_at <= statement_timestamp() AND ($1::text[] IS NULL OR key = ANY ($1::text[]))`, keys)
 }
 
 // sandboxQuery sends one statement and scans its rows. It tells apart whether a failed one can have had an effect.

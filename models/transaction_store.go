@@ -90,7 +90,7 @@ WITH t AS MATERIALIZED (
     SELECT p.*, now.ms AS now, o.id AS task,
            CASE WHEN now.ms >= p.started_at + $4 THEN 'close' ELSE 'attempt' END AS phase,
            (p.lease_until IS NULL OR p.lease_until <= clock_timestamp()) AND coalesce(p.next_attempt_at, 0) <= now.ms AS free
-    FROM outbox o JOIN payment_intents p ON p.site_id = o.site_id AND p.id = o.subject_id, (SELECT svc_now() AS ms) now
+    FROM outbox o JOIN payment_intents p ON p.site_id = o.site_id AND p.id = o.subject_id, ` + svcNow + ` now (ms)
     WHERE o.id = $1 AND p.state = 'pending'
     FOR UPDATE OF p
 ), claimed AS (

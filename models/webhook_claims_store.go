@@ -1,6 +1,7 @@
 package models
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -15,22 +16,28 @@ type WebhookClaim struct {
 	Lease LeaseToken
 }
 
+// WebhookClaimed is what became of a claim among many. If it is neither claimed nor parked, it is for ClaimWebhook.
+type WebhookClaimed struct {
+	Delivery *WebhookDelivery // nil: not claimed
+	Parked   bool             // the event waits until its endpoint takes more
+}
+
 // ClaimWebhooks is ClaimWebhook for many tasks in one transaction, as far as they are plain: the event is due and nobody has
-// it, and its endpoint takes one more now. It leaves the others, whose deliveries are nil, untouched: they are for
-// ClaimWebhook. It does not wait for the disk: should Postgres crash before an attempt is recorded, its claim may be forgotten, and the
-// event is sent once more, as if the worker had died before it counted the attempt.
-func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]*WebhookDelivery, error) {
-	var deliveries []*WebhookDelivery
+// it, and nobody else is deciding about its endpoint. It leaves the others untouched. It does not wait for the disk: should Postgres
+// crash before an attempt is recorded, its claim may be forgotten, and the event is sent once more, as if the worker had died before it
+// counted the attempt.
+func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]WebhookClaimed, error) {
+	var claimed []WebhookClaimed
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		c := webhookClaims{tx: tx, claims: claims}
 		err := c.run(ctx, ring)
-		deliveries = c.deliveries()
+		claimed = c.claimed()
 		return err
 	})
 	if err != nil {
 		return nil, wrap("claim webhooks", err)
 	}
-	return deliveries, nil
+	return claimed, nil
 }
 
 // webhookClaims are many claims in their transaction.
@@ -38,6 +45,7 @@ type webhookClaims struct {
 	tx     bun.Tx
 	claims []WebhookClaim
 	plain  []*plainClaim // those that may be taken, in the order in which their endpoints take them
+	parked []*plainClaim // those that their endpoints do not take now
 }
 
 // plainClaim is one that may be taken.
@@ -57,9 +65,12 @@ type webhookLane struct {
 
 func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
 	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepRoom} {
-		if err := step(ctx); err != nil || len(c.plain) == 0 {
+		if err := step(ctx); err != nil || len(c.plain) == 0 && len(c.parked) == 0 {
 			return err
 		}
+	}
+	if err := c.park(ctx); err != nil || len(c.plain) == 0 {
+		return err
 	}
 	if err := c.readSecrets(ctx, ring); err != nil {
 		return err
@@ -67,15 +78,18 @@ func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
 	return c.take(ctx)
 }
 
-// deliveries are those taken, each in the place of its claim.
-func (c *webhookClaims) deliveries() []*WebhookDelivery {
-	taken := make(map[LeaseToken]*WebhookDelivery, len(c.plain))
+// claimed is what became of each claim, in its place.
+func (c *webhookClaims) claimed() []WebhookClaimed {
+	by := make(map[LeaseToken]WebhookClaimed, len(c.plain)+len(c.parked))
 	for _, p := range c.plain {
-		taken[p.delivery.lease] = &p.delivery
+		by[p.delivery.lease] = WebhookClaimed{Delivery: &p.delivery}
 	}
-	all := make([]*WebhookDelivery, len(c.claims))
+	for _, p := range c.parked {
+		by[p.delivery.lease] = WebhookClaimed{Parked: true}
+	}
+	all := make([]WebhookClaimed, len(c.claims))
 	for i, claim := range c.claims {
-		all[i] = taken[claim.Lease]
+		all[i] = by[claim.Lease]
 	}
 	return all
 }
@@ -85,7 +99,7 @@ func (c *webhookClaims) deliveries() []*WebhookDelivery {
 const lockDueSQL = `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
-       w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now)
+       coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now)
 FROM (SELECT ` + notFlushed + `) AS commit CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
     SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1) o
@@ -97,7 +111,7 @@ CROSS JOIN LATERAL (
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
     ORDER BY x.site_id DESC LIMIT 1) w
 WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
-  AND e.lease_until IS NULL AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL AND w.open_until IS NULL`
+  AND e.lease_until IS NULL AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL`
 
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.
@@ -123,7 +137,7 @@ func (c *webhookClaims) lockEvents(ctx context.Context) error {
 	}
 	slices.SortFunc(c.plain, func(a, b *plainClaim) int {
 		return cmp.Or(cmp.Compare(a.delivery.Event.RequestedAt, b.delivery.Event.RequestedAt),
-			cmp.Compare(a.delivery.Event.ID.String(), b.delivery.Event.ID.String()))
+			bytes.Compare(a.delivery.Event.ID[:], b.delivery.Event.ID[:]))
 	})
 	return err
 }
@@ -133,7 +147,7 @@ func (p *plainClaim) columns() []any {
 	return []any{
 		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Status, &e.Attempts,
 		&d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.TraceID, &e.Body, &d.EndpointSite, &d.URL, &b.Failures,
-		&b.Openings, &b.Width, &b.GoneSince, &p.now,
+		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now,
 	}
 }
 
@@ -147,13 +161,14 @@ func (p *plainClaim) settle() {
 }
 
 // lockEndpoints locks those that are not healthy, in one order, so that nobody else decides about them meanwhile. What is
-// known of them now counts; those that have opened or changed since are left to ClaimWebhook.
+// known of them now counts. Those that have changed since are left to ClaimWebhook, and so are those that somebody else is
+// deciding about: no other endpoint waits for that.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	lanes := distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, !p.healthy })
 	if len(lanes) == 0 {
 		return nil
 	}
-	locked, _, err := lockWebhookEndpoints(ctx, c.tx, lanes, "")
+	locked, _, err := lockWebhookEndpoints(ctx, c.tx, lanes, "", "SKIP LOCKED")
 	if err != nil {
 		return err
 	}
@@ -162,7 +177,7 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 			return false
 		}
 		row := locked[p.lane]
-		if row == nil || row.URL != p.delivery.URL || row.DisabledAt != 0 || row.OpenUntil != 0 {
+		if row == nil || row.URL != p.delivery.URL || row.DisabledAt != 0 {
 			return true
 		}
 		p.breaker = row.endpoint().Breaker
@@ -193,16 +208,17 @@ func laneArrays(lanes []webhookLane) (organisations []OrganisationID, sites []Si
 	return organisations, sites
 }
 
-// lockWebhookEndpoints locks endpoints, in one order, and reads them and the service's time. condition may narrow them down.
+// lockWebhookEndpoints locks endpoints, in one order, and reads them and the service's time. condition may narrow them down, and locked
+// says what to do about those that are locked: "" is to wait.
 func lockWebhookEndpoints(
-	ctx context.Context, tx bun.Tx, lanes []webhookLane, condition string,
+	ctx context.Context, tx bun.Tx, lanes []webhookLane, condition, locked string,
 ) (map[webhookLane]*webhookEndpointRow, Millis, error) {
 	organisations, sites := laneArrays(lanes)
 	rows, err := tx.Tx.QueryContext(ctx, `
 SELECT `+deliveryColumns+`, (SELECT svc_now())
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 JOIN webhook_endpoints w ON w.organisation_id = l.organisation_id AND w.site_id = l.site_id `+condition+`
-ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
+ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, sites)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -210,32 +226,36 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`, organisations, sites)
 	all, err := scanAll(rows, func(r *webhookEndpointRow) []any {
 		return append(r.deliveryFields(), &now)
 	})
-	locked := make(map[webhookLane]*webhookEndpointRow, len(all))
+	rowOf := make(map[webhookLane]*webhookEndpointRow, len(all))
 	for i := range all {
-		locked[webhookLane{all[i].OrganisationID, all[i].SiteID}] = &all[i]
+		rowOf[webhookLane{all[i].OrganisationID, all[i].SiteID}] = &all[i]
 	}
-	return locked, now, err
+	return rowOf, now, err
 }
 
-// keepRoom keeps as many claims as their endpoints take now. Events that were parked before an event go first.
+// keepRoom keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first.
 func (c *webhookClaims) keepRoom(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
 SELECT l.organisation_id, l.site_id,
        (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
-        AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()),
-       (SELECT min(w.requested_at) FROM webhook_events w
-        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked)
-FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)`, organisations, sites)
+        AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()), p.requested_at, p.id
+FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
+LEFT JOIN LATERAL (SELECT w.requested_at, w.id FROM webhook_events w
+    WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked
+    ORDER BY w.requested_at, w.id LIMIT 1) p ON true`, organisations, sites)
 	if err != nil {
 		return err
 	}
 	type figures struct {
 		lane     webhookLane
 		underWay int
-		parked   sql.Null[Millis] // when the one that waits longest was asked for
+		parkedAt sql.Null[Millis] // when the parked event that waits longest was asked for
+		parked   sql.Null[WebhookEventID]
 	}
-	all, err := scanAll(rows, func(f *figures) []any { return []any{&f.lane.organisation, &f.lane.site, &f.underWay, &f.parked} })
+	all, err := scanAll(rows, func(f *figures) []any {
+		return []any{&f.lane.organisation, &f.lane.site, &f.underWay, &f.parkedAt, &f.parked}
+	})
 	if err != nil {
 		return err
 	}
@@ -245,13 +265,43 @@ FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)`, organisati
 	}
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
 		f := busy[p.lane]
-		if f.parked.Valid && f.parked.V <= p.delivery.Event.RequestedAt || p.breaker.room(f.underWay, p.now) == 0 {
+		if f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V) || p.breaker.room(f.underWay, p.now) == 0 {
+			c.parked = append(c.parked, p)
 			return true
 		}
 		f.underWay++
 		return false
 	})
 	return nil
+}
+
+// waitsBehind says whether an event that was asked for at a time goes before this one.
+func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
+	return cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
+}
+
+// park makes events wait until their endpoints take more. That uses up no attempt.
+func (c *webhookClaims) park(ctx context.Context) error {
+	if len(c.parked) == 0 {
+		return nil
+	}
+	n := len(c.parked)
+	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
+	sites, tasks := make([]SiteID, n), make([]TaskID, n)
+	for i, p := range c.parked {
+		organisations[i], events[i], sites[i], tasks[i] = p.lane.organisation, p.delivery.Event.ID, p.lane.site, p.delivery.Task
+	}
+	_, err := c.tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (organisation_id, id, site_id)
+WHERE w.organisation_id = t.organisation_id AND w.id = t.id`, organisations, events, sites)
+	if err != nil {
+		return err
+	}
+	_, err = c.tx.Tx.ExecContext(ctx, `
+UPDATE outbox SET available_at = (SELECT now FROM service_now) + $2, dispatched_at = NULL, redispatch_after = NULL
+WHERE id = ANY ($1::uuid[])`, tasks, parkedFor.Milliseconds())
+	return err
 }
 
 func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {

@@ -10,13 +10,22 @@ import (
 // dispatch takes tasks as a dispatcher does, so that claims of many may have them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
-	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, models.Dispatch{InFlight: 16})
+	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, models.Dispatch{InFlight: 16, Limit: 1000})
 	if err != nil || len(claimed) != len(tasks) {
 		w.t.Fatalf("claimed %d of %d tasks: %v", len(claimed), len(tasks), err)
 	}
 }
 
 func (w *webhooks) claimMany(tasks ...models.TaskID) []*models.WebhookDelivery {
+	w.t.Helper()
+	var deliveries []*models.WebhookDelivery
+	for _, claimed := range w.claimEach(tasks...) {
+		deliveries = append(deliveries, claimed.Delivery)
+	}
+	return deliveries
+}
+
+func (w *webhooks) claimEach(tasks ...models.TaskID) []models.WebhookClaimed {
 	w.t.Helper()
 	claims := make([]models.WebhookClaim, len(tasks))
 	for i, task := range tasks {
@@ -83,16 +92,16 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 		tasks = append(tasks, task)
 	}
 	debits := models.Dispatch{Queue: models.QueueDebits, InFlight: 1, Total: 2}
-	claim := func(tasks []models.TaskID, total, want int) {
+	claim := func(tasks []models.TaskID, limit, want int) {
 		t.Helper()
-		webhooks := models.Dispatch{Queue: models.QueueWebhooks, InFlight: 16, Total: total}
+		webhooks := models.Dispatch{Queue: models.QueueWebhooks, InFlight: 16, Limit: limit}
 		if got, err := w.ClaimTasks(t.Context(), tasks, debits, webhooks); err != nil || len(got) != want {
 			t.Errorf("claimed %d of %d webhooks, want %d; %v", len(got), len(tasks), want, err)
 		}
 	}
-	claim(tasks[:3], 0, 3)
-	claim(tasks[3:], 5, 2)
-	claim(tasks[3:], 5, 0)
+	claim(tasks[:3], 5, 3)
+	claim(tasks[3:], 2, 2)
+	claim(tasks[3:], 0, 0)
 }
 
 // Claims do not wait for the disk: after a crash Postgres may know nothing of one whose attempt is under way.
@@ -165,16 +174,16 @@ func TestClaimWebhooksKeepsRoom(t *testing.T) {
 		tasks = append(tasks, task)
 	}
 	w.dispatch(tasks...)
-	got := w.claimMany(tasks...)
-	for i, d := range got { // in the order in which they came
-		if (d != nil) != (i < models.WebhookFirstWidth) {
-			t.Errorf("event %d: claimed %v", i, d != nil)
+	var got []*models.WebhookDelivery
+	for i, claimed := range w.claimEach(tasks...) { // in the order in which they came
+		if fits := i < models.WebhookFirstWidth; (claimed.Delivery != nil) != fits || claimed.Parked == fits {
+			t.Errorf("event %d: %+v", i, claimed)
 		}
+		got = append(got, claimed.Delivery)
 	}
 	over := tasks[models.WebhookFirstWidth:]
-	w.claimNothing(over[0]) // and so is parked
-	if d := w.claimMany(over[1]); d[0] != nil {
-		t.Error("claimed past a full endpoint")
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("%d parked events go out", len(due))
 	}
 	if done := w.recordDelivered(got[0], got[1]); !done[0] || !done[1] {
 		t.Fatalf("recorded %v", done)
@@ -183,23 +192,59 @@ func TestClaimWebhooksKeepsRoom(t *testing.T) {
 	if err != nil || endpoint.Breaker.Width != models.WebhookFirstWidth+2 {
 		t.Errorf("endpoint after two successes: %+v, %v", endpoint, err)
 	}
-	w.dispatch(over[0]) // let go by the record
+	w.dispatch(over...) // let go by the record
 	if d := w.claimMany(over...); d[0] == nil || d[1] == nil {
 		t.Errorf("claimed %v once there was room", d)
 	}
 }
 
-func TestClaimWebhooksLeavesAnOpenEndpoint(t *testing.T) {
+func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
-	_, task := w.insert()
-	w.dispatch(task)
-	if _, err := w.DB().ExecContext(t.Context(), `UPDATE webhook_endpoints SET open_until = 1`); err != nil {
+	_, first := w.insert()
+	_, second := w.insert()
+	w.dispatch(first, second)
+	if _, err := w.DB().ExecContext(t.Context(), `UPDATE webhook_endpoints SET open_until = svc_now() + 1000`); err != nil {
 		t.Fatal(err)
 	}
-	if d := w.claimMany(task); d[0] != nil {
-		t.Errorf("claimed for an open endpoint: %+v", d[0])
+	for i, claimed := range w.claimEach(first, second) {
+		if !claimed.Parked {
+			t.Errorf("event %d of an open endpoint: %+v", i, claimed)
+		}
+	}
+	w.advance(time.Second)
+	if n, err := w.ReleaseWebhooks(t.Context()); n != 1 || err != nil {
+		t.Fatalf("released %d probes, %v", n, err)
+	}
+	w.dispatch(first)
+	if claimed := w.claimEach(first); claimed[0].Delivery == nil {
+		t.Errorf("the probe: %+v", claimed[0])
+	}
+}
+
+// An endpoint about which somebody else is deciding keeps no other one waiting.
+func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/") // a new one is not at its full width yet, and so is locked
+	_, task := w.insert()
+	w.dispatch(task)
+	deciding, err := w.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deciding.ExecContext(t.Context(), `SELECT FROM webhook_endpoints FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	if claimed := w.claimEach(task); claimed[0] != (models.WebhookClaimed{}) {
+		t.Errorf("claimed meanwhile: %+v", claimed[0])
+	}
+	if err := deciding.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if claimed := w.claimEach(task); claimed[0].Delivery == nil {
+		t.Errorf("claimed afterwards: %+v", claimed[0])
 	}
 }
 

@@ -121,8 +121,8 @@ SELECT `+deliveryColumns+`, svc_now() FROM webhook_endpoints w WHERE w.organisat
 		row.DisabledAt = now
 	}
 	_, err = r.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_endpoints SET failures = $3, open_until = nullif($4, 0), openings = $5, width = $6, gone_since = nullif($7, 0),
-    disabled_at = nullif($8, 0)
+UPDATE webhook_endpoints SET failures = $3, open_until = nullif($4::bigint, 0), openings = $5, width = $6,
+    gone_since = nullif($7::bigint, 0), disabled_at = nullif($8::bigint, 0)
 WHERE organisation_id = $1 AND site_id = $2`, row.OrganisationID, row.SiteID, breaker.Failures, int64(breaker.OpenUntil), breaker.Openings,
 		breaker.Width, int64(breaker.GoneSince), int64(row.DisabledAt))
 	if err != nil || !disables {
@@ -190,7 +190,7 @@ const releaseSQL = `, rooms AS (
                 WHEN e.open_until IS NULL THEN greatest(0, e.width - u.n)
                 WHEN now.ms < e.open_until OR u.n > 0 THEN 0
                 ELSE 1 END AS room
-    FROM (SELECT svc_now() AS ms) now CROSS JOIN lanes l
+    FROM ` + svcNow + ` now (ms) CROSS JOIN lanes l
     LEFT JOIN webhook_endpoints e ON e.organisation_id = l.organisation_id AND e.site_id = l.site_id
     CROSS JOIN LATERAL (
         SELECT count(*)::int AS n FROM webhook_events w

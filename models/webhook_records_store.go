@@ -129,7 +129,7 @@ func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	if len(lanes) == 0 {
 		return nil
 	}
-	locked, now, err := lockWebhookEndpoints(ctx, r.tx, lanes, unhealthySQL)
+	locked, now, err := lockWebhookEndpoints(ctx, r.tx, lanes, unhealthySQL, "")
 	if err != nil || len(locked) == 0 {
 		return err
 	}

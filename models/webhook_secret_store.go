@@ -87,8 +87,8 @@ func webhookSecretsOf(
 	ctx context.Context, tx bun.Tx, ring *Keyring, organisations []OrganisationID,
 ) (map[OrganisationID]WebhookSecrets, error) {
 	rows, err := tx.Tx.QueryContext(ctx, `
-SELECT s.organisation_id, s.id, s.sealed, s.active_at, clock.now FROM webhook_secrets s, (SELECT svc_now() AS now) clock
-WHERE s.organisation_id = ANY ($1::uuid[]) AND coalesce(s.retired_at > clock.now, true)
+SELECT s.organisation_id, s.id, s.sealed, s.active_at, `+svcNow+` FROM webhook_secrets s
+WHERE s.organisation_id = ANY ($1::uuid[]) AND coalesce(s.retired_at > `+svcNow+`, true)
 ORDER BY s.active_at DESC, s.id DESC`, organisations)
 	if err != nil {
 		return nil, err

@@ -36,10 +36,12 @@ const (
 	// claimLimit is the most tasks that one claim takes, and webhooksLimit of webhooks: those are small and many, and a
 	// claim's cost grows with the organisations that have some.
 	claimLimit    = 100
-	webhooksLimit = 1000
+	webhooksLimit = 2000
 	// freshEvery is the least time between two claims of what has been notified: at a steady rate many fewer statements, for a little of
 	// how soon a task starts.
-	freshEvery = 5 * time.Millisecond
+	freshEvery = 3 * time.Millisecond
+	// roomEvery is how often webhooks in flight are counted while there are new ones.
+	roomEvery = 100 * time.Millisecond
 	// inlineSenders is how many inline dispatches are with Redis at once, and inlineMost the most tasks of one. One claim is under way
 	// at a time, of what has been notified during the one before: the more there is, the less each costs.
 	inlineSenders = 4
@@ -59,6 +61,10 @@ type Dispatcher struct {
 	fleet *fleet
 
 	unconfirmed unconfirmed
+
+	// What claim, and so claimFresh alone, knows of webhooks: how many more may go out, until it is stale.
+	room  int
+	stale <-chan time.Time
 }
 
 // DispatcherConfig tunes a Dispatcher.
@@ -171,8 +177,36 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 	ctx, cancel := context.WithTimeout(ctx, pauseAfter)
 	defer cancel()
 	others := d.bounds(models.QueueWebhooks)
-	others.Total -= others.Worth // the rest is for those that wait: else they would as long as there are always new ones
-	return d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), others)
+	if d.isStale() {
+		n, err := d.store.InFlight(ctx, models.QueueWebhooks)
+		if err != nil {
+			return nil, err
+		}
+		d.stale = time.After(roomEvery)
+		d.room = others.Total - others.Worth - n // the rest is for those that wait: else they would as long as there are always new ones
+	}
+	others.Limit = max(0, d.room)
+	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), others)
+	for _, t := range claimed {
+		if t.Kind.Queue() == models.QueueWebhooks {
+			d.room--
+		}
+	}
+	return claimed, err
+}
+
+// isStale says whether webhooks in flight have to be counted.
+func (d *Dispatcher) isStale() bool {
+	if d.stale == nil {
+		return true
+	}
+	select {
+	case <-d.stale:
+		d.stale = nil // until they have been
+		return true
+	default:
+		return false
+	}
 }
 
 func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
@@ -268,7 +302,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = slots*3/2, slots*5/2
 	case models.QueueWebhooks:
-		b.Limit, b.Total, b.Worth = webhooksLimit, 3*d.fleet.slots(q), webhooksLimit*3/4
+		b.Limit, b.Total, b.Worth = webhooksLimit, 4*d.fleet.slots(q), webhooksLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // never many at a time
 	}
 	if d.cfg.InFlight > 0 {

@@ -36,6 +36,13 @@ type ServerConfig struct {
 // (see rester).
 const lookForTasks = 100 * time.Millisecond
 
+// retriesEvery is how often tasks are looked for whose time has come, and webhooksRetriesEvery of webhooks: where endpoints hang there are
+// many, which all come at once if they are looked for rarely.
+const (
+	retriesEvery         = time.Second
+	webhooksRetriesEvery = 250 * time.Millisecond
+)
+
 // Server fetches tasks and runs their jobs.
 type Server struct {
 	servers []*asynq.Server // one for each queue with slots of its own, one for the others
@@ -80,26 +87,30 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
 		if slots := own[q]; slots > 0 {
-			s.servers = append(s.servers, s.newAsynq(looking, map[string]int{string(q): 1}, slots, afterRest, cfg))
+			retries := retriesEvery
+			if q == models.QueueWebhooks {
+				retries = webhooksRetriesEvery
+			}
+			s.servers = append(s.servers, s.newAsynq(looking, map[string]int{string(q): 1}, slots, afterRest, retries, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, s.newAsynq(looking, shared, cfg.Concurrency, lookForTasks, cfg))
+		s.servers = append(s.servers, s.newAsynq(looking, shared, cfg.Concurrency, lookForTasks, retriesEvery, cfg))
 	}
 	return s
 }
 
 func (s *Server) newAsynq(
-	client *redis.Client, queues map[string]int, concurrency int, look time.Duration, cfg ServerConfig,
+	client *redis.Client, queues map[string]int, concurrency int, look, retries time.Duration, cfg ServerConfig,
 ) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
 		Concurrency:              concurrency,
 		Queues:                   queues,
 		BaseContext:              func() context.Context { return s.base },
 		TaskCheckInterval:        look,
-		DelayedTaskCheckInterval: time.Second,
+		DelayedTaskCheckInterval: retries,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryAfter,
 		IsFailure:                isFailure,

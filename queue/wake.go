@@ -18,7 +18,7 @@ import (
 // until it hears one. A word that is lost costs restAtMost.
 const (
 	// restAtMost is how long a server rests without a word: retries and restarts make tasks ready without one.
-	restAtMost = 200 * time.Millisecond
+	restAtMost = 300 * time.Millisecond
 	// afterRest is Asynq's own pause after each look.
 	afterRest = time.Millisecond
 	// wakePrefix and a queue's name are the channel of its words.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"sync"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 // awaitWithin is how long events that were committed may be on their way before a run is given up.
@@ -17,7 +17,8 @@ const awaitWithin = 2 * time.Minute
 // receivers are the partners' servers, each on a port of its own. They note when each event that counts arrives first.
 type receivers struct {
 	urls   []string
-	server *http.Server
+	ports  map[int]int // endpoints by their ports
+	server *fasthttp.Server
 	served sync.WaitGroup
 
 	mu      sync.Mutex
@@ -28,41 +29,32 @@ type receivers struct {
 	arrived chan struct{}        // a token when none is missing any more
 }
 
-type endpointKey struct{}
-
 func newReceivers(ctx context.Context, n int) (*receivers, error) {
-	r := &receivers{arrived: make(chan struct{}, 1)}
+	r := &receivers{arrived: make(chan struct{}, 1), ports: make(map[int]int, n)}
 	r.forget()
-	r.server = &http.Server{
-		Handler: r, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(ln net.Listener) context.Context {
-			return context.WithValue(context.Background(), endpointKey{}, ln.(*endpointListener).endpoint)
-		},
-	}
+	r.server = &fasthttp.Server{Handler: r.receive, CloseOnShutdown: true}
 	for i := range n {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("receiver %d: %w", i, err), r.close())
 		}
 		r.urls = append(r.urls, "http://"+ln.Addr().String()+"/")
-		r.served.Add(1)
-		go func() {
-			defer r.served.Done()
-			_ = r.server.Serve(&endpointListener{ln, i}) // until close
-		}()
+		r.ports[portOf(ln.Addr())] = i
+		r.served.Go(func() { _ = r.server.Serve(ln) }) // until close
 	}
 	return r, nil
 }
 
-// endpointListener tells whose connections it takes.
-type endpointListener struct {
-	net.Listener
-	endpoint int
+func portOf(addr net.Addr) int {
+	tcp, _ := addr.(*net.TCPAddr)
+	return tcp.Port
 }
 
 func (r *receivers) close() error {
 	r.setHanging(false)
-	err := r.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := r.server.ShutdownWithContext(ctx)
 	r.served.Wait()
 	return err
 }
@@ -95,16 +87,11 @@ func (r *receivers) committed(id string, at time.Time) {
 	}
 }
 
-// ServeHTTP takes a notification.
-func (r *receivers) ServeHTTP(_ http.ResponseWriter, q *http.Request) {
-	release := r.note(q.Header.Get("webhook-id"), time.Now())
-	_, _ = io.Copy(io.Discard, q.Body)
-	if endpoint, _ := q.Context().Value(endpointKey{}).(int); release == nil || !hangs(endpoint) {
-		return
-	}
-	select {
-	case <-release:
-	case <-q.Context().Done(): // the sender has given up
+// receive takes a notification.
+func (r *receivers) receive(c *fasthttp.RequestCtx) {
+	release := r.note(string(c.Request.Header.Peek("webhook-id")), time.Now())
+	if release != nil && hangs(r.ports[portOf(c.LocalAddr())]) {
+		<-release
 	}
 }
 
