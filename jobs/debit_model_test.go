@@ -163,7 +163,7 @@ func (l *debitLife) send(t *rapid.T) {
 	c := &modelCall{worker: w, row: row, call: call}
 	if call == callDebit {
 		l.stale = w.stale
-		w.job.Permits.Take(t.Context(), w.task.OrganisationID, 1)
+		w.job.Permits.Take(t.Context(), w.job.Permits.Turn(w.task.OrganisationID), 1)
 		if len(w.confirmed(t.Context(), w.pick([]int{row}))) == 0 {
 			l.take(w, <-w.answers)
 			return

@@ -79,6 +79,7 @@ type chunkRun struct {
 	job     *DebitRows
 	task    models.Task
 	lease   models.LeaseToken
+	turn    Turn
 	chunk   models.Chunk // the first part that was claimed
 	rows    map[int]*rowRun
 	answers chan answer
@@ -105,7 +106,7 @@ func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
 		task.Rows = models.ChunkRows // as a binary before this one enqueued it
 	}
 	return &chunkRun{
-		job: d, task: task, lease: models.NewLeaseToken(), rows: make(map[int]*rowRun, task.Rows),
+		job: d, task: task, lease: models.NewLeaseToken(), turn: d.Permits.Turn(task.OrganisationID), rows: make(map[int]*rowRun, task.Rows),
 		answers: make(chan answer, task.Rows), // a row has one call under way: reports never block
 	}
 }
@@ -167,7 +168,7 @@ type claimed struct {
 func (run *chunkRun) claimAll(ctx context.Context, parts chan<- *claimed) {
 	defer close(parts)
 	for next := 0; next < run.task.Rows; {
-		n := run.job.Permits.TakePlaces(ctx, run.task.OrganisationID, run.task.Rows-next)
+		n := run.job.Permits.TakePlaces(ctx, run.turn, run.task.Rows-next)
 		if n == 0 {
 			return
 		}
@@ -262,7 +263,7 @@ func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
 }
 
 // permitter gets permits for some of n rows; 0 if the context ended first.
-type permitter func(ctx context.Context, organisation models.OrganisationID, n int) int
+type permitter func(ctx context.Context, turn Turn, n int) int
 
 // start sends calls on their way, in waves as wide as there are permits. No call begins once ctx has ended; those under way
 // then have until callCtx ends.
@@ -285,7 +286,7 @@ func (run *chunkRun) pick(indexes []int) []*rowRun {
 
 func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []*rowRun, permits permitter) {
 	for len(rows) > 0 {
-		n := permits(ctx, run.task.OrganisationID, len(rows))
+		n := permits(ctx, run.turn, len(rows))
 		if n == 0 {
 			run.reportUnsent(rows)
 			return

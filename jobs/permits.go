@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"partnerbilling/models"
 )
@@ -14,9 +16,22 @@ import (
 //
 // Both are handed out in waves: a permit that comes free does not send one row on its way alone, where a moment later it
 // would be many in one call. A wave goes to the organisation that has the fewest of those that wait, so that one with much to do
-// never stands in the way of another; who has as many waits in turn.
+// never stands in the way of another. Of those that have as many, and of the chunks of one, it goes to the one that began first: its rows
+// are debited, and written down, together rather than a few of every chunk at a time.
 type Permits struct {
 	calls, places *share
+	turns         atomic.Uint64
+}
+
+// Turn is who asks for permits, and since when: for an organisation, the n-th of all that have begun.
+type Turn struct {
+	organisation models.OrganisationID
+	n            uint64
+}
+
+// Turn begins one.
+func (p *Permits) Turn(organisation models.OrganisationID) Turn {
+	return Turn{organisation, p.turns.Add(1)}
 }
 
 const (
@@ -38,16 +53,16 @@ func NewPermits(n int) *Permits {
 
 // Take waits for a wave of permits and takes as many more as are there, n at most. It returns how many; 0 if the context
 // ended first.
-func (p *Permits) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
-	return p.calls.take(ctx, organisation, n)
+func (p *Permits) Take(ctx context.Context, turn Turn, n int) int {
+	return p.calls.take(ctx, turn, n)
 }
 
 // Give returns n permits of an organisation.
 func (p *Permits) Give(organisation models.OrganisationID, n int) { p.calls.give(organisation, n) }
 
 // TakePlaces is Take for places.
-func (p *Permits) TakePlaces(ctx context.Context, organisation models.OrganisationID, n int) int {
-	return p.places.take(ctx, organisation, n)
+func (p *Permits) TakePlaces(ctx context.Context, turn Turn, n int) int {
+	return p.places.take(ctx, turn, n)
 }
 
 // GivePlaces returns n places of an organisation.
@@ -56,12 +71,12 @@ func (p *Permits) GivePlaces(organisation models.OrganisationID, n int) {
 }
 
 // Exchange is Take for n rows that have places, and gives up the places of those that get permits; of all, if none does.
-func (p *Permits) Exchange(ctx context.Context, organisation models.OrganisationID, n int) int {
-	taken := p.Take(ctx, organisation, n)
+func (p *Permits) Exchange(ctx context.Context, turn Turn, n int) int {
+	taken := p.Take(ctx, turn, n)
 	if taken == 0 {
-		p.GivePlaces(organisation, n)
+		p.GivePlaces(turn.organisation, n)
 	} else {
-		p.GivePlaces(organisation, taken)
+		p.GivePlaces(turn.organisation, taken)
 	}
 	return taken
 }
@@ -76,26 +91,26 @@ type share struct {
 }
 
 type waiter struct {
-	organisation models.OrganisationID
-	n            int
-	granted      chan int // holds one
+	turn    Turn
+	n       int
+	granted chan int // holds one
 }
 
 func newShare(n, waves int) *share {
 	return &share{free: n, wave: max(1, n/waves), held: map[models.OrganisationID]int{}, waiting: list.New()}
 }
 
-func (p *share) take(ctx context.Context, organisation models.OrganisationID, n int) int {
+func (p *share) take(ctx context.Context, turn Turn, n int) int {
 	if ctx.Err() != nil {
 		return 0
 	}
 	p.mu.Lock()
 	if p.waiting.Len() == 0 && p.suffices(n) {
-		taken := p.grant(organisation, n)
+		taken := p.grant(turn.organisation, n)
 		p.mu.Unlock()
 		return taken
 	}
-	w := &waiter{organisation: organisation, n: n, granted: make(chan int, 1)}
+	w := &waiter{turn: turn, n: n, granted: make(chan int, 1)}
 	place := p.waiting.PushBack(w)
 	p.serve() // a small wish of one who has little may be met at once
 	p.mu.Unlock()
@@ -113,7 +128,7 @@ func (p *share) leave(place *list.Element, w *waiter) int {
 	defer p.mu.Unlock()
 	select {
 	case taken := <-w.granted:
-		p.giveBack(w.organisation, taken)
+		p.giveBack(w.turn.organisation, taken)
 	default:
 		p.waiting.Remove(place)
 	}
@@ -146,18 +161,20 @@ func (p *share) serve() {
 			return
 		}
 		p.waiting.Remove(place)
-		w.granted <- p.grant(w.organisation, w.n)
+		w.granted <- p.grant(w.turn.organisation, w.n)
 	}
 }
 
-// next is the first in the list of those whose organisation holds the least.
+// next is, of those whose organisation holds the least, the one that began first.
 func (p *share) next() *list.Element {
 	var best *list.Element
-	least := 0
+	var least int
+	var first uint64
 	for place := p.waiting.Front(); place != nil; place = place.Next() {
-		held := p.held[place.Value.(*waiter).organisation] //nolint:forcetypeassert // nothing else is in the list
-		if best == nil || held < least {
-			best, least = place, held
+		turn := place.Value.(*waiter).turn //nolint:forcetypeassert // nothing else is in the list
+		held := p.held[turn.organisation]
+		if best == nil || cmp.Or(cmp.Compare(held, least), cmp.Compare(turn.n, first)) < 0 {
+			best, least, first = place, held, turn.n
 		}
 	}
 	return best

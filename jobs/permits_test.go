@@ -15,11 +15,11 @@ var one, other = models.OrganisationID{1}, models.OrganisationID{2}
 
 func TestPermitsGoInWaves(t *testing.T) {
 	p := NewPermits(64) // waves of 8
-	if n := p.Take(t.Context(), one, 60); n != 60 {
+	if n := p.Take(t.Context(), p.Turn(one), 60); n != 60 {
 		t.Fatalf("took %d of 60", n)
 	}
 	got := make(chan int, 2)
-	go func() { got <- p.Take(t.Context(), one, 100) }()
+	go func() { got <- p.Take(t.Context(), p.Turn(one), 100) }()
 	waitForWaiters(p, 1)
 	p.Give(one, 3)
 	select {
@@ -32,19 +32,19 @@ func TestPermitsGoInWaves(t *testing.T) {
 		t.Errorf("a wave of %d, want 8", n)
 	}
 	p.Give(one, 2)
-	if n := p.Take(t.Context(), one, 1); n != 1 { // who wants less than a wave need not wait for one
+	if n := p.Take(t.Context(), p.Turn(one), 1); n != 1 { // who wants less than a wave need not wait for one
 		t.Errorf("took %d of 1", n)
 	}
 }
 
 func TestPermitsOfWhoLeftGoToTheNext(t *testing.T) {
 	p := NewPermits(1)
-	p.Take(t.Context(), one, 1)
+	p.Take(t.Context(), p.Turn(one), 1)
 	ctx, leave := context.WithCancel(t.Context())
 	left, next := make(chan int), make(chan int)
-	go func() { left <- p.Take(ctx, one, 1) }()
+	go func() { left <- p.Take(ctx, p.Turn(one), 1) }()
 	waitForWaiters(p, 1)
-	go func() { next <- p.Take(t.Context(), one, 1) }()
+	go func() { next <- p.Take(t.Context(), p.Turn(one), 1) }()
 	waitForWaiters(p, 2)
 	leave()
 	if n := <-left; n != 0 {
@@ -59,10 +59,10 @@ func TestPermitsOfWhoLeftGoToTheNext(t *testing.T) {
 // TestPermitsGoToWhoHasTheFewest lets one organisation hold and want everything before another comes.
 func TestPermitsGoToWhoHasTheFewest(t *testing.T) {
 	p := NewPermits(64)
-	p.Take(t.Context(), one, 64)
+	p.Take(t.Context(), p.Turn(one), 64)
 	got := make(chan models.OrganisationID)
 	take := func(organisation models.OrganisationID, n int) {
-		p.Take(t.Context(), organisation, n)
+		p.Take(t.Context(), p.Turn(organisation), n)
 		got <- organisation
 	}
 	for i := range 12 {
@@ -104,7 +104,7 @@ func TestPermitsAreNeverExceeded(t *testing.T) {
 			organisation := []models.OrganisationID{one, other}[i%2]
 			takers.Go(func() {
 				for left := want; left > 0; {
-					n := p.Take(context.Background(), organisation, left)
+					n := p.Take(context.Background(), p.Turn(organisation), left)
 					if now := out.Add(int64(n)); now > int64(size) || n < 1 {
 						t.Errorf("%d permits out of %d, %d taken", now, size, n)
 					}
@@ -119,4 +119,26 @@ func TestPermitsAreNeverExceeded(t *testing.T) {
 			t.Fatalf("%d of %d permits came back, %v are held", p.calls.free, size, p.calls.held)
 		}
 	})
+}
+
+// TestPermitsFinishWhatHasBegun lets a chunk that has begun ask again behind another's back.
+func TestPermitsFinishWhatHasBegun(t *testing.T) {
+	p := NewPermits(64)
+	begun, later := p.Turn(one), p.Turn(one)
+	p.Take(t.Context(), begun, 64)
+	got := make(chan Turn)
+	take := func(turn Turn) {
+		p.Take(t.Context(), turn, 8)
+		got <- turn
+	}
+	go take(later)
+	waitForWaiters(p, 1)
+	go take(begun)
+	waitForWaiters(p, 2)
+	for _, want := range []Turn{begun, later} {
+		p.Give(one, 8)
+		if turn := <-got; turn != want {
+			t.Errorf("the wave went to %v, want %v", turn, want)
+		}
+	}
 }
