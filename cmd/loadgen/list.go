@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/jobs"
+	"partnerbilling/migrations"
 	"partnerbilling/models"
 )
 
@@ -87,11 +89,19 @@ func (l *list) run(ctx context.Context) error {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	_, few, err := l.measure(ctx, l.few)
+	little, err := l.littleOne(ctx)
 	if err != nil {
 		return err
 	}
-	site, many, err := l.measure(ctx, l.links)
+	defer func() { _ = little.store.Close() }()
+	_, few, err := little.seedCells(ctx, l.few)
+	if err != nil {
+		return err
+	}
+	site, many, err := l.seedCells(ctx, l.links)
+	if err == nil {
+		err = l.measure(ctx, []listReader{{little.store, few}, {l.store, many}})
+	}
 	if err != nil {
 		return err
 	}
@@ -106,8 +116,31 @@ func (l *list) run(ctx context.Context) error {
 	return l.report(append(all, proofs), append(append(time, blocks...), ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}))
 }
 
-// measure fills a Site and measures every page of it. All pages are read in turns, so that a drift of the machine meets all alike.
-func (l *list) measure(ctx context.Context, links int) (models.SiteID, []*listCell, error) {
+// littleOne is the same with a database of its own on the same server: the Site that is compared with has tables and indexes of its own
+// size.
+func (l *list) littleOne(ctx context.Context) (*list, error) {
+	address, err := url.Parse(l.local.DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	const name = "little"
+	if err := l.exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return nil, err
+	}
+	address.Path = "/" + name
+	little := *l
+	little.store, err = models.Open(ctx, models.Config{DSN: address.String(), MaxConns: 2, ApplicationName: "loadgen"})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := migrations.Up(ctx, little.store.DB()); err != nil {
+		return nil, errors.Join(err, little.store.Close())
+	}
+	return &little, nil
+}
+
+// seedCells fills a Site and returns what is to be measured of it.
+func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*listCell, error) {
 	site, err := l.seedList(ctx, links)
 	if err != nil {
 		return site, nil, err
@@ -117,27 +150,46 @@ func (l *list) measure(ctx context.Context, links int) (models.SiteID, []*listCe
 		return site, nil, err
 	}
 	cells := l.cells(site, newest.Links[0].InvitedAt)
-	took := make([]series, len(cells))
-	for range l.reads {
-		for i, c := range cells {
-			began := time.Now()
-			page, err := l.store.ListLinks(ctx, c.query)
-			if err == nil && len(page.Links) == 0 {
-				err = errors.New("nothing is on the page")
-			}
-			if err != nil {
-				return site, nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			took[i].add(time.Since(began).Seconds() * 1000)
-		}
-	}
-	for i, c := range cells {
-		c.p50 = took[i].median()
+	for _, c := range cells {
 		if c.blocks, err = l.blocks(ctx, c.query); err != nil {
 			return site, nil, err
 		}
 	}
 	return site, cells, nil
+}
+
+// listReader is where cells are read.
+type listReader struct {
+	store *models.Store
+	cells []*listCell
+}
+
+// measure reads all pages of all Sites in turns, so that a drift of the machine meets all alike.
+func (l *list) measure(ctx context.Context, readers []listReader) error {
+	took := make(map[*listCell]*series)
+	for range l.reads {
+		for i := range readers[0].cells {
+			for _, r := range readers {
+				c := r.cells[i]
+				began := time.Now()
+				page, err := r.store.ListLinks(ctx, c.query)
+				if err == nil && len(page.Links) == 0 {
+					err = errors.New("nothing is on the page")
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				if took[c] == nil {
+					took[c] = &series{}
+				}
+				took[c].add(time.Since(began).Seconds() * 1000)
+			}
+		}
+	}
+	for c, all := range took {
+		c.p50 = all.median()
+	}
+	return nil
 }
 
 // blocks is how many blocks Postgres reads for a page.
