@@ -3,5 +3,8 @@ package models
 // ClaimDueSQL is for a test that looks at its plan.
 const ClaimDueSQL = claimDueSQL
 
+// ReclaimLostSQL is for a test that looks at its plan.
+const ReclaimLostSQL = reclaimLostSQL
+
 // EarlyPlanSQL are statements for a test that looks at their plans, with how many parameters each has.
 var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11}

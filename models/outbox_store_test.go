@@ -188,29 +188,51 @@ SELECT gen_random_uuid(), 'debitRows', 'debits', ?, ?, gen_random_uuid(), n FROM
 			site.OrganisationID, site.ID, tasks); err != nil {
 			t.Fatal(err)
 		}
-		var plan []struct {
-			Plan struct {
-				Hit  int `json:"Shared Hit Blocks"`
-				Read int `json:"Shared Read Blocks"`
-			}
-		}
-		var text []byte
-		err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+models.ClaimDueSQL,
-			"debits", 100, 12, 1000, 1_000_000, 1).Scan(&text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(text, &plan); err != nil {
-			t.Fatal(err)
-		}
+		blocks := blocksRead(t, store, models.ClaimDueSQL, "debits", 100, 12, 1000, 1_000_000, 1)
 		if _, err := store.ReclaimAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return plan[0].Plan.Hit + plan[0].Plan.Read
+		return blocks
 	}
 	small := backlog(1000)
 	if large := backlog(100_000); small == 0 || large > 1000 { // all of them are in more than 4,000
 		t.Errorf("a claim reads %d blocks with 1,000 tasks waiting, %d with 101,000", small, large)
+	}
+}
+
+// blocksRead runs a statement and is how many blocks Postgres reads for it.
+func blocksRead(t *testing.T, store *models.Store, query string, args ...any) int {
+	t.Helper()
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	var text []byte
+	err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &plan); err != nil {
+		t.Fatal(err)
+	}
+	return plan[0].Plan.Hit + plan[0].Plan.Read
+}
+
+// Twice a second somebody looks for tasks whose lease has run out. What that costs does not grow with those that are in flight.
+func TestLookingForLostTasksReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	if _, err := store.DB().ExecContext(t.Context(), `
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at, redispatch_after)
+SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(), 1, now(), now() + n * interval '1 minute'
+FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
+		t.Fatal(err)
+	}
+	if blocks := blocksRead(t, store, models.ReclaimLostSQL, 1000); blocks == 0 || blocks > 100 { // all of them are in more than 400
+		t.Errorf("a look reads %d blocks with 20,000 tasks in flight", blocks)
 	}
 }
 
