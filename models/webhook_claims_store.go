@@ -280,25 +280,29 @@ func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
 	return cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
-// park makes events wait until their endpoints take more. That uses up no attempt.
 func (c *webhookClaims) park(ctx context.Context) error {
 	if len(c.parked) == 0 {
 		return nil
 	}
 	n := len(c.parked)
-	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
-	sites, tasks := make([]SiteID, n), make([]TaskID, n)
+	lanes, events, tasks := make([]webhookLane, n), make([]WebhookEventID, n), make([]TaskID, n)
 	for i, p := range c.parked {
-		organisations[i], events[i], sites[i], tasks[i] = p.lane.organisation, p.delivery.Event.ID, p.lane.site, p.delivery.Task
+		lanes[i], events[i], tasks[i] = p.lane, p.delivery.Event.ID, p.delivery.Task
 	}
-	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id
+	return parkWebhooks(ctx, c.tx, lanes, events, tasks)
+}
+
+// parkWebhooks makes events, and their tasks, wait until their endpoints take more. That uses up no attempt.
+func parkWebhooks(ctx context.Context, tx bun.Tx, lanes []webhookLane, events []WebhookEventID, tasks []TaskID) error {
+	organisations, sites := laneArrays(lanes)
+	_, err := tx.Tx.ExecContext(ctx, `
+UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id, lease_token = NULL, lease_until = NULL
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (organisation_id, id, site_id)
 WHERE w.organisation_id = t.organisation_id AND w.id = t.id`, organisations, events, sites)
 	if err != nil {
 		return err
 	}
-	_, err = c.tx.Tx.ExecContext(ctx, `
+	_, err = tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = (SELECT now FROM service_now) + $2, dispatched_at = NULL, redispatch_after = NULL
 WHERE id = ANY ($1::uuid[])`, tasks, parkedFor.Milliseconds())
 	return err

@@ -160,18 +160,10 @@ SELECT (SELECT count(*) FROM webhook_events
 	return room > 0 && !queued, err
 }
 
-// park makes the event wait until its endpoint takes more. That uses up no attempt.
 func (c *webhookClaim) park(ctx context.Context) error {
 	event := &c.delivery.Event
-	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events SET is_parked = true, endpoint_site_id = $3, lease_token = NULL, lease_until = NULL
-WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID, c.endpoint.SiteID)
-	if err != nil {
-		return err
-	}
-	if _, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = NULL, redispatch_after = NULL WHERE id = $1`,
-		c.task, parkedFor.Milliseconds()); err != nil {
+	lane := webhookLane{event.OrganisationID, c.endpoint.SiteID}
+	if err := parkWebhooks(ctx, c.tx, []webhookLane{lane}, []WebhookEventID{event.ID}, []TaskID{c.task}); err != nil {
 		return err
 	}
 	return ErrNothingDue

@@ -164,6 +164,9 @@ func (d *Dispatcher) claimFresh(ctx context.Context) error {
 			}
 			claimed, err := d.claim(ctx, d.withThoseWaiting(tasks))
 			d.inlineFailed(ctx, err)
+			if len(claimed) == 0 {
+				continue
+			}
 			select {
 			case <-ctx.Done(): // the claim's lease brings them back
 				return nil

@@ -66,14 +66,23 @@ func (b *bench) open(ctx context.Context) error {
 	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
 		return err
 	}
-	if b.store, err = models.Open(ctx, models.Config{DSN: b.local.DatabaseURL, MaxConns: 32, ApplicationName: "loadgen"}); err != nil {
-		return err
-	}
-	if _, err := migrations.Up(ctx, b.store.DB()); err != nil {
+	if b.store, err = openStore(ctx, b.local.DatabaseURL, 32); err != nil {
 		return err
 	}
 	b.redis, err = queue.Connect(b.local.RedisURL)
 	return err
+}
+
+// openStore opens a database of the program's own, with the schema. maxConns is 0 for the store's default.
+func openStore(ctx context.Context, database string, maxConns int) (*models.Store, error) {
+	store, err := models.Open(ctx, models.Config{DSN: database, MaxConns: maxConns, ApplicationName: "loadgen"})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := migrations.Up(ctx, store.DB()); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
 }
 
 func (b *bench) close() error {

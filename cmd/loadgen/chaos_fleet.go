@@ -19,7 +19,6 @@ import (
 	"partnerbilling/api/client"
 	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/queue"
 )
@@ -73,10 +72,7 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	if c.cache, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
 		return err
 	}
-	if c.store, err = models.Open(ctx, models.Config{DSN: c.database.DatabaseURL, ApplicationName: "loadgen"}); err != nil {
-		return err
-	}
-	if _, err := migrations.Up(ctx, c.store.DB()); err != nil {
+	if c.store, err = openStore(ctx, c.database.DatabaseURL, 0); err != nil {
 		return err
 	}
 	queue.LogRedis(slog.New(slog.DiscardHandler)) // what it says of a Redis that is down is known

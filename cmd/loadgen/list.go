@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/jobs"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 )
 
@@ -129,12 +128,8 @@ func (l *list) littleOne(ctx context.Context) (*list, error) {
 	}
 	address.Path = "/" + name
 	little := *l
-	little.store, err = models.Open(ctx, models.Config{DSN: address.String(), MaxConns: 2, ApplicationName: "loadgen"})
-	if err != nil {
+	if little.store, err = openStore(ctx, address.String(), 2); err != nil {
 		return nil, err
-	}
-	if _, err := migrations.Up(ctx, little.store.DB()); err != nil {
-		return nil, errors.Join(err, little.store.Close())
 	}
 	return &little, nil
 }
