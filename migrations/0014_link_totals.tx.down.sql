@@ -1,8 +1,5 @@
 SET LOCAL statement_timeout = 0;
 SELECT pg_advisory_xact_lock(x'5376634c696e6b'::bigint);
-CREATE INDEX customer_links_overdue_before ON customer_links (site_id, expires_at, invited_at, id) WHERE state = 'invited';
-DROP INDEX customer_links_overdue;
-ALTER INDEX customer_links_overdue_before RENAME TO customer_links_overdue;
 DROP VIEW link_counts;
 DROP TABLE link_totals;
 DROP FUNCTION add_links;

@@ -63,9 +63,3 @@ SELECT site_id, level, bucket,
     coalesce(sum(links) FILTER (WHERE state = 'expired'), 0) AS expired,
     coalesce(sum(links) FILTER (WHERE state = 'revoked'), 0) AS revoked
 FROM nodes n GROUP BY site_id, level, bucket;
-
--- Of overdue invitations that are on a page the index has all that the page shows.
-CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
-    WHERE state = 'invited';
-DROP INDEX customer_links_overdue;
-ALTER INDEX customer_links_overdue_whole RENAME TO customer_links_overdue;

@@ -34,10 +34,10 @@ type invitations struct {
 
 // What there is for the sake of totals, taken away and put back.
 var (
-	withoutCounts = []string{"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue"}
+	withoutCounts = []string{"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue_whole"}
 	withCounts    = []string{
 		"ALTER TABLE customer_links ENABLE TRIGGER USER",
-		`CREATE INDEX customer_links_overdue ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
+		`CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
 			WHERE state = 'invited'`,
 	}
 )

@@ -1,0 +1,1 @@
+DROP INDEX customer_links_overdue;
