@@ -63,7 +63,7 @@ tree AS (
 ),
 leaf AS MATERIALIZED (SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT found),
 total AS (
-	SELECT sum(n) AS n FROM (
+	SELECT coalesce(sum(n), 0) AS n FROM (
 		SELECT sign * before AS n FROM tree
 		UNION ALL
 		SELECT sign * change FROM leaf CROSS JOIN LATERAL (

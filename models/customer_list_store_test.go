@@ -180,6 +180,22 @@ func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.Li
 	return rest.Links
 }
 
+func TestListLinksOfARangeBeforeAll(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
+		for _, direction := range []models.Direction{models.Forward, models.Backward} {
+			page, err := store.ListLinks(t.Context(), models.LinkQuery{
+				SiteID: site.ID, State: state, InvitedTo: new(models.Millis(-5)), Limit: 10, Direction: direction,
+			})
+			if err != nil || page.Total != 0 || len(page.Links) != 0 {
+				t.Errorf("%q, direction %v: %+v, %v", state, direction, page, err)
+			}
+		}
+	}
+}
+
 func TestListLinksRefusesBadQueries(t *testing.T) {
 	c := newCustomers(t)
 	for _, q := range []models.LinkQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Invited"}, {Limit: 1, State: "true; --"}} {
