@@ -58,7 +58,7 @@ func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID
 func (s *Store) PutWebhookEndpoint(
 	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
-	var revived int
+	var taken int
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		secret = nil
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
@@ -67,10 +67,10 @@ func (s *Store) PutWebhookEndpoint(
 		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
 			return err
 		}
-		endpoint, revived, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
+		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
 		return err
 	})
-	if err == nil && revived == reviveStep {
+	if err == nil && taken == reviveStep {
 		s.takeOver(ctx, organisation, site)
 	}
 	return endpoint, secret, wrap("put webhook endpoint", err)
@@ -92,7 +92,7 @@ func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisa
 
 func putWebhookEndpoint(
 	ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string,
-) (endpoint WebhookEndpoint, revived int, err error) {
+) (endpoint WebhookEndpoint, taken int, err error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
 	err = tx.NewRaw(`
 		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, created_at, updated_at, width)
@@ -106,8 +106,8 @@ func putWebhookEndpoint(
 	if err := closeAlert(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
 		return WebhookEndpoint{}, 0, err
 	}
-	revived, err = reviveParked(ctx, tx, organisation, site)
-	return row.endpoint(), revived, err
+	taken, err = reviveParked(ctx, tx, organisation, site)
+	return row.endpoint(), taken, err
 }
 
 // DeleteWebhookEndpoint removes the endpoint at one place. Events that are not delivered yet go to the default, if there
@@ -130,11 +130,13 @@ func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation Organisa
 // reviveStep is how many events one transaction revives: of an endpoint that has been down for long very many may wait.
 const reviveStep = 1000
 
-// reviveSQL makes events due that wait for an endpoint, the longest waiting first. Those that others are at find out by themselves.
+// reviveSQL makes events due that wait for one endpoint, $2, the longest waiting first: all of them, or those of the Site $3. One endpoint
+// at a time, since only so the index has them in order, and a step does not read those of all steps to come. Those that others are at find
+// out by themselves.
 const reviveSQL = `
 WITH waiting AS (
     SELECT organisation_id, id FROM webhook_events
-    WHERE organisation_id = $1 AND is_parked AND (endpoint_site_id = $2 AND $3 OR site_id = $2 AND endpoint_site_id <> $2)
+    WHERE organisation_id = $1 AND is_parked AND endpoint_site_id = $2 AND ($3::uuid IS NULL OR site_id = $3)
     ORDER BY requested_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
 ), revived AS (
     UPDATE webhook_events w SET is_parked = false FROM waiting p
@@ -145,9 +147,12 @@ FROM revived r WHERE o.id = r.task_id`
 
 // reviveParked makes events due that wait for an endpoint, since the endpoint is not what it was. An override takes over events
 // that wait for the default. Those that still find no room are parked anew; those beyond a step are released as the endpoint
-// takes them (releaseSQL), but for what an override takes over (see takeOver). It reports how many it revived.
-func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) (int, error) {
-	res, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, true, reviveStep)
+// takes them (releaseSQL), but for what an override takes over (see takeOver). It reports how many were taken over.
+func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) (taken int, err error) {
+	if _, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, nil, reviveStep); err != nil || site.IsZero() {
+		return 0, err
+	}
+	res, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, SiteID{}, site, reviveStep)
 	if err != nil {
 		return 0, err
 	}
@@ -160,7 +165,7 @@ func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, s
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {
 		var err error
-		if n, err = s.execCount(ctx, "take over webhooks", reviveSQL, organisation, site, false, reviveStep); err != nil {
+		if n, err = s.execCount(ctx, "take over webhooks", reviveSQL, organisation, SiteID{}, site, reviveStep); err != nil {
 			return
 		}
 	}
