@@ -132,7 +132,15 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 		})
 	}
 	defer d.confirmRest(ctx)
-	return group.Wait()
+	err := group.Wait()
+	for {
+		select {
+		case claimed := <-d.sent:
+			err = errors.Join(err, d.release(ctx, claimed))
+		default:
+			return err
+		}
+	}
 }
 
 // withThoseWaiting adds what has been notified meanwhile.
@@ -168,8 +176,8 @@ func (d *Dispatcher) claimFresh(ctx context.Context) error {
 				continue
 			}
 			select {
-			case <-ctx.Done(): // the claim's lease brings them back
-				return nil
+			case <-ctx.Done():
+				return d.release(ctx, claimed)
 			case d.sent <- claimed:
 			}
 		}
@@ -351,8 +359,7 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	return errors.Join(err, d.settle(ctx, parcels, taken))
 }
 
-// settle keeps in mind which claims Redis has taken, and releases the others. It outlives a bounded context: a forgotten claim delays
-// its task.
+// settle keeps in mind which claims Redis has taken, and releases the others: a forgotten claim delays its task.
 func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken []bool) error {
 	var unsent []models.Task
 	for i, parcel := range parcels {
@@ -362,6 +369,11 @@ func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken 
 			unsent = append(unsent, parcel...)
 		}
 	}
+	return d.release(ctx, unsent)
+}
+
+// release makes claimed tasks that Redis does not get due again. It outlives the context.
+func (d *Dispatcher) release(ctx context.Context, unsent []models.Task) error {
 	if len(unsent) == 0 {
 		return nil
 	}

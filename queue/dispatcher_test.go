@@ -176,6 +176,27 @@ func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
 	f.await(append(sent.Tasks, lost.Tasks...))
 }
 
+// What a dispatcher has not sent when it ends, others may send at once.
+func TestWhatWasNotSentIsReleased(t *testing.T) {
+	f := newFleet(t)
+	d := f.dispatcher()
+	batch := modelstest.Batch(f.site, "b", make([]string, 500)...)
+	batch.Claim = d.Room()
+	submitted := modelstest.Submit(f, f.store, batch)
+	for i := range submitted.Claimed {
+		d.Send(submitted.Claimed[i : i+1])
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := d.RunInline(ctx); err != nil {
+		t.Fatal(err)
+	}
+	due, err := f.store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
+	if err != nil || len(due) != len(submitted.Claimed) || len(due) != 5 {
+		t.Errorf("%d of %d claimed tasks are due again, %v", len(due), len(submitted.Claimed), err)
+	}
+}
+
 func TestFlushedRedis(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher()
