@@ -285,7 +285,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	if n := len(r.requests()); n != 1 {
 		t.Fatalf("%d requests under the lease", n)
 	}
-	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE webhook_events SET lease_until = clock_timestamp()"); err != nil {
+	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE webhook_leases SET until = clock_timestamp()"); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {

@@ -111,7 +111,8 @@ CROSS JOIN LATERAL (
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
     ORDER BY x.site_id DESC LIMIT 1) w
 WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
-  AND e.lease_until IS NULL AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL`
+  AND NOT e.is_parked AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
+  AND (SELECT l.token FROM webhook_leases l WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id) IS NULL`
 
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.
@@ -154,8 +155,7 @@ func (p *plainClaim) columns() []any {
 // settle derives the rest of what was read.
 func (p *plainClaim) settle() {
 	d := &p.delivery
-	d.Event.Attempts++
-	d.Number, d.StartedAt = d.Event.Attempts, p.now
+	d.Number, d.StartedAt = d.Event.Attempts+1, p.now
 	d.Fresh = p.breaker.Failures > 0 || d.Failures > 0
 	p.lane, p.healthy = webhookLane{d.Event.OrganisationID, d.EndpointSite}, p.breaker.healthy()
 }
@@ -238,8 +238,9 @@ func (c *webhookClaims) keepRoom(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
 SELECT l.organisation_id, l.site_id,
-       (SELECT count(*) FROM webhook_events w WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
-        AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()), p.requested_at, p.id
+       (SELECT count(*) FROM webhook_leases w
+        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until > clock_timestamp()),
+       p.requested_at, p.id
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 LEFT JOIN LATERAL (SELECT w.requested_at, w.id FROM webhook_events w
     WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked
@@ -296,7 +297,7 @@ func (c *webhookClaims) park(ctx context.Context) error {
 func parkWebhooks(ctx context.Context, tx bun.Tx, lanes []webhookLane, events []WebhookEventID, tasks []TaskID) error {
 	organisations, sites := laneArrays(lanes)
 	_, err := tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id, lease_token = NULL, lease_until = NULL
+UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (organisation_id, id, site_id)
 WHERE w.organisation_id = t.organisation_id AND w.id = t.id`, organisations, events, sites)
 	if err != nil {
@@ -322,20 +323,23 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 	return nil
 }
 
-// take writes the leases.
+// take writes the leases. Somebody may have one since the events were read.
 func (c *webhookClaims) take(ctx context.Context) error {
 	n := len(c.plain)
 	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
-	sites, leases := make([]SiteID, n), make([]LeaseToken, n)
+	sites, leases, numbers := make([]SiteID, n), make([]LeaseToken, n), make([]int, n)
 	for i, p := range c.plain {
 		organisations[i], events[i] = p.lane.organisation, p.delivery.Event.ID
-		sites[i], leases[i] = p.lane.site, p.delivery.lease
+		sites[i], leases[i], numbers[i] = p.lane.site, p.delivery.lease, p.delivery.Number
 	}
-	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events w SET attempts = attempts + 1, is_parked = false, endpoint_site_id = t.site_id, lease_token = t.lease,
-    lease_until = clock_timestamp() + $5 * interval '1 ms'
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[]) AS t (organisation_id, id, site_id, lease)
-WHERE w.organisation_id = t.organisation_id AND w.id = t.id`,
-		organisations, events, sites, leases, WebhookLease.Milliseconds())
+	rows, err := c.tx.Tx.QueryContext(ctx, `
+INSERT INTO webhook_leases (organisation_id, event_id, endpoint_site_id, token, number, until)
+SELECT t.*, clock_timestamp() + $6 * interval '1 ms' FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[]) AS t
+ON CONFLICT DO NOTHING RETURNING token`, organisations, events, sites, leases, numbers, WebhookLease.Milliseconds())
+	if err != nil {
+		return err
+	}
+	tokens, err := scanAll(rows, func(t *LeaseToken) []any { return []any{t} })
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { return !slices.Contains(tokens, p.delivery.lease) })
 	return err
 }

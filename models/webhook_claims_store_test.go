@@ -1,6 +1,10 @@
 package models_test
 
 import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,7 +120,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 			w.dispatch(task)
 			first := w.claimMany(task)[0]
 			for _, forget := range []string{
-				"UPDATE webhook_events SET attempts = 0, lease_token = NULL, lease_until = NULL",
+				"DELETE FROM webhook_leases",
 				"UPDATE outbox SET epoch = 0, dispatched_at = NULL, redispatch_after = NULL",
 			} {
 				if _, err := w.DB().ExecContext(t.Context(), forget); err != nil {
@@ -161,6 +165,73 @@ func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	}
 	if done := w.recordDelivered(got[0], got[1]); !done[0] || !done[1] {
 		t.Errorf("recorded %v", done)
+	}
+}
+
+// claimRacing claims what it gets of tasks, together or one by one.
+func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []models.WebhookDelivery, err error) {
+	var claims []models.WebhookClaim
+	for _, task := range tasks {
+		claims = append(claims, models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()})
+	}
+	if together {
+		claimed, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims)
+		for _, c := range claimed {
+			if c.Delivery != nil {
+				got = append(got, *c.Delivery)
+			}
+		}
+		return got, err
+	}
+	for _, c := range claims {
+		d, claimErr := w.ClaimWebhook(w.t.Context(), w.ring, c.Task, c.Lease)
+		if claimErr == nil {
+			got = append(got, d)
+		} else if !errors.Is(claimErr, models.ErrNothingDue) {
+			err = errors.Join(err, claimErr)
+		}
+	}
+	return got, err
+}
+
+// Workers that come with the same tasks at the same moment, alone and with many, get each attempt once.
+func TestConcurrentClaimsGiveEachAttemptOnce(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = ?", models.WebhookFullWidth)
+	must(t, err)
+	tasks := make([]models.TaskID, models.WebhookFullWidth)
+	for i := range tasks {
+		_, tasks[i] = w.insert()
+	}
+	w.dispatch(tasks...)
+	var mu sync.Mutex
+	times := map[models.WebhookEventID]int{}
+	var workers sync.WaitGroup
+	for n := range 8 {
+		mine := slices.Clone(tasks)
+		rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+		workers.Go(func() {
+			got, err := w.claimRacing(n%2 == 0, mine)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range got {
+				times[d.Event.ID]++
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	workers.Wait()
+	for id, n := range times {
+		if n != 1 {
+			t.Errorf("event %s was claimed %d times", id, n)
+		}
+	}
+	if len(times) != len(tasks) {
+		t.Errorf("%d of %d events were claimed", len(times), len(tasks))
 	}
 }
 
@@ -257,7 +328,7 @@ func TestRecordDelivered(t *testing.T) {
 	w.dispatch(firstTask, secondTask)
 	got := w.claimMany(firstTask, secondTask)
 	if _, err := w.DB().ExecContext(t.Context(), `
-		UPDATE webhook_events SET lease_token = gen_random_uuid() WHERE id = ?`, second); err != nil { // another has it now
+		UPDATE webhook_leases SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another has it now
 		t.Fatal(err)
 	}
 	if done := w.recordDelivered(got...); !done[0] || done[1] {

@@ -8,8 +8,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// ClaimWebhook gives the caller the attempt that a task's event is due for, for WebhookLease. It counts the attempt as made: a
-// worker that dies leaves one without a known outcome. ErrNothingDue if there is none to make now; where the event
+// ClaimWebhook gives the caller the attempt that a task's event is due for, for WebhookLease. A worker that dies leaves an attempt
+// without a known outcome, which is logged and counted by who claims the next one. ErrNothingDue if there is none to make now; where the event
 // should go on then is written down already.
 func (s *Store) ClaimWebhook(ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken) (WebhookDelivery, error) {
 	var delivery WebhookDelivery
@@ -38,7 +38,7 @@ type webhookClaim struct {
 	delivery    WebhookDelivery
 	now         Millis
 	endpoint    webhookEndpointRow
-	interrupted bool // the attempt before has no known outcome
+	interrupted int // the number of the attempt before, if it has no known outcome, else 0
 }
 
 func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
@@ -72,22 +72,21 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	return c.take(ctx)
 }
 
-// lockEvent reads the event and leaves unless its attempt is due.
+// lockEvent reads the event, and then its lease, and leaves unless its attempt is due.
 func (c *webhookClaim) lockEvent(ctx context.Context) error {
 	d := &c.delivery
 	e := &d.Event
-	var mine, leased bool
+	var mine bool
 	var endpoint SiteID
 	err := c.tx.Tx.QueryRowContext(ctx, `
 SELECT e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.is_test, e.status, e.attempts, e.failures,
        e.round, e.created_at, e.requested_at, coalesce(e.next_attempt_at, 0), coalesce(e.delivered_at, 0), e.trace_id, e.body,
-       e.endpoint_site_id, e.task_id IS NOT DISTINCT FROM o.id, coalesce(e.lease_until > clock_timestamp(), false),
-       e.lease_until IS NOT NULL, svc_now()
+       e.endpoint_site_id, e.task_id IS NOT DISTINCT FROM o.id, svc_now()
 FROM outbox o JOIN webhook_events e ON e.organisation_id = o.organisation_id AND e.id = o.subject_id
 WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Test,
 		&e.Status, &e.Attempts, &d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.DeliveredAt, &e.TraceID,
-		&e.Body, &endpoint, &mine, &leased, &c.interrupted, &c.now)
-	d.Task, d.lease, d.Number = c.task, c.lease, e.Attempts+1
+		&e.Body, &endpoint, &mine, &c.now)
+	d.Task, d.lease = c.task, c.lease
 	c.endpoint.SiteID = endpoint
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -96,16 +95,34 @@ WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.Site
 		return err
 	case !mine || e.Status != WebhookPending:
 		return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
+	}
+	leased, err := c.readLease(ctx)
+	switch {
+	case err != nil:
+		return err
 	case leased:
 		return c.leave(ctx, `
-UPDATE outbox o SET redispatch_after = e.lease_until FROM webhook_events e
-WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
+UPDATE outbox o SET redispatch_after = l.until FROM webhook_leases l
+WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND l.organisation_id = o.organisation_id AND l.event_id = o.subject_id`)
 	case e.NextAttemptAt > c.now:
 		return c.leave(ctx, `
 UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL FROM webhook_events e
 WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
 	}
 	return nil
+}
+
+// readLease says whether another worker has the event. Who has it locked reads the lease as it is.
+func (c *webhookClaim) readLease(ctx context.Context) (leased bool, err error) {
+	e := &c.delivery.Event
+	err = c.tx.Tx.QueryRowContext(ctx, `
+SELECT until > clock_timestamp(), number FROM webhook_leases WHERE organisation_id = $1 AND event_id = $2`,
+		e.OrganisationID, e.ID).Scan(&leased, &c.interrupted)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	c.delivery.Number = max(e.Attempts, c.interrupted) + 1
+	return leased, err
 }
 
 // leave writes down what becomes of the task, and ends the claim.
@@ -151,8 +168,7 @@ func (c *webhookClaim) hasRoom(ctx context.Context) (bool, error) {
 	var underWay int
 	var queued bool
 	err := c.tx.Tx.QueryRowContext(ctx, `
-SELECT (SELECT count(*) FROM webhook_events
-        WHERE organisation_id = $1 AND endpoint_site_id = $2 AND lease_until IS NOT NULL AND lease_until > clock_timestamp()),
+SELECT (SELECT count(*) FROM webhook_leases WHERE organisation_id = $1 AND endpoint_site_id = $2 AND until > clock_timestamp()),
        EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND endpoint_site_id = $2 AND is_parked
                AND (requested_at, id) < ($3, $4))`,
 		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&underWay, &queued)
@@ -173,8 +189,7 @@ func (c *webhookClaim) park(ctx context.Context) error {
 func (c *webhookClaim) giveUp(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, is_parked = false, lease_token = NULL,
-    lease_until = NULL, task_id = NULL
+UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, is_parked = false, task_id = NULL
 WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 	if err != nil {
 		return err
@@ -184,14 +199,19 @@ WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 
 // logInterrupted adds the attempt before to the log if its worker has died. Whatever becomes of the event now, its lease goes.
 func (c *webhookClaim) logInterrupted(ctx context.Context) error {
-	if !c.interrupted {
+	if c.interrupted == 0 {
 		return nil
 	}
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
+WITH ended AS (
+    DELETE FROM webhook_leases WHERE organisation_id = $1 AND event_id = $2
+), counted AS (
+    UPDATE webhook_events SET attempts = greatest(attempts, $3) WHERE organisation_id = $1 AND id = $2
+)
 INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
 VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not known') ON CONFLICT DO NOTHING`,
-		event.OrganisationID, event.ID, event.Attempts, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
+		event.OrganisationID, event.ID, c.interrupted, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
 	return err
 }
 
@@ -199,14 +219,15 @@ VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not 
 func (c *webhookClaim) take(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events SET attempts = attempts + 1, is_parked = false, endpoint_site_id = $3, lease_token = $4,
-    lease_until = clock_timestamp() + $5 * interval '1 ms'
-WHERE organisation_id = $1 AND id = $2`,
-		event.OrganisationID, event.ID, c.endpoint.SiteID, c.lease, WebhookLease.Milliseconds())
+WITH taken AS (
+    UPDATE webhook_events SET is_parked = false WHERE organisation_id = $1 AND id = $2 AND is_parked
+)
+INSERT INTO webhook_leases (organisation_id, event_id, endpoint_site_id, token, number, until)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6 * interval '1 ms')`,
+		event.OrganisationID, event.ID, c.endpoint.SiteID, c.lease, c.delivery.Number, WebhookLease.Milliseconds())
 	if err != nil {
 		return err
 	}
-	event.Attempts++
 	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
 	_, err = c.tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, clock_timestamp()),

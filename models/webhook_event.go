@@ -49,7 +49,7 @@ type WebhookEvent struct {
 	TransactionStatus string
 	Test              bool // asked for by the partner; no transaction is behind it
 	Status            WebhookStatus
-	Attempts          int // made so far, over all rounds
+	Attempts          int // whose outcome is known, or known to be lost, over all rounds
 	CreatedAt         Millis
 	RequestedAt       Millis // when its delivery was last asked for: creation, or redelivery
 	NextAttemptAt     Millis // 0 unless pending

@@ -207,10 +207,21 @@ func TestOldWebhookEventsAreDropped(t *testing.T) {
 	w.put(models.SiteID{}, "https://example.com/")
 	id, task := w.insert()
 	w.record(w.claim(task), delivered)
+	leased, task := w.insert()
+	w.claim(task) // by a worker that dies
 	pending, _ := w.insert()
+	must(t, w.DeleteWebhookEndpoint(t.Context(), w.site.OrganisationID, models.SiteID{}))
+	_, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, leased)
+	must(t, err)
+	w.status(leased, models.WebhookUndelivered)
 	w.advance(models.WebhookHistory)
-	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 1 || err != nil {
+	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("dropped %d, %v", n, err)
+	}
+	var leases int
+	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_leases").Scan(t.Context(), &leases))
+	if leases != 0 {
+		t.Errorf("%d leases of events that are gone", leases)
 	}
 	if page := w.list(models.WebhookQuery{}); len(page.Events) != 1 || page.Events[0].ID != pending {
 		t.Errorf("left: %v, of which %s is dropped", page.Events, id)

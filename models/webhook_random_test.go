@@ -10,9 +10,9 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// Random lives of a few events at one endpoint, with workers that die, come late and double, keep every promise: an event's
-// status moves as the truth table allows, a pending event has exactly its task, its bytes never change, attempts only
-// grow, and in the end everything that is not final is delivered.
+// Random lives of a few events at one endpoint, with workers that die, come late and double, alone or many at once, and a Postgres that
+// forgets their leases, keep every promise: an event's status moves as the truth table allows, a pending event has exactly its task, what
+// waits is not being sent, its bytes never change, attempts only grow, and in the end everything that is not final is delivered.
 func TestWebhookRandomLives(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -36,7 +36,7 @@ type webhookLife struct {
 }
 
 func newWebhookLife(w *webhooks, t *rapid.T) *webhookLife {
-	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_endpoints", "outbox"} {
+	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_leases", "webhook_endpoints", "outbox"} {
 		if _, err := w.DB().ExecContext(w.t.Context(), "DELETE FROM "+table); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,8 @@ func newWebhookLife(w *webhooks, t *rapid.T) *webhookLife {
 
 func (l *webhookLife) step(t *rapid.T) {
 	switch rapid.SampledFrom([]string{
-		"insert", "insert", "claim", "claim", "claim", "record", "record", "die", "advance", "redeliver", "put", "delete", "sweep",
+		"insert", "insert", "claim", "claim", "claimMany", "claimMany", "record", "record", "recordMany", "die", "crash", "advance",
+		"redeliver", "put", "delete", "sweep",
 	}).Draw(t, "step") {
 	case "insert":
 		id, task := l.insert()
@@ -63,10 +64,18 @@ func (l *webhookLife) step(t *rapid.T) {
 				l.under = append(l.under, d)
 			}
 		}
+	case "claimMany":
+		l.claimSome(t)
 	case "record":
 		l.recordOne(t)
+	case "recordMany":
+		l.recordAll()
 	case "die":
 		expireWebhookLeases(l.t, l.Store) // its record may still come, late
+	case "crash": // of Postgres, before the claims were on the disk
+		if _, err := l.DB().ExecContext(l.t.Context(), "DELETE FROM webhook_leases"); err != nil {
+			t.Fatal(err)
+		}
 	case "advance":
 		modelstest.AdvanceClock(l.t, l.Store, time.Duration(rapid.IntRange(1, 90).Draw(t, "s"))*time.Second)
 	case "redeliver":
@@ -84,6 +93,36 @@ func (l *webhookLife) step(t *rapid.T) {
 	case "sweep":
 		l.sweep(t)
 	}
+}
+
+// claimSome dispatches what is due and claims some of it, and some that is not, together.
+func (l *webhookLife) claimSome(t *rapid.T) {
+	var tasks []models.TaskID
+	for _, task := range l.due() {
+		tasks = append(tasks, task.ID)
+	}
+	if len(l.tasks) > 0 {
+		tasks = append(tasks, rapid.SliceOfN(rapid.SampledFrom(l.tasks), 0, 3).Draw(t, "late tasks")...)
+	}
+	for _, d := range l.claimMany(tasks...) {
+		if d != nil {
+			l.under = append(l.under, *d)
+		}
+	}
+}
+
+// recordAll records everything that is under way as delivered, together, and one by one what cannot be recorded so.
+func (l *webhookLife) recordAll() {
+	all := make([]*models.WebhookDelivery, len(l.under))
+	for i := range l.under {
+		all[i] = &l.under[i]
+	}
+	for i, done := range l.recordDelivered(all...) {
+		if !done {
+			l.record(l.under[i], delivered)
+		}
+	}
+	l.under = nil
 }
 
 func (l *webhookLife) recordOne(t *rapid.T) {
@@ -120,6 +159,12 @@ func (l *webhookLife) check(t *rapid.T) {
 		WHERE (e.status = 'pending') IS DISTINCT FROM (o.id IS NOT NULL) OR e.is_parked AND e.status <> 'pending'`,
 	).Scan(l.t.Context(), &broken); err != nil || broken != 0 {
 		t.Fatalf("%d events without their task, or tasks without their event, %v", broken, err)
+	}
+	if err := l.DB().NewRaw(`
+		SELECT count(*) FROM webhook_leases l LEFT JOIN webhook_events e ON e.organisation_id = l.organisation_id AND e.id = l.event_id
+		WHERE e.id IS NULL OR e.is_parked AND l.until > clock_timestamp()`,
+	).Scan(l.t.Context(), &broken); err != nil || broken != 0 {
+		t.Fatalf("%d leases of nothing, or of what waits, %v", broken, err)
 	}
 }
 

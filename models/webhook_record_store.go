@@ -43,16 +43,19 @@ type webhookRecord struct {
 // writeEvent ends the lease and, unless the event has moved on, gives it the verdict.
 func (r *webhookRecord) writeEvent(ctx context.Context) error {
 	err := r.tx.Tx.QueryRowContext(ctx, `
-WITH e AS MATERIALIZED (
-    SELECT organisation_id, id, lease_token IS NOT DISTINCT FROM $3 AS held,
-           status = 'pending' AND round = $4 AND (lease_token IS NOT DISTINCT FROM $3 OR $5 = 'delivered') AS decides, svc_now() AS now
-    FROM webhook_events WHERE organisation_id = $1 AND id = $2 FOR UPDATE
+WITH locked AS MATERIALIZED (
+    SELECT organisation_id, id, status = 'pending' AND round = $4 AS open FROM webhook_events
+    WHERE organisation_id = $1 AND id = $2 FOR UPDATE
+), ended AS (
+    DELETE FROM webhook_leases l USING locked e
+    WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id AND (l.token = $3 OR e.open AND $5 = 'delivered')
+    RETURNING l.token
+), e AS (
+    SELECT *, open AND ($5 = 'delivered' OR EXISTS (SELECT FROM ended)) AS decides, svc_now() AS now FROM locked
 )
 UPDATE webhook_events w SET
-    lease_token = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_token END,
-    lease_until = CASE WHEN e.held OR e.decides THEN NULL ELSE w.lease_until END,
     status = CASE WHEN e.decides THEN $5::webhook_event_status ELSE w.status END,
-    attempts = greatest(w.attempts, $7), -- Postgres may have crashed and forgotten the claim
+    attempts = greatest(w.attempts, $7),
     failures = w.failures + CASE WHEN e.decides AND $5 <> 'delivered' THEN 1 ELSE 0 END,
     delivered_at = CASE WHEN $5 = 'delivered' THEN e.now ELSE w.delivered_at END,
     next_attempt_at = CASE WHEN NOT e.decides THEN w.next_attempt_at WHEN $5 = 'pending' THEN e.now + $6::bigint END,
@@ -193,9 +196,8 @@ const releaseSQL = `, rooms AS (
     FROM ` + svcNow + ` now (ms) CROSS JOIN lanes l
     LEFT JOIN webhook_endpoints e ON e.organisation_id = l.organisation_id AND e.site_id = l.site_id
     CROSS JOIN LATERAL (
-        SELECT count(*)::int AS n FROM webhook_events w
-        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id
-          AND w.lease_until IS NOT NULL AND w.lease_until > clock_timestamp()) u
+        SELECT count(*)::int AS n FROM webhook_leases w
+        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until > clock_timestamp()) u
 ), picked AS MATERIALIZED (
     SELECT p.organisation_id, p.id FROM rooms r CROSS JOIN LATERAL (
         SELECT w.organisation_id, w.id FROM webhook_events w

@@ -44,23 +44,25 @@ type webhookRecords struct {
 	narrow map[webhookLane]bool // endpoints with events that wait for room, or that may have some
 }
 
-// recordDeliveredSQL gives the events their verdict and adds the attempts to the log. Each event is read by its key, whatever the
-// planner takes for rare: a status, or a lease, which would lead it through all events that wait.
+// recordDeliveredSQL ends the leases, gives the events their verdict and adds the attempts to the log. Each event is read by its key,
+// whatever the planner takes for rare: a status, which would lead it through all events that wait.
 const recordDeliveredSQL = `
 WITH e AS MATERIALIZED (
-    SELECT r.*, w.lease_token, w.status, w.round
+    SELECT r.*, w.status, w.round
     FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::bigint[], $7::int[], $8::int[],
               $9::text[], $10::text[], $11::bytea[])
           WITH ORDINALITY AS r (organisation_id, id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
           ORDER BY organisation_id, id) r
     CROSS JOIN LATERAL (
-        SELECT lease_token, status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
+        SELECT status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
         LIMIT 1 FOR UPDATE) w
-), mine AS MATERIALIZED (
-    SELECT * FROM e WHERE lease_token = lease AND status = 'pending' AND round = 1
+), mine AS (
+    DELETE FROM webhook_leases l USING e
+    WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id AND l.token = e.lease AND e.status = 'pending' AND e.round = 1
+    RETURNING e.*
 ), decided AS (
-    UPDATE webhook_events w SET lease_token = NULL, lease_until = NULL, status = 'delivered', delivered_at = (SELECT now FROM service_now),
-        next_attempt_at = NULL, task_id = NULL
+    UPDATE webhook_events w SET status = 'delivered', attempts = greatest(w.attempts, m.number),
+        delivered_at = (SELECT now FROM service_now), next_attempt_at = NULL, task_id = NULL
     FROM mine m WHERE w.organisation_id = m.organisation_id AND w.id = m.id
 ), logged AS (
     INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, status_code, url,

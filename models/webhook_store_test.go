@@ -209,7 +209,7 @@ func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 func expireWebhookLeases(t testing.TB, store *models.Store) {
 	t.Helper()
 	if _, err := store.DB().ExecContext(t.Context(),
-		"UPDATE webhook_events SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
+		"UPDATE webhook_leases SET until = clock_timestamp()"); err != nil {
 		t.Fatal(err)
 	}
 	expireLeases(t, store)

@@ -57,7 +57,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 	first := await()
 	worker.kill()
 	for _, query := range []string{ // time goes by, until the leases run out
-		"UPDATE webhook_events SET lease_until = clock_timestamp()", "UPDATE outbox SET redispatch_after = clock_timestamp()",
+		"UPDATE webhook_leases SET until = clock_timestamp()", "UPDATE outbox SET redispatch_after = clock_timestamp()",
 	} {
 		if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
