@@ -28,7 +28,7 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	}
 	right := []string{
 		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
-		"webhook_events_parked",
+		"webhook_events_parked", "webhook_leases_pkey",
 	}
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
 	n := 0
