@@ -7,13 +7,13 @@ PACKAGES ?= ./...
 # Scenarios of make bench, all of which take about an hour.
 BENCH ?= drain submit fair scale recover backlog webhooks intents list invitations token mixed overload
 
-.PHONY: help run day bench build test lint fetch
+.PHONY: help run day bench build test lint fetch forget
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: fetch build ## Run the whole service on this machine, with private databases in .svc
+run: forget fetch build ## Run the whole service on this machine, with private databases in .svc
 	@exec .svc/bin/svc dev
 
 build: ## Build the binaries into .svc/bin
@@ -34,3 +34,7 @@ lint: ## Check formatting, vet and the linter's rules
 
 fetch:
 	@sh deploy/local/fetch.sh
+
+# What a service that was killed has left must not be taken for the signs of one that is up. The lock has the process's id.
+forget:
+	@data="$${SVC_DATA_DIR:-.svc}"; kill -0 $$(cat "$$data/lock" 2>/dev/null) 2>/dev/null || (cd "$$data" 2>/dev/null && rm -f sandbox.json sandbox.env process.env) || true

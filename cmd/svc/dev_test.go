@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -216,6 +217,34 @@ func TestDevOnAFolderInUse(t *testing.T) {
 				t.Errorf("the first one answers %d", status)
 			}
 		})
+	}
+}
+
+// What a service that was killed leaves behind is gone before make run builds anew; a service that is up keeps it.
+func TestMakeForgetsAKilledService(t *testing.T) {
+	d := newDevFolder(t)
+	service, _ := d.start()
+	forget := func() {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), "make", "-C", "../..", "forget")
+		command.Env = append(os.Environ(), "SVC_DATA_DIR="+d.dir)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	files := []string{sandboxFile, sandboxEnvFile, processEnvFile}
+	forget()
+	for _, name := range files {
+		if _, err := os.Stat(filepath.Join(d.dir, name)); err != nil {
+			t.Errorf("of a service that is up: %v", err)
+		}
+	}
+	service.kill()
+	forget()
+	for _, name := range files {
+		if _, err := os.Stat(filepath.Join(d.dir, name)); !os.IsNotExist(err) {
+			t.Errorf("%s of a killed service is still there, %v", name, err)
+		}
 	}
 }
 
