@@ -2,6 +2,7 @@ package qr_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"image"
@@ -60,15 +61,17 @@ func TestReadable(t *testing.T) {
 	for first := 0; first < *codes; first += sheetSide * sheetSide {
 		group.Go(func() error {
 			sheet := newSheet(first)
-			if err := sheet.readEach(); err != nil || zbar == "" {
-				return err
+			err := sheet.readEach()
+			if zbar != "" {
+				err = errors.Join(err, sheet.readBy(t, zbar))
 			}
-			return sheet.readBy(t, zbar)
+			if err != nil {
+				t.Error(err)
+			}
+			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	_ = group.Wait()
 	t.Logf("%d codes read, by gozxing all but %d from the first picture, one from as many as %d", *codes, again.Load(), most.Load())
 }
 
@@ -199,7 +202,10 @@ func runZbar(t *testing.T, zbar string, g *image.Gray) []string {
 		t.Error(err)
 	}
 	defer func() { _ = os.Remove(path) }()
-	out, _ := exec.CommandContext(t.Context(), zbar, "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable", path).Output() // fails if it finds none
+	out, err := exec.CommandContext(t.Context(), zbar, "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable", path).Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) { // it fails if it finds none
+		t.Error(err)
+	}
 	return strings.Fields(string(out))
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what `svc dev` and the tests run on, if it is missing: PostgreSQL and Redis, and with the argument
-# `chromium` a browser for the tests of pages. Uses apt-get (as root or through sudo) or brew.
+# Installs what `svc dev` and the tests run on, if it is missing: PostgreSQL and Redis; with the argument `chromium`
+# a browser for the tests of pages, with `zbar` a second decoder for those of QR codes. Uses apt-get (as root or through sudo) or brew.
 # Does nothing if everything is there. Starts no service: ours are private.
 set -eu
 
@@ -42,6 +42,7 @@ missing() {
     have_postgres || echo postgres
     have_redis || echo redis
     case " $* " in *" chromium "*) have_chromium || echo chromium ;; esac
+    case " $* " in *" zbar "*) command -v zbarimg >/dev/null 2>&1 || echo zbar ;; esac
 }
 
 as_root() {
@@ -66,6 +67,7 @@ with_apt() {
         postgres) packages="$packages postgresql" ;;
         redis) packages="$packages redis-server" ;;
         chromium) packages="$packages chromium" ;;
+        zbar) packages="$packages zbar-tools" ;;
         esac
     done
     echo "Installing with apt-get:$packages"
@@ -104,6 +106,7 @@ with_brew() {
         postgres) brew install postgresql@16 ;;
         redis) brew install redis ;;
         chromium) brew install --cask google-chrome ;;
+        zbar) brew install zbar ;;
         esac
     done
 }
