@@ -2,13 +2,16 @@ package queue_test
 
 import (
 	"context"
-	"errors"
+	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
 
 	"partnerbilling/models"
 	"partnerbilling/queue"
@@ -23,8 +26,13 @@ func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 	var group errgroup.Group
 	for range 2 { // processes
 		limiter := queue.NewFleetLimiter(queuetest.Client(t, url), "rail", perSecond)
-		for range events / 2 {
-			group.Go(func() error { return limiter.Wait(t.Context(), models.OrganisationID{}) })
+		for range 5 {
+			group.Go(func() error {
+				for left := events / 2 / 5; left > 0; {
+					left -= limiter.Take(t.Context(), models.OrganisationID{}, left)
+				}
+				return t.Context().Err()
+			})
 		}
 	}
 	if err := group.Wait(); err != nil {
@@ -36,53 +44,160 @@ func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 	}
 }
 
+// A burst that is there goes to one who wants it in one piece, as far as one question goes.
+func TestFleetLimiterHandsOutSeveralTurnsAtOnce(t *testing.T) {
+	t.Parallel()
+	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 40)
+	for _, want := range []struct{ wanted, got int }{{0, 0}, {-1, 0}, {5, 5}, {100, 32}} {
+		if got := limiter.Take(t.Context(), models.OrganisationID{1}, want.wanted); got != want.got {
+			t.Errorf("%d turns of %d, want %d", got, want.wanted, want.got)
+		}
+	}
+}
+
+// At a rate that is used up, the whole of it is handed out. (1.5 turns come between two questions: to ask for those that there are
+// at most would lose the half, each time.)
+func TestFleetLimiterUsesTheWholeRate(t *testing.T) {
+	t.Parallel()
+	const perSecond = 150
+	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", perSecond)
+	for burst := perSecond; burst > 0; {
+		burst -= limiter.Take(t.Context(), models.OrganisationID{}, burst)
+	}
+	began, turns := time.Now(), 0
+	for time.Since(began) < time.Second {
+		turns += limiter.Take(t.Context(), models.OrganisationID{}, 10)
+	}
+	if rate := float64(turns) / time.Since(began).Seconds(); rate < perSecond*0.9 {
+		t.Errorf("%.0f turns a second of %d", rate, perSecond)
+	}
+}
+
 func TestFleetLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
 	limiter := queue.NewFleetLimiter(queuetest.Client(t, server.URL), "rail", 1000)
 	server.Kill()
 	for range 10 {
-		if err := limiter.Wait(t.Context(), models.OrganisationID{}); err != nil {
-			t.Fatal(err)
+		if n := limiter.Take(t.Context(), models.OrganisationID{}, 3); n < 1 || n > 3 {
+			t.Fatalf("took %d of 3", n)
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := limiter.Wait(ended, models.OrganisationID{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the context's end: %v", err)
+	if n := limiter.Take(ended, models.OrganisationID{}, 1); n != 0 {
+		t.Errorf("took %d after the context's end", n)
 	}
 }
 
 // TestFleetLimiterLetsOrganisationsTakeTurns lets one organisation want everything before another comes.
 func TestFleetLimiterLetsOrganisationsTakeTurns(t *testing.T) {
 	t.Parallel()
-	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20)
-	large, small := models.OrganisationID{1}, models.OrganisationID{2}
-	ctx, end := context.WithCancel(t.Context())
-	var group errgroup.Group
-	var passed atomic.Int64
-	for range 2000 { // a hundred seconds' worth
-		group.Go(func() error {
-			if limiter.Wait(ctx, large) == nil {
-				passed.Add(1)
+	for name, each := range map[string]int{"one at a time": 1, "many at a time": 100} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20)
+			large, small := models.OrganisationID{1}, models.OrganisationID{2}
+			ctx, end := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			var passed atomic.Int64
+			for range 200 {
+				group.Go(func() {
+					for ctx.Err() == nil {
+						passed.Add(int64(limiter.Take(ctx, large, each)))
+					}
+				})
 			}
-			return nil
+			for passed.Load() < 20 { // the burst is used up
+				runtime.Gosched()
+			}
+			before := passed.Load()
+			soon, stop := context.WithTimeout(ctx, time.Minute)
+			defer stop()
+			for left := 5; left > 0 && soon.Err() == nil; {
+				left -= limiter.Take(soon, small, left)
+			}
+			if n := passed.Load() - before; n > 10 {
+				t.Errorf("the small organisation's 5 turns waited for %d of the large one's", n)
+			}
+			end()
+			group.Wait()
 		})
 	}
-	for passed.Load() < 20 { // the burst is used up
-		runtime.Gosched()
-	}
-	before := passed.Load()
-	for range 5 {
-		if err := limiter.Wait(ctx, small); err != nil {
-			t.Fatal(err)
+}
+
+// allowances counts the turns that Redis has allowed.
+type allowances struct{ turns atomic.Int64 }
+
+func (a *allowances) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (a *allowances) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
+			if answer, ok := script.Val().([]any); ok {
+				a.turns.Add(answer[0].(int64)) //nolint:forcetypeassert // the limiter's scripts answer with that
+			}
 		}
+		return err
 	}
-	if n := passed.Load() - before; n > 100 {
-		t.Errorf("the small organisation's 5 events waited for %d of the large one's", n)
-	}
-	end()
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+}
+
+func (a *allowances) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestFleetLimiterHandsOutWhatIsAllowed lets takers of several organisations in several processes come and leave at random. What they
+// get is never more than Redis has allowed, and, among those who stay, all of it.
+func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	url, runs := queuetest.Redis(t), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		perSecond := rapid.SampledFrom([]float64{200, 1000, 5000}).Draw(rt, "per second")
+		name := string(rune('a'+runs%26)) + time.Now().Format(time.RFC3339Nano)
+		var allowed, taken atomic.Int64
+		var takers sync.WaitGroup
+		leavers := false
+		var counters []*allowances
+		for range rapid.IntRange(1, 3).Draw(rt, "processes") {
+			counter, client := &allowances{}, queuetest.Client(t, url)
+			client.AddHook(counter)
+			counters = append(counters, counter)
+			limiter := queue.NewFleetLimiter(client, name, perSecond)
+			for i := range rapid.IntRange(1, 6).Draw(rt, "takers") {
+				wanted := rapid.IntRange(1, 60).Draw(rt, "wanted")
+				leaves := rapid.IntRange(0, 4).Draw(rt, "leaves") == 0
+				after := time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "after")) * time.Microsecond
+				leavers = leavers || leaves
+				takers.Go(func() {
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					if leaves {
+						defer time.AfterFunc(after, leave).Stop()
+					}
+					for left := wanted; left > 0; {
+						n := limiter.Take(ctx, models.OrganisationID{byte(i % 3)}, left)
+						if n < 0 || n > left || n == 0 && ctx.Err() == nil {
+							t.Errorf("took %d of %d", n, left)
+						}
+						if n == 0 {
+							return
+						}
+						taken.Add(int64(n))
+						left -= n
+					}
+				})
+			}
+		}
+		takers.Wait()
+		for _, counter := range counters {
+			allowed.Add(counter.turns.Load())
+		}
+		if got, most := taken.Load(), allowed.Load(); got > most || got < most && !leavers {
+			rt.Fatalf("%d turns were taken, and %d allowed", got, most)
+		}
+	})
 }

@@ -206,8 +206,8 @@ func (h *HTTP) takeTurn(ctx context.Context, org models.OrganisationID) error {
 		return ctx.Err()
 	}
 	err := ctx.Err() // select picks at random when both are ready
-	if err == nil {
-		err = h.limiter.Wait(ctx, org)
+	if err == nil && h.limiter.Take(ctx, org, 1) == 0 {
+		err = errors.New("there is none")
 	}
 	if err != nil {
 		<-h.turns

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -393,9 +392,9 @@ func TestBounds(t *testing.T) {
 // refusing is a limiter that lets nothing pass.
 type refusing struct{ asked []models.OrganisationID }
 
-func (l *refusing) Wait(_ context.Context, org models.OrganisationID) error {
+func (l *refusing) Take(_ context.Context, org models.OrganisationID, _ int) int {
 	l.asked = append(l.asked, org)
-	return errors.New("not now")
+	return 0
 }
 
 func TestLimiter(t *testing.T) {
