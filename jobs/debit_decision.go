@@ -20,6 +20,14 @@ const (
 
 func (c railCall) String() string { return [...]string{"none", "debit", "lookup", "cancel"}[c] }
 
+// payee is the organisation whose turn on the rail a call for one takes: nobody's, where it settles what is in doubt.
+func (c railCall) payee(organisation models.OrganisationID) models.OrganisationID {
+	if c == callDebit {
+		return organisation
+	}
+	return models.OrganisationID{}
+}
+
 // rowRun is one row's way through one run of its chunk. Its methods are the whole of what is decided about money: they
 // look at nothing but the row and the rail's answers.
 type rowRun struct {

@@ -201,7 +201,7 @@ func (run *chunkRun) begin(ctx, callCtx context.Context, part *claimed) {
 		calls += len(rows)
 	}
 	run.job.Permits.GivePlaces(run.task.OrganisationID, len(part.Rows)-calls)
-	run.start(ctx, callCtx, todo, run.job.Permits.Exchange)
+	run.start(ctx, callCtx, todo, true)
 }
 
 // add decides how the rows of a part begin.
@@ -243,7 +243,7 @@ func (run *chunkRun) take(ctx, callCtx context.Context, a answer) {
 		}
 		break
 	}
-	run.start(ctx, callCtx, todo, run.job.Permits.Take)
+	run.start(ctx, callCtx, todo, false)
 }
 
 func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
@@ -262,16 +262,13 @@ func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
 	}
 }
 
-// permitter gets permits for some of n rows; 0 if the context ended first.
-type permitter func(ctx context.Context, turn Turn, n int) int
-
-// start sends calls on their way, in waves as wide as there are permits. No call begins once ctx has ended; those under way
-// then have until callCtx ends.
-func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int, permits permitter) {
+// start sends calls on their way, in waves as wide as there are permits and turns on the rail; the rows may have places, which
+// they give up as their calls begin. No call begins once ctx has ended; those under way then have until callCtx ends.
+func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int, placed bool) {
 	for call, indexes := range todo {
 		run.outstanding += len(indexes)
 		rows := run.pick(indexes)
-		run.work.Go(func() { run.launch(ctx, callCtx, call, rows, permits) })
+		run.work.Go(func() { run.launch(ctx, callCtx, call, rows, placed) })
 	}
 }
 
@@ -284,17 +281,36 @@ func (run *chunkRun) pick(indexes []int) []*rowRun {
 	return rows
 }
 
-func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []*rowRun, permits permitter) {
+func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []*rowRun, placed bool) {
+	leavePlaces := func(n int) {
+		if placed {
+			run.job.Permits.GivePlaces(run.task.OrganisationID, n)
+		}
+	}
 	for len(rows) > 0 {
-		n := permits(ctx, run.turn, len(rows))
+		n := run.admit(ctx, call, len(rows))
 		if n == 0 {
+			leavePlaces(len(rows))
 			run.reportUnsent(rows)
 			return
 		}
+		leavePlaces(n)
 		wave := rows[:n]
 		rows = rows[n:]
 		run.work.Go(func() { run.wave(callCtx, call, wave) })
 	}
+}
+
+// admit waits until calls for some of n rows may begin, which then have a permit and a turn on the rail each. It returns for how many;
+// 0 if the context ended first. Permits that no turn came for go to others meanwhile.
+func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
+	permits := run.job.Permits.Take(ctx, run.turn, n)
+	if permits == 0 {
+		return 0
+	}
+	turns := run.job.Rail.Admit(ctx, call.payee(run.task.OrganisationID), permits)
+	run.job.Permits.Give(run.task.OrganisationID, permits-turns)
+	return turns
 }
 
 // withGrace is a context that ends the grace after ctx did.
@@ -313,7 +329,7 @@ func (run *chunkRun) reportUnsent(rows []*rowRun) {
 	}
 }
 
-// wave makes one call for rows that hold a permit each.
+// wave makes one call for rows that hold a permit and a turn each.
 func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 	if call == callDebit {
 		rows = run.confirmed(ctx, rows)

@@ -36,6 +36,7 @@ func newBilling(t *testing.T) *billing {
 	t.Parallel()
 	store, scripted := modelstest.Open(t), railtest.NewScripted()
 	modelstest.SetClock(t, store, noon)
+	t.Cleanup(func() { wantTurns(t, scripted) })
 	return &billing{T: t, store: store, site: modelstest.Site(t, store), rail: scripted, job: &DebitRows{
 		Store: store, Rail: scripted, Permits: NewPermits(64), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}}
@@ -53,6 +54,14 @@ func (b *billing) submit(customers ...string) {
 	}
 	done := modelstest.Submit(b, b.store, modelstest.Batch(b.site, "batch", customers...))
 	b.batch, b.tasks = done.Batch, done.Tasks
+}
+
+// wantTurns checks that no call went out without a turn on the rail.
+func wantTurns(t *testing.T, r *railtest.Scripted) {
+	t.Helper()
+	if n := r.WithoutTurn(); n > 0 {
+		t.Errorf("%d calls went out without a turn", n)
+	}
 }
 
 func (b *billing) key(row int) string { return models.RailKey(b.batch.ID, row) }
@@ -82,6 +91,12 @@ func (b *billing) start(ctx context.Context) (wait func()) {
 			b.Errorf("run: %v", err)
 		}
 	}
+}
+
+// send sends the debits of rows that a run holds, and nobody hears the answers.
+func (b *billing) send(ctx context.Context, run *chunkRun, rows ...int) {
+	b.rail.Admit(b.Context(), b.site.OrganisationID, len(rows))
+	b.rail.Debit(ctx, run.debits(run.pick(rows)), func(int, rail.Result) {})
 }
 
 // workersDie plays that whoever holds rows is dead for longer than its lease.
@@ -169,28 +184,50 @@ func TestEveryOutcome(t *testing.T) {
 }
 
 func TestAThousandRowsThroughFewPermits(t *testing.T) {
-	b := newBilling(t)
-	b.job.Permits = NewPermits(7)
-	customers := make([]string, models.MaxBatchRows)
-	for i := range customers {
-		customers[i] = fmt.Sprintf("customer-%d", i%50)
-	}
-	b.submit(customers...)
-	var workers sync.WaitGroup
-	for _, task := range b.tasks {
-		for range 2 { // every task comes twice at once
-			workers.Go(func() {
-				if err := b.job.Run(t.Context(), b.wake(task)); err != nil {
-					t.Error(err)
+	for name, turns := range map[string]int{"on any rail": 0, "and few turns at a time": 3} {
+		t.Run(name, func(t *testing.T) {
+			b := newBilling(t)
+			b.job.Permits = NewPermits(7)
+			b.rail.AllowAtMost(turns)
+			customers := make([]string, models.MaxBatchRows)
+			for i := range customers {
+				customers[i] = fmt.Sprintf("customer-%d", i%50)
+			}
+			b.submit(customers...)
+			var workers sync.WaitGroup
+			for _, task := range b.tasks {
+				for range 2 { // every task comes twice at once
+					workers.Go(func() {
+						if err := b.job.Run(t.Context(), b.wake(task)); err != nil {
+							t.Error(err)
+						}
+					})
 				}
-			})
+			}
+			workers.Wait()
+			if n := len(b.rail.Moved()); n != models.MaxBatchRows {
+				t.Errorf("%d debits for %d rows", n, models.MaxBatchRows)
+			}
+			if n := b.rail.Admitted(b.site.OrganisationID); n != models.MaxBatchRows {
+				t.Errorf("%d turns for %d rows", n, models.MaxBatchRows)
+			}
+			b.wantPermitsBack(7, leastPlaces)
+			modelstest.Audit(t, b.store)
+		})
+	}
+}
+
+// wantPermitsBack checks that all permits and places came back.
+func (b *billing) wantPermitsBack(permits, places int) {
+	b.Helper()
+	for _, s := range []struct {
+		*share
+		all int
+	}{{b.job.Permits.calls, permits}, {b.job.Permits.places, places}} {
+		if s.free != s.all || len(s.held) != 0 {
+			b.Errorf("%d of %d came back, %v are held", s.free, s.all, s.held)
 		}
 	}
-	workers.Wait()
-	if n := len(b.rail.Moved()); n != models.MaxBatchRows {
-		t.Errorf("%d debits for %d rows", n, models.MaxBatchRows)
-	}
-	modelstest.Audit(t, b.store)
 }
 
 // What a worker cannot debit soon it leaves alone: others may have it, and a link that is revoked meanwhile is seen by the claim.
@@ -214,9 +251,7 @@ func TestRowsAreClaimedOnlyAsPermitsComeFree(t *testing.T) {
 	wait()
 	b.want(slices.Repeat([]string{"succeeded"}, 60)...)
 	modelstest.Audit(t, b.store)
-	if places := b.job.Permits.places; places.free != 10 || len(places.held) != 0 {
-		t.Errorf("%d of 10 places came back, %v are held", places.free, places.held)
-	}
+	b.wantPermitsBack(8, 10)
 }
 
 // A task ends with its chunk, also when it was not the task's own run that closed the last row: it would go out for ever, and
@@ -335,7 +370,7 @@ func TestWorkerDiesBeforeTheRecord(t *testing.T) {
 	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
 	run := newChunkRun(b.job, b.wake(chunk.Task))
 	run.add(&claimed{Chunk: chunk})
-	b.rail.Debit(t.Context(), run.debits(run.pick([]int{0, 1})), func(int, rail.Result) {}) // and nobody hears the answers
+	b.send(t.Context(), run, 0, 1)
 	b.workersDie()
 	b.run()
 	b.want("succeeded", "insufficientFunds")
@@ -444,8 +479,8 @@ func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
 	run := newChunkRun(b.job, b.wake(chunk.Task))
 	run.add(&claimed{Chunk: chunk})
 	cancel()
-	b.rail.Debit(t.Context(), run.debits(run.pick([]int{0})), func(int, rail.Result) {})
-	b.rail.Debit(ctx, run.debits(run.pick([]int{1})), func(int, rail.Result) {})
+	b.send(t.Context(), run, 0)
+	b.send(ctx, run, 1)
 	b.rail.SetDown(true)
 	b.workersDie()
 	for _, by := range []time.Duration{0, models.SettleWithin - models.LastAttemptBefore, time.Minute} {

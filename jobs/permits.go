@@ -11,7 +11,7 @@ import (
 )
 
 // Permits bounds how many debits a process has under way on the rail, and how many rows it has claimed beyond those: each of
-// them has a place until it gets its permit. Rows are claimed no sooner than there is a place, so that they, and their
+// them has a place until its call begins. Rows are claimed no sooner than there is a place, so that they, and their
 // customers' links, have been read just before they are debited, while the next ones are there when permits come free.
 //
 // Both are handed out in waves: a permit that comes free does not send one row on its way alone, where a moment later it
@@ -68,17 +68,6 @@ func (p *Permits) TakePlaces(ctx context.Context, turn Turn, n int) int {
 // GivePlaces returns n places of an organisation.
 func (p *Permits) GivePlaces(organisation models.OrganisationID, n int) {
 	p.places.give(organisation, n)
-}
-
-// Exchange is Take for n rows that have places, and gives up the places of those that get permits; of all, if none does.
-func (p *Permits) Exchange(ctx context.Context, turn Turn, n int) int {
-	taken := p.Take(ctx, turn, n)
-	if taken == 0 {
-		p.GivePlaces(turn.organisation, n)
-	} else {
-		p.GivePlaces(turn.organisation, taken)
-	}
-	return taken
 }
 
 // share is a number of things that organisations share.

@@ -68,10 +68,12 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	}
 	callCtx, stopCalls := withGrace(ctx, callGrace)
 	defer stopCalls()
+	defer s.live(callCtx)()
 	row := &rowRun{phase: t.Phase, row: models.ClaimedRow{InDoubt: t.InDoubt, Account: models.DebitAccount{Linked: true}}}
 	call, result := row.first()
 	for call != callNone {
-		if ctx.Err() != nil || call == callDebit && !s.confirmed(callCtx) {
+		turn := s.job.Rail.Admit(ctx, call.payee(t.OrganisationID), 1)
+		if turn == 0 || call == callDebit && !s.confirmed(callCtx) {
 			result := s.resultOf(row.released())
 			result.RetryAfter = 0 // whoever comes next can make the call
 			return result
@@ -95,13 +97,8 @@ func (s *settlement) confirmed(ctx context.Context) bool {
 	return held
 }
 
-// ask makes one call and shows, as long as that takes, that the worker lives.
+// ask makes one call, which has a turn on the rail.
 func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
-	answered, stop := context.WithCancel(ctx)
-	var beats sync.WaitGroup
-	beats.Go(func() { s.hold(answered) })
-	defer beats.Wait()
-	defer stop()
 	began := s.job.Now()
 	var answer rail.Result
 	report := func(_ int, r rail.Result) { answer = r }
@@ -130,18 +127,26 @@ func (s *settlement) debit() rail.Debit {
 	}
 }
 
-// hold extends the lease until the call is answered. A beat that fails is made up by the next.
-func (s *settlement) hold(answered context.Context) {
+// live shows that the worker lives, while it waits for turns and answers, until the returned function is called.
+func (s *settlement) live(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { s.hold(ctx) })
+	return func() { cancel(); beats.Wait() }
+}
+
+// hold extends the lease until the context ends. A beat that fails is made up by the next.
+func (s *settlement) hold(ctx context.Context) {
 	beat := time.NewTicker(holdEvery)
 	defer beat.Stop()
 	for {
 		select {
-		case <-answered.Done():
+		case <-ctx.Done():
 			return
 		case <-beat.C:
 		}
-		if _, err := s.job.Store.HoldTransaction(answered, s.transaction); err != nil && answered.Err() == nil {
-			s.job.Log.WarnContext(answered, "cannot extend the lease", "transaction", s.transaction.ID, "error", err)
+		if _, err := s.job.Store.HoldTransaction(ctx, s.transaction); err != nil && ctx.Err() == nil {
+			s.job.Log.WarnContext(ctx, "cannot extend the lease", "transaction", s.transaction.ID, "error", err)
 		}
 	}
 }

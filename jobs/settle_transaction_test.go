@@ -35,6 +35,7 @@ func newTill(t *testing.T) *till {
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, noon)
 	b := &till{T: t, store: store, site: modelstest.Site(t, store), rail: railtest.NewScripted()}
+	t.Cleanup(func() { wantTurns(t, b.rail) })
 	b.job = &SettleTransaction{
 		Store: store, Rail: b.rail, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Notify: func(tasks []models.TaskID) { b.told = append(b.told, tasks...) },

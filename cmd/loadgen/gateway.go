@@ -15,6 +15,7 @@ import (
 // gateway is a payment gateway that remembers in memory what it has debited, and when it was first asked to. It serves the HTTP
 // contract, for workers that are processes of their own.
 type gateway struct {
+	rail.Unlimited
 	latency time.Duration
 	url     string
 	http    *http.Server

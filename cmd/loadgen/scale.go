@@ -119,7 +119,7 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 	}()
 	for range p.workers {
 		w, err := s.workerOfItsOwn(ctx, workerConfig{
-			queues: []models.Queue{models.QueueDebits}, rail: latentRail{p.latency}, concurrency: s.inFlight,
+			queues: []models.Queue{models.QueueDebits}, rail: latentRail{latency: p.latency}, concurrency: s.inFlight,
 		})
 		if err != nil {
 			return err
@@ -183,7 +183,10 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // latentRail answers after the latency that everything was debited.
-type latentRail struct{ latency time.Duration }
+type latentRail struct {
+	rail.Unlimited
+	latency time.Duration
+}
 
 // Debit implements rail.Rail.
 func (r latentRail) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {

@@ -29,12 +29,12 @@ type HTTPConfig struct {
 	AllowPlainHTTP bool
 	// Key signs the requests.
 	Key SigningKey
-	// Timeout bounds one exchange as a whole, from the connection to the last byte; default 10 s. Waiting for a turn
-	// is bounded by the caller's context alone.
+	// Timeout bounds one exchange as a whole, from the connection to the last byte; default 10 s. Waiting for others to end,
+	// if Concurrency are under way, is bounded by the caller's context alone.
 	Timeout time.Duration
 	// Concurrency is the most requests in flight, and the most connections, of this adapter; default 64.
 	Concurrency int
-	// Limiter spaces the requests; nil: no limit.
+	// Limiter spaces the requests, by Admit; nil: no limit.
 	Limiter Limiter
 	// TLS replaces the default TLS settings, for a gateway with its own authority.
 	TLS *tls.Config
@@ -43,12 +43,12 @@ type HTTPConfig struct {
 }
 
 // HTTP is a rail behind a payment gateway that serves the contract in HTTP.md. The contract takes one debit a
-// request, so that a call of many fans out, as far as Concurrency and the Limiter allow.
+// request, so that a call of many fans out, as far as Concurrency allows.
 type HTTP struct {
 	base    string // without a slash at the end
 	key     SigningKey
 	timeout time.Duration
-	turns   chan struct{} // holds one element per request in flight
+	slots   chan struct{} // holds one element per request in flight
 	limiter Limiter
 	client  *http.Client
 	now     func() time.Time
@@ -72,13 +72,13 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 		cfg.Concurrency = 64
 	}
 	if cfg.Limiter == nil {
-		cfg.Limiter = unlimited{}
+		cfg.Limiter = Unlimited{}
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	return &HTTP{
-		base: base, key: cfg.Key, timeout: cfg.Timeout, turns: make(chan struct{}, cfg.Concurrency),
+		base: base, key: cfg.Key, timeout: cfg.Timeout, slots: make(chan struct{}, cfg.Concurrency),
 		limiter: cfg.Limiter, client: newClient(cfg), now: cfg.Now,
 	}, nil
 }
@@ -114,6 +114,11 @@ func newClient(cfg HTTPConfig) *http.Client {
 // Close closes the connections that are idle.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
+// Admit implements Rail.
+func (h *HTTP) Admit(ctx context.Context, organisation models.OrganisationID, n int) int {
+	return h.limiter.Take(ctx, organisation, n)
+}
+
 // Debit implements Rail.
 func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r Result)) {
 	h.each(len(debits), func(i int) { report(i, h.debit(ctx, debits[i])) })
@@ -127,7 +132,7 @@ func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	if err != nil { // a customer id that is not UTF-8
 		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
 	}
-	r, sends := h.exchange(ctx, opDebit, d.Key, d.OrganisationID, http.MethodPost, "/debits", body)
+	r, sends := h.exchange(ctx, opDebit, d.Key, http.MethodPost, "/debits", body)
 	switch {
 	case r.Status == Unknown && sends == 0:
 		r.Status = Unavailable
@@ -151,7 +156,7 @@ func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix stri
 	if err := ValidateKey(key); err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}
 	}
-	r, _ := h.exchange(ctx, op, key, models.OrganisationID{}, method, "/debits/"+url.PathEscape(key)+suffix, nil)
+	r, _ := h.exchange(ctx, op, key, method, "/debits/"+url.PathEscape(key)+suffix, nil)
 	return r
 }
 
@@ -163,7 +168,7 @@ func (h *HTTP) each(n int, do func(i int)) {
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(n, cap(h.turns)) {
+	for range min(n, cap(h.slots)) {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
 				do(int(i - 1))
@@ -173,15 +178,13 @@ func (h *HTTP) each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// exchange sends one request when it is its turn and reads the answer, Unknown if there is none. It reports how often
+// exchange sends one request when there is a slot for it and reads the answer, Unknown if there is none. It reports how often
 // the request may have left this process: the transport sends it again when a kept connection turns out to be dead.
-func (h *HTTP) exchange(ctx context.Context, op operation, key string, org models.OrganisationID,
-	method, path string, body []byte,
-) (r Result, sends int64) {
-	if err := h.takeTurn(ctx, org); err != nil {
-		return Result{Status: Unknown, Detail: "waiting for a turn: " + err.Error()}, 0
+func (h *HTTP) exchange(ctx context.Context, op operation, key, method, path string, body []byte) (r Result, sends int64) {
+	if err := h.takeSlot(ctx); err != nil {
+		return Result{Status: Unknown, Detail: "waiting for a slot: " + err.Error()}, 0
 	}
-	defer func() { <-h.turns }()
+	defer func() { <-h.slots }()
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	var connections atomic.Int64
@@ -199,18 +202,15 @@ func (h *HTTP) exchange(ctx context.Context, op operation, key string, org model
 	return readAnswer(op, key, status, answer), connections.Load()
 }
 
-func (h *HTTP) takeTurn(ctx context.Context, org models.OrganisationID) error {
+func (h *HTTP) takeSlot(ctx context.Context) error {
 	select {
-	case h.turns <- struct{}{}:
+	case h.slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	err := ctx.Err() // select picks at random when both are ready
-	if err == nil && h.limiter.Take(ctx, org, 1) == 0 {
-		err = errors.New("there is none")
-	}
 	if err != nil {
-		<-h.turns
+		<-h.slots
 	}
 	return err
 }

@@ -19,7 +19,6 @@ import (
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
-	"partnerbilling/models"
 )
 
 func order(key string) rail.Debit {
@@ -386,28 +385,6 @@ func TestBounds(t *testing.T) {
 	wg.Wait()
 	if most.Load() > bound || conns.Load() > bound {
 		t.Errorf("%d requests at once on %d connections, want at most %d", most.Load(), conns.Load(), bound)
-	}
-}
-
-// refusing is a limiter that lets nothing pass.
-type refusing struct{ asked []models.OrganisationID }
-
-func (l *refusing) Take(_ context.Context, org models.OrganisationID, _ int) int {
-	l.asked = append(l.asked, org)
-	return 0
-}
-
-func TestLimiter(t *testing.T) {
-	t.Parallel()
-	limiter := &refusing{}
-	h := client(t, answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request went out") }),
-		func(c *rail.HTTPConfig) { c.Limiter = limiter })
-	d := order("k")
-	d.OrganisationID = models.OrganisationID{1}
-	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, d)[0], rail.Unavailable)
-	wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], rail.Unknown)
-	if len(limiter.asked) != 2 || limiter.asked[0] != d.OrganisationID || !limiter.asked[1].IsZero() {
-		t.Errorf("the limiter was asked for %v", limiter.asked)
 	}
 }
 

@@ -9,13 +9,22 @@ import (
 // Limiter spaces the requests to a gateway. One that keeps its count in a place shared by all workers makes the
 // limit that of the fleet.
 type Limiter interface {
-	// Take waits until requests may go out, and returns how many of n may: at least one, or 0 if ctx ended first. The
-	// organisation is the one that is paid, so that a limiter can share fairly; it is zero for look-ups and
-	// cancellations, which settle what is in doubt.
+	// Take waits for turns and takes n of an organisation's at most; see Rail.Admit, which it is.
 	Take(ctx context.Context, organisation models.OrganisationID, n int) int
 }
 
-// unlimited is the Limiter of those who have none.
-type unlimited struct{}
+// Unlimited is the Admit of rails that take requests at any rate.
+type Unlimited struct{}
 
-func (unlimited) Take(_ context.Context, _ models.OrganisationID, n int) int { return n }
+// Admit implements Rail: all may be made now.
+func (Unlimited) Admit(ctx context.Context, _ models.OrganisationID, n int) int {
+	if ctx.Err() != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// Take implements Limiter.
+func (u Unlimited) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+	return u.Admit(ctx, organisation, n)
+}

@@ -1,7 +1,9 @@
 package rail_test
 
 import (
+	"context"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -20,9 +22,17 @@ func TestSandboxConforms(t *testing.T) {
 func TestHTTPConforms(t *testing.T) {
 	railtest.Run(t, func(t *testing.T) railtest.Fixture {
 		f := sandbox(t)
-		f.Rail = client(t, gateway(t, f.Rail).URL, nil)
+		f.Rail = client(t, gateway(t, f.Rail).URL, func(c *rail.HTTPConfig) { c.Limiter = fewAtATime{} })
 		return f
 	})
+}
+
+// fewAtATime is a limiter that hands out three turns at once at most, and lets who wants some wait for others.
+type fewAtATime struct{ rail.Unlimited }
+
+func (l fewAtATime) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+	runtime.Gosched()
+	return l.Unlimited.Take(ctx, organisation, min(n, 3))
 }
 
 // sandbox is a sandbox rail with a database and a clock of its own.

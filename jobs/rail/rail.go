@@ -30,6 +30,12 @@
 // The other statuses are about one call. Unavailable and NotFound clear no earlier call under the key: a debit that
 // ended Unknown an hour ago may still arrive after them. Only Cancel closes that door.
 //
+// # Turns
+//
+// A rail may take only so many requests a second, so that there is a wait before each. Whether a debit may be made is judged
+// after that wait and right before the call: callers take turns by Admit, then look, then call. The calls themselves wait
+// for no turn.
+//
 // # Adapters
 //
 // Sandbox plays a rail in Postgres, with accounts that behave as they were told at sign-up. HTTP speaks to a payment
@@ -133,7 +139,7 @@ type Result struct {
 
 // Rail takes money from customers. Implementations are safe for concurrent use and never panic.
 //
-// All three methods work on many keys at once and share one form. They call report exactly once for every index of
+// Debit, Lookup and Cancel work on many keys at once and share one form. They call report exactly once for every index of
 // their slice, as soon as its answer is known, in any order and possibly from several goroutines at once; they return
 // when all is reported, and call report no more after that. An adapter whose rail takes one debit a request fans out
 // under its own limits. One bad item never changes the result of another. The same key twice in one call is as in
@@ -142,6 +148,12 @@ type Result struct {
 // When ctx ends they return soon, with the truth for what was still open: Unknown for what may have been sent,
 // Unavailable (of Debit) for what certainly was not. A debit that has been sent is not called back by that.
 type Rail interface {
+	// Admit waits until the rail takes requests, and returns how many of n may be made: at least one, or 0 if ctx ended
+	// first or n is below 1. Each is a turn for one item of a call that follows at once. A turn that is not used is gone: the
+	// rail gets fewer requests by that, never more. The organisation is the one that is paid, so that turns can be shared
+	// fairly; it is zero for look-ups and cancellations, which settle what is in doubt.
+	Admit(ctx context.Context, organisation models.OrganisationID, n int) int
+
 	// Debit takes the money of each debit, at most once for each key. The first debit to arrive under a key fixes its
 	// agreement, amount and currency; a later one with the same is answered as the first was, with others it is
 	// Refused with KeyReused.

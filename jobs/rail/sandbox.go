@@ -10,12 +10,15 @@ import (
 
 // Sandbox is a rail played in Postgres, for the sandbox environment: accounts are opened at sign-up and behave as
 // chosen there. A call costs one statement for all its new keys, and waits for slow accounts without holding anything.
-type Sandbox struct{ store *models.Store }
+type Sandbox struct {
+	Unlimited
+	store *models.Store
+}
 
 var _ Rail = (*Sandbox)(nil)
 
 // NewSandbox makes the rail whose state is in the store's database.
-func NewSandbox(store *models.Store) *Sandbox { return &Sandbox{store} }
+func NewSandbox(store *models.Store) *Sandbox { return &Sandbox{store: store} }
 
 // Debit implements Rail.
 func (s *Sandbox) Debit(ctx context.Context, debits []Debit, report func(i int, r Result)) {

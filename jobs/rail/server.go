@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"partnerbilling/models"
 )
 
 // ServerConfig says what a Server serves, and to whom.
@@ -179,6 +181,9 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 	if err := d.Validate(); err != nil {
 		return errorReply(http.StatusBadRequest, codeInvalidRequest, err.Error())
 	}
+	if s.rail.Admit(ctx, d.OrganisationID, 1) == 0 {
+		return s.reply(d.Key, Result{Status: Unavailable, Detail: noTurn})
+	}
 	return s.ask(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
@@ -197,13 +202,23 @@ func (s *Server) about(suffix string, question func(context.Context, []string, f
 		if err != nil {
 			return errorReply(http.StatusBadRequest, codeInvalidRequest, "the path holds no valid key")
 		}
+		if s.rail.Admit(ctx, models.OrganisationID{}, 1) == 0 {
+			return s.reply(key, Result{Status: Unknown, Detail: noTurn})
+		}
 		return s.ask(key, func(report func(int, Result)) { question(ctx, []string{key}, report) })
 	}
 }
 
+// noTurn is why a request was not carried out whose time was over before the rail took it.
+const noTurn = "no turn on the rail in time"
+
 func (s *Server) ask(key string, call func(report func(int, Result))) reply {
 	var got Result
 	call(func(_ int, r Result) { got = r })
+	return s.reply(key, got)
+}
+
+func (s *Server) reply(key string, got Result) reply {
 	if got.Detail != "" {
 		s.log.Info("rail: no final answer", "key", key, "status", got.Status.String(), "detail", got.Detail)
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
 )
 
 // TB is what the kit needs of a test; *testing.T and *rapid.T have it.
@@ -16,23 +17,45 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Debit calls Debit, checks that each debit is reported exactly once and none late, and returns the results in the
-// order of the debits.
+// Debit takes turns and calls Debit, checks that each debit is reported exactly once and none late, and returns the results
+// in the order of the debits.
 func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.Result {
 	t.Helper()
+	var payee models.OrganisationID
+	if len(debits) > 0 {
+		payee = debits[0].OrganisationID
+	}
+	takeTurns(ctx, t, r, payee, len(debits))
 	return collect(t, len(debits), func(report func(int, rail.Result)) { r.Debit(ctx, debits, report) })
 }
 
-// Lookup calls Lookup with the same checks as Debit.
+// Lookup takes turns and calls Lookup with the same checks as Debit.
 func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
+	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
 	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Lookup(ctx, keys, report) })
 }
 
-// Cancel calls Cancel with the same checks as Debit.
+// Cancel takes turns and calls Cancel with the same checks as Debit.
 func Cancel(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
+	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
 	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Cancel(ctx, keys, report) })
+}
+
+// takeTurns takes n turns, as many at a time as there are, unless ctx ends.
+func takeTurns(ctx context.Context, t TB, r rail.Rail, organisation models.OrganisationID, n int) {
+	t.Helper()
+	for n > 0 {
+		turns := r.Admit(ctx, organisation, n)
+		if turns < 0 || turns > n || turns == 0 && ctx.Err() == nil {
+			t.Errorf("railtest: %d of %d requests may be made", turns, n)
+		}
+		if turns <= 0 {
+			return
+		}
+		n -= turns
+	}
 }
 
 // reports are what a call has reported so far.

@@ -2,6 +2,7 @@ package railtest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +88,7 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	done := make(chan []rail.Result)
 	go func() { done <- Debit(ctx, t, f.Rail, debit("slow", "slow"), debit("fast", "pays")) }()
 	f.awaitArrival(t.Context(), t, "slow")
-	// The fast one is in the same call: by now it has been sent, or it will be refused a turn.
+	// The fast one is in the same call: by now it has been sent, or it will not be.
 	end()
 	got := <-done
 	want(t, "slow", got[:1], unknown)
@@ -102,6 +103,40 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 		}
 	}
 	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "slow", "fast"), final...)
+}
+
+// testTurns has organisations take turns at once, each as many as it has debits, and none where it wants none.
+func testTurns(t *testing.T, f Fixture) {
+	const organisations, each = 8, 30
+	f.open(t, models.BehaviourPays)
+	debited := make(map[string]models.Amount)
+	for i := range organisations * each {
+		debited[fmt.Sprint("k", i)] = 100
+	}
+	together(organisations, func(n int) {
+		var debits []rail.Debit
+		for i := range each {
+			d := debit(fmt.Sprint("k", n*each+i), "pays")
+			d.OrganisationID = models.OrganisationID{byte(n)}
+			debits = append(debits, d)
+		}
+		want(t, "debit", Debit(t.Context(), t, f.Rail, debits...), repeat(succeeded, each)...)
+	})
+	for _, n := range []int{0, -1} {
+		if got := f.Rail.Admit(t.Context(), models.OrganisationID{1}, n); got != 0 {
+			t.Errorf("%d of %d requests may be made", got, n)
+		}
+	}
+	f.wantDebited(t, debited)
+}
+
+func testTurnsEndWithTheContext(t *testing.T, f Fixture) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := f.Rail.Admit(ended, models.OrganisationID{1}, 3); got != 0 {
+		t.Errorf("%d requests may be made after the context's end", got)
+	}
+	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "a"), notFound)
 }
 
 // together runs n goroutines that start at once, and waits for them.

@@ -2,6 +2,7 @@ package railtest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -60,7 +61,8 @@ type Scripted struct {
 	calls   map[string]Calls
 	moved   []rail.Debit
 	down    bool
-	changed chan struct{} // closed with every call that is recorded
+	turns   scriptedTurns
+	changed chan struct{} // closed with every call that is recorded, and whatever else is waited for
 }
 
 type scriptedRecord struct {
@@ -81,7 +83,7 @@ func NewScripted() *Scripted {
 	return &Scripted{
 		rest: Succeed, scripts: make(map[string][]Step), started: make(map[[2]string][]Step),
 		records: make(map[string]scriptedRecord), hanging: make(map[string][]*hanging), calls: make(map[string]Calls),
-		changed: make(chan struct{}),
+		turns: scriptedTurns{admitted: make(map[models.OrganisationID]int)}, changed: make(chan struct{}),
 	}
 }
 
@@ -130,19 +132,33 @@ func (s *Scripted) Calls(key string) Calls {
 // AwaitCalls waits until a key was in at least that many calls of each sort.
 func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 	t.Helper()
+	s.await(t, fmt.Sprintf("key %q to be in %+v", key, atLeast), func() bool {
+		c := s.calls[key]
+		return c.Debits >= atLeast.Debits && c.Lookups >= atLeast.Lookups && c.Cancels >= atLeast.Cancels
+	})
+}
+
+func (s *Scripted) await(t TB, what string, come func() bool) {
+	t.Helper()
 	for {
 		s.mu.Lock()
-		c, changed := s.calls[key], s.changed
+		is, changed := come(), s.changed
 		s.mu.Unlock()
-		if c.Debits >= atLeast.Debits && c.Lookups >= atLeast.Lookups && c.Cancels >= atLeast.Cancels {
+		if is {
 			return
 		}
 		select {
 		case <-changed:
 		case <-t.Context().Done():
-			t.Fatalf("railtest: key %q was in %+v, want at least %+v", key, c, atLeast)
+			t.Fatalf("railtest: still waiting for %s", what)
 		}
 	}
+}
+
+// wake lets those who wait look again.
+func (s *Scripted) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // Moved are the debits whose money was taken, in order. There is never more than one for a key; two keys for one
@@ -214,8 +230,8 @@ func (s *Scripted) count(key string, add func(*Calls)) {
 	c := s.calls[key]
 	add(&c)
 	s.calls[key] = c
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.useTurn()
+	s.wake()
 }
 
 // receive takes in a debit call. If it hangs, the result comes through answer.

@@ -15,7 +15,7 @@ func TestScriptedConforms(t *testing.T) {
 		"SameKeyAtOnce": testSameKeyAtOnce, "Unseen": testUnseen, "CancelThenDebit": testCancelThenDebit,
 		"DebitThenCancel": testDebitThenCancel, "CancelRacesDebit": testCancelRacesDebit, "Many": testMany, "None": testNone,
 		"OddKeys": testOddKeys, "InvalidItems": testInvalidItems, "ContextEndedBefore": testContextEndedBefore,
-		"Machine": testMachine,
+		"Machine": testMachine, "Turns": testTurns, "TurnsEndWithTheContext": testTurnsEndWithTheContext,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -26,6 +26,7 @@ func TestScriptedConforms(t *testing.T) {
 
 func scriptedFixture() Fixture {
 	s := NewScripted()
+	s.AllowAtMost(7)
 	s.Script("noSuchAgreement", Refuse(rail.AccountUnavailable))
 	return Fixture{
 		Rail: s,

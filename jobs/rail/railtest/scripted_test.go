@@ -8,6 +8,7 @@ import (
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -120,5 +121,33 @@ func TestScriptedDown(t *testing.T) {
 	}
 	if len(s.Moved()) != 1 || s.Amounts()["a"] != 100 {
 		t.Errorf("moved %v", s.Moved())
+	}
+}
+
+func TestScriptedTurns(t *testing.T) {
+	ctx, s := t.Context(), railtest.NewScripted()
+	one, other := models.OrganisationID{1}, models.OrganisationID{2}
+	if n := s.Admit(ctx, one, 5); n != 5 {
+		t.Errorf("%d of 5 turns without a limit", n)
+	}
+	s.Limit()
+	leaving, leave := context.WithCancel(ctx)
+	left, stayed := make(chan int), make(chan int)
+	go func() { left <- s.Admit(leaving, one, 5) }()
+	go func() { stayed <- s.Admit(ctx, other, 5) }()
+	s.AwaitWaiting(t, 2)
+	leave()
+	if n := <-left; n != 0 {
+		t.Errorf("%d turns for who left", n)
+	}
+	s.Allow(3)
+	if n := <-stayed; n != 3 || s.Admitted(one) != 5 || s.Admitted(other) != 3 {
+		t.Errorf("%d turns of 3; %d and %d in all", n, s.Admitted(one), s.Admitted(other))
+	}
+	for range 9 { // calls for 8 turns
+		s.Lookup(ctx, []string{"k"}, func(int, rail.Result) {})
+	}
+	if n := s.WithoutTurn(); n != 1 {
+		t.Errorf("%d calls had no turn, want 1", n)
 	}
 }

@@ -43,6 +43,8 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"CancelUndecided":          testCancelUndecided,
 		"Many":                     testMany,
 		"None":                     testNone,
+		"Turns":                    testTurns,
+		"TurnsEndWithTheContext":   testTurnsEndWithTheContext,
 		"OddKeys":                  testOddKeys,
 		"InvalidItems":             testInvalidItems,
 		"ContextEndedBefore":       testContextEndedBefore,
@@ -147,6 +149,7 @@ func testSlowDelaysNobody(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourSlow, models.BehaviourPays)
 	debits := []rail.Debit{debit("slow", "slow"), debit("fast", "pays"), debit("slow too", "slow")}
 	s := newReports(len(debits))
+	takeTurns(t.Context(), t, f.Rail, models.OrganisationID{}, len(debits))
 	start := time.Now()
 	f.Rail.Debit(t.Context(), debits, s.report)
 	took := time.Since(start)
