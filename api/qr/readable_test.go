@@ -120,13 +120,14 @@ func newSheet(first int) *sheet {
 const frames = 30
 
 // readEach has gozxing read every picture, as one that was taken with a camera. Now and then its search takes data for a finder
-// pattern, or misjudges where the modules are; then it sees the code in another light, and spoiled anew.
+// pattern, or misjudges where the modules are; then it sees the code as a hand holds it that is never quite still, and spoiled anew.
 func (s *sheet) readEach() error {
 	for i, picture := range s.pictures {
 		n := 1
 		text, err := s.read(picture)
 		for ; n < frames && (err != nil || text != s.contents[i]); n++ {
-			text, err = s.read(s.spoil(s.clean[i], s.random))
+			moved := turn(s.clean[i], (s.random.Float64()-0.5)/5, 0.85+0.3*s.random.Float64())
+			text, err = s.read(s.spoil(moved, s.random))
 		}
 		if err != nil || text != s.contents[i] {
 			return fmt.Errorf("%q, %s: gozxing reads %q, %w", s.contents[i], s.how, text, err)
