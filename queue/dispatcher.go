@@ -133,13 +133,24 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	}
 	defer d.confirmRest(ctx)
 	err := group.Wait()
+	d.releaseRest(ctx)
+	return err
+}
+
+// releaseRest releases what has been claimed and not been sent. Should Postgres not take it, it goes out when its claims are over.
+func (d *Dispatcher) releaseRest(ctx context.Context) {
+	var rest []models.Task
 	for {
 		select {
 		case claimed := <-d.sent:
-			err = errors.Join(err, d.release(ctx, claimed))
+			rest = append(rest, claimed...)
+			continue
 		default:
-			return err
 		}
+		break
+	}
+	if err := d.release(ctx, rest); err != nil {
+		d.cfg.Log.WarnContext(ctx, "what was claimed for dispatch could not be released", "tasks", len(rest), "error", err)
 	}
 }
 
@@ -177,7 +188,7 @@ func (d *Dispatcher) claimFresh(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return d.release(ctx, claimed)
+				d.Send(claimed) // to be released with the rest
 			case d.sent <- claimed:
 			}
 		}

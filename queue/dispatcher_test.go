@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -194,6 +195,33 @@ func TestWhatWasNotSentIsReleased(t *testing.T) {
 	due, err := f.store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
 	if err != nil || len(due) != len(submitted.Claimed) || len(due) != 5 {
 		t.Errorf("%d of %d claimed tasks are due again, %v", len(due), len(submitted.Claimed), err)
+	}
+}
+
+// Postgres has gone silent when the process is asked to end. That neither takes long, however much was to be sent, nor fails the process.
+func TestEndWhilePostgresIsSilent(t *testing.T) {
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	store, err := models.Open(t.Context(), models.Config{DSN: "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	d := queue.NewDispatcher(store, newFleet(t).redis, queue.DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	for range 20 {
+		d.Send([]models.Task{{ID: models.TaskID{1}, Kind: models.TaskDebitRows, Epoch: 1}})
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	began := time.Now()
+	if err := d.RunInline(ctx); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second { // one statement's time, of twenty
+		t.Errorf("it took %s", took)
 	}
 }
 

@@ -143,10 +143,20 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	}
 	server := api.New(cfg)
 	s.parts = append(s.parts,
-		func(ctx context.Context) error { return server.Run(ctx, ln) },
-		func(ctx context.Context) error { return dispatcher.RunInline(ctx) },
+		func(ctx context.Context) error { return serve(ctx, server, ln, dispatcher) },
 		func(ctx context.Context) error { keys.Run(ctx); return nil })
 	return nil
+}
+
+// serve runs the server, and for as long its dispatcher: requests that are answered while the server ends have tasks to be sent.
+func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
+	dispatching, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var group errgroup.Group
+	group.Go(func() error { return dispatcher.RunInline(dispatching) })
+	err := server.Run(ctx, ln)
+	end()
+	return errors.Join(err, group.Wait())
 }
 
 // webhookTargets says where notifications may go.
