@@ -186,7 +186,7 @@ func TestHangingEndpointsDelayNobody(t *testing.T) {
 	}
 	f.await(sites/10*9*each, "are delivered while others hang", "status = 'delivered'")
 	f.await(sites/10*each, "hang",
-		"status = 'pending' AND (is_parked OR EXISTS (SELECT FROM webhook_leases l WHERE l.event_id = webhook_events.id))")
+		"status = 'pending' AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id)")
 }
 
 // An endpoint that is down takes its events up again by itself: a probe first, then more and more.
@@ -207,7 +207,7 @@ func TestEndpointRecovers(t *testing.T) {
 	for range events {
 		f.insert(f.site.ID)
 	}
-	f.await(events-models.WebhookOpensAfter, "are parked", "is_parked AND attempts = 0")
+	f.await(events-models.WebhookOpensAfter, "are parked", "attempts = 0 AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.until IS NULL)")
 	// The last of the failures, which opens the breaker, must be on record before the clock moves past that.
 	f.await(models.WebhookOpensAfter, "have failed", "failures = 1")
 	mu.Lock()

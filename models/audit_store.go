@@ -56,6 +56,10 @@ WHERE l.account = 'railClearing' AND coalesce(r.corrected_outcome, r.outcome) IS
 	{"a pending webhook event has its task", `
 SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
 WHERE e.status = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id)`},
+	{"who waits for an endpoint is a pending webhook event, in the round that its task is of", `
+SELECT p.event_id::text, coalesce(e.status::text, 'gone') FROM webhook_places p
+LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
+WHERE p.token IS NULL AND (e.status = 'pending' AND e.task_id = p.task_id) IS NOT TRUE`},
 	{"a transaction under way has a task", `
 SELECT p.id::text, p.transaction_id::text FROM payment_intents p
 WHERE p.state = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.subject_id = p.id AND o.kind = 'settleTransaction')`},

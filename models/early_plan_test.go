@@ -21,14 +21,14 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, query := range []string{"VACUUM ANALYZE outbox", "SET plan_cache_mode = force_generic_plan"} {
+	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_places", "SET plan_cache_mode = force_generic_plan"} {
 		if _, err := conn.ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}
 	}
 	right := []string{
 		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
-		"webhook_events_parked", "webhook_leases_pkey",
+		"webhook_places_pkey", "webhook_places_waiting", "webhook_places_waiting_of_site",
 	}
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
 	n := 0

@@ -54,6 +54,8 @@ type plainClaim struct {
 	lane     webhookLane
 	now      Millis
 	healthy  bool // so is the endpoint
+	letGo    bool // the event has its place there already
+	waits    bool // it waits for the endpoint already
 	breaker  WebhookBreaker
 }
 
@@ -99,7 +101,9 @@ func (c *webhookClaims) claimed() []WebhookClaimed {
 const lockDueSQL = `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
-       coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now)
+       coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now),
+       coalesce(p.endpoint_site_id = w.site_id AND p.until > clock_timestamp(), false),
+       coalesce(p.endpoint_site_id = w.site_id AND p.until IS NULL, false)
 FROM (SELECT ` + notFlushed + `) AS commit CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
     SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1) o
@@ -110,9 +114,12 @@ CROSS JOIN LATERAL (
     SELECT * FROM webhook_endpoints x
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
     ORDER BY x.site_id DESC LIMIT 1) w
+LEFT JOIN LATERAL (
+    SELECT endpoint_site_id, until, token FROM webhook_places x
+    WHERE x.organisation_id = e.organisation_id AND x.event_id = e.id LIMIT 1) p ON true
 WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
-  AND NOT e.is_parked AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
-  AND (SELECT l.token FROM webhook_leases l WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id) IS NULL`
+  AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
+  AND p.token IS NULL AND (p.until IS NOT NULL OR p.endpoint_site_id IS NOT DISTINCT FROM w.site_id OR p.endpoint_site_id IS NULL)`
 
 // lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
 // the dispatcher is about to make it so: the task is left as it is.
@@ -148,7 +155,7 @@ func (p *plainClaim) columns() []any {
 	return []any{
 		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Status, &e.Attempts,
 		&d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.TraceID, &e.Body, &d.EndpointSite, &d.URL, &b.Failures,
-		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now,
+		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now, &p.letGo, &p.waits,
 	}
 }
 
@@ -233,18 +240,16 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, s
 	return rowOf, now, err
 }
 
-// keepRoom keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first.
+// keepRoom keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first,
+// unless it has been let go itself. One that is parked and could go is left to ClaimWebhook.
 func (c *webhookClaims) keepRoom(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
-SELECT l.organisation_id, l.site_id,
-       (SELECT count(*) FROM webhook_leases w
-        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until > clock_timestamp()),
-       p.requested_at, p.id
+SELECT l.organisation_id, l.site_id, (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+`), p.requested_at, p.event_id
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
-LEFT JOIN LATERAL (SELECT w.requested_at, w.id FROM webhook_events w
-    WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked
-    ORDER BY w.requested_at, w.id LIMIT 1) p ON true`, organisations, sites)
+LEFT JOIN LATERAL (
+    SELECT w.requested_at, w.event_id FROM webhook_places w WHERE `+laneWaits+`
+    ORDER BY w.requested_at, w.event_id LIMIT 1) p ON true`, organisations, sites)
 	if err != nil {
 		return err
 	}
@@ -266,8 +271,15 @@ LEFT JOIN LATERAL (SELECT w.requested_at, w.id FROM webhook_events w
 	}
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
 		f := busy[p.lane]
-		if f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V) || p.breaker.room(f.underWay, p.now) == 0 {
+		if p.letGo {
+			f.underWay-- // this one
+		}
+		queued := !p.letGo && f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V)
+		if queued || p.breaker.room(f.underWay, p.now) == 0 {
 			c.parked = append(c.parked, p)
+			return true
+		}
+		if p.waits {
 			return true
 		}
 		f.underWay++
@@ -281,32 +293,39 @@ func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
 	return cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
+// park leaves those that somebody is sending by now to ClaimWebhook. Of those that wait already, only the tasks rest again.
 func (c *webhookClaims) park(ctx context.Context) error {
-	if len(c.parked) == 0 {
+	var waiting []TaskID
+	var others []*plainClaim
+	for _, p := range c.parked {
+		if p.waits {
+			waiting = append(waiting, p.delivery.Task)
+		} else {
+			others = append(others, p)
+		}
+	}
+	if len(waiting) > 0 {
+		if err := rest(ctx, c.tx, waiting); err != nil {
+			return err
+		}
+	}
+	if len(others) == 0 {
 		return nil
 	}
-	n := len(c.parked)
-	lanes, events, tasks := make([]webhookLane, n), make([]WebhookEventID, n), make([]TaskID, n)
-	for i, p := range c.parked {
-		lanes[i], events[i], tasks[i] = p.lane, p.delivery.Event.ID, p.delivery.Task
-	}
-	return parkWebhooks(ctx, c.tx, lanes, events, tasks)
+	parked, err := parkPlaces(ctx, c.tx, placesOf(others))
+	c.parked = slices.DeleteFunc(c.parked, func(p *plainClaim) bool {
+		return !p.waits && !slices.Contains(parked, p.delivery.Task)
+	})
+	return err
 }
 
-// parkWebhooks makes events, and their tasks, wait until their endpoints take more. That uses up no attempt.
-func parkWebhooks(ctx context.Context, tx bun.Tx, lanes []webhookLane, events []WebhookEventID, tasks []TaskID) error {
-	organisations, sites := laneArrays(lanes)
-	_, err := tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events w SET is_parked = true, endpoint_site_id = t.site_id
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (organisation_id, id, site_id)
-WHERE w.organisation_id = t.organisation_id AND w.id = t.id`, organisations, events, sites)
-	if err != nil {
-		return err
+func placesOf(claims []*plainClaim) []webhookPlace {
+	places := make([]webhookPlace, len(claims))
+	for i, p := range claims {
+		d := &p.delivery
+		places[i] = webhookPlace{lane: p.lane, event: &d.Event, task: d.Task, lease: d.lease, n: d.Number, url: d.URL}
 	}
-	_, err = tx.Tx.ExecContext(ctx, `
-UPDATE outbox SET available_at = (SELECT now FROM service_now) + $2, dispatched_at = NULL, redispatch_after = NULL
-WHERE id = ANY ($1::uuid[])`, tasks, parkedFor.Milliseconds())
-	return err
+	return places
 }
 
 func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
@@ -323,23 +342,9 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 	return nil
 }
 
-// take writes the leases. Somebody may have one since the events were read.
+// take leaves those that somebody has got since the events were read to ClaimWebhook.
 func (c *webhookClaims) take(ctx context.Context) error {
-	n := len(c.plain)
-	organisations, events := make([]OrganisationID, n), make([]WebhookEventID, n)
-	sites, leases, numbers := make([]SiteID, n), make([]LeaseToken, n), make([]int, n)
-	for i, p := range c.plain {
-		organisations[i], events[i] = p.lane.organisation, p.delivery.Event.ID
-		sites[i], leases[i], numbers[i] = p.lane.site, p.delivery.lease, p.delivery.Number
-	}
-	rows, err := c.tx.Tx.QueryContext(ctx, `
-INSERT INTO webhook_leases (organisation_id, event_id, endpoint_site_id, token, number, until)
-SELECT t.*, clock_timestamp() + $6 * interval '1 ms' FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::int[]) AS t
-ON CONFLICT DO NOTHING RETURNING token`, organisations, events, sites, leases, numbers, WebhookLease.Milliseconds())
-	if err != nil {
-		return err
-	}
-	tokens, err := scanAll(rows, func(t *LeaseToken) []any { return []any{t} })
-	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { return !slices.Contains(tokens, p.delivery.lease) })
+	leases, err := leasePlaces(ctx, c.tx, placesOf(c.plain), false)
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { return !slices.Contains(leases, p.delivery.lease) })
 	return err
 }

@@ -38,7 +38,9 @@ type webhookClaim struct {
 	delivery    WebhookDelivery
 	now         Millis
 	endpoint    webhookEndpointRow
-	interrupted int // the number of the attempt before, if it has no known outcome, else 0
+	interrupted int  // the number of the attempt before, if it has no known outcome, else 0
+	letGo       bool // the event has its place already, at the endpoint of placeAt
+	placeAt     SiteID
 }
 
 func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
@@ -72,7 +74,7 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	return c.take(ctx)
 }
 
-// lockEvent reads the event, and then its lease, and leaves unless its attempt is due.
+// lockEvent reads the event, and then its place, and leaves unless its attempt is due.
 func (c *webhookClaim) lockEvent(ctx context.Context) error {
 	d := &c.delivery
 	e := &d.Event
@@ -96,14 +98,14 @@ WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.Site
 	case !mine || e.Status != WebhookPending:
 		return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
 	}
-	leased, err := c.readLease(ctx)
+	leased, err := c.readPlace(ctx)
 	switch {
 	case err != nil:
 		return err
 	case leased:
 		return c.leave(ctx, `
-UPDATE outbox o SET redispatch_after = l.until FROM webhook_leases l
-WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND l.organisation_id = o.organisation_id AND l.event_id = o.subject_id`)
+UPDATE outbox o SET redispatch_after = p.until FROM webhook_places p
+WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND p.organisation_id = o.organisation_id AND p.event_id = o.subject_id`)
 	case e.NextAttemptAt > c.now:
 		return c.leave(ctx, `
 UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL FROM webhook_events e
@@ -112,16 +114,22 @@ WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_i
 	return nil
 }
 
-// readLease says whether another worker has the event. Who has it locked reads the lease as it is.
-func (c *webhookClaim) readLease(ctx context.Context) (leased bool, err error) {
+// readPlace says whether another worker is sending the event. Who has the event locked reads the place as it is.
+func (c *webhookClaim) readPlace(ctx context.Context) (leased bool, err error) {
 	e := &c.delivery.Event
+	var live bool
+	var number int
 	err = c.tx.Tx.QueryRowContext(ctx, `
-SELECT until > clock_timestamp(), number FROM webhook_leases WHERE organisation_id = $1 AND event_id = $2`,
-		e.OrganisationID, e.ID).Scan(&leased, &c.interrupted)
+SELECT coalesce(until > clock_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_places
+WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.placeAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
-	c.delivery.Number = max(e.Attempts, c.interrupted) + 1
+	leased, c.letGo = live && number > 0, live && number == 0
+	if !leased {
+		c.interrupted = number
+	}
+	c.delivery.Number = max(e.Attempts, number) + 1
 	return leased, err
 }
 
@@ -168,28 +176,37 @@ func (c *webhookClaim) hasRoom(ctx context.Context) (bool, error) {
 	var underWay int
 	var queued bool
 	err := c.tx.Tx.QueryRowContext(ctx, `
-SELECT (SELECT count(*) FROM webhook_leases WHERE organisation_id = $1 AND endpoint_site_id = $2 AND until > clock_timestamp()),
-       EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND endpoint_site_id = $2 AND is_parked
-               AND (requested_at, id) < ($3, $4))`,
+SELECT (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+` AND w.event_id <> $4),
+       EXISTS (SELECT FROM webhook_places w WHERE `+laneWaits+` AND (w.requested_at, w.event_id) < ($3, $4))
+FROM (SELECT $1::uuid AS organisation_id, $2::uuid AS site_id) l`,
 		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&underWay, &queued)
 	room := c.endpoint.endpoint().Breaker.room(underWay, c.now)
-	return room > 0 && !queued, err
+	waits := queued && (!c.letGo || c.placeAt != c.endpoint.SiteID)
+	return room > 0 && !waits, err
 }
 
 func (c *webhookClaim) park(ctx context.Context) error {
-	event := &c.delivery.Event
-	lane := webhookLane{event.OrganisationID, c.endpoint.SiteID}
-	if err := parkWebhooks(ctx, c.tx, []webhookLane{lane}, []WebhookEventID{event.ID}, []TaskID{c.task}); err != nil {
+	if _, err := parkPlaces(ctx, c.tx, []webhookPlace{c.place()}); err != nil {
 		return err
 	}
 	return ErrNothingDue
+}
+
+func (c *webhookClaim) place() webhookPlace {
+	d := &c.delivery
+	return webhookPlace{
+		lane: webhookLane{d.Event.OrganisationID, c.endpoint.SiteID}, event: &d.Event, task: c.task, lease: c.lease, n: d.Number, url: d.URL,
+	}
 }
 
 // giveUp keeps the event as undelivered: there is nobody to send it to.
 func (c *webhookClaim) giveUp(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, is_parked = false, task_id = NULL
+WITH place AS (
+    DELETE FROM webhook_places WHERE organisation_id = $1 AND event_id = $2
+)
+UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, task_id = NULL
 WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 	if err != nil {
 		return err
@@ -197,7 +214,7 @@ WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 	return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
 }
 
-// logInterrupted adds the attempt before to the log if its worker has died. Whatever becomes of the event now, its lease goes.
+// logInterrupted adds the attempt before to the log if its worker has died. Whatever becomes of the event now, its place goes.
 func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 	if c.interrupted == 0 {
 		return nil
@@ -205,31 +222,23 @@ func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
 WITH ended AS (
-    DELETE FROM webhook_leases WHERE organisation_id = $1 AND event_id = $2
+    DELETE FROM webhook_places WHERE organisation_id = $1 AND event_id = $2 RETURNING number, endpoint_site_id, url
 ), counted AS (
-    UPDATE webhook_events SET attempts = greatest(attempts, $3) WHERE organisation_id = $1 AND id = $2
+    UPDATE webhook_events SET attempts = greatest(attempts, (SELECT number FROM ended)) WHERE organisation_id = $1 AND id = $2
 )
 INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
-VALUES ($1, $2, $3, $4, $5, 0, $6, 'interrupted on our side; its outcome is not known') ON CONFLICT DO NOTHING`,
-		event.OrganisationID, event.ID, c.interrupted, c.endpoint.SiteID, event.NextAttemptAt, c.endpoint.URL)
+SELECT $1, $2, number, endpoint_site_id, $3, 0, url, 'interrupted on our side; its outcome is not known' FROM ended
+ON CONFLICT DO NOTHING`, event.OrganisationID, event.ID, event.NextAttemptAt)
 	return err
 }
 
 // take writes the lease, for the event and for its task.
 func (c *webhookClaim) take(ctx context.Context) error {
-	event := &c.delivery.Event
-	_, err := c.tx.Tx.ExecContext(ctx, `
-WITH taken AS (
-    UPDATE webhook_events SET is_parked = false WHERE organisation_id = $1 AND id = $2 AND is_parked
-)
-INSERT INTO webhook_leases (organisation_id, event_id, endpoint_site_id, token, number, until)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6 * interval '1 ms')`,
-		event.OrganisationID, event.ID, c.endpoint.SiteID, c.lease, c.delivery.Number, WebhookLease.Milliseconds())
-	if err != nil {
-		return err
+	if got, err := leasePlaces(ctx, c.tx, []webhookPlace{c.place()}, true); err != nil || len(got) == 0 {
+		return errors.Join(err, errPlaceTaken)
 	}
 	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
-	_, err = c.tx.Tx.ExecContext(ctx, `
+	_, err := c.tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, clock_timestamp()),
     redispatch_after = clock_timestamp() + $2 * interval '1 ms'
 WHERE id = $1`, c.task, WebhookLease.Milliseconds())

@@ -106,7 +106,10 @@ func putWebhookEndpoint(
 	if err := closeAlert(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
 		return WebhookEndpoint{}, 0, err
 	}
-	taken, err = reviveParked(ctx, tx, organisation, site)
+	if err := reviveWaiting(ctx, tx, organisation, site); err != nil || site.IsZero() {
+		return row.endpoint(), 0, err
+	}
+	taken, err = takeOverStep(ctx, tx.Tx, organisation, site)
 	return row.endpoint(), taken, err
 }
 
@@ -121,54 +124,9 @@ func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation Organisa
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return errors.Join(err, ErrNoWebhookEndpoint)
 		}
-		_, err = reviveParked(ctx, tx, organisation, site)
-		return err
+		return reviveWaiting(ctx, tx, organisation, site)
 	})
 	return wrap("delete webhook endpoint", err)
-}
-
-// reviveStep is how many events one transaction revives: of an endpoint that has been down for long very many may wait.
-const reviveStep = 1000
-
-// reviveSQL makes events due that wait for one endpoint, $2, the longest waiting first: all of them, or those of the Site $3. One endpoint
-// at a time, since only so the index has them in order, and a step does not read those of all steps to come. Those that others are at find
-// out by themselves.
-const reviveSQL = `
-WITH waiting AS (
-    SELECT organisation_id, id FROM webhook_events
-    WHERE organisation_id = $1 AND is_parked AND endpoint_site_id = $2 AND ($3::uuid IS NULL OR site_id = $3)
-    ORDER BY requested_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
-), revived AS (
-    UPDATE webhook_events w SET is_parked = false FROM waiting p
-    WHERE w.organisation_id = p.organisation_id AND w.id = p.id RETURNING w.task_id
-)
-UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-FROM revived r WHERE o.id = r.task_id`
-
-// reviveParked makes events due that wait for an endpoint, since the endpoint is not what it was. An override takes over events
-// that wait for the default. Those that still find no room are parked anew; those beyond a step are released as the endpoint
-// takes them (releaseSQL), but for what an override takes over (see takeOver). It reports how many were taken over.
-func reviveParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) (taken int, err error) {
-	if _, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, nil, reviveStep); err != nil || site.IsZero() {
-		return 0, err
-	}
-	res, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, SiteID{}, site, reviveStep)
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	return int(n), err
-}
-
-// takeOver revives, step by step, what waits for the default and is an override's now. The override is there, so that an error
-// ends only this: what is left asks by itself after parkedFor, or once the default takes it.
-func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
-	for n := reviveStep; n == reviveStep; {
-		var err error
-		if n, err = s.execCount(ctx, "take over webhooks", reviveSQL, organisation, SiteID{}, site, reviveStep); err != nil {
-			return
-		}
-	}
 }
 
 // The kinds of alerts about webhooks.

@@ -233,10 +233,11 @@ ORDER BY w.requested_at, w.id LIMIT 100`, t.organisation, t.from.Add(-webhookCom
 func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "drop old webhook events", `
 WITH old AS MATERIALIZED (
-    SELECT organisation_id, id FROM webhook_events WHERE created_at <= svc_now() - $1 AND requested_at <= svc_now() - $1
+    SELECT organisation_id, id, (SELECT p.ctid FROM webhook_places p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS place
+    FROM webhook_events w WHERE created_at <= svc_now() - $1 AND requested_at <= svc_now() - $1
       AND status <> 'pending' ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), leases AS (
-    DELETE FROM webhook_leases l USING old WHERE l.organisation_id = old.organisation_id AND l.event_id = old.id
+), places AS (
+    DELETE FROM webhook_places p USING old WHERE p.ctid = old.place
 )
 DELETE FROM webhook_events e USING old
 WHERE e.organisation_id = old.organisation_id AND e.id = old.id`, WebhookHistory.Milliseconds(), limit)

@@ -218,10 +218,10 @@ func TestOldWebhookEventsAreDropped(t *testing.T) {
 	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("dropped %d, %v", n, err)
 	}
-	var leases int
-	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_leases").Scan(t.Context(), &leases))
-	if leases != 0 {
-		t.Errorf("%d leases of events that are gone", leases)
+	var places int
+	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places").Scan(t.Context(), &places))
+	if places != 0 {
+		t.Errorf("%d places of events that are gone", places)
 	}
 	if page := w.list(models.WebhookQuery{}); len(page.Events) != 1 || page.Events[0].ID != pending {
 		t.Errorf("left: %v, of which %s is dropped", page.Events, id)

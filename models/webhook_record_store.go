@@ -22,7 +22,11 @@ func (s *Store) RecordWebhook(
 				return err
 			}
 		}
-		released, err = releaseParked(ctx, tx, d.Event.OrganisationID, d.EndpointSite)
+		tasks, err := releasePlaces(ctx, tx, []webhookLane{d.lane()})
+		released = nil
+		for _, t := range tasks {
+			released = append(released, t.id)
+		}
 		return err
 	})
 	return released, wrap("record webhook", err)
@@ -40,22 +44,22 @@ type webhookRecord struct {
 	reported bool   // an alert about the event may be open
 }
 
-// writeEvent ends the lease and, unless the event has moved on, gives it the verdict.
+// writeEvent gives the event's place back and, unless the event has moved on, gives it the verdict.
 func (r *webhookRecord) writeEvent(ctx context.Context) error {
 	err := r.tx.Tx.QueryRowContext(ctx, `
 WITH locked AS MATERIALIZED (
     SELECT organisation_id, id, status = 'pending' AND round = $4 AS open FROM webhook_events
     WHERE organisation_id = $1 AND id = $2 FOR UPDATE
 ), ended AS (
-    DELETE FROM webhook_leases l USING locked e
-    WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id AND (l.token = $3 OR e.open AND $5 = 'delivered')
-    RETURNING l.token
+    DELETE FROM webhook_places
+    WHERE organisation_id = $1 AND event_id = $2 AND (token = $3 OR (SELECT open FROM locked) AND $5 = 'delivered')
+    RETURNING number
 ), e AS (
     SELECT *, open AND ($5 = 'delivered' OR EXISTS (SELECT FROM ended)) AS decides, svc_now() AS now FROM locked
 )
 UPDATE webhook_events w SET
     status = CASE WHEN e.decides THEN $5::webhook_event_status ELSE w.status END,
-    attempts = greatest(w.attempts, $7),
+    attempts = greatest(w.attempts, $7, (SELECT number FROM ended)), -- an heir's attempt, which a late success makes needless, counts
     failures = w.failures + CASE WHEN e.decides AND $5 <> 'delivered' THEN 1 ELSE 0 END,
     delivered_at = CASE WHEN $5 = 'delivered' THEN e.now ELSE w.delivered_at END,
     next_attempt_at = CASE WHEN NOT e.decides THEN w.next_attempt_at WHEN $5 = 'pending' THEN e.now + $6::bigint END,
@@ -79,7 +83,8 @@ INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_s
 SELECT $1, $2, $3, $4, $5, $6, nullif($7, 0), $8, $9, $10, $11
 WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND id = $2)
 ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at, duration_ms = excluded.duration_ms,
-    status_code = excluded.status_code, address = excluded.address, error = excluded.error, response_head = excluded.response_head`,
+    status_code = excluded.status_code, address = excluded.address, error = excluded.error, response_head = excluded.response_head
+WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- of two under one number, one that was forgotten in a crash, the success stays`,
 		r.d.Event.OrganisationID, r.d.Event.ID, r.d.Number, r.d.EndpointSite, r.d.StartedAt, a.Duration.Milliseconds(), a.StatusCode,
 		r.d.URL, a.Address, a.Error, orEmpty(a.ResponseHead))
 	return err
@@ -144,8 +149,7 @@ func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) err
 	if err != nil {
 		return err
 	}
-	_, err = reviveParked(ctx, r.tx, row.OrganisationID, row.SiteID)
-	return err
+	return reviveWaiting(ctx, r.tx, row.OrganisationID, row.SiteID)
 }
 
 // writeTask moves the task to the next attempt, for which it stays with Redis unless it is to go out anew, or ends it.
@@ -183,58 +187,4 @@ func (r *webhookRecord) writeAlert(ctx context.Context) error {
 	default:
 		return nil
 	}
-}
-
-// releaseSQL lets go as many parked events of each endpoint as it takes now (see WebhookBreaker.room), the longest waiting
-// first. The endpoints are given by a common table expression "lanes".
-const releaseSQL = `, rooms AS (
-    SELECT l.organisation_id, l.site_id,
-           CASE WHEN e.site_id IS NULL OR e.disabled_at IS NOT NULL THEN 1000
-                WHEN e.open_until IS NULL THEN greatest(0, e.width - u.n)
-                WHEN now.ms < e.open_until OR u.n > 0 THEN 0
-                ELSE 1 END AS room
-    FROM ` + svcNow + ` now (ms) CROSS JOIN lanes l
-    LEFT JOIN webhook_endpoints e ON e.organisation_id = l.organisation_id AND e.site_id = l.site_id
-    CROSS JOIN LATERAL (
-        SELECT count(*)::int AS n FROM webhook_leases w
-        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until > clock_timestamp()) u
-), picked AS MATERIALIZED (
-    SELECT p.organisation_id, p.id FROM rooms r CROSS JOIN LATERAL (
-        SELECT w.organisation_id, w.id FROM webhook_events w
-        WHERE w.organisation_id = r.organisation_id AND w.endpoint_site_id = r.site_id AND w.is_parked
-        ORDER BY w.requested_at, w.id LIMIT r.room FOR UPDATE SKIP LOCKED) p
-    WHERE r.room > 0
-), released AS (
-    UPDATE webhook_events w SET is_parked = false FROM picked p
-    WHERE w.organisation_id = p.organisation_id AND w.id = p.id RETURNING w.task_id
-)
-UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-FROM released r WHERE o.id = r.task_id RETURNING o.organisation_id, o.id`
-
-// releaseParked lets go what one endpoint takes now.
-func releaseParked(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) ([]TaskID, error) {
-	rows, err := tx.Tx.QueryContext(ctx, `
-WITH lanes AS (
-    SELECT $1::uuid AS organisation_id, $2::uuid AS site_id
-    WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND endpoint_site_id = $2 AND is_parked)
-)`+releaseSQL, organisation, site)
-	if err != nil {
-		return nil, err
-	}
-	var same OrganisationID
-	return scanAll(rows, func(id *TaskID) []any { return []any{&same, id} })
-}
-
-// ReleaseWebhooks lets go what every endpoint takes now: those whose breaker's time is over get their probe. It reports how
-// many events it let go.
-func (s *Store) ReleaseWebhooks(ctx context.Context) (int, error) {
-	return s.execCount(ctx, "release webhooks", `
-WITH RECURSIVE lanes (organisation_id, site_id) AS (
-    (SELECT organisation_id, endpoint_site_id FROM webhook_events WHERE is_parked ORDER BY 1, 2 LIMIT 1)
-    UNION ALL
-    SELECT n.organisation_id, n.endpoint_site_id FROM lanes l CROSS JOIN LATERAL (
-        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_events w
-        WHERE w.is_parked AND (w.organisation_id, w.endpoint_site_id) > (l.organisation_id, l.site_id)
-        ORDER BY 1, 2 LIMIT 1) n
-)`+releaseSQL)
 }

@@ -44,11 +44,11 @@ type webhookRecords struct {
 	narrow map[webhookLane]bool // endpoints with events that wait for room, or that may have some
 }
 
-// recordDeliveredSQL ends the leases, gives the events their verdict and adds the attempts to the log. Each event is read by its key,
+// recordDeliveredSQL gives the places back, gives the events their verdict and adds the attempts to the log. Each event is read by its key,
 // whatever the planner takes for rare: a status, which would lead it through all events that wait.
 const recordDeliveredSQL = `
 WITH e AS MATERIALIZED (
-    SELECT r.*, w.status, w.round
+    SELECT r.*, w.status, w.round, p.place
     FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::bigint[], $7::int[], $8::int[],
               $9::text[], $10::text[], $11::bytea[])
           WITH ORDINALITY AS r (organisation_id, id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
@@ -56,9 +56,11 @@ WITH e AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
         LIMIT 1 FOR UPDATE) w
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM webhook_places x WHERE x.organisation_id = r.organisation_id AND x.event_id = r.id LIMIT 1) p
 ), mine AS (
-    DELETE FROM webhook_leases l USING e
-    WHERE l.organisation_id = e.organisation_id AND l.event_id = e.id AND l.token = e.lease AND e.status = 'pending' AND e.round = 1
+    DELETE FROM webhook_places p USING e
+    WHERE p.ctid = e.place AND p.token = e.lease AND e.status = 'pending' AND e.round = 1
     RETURNING e.*
 ), decided AS (
     UPDATE webhook_events w SET status = 'delivered', attempts = greatest(w.attempts, m.number),
@@ -72,9 +74,7 @@ WITH e AS MATERIALIZED (
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address, error = excluded.error,
         response_head = excluded.response_head
 )
-SELECT m.i, EXISTS (SELECT FROM webhook_events p
-    WHERE p.organisation_id = m.organisation_id AND p.endpoint_site_id = m.site_id AND p.is_parked)
-FROM mine m`
+SELECT l.i, EXISTS (SELECT FROM webhook_places w WHERE ` + laneWaits + `) FROM mine l`
 
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.successes)
@@ -188,21 +188,7 @@ func (r *webhookRecords) release(ctx context.Context) (map[OrganisationID][]Task
 	for lane := range r.narrow {
 		lanes = append(lanes, lane)
 	}
-	organisations, sites := laneArrays(lanes)
-	rows, err := r.tx.Tx.QueryContext(ctx, `
-WITH lanes AS (
-    SELECT l.* FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
-    WHERE EXISTS (SELECT FROM webhook_events w
-        WHERE w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.is_parked)
-)`+releaseSQL, organisations, sites)
-	if err != nil {
-		return nil, err
-	}
-	type task struct {
-		organisation OrganisationID
-		id           TaskID
-	}
-	tasks, err := scanAll(rows, func(t *task) []any { return []any{&t.organisation, &t.id} })
+	tasks, err := releasePlaces(ctx, r.tx, lanes)
 	released := map[OrganisationID][]TaskID{}
 	for _, t := range tasks {
 		released[t.organisation] = append(released[t.organisation], t.id)

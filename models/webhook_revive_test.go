@@ -12,9 +12,12 @@ func (w *webhooks) park(n int, site, endpoint models.SiteID) {
 	if _, err := w.DB().ExecContext(w.t.Context(), `
 WITH e AS (
     INSERT INTO webhook_events (organisation_id, id, site_id, payment_intent_id, transaction_status, status, created_at, requested_at,
-        next_attempt_at, is_parked, endpoint_site_id, task_id, trace_id, body)
-    SELECT ?, gen_random_uuid(), ?, gen_random_uuid(), 'Settled', 'pending', n, n, n, true, ?, gen_random_uuid(), '', '{}'
-    FROM generate_series(1, ?) n RETURNING *
+        next_attempt_at, task_id, trace_id, body)
+    SELECT ?0, gen_random_uuid(), ?1, gen_random_uuid(), 'Settled', 'pending', n, n, n, gen_random_uuid(), '', '{}'
+    FROM generate_series(1, ?3) n RETURNING *
+), p AS (
+    INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
+    SELECT organisation_id, id, ?2, site_id, requested_at, task_id FROM e
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at)
 SELECT task_id, 'deliverWebhook', 'webhooks', organisation_id, site_id, id, svc_now() + 3600000 FROM e`,
@@ -28,8 +31,9 @@ func (w *webhooks) waiting() (parked int) {
 	w.t.Helper()
 	var wrong int
 	if err := w.DB().NewRaw(`
-SELECT count(*) FILTER (WHERE e.is_parked), count(*) FILTER (WHERE e.is_parked <> (o.available_at > svc_now()))
-FROM webhook_events e JOIN outbox o ON o.id = e.task_id`).Scan(w.t.Context(), &parked, &wrong); err != nil || wrong > 0 {
+SELECT count(*) FILTER (WHERE p.parked), count(*) FILTER (WHERE p.parked <> (o.available_at > svc_now()))
+FROM webhook_events e JOIN outbox o ON o.id = e.task_id
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM webhook_places x WHERE x.event_id = e.id AND x.until IS NULL) AS parked) p`).Scan(w.t.Context(), &parked, &wrong); err != nil || wrong > 0 {
 		w.t.Fatalf("%d events are parked and due, or neither; %v", wrong, err)
 	}
 	return parked

@@ -180,6 +180,65 @@ func TestWebhookLateSuccessCounts(t *testing.T) {
 	}
 }
 
+// A late success makes the heir's attempt needless. It has been made all the same: its number is not given again, and whatever it brings is
+// in the log.
+func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	slow := w.claim(task)
+	expireWebhookLeases(t, w.Store)
+	heir := w.claim(task)
+	w.record(slow, delivered)
+	_, again, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, id)
+	must(t, err)
+	next := w.claim(again)
+	if next.Number != heir.Number+1 {
+		t.Fatalf("the attempt after number %d has number %d", heir.Number, next.Number)
+	}
+	w.record(next, delivered)
+	w.record(heir, retryIn(time.Minute))
+	event, attempts := w.event(id)
+	if event.Status != models.WebhookDelivered || event.Attempts != 3 || len(attempts) != 3 || attempts[1].StatusCode != 500 || attempts[2].StatusCode != 204 {
+		t.Errorf("event %+v, attempts %+v", event, attempts)
+	}
+}
+
+// Postgres crashes and forgets a claim, so that two attempts have one number. The log keeps the one that delivered the event.
+func TestWebhookLogKeepsTheSuccess(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://example.com/hook")
+	id, task := w.insert()
+	w.due()
+	forgotten := w.claim(task)
+	_, err := w.DB().ExecContext(t.Context(), "DELETE FROM webhook_places")
+	must(t, err)
+	w.record(w.claim(task), delivered)
+	w.record(forgotten, retryIn(time.Minute))
+	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].StatusCode != 204 || attempts[0].Error != "" {
+		t.Errorf("attempts %+v", attempts)
+	}
+}
+
+// The endpoint under which an attempt was made is gone before its worker's death is noticed. The log says where it went.
+func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://default.example/")
+	w.put(w.site.ID, "https://own.example/")
+	id, task := w.insert()
+	w.claim(task)
+	must(t, w.DeleteWebhookEndpoint(t.Context(), w.site.OrganisationID, w.site.ID))
+	expireWebhookLeases(t, w.Store)
+	w.claim(task)
+	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].EndpointSite != w.site.ID || attempts[0].URL != "https://own.example/" {
+		t.Errorf("attempts %+v", attempts)
+	}
+}
+
 // An attempt whose worker has died is in the log also if the event has to wait before it goes on, or has nobody to go to any more.
 func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 	t.Parallel()
@@ -209,7 +268,7 @@ func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 func expireWebhookLeases(t testing.TB, store *models.Store) {
 	t.Helper()
 	if _, err := store.DB().ExecContext(t.Context(),
-		"UPDATE webhook_leases SET until = clock_timestamp()"); err != nil {
+		"UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL"); err != nil {
 		t.Fatal(err)
 	}
 	expireLeases(t, store)

@@ -274,7 +274,7 @@ func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error)
 // answered so far.
 func (h *webhooks) reset(ctx context.Context) error {
 	for _, query := range []string{
-		"TRUNCATE webhook_events, webhook_leases CASCADE", "DELETE FROM outbox",
+		"TRUNCATE webhook_events, webhook_places CASCADE", "DELETE FROM outbox",
 		fmt.Sprint("UPDATE webhook_endpoints SET failures = 0, open_until = NULL, openings = 0, gone_since = NULL, width = ",
 			models.WebhookFullWidth),
 		"VACUUM ANALYZE outbox, webhook_endpoints, webhook_secrets, organisations, sites", // events are as in a new deployment

@@ -1,0 +1,276 @@
+package models_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// places is how many events wait for an endpoint, and how many have been let go and not come to a worker yet.
+func (w *webhooks) places() (waiting, letGo int) {
+	w.t.Helper()
+	must(w.t, w.DB().NewRaw(`
+SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL) FROM webhook_places`,
+	).Scan(w.t.Context(), &waiting, &letGo))
+	return waiting, letGo
+}
+
+func (w *webhooks) wantPlaces(when string, waiting, letGo int) {
+	w.t.Helper()
+	if gotWaiting, gotLetGo := w.places(); gotWaiting != waiting || gotLetGo != letGo {
+		w.t.Errorf("%s: %d wait and %d are let go, want %d and %d", when, gotWaiting, gotLetGo, waiting, letGo)
+	}
+}
+
+func (w *webhooks) release(want int) {
+	w.t.Helper()
+	if n, err := w.ReleaseWebhooks(w.t.Context()); n != want || err != nil {
+		w.t.Errorf("let go %d, %v; want %d", n, err, want)
+	}
+}
+
+// crowd has so many events come to a new endpoint, which takes models.WebhookFirstWidth of them.
+func (w *webhooks) crowd(n int) (tasks []models.TaskID, sent []*models.WebhookDelivery) {
+	w.t.Helper()
+	w.put(models.SiteID{}, "https://one.example/")
+	for range n {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	w.dispatch(tasks...)
+	for _, d := range w.claimMany(tasks...) {
+		if d != nil {
+			sent = append(sent, d)
+		}
+	}
+	w.wantPlaces("a crowd", n-models.WebhookFirstWidth, 0)
+	return tasks[models.WebhookFirstWidth:], sent
+}
+
+// Who is let go has room at once: neither a later look nor a newcomer gives it to somebody else.
+func TestLetGoTakesRoom(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	waiting, sent := w.crowd(12)
+	if done := w.recordDelivered(sent[:2]...); !done[0] || !done[1] {
+		t.Fatalf("recorded %v", done)
+	}
+	const room = 4 // two that were done, and two more for their success
+	w.wantPlaces("after two successes", 8-room, room)
+	w.release(0)
+	_, newcomer := w.insert()
+	w.dispatch(newcomer)
+	if claimed := w.claimEach(newcomer); !claimed[0].Parked {
+		t.Errorf("a newcomer: %+v", claimed[0])
+	}
+	w.dispatch(waiting[:room]...)
+	for i, d := range w.claimMany(waiting[:room]...) {
+		if d == nil {
+			t.Errorf("event %d was let go and not taken", i)
+		}
+	}
+	w.wantPlaces("all that were let go are being sent", 8-room+1, 0)
+}
+
+// Who does not come in time loses the place to the next, and gets another one when there is room.
+func TestLetGoAndNotComeInTime(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	waiting, sent := w.crowd(6)
+	w.recordDelivered(sent...)
+	w.wantPlaces("after all successes", 0, 2)
+	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = 1")
+	must(t, err)
+	_, err = w.DB().ExecContext(t.Context(), "UPDATE webhook_places SET until = clock_timestamp()")
+	must(t, err)
+	w.dispatch(waiting...)
+	if claimed := w.claimEach(waiting...); claimed[0].Delivery == nil || !claimed[1].Parked {
+		t.Errorf("claimed late: %+v", claimed)
+	}
+	w.wantPlaces("one is sent", 1, 0)
+}
+
+// An endpoint that has closed since it let events go takes them no more.
+func TestLetGoAndThenClosed(t *testing.T) {
+	t.Parallel()
+	for name, claim := range map[string]func(*webhooks, models.TaskID){
+		"alone":     func(w *webhooks, task models.TaskID) { w.claimNothing(task) },
+		"with many": func(w *webhooks, task models.TaskID) { w.claimEach(task) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			waiting, sent := w.crowd(5)
+			w.recordDelivered(sent...)
+			w.wantPlaces("let go", 0, 1)
+			_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET open_until = svc_now() + 60000")
+			must(t, err)
+			w.dispatch(waiting...)
+			claim(w, waiting[0])
+			w.wantPlaces("closed", 1, 0)
+			if due := w.due(); len(due) != 0 {
+				t.Errorf("%d tasks go out to a closed endpoint", len(due))
+			}
+			w.advance(time.Minute)
+			w.release(1) // the probe
+			w.release(0)
+		})
+	}
+}
+
+// What is let go by the default while its Site gets an endpoint of its own goes to that one, by its room.
+func TestLetGoByAnotherEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, claim := range map[string]func(*webhooks, models.TaskID) models.WebhookDelivery{
+		"alone":     func(w *webhooks, task models.TaskID) models.WebhookDelivery { return w.claim(task) },
+		"with many": func(w *webhooks, task models.TaskID) models.WebhookDelivery { return *w.claimMany(task)[0] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			waiting, sent := w.crowd(5)
+			w.recordDelivered(sent...)
+			w.wantPlaces("let go", 0, 1)
+			w.put(w.site.ID, "https://own.example/")
+			w.dispatch(waiting...)
+			if d := claim(w, waiting[0]); d.URL != "https://own.example/" {
+				t.Errorf("sent to %s", d.URL)
+			}
+			var elsewhere int
+			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(), &elsewhere))
+			if elsewhere != 0 {
+				t.Error("it has its place at the default still")
+			}
+		})
+	}
+}
+
+func TestAuditOfPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.crowd(models.WebhookFirstWidth + 1)
+	for _, c := range []struct {
+		breaks string
+		found  int
+	}{
+		{"SELECT 1", 0},
+		{"UPDATE webhook_places SET task_id = gen_random_uuid() WHERE until IS NULL", 1},
+		{"DELETE FROM webhook_events WHERE id IN (SELECT event_id FROM webhook_places WHERE until IS NULL)", 1},
+	} {
+		_, err := w.DB().ExecContext(t.Context(), c.breaks)
+		must(t, err)
+		violations, err := w.Audit(t.Context(), false)
+		must(t, err)
+		if found := slices.DeleteFunc(violations, func(v models.Violation) bool {
+			return !strings.HasPrefix(v.Check, "who waits for an endpoint")
+		}); len(found) != c.found {
+			t.Errorf("%s: %+v", c.breaks, violations)
+		}
+	}
+}
+
+// A worker of the release before parks in webhook_events. Its events are not left there.
+func TestParkedByTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	_, task := w.insert()
+	for _, query := range []string{
+		"UPDATE webhook_events SET is_parked = true, endpoint_site_id = '00000000-0000-0000-0000-000000000000'",
+		"UPDATE outbox SET available_at = svc_now() + 3600000",
+	} {
+		_, err := w.DB().ExecContext(t.Context(), query)
+		must(t, err)
+	}
+	w.release(0)
+	if due := w.due(); len(due) != 1 || due[0].ID != task {
+		t.Errorf("due: %v", due)
+	}
+	w.claim(task)
+}
+
+// Events that wait ask again once their tasks' rest is over. They wait on, all with one another, and nothing of them is written but that.
+func TestParkedAskTogether(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	waiting, _ := w.crowd(models.WebhookFirstWidth + 20)
+	w.advance(time.Hour)
+	if due := w.due(); len(due) != len(waiting) {
+		t.Fatalf("%d of %d ask again", len(due), len(waiting))
+	}
+	for i, claimed := range w.claimEach(waiting...) {
+		if !claimed.Parked {
+			t.Errorf("event %d: %+v", i, claimed)
+		}
+	}
+	w.wantPlaces("afterwards", len(waiting), 0)
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("%d ask again at once", len(due))
+	}
+	var written int
+	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places WHERE until IS NULL AND xmin::text <> (SELECT min(xmin::text) FROM webhook_places WHERE until IS NULL)").
+		Scan(t.Context(), &written))
+	if written != 0 {
+		t.Errorf("%d places were written again", written)
+	}
+}
+
+// An event that waits and could go goes, whoever comes with its task.
+func TestParkedAndRoom(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	waiting, _ := w.crowd(models.WebhookFirstWidth + 1)
+	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = ?", models.WebhookFullWidth)
+	must(t, err)
+	w.advance(time.Hour)
+	w.dispatch(waiting...)
+	if claimed := w.claimEach(waiting...); claimed[0] != (models.WebhookClaimed{}) {
+		t.Errorf("with many: %+v", claimed[0])
+	}
+	w.claim(waiting[0])
+	w.wantPlaces("afterwards", 0, 0)
+}
+
+// What is being sent is not parked, though a claim among many has read the event before it was.
+func TestConcurrentClaimsParkNothingThatIsSent(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	for range 30 {
+		tasks := make([]models.TaskID, 8) // twice what the endpoint takes
+		for i := range tasks {
+			_, tasks[i] = w.insert()
+		}
+		w.dispatch(tasks...)
+		var mu sync.Mutex
+		var sent []models.WebhookDelivery
+		var workers sync.WaitGroup
+		for n := range 4 {
+			workers.Go(func() {
+				got, err := w.claimRacing(n%2 == 0, tasks)
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, got...)
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		workers.Wait()
+		for _, d := range sent {
+			var is bool
+			must(t, w.DB().NewRaw("SELECT token IS NOT NULL FROM webhook_places WHERE event_id = ?", d.Event.ID).Scan(t.Context(), &is))
+			if !is {
+				t.Fatal("an event that is being sent waits")
+			}
+		}
+		for _, table := range []string{"webhook_places", "webhook_attempts", "webhook_events", "outbox"} {
+			_, err := w.DB().ExecContext(t.Context(), "DELETE FROM "+table)
+			must(t, err)
+		}
+	}
+}
