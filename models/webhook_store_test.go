@@ -201,7 +201,8 @@ func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	w.record(next, delivered)
 	w.record(heir, retryIn(time.Minute))
 	event, attempts := w.event(id)
-	if event.Status != models.WebhookDelivered || event.Attempts != 3 || len(attempts) != 3 || attempts[1].StatusCode != 500 || attempts[2].StatusCode != 204 {
+	if event.Status != models.WebhookDelivered || event.Attempts != 3 || len(attempts) != 3 || attempts[1].StatusCode != http.StatusInternalServerError ||
+		attempts[2].StatusCode != http.StatusNoContent {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
 }
@@ -218,7 +219,7 @@ func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	must(t, err)
 	w.record(w.claim(task), delivered)
 	w.record(forgotten, retryIn(time.Minute))
-	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].StatusCode != 204 || attempts[0].Error != "" {
+	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].StatusCode != http.StatusNoContent || attempts[0].Error != "" {
 		t.Errorf("attempts %+v", attempts)
 	}
 }
