@@ -34,36 +34,38 @@ type rowRun struct {
 	row       models.ClaimedRow
 	phase     models.DebitPhase
 	cancelled bool      // the batch was cancelled by the partner
-	readAt    time.Time // when the row's account was read, or a little before
+	late      bool      // the time for attempts has gone by since the row was claimed
+	readAt    time.Time // when the row was read, or a little before
 
 	debited  bool // this run has made a debit call
 	lookedUp bool // this run has looked the key up after its own debit call
 }
 
-// mayDebit reports whether a debit may begin.
-func (r *rowRun) mayDebit() bool {
-	return r.phase == models.PhaseAttempt && !r.cancelled && r.row.Account.Linked
+// see takes in what has been read anew right before a debit, and did not allow for it.
+func (r *rowRun) see(e models.Eligibility) {
+	r.late, r.cancelled, r.row.Account = e.Phase != models.PhaseAttempt, e.Cancelled, e.Account
 }
+
+// mayDebit reports whether a debit may begin.
+func (r *rowRun) mayDebit() bool { return r.inTime() && !r.cancelled && r.row.Account.Linked }
+
+func (r *rowRun) inTime() bool { return r.phase == models.PhaseAttempt && !r.late }
 
 // first decides how a claimed row begins.
 func (r *rowRun) first() (railCall, models.RowResult) {
-	switch {
-	case r.phase != models.PhaseAttempt:
-		return callCancel, models.RowResult{}
-	case r.row.InDoubt:
+	if r.row.InDoubt && r.inTime() {
 		return callLookup, models.RowResult{}
-	default:
-		return r.debitOrClose()
 	}
+	return r.debitOrClose()
 }
 
 // debitOrClose decides for a row under whose key nothing has arrived at the rail. In doubt, something may still arrive, so
-// that only Cancel can close it.
+// that only Cancel can close it; and once it is too late for an attempt, the rail's word is needed in any case.
 func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	switch {
 	case r.mayDebit():
 		return callDebit, models.RowResult{}
-	case r.row.InDoubt || r.debited:
+	case !r.inTime() || r.row.InDoubt || r.debited:
 		return callCancel, models.RowResult{}
 	default:
 		return callNone, r.settled(r.closedOutcome())
@@ -103,7 +105,7 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 
 // closedOutcome is how a row ends that was not debited and never will be.
 func (r *rowRun) closedOutcome() models.RowOutcome {
-	if r.phase == models.PhaseAttempt && !r.cancelled && !r.row.Account.Linked {
+	if r.inTime() && !r.cancelled && !r.row.Account.Linked {
 		return models.OutcomeCustomerNotActive
 	}
 	return models.OutcomeTimedOut // the store writes "cancelled" where the partner cancelled

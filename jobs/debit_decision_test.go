@@ -83,6 +83,45 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// What is seen right before a debit decides whether it is made.
+func TestDecisionsBeforeADebit(t *testing.T) {
+	linked := models.DebitAccount{Linked: true}
+	for name, tt := range map[string]struct {
+		row  rowRun
+		seen models.Eligibility
+		call railCall
+		want models.RowResult // of no call
+	}{
+		"as before":             {attempt, models.Eligibility{Phase: models.PhaseAttempt, Account: linked}, callDebit, models.RowResult{}},
+		"revoked":               {attempt, models.Eligibility{Phase: models.PhaseAttempt}, callNone, models.RowResult{Outcome: models.OutcomeCustomerNotActive, Calls: -1}},
+		"revoked, in doubt":     {doubt, models.Eligibility{Phase: models.PhaseAttempt}, callCancel, models.RowResult{}},
+		"cancelled":             {attempt, models.Eligibility{Phase: models.PhaseAttempt, Cancelled: true, Account: linked}, callNone, models.RowResult{Outcome: models.OutcomeTimedOut, Calls: -1}},
+		"cancelled, in doubt":   {doubt, models.Eligibility{Phase: models.PhaseAttempt, Cancelled: true, Account: linked}, callCancel, models.RowResult{}},
+		"too late":              {attempt, models.Eligibility{Phase: models.PhaseClose, Account: linked}, callCancel, models.RowResult{}},
+		"too late, and revoked": {attempt, models.Eligibility{Phase: models.PhaseClose}, callCancel, models.RowResult{}},
+		"after the deadline":    {attempt, models.Eligibility{Phase: models.PhaseConfirm, Account: linked}, callCancel, models.RowResult{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := tt.row
+			row.see(tt.seen)
+			call, got := row.debitOrClose()
+			if call != tt.call || got != tt.want || (call == callDebit) != tt.seen.MayDebit() {
+				t.Errorf("%s with %+v, want %s with %+v", call, got, tt.call, tt.want)
+			}
+			if call == callCancel {
+				call, got = row.next(call, rail.Result{Status: rail.Cancelled})
+				want := models.OutcomeTimedOut
+				if tt.seen.Phase == models.PhaseAttempt && !tt.seen.Cancelled {
+					want = models.OutcomeCustomerNotActive
+				}
+				if calls := row.calls(); call != callNone || got.Outcome != want || (calls == -1) == row.row.InDoubt {
+					t.Errorf("closed by the rail: %s with %+v, want %s", call, got, want)
+				}
+			}
+		})
+	}
+}
+
 // TestDecisionsNeverGoWrong lets the rail answer anything the port allows and holds the decisions against the few rules
 // that may not be broken.
 func TestDecisionsNeverGoWrong(t *testing.T) {
@@ -103,6 +142,18 @@ func TestDecisionsNeverGoWrong(t *testing.T) {
 				t.Fatal("the row does not come to rest")
 			}
 			if call == callDebit {
+				seen := models.Eligibility{ // right before it
+					Phase:     rapid.SampledFrom([]models.DebitPhase{models.PhaseAttempt, models.PhaseAttempt, models.PhaseClose}).Draw(t, "phase now"),
+					Cancelled: rapid.IntRange(0, 3).Draw(t, "cancelled now") == 0,
+					Account:   models.DebitAccount{Linked: rapid.IntRange(0, 3).Draw(t, "linked now") > 0},
+				}
+				if !seen.MayDebit() {
+					row.see(seen)
+					if call, result = row.debitOrClose(); call == callDebit {
+						t.Fatalf("a debit of %+v", row)
+					}
+					continue
+				}
 				if debits++; debits > 1 || !row.row.Account.Linked || row.cancelled || row.phase != models.PhaseAttempt {
 					t.Fatalf("debit %d of %+v", debits, row)
 				}

@@ -21,7 +21,7 @@ const (
 	// holdEvery is how often a running chunk shows that it lives; a third of the lease, so that one missed beat costs
 	// nothing.
 	holdEvery = models.RowLease / 3
-	// freshFor is how long after it was read a link's state may still begin a debit: a little more than rows that were claimed
+	// freshFor is how long after it was read a row may still be debited by what was read: a little more than rows that were claimed
 	// ahead wait for a permit on a rail of ordinary speed.
 	freshFor = 100 * time.Millisecond
 	// callGrace is how long rail calls under way may go on after the task's time is over, or a shutdown began: an answer
@@ -93,12 +93,12 @@ type chunkRun struct {
 
 // answer is what one row's call brought, or why there was none.
 type answer struct {
-	index   int
-	call    railCall
-	result  rail.Result
-	unsent  bool                 // the call was not made
-	lost    bool                 // nor may it be: the row is no longer this worker's
-	account *models.DebitAccount // nor may it be: the link is not linked any more
+	index  int
+	call   railCall
+	result rail.Result
+	unsent bool                // the call was not made
+	lost   bool                // nor may it be: the row is no longer this worker's
+	seen   *models.Eligibility // nor may it be, as it is by now
 }
 
 func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
@@ -252,8 +252,8 @@ func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
 	case a.lost:
 	case a.unsent: // due again at once: whoever comes next can send it
 		run.known = append(run.known, row.released())
-	case a.account != nil:
-		row.row.Account = *a.account
+	case a.seen != nil:
+		row.see(*a.seen)
 		call, result := row.debitOrClose()
 		run.follow(todo, call, a.index, result)
 	default:
@@ -358,16 +358,16 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 	}
 }
 
-// confirmed makes sure, right before the rail is called, that the rows are still this worker's and their links linked. It
-// reports the others and gives their permits back.
+// confirmed makes sure, right before the rail is called, that the rows are still this worker's and may be debited. It reports
+// the others and gives their permits back.
 func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
 	if run.fresh(rows) {
 		return rows
 	}
 	indexes := indexesOf(rows)
-	accounts, err := run.job.Store.CheckRows(ctx, run.chunk, indexes)
-	if err == nil && len(accounts) < len(rows) {
-		accounts, err = run.job.Store.HoldRows(ctx, run.chunk, indexes)
+	held, err := run.job.Store.CheckRows(ctx, run.chunk, indexes)
+	if err == nil && len(held) < len(rows) {
+		held, err = run.job.Store.HoldRows(ctx, run.chunk, indexes)
 	}
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
@@ -377,12 +377,12 @@ func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
 	}
 	kept := make([]*rowRun, 0, len(rows))
 	for _, r := range rows {
-		account, held := accounts[r.row.Index]
+		row, is := held[r.row.Index]
 		switch {
-		case !held:
+		case !is:
 			run.answers <- answer{index: r.row.Index, lost: true}
-		case !account.Linked:
-			run.answers <- answer{index: r.row.Index, account: &account}
+		case !row.MayDebit():
+			run.answers <- answer{index: r.row.Index, seen: &row}
 		default:
 			kept = append(kept, r)
 		}

@@ -73,28 +73,32 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	call, result := row.first()
 	for call != callNone {
 		turn := s.job.Rail.Admit(ctx, call.payee(t.OrganisationID), 1)
-		if turn == 0 || call == callDebit && !s.confirmed(callCtx) {
+		switch {
+		case turn == 0 || call == callDebit && !s.confirmed(callCtx, row):
 			result := s.resultOf(row.released())
 			result.RetryAfter = 0 // whoever comes next can make the call
 			return result
+		case call == callDebit && !row.mayDebit():
+			call, result = row.debitOrClose()
+		default:
+			call, result = row.next(call, s.ask(callCtx, call))
 		}
-		answer := s.ask(callCtx, call)
-		call, result = row.next(call, answer)
 	}
 	return s.resultOf(result)
 }
 
-// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's.
-func (s *settlement) confirmed(ctx context.Context) bool {
+// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's, and looks whether its time is
+// over.
+func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
 	if s.job.Now().Sub(s.heldAt) < freshFor {
 		return true
 	}
-	held, err := s.job.Store.HoldTransaction(ctx, s.transaction)
-	if err != nil {
+	phase, err := s.job.Store.HoldTransaction(ctx, s.transaction)
+	if s.lost = errors.Is(err, models.ErrNotFound); err != nil && !s.lost {
 		s.job.Log.WarnContext(ctx, "cannot confirm the lease", "transaction", s.transaction.ID, "error", err)
 	}
-	s.lost = err == nil && !held
-	return held
+	row.late = err == nil && phase != models.PhaseAttempt
+	return err == nil
 }
 
 // ask makes one call, which has a turn on the rail.
@@ -145,7 +149,8 @@ func (s *settlement) hold(ctx context.Context) {
 			return
 		case <-beat.C:
 		}
-		if _, err := s.job.Store.HoldTransaction(ctx, s.transaction); err != nil && ctx.Err() == nil {
+		_, err := s.job.Store.HoldTransaction(ctx, s.transaction)
+		if err != nil && !errors.Is(err, models.ErrNotFound) && ctx.Err() == nil {
 			s.job.Log.WarnContext(ctx, "cannot extend the lease", "transaction", s.transaction.ID, "error", err)
 		}
 	}

@@ -60,6 +60,37 @@ func TestLinkRevokedWhileWaitingForATurn(t *testing.T) {
 	b.wantPermitsBack(64, 80)
 }
 
+func TestBatchCancelledWhileWaitingForATurn(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	wait := b.waitingForTurns(t.Context())
+	if _, _, err := b.store.CancelBatch(t.Context(), b.site.ID, "batch"); err != nil {
+		t.Fatal(err)
+	}
+	b.rail.Allow(2)
+	wait()
+	b.want("cancelled", "cancelled")
+	b.moved()
+	b.calls(0, railtest.Calls{})
+}
+
+// No attempt begins in the last half hour before the deadline. Until the rail has confirmed that, it is not known that nothing was
+// debited.
+func TestLastHalfHourBeginsWhileWaitingForATurn(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	wait := b.waitingForTurns(t.Context())
+	b.advance(models.SettleWithin - models.LastAttemptBefore)
+	b.rail.Allow(2)
+	wait()
+	b.want("timedOut")
+	b.moved()
+	b.calls(0, railtest.Calls{Cancels: 1})
+	if _, rows, err := b.store.GetBatch(t.Context(), b.site.ID, "batch"); err != nil || rows[0].Attempts != 0 {
+		t.Errorf("%d attempts without a debit call, %v", rows[0].Attempts, err)
+	}
+}
+
 // A row in doubt waits twice: for the look-up's turn, and for the debit's.
 func TestLinkRevokedWhileInDoubtAndWaitingForATurn(t *testing.T) {
 	b := newBilling(t)
@@ -176,6 +207,18 @@ func TestPaymentLeaseLostWhileWaitingForATurn(t *testing.T) {
 	if own, others := b.rail.Admitted(b.site.OrganisationID), b.rail.Admitted(models.OrganisationID{}); own != 2 || others != 1 {
 		t.Errorf("%d turns for debits, %d for the look-up", own, others)
 	}
+}
+
+// A customer who has waited for a minute is not charged any more.
+func TestTimeIsOverWhileAPaymentWaitsForATurn(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	wait := b.waitingForATurn(t.Context())
+	b.advance(models.AnswerWithin)
+	b.rail.Allow(2)
+	wait()
+	b.want("Failed")
+	b.calls(railtest.Calls{Cancels: 1})
 }
 
 // A payment may wait for longer than its lease: the worker shows that it lives.

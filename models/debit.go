@@ -61,10 +61,22 @@ type ClaimedRow struct {
 	Account   DebitAccount
 }
 
+// Eligibility is what decides whether a debit of a claimed row may begin, as it was when last read.
+type Eligibility struct {
+	Phase     DebitPhase
+	Cancelled bool // by the partner
+	Account   DebitAccount
+}
+
+// MayDebit reports whether a debit may begin.
+func (e *Eligibility) MayDebit() bool {
+	return e.Phase == PhaseAttempt && !e.Cancelled && e.Account.Linked
+}
+
 // DebitAccount is whom a row debits: the link it is bound to, as it was when last read.
 type DebitAccount struct {
 	LinkID      LinkID // zero: no link to bind to
-	Linked      bool   // the link is linked, so that a debit may begin
+	Linked      bool   // the link is linked
 	CustomerID  string
 	AgreementID string
 }

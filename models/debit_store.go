@@ -10,6 +10,9 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// debitPhase is the DebitPhase of batch b at now.ms; $4 is LastAttemptBefore.
+const debitPhase = `CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END`
+
 // claimChunkSQL claims, of a part of the chunk that a task names, the rows that are due and that nobody holds: pending ones, those
 // whose worker has died (now in doubt), and after the deadline the unconfirmed ones. The task's own lease moves along
 // last, where it would not outlast the rows' by a little: locks are taken rows first, then outbox. What is still open is counted
@@ -19,7 +22,7 @@ WITH chunk AS MATERIALIZED (
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.cancelled_at IS NOT NULL AS cancelled,
            o.first_row, o.last_row, o.first_row + $6::int AS part_first, least(o.last_row, o.first_row + $6::int + $7::int - 1) AS part_last,
            now.ms AS now,
-           CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
+           ` + debitPhase + ` AS phase
     FROM ` + svcNow + ` now (ms), outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = $1
 ), claimed AS (
@@ -118,7 +121,7 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	if len(unbound) == 0 {
 		return nil
 	}
-	bound, err := s.accounts(ctx, `
+	bound, err := s.eligibilities(ctx, `
 WITH bound AS (
     UPDATE batch_rows r SET link_id = l.id FROM customer_links l
     WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3 AND r.link_id IS NULL
@@ -126,66 +129,70 @@ WITH bound AS (
       AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
     RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
 )
-SELECT row_index, id, state = 'linked', coalesce(customer_id, ''), coalesce(agreement_id, '') FROM bound`,
+SELECT row_index, 'attempt', false, id, state = 'linked', coalesce(customer_id, ''), coalesce(agreement_id, '') FROM bound`,
 		c.SiteID, c.BatchID, c.Lease, unbound)
 	for i, r := range c.Rows {
-		if account, ok := bound[r.Index]; ok {
-			c.Rows[i].Account = account
+		if row, ok := bound[r.Index]; ok {
+			c.Rows[i].Account = row.Account
 		}
 	}
 	return err
 }
 
-// HoldRows extends the lease of claimed rows and of their task by RowLease, and reads again whom the rows debit. Rows
+// HoldRows extends the lease of claimed rows and of their task by RowLease, and reads again whether they may be debited. Rows
 // that another worker has taken, or that are settled, are missing in the answer: they must be left alone.
-func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]DebitAccount, error) {
-	held, err := s.accounts(ctx, `
+func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
+	held, err := s.eligibilities(ctx, `
 WITH held AS (
-    UPDATE batch_rows r SET lease_until = clock_timestamp() + $5 * interval '1 ms'
-    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
+    UPDATE batch_rows r SET lease_until = clock_timestamp() + $6 * interval '1 ms'
+    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[]) AND r.lease_token = $3
       AND r.lease_until > clock_timestamp() AND (r.state = 'inProgress' OR r.outcome = 'unconfirmed')
     RETURNING r.row_index, r.link_id
 ), task AS (
-    UPDATE outbox o SET redispatch_after = clock_timestamp() + $5 * interval '1 ms'
-    WHERE o.id = $6 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
+    UPDATE outbox o SET redispatch_after = clock_timestamp() + $6 * interval '1 ms'
+    WHERE o.id = $7 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
 )
-SELECT h.row_index, h.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
-FROM held h LEFT JOIN customer_links l ON l.site_id = $1 AND l.id = h.link_id`,
-		c.SiteID, c.BatchID, c.Lease, rows, RowLease.Milliseconds(), c.Task)
+SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL,
+       r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+FROM `+svcNow+` now (ms), batches b, held r LEFT JOIN customer_links l ON l.site_id = $1 AND l.id = r.link_id
+WHERE b.site_id = $1 AND b.id = $2`,
+		c.SiteID, c.BatchID, c.Lease, LastAttemptBefore.Milliseconds(), rows, RowLease.Milliseconds(), c.Task)
 	return held, wrap("hold rows", err)
 }
 
-// CheckRows reads again whom claimed rows debit, of those that are the claim's for half a RowLease at least. What is missing in the
-// answer needs HoldRows. It writes nothing, and so waits for no disk.
-func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]DebitAccount, error) {
-	held, err := s.accounts(ctx, `
-SELECT r.row_index, r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
-FROM batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
-WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
-  AND r.lease_until > clock_timestamp() + $5 * interval '1 ms' AND (r.state = 'inProgress' OR r.outcome = 'unconfirmed')`,
-		c.SiteID, c.BatchID, c.Lease, rows, (RowLease / 2).Milliseconds())
+// CheckRows reads again whether claimed rows may be debited, of those that are the claim's for half a RowLease at least. What is missing
+// in the answer needs HoldRows. It writes nothing, and so waits for no disk.
+func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
+	held, err := s.eligibilities(ctx, `
+SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL,
+       r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
+FROM `+svcNow+` now (ms), batches b, batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
+WHERE b.site_id = $1 AND b.id = $2 AND r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[]) AND r.lease_token = $3
+  AND r.lease_until > clock_timestamp() + $6 * interval '1 ms' AND (r.state = 'inProgress' OR r.outcome = 'unconfirmed')`,
+		c.SiteID, c.BatchID, c.Lease, LastAttemptBefore.Milliseconds(), rows, (RowLease / 2).Milliseconds())
 	return held, wrap("check rows", err)
 }
 
-func (s *Store) accounts(ctx context.Context, query string, args ...any) (map[int]DebitAccount, error) {
-	type account struct {
+func (s *Store) eligibilities(ctx context.Context, query string, args ...any) (map[int]Eligibility, error) {
+	type row struct {
 		index int
-		DebitAccount
+		Eligibility
 	}
-	var found []account
+	var found []row
 	err := s.statement(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
-		found, err = scanAll(rows, func(a *account) []any {
-			return []any{&a.index, &a.LinkID, &a.Linked, &a.CustomerID, &a.AgreementID}
+		found, err = scanAll(rows, func(r *row) []any {
+			a := &r.Account
+			return []any{&r.index, &r.Phase, &r.Cancelled, &a.LinkID, &a.Linked, &a.CustomerID, &a.AgreementID}
 		})
 		return err
 	})
-	byIndex := make(map[int]DebitAccount, len(found))
-	for _, a := range found {
-		byIndex[a.index] = a.DebitAccount
+	byIndex := make(map[int]Eligibility, len(found))
+	for _, r := range found {
+		byIndex[r.index] = r.Eligibility
 	}
 	return byIndex, err
 }

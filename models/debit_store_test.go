@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -186,6 +187,59 @@ func TestAttemptsOfRowsClaimedToClose(t *testing.T) {
 	}
 }
 
+// What a worker looks at right before a debit tells whatever may have changed since its claim.
+func TestEligibilityIsReadAgain(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	modelstest.Customer(t, store, site.ID, "bob", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "bob", "nobody"))
+	chunk := claim(t, store, done.Tasks[0])
+	want := map[int]models.Eligibility{}
+	for _, r := range chunk.Rows {
+		want[r.Index] = models.Eligibility{Phase: models.PhaseAttempt, Account: r.Account}
+	}
+	look := func(what string) {
+		t.Helper()
+		for name, read := range map[string]func(context.Context, models.Chunk, []int) (map[int]models.Eligibility, error){
+			"check": store.CheckRows, "hold": store.HoldRows,
+		} {
+			got, err := read(t.Context(), chunk, []int{0, 1, 2})
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s, %s: %v (-want +got):\n%s", what, name, err, diff)
+			}
+		}
+	}
+	change := func(what string, to func(*models.Eligibility)) {
+		t.Helper()
+		for i, e := range want {
+			to(&e)
+			want[i] = e
+		}
+		look(what)
+	}
+	look("claimed")
+	if _, err := store.RevokeCustomer(t.Context(), site.ID, "bob"); err != nil {
+		t.Fatal(err)
+	}
+	bob := want[1]
+	bob.Account.Linked = false
+	want[1] = bob
+	look("revoked")
+	if _, _, err := store.CancelBatch(t.Context(), site.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	change("cancelled", func(e *models.Eligibility) { e.Cancelled = true })
+	modelstest.AdvanceClock(t, store, models.SettleWithin-models.LastAttemptBefore-time.Millisecond)
+	look("right before the last half hour")
+	modelstest.AdvanceClock(t, store, time.Millisecond)
+	change("in the last half hour", func(e *models.Eligibility) { e.Phase = models.PhaseClose })
+	modelstest.AdvanceClock(t, store, models.LastAttemptBefore)
+	change("at the deadline", func(e *models.Eligibility) { e.Phase = models.PhaseConfirm })
+}
+
 func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -202,6 +256,9 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 		t.Errorf("a lease that ran out was extended: %v, %v", held, err)
 	}
 	heir := claim(t, store, done.Tasks[0])
+	if held, err := store.HoldRows(t.Context(), heir, []int{0, 1}); err != nil || len(held) != 2 {
+		t.Errorf("the heir's rows are not its own: %v, %v", held, err)
+	}
 	if len(heir.Rows) != 2 || !heir.Rows[0].InDoubt || !heir.Rows[1].InDoubt {
 		t.Fatalf("the heir claimed %+v", heir.Rows)
 	}

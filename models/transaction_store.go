@@ -83,12 +83,15 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 	return StartedTransaction{ID: p.Transaction.ID, Replayed: true}, nil
 }
 
+// transactionPhase is the DebitPhase of the transaction of intent p at now.ms; $4 is AnswerWithin.
+const transactionPhase = `CASE WHEN now.ms >= p.started_at + $4 THEN 'close' ELSE 'attempt' END`
+
 // claimTransactionSQL claims the transaction of the intent that a task names, if it is due and nobody holds it. What was
 // claimed before and not given back is in doubt. The task's own lease moves along.
 const claimTransactionSQL = `
 WITH t AS MATERIALIZED (
     SELECT p.*, now.ms AS now, o.id AS task,
-           CASE WHEN now.ms >= p.started_at + $4 THEN 'close' ELSE 'attempt' END AS phase,
+           ` + transactionPhase + ` AS phase,
            (p.lease_until IS NULL OR p.lease_until <= clock_timestamp()) AND coalesce(p.next_attempt_at, 0) <= now.ms AS free
     FROM outbox o JOIN payment_intents p ON p.site_id = o.site_id AND p.id = o.subject_id, ` + svcNow + ` now (ms)
     WHERE o.id = $1 AND p.state = 'pending'
@@ -119,19 +122,25 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 	return t, wrap("claim transaction", err)
 }
 
-// HoldTransaction extends the lease of a claimed transaction and of its task by RowLease. False: another worker has taken
-// it, or it has ended; it must be left alone.
-func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (bool, error) {
-	n, err := s.execCount(ctx, "hold transaction", `
+// HoldTransaction extends the lease of a claimed transaction and of its task by RowLease, and tells its phase by now. ErrNotFound:
+// another worker has taken it, or it has ended; it must be left alone.
+func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
+	var phase DebitPhase
+	err := s.statement(ctx, func() error {
+		err := s.db.DB.QueryRowContext(ctx, `
 WITH task AS (
-    UPDATE outbox o SET redispatch_after = clock_timestamp() + $4 * interval '1 ms'
+    UPDATE outbox o SET redispatch_after = clock_timestamp() + $5 * interval '1 ms'
     FROM payment_intents p
-    WHERE o.id = $5 AND o.dispatched_at IS NOT NULL AND p.site_id = $1 AND p.id = $2 AND p.lease_token = $3
+    WHERE o.id = $6 AND o.dispatched_at IS NOT NULL AND p.site_id = $1 AND p.id = $2 AND p.lease_token = $3
 )
-UPDATE payment_intents SET lease_until = clock_timestamp() + $4 * interval '1 ms'
-WHERE site_id = $1 AND id = $2 AND lease_token = $3 AND lease_until > clock_timestamp() AND state = 'pending'`,
-		t.SiteID, t.IntentID, t.Lease, RowLease.Milliseconds(), t.Task)
-	return n == 1, err
+UPDATE payment_intents p SET lease_until = clock_timestamp() + $5 * interval '1 ms'
+FROM `+svcNow+` now (ms)
+WHERE p.site_id = $1 AND p.id = $2 AND p.lease_token = $3 AND p.lease_until > clock_timestamp() AND p.state = 'pending'
+RETURNING `+transactionPhase,
+			t.SiteID, t.IntentID, t.Lease, AnswerWithin.Milliseconds(), RowLease.Milliseconds(), t.Task).Scan(&phase)
+		return notFound(err, "lease")
+	})
+	return phase, wrap("hold transaction", err)
 }
 
 // endSQL ends a transaction: under its lease, or with the truth that money was taken, whoever brings it. The ledger, the

@@ -118,12 +118,12 @@ func TestClaimFinish(t *testing.T) {
 	if other := c.claim(started.Task); other.Held {
 		t.Errorf("claimed twice: %+v", other)
 	}
-	if held, err := c.store.HoldTransaction(t.Context(), first); !held || err != nil {
-		t.Errorf("held %t, %v", held, err)
+	if phase, err := c.store.HoldTransaction(t.Context(), first); phase != models.PhaseAttempt || err != nil {
+		t.Errorf("held in phase %q, %v", phase, err)
 	}
 	c.workersDie()
-	if held, err := c.store.HoldTransaction(t.Context(), first); held || err != nil {
-		t.Errorf("a lease that ran out is held: %t, %v", held, err)
+	if _, err := c.store.HoldTransaction(t.Context(), first); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("a lease that ran out is held: %v", err)
 	}
 	second := c.claim(started.Task)
 	if !second.Held || !second.InDoubt {
@@ -136,8 +136,12 @@ func TestClaimFinish(t *testing.T) {
 			t.Errorf("%+v by a worker without a lease: %+v", r, done)
 		}
 	}
-	if held, err := c.store.HoldTransaction(t.Context(), second); !held || err != nil {
+	if _, err := c.store.HoldTransaction(t.Context(), second); err != nil {
 		t.Errorf("the second worker lost its lease: %v", err)
+	}
+	modelstest.AdvanceClock(t, c.store, models.AnswerWithin)
+	if phase, err := c.store.HoldTransaction(t.Context(), second); phase != models.PhaseClose || err != nil {
+		t.Errorf("held in phase %q once its time is over, %v", phase, err)
 	}
 	if done := c.finish(first, models.TransactionResult{Status: models.TransactionSettled}); !done.Ended { // the truth does
 		t.Errorf("a late success: %+v", done)
