@@ -217,15 +217,20 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 	}
 }
 
-// wantPermitsBack checks that all permits and places came back.
 func (b *billing) wantPermitsBack(permits, places int) {
 	b.Helper()
+	wantAllBack(b.T, b.job.Permits, permits, places)
+}
+
+// wantAllBack checks that all permits and places came back.
+func wantAllBack(t *testing.T, p *Permits, permits, places int) {
+	t.Helper()
 	for _, s := range []struct {
 		*share
 		all int
-	}{{b.job.Permits.calls, permits}, {b.job.Permits.places, places}} {
+	}{{p.calls, permits}, {p.places, places}} {
 		if s.free != s.all || len(s.held) != 0 {
-			b.Errorf("%d of %d came back, %v are held", s.free, s.all, s.held)
+			t.Errorf("%d of %d came back, %v are held", s.free, s.all, s.held)
 		}
 	}
 }

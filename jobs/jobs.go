@@ -19,7 +19,8 @@ import (
 type Config struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// RailConcurrency bounds the rail calls that this process has under way; default 256.
+	// RailConcurrency bounds the rail calls that this process has under way; default 256. A call waits for nothing more once it has
+	// begun if the Rail takes as many.
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.
@@ -40,12 +41,13 @@ func New(cfg Config) queue.Jobs {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	permits := NewPermits(cfg.RailConcurrency)
 	return queue.Jobs{
 		models.TaskSettleTransaction: &SettleTransaction{
-			Store: cfg.Store, Rail: cfg.Rail, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
+			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
 		models.TaskDebitRows: &DebitRows{
-			Store: cfg.Store, Rail: cfg.Rail, Permits: NewPermits(cfg.RailConcurrency), Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
+			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
 		models.TaskDeliverWebhook:       NewDeliverWebhook(cfg),
 		models.TaskReleaseWebhooks:      ReleaseWebhooks(cfg.Store),

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Permits bounds how many debits a process has under way on the rail, and how many rows it has claimed beyond those: each of
+// Permits bounds how many calls a process has under way on the rail, and how many rows it has claimed beyond those: each of
 // them has a place until its call begins. Rows are claimed no sooner than there is a place, so that they, and their
 // customers' links, have been read just before they are debited, while the next ones are there when permits come free.
 //
@@ -28,6 +28,9 @@ type Turn struct {
 	organisation models.OrganisationID
 	n            uint64
 }
+
+// atOnce is the turn of customers who wait at a till. Their payments go before all else, and need no places.
+var atOnce Turn
 
 // Turn begins one.
 func (p *Permits) Turn(organisation models.OrganisationID) Turn {
@@ -154,7 +157,7 @@ func (p *share) serve() {
 	}
 }
 
-// next is, of those whose organisation holds the least, the one that began first.
+// next is who may not wait or, of those whose organisation holds the least, the one that began first.
 func (p *share) next() *list.Element {
 	var best *list.Element
 	var least int
@@ -162,6 +165,9 @@ func (p *share) next() *list.Element {
 	for place := p.waiting.Front(); place != nil; place = place.Next() {
 		turn := place.Value.(*waiter).turn //nolint:forcetypeassert // nothing else is in the list
 		held := p.held[turn.organisation]
+		if turn == atOnce {
+			held = -1
+		}
 		if best == nil || cmp.Or(cmp.Compare(held, least), cmp.Compare(turn.n, first)) < 0 {
 			best, least, first = place, held, turn.n
 		}

@@ -81,6 +81,31 @@ func TestPermitsGoToWhoHasTheFewest(t *testing.T) {
 	}
 }
 
+// TestPermitsGoToPaymentsFirst lets a payment come after others who hold and want everything.
+func TestPermitsGoToPaymentsFirst(t *testing.T) {
+	p := NewPermits(64)
+	p.Take(t.Context(), p.Turn(one), 64)
+	got := make(chan Turn)
+	take := func(turn Turn) {
+		p.Take(t.Context(), turn, 8)
+		got <- turn
+	}
+	others := p.Turn(other)
+	go take(others)
+	waitForWaiters(p, 1)
+	p.calls.mu.Lock()
+	p.calls.held[atOnce.organisation]++ // one payment more than the other organisation has under way
+	p.calls.mu.Unlock()
+	go take(atOnce)
+	waitForWaiters(p, 2)
+	for _, want := range []Turn{atOnce, others} {
+		p.Give(one, 8)
+		if turn := <-got; turn != want {
+			t.Errorf("the wave went to %v, want %v", turn, want)
+		}
+	}
+}
+
 func waitForWaiters(p *Permits, n int) {
 	for {
 		p.calls.mu.Lock()

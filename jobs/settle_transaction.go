@@ -19,6 +19,8 @@ import (
 type SettleTransaction struct {
 	Store *models.Store
 	Rail  rail.Rail
+	// Permits bounds the rail calls of this process, those of batches included.
+	Permits *Permits
 	// Now is the process's clock; it measures spans, and decides nothing that Postgres decides.
 	Now func() time.Time
 	// Notify is told of the task that tells the partner. It may be nil.
@@ -72,23 +74,36 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	row := &rowRun{phase: t.Phase, row: models.ClaimedRow{InDoubt: t.InDoubt, Account: models.DebitAccount{Linked: true}}}
 	call, result := row.first()
 	for call != callNone {
-		turn := s.job.Rail.Admit(ctx, call.payee(t.OrganisationID), 1)
-		switch {
-		case turn == 0 || call == callDebit && !s.confirmed(callCtx, row):
+		var made bool
+		if call, result, made = s.step(ctx, callCtx, row, call); !made {
 			result := s.resultOf(row.released())
 			result.RetryAfter = 0 // whoever comes next can make the call
 			return result
-		case call == callDebit && !row.mayDebit():
-			call, result = row.debitOrClose()
-		default:
-			call, result = row.next(call, s.ask(callCtx, call))
 		}
 	}
 	return s.resultOf(result)
 }
 
-// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's, and looks whether its time is
-// over.
+// step makes a call, once there are a permit and a turn on the rail for it, or finds that a debit may not be made any more, and tells what
+// follows. False: the context ended first, or the transaction may be another worker's.
+func (s *settlement) step(ctx, callCtx context.Context, row *rowRun, call railCall) (next railCall, result models.RowResult, made bool) {
+	if s.job.Permits.Take(ctx, atOnce, 1) == 0 {
+		return call, result, false
+	}
+	defer s.job.Permits.Give(atOnce.organisation, 1)
+	if s.job.Rail.Admit(ctx, call.payee(s.transaction.OrganisationID), 1) == 0 || call == callDebit && !s.confirmed(callCtx, row) {
+		return call, result, false
+	}
+	if call == callDebit && !row.mayDebit() {
+		next, result = row.debitOrClose()
+	} else {
+		next, result = row.next(call, s.ask(callCtx, call))
+	}
+	return next, result, true
+}
+
+// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's, and looks whether
+// its time is over.
 func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
 	if s.job.Now().Sub(s.heldAt) < freshFor {
 		return true
@@ -101,7 +116,7 @@ func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
 	return err == nil
 }
 
-// ask makes one call, which has a turn on the rail.
+// ask makes one call, which has a permit and a turn on the rail.
 func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
 	began := s.job.Now()
 	var answer rail.Result

@@ -35,9 +35,12 @@ func newTill(t *testing.T) *till {
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, noon)
 	b := &till{T: t, store: store, site: modelstest.Site(t, store), rail: railtest.NewScripted()}
-	t.Cleanup(func() { wantTurns(t, b.rail) })
+	t.Cleanup(func() {
+		wantTurns(t, b.rail)
+		wantAllBack(t, b.job.Permits, 64, 80)
+	})
 	b.job = &SettleTransaction{
-		Store: store, Rail: b.rail, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Store: store, Rail: b.rail, Permits: NewPermits(64), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Notify: func(tasks []models.TaskID) { b.told = append(b.told, tasks...) },
 	}
 	return b

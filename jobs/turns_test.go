@@ -178,8 +178,8 @@ func TestWaitingForTurnsLeavesPermitsToOthers(t *testing.T) {
 	modelstest.Audit(t, b.store)
 }
 
-// waitingForATurn starts the payment on a rail that is at its rate, and comes back once it waits for a turn, and what was read of its lease is
-// no longer fresh.
+// waitingForATurn starts the payment on a rail that is at its rate, and comes back once it waits for a turn, and what was read of
+// its lease is no longer fresh.
 func (b *till) waitingForATurn(ctx context.Context) (wait func()) {
 	b.Helper()
 	clock := &stoppedClock{}
@@ -219,6 +219,23 @@ func TestTimeIsOverWhileAPaymentWaitsForATurn(t *testing.T) {
 	wait()
 	b.want("Failed")
 	b.calls(railtest.Calls{Cancels: 1})
+}
+
+// Payments are among the calls that a process has under way, so that none waits, once it has looked, for a connection that rows have.
+func TestPaymentWaitsForAPermitBeforeItLooks(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	clock := &stoppedClock{}
+	b.job.Now = clock.now
+	b.job.Permits.Take(t.Context(), b.job.Permits.Turn(b.site.OrganisationID), 64)
+	wait := b.start(t.Context())
+	waitForWaiters(b.job.Permits, 1)
+	clock.goOn()
+	b.workersDie()
+	b.job.Permits.Give(b.site.OrganisationID, 64)
+	wait()
+	b.want("pending")
+	b.calls(railtest.Calls{})
 }
 
 // A payment may wait for longer than its lease: the worker shows that it lives.

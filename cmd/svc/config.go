@@ -71,7 +71,7 @@ type Config struct {
 	Rail            string  `env:"SVC_RAIL" help:"sandbox or http; production: always http"`
 	RailURL         string  `env:"SVC_RAIL_URL" help:"base URL of the payment gateway"`
 	RailKey         string  `env:"SVC_RAIL_KEY" secret:"true" help:"id:secret that signs gateway requests; svc rail: that it accepts"`
-	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256" help:"debits that a worker has under way at once"`
+	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256" help:"calls of the gateway that a worker has under way at once"`
 	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0" help:"gateway requests a second of the whole fleet; 0: no limit"`
 
 	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator" help:"the operator's login for /ops"`

@@ -247,11 +247,11 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 	return false
 }
 
-// openRail makes the rail, and says how many debits may be under way on it. The sandbox takes a whole chunk in one statement:
-// what runs at once is bounded by the tasks.
+// openRail makes the rail, and says how many calls may be under way on it. The sandbox takes a whole chunk in one statement:
+// what runs at once is bounded by the tasks, and slow accounts of batches do not let payments wait.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.Rail == "sandbox" {
-		return rail.NewSandbox(store), s.cfg.Concurrency * models.ChunkRows, nil
+		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
 	}
 	key, err := s.cfg.railKey()
 	if err != nil {
