@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"partnerbilling/models"
 )
 
@@ -117,4 +119,30 @@ func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
 	}
 	wg.Wait()
 	return errs
+}
+
+// dependencyCollector runs the readiness checks whenever it is scraped.
+type dependencyCollector struct {
+	checks []ReadinessCheck
+	up     *prometheus.Desc
+}
+
+// RegisterDependencies registers whether what the service depends on can be reached from this process.
+func RegisterDependencies(reg prometheus.Registerer, checks []ReadinessCheck) {
+	reg.MustRegister(dependencyCollector{checks, prometheus.NewDesc("svc_dependency_up",
+		"1 if this process reaches it and can use it, else 0.", []string{"dependency"}, nil)})
+}
+
+// Describe implements prometheus.Collector.
+func (c dependencyCollector) Describe(out chan<- *prometheus.Desc) { out <- c.up }
+
+// Collect implements prometheus.Collector.
+func (c dependencyCollector) Collect(out chan<- prometheus.Metric) {
+	for i, err := range runChecks(context.Background(), c.checks) {
+		up := 1.0
+		if err != nil {
+			up = 0
+		}
+		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, up, c.checks[i].Name)
+	}
 }

@@ -247,16 +247,28 @@ func TestReadiness(t *testing.T) {
 		Status string
 		Checks map[string]string
 	}
+	measured := func(postgres, redis int) {
+		t.Helper()
+		metrics := string(c.Get("/metrics").Expect(200).Body)
+		for name, want := range map[string]int{"postgres": postgres, "redis": redis} {
+			if line := fmt.Sprintf("svc_dependency_up{dependency=%q} %d\n", name, want); !strings.Contains(metrics, line) {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
+	}
 	c.Get("/readyz").Expect(200).Data(&ready)
 	if ready.Status != "ready" || ready.Checks["postgres"] != "ok" || ready.Checks["redis"] != "ok" {
 		t.Errorf("%+v", ready)
 	}
+	measured(1, 1)
 	redis = errors.New("secret")
+	measured(1, 0)
 	c.Get("/readyz").Expect(200).Data(&ready)
 	if ready.Checks["redis"] != "unavailable" {
 		t.Errorf("%+v", ready)
 	}
 	postgres = errors.New("secret")
+	measured(0, 0)
 	a := c.Get("/readyz").Refused(503, "requests:unavailable postgres")
 	if a.Header.Get("Retry-After") == "" || strings.Contains(string(a.Body), "secret") {
 		t.Errorf("%v %s", a.Header, a.Body)

@@ -123,6 +123,7 @@ func newServer(cfg Config, table []Route) *Server {
 		methods:         fiber.DefaultMethods,
 		shutdownTimeout: cfg.ShutdownTimeout,
 	}
+	RegisterDependencies(cfg.Metrics, cfg.Checks)
 	s.lifetime, s.endRequests = context.WithCancel(context.Background())
 	s.draining, s.beginDraining = context.WithCancel(context.Background())
 	s.chain = s.checks()

@@ -35,8 +35,29 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"verdict"}),
 	}
+	m.beginAtZero()
 	reg.MustRegister(m.rowsSettled, m.transactions, m.railCalls, m.webhooks)
 	return m
+}
+
+// beginAtZero makes every series there is: one that began with its first event would hide that event from a rate.
+func (m *Metrics) beginAtZero() {
+	for _, outcome := range models.RowOutcomes {
+		m.rowsSettled.WithLabelValues(string(outcome))
+	}
+	for _, status := range models.TransactionStatuses {
+		if models.IntentPending.CanEndAs(status) {
+			m.transactions.WithLabelValues(string(status))
+		}
+	}
+	for _, call := range []railCall{callDebit, callLookup, callCancel} {
+		for _, status := range rail.Statuses {
+			m.railCalls.WithLabelValues(call.String(), status.String())
+		}
+	}
+	for _, verdict := range []models.WebhookStatus{models.WebhookDelivered, models.WebhookPending, models.WebhookFailed} {
+		m.webhooks.WithLabelValues(string(verdict))
+	}
 }
 
 func (m *Metrics) settled(outcome models.RowOutcome) {

@@ -2,9 +2,19 @@ package models
 
 import "context"
 
+// AlertKinds are the kinds of alerts that are raised.
+var AlertKinds = []string{
+	"lateTruth",           // a row was settled otherwise before the rail told the truth; subject: batch and row
+	"railContradiction",   // money was taken for a transaction that has ended without; subject: the transaction
+	"rowsUnconfirmed",     // the rail had not said of a batch's rows, when their deadline came, what became of them; subject: the batch
+	"transactionInDoubt",  // the rail neither says what became of a payment nor cancels it; subject: the transaction
+	alertEndpointDisabled,// 24 hours of nothing but 410; subject: organisation and Site
+	alertWebhookFailed,    // no attempt is left; subject: the event
+}
+
 // Alert is something that an operator must look at.
 type Alert struct {
-	Kind     string // what happened: lateTruth, rowsUnconfirmed, …
+	Kind     string // what happened: one of AlertKinds
 	Subject  string // to whom
 	Detail   string
 	TraceID  TraceID // of the request that began it

@@ -7,4 +7,4 @@ const ClaimDueSQL = claimDueSQL
 const ReclaimLostSQL = reclaimLostSQL
 
 // EarlyPlanSQL are statements for a test that looks at their plans, with how many parameters each has.
-var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11}
+var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11, figuresSQL: 3}

@@ -21,9 +21,9 @@ type backlogCollector struct {
 // scrapeWithin bounds the reading for one scrape.
 const scrapeWithin = 2 * time.Second
 
-// RegisterMetrics registers the figures that workers are scaled on.
-func RegisterMetrics(reg prometheus.Registerer, store *models.Store, log *slog.Logger) {
-	reg.MustRegister(&backlogCollector{
+// RegisterMetrics registers the figures that workers are scaled on, and how the server fares with Redis.
+func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Server, log *slog.Logger) {
+	reg.MustRegister(server.rester.failed, &backlogCollector{
 		store: store, log: log,
 		inFlight: prometheus.NewDesc("svc_tasks_in_flight", "Tasks in Redis or in work.", []string{"queue"}, nil),
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",

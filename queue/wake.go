@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
@@ -51,10 +52,14 @@ type rester struct {
 	once  sync.Once
 
 	atMost time.Duration
+	failed prometheus.Counter
 }
 
 func newRester(queues []models.Queue) *rester {
 	r := &rester{words: map[string]chan struct{}{}, stop: make(chan struct{}), atMost: restAtMost}
+	r.failed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_queue_redis_errors_total", Help: "Redis commands with which the worker fetches and ends tasks that failed.",
+	})
 	for _, q := range queues {
 		if rests(q) {
 			r.words[pendingKey(string(q))] = make(chan struct{}, 1)
@@ -64,7 +69,9 @@ func newRester(queues []models.Queue) *rester {
 }
 
 // pendingKey is where Asynq keeps a queue's tasks that wait.
-func pendingKey(queue string) string { return "asynq:{" + queue + "}:pending" }
+func pendingKey(queue string) string { return "asynq:{" + queue + "}" + pendingSuffix }
+
+const pendingSuffix = ":pending"
 
 // listen hears words until the context ends.
 func (r *rester) listen(ctx context.Context, client *redis.Client, queues []models.Queue) {
@@ -110,15 +117,27 @@ func (r *rester) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// ProcessHook rests after a look that has found nothing. It holds no connection meanwhile.
+// ProcessHook rests after a look that has found nothing, and after one that failed: Asynq would look again at once, thousands of
+// times a second while Redis refuses it, for being full. It holds no connection meanwhile.
 func (r *rester) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if words := r.words[lookedAt(cmd)]; words != nil && errors.Is(err, redis.Nil) {
 			r.rest(words)
 		}
+		if isFault(err) {
+			r.failed.Inc()
+			if strings.HasSuffix(lookedAt(cmd), pendingSuffix) {
+				r.rest(nil)
+			}
+		}
 		return err
 	}
+}
+
+// isFault leaves out what is as it may be: nothing there, a script that Redis sees for the first time, a shutdown.
+func isFault(err error) bool {
+	return err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOSCRIPT") && !errors.Is(err, context.Canceled)
 }
 
 func (r *rester) rest(words <-chan struct{}) {

@@ -108,11 +108,13 @@ func (s *service) addHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", api.HealthHandler([]api.ReadinessCheck{ // a worker can do nothing without either
+	checks := []api.ReadinessCheck{ // a worker can do nothing without either
 		{Name: "postgres", Required: true, Check: store.Ping},
 		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
-	}, s.log))
+	}
+	api.RegisterDependencies(s.metrics, checks)
+	mux := http.NewServeMux()
+	mux.Handle("/", api.HealthHandler(checks, s.log))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	s.addHTTP(ln, mux)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -49,13 +50,22 @@ func (p *program) command() *cobra.Command {
 		Use: "svc", Short: "Partner billing and checkout service",
 		Long: "Partner billing and checkout service.\n\nEvery command is configured by SVC_… environment variables; " +
 			"`svc config` lists them.",
-		SilenceUsage: true, SilenceErrors: true,
+		Version: version(), SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(
 		p.devCommand(), p.apiCommand(), p.workerCommand(), p.dashboardCommand(), p.railCommand(), p.migrateCommand(),
 		p.adminCommand(), p.configCommand(),
 	)
 	return root
+}
+
+// version is what Go has stamped into the binary: the release's tag, or the commit and its time; +dirty if files differed from it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version + " " + info.GoVersion
 }
 
 // serving is command for what runs until it is told to end. Whoever is told before it has begun has not failed.

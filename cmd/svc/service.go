@@ -44,7 +44,8 @@ type service struct {
 // newService prepares what every serving command needs. Nothing is connected yet.
 func (p *program) newService(cfg Config) (*service, error) {
 	s := &service{cfg: cfg, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector())
 	if cfg.DatabaseURL == "" || cfg.RedisURL == "" {
 		return nil, errors.New("SVC_DATABASE_URL and SVC_REDIS_URL must be set")
 	}
@@ -79,6 +80,7 @@ func (s *service) openStore(ctx context.Context, name string, queued int) (*mode
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
 	s.closers = append(s.closers, store.Close)
+	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))
 	return store, nil
 }
 
@@ -213,7 +215,8 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency, WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues,
 		ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
 	})
-	queue.RegisterMetrics(s.metrics, store, s.log)
+	queue.RegisterMetrics(s.metrics, store, server, s.log)
+	jobs.RegisterFigures(s.metrics, store, s.log)
 	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
 		if !s.awaitRedis(ctx) {
 			return nil

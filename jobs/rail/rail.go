@@ -89,6 +89,9 @@ const (
 	Cancelled
 )
 
+// Statuses are all statuses.
+var Statuses = []Status{Unknown, Succeeded, Refused, Unavailable, NotFound, Cancelled}
+
 var statusNames = [...]string{"unknown", "succeeded", "refused", "unavailable", "notFound", "cancelled"}
 
 // String is the status in camelCase, for logs and metrics.

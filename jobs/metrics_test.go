@@ -1,0 +1,94 @@
+package jobs
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// series are a registry's values by name and the values of their labels; of a histogram its count.
+func series(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
+}
+
+// What has not happened yet is 0, so that the first time shows in a rate.
+func TestMetricsBeginAtZero(t *testing.T) {
+	b := newBilling(t)
+	registry := prometheus.NewRegistry()
+	b.job.Metrics = NewMetrics(registry)
+	for _, name := range []string{
+		"svc_rows_settled_total unconfirmed", "svc_transactions_total Failed", "svc_rail_call_seconds cancel unknown",
+		"svc_webhook_attempt_seconds failed",
+	} {
+		if n, there := series(t, registry)[name]; !there || n != 0 {
+			t.Errorf("%s is %v, there %v; want 0", name, n, there)
+		}
+	}
+	before := series(t, registry)
+	b.submit("ada", "bob")
+	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
+	b.run()
+	after := series(t, registry)
+	for name, want := range map[string]float64{
+		"svc_rows_settled_total succeeded": 1, "svc_rows_settled_total insufficientFunds": 1,
+		"svc_rail_call_seconds debit succeeded": 1, "svc_rail_call_seconds debit refused": 1,
+	} {
+		if after[name] != want {
+			t.Errorf("%s is %v, want %v", name, after[name], want)
+		}
+	}
+	if len(before) != len(after) {
+		t.Errorf("%d series before anything happened, %d after", len(before), len(after))
+	}
+}
+
+func TestFiguresAreScraped(t *testing.T) {
+	t.Parallel()
+	store, registry := modelstest.Open(t), prometheus.NewRegistry()
+	RegisterFigures(registry, store, slog.New(slog.DiscardHandler))
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, noon)
+	modelstest.Submit(t, store, modelstest.Batch(site, "batch", "someone"))
+	modelstest.SetClock(t, store, noon+models.Millis(models.SettleWithin.Milliseconds()))
+	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	modelstest.Submit(t, store, modelstest.Batch(site, "another", "someone"))
+	modelstest.SetClock(t, store, noon+models.Millis(models.SettleWithin.Milliseconds())+1500)
+	got := series(t, registry)
+	for name, want := range map[string]float64{
+		"svc_alerts_open rowsUnconfirmed": 1, "svc_alerts_open lateTruth": 0, "svc_batch_oldest_open_seconds": 1.5,
+		"svc_webhook_endpoints_parked": 0, "svc_webhook_events_parked": 0,
+	} {
+		if n, there := got[name]; !there || n != want {
+			t.Errorf("%s is %v, there %v; want %v", name, n, there, want)
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := series(t, registry); len(got) != 0 {
+		t.Errorf("figures without Postgres: %v", got)
+	}
+}

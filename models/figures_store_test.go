@@ -1,0 +1,84 @@
+package models_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func figures(t *testing.T, store *models.Store) models.Figures {
+	t.Helper()
+	f, err := store.Figures(t.Context())
+	must(t, err)
+	return f
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	none := map[string]int{}
+	for _, kind := range models.AlertKinds {
+		none[kind] = 0
+	}
+	if diff := cmp.Diff(models.Figures{OpenAlerts: none}, figures(t, store)); diff != "" {
+		t.Errorf("of an empty service (-want +got):\n%s", diff)
+	}
+
+	write := func(query string, args ...any) {
+		t.Helper()
+		_, err := store.DB().ExecContext(t.Context(), query, args...)
+		must(t, err)
+	}
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	modelstest.Submit(t, store, modelstest.Batch(site, "first", "someone"))
+	modelstest.AdvanceClock(t, store, 7*time.Hour)
+	modelstest.Submit(t, store, modelstest.Batch(site, "second", "someone"))
+	write(`INSERT INTO alerts (kind, subject, raised_at, closed_at) VALUES ('lateTruth', 'a', 1, NULL),
+		('lateTruth', 'b', 1, NULL), ('lateTruth', 'dealt with', 1, 2), ('rowsUnconfirmed', 'a', 1, NULL)`)
+	write(`INSERT INTO alerts (kind, subject, raised_at) SELECT 'webhookFailed', n, 1 FROM generate_series(1, 2000) AS n`)
+	write(`
+INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, until)
+SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-0000-0000-000000000000'::uuid END, ?1, 1, gen_random_uuid(),
+    CASE WHEN n % 10 = 0 THEN clock_timestamp() + interval '1 minute' END FROM generate_series(1, 20) AS n`,
+		site.OrganisationID, site.ID)
+	open := none
+	open["lateTruth"], open["rowsUnconfirmed"], open["webhookFailed"] = 2, 1, models.MostCounted
+	want := models.Figures{OldestOpenBatch: 7 * time.Hour, ParkedEndpoints: 2, ParkedEvents: 18, OpenAlerts: open}
+	if diff := cmp.Diff(want, figures(t, store)); diff != "" {
+		t.Errorf("figures (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever raises an alert names a kind that is counted.
+func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*_store.go")
+	must(t, err)
+	raised := map[string]bool{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		must(t, err)
+		for _, m := range regexp.MustCompile(`INSERT INTO alerts [^)]*\)\s+SELECT '(\w+)'|\talert\w+ += "(\w+)"`).FindAllSubmatch(source, -1) {
+			raised[string(m[1])+string(m[2])] = true
+		}
+	}
+	want := slices.Clone(models.AlertKinds)
+	slices.Sort(want)
+	var got []string
+	for kind := range raised {
+		got = append(got, kind)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("AlertKinds, and what is raised (-want +got):\n%s", diff)
+	}
+}
