@@ -43,6 +43,8 @@ type DebitRows struct {
 	Now     func() time.Time
 	Metrics *Metrics
 	Log     *slog.Logger
+
+	doubts doubts
 }
 
 // Run handles one task.
@@ -340,7 +342,9 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 	began := run.job.Now()
 	report := func(i int, r rail.Result) {
 		run.job.Permits.Give(run.task.OrganisationID, 1)
-		run.job.Metrics.railCall(call, r.Status, run.job.Now().Sub(began))
+		now := run.job.Now()
+		run.job.Metrics.railCall(call, r.Status, now.Sub(began))
+		run.job.doubts.note(ctx, run.job.Log, now, models.RailKey(run.chunk.BatchID, rows[i].row.Index), call, r)
 		if r.Reason == rail.KeyReused {
 			run.job.Log.ErrorContext(ctx, "the rail knows the row's key with other particulars",
 				"batch", run.chunk.BatchID, "row", rows[i].row.Index)

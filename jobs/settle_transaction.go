@@ -27,6 +27,8 @@ type SettleTransaction struct {
 	Notify  func([]models.TaskID)
 	Metrics *Metrics
 	Log     *slog.Logger
+
+	doubts doubts
 }
 
 // Run handles one task.
@@ -131,7 +133,9 @@ func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
 		s.job.Rail.Cancel(ctx, []string{key}, report)
 	case callNone:
 	}
-	s.job.Metrics.railCall(call, answer.Status, s.job.Now().Sub(began))
+	now := s.job.Now()
+	s.job.Metrics.railCall(call, answer.Status, now.Sub(began))
+	s.job.doubts.note(ctx, s.job.Log, now, key, call, answer)
 	if answer.Reason == rail.KeyReused {
 		s.job.Log.ErrorContext(ctx, "the rail knows the transaction's key with other particulars", "transaction", s.transaction.ID)
 	}
