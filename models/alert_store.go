@@ -8,7 +8,7 @@ var AlertKinds = []string{
 	"railContradiction",   // money was taken for a transaction that has ended without; subject: the transaction
 	"rowsUnconfirmed",     // the rail had not said of a batch's rows, when their deadline came, what became of them; subject: the batch
 	"transactionInDoubt",  // the rail neither says what became of a payment nor cancels it; subject: the transaction
-	alertEndpointDisabled,// 24 hours of nothing but 410; subject: organisation and Site
+	alertEndpointDisabled, // 24 hours of nothing but 410; subject: organisation and Site
 	alertWebhookFailed,    // no attempt is left; subject: the event
 }
 

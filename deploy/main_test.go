@@ -1,0 +1,158 @@
+// Package deploy_test holds what is deployed against what it deploys: the real binary, its configuration and its metrics.
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"partnerbilling/models/modelstest"
+)
+
+// buildDir has the binary.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "svc-deploy-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := modelstest.Run(m)
+	_ = os.RemoveAll(buildDir)
+	os.Exit(code)
+}
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return string(content)
+}
+
+// readYAML reads a file of one document.
+func readYAML[T any](t *testing.T, path string) (v T) {
+	t.Helper()
+	must(t, yaml.Unmarshal([]byte(read(t, path)), &v))
+	return v
+}
+
+// binary is svc, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(buildDir, "svc")
+	if out, err := exec.Command("go", "build", "-o", path, "../cmd/svc").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// svc is a command of the binary with nothing in its environment but the variables.
+func svc(ctx context.Context, t *testing.T, variables map[string]string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := binary()
+	must(t, err)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	for name, value := range variables {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// output runs a command of the binary that must succeed.
+func output(t *testing.T, variables map[string]string, args ...string) string {
+	t.Helper()
+	out, err := svc(t.Context(), t, variables, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("svc %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// serve runs a serving command until the end of the test.
+func serve(t *testing.T, variables map[string]string, args ...string) {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	cmd := svc(ctx, t, variables, args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		end()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("svc %v said:\n%s", args, said.Bytes()[max(0, said.Len()-2000):])
+		}
+	})
+}
+
+// await asks for a URL until it is answered with the status, and returns the body.
+func await(t *testing.T, url string, status int) string {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	poll, deadline := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer poll.Stop()
+	for last := ""; ; {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("%s is not answered with %d in time; the last answer: %s", url, status, last)
+		}
+		answer, err := client.Get(url)
+		if err != nil {
+			last = err.Error()
+			continue
+		}
+		var body bytes.Buffer
+		_, err = body.ReadFrom(answer.Body)
+		must(t, err)
+		must(t, answer.Body.Close())
+		if answer.StatusCode == status {
+			return body.String()
+		}
+		last = fmt.Sprintf("%d %s", answer.StatusCode, body.String())
+	}
+}
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
+}
+
+// configured are the variables that the service knows, with their defaults.
+func configured(t *testing.T) map[string]string {
+	t.Helper()
+	known := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(SVC_\w+) +.*?(?: \(default ([^)]*)\))?$`).FindAllStringSubmatch(output(t, nil, "config"), -1) {
+		known[m[1]] = m[2]
+	}
+	if len(known) < 20 {
+		t.Fatalf("svc config lists %v", known)
+	}
+	return known
+}

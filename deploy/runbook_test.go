@@ -1,0 +1,142 @@
+package deploy_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// anchors are the runbook's headings as links name them.
+func anchors(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^##? (.*)$`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1) {
+		all[strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return all
+}
+
+func TestEveryAlertHasItsSection(t *testing.T) {
+	t.Parallel()
+	var alerts, tested []string
+	there := anchors(t)
+	for _, r := range alertRules(t) {
+		alerts = append(alerts, r.Alert)
+		if r.Labels["severity"] != "page" && r.Labels["severity"] != "ticket" {
+			t.Errorf("%s has severity %q", r.Alert, r.Labels["severity"])
+		}
+		if r.Annotations["summary"] == "" {
+			t.Errorf("%s has no summary", r.Alert)
+		}
+		anchor, ok := strings.CutPrefix(r.Annotations["runbook_url"], "RUNBOOK.md#")
+		if !ok || !there[anchor] || anchor != strings.ToLower(r.Alert) {
+			t.Errorf("%s points to %s", r.Alert, r.Annotations["runbook_url"])
+		}
+	}
+	var sections []string
+	for _, m := range regexp.MustCompile(`(?m)^## (Svc\w+)$`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1) {
+		sections = append(sections, m[1])
+	}
+	if diff := cmp.Diff(alerts, sections); diff != "" {
+		t.Errorf("alerts, and the runbook's sections (-alerts +sections):\n%s", diff)
+	}
+	for _, m := range regexp.MustCompile(`alertname="(\w+)"`).FindAllStringSubmatch(read(t, "prometheus/alerts_test.yaml"), -1) {
+		tested = append(tested, m[1])
+	}
+	slices.Sort(alerts)
+	slices.Sort(tested)
+	if diff := cmp.Diff(alerts, tested); diff != "" {
+		t.Errorf("alerts, and those that are made to fire in alerts_test.yaml (-alerts +tested):\n%s", diff)
+	}
+}
+
+// Each kind of alert in the database has an alert of Prometheus, and a word in the runbook.
+func TestEveryKindOfAlertIsCovered(t *testing.T) {
+	t.Parallel()
+	for _, kind := range models.AlertKinds {
+		for _, file := range []string{"prometheus/alerts.yaml", "RUNBOOK.md"} {
+			if !regexp.MustCompile(`(?i)` + kind).MatchString(read(t, file)) {
+				t.Errorf("%s says nothing of %s", file, kind)
+			}
+		}
+	}
+}
+
+func TestRunbookLinksLead(t *testing.T) {
+	t.Parallel()
+	there := anchors(t)
+	links := regexp.MustCompile(`\]\(#([^)]*)\)`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
+	if len(links) < 20 {
+		t.Fatalf("%d links", len(links))
+	}
+	for _, m := range links {
+		if !there[m[1]] {
+			t.Errorf("nothing is called #%s", m[1])
+		}
+	}
+}
+
+func TestRunbookVariablesExist(t *testing.T) {
+	t.Parallel()
+	known := configured(t)
+	for _, name := range regexp.MustCompile(`\bSVC_[A-Z_]+\b`).FindAllString(read(t, "RUNBOOK.md"), -1) {
+		if _, ok := known[name]; !ok {
+			t.Errorf("the service knows no %s", name)
+		}
+	}
+}
+
+func TestRunbookCommandsExist(t *testing.T) {
+	t.Parallel()
+	commands := regexp.MustCompile(`\bsvc ((?:admin|migrate|worker)(?: [A-Za-z-]+)*)`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
+	if len(commands) < 10 {
+		t.Fatalf("%d commands", len(commands))
+	}
+	for _, m := range commands {
+		words := strings.Fields(m[1])
+		if end := slices.IndexFunc(words, func(w string) bool { return w != strings.ToLower(w) || strings.HasPrefix(w, "-") }); end >= 0 {
+			words = words[:end] // arguments and flags
+		}
+		if help := output(t, nil, append(words, "--help")...); !strings.Contains(help, "  svc "+strings.Join(words, " ")) {
+			t.Errorf("there is no svc %s:\n%s", m[1], help)
+		}
+	}
+}
+
+// Every statement of the runbook is one of this schema.
+func TestRunbookSQLRuns(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	text := read(t, "RUNBOOK.md")
+	var statements []string
+	for _, m := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for statement := range strings.SplitSeq(regexp.MustCompile(`(?m)^\s*(--|\\copy).*$`).ReplaceAllString(m[1], ""), ";") {
+			statements = append(statements, statement)
+		}
+	}
+	for _, m := range regexp.MustCompile("`((?:SELECT|UPDATE|SET) [^`]*)`").FindAllStringSubmatch(text, -1) {
+		statements = append(statements, m[1])
+	}
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	n := 0
+	for _, statement := range statements {
+		if strings.TrimSpace(statement) == "" || strings.HasPrefix(statement, "SET ") {
+			continue
+		}
+		n++
+		if _, err := tx.Tx.ExecContext(t.Context(), strings.ReplaceAll(statement, "'…'", "'01a21f3c-0dad-7f16-b66c-d742610c4384'")); err != nil {
+			t.Fatalf("%v:\n%s", err, statement)
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d statements found", n)
+	}
+}

@@ -1,0 +1,346 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
+)
+
+// workload is a process as a manifest has it.
+type workload struct {
+	name, kind string
+	args       []string
+	variables  map[string]string // values out of Secrets are "secret"
+	grace      time.Duration
+	pause      time.Duration // before it is told to end
+	pod        *podSpec      // nil under compose
+}
+
+type podSpec struct {
+	EnableServiceLinks            *bool `yaml:"enableServiceLinks"`
+	AutomountServiceAccountToken  *bool `yaml:"automountServiceAccountToken"`
+	TerminationGracePeriodSeconds int   `yaml:"terminationGracePeriodSeconds"`
+	SecurityContext               struct {
+		RunAsNonRoot bool `yaml:"runAsNonRoot"`
+		RunAsUser    int  `yaml:"runAsUser"`
+	} `yaml:"securityContext"`
+	Containers []container
+}
+
+type container struct {
+	Args    []string
+	EnvFrom []struct {
+		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
+	} `yaml:"envFrom"`
+	Env []struct {
+		Name      string
+		ValueFrom struct {
+			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+		} `yaml:"valueFrom"`
+	}
+	LivenessProbe  probe `yaml:"livenessProbe"`
+	ReadinessProbe probe `yaml:"readinessProbe"`
+	Lifecycle      struct {
+		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
+	}
+	Resources struct {
+		Requests, Limits map[string]string
+	}
+	SecurityContext struct {
+		AllowPrivilegeEscalation *bool `yaml:"allowPrivilegeEscalation"`
+		ReadOnlyRootFilesystem   bool  `yaml:"readOnlyRootFilesystem"`
+		Capabilities             struct{ Drop []string }
+	} `yaml:"securityContext"`
+}
+
+type probe struct {
+	HTTPGet struct{ Path string } `yaml:"httpGet"`
+}
+
+type kustomization struct {
+	Resources          []string
+	ConfigMapGenerator []struct {
+		Name     string
+		Literals []string
+	} `yaml:"configMapGenerator"`
+}
+
+// kubernetes reads the workloads of the base.
+func kubernetes(t *testing.T) []workload {
+	t.Helper()
+	base := readYAML[kustomization](t, "kubernetes/kustomization.yaml")
+	config := map[string]string{}
+	for _, literal := range base.ConfigMapGenerator[0].Literals {
+		name, value, _ := strings.Cut(literal, "=")
+		config[name] = value
+	}
+	var all []workload
+	for _, file := range base.Resources {
+		documents := yaml.NewDecoder(strings.NewReader(read(t, filepath.Join("kubernetes", file))))
+		for {
+			var d struct {
+				Kind     string
+				Metadata struct{ Name string }
+				Spec     struct{ Template struct{ Spec podSpec } }
+			}
+			err := documents.Decode(&d)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must(t, err)
+			if pod := &d.Spec.Template.Spec; len(pod.Containers) == 1 {
+				all = append(all, pod.workload(d.Kind, d.Metadata.Name, config))
+			}
+		}
+	}
+	return all
+}
+
+func (p *podSpec) workload(kind, name string, config map[string]string) workload {
+	c := p.Containers[0]
+	w := workload{name: name, kind: kind, args: c.Args, variables: map[string]string{}, pod: p}
+	for range c.EnvFrom {
+		for name, value := range config {
+			w.variables[name] = value
+		}
+	}
+	for _, e := range c.Env {
+		w.variables[e.Name] = "secret"
+	}
+	w.grace = time.Duration(p.TerminationGracePeriodSeconds) * time.Second
+	w.pause = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	return w
+}
+
+type composeService struct {
+	Image, User     string
+	Command         []string
+	Environment     map[string]string
+	StopGracePeriod string `yaml:"stop_grace_period"`
+}
+
+// compose reads those services of the sandbox that are ours.
+func compose(t *testing.T) []workload {
+	t.Helper()
+	var all []workload
+	for name, s := range readYAML[struct{ Services map[string]composeService }](t, "compose.yaml").Services {
+		if s.Image != "svc" {
+			continue
+		}
+		grace, err := time.ParseDuration(s.StopGracePeriod)
+		must(t, err)
+		all = append(all, workload{name: name, kind: "compose", args: s.Command, variables: s.Environment, grace: grace})
+	}
+	return all
+}
+
+// workloads are all, of which there must be some of each kind.
+func workloads(t *testing.T) []workload {
+	t.Helper()
+	all := append(kubernetes(t), compose(t)...)
+	var names []string
+	for _, w := range all {
+		names = append(names, w.kind+" "+w.name)
+	}
+	slices.Sort(names)
+	want := []string{
+		"Deployment api", "Deployment dashboard", "Deployment worker", "Job migrate",
+		"compose api", "compose dashboard", "compose migrate", "compose worker",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Fatalf("workloads (-want +got):\n%s", diff)
+	}
+	return all
+}
+
+// ground is what workloads run on in tests: databases, and values for what is secret.
+type ground struct{ dsn, redis, masterKeyFile string }
+
+func newGround(t *testing.T) ground {
+	t.Helper()
+	g := ground{modelstest.DSN(t), queuetest.Start(t).URL, filepath.Join(t.TempDir(), "master-key")}
+	must(t, os.WriteFile(g.masterKeyFile, []byte(models.GenerateMasterKey()+"\n"), 0o600))
+	return g
+}
+
+// start runs a workload with the variables that its manifest gives it, but for the places that are the test's, and returns its address.
+func (g ground) start(t *testing.T, w workload) string {
+	t.Helper()
+	variables := g.variables(w)
+	address := freeAddress(t)
+	if w.kind == "Job" || w.name == "migrate" {
+		output(t, variables, w.args...)
+		return ""
+	}
+	variables["SVC_LISTEN"] = address
+	serve(t, variables, w.args...)
+	return "http://" + address
+}
+
+func (g ground) variables(w workload) map[string]string {
+	ours := map[string]string{
+		"SVC_DATABASE_URL": g.dsn, "SVC_REDIS_URL": g.redis, "SVC_MASTER_KEY_FILE": g.masterKeyFile, "SVC_RAIL_KEY": "id:secret",
+	}
+	variables := map[string]string{}
+	for name, value := range w.variables {
+		variables[name] = value
+		if value, place := ours[name]; place {
+			variables[name] = value
+		}
+	}
+	return variables
+}
+
+// Every workload starts with what its manifest gives it, and answers the probes that are there.
+func TestWorkloadsRun(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	known := configured(t)
+	for _, w := range workloads(t) {
+		for name := range w.variables {
+			if _, ok := known[name]; strings.HasPrefix(name, "SVC_") && !ok {
+				t.Errorf("%s %s: the service knows no %s", w.kind, w.name, name)
+			}
+		}
+		address := g.start(t, w)
+		switch {
+		case w.name == "migrate":
+		case w.name == "dashboard":
+			await(t, address+"/ops/queues", http.StatusUnauthorized)
+		case w.kind == "compose":
+			await(t, address+"/readyz", http.StatusOK)
+		default:
+			c := w.pod.Containers[0]
+			if c.LivenessProbe.HTTPGet.Path == "" || c.ReadinessProbe.HTTPGet.Path == "" {
+				t.Errorf("%s lacks a probe", w.name)
+			}
+			await(t, address+c.ReadinessProbe.HTTPGet.Path, http.StatusOK)
+			await(t, address+c.LivenessProbe.HTTPGet.Path, http.StatusOK)
+		}
+	}
+}
+
+// What a process has to do when it is told to end fits into the time before it is killed.
+func TestGracePeriods(t *testing.T) {
+	t.Parallel()
+	within, err := time.ParseDuration(configured(t)["SVC_SHUTDOWN_WITHIN"])
+	must(t, err)
+	const lastMoment = 5 * time.Second // for what is cut off then to notice, and for the dispatcher to release what it has claimed
+	for _, w := range workloads(t) {
+		if w.kind == "Job" || w.name == "migrate" {
+			continue
+		}
+		if set := w.variables["SVC_SHUTDOWN_WITHIN"]; set != "" {
+			within, err = time.ParseDuration(set)
+			must(t, err)
+		}
+		if needed := w.pause + within + lastMoment; w.grace < needed {
+			t.Errorf("%s %s has %s to end, and needs %s", w.kind, w.name, w.grace, needed)
+		}
+	}
+}
+
+// Pods are confined, and nothing puts variables into them that they take for misspelt ones.
+func TestPodsAreConfined(t *testing.T) {
+	t.Parallel()
+	off := func(b *bool) bool { return b != nil && !*b }
+	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(read(t, "Dockerfile"))
+	for _, w := range kubernetes(t) {
+		c := w.pod.Containers[0]
+		for what, ok := range map[string]bool{
+			"no service links":        off(w.pod.EnableServiceLinks),
+			"no service account":      off(w.pod.AutomountServiceAccountToken),
+			"the image's user":        w.pod.SecurityContext.RunAsNonRoot && user != nil && fmt.Sprint(w.pod.SecurityContext.RunAsUser) == user[1],
+			"no more privileges":      off(c.SecurityContext.AllowPrivilegeEscalation),
+			"a read-only file system": c.SecurityContext.ReadOnlyRootFilesystem,
+			"no capabilities":         slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}),
+			"requests":                c.Resources.Requests["cpu"] != "" && c.Resources.Requests["memory"] != "",
+			"a limit of memory":       c.Resources.Limits["memory"] != "",
+		} {
+			if !ok {
+				t.Errorf("%s lacks: %s", w.name, what)
+			}
+		}
+	}
+}
+
+// The Secret has the keys that its making is described with, and no others are asked for.
+func TestSecretIsDescribed(t *testing.T) {
+	t.Parallel()
+	about := read(t, "kubernetes/kustomization.yaml")
+	var described []string
+	for _, m := range regexp.MustCompile(`--from-(?:literal|file)=([a-z-]+)`).FindAllStringSubmatch(about, -1) {
+		described = append(described, m[1])
+	}
+	asked := []string{}
+	for _, file := range readYAML[kustomization](t, "kubernetes/kustomization.yaml").Resources {
+		for _, m := range regexp.MustCompile(`secretKeyRef: \{name: svc, key: ([a-z-]+)\}|items: \[\{key: ([a-z-]+), path`).FindAllStringSubmatch(
+			read(t, filepath.Join("kubernetes", file)), -1) {
+			asked = append(asked, m[1]+m[2])
+		}
+	}
+	slices.Sort(described)
+	slices.Sort(asked)
+	if diff := cmp.Diff(described, slices.Compact(asked)); diff != "" {
+		t.Errorf("keys of the Secret (-described +asked for):\n%s", diff)
+	}
+}
+
+// The base has every file of its folder, and each of them is well-formed.
+func TestKustomizationIsComplete(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("kubernetes/*.yaml")
+	must(t, err)
+	var names []string
+	for _, file := range files {
+		if name := filepath.Base(file); name != "kustomization.yaml" {
+			names = append(names, name)
+		}
+	}
+	resources := readYAML[kustomization](t, "kubernetes/kustomization.yaml").Resources
+	slices.Sort(resources)
+	if diff := cmp.Diff(names, resources); diff != "" {
+		t.Errorf("files, and resources (-files +resources):\n%s", diff)
+	}
+}
+
+// Redis keeps what it has, and Postgres is of the oldest release that is supported.
+func TestComposeDatabases(t *testing.T) {
+	t.Parallel()
+	services := readYAML[struct{ Services map[string]composeService }](t, "compose.yaml").Services
+	if redis := strings.Join(services["redis"].Command, " "); !strings.Contains(redis, "--maxmemory-policy noeviction") ||
+		!strings.Contains(redis, "--appendonly yes") {
+		t.Errorf("redis runs as %s", redis)
+	}
+	if services["postgres"].Image != "postgres:15" || services["redis"].Image != "redis:7" {
+		t.Errorf("images %s and %s", services["postgres"].Image, services["redis"].Image)
+	}
+}
+
+func TestDockerfileBuildsWithTheModulesGo(t *testing.T) {
+	t.Parallel()
+	image := regexp.MustCompile(`(?m)^FROM golang:(\S+) AS build$`).FindStringSubmatch(read(t, "Dockerfile"))
+	mod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
+	if image == nil || mod == nil || image[1] != mod[1] {
+		t.Errorf("the image is built with %q, go.mod has %q", image, mod)
+	}
+	if ignored, err := os.ReadFile("../.dockerignore"); err != nil || bytes.Contains(ignored, []byte(".git\n")) {
+		t.Errorf("without .git the binary does not know its commit: %s, %v", ignored, err)
+	}
+}
