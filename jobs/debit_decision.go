@@ -20,8 +20,8 @@ const (
 
 func (c railCall) String() string { return [...]string{"none", "debit", "lookup", "cancel"}[c] }
 
-// payee is the organisation whose turn on the rail a call for one takes: nobody's, where it settles what is in doubt.
-func (c railCall) payee(organisation models.OrganisationID) models.OrganisationID {
+// admittedFor is the organisation whose share of the rail a call takes: none for calls that resolve doubt.
+func (c railCall) admittedFor(organisation models.OrganisationID) models.OrganisationID {
 	if c == callDebit {
 		return organisation
 	}
@@ -32,13 +32,33 @@ func (c railCall) payee(organisation models.OrganisationID) models.OrganisationI
 // look at nothing but the row and the rail's answers.
 type rowRun struct {
 	row       models.ClaimedRow
+	payee     payee
 	phase     models.DebitPhase
-	cancelled bool      // the batch was cancelled by the partner
+	cancelled bool      // no debit may begin: by the partner, or by an operator after a restore
+	certain   bool      // no loss of the database can matter: a row without a debit call may be closed without asking
 	late      bool      // the time for attempts has gone by since the row was claimed
 	readAt    time.Time // when the row was read, or a little before
 
-	debited  bool // this run has made a debit call
-	lookedUp bool // this run has looked the key up after its own debit call
+	debited  bool             // this run has made a debit call
+	lookedUp bool             // this run has looked the key up after its own debit call
+	invalid  bool             // the rail cannot carry the debit out as it stands
+	called   bool             // the rail has answered
+	held     rail.Particulars // what the rail holds under the key, as far as it has said
+}
+
+// payee is the party that a row pays, and in which currency.
+type payee struct {
+	organisation models.OrganisationID
+	site         models.SiteID
+	currency     string
+}
+
+// debit is the order to take the row's money.
+func (r *rowRun) debit() rail.Debit {
+	return rail.Debit{
+		Key: r.row.RailKey, AgreementID: r.row.Account.AgreementID, CustomerID: r.row.Account.CustomerID,
+		Amount: r.row.Amount, Currency: r.payee.currency, OrganisationID: r.payee.organisation, SiteID: r.payee.site,
+	}
 }
 
 // see takes in what has been read anew right before a debit, and did not allow for it.
@@ -59,42 +79,56 @@ func (r *rowRun) first() (railCall, models.RowResult) {
 	return r.debitOrClose()
 }
 
-// debitOrClose decides for a row under whose key nothing has arrived at the rail. In doubt, something may still arrive, so
-// that only Cancel can close it; and once it is too late for an attempt, the rail's word is needed in any case.
+// debitOrClose decides for a row under whose key nothing has arrived at the rail. Where a debit call may have been made,
+// by this run, by an earlier one, or in a time that the database has lost, something may still arrive: only Cancel can
+// close the row. A row without one is closed without asking.
 func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	switch {
 	case r.mayDebit():
 		return callDebit, models.RowResult{}
-	case !r.inTime() || r.row.InDoubt || r.debited:
+	case r.mayHaveCalled():
 		return callCancel, models.RowResult{}
 	default:
 		return callNone, r.settled(r.closedOutcome())
 	}
 }
 
+func (r *rowRun) mayHaveCalled() bool { return r.row.InDoubt || r.debited || !r.certain }
+
 // next decides what follows a rail's answer.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {
-	if call == callDebit {
-		r.debited = true
+	known := r.row.InDoubt || r.debited || r.lookedUp // something may have arrived before this answer's call
+	r.note(call, answer)
+	if answer.Status == rail.Conflict || r.conflicts() {
+		return callNone, r.undecidable(models.AlertRailConflict)
 	}
 	switch answer.Status {
 	case rail.Succeeded:
-		return callNone, r.settled(models.OutcomeSucceeded)
-	case rail.Cancelled:
-		return callNone, r.settled(r.closedOutcome())
+		return callNone, r.settledByRail(models.OutcomeSucceeded)
 	case rail.Refused:
-		if answer.Reason != rail.KeyReused { // then the key's own fate decides, and only a look-up tells it
-			return callNone, r.settled(outcomeOf(answer.Reason))
+		return callNone, r.settledByRail(outcomeOf(answer.Reason))
+	case rail.Cancelled:
+		if r.hasForgotten() {
+			return callNone, r.undecidable(models.AlertRailForgot)
 		}
+		return callNone, r.settledByRail(r.closedOutcome())
 	case rail.NotFound:
+		if r.hasForgotten() {
+			return callNone, r.undecidable(models.AlertRailForgot)
+		}
 		if !r.debited {
 			return r.debitOrClose()
 		}
+	case rail.Invalid:
+		if r.invalid = true; known || !r.certain {
+			return callCancel, models.RowResult{}
+		}
+		return callNone, r.settled(r.closedOutcome())
 	case rail.Unavailable:
 		if call == callDebit {
 			return callNone, r.released()
 		}
-	case rail.Unknown:
+	case rail.Unknown, rail.Conflict:
 	}
 	if call == callDebit && !r.lookedUp {
 		r.lookedUp = true
@@ -103,12 +137,40 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 	return callNone, r.unsettled()
 }
 
+// note keeps what an answer says beyond its status.
+func (r *rowRun) note(call railCall, answer rail.Result) {
+	if call == callDebit {
+		r.debited = true
+	}
+	r.called = r.called || answer.Status != rail.Unknown
+	if answer.Held != (rail.Particulars{}) {
+		r.held = answer.Held
+	}
+}
+
+// conflicts reports whether the rail holds another debit under the key. A row that was never bound to a customer has no
+// account to compare.
+func (r *rowRun) conflicts() bool {
+	ours := r.debit()
+	if ours.AgreementID == "" {
+		ours.AgreementID = r.held.AgreementID
+	}
+	return r.held.ConflictsWith(ours)
+}
+
+// hasForgotten reports whether a rail that knows of no debit under the key may have forgotten it.
+func (r *rowRun) hasForgotten() bool { return r.row.Forgotten && r.held == (rail.Particulars{}) }
+
 // closedOutcome is how a row ends that was not debited and never will be.
 func (r *rowRun) closedOutcome() models.RowOutcome {
-	if r.inTime() && !r.cancelled && !r.row.Account.Linked {
+	switch {
+	case r.invalid:
+		return models.OutcomeDeclined
+	case r.inTime() && !r.cancelled && !r.row.Account.Linked:
 		return models.OutcomeCustomerNotActive
+	default:
+		return models.OutcomeTimedOut // the store writes "cancelled" where the batch was cancelled
 	}
-	return models.OutcomeTimedOut // the store writes "cancelled" where the partner cancelled
 }
 
 // released gives a row back that this run certainly did not debit. An earlier call that is still in doubt is not cleared by
@@ -119,12 +181,31 @@ func (r *rowRun) released() models.RowResult {
 	return result
 }
 
+// settled ends a row by what this side knows.
 func (r *rowRun) settled(outcome models.RowOutcome) models.RowResult {
-	return models.RowResult{Index: r.row.Index, Outcome: outcome, Calls: r.calls()}
+	result := r.unsettled()
+	result.Outcome = outcome
+	return result
+}
+
+// settledByRail ends a row by what the rail said about its key.
+func (r *rowRun) settledByRail(outcome models.RowOutcome) models.RowResult {
+	result := r.settled(outcome)
+	result.RailsWord = true
+	return result
+}
+
+// undecidable ends a row whose outcome the rail cannot tell: an operator must decide.
+func (r *rowRun) undecidable(alert string) models.RowResult {
+	result := r.settledByRail(models.OutcomeUnconfirmed)
+	result.Alert = alert
+	return result
 }
 
 func (r *rowRun) unsettled() models.RowResult {
-	return models.RowResult{Index: r.row.Index, Calls: r.calls()}
+	return models.RowResult{
+		Index: r.row.Index, RailKey: r.row.RailKey, Calls: r.calls(), Called: r.called, Confirming: r.row.Settled,
+	}
 }
 
 // calls corrects the row's count of debit calls: the claim of a row that was not in doubt has counted one already.

@@ -213,7 +213,10 @@ func (run *chunkRun) add(part *claimed) map[railCall][]int {
 	}
 	todo := map[railCall][]int{}
 	for _, row := range part.Rows {
-		run.rows[row.Index] = &rowRun{row: row, phase: part.Phase, cancelled: part.Cancelled, readAt: part.readAt}
+		run.rows[row.Index] = &rowRun{
+			row: row, payee: payee{part.OrganisationID, part.SiteID, part.Currency}, phase: part.Phase, cancelled: part.Cancelled,
+			certain: part.Certain, readAt: part.readAt,
+		}
 		call, result := run.rows[row.Index].first()
 		run.follow(todo, call, row.Index, result)
 	}
@@ -310,7 +313,7 @@ func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
 	if permits == 0 {
 		return 0
 	}
-	turns := run.job.Rail.Admit(ctx, call.payee(run.task.OrganisationID), permits)
+	turns := run.job.Rail.Admit(ctx, call.admittedFor(run.task.OrganisationID), permits)
 	run.job.Permits.Give(run.task.OrganisationID, permits-turns)
 	return turns
 }
@@ -344,20 +347,16 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 		run.job.Permits.Give(run.task.OrganisationID, 1)
 		now := run.job.Now()
 		run.job.Metrics.railCall(call, r.Status, now.Sub(began))
-		run.job.doubts.note(ctx, run.job.Log, now, models.RailKey(run.chunk.BatchID, rows[i].row.Index), call, r)
-		if r.Reason == rail.KeyReused {
-			run.job.Log.ErrorContext(ctx, "the rail knows the row's key with other particulars",
-				"batch", run.chunk.BatchID, "row", rows[i].row.Index)
-		}
+		run.job.doubts.note(ctx, run.job.Log, now, rows[i].row.RailKey, call, r)
 		run.answers <- answer{index: rows[i].row.Index, call: call, result: r}
 	}
 	switch call {
 	case callDebit:
-		run.job.Rail.Debit(ctx, run.debits(rows), report)
+		run.job.Rail.Debit(ctx, debitsOf(rows), report)
 	case callLookup:
-		run.job.Rail.Lookup(ctx, run.keys(rows), report)
+		run.job.Rail.Lookup(ctx, keysOf(rows), report)
 	case callCancel:
-		run.job.Rail.Cancel(ctx, run.keys(rows), report)
+		run.job.Rail.Cancel(ctx, keysOf(rows), report)
 	case callNone: // is not a call, and never a wave
 	}
 }
@@ -409,22 +408,18 @@ func indexesOf(rows []*rowRun) []int {
 	return indexes
 }
 
-func (run *chunkRun) debits(rows []*rowRun) []rail.Debit {
+func debitsOf(rows []*rowRun) []rail.Debit {
 	debits := make([]rail.Debit, len(rows))
 	for i, r := range rows {
-		debits[i] = rail.Debit{
-			Key: models.RailKey(run.chunk.BatchID, r.row.Index), AgreementID: r.row.Account.AgreementID,
-			CustomerID: r.row.Account.CustomerID, Amount: r.row.Amount, Currency: run.chunk.Currency,
-			OrganisationID: run.chunk.OrganisationID, SiteID: run.chunk.SiteID,
-		}
+		debits[i] = r.debit()
 	}
 	return debits
 }
 
-func (run *chunkRun) keys(rows []*rowRun) []string {
+func keysOf(rows []*rowRun) []string {
 	keys := make([]string, len(rows))
 	for i, r := range rows {
-		keys[i] = models.RailKey(run.chunk.BatchID, r.row.Index)
+		keys[i] = r.row.RailKey
 	}
 	return keys
 }
@@ -449,6 +444,11 @@ func (run *chunkRun) hold(ctx context.Context) {
 func (run *chunkRun) record(ctx context.Context) error {
 	if len(run.known) == 0 {
 		return nil
+	}
+	for _, result := range run.known {
+		if result.Alert != "" {
+			run.job.Log.ErrorContext(ctx, "the rail cannot tell what became of a row", "alert", result.Alert, "key", result.RailKey)
+		}
 	}
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()

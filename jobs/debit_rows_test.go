@@ -102,7 +102,7 @@ func (b *billing) send(ctx context.Context, run *chunkRun, rows ...int) {
 // workersDie plays that whoever holds rows is dead for longer than its lease.
 func (b *billing) workersDie() {
 	b.Helper()
-	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE batch_rows SET lease_until = clock_timestamp()"); err != nil {
+	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE batch_rows SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
 		b.Fatal(err)
 	}
 }

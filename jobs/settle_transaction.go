@@ -66,24 +66,40 @@ type settlement struct {
 
 // settle takes the transaction as far as it goes now. A transaction is decided as a row of a batch whose customer is linked.
 func (s *settlement) settle(ctx context.Context) models.TransactionResult {
-	t := s.transaction
-	if t.Charge == 0 { // discounts have left nothing to debit
+	row := s.row()
+	if row.row.Amount == 0 && !row.row.InDoubt && s.transaction.ClosingAs == "" { // discounts have left nothing to debit
 		return models.TransactionResult{Status: models.TransactionSettled}
 	}
 	callCtx, stopCalls := withGrace(ctx, callGrace)
 	defer stopCalls()
 	defer s.live(callCtx)()
-	row := &rowRun{phase: t.Phase, row: models.ClaimedRow{InDoubt: t.InDoubt, Account: models.DebitAccount{Linked: true}}}
 	call, result := row.first()
 	for call != callNone {
 		var made bool
 		if call, result, made = s.step(ctx, callCtx, row, call); !made {
-			result := s.resultOf(row.released())
-			result.RetryAfter = 0 // whoever comes next can make the call
+			result := s.resultOf(row, row.released())
+			result.RetryAfter = 0 // the next worker can make the call
 			return result
 		}
 	}
-	return s.resultOf(result)
+	return s.resultOf(row, result)
+}
+
+// row is the transaction as a row of a batch. Nothing is debited where nothing is to be: a payment that discounts have
+// left nothing of, or a payment intent that is closing, is only cancelled on the rail.
+func (s *settlement) row() *rowRun {
+	t := s.transaction
+	row := &rowRun{
+		phase: t.Phase, certain: true, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
+		row: models.ClaimedRow{
+			RailKey: t.RailKey(), Amount: t.Charge, InDoubt: t.InDoubt || t.ClosingAs != "", Forgotten: t.Forgotten,
+			Account: models.DebitAccount{Linked: true, CustomerID: t.Party.CustomerID, AgreementID: t.Party.AgreementID},
+		},
+	}
+	if t.Charge == 0 {
+		row.phase = models.PhaseClose
+	}
+	return row
 }
 
 // step makes a call, once there are a permit and a turn on the rail for it, or finds that a debit may not be made any more, and tells what
@@ -93,15 +109,23 @@ func (s *settlement) step(ctx, callCtx context.Context, row *rowRun, call railCa
 		return call, result, false
 	}
 	defer s.job.Permits.Give(atOnce.organisation, 1)
-	if s.job.Rail.Admit(ctx, call.payee(s.transaction.OrganisationID), 1) == 0 || call == callDebit && !s.confirmed(callCtx, row) {
+	if s.job.Rail.Admit(ctx, call.admittedFor(s.transaction.OrganisationID), 1) == 0 || call == callDebit && !s.confirmed(callCtx, row) {
 		return call, result, false
 	}
 	if call == callDebit && !row.mayDebit() {
 		next, result = row.debitOrClose()
 	} else {
-		next, result = row.next(call, s.ask(callCtx, call))
+		next, result = s.next(row, call, s.ask(callCtx, row, call))
 	}
 	return next, result, true
+}
+
+// next decides what follows a rail's answer. A payment that the database has lost is what the rail says that it was.
+func (s *settlement) next(row *rowRun, call railCall, answer rail.Result) (railCall, models.RowResult) {
+	if s.transaction.ClosingAs != "" && answer.Held.Currency == s.transaction.Currency && answer.Held.Amount <= s.transaction.Amount {
+		row.row.Amount, row.row.Account.AgreementID = answer.Held.Amount, answer.Held.AgreementID
+	}
+	return row.next(call, answer)
 }
 
 // confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's, and looks whether
@@ -119,14 +143,14 @@ func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
 }
 
 // ask makes one call, which has a permit and a turn on the rail.
-func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
+func (s *settlement) ask(ctx context.Context, row *rowRun, call railCall) rail.Result {
 	began := s.job.Now()
 	var answer rail.Result
 	report := func(_ int, r rail.Result) { answer = r }
-	key := s.transaction.RailKey()
+	key := row.row.RailKey
 	switch call {
 	case callDebit:
-		s.job.Rail.Debit(ctx, []rail.Debit{s.debit()}, report)
+		s.job.Rail.Debit(ctx, []rail.Debit{row.debit()}, report)
 	case callLookup:
 		s.job.Rail.Lookup(ctx, []string{key}, report)
 	case callCancel:
@@ -136,18 +160,7 @@ func (s *settlement) ask(ctx context.Context, call railCall) rail.Result {
 	now := s.job.Now()
 	s.job.Metrics.railCall(call, answer.Status, now.Sub(began))
 	s.job.doubts.note(ctx, s.job.Log, now, key, call, answer)
-	if answer.Reason == rail.KeyReused {
-		s.job.Log.ErrorContext(ctx, "the rail knows the transaction's key with other particulars", "transaction", s.transaction.ID)
-	}
 	return answer
-}
-
-func (s *settlement) debit() rail.Debit {
-	t := s.transaction
-	return rail.Debit{
-		Key: t.RailKey(), AgreementID: t.Party.AgreementID, CustomerID: t.Party.CustomerID, Amount: t.Charge, Currency: t.Currency,
-		OrganisationID: t.OrganisationID, SiteID: t.SiteID,
-	}
 }
 
 // live shows that the worker lives, while it waits for turns and answers, until the returned function is called.
@@ -181,9 +194,13 @@ const (
 	lastCloseGrowth   = 9 // about 40 s
 )
 
-// resultOf turns what is known of a row into what that means for a transaction.
-func (s *settlement) resultOf(r models.RowResult) models.TransactionResult {
-	result := models.TransactionResult{Release: r.Release, Calls: r.Calls}
+// resultOf turns what is known of a row into what that means for a transaction. A transaction whose outcome the rail
+// cannot tell stays pending until an operator decides.
+func (s *settlement) resultOf(row *rowRun, r models.RowResult) models.TransactionResult {
+	result := models.TransactionResult{
+		Release: r.Release, Calls: r.Calls, RailsWord: r.RailsWord, Called: r.Called, Alert: r.Alert,
+		Found: models.FoundPayment{AgreementID: row.row.Account.AgreementID, Charge: row.row.Amount},
+	}
 	switch r.Outcome {
 	case "":
 		growth := lastAttemptGrowth
@@ -191,14 +208,29 @@ func (s *settlement) resultOf(r models.RowResult) models.TransactionResult {
 			growth = lastCloseGrowth
 		}
 		result.RetryAfter = retryAfter(min(s.transaction.Deferrals, growth), rand.Float64()) //nolint:gosec // jitter, not a secret
+	case models.OutcomeUnconfirmed:
+		result.RetryAfter = lastRetryAfter
+		s.job.Log.Error("the rail cannot tell what became of a payment", "alert", r.Alert, "key", r.RailKey)
 	case models.OutcomeSucceeded:
 		result.Status = models.TransactionSettled
 	case models.OutcomeTimedOut:
-		result.Status = models.TransactionFailed
+		result.Status = s.endUnpaid()
 	default:
 		result.Status, result.Reason = models.TransactionDeclined, r.Outcome
 	}
 	return result
+}
+
+// endUnpaid is how a transaction ends that was not debited and never will be.
+func (s *settlement) endUnpaid() models.TransactionStatus {
+	switch t := s.transaction; {
+	case t.ClosingAs != "":
+		return t.ClosingAs
+	case t.Charge == 0:
+		return models.TransactionSettled
+	default:
+		return models.TransactionFailed
+	}
 }
 
 // record writes what is known.

@@ -76,7 +76,7 @@ func (b *till) start(ctx context.Context) (wait func()) {
 
 func (b *till) workersDie() {
 	b.Helper()
-	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp()"); err != nil {
+	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
 		b.Fatal(err)
 	}
 }

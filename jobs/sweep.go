@@ -56,11 +56,20 @@ func ExpirePaymentIntents(store *models.Store) *Sweep {
 	}}
 }
 
-// CloseBatches settles what is open at its deadline.
+// CloseBatches closes rows that no debit call was begun for once the time for attempts is over, and settles what is open
+// at its deadline. It never asks the rail.
 func CloseBatches(store *models.Store) *Sweep {
-	step := func(ctx context.Context, limit int) (int, error) {
+	return &Sweep{Store: store, Name: "close batches", Steps: []func(context.Context, int) (int, error){
+		batchByBatch(func(ctx context.Context) error { _, err := store.CloseUnsentRows(ctx); return err }),
+		batchByBatch(func(ctx context.Context) error { _, err := store.CloseOverdueBatch(ctx); return err }),
+	}}
+}
+
+// batchByBatch is a step that handles one batch a call, until closeOne finds none.
+func batchByBatch(closeOne func(context.Context) error) func(context.Context, int) (int, error) {
+	return func(ctx context.Context, limit int) (int, error) {
 		for n := range limit {
-			if _, err := store.CloseOverdueBatch(ctx); errors.Is(err, models.ErrNotFound) {
+			if err := closeOne(ctx); errors.Is(err, models.ErrNotFound) {
 				return n, nil
 			} else if err != nil {
 				return n, err
@@ -68,7 +77,6 @@ func CloseBatches(store *models.Store) *Sweep {
 		}
 		return limit, nil
 	}
-	return &Sweep{Store: store, Name: "close batches", Steps: []func(context.Context, int) (int, error){step}}
 }
 
 // DropHistory deletes what its retention no longer keeps.

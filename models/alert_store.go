@@ -2,12 +2,20 @@ package models
 
 import "context"
 
+// The kinds of alerts that workers raise. An operator must decide: the service cannot know.
+const (
+	AlertRailConflict = "railConflict"
+	AlertRailForgot   = "railForgot"
+)
+
 // AlertKinds are the kinds of alerts that are raised.
 var AlertKinds = []string{
-	"lateTruth",           // a row was settled otherwise before the rail told the truth; subject: batch and row
-	"railContradiction",   // money was taken for a transaction that has ended without; subject: the transaction
+	"lateTruth",           // a row was settled otherwise before the rail told the truth; subject: the rail key
+	AlertRailConflict,     // the rail holds the key with another account, amount or currency; subject: the rail key
+	"railContradiction",   // money was taken for a transaction that has ended without; subject: the rail key
+	AlertRailForgot,       // the rail may have forgotten the key before it told the outcome; subject: the rail key
 	"rowsUnconfirmed",     // the rail had not said of a batch's rows, when their deadline came, what became of them; subject: the batch
-	"transactionInDoubt",  // the rail neither says what became of a payment nor cancels it; subject: the transaction
+	"transactionInDoubt",  // the rail neither says what became of a payment nor cancels it; subject: the rail key
 	alertEndpointDisabled, // 24 hours of nothing but 410; subject: organisation and Site
 	alertWebhookFailed,    // no attempt is left; subject: the event
 }

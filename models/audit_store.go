@@ -41,18 +41,24 @@ JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at I
 WHERE r.state <> 'settled' AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
-	{"the ledger balances per source and currency", `
-SELECT source_id || ':' || source_index, 'sums to ' || sum(amount) FROM ledger_entries
-GROUP BY source_id, source_index, currency HAVING sum(amount) <> 0`},
-	{"a debited row has its ledger entries", `
-SELECT r.batch_id || ':' || r.row_index, coalesce(r.corrected_outcome, r.outcome)::text || ', in the ledger ' || coalesce(l.amount, 0)
-FROM batch_rows r LEFT JOIN ledger_entries l
-    ON l.source_id = r.batch_id AND l.source_index = r.row_index AND l.account = 'railClearing'
-WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded' AND l.amount IS DISTINCT FROM r.amount`},
-	{"the ledger has entries of debited rows only", `
-SELECT r.batch_id || ':' || r.row_index, coalesce(r.corrected_outcome::text, r.outcome::text, 'open') FROM ledger_entries l
-JOIN batch_rows r ON r.site_id = l.site_id AND r.batch_id = l.source_id AND r.row_index = l.source_index
-WHERE l.account = 'railClearing' AND coalesce(r.corrected_outcome, r.outcome) IS DISTINCT FROM 'succeeded'`},
+	{"a row in doubt has a task", `
+SELECT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
+WHERE r.in_doubt AND NOT EXISTS (
+    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND r.row_index BETWEEN o.first_row AND o.last_row)
+GROUP BY r.batch_id`},
+	{"a batch's generation is at most that of its reference", `
+SELECT b.id::text, b.generation || ', the reference has ' || coalesce(f.generation, 0) FROM batches b
+LEFT JOIN batch_references f ON f.site_id = b.site_id AND f.batch_reference = b.batch_reference
+WHERE b.generation <= coalesce(f.generation, 0) IS NOT TRUE`},
+	{"a debited row has its ledger entry", debitedRows + `
+SELECT r.batch_id || ':' || r.row_index, r.outcome || ', in the ledger ' || coalesce(l.amount, 0)
+FROM debited r LEFT JOIN ledger_entries l ON l.rail_key = r.rail_key
+WHERE l.amount IS DISTINCT FROM r.amount`},
+	{"the ledger has entries of debited rows only", debitedRows + `
+SELECT l.rail_key, l.amount || ', batch ' || l.batch_reference || ' row ' || l.row_reference FROM ledger_entries l
+JOIN batches b ON b.site_id = l.site_id AND b.batch_reference = l.batch_reference
+    AND left(l.rail_key, 35) = 'r1_' || left(encode(` + batchKeySQL + `, 'hex'), 32)
+WHERE NOT EXISTS (SELECT FROM debited r WHERE r.rail_key = l.rail_key)`},
 	{"a pending webhook event has its task", `
 SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
 WHERE e.status = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id)`},
@@ -69,15 +75,16 @@ FROM payment_intents p LEFT JOIN webhook_events e
     ON e.organisation_id = p.organisation_id AND e.payment_intent_id = p.id AND NOT e.is_test
 WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
   AND (p.state <> 'final' OR p.final_at > svc_now() - 30::bigint * 86400000)`}, // older events go
-	{"a settled transaction has its ledger entries", `
+	{"a settled transaction has its ledger entry", `
 SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
-FROM payment_intents p LEFT JOIN ledger_entries l
-    ON l.source_id = p.transaction_id AND l.source_index = 0 AND l.account = 'railClearing'
+FROM payment_intents p LEFT JOIN ledger_entries l ON l.rail_key = 'p1_pi_' || p.id
 WHERE p.transaction_status = 'Settled' AND p.amount_charged <> coalesce(l.amount, 0)`},
 	{"the ledger has entries of settled transactions only", `
-SELECT p.transaction_id::text, coalesce(p.transaction_status::text, 'pending') FROM ledger_entries l
-JOIN payment_intents p ON p.site_id = l.site_id AND p.transaction_id = l.source_id
-WHERE l.account = 'railClearing' AND p.transaction_status IS DISTINCT FROM 'Settled'`},
+SELECT l.rail_key, coalesce(p.transaction_status::text, p.state::text) FROM ledger_entries l
+JOIN payment_intents p ON p.site_id = l.site_id AND p.id = l.payment_intent_id
+WHERE p.transaction_status IS DISTINCT FROM 'Settled'`},
+	{"a task has a time or a lease", `
+SELECT id::text, kind FROM outbox WHERE (dispatched_at IS NULL) <> (redispatch_after IS NULL)`},
 	{"a reference has at most one active link", `
 SELECT site_id || ' ' || count(*), min(customer_reference) FROM customer_links
 WHERE state IN ('invited', 'linked') GROUP BY site_id, customer_reference HAVING count(*) > 1`},
@@ -98,28 +105,49 @@ FROM counted AS c FULL JOIN (` + foldedLinks + `) AS l USING (site_id, level, bu
 WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`},
 }
 
-// railDebits are the sandbox rail's successful debits, their keys turned into the ledger's sources again: batch and row, or
-// a transaction.
-const railDebits = `
-WITH rail AS (
-    SELECT key, amount, split_part(substr(key, 5), ':', 1)::uuid AS source_id,
-           coalesce(nullif(split_part(key, ':', 2), ''), '0')::int AS source_index
-    FROM sandbox_debits WHERE status = 'succeeded' AND (key LIKE 'bat\_%' OR key LIKE 'txn\_%')
+// batchKeySQL is the digest of batch b that BatchKey is: each field behind its length.
+const batchKeySQL = `sha256(
+    int8send(41) || convert_to('site_' || b.site_id, 'UTF8')
+    || int8send(octet_length(b.batch_reference)) || convert_to(b.batch_reference, 'UTF8')
+    || int8send(length(b.generation::text)) || convert_to(b.generation::text, 'UTF8'))`
+
+// debitedRows are the rows that were debited, with their rail keys.
+const debitedRows = `
+WITH keys AS MATERIALIZED (
+    SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
+), debited AS MATERIALIZED (
+    SELECT r.batch_id, r.row_index, r.amount, coalesce(r.corrected_outcome, r.outcome)::text AS outcome,
+           'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
+               int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')), 'hex'), 32) AS rail_key
+    FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
+    WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded'
 )`
 
-// sandboxChecks hold the books against the sandbox rail's own list. What has its answer on the way is left out.
+// railDebits are the successful debits on the sandbox rail.
+const railDebits = `
+WITH rail AS (
+    SELECT key, amount FROM sandbox_debits WHERE status = 'succeeded' AND (key LIKE 'r1\_%' OR key LIKE 'p1\_%')
+)`
+
+// sandboxChecks hold the books against the sandbox rail's own list. Rows and payments that are still open, or in doubt,
+// have their answer on the way: their keys are left out.
 var sandboxChecks = []struct{ name, query string }{
-	{"what the rail debited is in the ledger", railDebits + `
-SELECT rail.key, rail.amount || ' debited, in the ledger ' || coalesce(l.amount, 0) FROM rail
-LEFT JOIN ledger_entries l ON l.source_id = rail.source_id AND l.source_index = rail.source_index AND l.account = 'railClearing'
-LEFT JOIN batch_rows r ON r.batch_id = rail.source_id AND r.row_index = rail.source_index
-LEFT JOIN payment_intents p ON p.transaction_id = rail.source_id
-WHERE l.amount IS DISTINCT FROM rail.amount AND r.state IS DISTINCT FROM 'inProgress' AND p.state IS DISTINCT FROM 'pending'
-  AND NOT (r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL)`},
+	{"what the rail debited is in the ledger", railDebits + `, keys AS MATERIALIZED (
+    SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
+), open AS MATERIALIZED (
+    SELECT 'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
+        int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')), 'hex'), 32) AS key
+    FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
+    WHERE r.state = 'inProgress' OR r.in_doubt
+    UNION ALL SELECT 'p1_pi_' || id FROM payment_intents WHERE state = 'pending'
+)
+SELECT rail.key, rail.amount || ' debited, in the ledger ' || coalesce(l.amount, 0)
+FROM rail LEFT JOIN ledger_entries l ON l.rail_key = rail.key LEFT JOIN open ON open.key = rail.key
+WHERE l.amount IS DISTINCT FROM rail.amount AND open.key IS NULL`},
 	{"what is in the ledger the rail debited", railDebits + `
-SELECT l.source_id || ':' || l.source_index, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
-FROM ledger_entries l LEFT JOIN rail ON rail.source_id = l.source_id AND rail.source_index = l.source_index
-WHERE l.account = 'railClearing' AND rail.amount IS DISTINCT FROM l.amount`},
+SELECT l.rail_key, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
+FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
+WHERE rail.amount IS DISTINCT FROM l.amount`},
 }
 
 // Audit checks every promise about money and state and returns what breaks them, at most auditLimit a check. withSandbox

@@ -1,9 +1,6 @@
 package models
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // The limits of a batch.
 const (
@@ -15,9 +12,8 @@ const (
 	LastAttemptBefore = 30 * time.Minute
 	// BatchRetention is how long a batch and its reference are kept from submission.
 	BatchRetention = 90 * 24 * time.Hour
-	// ConfirmWithin is how long after the deadline the rail is still asked about unconfirmed rows; a rail keeps
-	// keys for at least that long.
-	ConfirmWithin = 7 * 24 * time.Hour
+	// ConfirmWithin is how long after the deadline the rail is still asked about unconfirmed rows.
+	ConfirmWithin = RailMemory
 	// ChunkRows is how many rows of a batch one task handles.
 	ChunkRows = 100
 )
@@ -28,6 +24,9 @@ type Batch struct {
 	ID              BatchID
 	OrganisationID  OrganisationID
 	Reference       string // the partner's name for it, unique in the Site for BatchRetention
+	Generation      int    // how many batches the reference has named, this one included
+	RetryOf         string // the reference of the batch whose rows this one retries; "" for none
+	RetriedAs       string // the reference of the batch that retries this one's rows; "" for none
 	State           BatchState
 	Counts          BatchCounts
 	TotalAmount     Amount
@@ -38,6 +37,9 @@ type Batch struct {
 	SettledAt       Millis // 0 until settled
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
+
+// RailKeys is what the rail keys of the batch's rows derive from.
+func (b *Batch) RailKeys() BatchKey { return NewBatchKey(b.SiteID, b.Reference, b.Generation) }
 
 // overdue reports whether the batch is open though its deadline has come.
 func (b *Batch) overdue(now Millis) bool { return b.State == BatchInProgress && b.SettleBy <= now }
@@ -115,7 +117,3 @@ type StoredSubmission struct {
 	Rows   []NewRow
 	Extras []byte
 }
-
-// RailKey is the name under which the rail knows the debit of one row. It derives from the row's identity alone, so
-// that no attempt can ever go out under another one.
-func RailKey(batch BatchID, row int) string { return fmt.Sprintf("%s:%d", batch, row) }

@@ -30,7 +30,8 @@ SELECT clock.now, (SELECT count(*) FROM matching),
 	b.site_id, b.id, b.organisation_id, coalesce(b.batch_reference, ''), coalesce(b.state, 'inProgress'),
 	coalesce(b.row_count, 0), coalesce(b.settled_count, 0), coalesce(b.succeeded_count, 0), coalesce(b.total_amount, 0),
 	coalesce(b.succeeded_amount, 0), coalesce(b.currency, ''), coalesce(b.submitted_at, 0), coalesce(b.settle_by, 0),
-	coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0)
+	coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0), coalesce(b.generation, 0), coalesce(b.retry_of, ''),
+	coalesce(b.retried_as, '')
 FROM clock LEFT JOIN page b ON true
 ORDER BY b.submitted_at DESC, b.id DESC`
 

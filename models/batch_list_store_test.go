@@ -24,8 +24,8 @@ func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 		b := &batches[i]
 		_, err := store.DB().ExecContext(t.Context(), `
 			INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count,
-				total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, 0), '')`,
+				total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint, generation, epoch)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, 0), '', 1, 1)`,
 			b.SiteID, b.ID, b.OrganisationID, b.Reference, b.State, b.Counts.Rows(), b.Counts.Settled, b.Counts.Succeeded,
 			int64(b.TotalAmount), int64(b.SucceededAmount), b.Currency, b.SubmittedAt, b.SettleBy, b.SettledAt)
 		must(t, err)
@@ -37,8 +37,9 @@ func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 				state = models.RowInProgress
 			}
 			_, err := store.DB().ExecContext(t.Context(), `
-				INSERT INTO batch_rows (site_id, batch_id, row_index, amount, state, outcome, customer_reference, row_reference)
-				VALUES (?, ?, ?, 1, ?, nullif(?, '')::row_outcome, 'c', ?)`, b.SiteID, b.ID, row, state, outcome, fmt.Sprint(row))
+				INSERT INTO batch_rows (site_id, batch_id, row_index, amount, state, outcome, settled_at, customer_reference, row_reference)
+				VALUES (?0, ?1, ?2, 1, ?3, nullif(?4, '')::row_outcome, CASE WHEN ?4 <> '' THEN 1 END, 'c', ?5)`, b.SiteID, b.ID, row, state, outcome,
+				fmt.Sprint(row))
 			must(t, err)
 		}
 	}
@@ -51,7 +52,7 @@ func anyBatches(r *rapid.T, site models.Site) []models.Batch {
 		b := &batches[i]
 		*b = models.Batch{
 			SiteID: site.ID, ID: models.BatchID(uuid.New()), OrganisationID: site.OrganisationID, Reference: fmt.Sprint(i),
-			Currency: "AUD", TotalAmount: 7, State: models.BatchInProgress,
+			Generation: 1, Currency: "AUD", TotalAmount: 7, State: models.BatchInProgress,
 			SubmittedAt: noon + models.Millis(rapid.Int64Range(0, 3).Draw(r, "submittedAt")),
 			Counts: models.BatchCounts{
 				Pending: rapid.IntRange(0, 2).Draw(r, "pending"), InProgress: rapid.IntRange(0, 2).Draw(r, "inProgress"),

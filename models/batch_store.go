@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"database/sql"
+	_ "embed" // statements
 	"errors"
 	"fmt"
 
@@ -84,17 +85,8 @@ func shownAttempts(mayBegin string) string {
         THEN 1 ELSE 0 END`
 }
 
-// cancelSQL settles every row that no debit call may have been made for. What is in doubt stays with its worker, and
-// ends as cancelled if the rail says that nothing was debited.
-const cancelSQL = `
-WITH r AS (
-    UPDATE batch_rows SET state = 'settled', outcome = 'cancelled', settled_at = svc_now(), next_attempt_at = NULL
-    WHERE site_id = $1 AND batch_id = $2 AND state = 'pending' RETURNING 1
-), n AS (SELECT count(*)::int AS settled FROM r)
-UPDATE batches b SET cancelled_at = coalesce(b.cancelled_at, svc_now()), settled_count = b.settled_count + n.settled,
-    state = CASE WHEN b.settled_count + n.settled = b.row_count THEN 'settled'::batch_state ELSE b.state END,
-    settled_at = CASE WHEN b.settled_count + n.settled = b.row_count THEN svc_now() END
-FROM n WHERE b.site_id = $1 AND b.id = $2`
+//go:embed batch_cancel.sql
+var cancelBatchSQL string
 
 // CancelBatch ends every row that is neither settled nor in doubt as cancelled, and returns the batch. A settled
 // batch stays as it is.
@@ -114,7 +106,7 @@ SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND su
 			return err
 		}
 		if state == BatchInProgress {
-			if _, err := tx.Tx.ExecContext(ctx, cancelSQL, site, id); err != nil {
+			if _, err := tx.Tx.ExecContext(ctx, cancelBatchSQL, site, id, RailMemory.Milliseconds()); err != nil {
 				return err
 			}
 		}

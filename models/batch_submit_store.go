@@ -12,14 +12,14 @@ import (
 // batchColumns are the columns that scanBatch reads.
 const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
  b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by,
- coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0)`
+ coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0), b.generation, coalesce(b.retry_of, ''), coalesce(b.retried_as, '')`
 
 // batchFields are where batchColumns go. Rows that are not settled count as pending until the rows themselves are read.
 func batchFields(b *Batch) []any {
 	return []any{
 		&b.SiteID, &b.ID, &b.OrganisationID, &b.Reference, &b.State, &b.Counts.Pending, &b.Counts.Settled,
 		&b.Counts.Succeeded, &b.TotalAmount, &b.SucceededAmount, &b.Currency, &b.SubmittedAt, &b.SettleBy,
-		&b.SettledAt, &b.CancelledAt,
+		&b.SettledAt, &b.CancelledAt, &b.Generation, &b.RetryOf, &b.RetriedAs,
 	}
 }
 
@@ -45,11 +45,17 @@ const submitSQL = `
 WITH now AS MATERIALIZED (SELECT ms FROM ` + svcNow + ` AS clock (ms)),
 b AS (
     INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at,
-                         settle_by, fingerprint, extras, trace_id)
-    SELECT s.id, $2, s.organisation_id, $3, cardinality($9::text[]), $4, s.currency, now.ms, now.ms + $5, $6, $7, $8
+                         settle_by, fingerprint, extras, trace_id, generation, epoch)
+    SELECT s.id, $2, s.organisation_id, $3, cardinality($9::text[]), $4, s.currency, now.ms, now.ms + $5, $6, $7, $8,
+           coalesce((SELECT generation FROM batch_references WHERE site_id = $1 AND batch_reference = $3), 0) + 1,
+           (SELECT epoch FROM database_epoch)
     FROM sites s, now WHERE s.id = $1
     ON CONFLICT (site_id, batch_reference) DO NOTHING
     RETURNING *
+), used AS (
+    INSERT INTO batch_references AS u (site_id, batch_reference, generation)
+    SELECT site_id, batch_reference, generation FROM b
+    ON CONFLICT (site_id, batch_reference) DO UPDATE SET generation = excluded.generation
 ), r AS (
     INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_reference, amount, link_id)
     SELECT b.site_id, b.id, v.n - 1, v.customer_reference, v.row_reference, v.amount, l.id

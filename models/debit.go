@@ -23,10 +23,17 @@ type Chunk struct {
 	BatchID        BatchID
 	TraceID        TraceID
 	Currency       string
+	BatchReference string
+	Generation     int // of the reference
 	Phase          DebitPhase
-	Cancelled      bool // the partner asked for cancellation: no debit may begin
-	Lease          LeaseToken
-	Rows           []ClaimedRow
+	Cancelled      bool // no debit may begin: the partner asked for cancellation, or an operator after a restore
+	// Certain says that no loss of the database can matter to the batch: a row that no debit call was begun for may be
+	// closed without asking the rail.
+	Certain   bool
+	Epoch     int    // of the database, at the claim
+	ClaimedAt Millis // service time of the claim
+	Lease     LeaseToken
+	Rows      []ClaimedRow
 	// Open counts the whole chunk's rows that needed work when it was claimed, claimed or not. It is counted for the chunk's first
 	// part, and 0 for the others.
 	Open int
@@ -52,10 +59,15 @@ func NewLeaseToken() LeaseToken { return NewID[leaseNoun]() }
 type ClaimedRow struct {
 	Index             int
 	CustomerReference string
+	RailKey           string
 	Amount            Amount
 	// InDoubt says that an earlier worker may have made a debit call whose answer is not known: the rail must be
 	// asked before anything else.
 	InDoubt bool
+	// Settled says that the row is settled as unconfirmed: what the rail says now corrects it.
+	Settled bool
+	// Forgotten says that RailMemory is over since the last call: that the rail has never seen the key proves nothing.
+	Forgotten bool
 	// Deferrals counts the tries so far that brought no final answer.
 	Deferrals int
 	Account   DebitAccount
@@ -85,8 +97,18 @@ type DebitAccount struct {
 // Release, nothing was debited and the row may be tried again; or neither, it is still in doubt.
 type RowResult struct {
 	Index   int
+	RailKey string
 	Outcome RowOutcome // "" if not final
-	Release bool
+	// RailsWord says that the outcome follows from what the rail said about the key, and so holds whatever the database
+	// has lost since the claim.
+	RailsWord bool
+	Release   bool
+	// Called says that the rail answered a call about the key.
+	Called bool
+	// Confirming says that the row was settled as unconfirmed when it was claimed.
+	Confirming bool
+	// Alert is the kind of alert that the result raises; "" for none.
+	Alert string
 	// RetryAfter is the time until the row is due again, if it is not final.
 	RetryAfter time.Duration
 	// Calls corrects the count of debit calls, which the claim of a pending row has raised by one: −1 if none was

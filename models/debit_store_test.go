@@ -3,6 +3,7 @@ package models_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -23,6 +24,11 @@ func claim(t testing.TB, store *models.Store, task models.TaskID) models.Chunk {
 
 func finish(t testing.TB, store *models.Store, chunk models.Chunk, results ...models.RowResult) []models.Settled {
 	t.Helper()
+	key := models.NewBatchKey(chunk.SiteID, chunk.BatchReference, chunk.Generation)
+	for i := range results {
+		results[i].RailKey = key.Row(fmt.Sprint("row-", results[i].Index))
+		results[i].Confirming = chunk.Phase == models.PhaseConfirm
+	}
 	settled, err := store.FinishRows(t.Context(), chunk, results, chunk.Open)
 	if err != nil {
 		t.Fatalf("finish: %v", err)
@@ -69,11 +75,12 @@ func TestChunkSettles(t *testing.T) {
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "unknown"))
 
 	chunk := claim(t, store, done.Tasks[0])
+	key := models.NewBatchKey(site.ID, "b", 1)
 	want := []models.ClaimedRow{
-		{Index: 0, CustomerReference: "ada", Amount: 100, Account: models.DebitAccount{
+		{Index: 0, CustomerReference: "ada", RailKey: key.Row("row-0"), Amount: 100, Account: models.DebitAccount{
 			LinkID: link.ID, Linked: true, CustomerID: "customer of " + link.ID.String(), AgreementID: modelstest.Agreement(link),
 		}},
-		{Index: 1, CustomerReference: "unknown", Amount: 101},
+		{Index: 1, CustomerReference: "unknown", RailKey: key.Row("row-1"), Amount: 101},
 	}
 	if diff := cmp.Diff(want, chunk.Rows); diff != "" {
 		t.Errorf("claimed rows (-want +got):\n%s", diff)
@@ -394,7 +401,10 @@ func TestDeadline(t *testing.T) {
 	if err := store.DB().NewRaw("SELECT kind || ' ' || detail FROM alerts ORDER BY 1").Scan(t.Context(), &alerts); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"lateTruth insufficientFunds", "lateTruth succeeded", "lateTruth timedOut", "rowsUnconfirmed 3 rows"}
+	want := []string{
+		"lateTruth row row-1 of batch b: timedOut", "lateTruth row row-2 of batch b: succeeded",
+		"lateTruth row row-3 of batch b: insufficientFunds", "rowsUnconfirmed 3 rows",
+	}
 	if diff := cmp.Diff(want, alerts); diff != "" {
 		t.Errorf("alerts (-want +got):\n%s", diff)
 	}
@@ -414,7 +424,7 @@ func TestNobodyReadsAnOpenBatchAfterItsDeadline(t *testing.T) {
 	}
 	modelstest.AdvanceClock(t, store, time.Millisecond) // and no sweep runs
 	batch, rows, err := store.GetBatch(t.Context(), site.ID, "read")
-	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeUnconfirmed {
+	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeTimedOut {
 		t.Errorf("at the deadline: %+v, %+v, %v", batch, rows, err)
 	}
 	page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, Direction: models.Forward, Limit: 10})

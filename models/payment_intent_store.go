@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"database/sql"
+	_ "embed" // statements
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,9 +151,9 @@ func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 }
 
 const insertIntentsSQL = `
-INSERT INTO payment_intents AS p (site_id, id, organisation_id, code, amount, currency, order_id, line_items, qr_code_format,
+INSERT INTO payment_intents AS p (site_id, id, organisation_id, epoch, code, amount, currency, order_id, line_items, qr_code_format,
 	created_at, expires_at, trace_id)
-SELECT s.id, n.id, s.organisation_id, n.code, n.amount, s.currency, nullif(n.order_id, ''), n.line_items::jsonb, n.qr_code_format,
+SELECT s.id, n.id, s.organisation_id, (SELECT epoch FROM database_epoch), n.code, n.amount, s.currency, nullif(n.order_id, ''), n.line_items::jsonb, n.qr_code_format,
 	now, coalesce(nullif(n.expires_at, 0), now + $10::bigint), n.trace_id
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
 	AS n (site_id, id, code, amount, order_id, line_items, qr_code_format, expires_at, trace_id)
@@ -276,31 +277,36 @@ FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over)
 	return intent, over, notFound(err, "payment intent")
 }
 
-// CancelPaymentIntent ends an intent that nobody has begun to pay, and names the task that tells the partner (zero: none).
-// One that is cancelled already stays so. Errors: ErrNotFound; ErrIntentNotCancellable if it is pending or has ended
-// otherwise.
+// endUnpaidSQL follows a "WITH due AS (…)" that locks payment intents.
+//
+//go:embed payment_intent_end_unpaid.sql
+var endUnpaidSQL string
+
+// CancelPaymentIntent ends an intent that no customer has begun to pay, and names the task that tells the partner (zero:
+// none). One that is cancelled already stays so. Errors: ErrNotFound; ErrIntentNotCancellable if it is pending or has
+// ended otherwise. An intent of an earlier epoch becomes pending until the rail has confirmed that it was not paid.
 func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
+	var ended []PaymentIntent
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		intent, err = scanIntent(tx.Tx.QueryRowContext(ctx, `
-UPDATE payment_intents p SET state = 'final', transaction_status = 'Cancelled', final_at = svc_now()
-WHERE site_id = $1 AND id = $2 AND state = 'created' AND expires_at > svc_now()
-RETURNING `+intentColumns, site, id))
-		if errors.Is(err, sql.ErrNoRows) {
-			task = TaskID{}
-			return nil
+		var tasks []TaskID
+		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, `
+WITH due AS (
+    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created' AND expires_at > svc_now() FOR UPDATE
+)`, site, id)
+		if len(tasks) > 0 {
+			task = tasks[0]
 		}
-		if err != nil {
-			return err
-		}
-		task, err = announceEnd(ctx, tx, &intent)
 		return err
 	})
-	if err == nil && intent.State == "" { // what the update did not move, the row explains
-		if intent, err = s.PaymentIntent(ctx, site, id); err == nil && intent.Status != TransactionCancelled {
-			err = ErrIntentNotCancellable
-		}
+	if err == nil && len(ended) > 0 {
+		intent = ended[0]
+	} else if err == nil { // what the update did not move, the row explains
+		intent, err = s.PaymentIntent(ctx, site, id)
+	}
+	if err == nil && intent.Status != TransactionCancelled {
+		err = ErrIntentNotCancellable
 	}
 	return intent, task, wrap("cancel payment intent", err)
 }
@@ -310,47 +316,76 @@ func announceEnd(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, erro
 	return insertWebhookEvent(ctx, tx, p.OrganisationID, p.TraceID, p.push())
 }
 
+// endUnpaid ends the payment intents that due locks, whose parameters begin at $3, with this status. It returns them,
+// and the tasks of the events that tell the partner and of those that ask the rail first.
+func endUnpaid(
+	ctx context.Context, tx bun.Tx, status TransactionStatus, due string, args ...any,
+) (ended []PaymentIntent, tasks []TaskID, err error) {
+	rows, err := tx.Tx.QueryContext(ctx, due+endUnpaidSQL+"RETURNING "+intentColumns,
+		append([]any{string(status), RailMemory.Milliseconds()}, args...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ended, err = scanIntents(rows); err != nil {
+		return nil, nil, err
+	}
+	for i := range ended {
+		var task TaskID
+		if ended[i].State == IntentFinal {
+			task, err = announceEnd(ctx, tx, &ended[i])
+		} else {
+			task, err = settleLater(ctx, tx, &ended[i])
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if !task.IsZero() {
+			tasks = append(tasks, task)
+		}
+	}
+	return ended, tasks, nil
+}
+
+// settleLater writes the task that asks the rail what became of an intent.
+func settleLater(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
+	task := NewID[taskNoun]()
+	_, err := tx.Tx.ExecContext(ctx, `
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
+		task, string(TaskSettleTransaction), string(QueueCheckout), p.OrganisationID, p.SiteID, p.ID, string(p.TraceID))
+	return task, err
+}
+
 // expireIntent ends one intent whose time is over, unless something else has ended it or begun its payment, and reads it.
 func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		intent, err = scanIntent(tx.Tx.QueryRowContext(ctx, `
-UPDATE payment_intents p SET state = 'final', transaction_status = 'Expired', final_at = svc_now()
-WHERE site_id = $1 AND id = $2 AND state = 'created' AND expires_at <= svc_now()
-RETURNING `+intentColumns, site, id))
-		if errors.Is(err, sql.ErrNoRows) {
-			intent, _, err = intentByID(ctx, tx.Tx, site, id)
+		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
+WITH due AS (
+    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created' AND expires_at <= svc_now() FOR UPDATE
+)`, site, id)
+		if err != nil {
 			return err
 		}
-		if err == nil {
-			_, err = announceEnd(ctx, tx, &intent)
+		if len(ended) > 0 {
+			intent = ended[0]
+			return nil
 		}
+		intent, _, err = intentByID(ctx, tx.Tx, site, id)
 		return err
 	})
 	return intent, err
 }
 
 // ExpirePaymentIntents ends at most limit intents whose time is over, each with its event, and reports how many. It waits
-// for nobody: an intent that another transaction holds is left for the next call.
+// for no lock: an intent that another transaction holds is left for the next call.
 func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		rows, err := tx.Tx.QueryContext(ctx, `
+		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
     SELECT site_id, id FROM payment_intents WHERE state = 'created' AND expires_at <= svc_now()
-    ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
-)
-UPDATE payment_intents p SET state = 'final', transaction_status = 'Expired', final_at = svc_now()
-FROM due WHERE p.site_id = due.site_id AND p.id = due.id AND p.state = 'created'
-RETURNING `+intentColumns, limit)
-		if err != nil {
-			return err
-		}
-		expired, err := scanIntents(rows)
-		for i := range expired {
-			if err == nil {
-				_, err = announceEnd(ctx, tx, &expired[i])
-			}
-		}
-		n = len(expired)
+    ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
+)`, limit)
+		n = len(ended)
 		return err
 	})
 	if err != nil {

@@ -25,25 +25,45 @@ type ClaimedTransaction struct {
 	TraceID        TraceID
 	Party          Party
 	Charge         Amount // 0: nothing to debit
+	Amount         Amount // of the payment intent, before discounts
 	Currency       string
-	Phase          DebitPhase // PhaseAttempt, or PhaseClose once AnswerWithin is over
+	// ClosingAs says how the payment intent ends if the rail confirms that it was not paid; "" if a customer has begun
+	// to pay. The database has no transaction then, and may have lost one: ID, Party and Charge are zero.
+	ClosingAs TransactionStatus
+	Phase     DebitPhase // PhaseAttempt, or PhaseClose once AnswerWithin is over
 	// InDoubt says that an earlier worker may have made a debit call whose answer is not known.
-	InDoubt   bool
-	Deferrals int // tries so far that brought no final answer
+	InDoubt bool
+	// Forgotten says that RailMemory is over since the last call: that the rail has never seen the key proves nothing.
+	Forgotten bool
+	Deferrals int    // tries so far that brought no final answer
+	Epoch     int    // of the database, at the claim
+	ClaimedAt Millis // service time of the claim
 }
 
-// RailKey is the name under which the rail knows the transaction's debit. It derives from the transaction's identity
-// alone, so that no attempt can ever go out under another one.
-func (t *ClaimedTransaction) RailKey() string { return t.ID.String() }
+// RailKey is the name under which the rail knows the payment intent's one debit.
+func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID) }
 
 // TransactionResult is what a worker has learnt about a transaction that it claimed. Exactly one of three things: a final
 // status; Release, nothing was debited and it may be tried again; or neither, it is still in doubt.
 type TransactionResult struct {
-	Status     TransactionStatus // "" if not final
-	Reason     RowOutcome        // of Declined: why
+	Status TransactionStatus // "" if not final
+	Reason RowOutcome        // of Declined: why
+	// RailsWord says that the status follows from what the rail said about the key, and so holds whatever the database
+	// has lost since the claim.
+	RailsWord bool
+	// Found is the payment that the rail made and the database has lost: of a payment intent that was closing.
+	Found      FoundPayment
 	Release    bool
+	Called     bool          // the rail answered a call about the key
+	Alert      string        // the kind of alert that the result raises; "" for none
 	RetryAfter time.Duration // until it is due again, if it is not final
 	Calls      int           // corrects the count of debit calls, as RowResult's does
+}
+
+// FoundPayment is what the rail knows of a payment that the database has lost.
+type FoundPayment struct {
+	AgreementID string
+	Charge      Amount
 }
 
 // FinishedTransaction is what a finishing transaction did.

@@ -147,9 +147,6 @@ WITH lanes AS (
 // ReleaseWebhooks lets go what every endpoint takes now: those whose breaker's time is over get their probe. It reports how
 // many events it let go.
 func (s *Store) ReleaseWebhooks(ctx context.Context) (int, error) {
-	if err := s.adoptParked(ctx); err != nil {
-		return 0, err
-	}
 	return s.execCount(ctx, "release webhooks", `
 WITH RECURSIVE lanes (organisation_id, site_id) AS (
     (SELECT organisation_id, endpoint_site_id FROM webhook_places WHERE until IS NULL ORDER BY 1, 2 LIMIT 1)
@@ -159,19 +156,6 @@ WITH RECURSIVE lanes (organisation_id, site_id) AS (
         WHERE w.until IS NULL AND (w.organisation_id, w.endpoint_site_id) > (l.organisation_id, l.site_id)
         ORDER BY 1, 2 LIMIT 1) n
 )`+releaseSQL)
-}
-
-// adoptParked has those events ask for their turn that were parked by a worker of the release before, which did so in webhook_events.
-func (s *Store) adoptParked(ctx context.Context) error {
-	_, err := s.execCount(ctx, "adopt parked webhooks", `
-WITH parked AS (
-    SELECT organisation_id, id FROM webhook_events WHERE is_parked
-    ORDER BY organisation_id, endpoint_site_id, requested_at, id LIMIT $1 FOR UPDATE SKIP LOCKED
-), released AS (
-    UPDATE webhook_events e SET is_parked = false FROM parked p
-    WHERE e.organisation_id = p.organisation_id AND e.id = p.id RETURNING e.task_id
-)`+dueSQL, reviveStep)
-	return err
 }
 
 // reviveStep is how many events one transaction revives: of an endpoint that has been down for long very many may wait.

@@ -173,26 +173,6 @@ func TestAuditOfPlaces(t *testing.T) {
 	}
 }
 
-// A worker of the release before parks in webhook_events. Its events are not left there.
-func TestParkedByTheReleaseBefore(t *testing.T) {
-	t.Parallel()
-	w := newWebhooks(t)
-	w.put(models.SiteID{}, "https://one.example/")
-	_, task := w.insert()
-	for _, query := range []string{
-		"UPDATE webhook_events SET is_parked = true, endpoint_site_id = '00000000-0000-0000-0000-000000000000'",
-		"UPDATE outbox SET available_at = svc_now() + 3600000",
-	} {
-		_, err := w.DB().ExecContext(t.Context(), query)
-		must(t, err)
-	}
-	w.release(0)
-	if due := w.due(); len(due) != 1 || due[0].ID != task {
-		t.Errorf("due: %v", due)
-	}
-	w.claim(task)
-}
-
 // Events that wait ask again once their tasks' rest is over. They wait on, all with one another, and nothing of them is written but that.
 func TestParkedAskTogether(t *testing.T) {
 	t.Parallel()

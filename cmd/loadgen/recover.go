@@ -222,25 +222,26 @@ func (r *recovery) terminate(ctx context.Context, to *series) error {
 
 // slowestAttempt is the longest time from the submission of a row to its first debit, of the batches after the first so many.
 func (r *recovery) slowestAttempt(ctx context.Context, first int) (slowest time.Duration, err error) {
-	rows, err := r.store.DB().QueryContext(ctx, "SELECT id, row_count, submitted_at FROM batches WHERE batch_reference::int > ?", first)
+	rows, err := r.store.DB().QueryContext(ctx, `
+SELECT b.site_id, b.batch_reference, b.generation, b.submitted_at, r.row_reference
+FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id WHERE b.batch_reference::int > ?`, first)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var id models.BatchID
-		var n int
+		var site models.SiteID
+		var batch, row string
+		var generation int
 		var submitted models.Millis
-		if err := rows.Scan(&id, &n, &submitted); err != nil {
+		if err := rows.Scan(&site, &batch, &generation, &submitted, &row); err != nil {
 			return 0, err
 		}
-		for i := range n {
-			at, known := r.gateway.when(models.RailKey(id, i))
-			if !known {
-				return 0, fmt.Errorf("row %d of %s was never debited", i, id)
-			}
-			slowest = max(slowest, at.Sub(time.UnixMilli(int64(submitted))))
+		at, known := r.gateway.when(models.NewBatchKey(site, batch, generation).Row(row))
+		if !known {
+			return 0, fmt.Errorf("row %s of batch %s was never debited", row, batch)
 		}
+		slowest = max(slowest, at.Sub(time.UnixMilli(int64(submitted))))
 	}
 	return slowest, rows.Err()
 }

@@ -1,1 +1,0 @@
-DROP TABLE recurring_work, outbox;

@@ -1,0 +1,109 @@
+-- Batches of debits, their rows, and the ledger of every movement of money.
+
+CREATE TYPE batch_state AS ENUM ('inProgress', 'settled');
+CREATE TYPE row_state AS ENUM ('pending', 'inProgress', 'settled');
+CREATE TYPE row_outcome AS ENUM ('succeeded', 'customerNotActive', 'insufficientFunds', 'accountUnavailable',
+    'limitExceeded', 'declinedByCustomer', 'declined', 'timedOut', 'unconfirmed', 'cancelled');
+
+-- How often a batchReference has been used. A row's rail key derives from the reference and this generation, so that a
+-- submission that is repeated after a loss has the keys of the first. The row outlives its batch.
+CREATE TABLE batch_references (
+    site_id         uuid NOT NULL,
+    batch_reference text NOT NULL COLLATE "C",
+    generation      int  NOT NULL CHECK (generation >= 1),
+    PRIMARY KEY (site_id, batch_reference)
+);
+
+-- The statement that settles rows moves the counters, from the rows that it returned; nothing else does.
+CREATE TABLE batches (
+    site_id          uuid        NOT NULL REFERENCES sites,
+    id               uuid        NOT NULL,
+    organisation_id  uuid        NOT NULL,
+    batch_reference  text        NOT NULL COLLATE "C",
+    generation       int         NOT NULL,
+    epoch            int         NOT NULL,  -- of the database, at submission
+    state            batch_state NOT NULL DEFAULT 'inProgress',
+    row_count        int         NOT NULL,
+    settled_count    int         NOT NULL DEFAULT 0,
+    succeeded_count  int         NOT NULL DEFAULT 0,
+    total_amount     bigint      NOT NULL,
+    succeeded_amount bigint      NOT NULL DEFAULT 0,
+    currency         char(3)     NOT NULL,
+    submitted_at     bigint      NOT NULL,
+    settle_by        bigint      NOT NULL,
+    settled_at       bigint,
+    cancelled_at     bigint,                -- rows that come back unsettled after this end as cancelled
+    attempts_over_at bigint,                -- when the rows that no debit call was begun for were closed
+    retry_of         text        COLLATE "C",  -- the batchReference of the parent
+    retried_as       text        COLLATE "C",  -- the batchReference of the one child
+    fingerprint      bytea       NOT NULL,  -- SHA-256 of the canonical body
+    extras           bytea,                 -- canonical JSON of what the body had beyond the known fields
+    trace_id         text        NOT NULL DEFAULT '',
+    PRIMARY KEY (site_id, id),
+    CHECK (settled_count BETWEEN 0 AND row_count AND succeeded_count BETWEEN 0 AND settled_count),
+    CHECK ((state = 'settled') = (settled_count = row_count)),
+    CHECK ((state = 'settled') = (settled_at IS NOT NULL))
+) WITH (fillfactor = 50, autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
+CREATE UNIQUE INDEX batches_reference ON batches (site_id, batch_reference);
+CREATE INDEX batches_list ON batches (site_id, submitted_at DESC, id DESC);
+CREATE INDEX batches_open_deadline ON batches (settle_by) WHERE settled_at IS NULL;
+CREATE INDEX batches_unsent ON batches (settle_by) WHERE settled_at IS NULL AND attempts_over_at IS NULL;
+CREATE INDEX batches_age ON batches (submitted_at);
+
+-- A row's name inside the service is (batch, index). Nothing but the primary key is indexed, so that a row's two updates
+-- stay on its page (HOT); work finds its rows through the outbox. Rows are only written beside their batch: a foreign key
+-- would cost more than the insert.
+--
+--   pending     no debit call was begun in this epoch
+--   inProgress  a worker holds the row, or a debit call was begun
+--   settled     final, but for an unconfirmed row in doubt: the rail is still asked about it
+CREATE TABLE batch_rows (
+    site_id            uuid        NOT NULL,
+    batch_id           uuid        NOT NULL,
+    row_index          int         NOT NULL,
+    attempts           int         NOT NULL DEFAULT 0,   -- debit calls made, or begun by a worker that died
+    link_id            uuid,                             -- bound once, never changed
+    lease_token        uuid,
+    lease_until        timestamptz,
+    deferrals          int         NOT NULL DEFAULT 0,   -- tries that brought no final answer
+    amount             bigint      NOT NULL,
+    next_attempt_at    bigint,                           -- the next debit, or look-up if in doubt
+    called_at          bigint,                           -- a time not after the last rail call; NULL: at submission
+    settled_at         bigint,
+    state              row_state   NOT NULL DEFAULT 'pending',
+    outcome            row_outcome,
+    corrected_outcome  row_outcome,
+    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit may have been made, and the rail has not said
+    customer_reference text        NOT NULL COLLATE "C",
+    row_reference      text        NOT NULL COLLATE "C",
+    PRIMARY KEY (site_id, batch_id, row_index),
+    CHECK ((lease_token IS NULL) = (lease_until IS NULL)),
+    CHECK (CASE state
+        WHEN 'pending' THEN num_nonnulls(outcome, corrected_outcome, settled_at, lease_token) = 0 AND NOT in_doubt
+        WHEN 'inProgress' THEN num_nonnulls(outcome, corrected_outcome, settled_at) = 0
+        ELSE num_nulls(outcome, settled_at) = 0
+            AND (NOT in_doubt OR outcome = 'unconfirmed' AND corrected_outcome IS NULL) END)
+) WITH (fillfactor = 32); -- submitted, claimed, settled: room on the page for all three versions
+
+-- Double entry: an entry moves an amount from one account to the other, so that the accounts sum to zero by
+-- construction. The rail key is unique for ever: no debit is booked twice. Entries outlive the batches and payment
+-- intents that they came from, and so repeat their references.
+CREATE TYPE ledger_account AS ENUM ('railClearing', 'sitePayable');
+CREATE TABLE ledger_entries (
+    rail_key           text           COLLATE "C" PRIMARY KEY CHECK (left(rail_key, 3) IN ('r1_', 'p1_')),
+    site_id            uuid           NOT NULL,
+    recorded_at        bigint         NOT NULL,
+    debit_account      ledger_account NOT NULL DEFAULT 'railClearing',
+    credit_account     ledger_account NOT NULL DEFAULT 'sitePayable',
+    amount             bigint         NOT NULL CHECK (amount > 0),
+    currency           char(3)        NOT NULL,
+    batch_reference    text           COLLATE "C",
+    row_reference      text           COLLATE "C",
+    customer_reference text           COLLATE "C",
+    payment_intent_id  uuid,
+    order_id           text           COLLATE "C",
+    CHECK (debit_account <> credit_account),
+    CHECK (num_nonnulls(batch_reference, row_reference, customer_reference) IN (0, 3)),
+    CHECK ((batch_reference IS NULL) <> (payment_intent_id IS NULL) AND (order_id IS NULL OR payment_intent_id IS NOT NULL))
+);
+CREATE INDEX ledger_entries_site ON ledger_entries (site_id, recorded_at DESC, rail_key DESC) INCLUDE (amount);

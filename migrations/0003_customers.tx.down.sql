@@ -1,2 +1,0 @@
-DROP TABLE customer_links;
-DROP TYPE link_state;

@@ -1,0 +1,59 @@
+-- Checkout.
+
+CREATE TYPE intent_state AS ENUM ('created', 'pending', 'final');
+CREATE TYPE transaction_status AS ENUM ('Settled', 'Declined', 'Failed', 'Cancelled', 'Expired');
+
+-- One row a payment intent, with the one transaction that it may come to. Every move of its state is one conditional
+-- update of this row, so that payment, expiry and cancellation cannot all win.
+--
+--   created  a customer may begin to pay
+--   pending  a customer has begun to pay; or closing_as is set: the payment intent ends as that once the rail confirms
+--            that no payment of an earlier epoch was made
+--   final    transaction_status is set
+CREATE TABLE payment_intents (
+    site_id            uuid         NOT NULL REFERENCES sites,
+    id                 uuid         NOT NULL,
+    organisation_id    uuid         NOT NULL,
+    epoch              int          NOT NULL,              -- of the database, at creation
+    code               text         NOT NULL COLLATE "C",  -- what the QR code says; random, and not the id
+    state              intent_state NOT NULL DEFAULT 'created',
+    closing_as         transaction_status CHECK (closing_as IN ('Cancelled', 'Expired')),
+    transaction_status transaction_status,
+    status_reason      row_outcome,                        -- why a transaction was declined
+    amount             bigint       NOT NULL CHECK (amount > 0),
+    currency           char(3)      NOT NULL,
+    order_id           text         COLLATE "C",
+    line_items         jsonb,
+    return_url         text,
+    qr_code_format     text         NOT NULL,
+    created_at         bigint       NOT NULL,
+    expires_at         bigint       NOT NULL,              -- the first millisecond at which no payment can begin
+    final_at           bigint,
+    trace_id           text         NOT NULL DEFAULT '',
+
+    -- The transaction, from the moment the customer begins to pay.
+    transaction_id     uuid,
+    customer_id        text,                               -- the customer app's names, never shown to a partner
+    agreement_id       text,
+    discounts          jsonb,
+    amount_charged     bigint       CHECK (amount_charged BETWEEN 0 AND amount),
+    started_at         bigint,
+    attempts           int          NOT NULL DEFAULT 0,    -- debit calls made, or begun by a worker that died
+    deferrals          int          NOT NULL DEFAULT 0,    -- tries that brought no final answer
+    called_at          bigint,                             -- a time not after the last rail call; NULL: at creation
+    in_doubt           boolean      NOT NULL DEFAULT false,  -- a debit may have been made, and the rail has not said
+    next_attempt_at    bigint,
+    lease_token        uuid,
+    lease_until        timestamptz,
+
+    PRIMARY KEY (site_id, id),
+    CHECK ((state = 'final') = (transaction_status IS NOT NULL)),
+    CHECK ((state = 'final') = (final_at IS NOT NULL)),
+    CHECK ((lease_token IS NULL) = (lease_until IS NULL) AND (lease_token IS NULL OR state = 'pending')),
+    CHECK (closing_as IS NULL OR state = 'pending'),
+    CHECK (CASE WHEN state = 'created' OR transaction_status IN ('Cancelled', 'Expired') OR closing_as IS NOT NULL
+                THEN transaction_id IS NULL
+                ELSE num_nulls(transaction_id, customer_id, agreement_id, amount_charged, started_at) = 0 END)
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX payment_intents_code ON payment_intents (code);
+CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at) WHERE state = 'created';

@@ -1,1 +1,0 @@
-DROP TABLE sandbox_debits, sandbox_accounts;

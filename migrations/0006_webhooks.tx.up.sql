@@ -1,0 +1,106 @@
+-- Webhooks: endpoints, secrets, events, the leases of their deliveries, and attempts.
+
+CREATE TYPE webhook_event_status AS ENUM ('pending', 'delivered', 'failed', 'undelivered');
+
+-- Where an organisation's events go: its default (no Site: the nil UUID) and overrides for single Sites. The breaker is
+-- here, and so the whole fleet's.
+CREATE TABLE webhook_endpoints (
+    organisation_id uuid   NOT NULL REFERENCES organisations,
+    site_id         uuid   NOT NULL,
+    url             text   NOT NULL,
+    created_at      bigint NOT NULL,
+    updated_at      bigint NOT NULL,
+    disabled_at     bigint,
+    failures        int    NOT NULL DEFAULT 0,  -- in a row
+    open_until      bigint,                     -- nothing is sent before, and then one probe at a time
+    openings        int    NOT NULL DEFAULT 0,  -- since deliveries last went at full width
+    width           int    NOT NULL,            -- deliveries at once
+    gone_since      bigint,                     -- the first 410 of an unbroken row
+    PRIMARY KEY (organisation_id, site_id)
+) WITH (fillfactor = 50);
+
+-- An organisation's secrets, sealed under the master key. All that have not retired sign; the newest active one also
+-- makes x-svc-signature.
+CREATE TABLE webhook_secrets (
+    organisation_id uuid   NOT NULL REFERENCES organisations,
+    id              uuid   NOT NULL,
+    sealed          bytea  NOT NULL,
+    created_at      bigint NOT NULL,
+    active_at       bigint NOT NULL,
+    retired_at      bigint,
+    PRIMARY KEY (organisation_id, id)
+);
+
+-- One row an event, written in the transaction that makes its status final. body is what every attempt sends.
+CREATE TABLE webhook_events (
+    organisation_id    uuid                 NOT NULL,
+    id                 uuid                 NOT NULL,
+    site_id            uuid                 NOT NULL,
+    payment_intent_id  uuid                 NOT NULL,
+    transaction_status text                 NOT NULL,
+    is_test            boolean              NOT NULL DEFAULT false,
+    endpoint_site_id   uuid,                                     -- of a test: of the endpoint that is tested
+    status             webhook_event_status NOT NULL,
+    attempts           int                  NOT NULL DEFAULT 0,  -- in all
+    round              int                  NOT NULL DEFAULT 1,  -- one more with every redelivery
+    failures           int                  NOT NULL DEFAULT 0,  -- in this round
+    created_at         bigint               NOT NULL,
+    requested_at       bigint               NOT NULL,            -- when this round began
+    next_attempt_at    bigint,                                   -- while pending
+    delivered_at       bigint,
+    task_id            uuid,                                     -- of this round, in the outbox
+    trace_id           text                 NOT NULL,
+    body               bytea                NOT NULL,
+    CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL))
+) WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
+ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- read as often as written, and small
+-- One final status, one event.
+CREATE UNIQUE INDEX webhook_events_intent ON webhook_events (organisation_id, payment_intent_id);
+CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
+CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, status, created_at DESC, id DESC);
+CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_at);
+CREATE INDEX webhook_events_age ON webhook_events (created_at);
+-- The primary key comes last: among indexes that look alike, as they do while a table is small, the planner takes the
+-- youngest.
+ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
+
+-- The places of events at the endpoints that they go to. A table of its own: waiting for an endpoint, being let go, being
+-- sent and being done are short rows in small indexes, while an event, with its body and its many indexes, is written
+-- once more, when its outcome is known.
+CREATE TABLE webhook_places (
+    organisation_id  uuid   NOT NULL,
+    event_id         uuid   NOT NULL,
+    endpoint_site_id uuid   NOT NULL,  -- of the endpoint
+    site_id          uuid   NOT NULL,  -- of the event
+    requested_at     bigint NOT NULL,  -- of the event's round: the oldest is let go first
+    task_id          uuid   NOT NULL,  -- of the event's round, in the outbox
+    until            timestamptz,      -- NULL: it waits for the endpoint to take more. Else the endpoint has taken it until then
+    token            uuid,             -- of the worker that sends it. NULL: it waits, or is on its way to a worker
+    number           int,              -- of the attempt that is being made
+    url              text,             -- that it goes to
+    PRIMARY KEY (organisation_id, event_id),
+    CHECK ((token IS NULL) = (number IS NULL) AND (token IS NULL OR until IS NOT NULL))
+) WITH (fillfactor = 70,
+    -- Most rows live for milliseconds: vacuum by what has come and gone, not by what is there.
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000);
+CREATE INDEX webhook_places_taken ON webhook_places (organisation_id, endpoint_site_id) WHERE until IS NOT NULL;
+CREATE INDEX webhook_places_waiting ON webhook_places (organisation_id, endpoint_site_id, requested_at, event_id) WHERE until IS NULL;
+CREATE INDEX webhook_places_waiting_of_site ON webhook_places (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
+    WHERE until IS NULL;
+
+CREATE TABLE webhook_attempts (
+    organisation_id  uuid   NOT NULL,
+    event_id         uuid   NOT NULL,
+    number           int    NOT NULL,
+    endpoint_site_id uuid   NOT NULL,
+    started_at       bigint NOT NULL,
+    duration_ms      int    NOT NULL,
+    status_code      int,
+    url              text   NOT NULL,
+    address          text   NOT NULL DEFAULT '',  -- that was dialled
+    error            text   NOT NULL DEFAULT '',
+    response_head    bytea  NOT NULL DEFAULT '',  -- status line, headers and the beginning of the body
+    PRIMARY KEY (organisation_id, event_id, number),
+    FOREIGN KEY (organisation_id, event_id) REFERENCES webhook_events ON DELETE CASCADE
+);

@@ -1,0 +1,23 @@
+-- The sandbox rail: a payment rail played by this database. Only the rail reads or writes these tables, as the service
+-- cannot look into a real rail.
+CREATE TABLE sandbox_accounts (
+    agreement_id text   COLLATE "C" PRIMARY KEY,
+    behaviour    text   NOT NULL,
+    opened_at    bigint NOT NULL
+);
+
+-- One row a key. An undecided debit may be cancelled until its time has come and a caller decides it; the other states
+-- are final. A key that was cancelled before any debit came has no agreement.
+CREATE TABLE sandbox_debits (
+    amount       bigint,
+    decided_at   bigint  NOT NULL,
+    due_at       timestamptz,        -- of a debit that is or was undecided
+    key          text    COLLATE "C" PRIMARY KEY,
+    agreement_id text    COLLATE "C",
+    currency     text,
+    status       text    NOT NULL,
+    reason       text,
+    CHECK (status IN ('succeeded', 'refused', 'undecided', 'cancelled')),
+    CHECK (status = 'cancelled' OR (agreement_id IS NOT NULL AND currency IS NOT NULL AND amount > 0))
+);
+CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';

@@ -1,1 +1,0 @@
-CREATE OR REPLACE FUNCTION svc_now() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT now FROM service_now $$;

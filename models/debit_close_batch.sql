@@ -1,0 +1,27 @@
+-- Settles what is open of an overdue batch, which the transaction has locked. Rows that no debit call was begun for, and
+-- that no loss puts in doubt, have timed out; the rest is unconfirmed until the rail says what became of it.
+--
+--   $1 site  $2 batch  $3 RailMemory in milliseconds
+WITH fence AS MATERIALIZED (
+    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch($3) e
+), b AS MATERIALIZED (
+    SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
+    FROM batches b, fence f WHERE b.site_id = $1 AND b.id = $2
+), r AS (
+    UPDATE batch_rows r SET state = 'settled', in_doubt = r.state <> 'pending' OR NOT b.certain,
+        outcome = CASE WHEN r.state <> 'pending' OR NOT b.certain THEN 'unconfirmed' WHEN b.cancelled_at IS NOT NULL THEN 'cancelled'
+                       ELSE 'timedOut' END::row_outcome,
+        settled_at = b.now, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
+    FROM b
+    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state <> 'settled' RETURNING r.in_doubt
+), n AS (
+    SELECT count(*)::int AS settled, count(*) FILTER (WHERE in_doubt) AS unconfirmed FROM r
+), alert AS (
+    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+    SELECT 'rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id, n.unconfirmed || ' rows', b.trace_id, b.now
+    FROM b, n WHERE n.unconfirmed > 0
+    ON CONFLICT (kind, subject) DO NOTHING
+)
+UPDATE batches c SET settled_count = c.settled_count + n.settled, state = 'settled', settled_at = b.now,
+    attempts_over_at = coalesce(c.attempts_over_at, b.now)
+FROM n, b WHERE c.site_id = $1 AND c.id = $2

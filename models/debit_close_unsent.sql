@@ -1,0 +1,24 @@
+-- Closes the rows of one batch that no debit call was begun for, once the time for attempts is over: nothing can have
+-- been debited, so that the rail is not asked. Rows that a loss puts in doubt are left to their tasks.
+--
+--   $1 LastAttemptBefore  $2 RailMemory; in milliseconds
+WITH fence AS MATERIALIZED (
+    SELECT * FROM current_epoch($2)
+), b AS MATERIALIZED (
+    SELECT b.*, b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT now FROM service_now) AS now
+    FROM batches b
+    WHERE b.settled_at IS NULL AND b.attempts_over_at IS NULL AND b.settle_by <= (SELECT now FROM service_now) + $1
+    ORDER BY b.settle_by LIMIT 1 FOR UPDATE SKIP LOCKED
+), r AS (
+    UPDATE batch_rows r SET state = 'settled', settled_at = b.now, next_attempt_at = NULL,
+        outcome = CASE WHEN b.cancelled_at IS NOT NULL THEN 'cancelled' ELSE 'timedOut' END::row_outcome
+    FROM b WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.state = 'pending' AND b.certain
+    RETURNING 1
+), n AS (
+    SELECT count(*)::int AS settled FROM r
+)
+UPDATE batches c SET settled_count = c.settled_count + n.settled, attempts_over_at = b.now,
+    state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
+    settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
+FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id
+RETURNING c.id, n.settled

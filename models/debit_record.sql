@@ -1,0 +1,77 @@
+-- Records what a worker has learnt about rows of a batch. A success is the truth, under any lease or none: it settles an
+-- open row, and corrects a row that was settled otherwise. Every other result counts only under the lease. What the
+-- worker concluded without the rail counts only in the epoch of its claim. Counters, ledger and alerts derive from the
+-- rows that came back; the task is done if those were the last.
+--
+--   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory  $7 task
+--   $8 how many rows must close here for the task to be done
+--   $9 row index, in ascending order  $10 outcome or ''  $11 rail's word  $12 release  $13 retry after, ms  $14 calls
+--   $15 called: the rail answered  $16 confirming: settled when claimed  $17 alert kind or ''  $18 rail key
+WITH fence AS MATERIALIZED (
+    SELECT * FROM current_epoch($6)
+), b AS MATERIALIZED (
+    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id, (SELECT now FROM service_now) AS now,
+           b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM fence) AS cancelled,
+           b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT epoch FROM fence) = $4 AS same_epoch
+    FROM batches b WHERE b.site_id = $1 AND b.id = $2 FOR UPDATE
+), v AS (
+    -- results, less what they may not conclude
+    SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
+           CASE WHEN v.is_word OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
+           v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
+           CASE WHEN v.is_word OR b.same_epoch THEN v.retry_after ELSE 0 END AS retry_after
+    FROM b, unnest($9::int[], $10::text[], $11::bool[], $12::bool[], $13::bigint[], $14::int[], $15::bool[], $16::bool[],
+                   $17::text[], $18::text[])
+        AS v (i, o, is_word, release, retry_after, calls, called, confirming, alert, key)
+), r AS (
+    UPDATE batch_rows r SET
+        attempts = r.attempts + v.calls,
+        deferrals = r.deferrals + CASE WHEN v.outcome IS NULL THEN 1 ELSE 0 END,
+        state = CASE WHEN r.state = 'settled' OR v.outcome IS NOT NULL OR v.cancels THEN 'settled'
+                     WHEN v.release THEN 'pending' ELSE r.state END::row_state,
+        outcome = CASE WHEN r.state = 'settled' THEN r.outcome
+                       WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
+                       WHEN v.outcome IS NOT NULL THEN v.outcome
+                       WHEN v.cancels THEN 'cancelled' END,
+        corrected_outcome = CASE WHEN r.state = 'settled' THEN nullif(v.outcome, 'unconfirmed') END,
+        settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at WHEN v.outcome IS NOT NULL OR v.cancels THEN b.now END,
+        in_doubt = v.outcome IS NULL AND (r.state = 'settled' OR NOT v.release),
+        called_at = CASE WHEN v.called THEN greatest(r.called_at, $5) ELSE r.called_at END,
+        next_attempt_at = CASE WHEN v.outcome IS NULL AND NOT v.cancels THEN b.now + v.retry_after END,
+        lease_token = NULL, lease_until = NULL
+    FROM v, b
+    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i
+      AND r.row_index BETWEEN ($9::int[])[1] AND ($9::int[])[cardinality($9::int[])]
+      AND (r.lease_token = $3 AND (r.state = 'inProgress' OR r.state = 'settled' AND r.in_doubt)
+        OR v.outcome = 'succeeded' AND coalesce(r.corrected_outcome, r.outcome) IS DISTINCT FROM 'succeeded')
+    RETURNING r.row_index, r.amount, r.row_reference, r.customer_reference, v.key, v.alert, v.confirming,
+              coalesce(r.corrected_outcome, r.outcome) AS outcome,
+              r.state = 'settled' AND NOT r.in_doubt AS closed, r.corrected_outcome IS NOT NULL AS corrected
+), n AS (
+    SELECT count(*) FILTER (WHERE closed AND NOT corrected AND NOT confirming)::int AS settled,
+           count(*) FILTER (WHERE outcome = 'succeeded' AND NOT corrected)::int AS succeeded,
+           coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
+           count(*) FILTER (WHERE closed) AS closed,
+           array_agg(row_index) FILTER (WHERE closed) AS indexes, array_agg(outcome::text) FILTER (WHERE closed) AS outcomes,
+           array_agg(corrected) FILTER (WHERE closed) AS corrections
+    FROM r
+), counted AS (
+    UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
+        succeeded_amount = c.succeeded_amount + n.amount,
+        state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
+        settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
+    FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id AND n.settled > 0
+), ledger AS (
+    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+    SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
+    FROM r, b WHERE r.outcome = 'succeeded'
+), alert AS (
+    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+    SELECT CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
+           format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id, b.now
+    FROM r, b WHERE r.corrected OR r.alert <> ''
+    ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL
+), done AS (
+    DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8
+)
+SELECT indexes, outcomes, corrections FROM n
