@@ -48,7 +48,7 @@ func TestDecisions(t *testing.T) {
 			models.RowResult{Outcome: models.OutcomeSucceeded}},
 		"answer lost, may still arrive": {attempt, []asked{{callDebit, answer(rail.Unknown)}, {callLookup, answer(rail.NotFound)}}, models.RowResult{}},
 		"answer lost, rail gone":        {attempt, []asked{{callDebit, answer(rail.Unknown)}, {callLookup, answer(rail.Unknown)}}, models.RowResult{}},
-		"key reused: its own fate decides": {attempt, []asked{{callDebit, refused(rail.KeyReused)}, {callLookup, answer(rail.Succeeded)}},
+		"key reused: its own fate decides": {attempt, []asked{{callDebit, answer(rail.Conflict)}, {callLookup, answer(rail.Succeeded)}},
 			models.RowResult{Outcome: models.OutcomeSucceeded}},
 		"in doubt, debited":      {doubt, []asked{{callLookup, answer(rail.Succeeded)}}, models.RowResult{Outcome: models.OutcomeSucceeded}},
 		"in doubt, no answer":    {doubt, []asked{{callLookup, answer(rail.Unknown)}}, models.RowResult{}},

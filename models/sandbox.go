@@ -61,15 +61,20 @@ const (
 	SandboxUnseen     SandboxStatus = "unseen"     // nothing recorded
 	SandboxBankIsDown SandboxStatus = "bankIsDown" // nothing recorded; a debit may come again
 	SandboxLost       SandboxStatus = "lost"       // recorded, and the answer is lost on its way
-	SandboxKeyReused  SandboxStatus = "keyReused"  // recorded with another agreement, amount or currency
+	SandboxConflict   SandboxStatus = "conflict"   // recorded with another agreement, amount or currency
 )
 
-// SandboxOrder asks the sandbox for one debit.
-type SandboxOrder struct {
-	Key         string
+// SandboxParticulars are the values of a debit that its key fixes.
+type SandboxParticulars struct {
 	AgreementID string
 	Amount      Amount
 	Currency    string
+}
+
+// SandboxOrder asks the sandbox for one debit.
+type SandboxOrder struct {
+	Key string
+	SandboxParticulars
 }
 
 // SandboxAnswer is the sandbox's word on one key.
@@ -77,10 +82,13 @@ type SandboxAnswer struct {
 	Status SandboxStatus
 	Reason string        // of a refusal, in the words of the rail
 	DueIn  time.Duration // of an undecided debit: how long to wait before asking again, in real time
+	// Held is what the key holds, of LookupSandbox and CancelSandbox. It is zero if nothing is recorded under the key, or
+	// only a cancellation.
+	Held SandboxParticulars
 }
 
-// SandboxDebit is an entry of the sandbox's own list. A key that was cancelled before any debit came has neither
-// agreement, amount nor currency.
+// SandboxDebit is an entry of the sandbox's own list. A key that was cancelled before any debit came has no
+// particulars.
 type SandboxDebit struct {
 	SandboxOrder
 	Status    SandboxStatus

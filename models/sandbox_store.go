@@ -66,7 +66,7 @@ const sqlDebitSandbox = `
 	FROM asked LEFT JOIN made USING (key)`
 
 // DebitSandbox debits each order at most once for its key. The first order under a key fixes its agreement, amount
-// and currency, and is judged by the behaviour of its account; later ones get the answer on record, or SandboxKeyReused
+// and currency, and is judged by the behaviour of its account; later ones get the answer on record, or SandboxConflict
 // if they differ. New keys cost one statement together, known ones a second.
 //
 // The answers are in the order of the orders. With an error, those whose Status is "" have none; if the error is
@@ -125,7 +125,7 @@ func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, an
 		a := &answers[place-1]
 		switch {
 		case status != "" && !same:
-			*a = SandboxAnswer{Status: SandboxKeyReused}
+			*a = SandboxAnswer{Status: SandboxConflict}
 		case status != "" && lost:
 			*a = SandboxAnswer{Status: SandboxLost}
 		case status == SandboxUndecided:
@@ -140,7 +140,7 @@ func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, an
 		SandboxBankDownFor.Milliseconds(), SandboxSlowness.Milliseconds())
 }
 
-// LookupSandbox says what is recorded under each key, in the order of the keys: SandboxUnseen if nothing is.
+// LookupSandbox returns what is recorded under each key, in the order of the keys: SandboxUnseen if nothing is.
 func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
 	records, err := s.sandboxRecords(ctx, keys)
 	if err != nil {
@@ -151,6 +151,7 @@ func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnsw
 		answers[i] = SandboxAnswer{Status: SandboxUnseen}
 		if r, ok := records[key]; ok {
 			answers[i] = r.answer()
+			answers[i].Held = r.SandboxParticulars
 		}
 	}
 	return answers, nil
@@ -206,7 +207,7 @@ func (r sandboxRecord) answer() SandboxAnswer {
 // answerTo answers a debit whose key was recorded before.
 func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
 	if r.AgreementID != "" && r.SandboxOrder != o {
-		return SandboxAnswer{Status: SandboxKeyReused}
+		return SandboxAnswer{Status: SandboxConflict}
 	}
 	return r.answer()
 }

@@ -25,10 +25,16 @@ func TestParseBehaviour(t *testing.T) {
 	}
 }
 
+func sandboxOrder(key, agreement string, amount models.Amount) models.SandboxOrder {
+	return models.SandboxOrder{
+		Key: key, SandboxParticulars: models.SandboxParticulars{AgreementID: agreement, Amount: amount, Currency: "AUD"},
+	}
+}
+
 func orders(n int, agreement string) []models.SandboxOrder {
 	all := make([]models.SandboxOrder, n)
 	for i := range all {
-		all[i] = models.SandboxOrder{Key: fmt.Sprintf("k%03d", i), AgreementID: agreement, Amount: models.Amount(i + 1), Currency: "AUD"}
+		all[i] = sandboxOrder(fmt.Sprintf("k%03d", i), agreement, models.Amount(i+1))
 	}
 	return all
 }
@@ -170,9 +176,7 @@ func BenchmarkDebitSandbox(b *testing.B) {
 	for b.Loop() {
 		all := make([]models.SandboxOrder, chunk)
 		for i := range all {
-			all[i] = models.SandboxOrder{
-				Key: fmt.Sprintf("bat_%030d:%d", made, i), AgreementID: fmt.Sprintf("agr-%d", (made*7+i)%accounts), Amount: 100, Currency: "AUD",
-			}
+			all[i] = sandboxOrder(fmt.Sprintf("r1_%032x%032x", made, i), fmt.Sprintf("agr-%d", (made*7+i)%accounts), 100)
 		}
 		made++
 		answers, err := store.DebitSandbox(ctx, all)
@@ -214,7 +218,9 @@ func TestSandboxDecidesOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if s := answers[0].Status; answers[1] != answers[0] || answers[2] != answers[0] ||
+		held := answers[0] // lookup and cancellation also report what the key holds
+		debit := models.SandboxAnswer{Status: held.Status}
+		if s := held.Status; answers[1] != held || answers[2] != debit || held.Held != o.SandboxParticulars ||
 			s != models.SandboxSucceeded && s != models.SandboxCancelled {
 			t.Fatalf("%s: lookup, cancel and debit say %v", o.Key, answers)
 		}

@@ -22,16 +22,22 @@ type gateway struct {
 	served  chan error
 
 	mu      sync.Mutex
-	debited map[string]time.Time // by key
-	last    time.Time            // when a debit came last
-	gap     time.Duration        // the longest time without one, since watch
+	debited map[string]gatewayDebit // by key
+	last    time.Time               // when a debit came last
+	gap     time.Duration           // the longest time without one, since watch
+}
+
+// gatewayDebit is the first debit under a key.
+type gatewayDebit struct {
+	held rail.Particulars
+	at   time.Time
 }
 
 var gatewayKey = rail.SigningKey{ID: "loadgen", Secret: []byte("loadgen")}
 
 // startGateway serves until close.
 func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gateway, error) {
-	g := &gateway{latency: latency, debited: map[string]time.Time{}, served: make(chan error, 1)}
+	g := &gateway{latency: latency, debited: map[string]gatewayDebit{}, served: make(chan error, 1)}
 	handler, err := rail.NewServer(rail.ServerConfig{Rail: g, Keys: []rail.SigningKey{gatewayKey}, Log: b.log})
 	if err != nil {
 		return nil, err
@@ -61,35 +67,41 @@ func (g *gateway) variables() []string {
 
 // Debit implements rail.Rail.
 func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
-	for i := range debits {
-		g.note(debits[i].Key, time.Now())
+	answers := make([]rail.Result, len(debits))
+	for i, d := range debits {
+		answers[i].Status = rail.Succeeded
+		if g.note(d, time.Now()).ConflictsWith(d) {
+			answers[i].Status = rail.Conflict
+		}
 	}
-	answer := rail.Result{Status: rail.Succeeded}
-	if wait(ctx, g.latency) != nil {
-		answer = rail.Result{}
-	}
-	for i := range debits {
+	late := wait(ctx, g.latency) != nil
+	for i, answer := range answers {
+		if late {
+			answer = rail.Result{}
+		}
 		report(i, answer)
 	}
 }
 
-func (g *gateway) note(key string, now time.Time) {
+// note remembers a debit, unless its key is known. It returns what the key holds.
+func (g *gateway) note(d rail.Debit, now time.Time) rail.Particulars {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gap, g.last = max(g.gap, now.Sub(g.last)), now
-	if _, again := g.debited[key]; !again {
-		g.debited[key] = now
+	if _, again := g.debited[d.Key]; !again {
+		g.debited[d.Key] = gatewayDebit{d.Particulars(), now}
 	}
+	return g.debited[d.Key].held
 }
 
 // Lookup implements rail.Rail.
 func (g *gateway) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
-		status := rail.NotFound
-		if _, known := g.when(key); known {
-			status = rail.Succeeded
+		answer := rail.Result{Status: rail.NotFound}
+		if first, known := g.first(key); known {
+			answer = rail.Result{Status: rail.Succeeded, Held: first.held}
 		}
-		report(i, rail.Result{Status: status})
+		report(i, answer)
 	}
 }
 
@@ -100,12 +112,18 @@ func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail
 	}
 }
 
-// when is the time of the first debit under a key.
-func (g *gateway) when(key string) (time.Time, bool) {
+// first is the first debit under a key.
+func (g *gateway) first(key string) (gatewayDebit, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at, known := g.debited[key]
-	return at, known
+	d, known := g.debited[key]
+	return d, known
+}
+
+// when is the time of the first debit under a key.
+func (g *gateway) when(key string) (time.Time, bool) {
+	first, known := g.first(key)
+	return first.at, known
 }
 
 // count is how many keys have been debited.

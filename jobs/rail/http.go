@@ -126,17 +126,19 @@ func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r R
 
 func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	if err := d.Validate(); err != nil {
-		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
+		return Result{Status: Invalid, Detail: err.Error()}
 	}
 	body, err := json.Marshal(debitBody(d))
-	if err != nil { // a customer id that is not UTF-8
-		return Result{Status: Refused, Reason: Declined, Detail: err.Error()}
+	if err != nil {
+		return Result{Status: Invalid, Detail: err.Error()}
 	}
-	r, sends := h.exchange(ctx, opDebit, d.Key, http.MethodPost, "/debits", body)
+	r, sends := h.exchange(ctx, http.MethodPost, "/debits", body, func(status int, answer []byte) Result {
+		return readDebitAnswer(d, status, answer)
+	})
 	switch {
 	case r.Status == Unknown && sends == 0:
 		r.Status = Unavailable
-	case r.Status == Unavailable && sends > 1:
+	case (r.Status == Unavailable || r.Status == Invalid) && sends > 1:
 		r.Status = Unknown // the answer speaks for the second sending; the first may still be at work
 	}
 	return r
@@ -156,7 +158,9 @@ func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix stri
 	if err := ValidateKey(key); err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}
 	}
-	r, _ := h.exchange(ctx, op, key, method, "/debits/"+url.PathEscape(key)+suffix, nil)
+	r, _ := h.exchange(ctx, method, "/debits/"+url.PathEscape(key)+suffix, nil, func(status int, answer []byte) Result {
+		return readAnswer(op, key, status, answer)
+	})
 	return r
 }
 
@@ -178,9 +182,11 @@ func (h *HTTP) each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// exchange sends one request when there is a slot for it and reads the answer, Unknown if there is none. It reports how often
-// the request may have left this process: the transport sends it again when a kept connection turns out to be dead.
-func (h *HTTP) exchange(ctx context.Context, op operation, key, method, path string, body []byte) (r Result, sends int64) {
+// exchange sends one request when there is a slot for it and reads the answer, Unknown if there is none. It reports how
+// often the request may have left this process: the transport sends it again when a kept connection turns out to be dead.
+func (h *HTTP) exchange(ctx context.Context, method, path string, body []byte,
+	read func(status int, answer []byte) Result,
+) (r Result, sends int64) {
 	if err := h.takeSlot(ctx); err != nil {
 		return Result{Status: Unknown, Detail: "waiting for a slot: " + err.Error()}, 0
 	}
@@ -199,7 +205,7 @@ func (h *HTTP) exchange(ctx context.Context, op operation, key, method, path str
 	if err != nil {
 		return Result{Status: Unknown, Detail: describe(err)}, connections.Load()
 	}
-	return readAnswer(op, key, status, answer), connections.Load()
+	return read(status, answer), connections.Load()
 }
 
 func (h *HTTP) takeSlot(ctx context.Context) error {

@@ -153,51 +153,89 @@ func answering(t *testing.T, answer http.HandlerFunc) string {
 	return s.URL
 }
 
-// TestWhatAnswersMean is the contract's tables, and what lies beyond them.
+// TestWhatAnswersMean holds the adapter to the contract's tables, and to "unknown" for every other answer.
 func TestWhatAnswersMean(t *testing.T) {
 	t.Parallel()
+	const u, held = rail.Unknown, `"agreementId":"agr","amount":100,"currency":"AUD"`
 	tests := []struct {
 		status                int
 		body                  string
 		debit, lookup, cancel rail.Status
 	}{
-		{200, `{"key":"k","status":"succeeded"}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"succeeded","more":[1]}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"refused","reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
-		{200, `{"key":"k","status":"refused"}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"succeeded",` + held + `}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"refused",` + held + `}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"cancelled",` + held + `}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
 		{200, `{"key":"k","status":"cancelled"}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
-		{202, `{"key":"k","status":"pending"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{202, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"pending"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"notFound"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"unavailable"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"other","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","Status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"succeeded","status":"refused"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"succeeded"`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"succeeded"}{}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, ``, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `null`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `<html>`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{201, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{204, ``, rail.Unknown, rail.Unknown, rail.Unknown},
-		{302, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{307, `{"key":"k","status":"succeeded"}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{400, `{"error":{"code":"invalidRequest"}}`, rail.Refused, rail.Unknown, rail.Unknown},
-		{400, `bad request`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{401, `{"error":{"code":"invalidSignature"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
-		{404, `{"error":{"code":"keyNotFound"}}`, rail.Unknown, rail.NotFound, rail.Unknown},
-		{404, `404 page not found`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{409, `{"error":{"code":"keyReused"}}`, rail.Refused, rail.Unknown, rail.Unknown},
-		{429, `{"error":{"code":"rateLimited"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
-		{429, ``, rail.Unknown, rail.Unknown, rail.Unknown},
-		{500, `{"error":{"code":"bankUnavailable"}}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{502, ``, rail.Unknown, rail.Unknown, rail.Unknown},
-		{503, `{"error":{"code":"bankUnavailable"}}`, rail.Unavailable, rail.Unknown, rail.Unknown},
-		{503, `upstream connect error`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{504, `{"error":{"code":"outcomeUnknown"}}`, rail.Unknown, rail.Unknown, rail.Unknown},
-		{200, `{"key":"k","status":"succeeded","pad":"` + strings.Repeat("a", 64<<10) + `"}`, rail.Unknown, rail.Unknown, rail.Unknown},
+		{202, `{"key":"k","status":"pending",` + held + `}`, u, u, u},
+		{202, `{"key":"k","status":"pending"}`, u, u, u},
+		{202, `{"key":"k","status":"succeeded",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"pending",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"notFound",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"unavailable",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"conflict",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"invalid",` + held + `}`, u, u, u},
+
+		// The particulars: a debit's answer may leave them out, the others must not. Some alone are no answer.
+		{200, `{"key":"k","status":"succeeded"}`, rail.Succeeded, u, u},
+		{200, `{"key":"k","status":"refused","reason":"limitExceeded"}`, rail.Refused, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":null,"amount":null,"currency":null}`, rail.Succeeded, u, u},
+		{200, `{"key":"k","status":"succeeded","amount":100,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":null}`, u, u, u},
+		{200, `{"key":"k","status":"cancelled","agreementId":"agr"}`, u, u, u},
+		{200, `{"key":"k","status":"refused","reason":"declined","amount":200}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"","amount":100,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":0,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":9007199254740992,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100.0,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":"100","currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":"aud"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","Amount":100,"currency":"AUD"}`, u, u, u},
+
+		// Another debit's particulars: a conflict for a debit; the others report them.
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`, rail.Conflict, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, rail.Cancelled, rail.Cancelled},
+		{202, `{"key":"k","status":"pending","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, u, u},
+		{200, `{"key":"other","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"done","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
+
+		{200, `{"key":"other","status":"succeeded",` + held + `}`, u, u, u},
+		{200, `{"status":"succeeded",` + held + `}`, u, u, u},
+		{200, `{"key":"k","Status":"succeeded",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","status":"refused",` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","amount":100,` + held + `}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded",` + held, u, u, u},
+		{200, `{"key":"k","status":"succeeded",` + held + `}{}`, u, u, u},
+		{200, ``, u, u, u},
+		{200, `null`, u, u, u},
+		{200, `<html>`, u, u, u},
+		{201, `{"key":"k","status":"succeeded",` + held + `}`, u, u, u},
+		{204, ``, u, u, u},
+		{302, `{"key":"k","status":"succeeded",` + held + `}`, u, u, u},
+		{307, `{"key":"k","status":"succeeded",` + held + `}`, u, u, u},
+		{400, `{"error":{"code":"invalidRequest"}}`, rail.Invalid, u, u},
+		{400, `{"error":{"code":"keyConflict"}}`, u, u, u},
+		{400, `bad request`, u, u, u},
+		{401, `{"error":{"code":"invalidSignature"}}`, rail.Unavailable, u, u},
+		{404, `{"error":{"code":"keyNotFound"}}`, u, rail.NotFound, u},
+		{404, `404 page not found`, u, u, u},
+		{409, `{"error":{"code":"keyConflict"}}`, rail.Conflict, u, u},
+		{409, `{"error":{"code":"invalidRequest"}}`, u, u, u},
+		{409, ``, u, u, u},
+		{422, `{"error":{"code":"invalidRequest"}}`, u, u, u},
+		{429, `{"error":{"code":"rateLimited"}}`, rail.Unavailable, u, u},
+		{429, ``, u, u, u},
+		{500, `{"error":{"code":"bankUnavailable"}}`, u, u, u},
+		{502, ``, u, u, u},
+		{503, `{"error":{"code":"bankUnavailable"}}`, rail.Unavailable, u, u},
+		{503, `upstream connect error`, u, u, u},
+		{504, `{"error":{"code":"outcomeUnknown"}}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded",` + held + `,"pad":"` + strings.Repeat("a", 64<<10) + `"}`, u, u, u},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d %.60s", tt.status, tt.body), func(t *testing.T) {
@@ -216,6 +254,72 @@ func TestWhatAnswersMean(t *testing.T) {
 				t.Errorf("the gateway was called %d times, want 3", calls.Load())
 			}
 		})
+	}
+}
+
+// TestHeldIsReported reads what a key holds out of every answer that repeats it, also of one that is pending.
+func TestHeldIsReported(t *testing.T) {
+	t.Parallel()
+	other := rail.Particulars{AgreementID: "another", Amount: 7, Currency: "NZD"}
+	for _, status := range []string{"succeeded", "refused", "cancelled", "pending"} {
+		h := client(t, answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"key":"k","status":%q,"agreementId":"another","amount":7,"currency":"NZD"}`, status)
+		}), nil)
+		for call, got := range map[string]rail.Result{
+			"lookup": railtest.Lookup(t.Context(), t, h, "k")[0], "cancel": railtest.Cancel(t.Context(), t, h, "k")[0],
+		} {
+			if got.Held != other || !got.Held.ConflictsWith(order("k")) {
+				t.Errorf("%s of a %s key: %+v, want it to hold %+v", call, status, got, other)
+			}
+		}
+	}
+}
+
+// TestInvalidOverTheWire has the gateway itself refuse a debit with a 400, before and after one that it carried out.
+func TestInvalidOverTheWire(t *testing.T) {
+	t.Parallel()
+	behind := railtest.NewScripted()
+	behind.Script("k", railtest.Invalid, railtest.LoseAnswer, railtest.Invalid)
+	h := client(t, gateway(t, behind).URL, nil)
+	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Invalid)
+	wantStatus(t, "recorded nowhere", railtest.Lookup(t.Context(), t, h, "k")[0], rail.NotFound)
+	wantStatus(t, "answer lost", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unknown)
+	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Invalid)
+	wantStatus(t, "the truth", railtest.Lookup(t.Context(), t, h, "k")[0], rail.Succeeded)
+	wantStatus(t, "again", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Succeeded)
+	if moved := behind.Moved(); len(moved) != 1 {
+		t.Errorf("money moved %d times, want once", len(moved))
+	}
+}
+
+// TestServerRefusesInvalidDebits posts what the adapter itself would never send.
+func TestServerRefusesInvalidDebits(t *testing.T) {
+	t.Parallel()
+	behind := railtest.NewScripted()
+	g := gateway(t, behind)
+	for _, body := range []string{
+		``, `[]`, `{"key":"k"}`, `{"key":"k","agreementId":"agr","amount":0,"currency":"AUD"}`,
+		`{"key":"k","agreementId":"agr","amount":1e2,"currency":"AUD"}`, `{"key":"k","agreementId":"agr","amount":100,"currency":"aud"}`,
+		`{"key":"k","amount":100,"currency":"AUD"}`, `{"key":"..","agreementId":"agr","amount":100,"currency":"AUD"}`,
+		`{"key":"k","key":"k","agreementId":"agr","amount":100,"currency":"AUD"}`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/debits", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		signingKey.Sign(req, []byte(body), time.Now())
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(answer), `"code":"invalidRequest"`) {
+			t.Errorf("%s: HTTP %d %s", body, res.StatusCode, answer)
+		}
+	}
+	if calls := behind.Calls("k"); calls != (railtest.Calls{}) {
+		t.Errorf("the rail behind was asked: %+v", calls)
 	}
 }
 
@@ -318,12 +422,17 @@ func TestFaultsAfterSending(t *testing.T) {
 func TestSecondSending(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\n\r\n{\"key\":\"a\",\"status\":\"succeeded\"}"
-	const down = `{"error":{"code":"bankUnavailable"}}`
+	failing := func(status int, code string) string {
+		body := fmt.Sprintf(`{"error":{"code":%q}}`, code)
+		return fmt.Sprintf("HTTP/1.1 %d -\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+	}
 	for name, tt := range map[string]struct {
 		second string
 		want   rail.Status
 	}{
-		"unavailable": {fmt.Sprintf("HTTP/1.1 503 -\r\nContent-Length: %d\r\n\r\n%s", len(down), down), rail.Unknown},
+		"unavailable": {failing(503, "bankUnavailable"), rail.Unknown},
+		"invalid":     {failing(400, "invalidRequest"), rail.Unknown},
+		"conflict":    {failing(409, "keyConflict"), rail.Conflict}, // the first sending was the same debit
 		"final":       {strings.Replace(ok, `"a"`, `"b"`, 1), rail.Succeeded},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,52 +1,65 @@
-// Package rail is the port to a payment rail: whatever takes money from a customer's account under a standing
-// agreement. The service never holds money itself; it asks a rail to move it, and must then find out whether it did.
+// Package rail is the port to a payment rail: a bank, or a gateway to one, that takes money from a customer's account
+// under a standing agreement. The service never holds money itself. It asks a rail to move it, and must then find out
+// whether the rail did.
 //
 // # The one hard problem
 //
-// A debit is a message to another machine. When no answer comes back, the money may have moved or not, and nothing that
-// this side can look at tells. Trying again blindly debits twice; giving up blindly loses a debit that was made. The port
-// is shaped so that neither can happen:
+// A debit is a message to another machine. When no answer comes back, the money may have moved or not, and nothing on
+// this side tells which. Retrying blindly debits twice. Giving up blindly loses a debit that was made. The port
+// excludes both:
 //
-//   - Every debit carries a key that its caller derives from what the debit is for, and never changes. A rail debits at
+//   - Every debit carries a key that its caller derives from the debit's purpose and never changes. A rail debits at
 //     most once under one key, however often, and from however many processes, it is asked.
 //   - A rail never claims more than it knows. "Nothing was debited" (Unavailable) and "I do not know" (Unknown) are
-//     different statuses, and whatever is not certain is Unknown.
-//   - Unknown is resolved by Lookup under the same key, and ended by Cancel: a cancelled key is never debited, even by a
+//     different statuses, and everything that is not certain is Unknown.
+//   - Lookup under the same key resolves Unknown, and Cancel ends it: a cancelled key is never debited, even by a
 //     request that is still on its way.
+//   - A key belongs to the Particulars of the first debit that arrived under it. A rail answers a debit with other
+//     particulars with Conflict: neither with a debit nor with the earlier result.
 //
 // # The statuses
 //
-//	               about the key                                      final   from
+//	               meaning                                            final   from
 //	Succeeded      debited, once                                      yes     Debit Lookup Cancel
 //	Refused        not debited, and never will be                     yes     Debit Lookup Cancel
 //	Cancelled      not debited, and never will be                     yes     Debit Lookup Cancel
+//	Conflict       another debit holds the key; this one never will   yes     Debit
 //	Unavailable    this call debited nothing; the key may come again  no      Debit
-//	NotFound       nothing has arrived under it so far                no      Lookup
+//	Invalid        this call debited nothing; it never can as it is   no      Debit
+//	NotFound       nothing has arrived under the key so far           no      Lookup
 //	Unknown        nothing is known                                   no      Debit Lookup Cancel
 //
-// A final status is the truth about the key for ever: every later call under the key reports it again. Rails keep keys
-// for at least seven days after the last call.
+// A final status is the truth about the debit that was asked for: every later call under the key with the same
+// particulars reports it again. Conflict is the truth about the asked-for debit alone. It tells nothing of the debit
+// that holds the key; Lookup does.
 //
-// The other statuses are about one call. Unavailable and NotFound clear no earlier call under the key: a debit that
-// ended Unknown an hour ago may still arrive after them. Only Cancel closes that door.
+// The other statuses are about one call. Unavailable, Invalid and NotFound clear no earlier call under the key: a debit
+// that ended Unknown an hour ago may still arrive after them, or may have succeeded. Only Cancel closes that door.
 //
-// # Turns
+// # Memory
 //
-// A rail may take only so many requests a second, so that there is a wait before each. Whether a debit may be made is judged
-// after that wait and right before the call: callers take turns by Admit, then look, then call. The calls themselves wait
-// for no turn.
+// Rails keep keys for at least seven days after the last call (models.RailMemory). Nothing is promised beyond. Keys are
+// opaque to rails.
+//
+// # Admission
+//
+// A rail may take only so many requests a second, so each may have to wait. A debit's preconditions are checked after
+// that wait and right before the call: callers first Admit, then check, then call. The calls themselves do not wait for
+// admission.
 //
 // # Adapters
 //
-// Sandbox plays a rail in Postgres, with accounts that behave as they were told at sign-up. HTTP speaks to a payment
-// gateway over the contract in HTTP.md, and Server serves that contract from any other Rail. Package railtest holds the
-// conformance suite that every adapter passes, and a scripted double for tests of what uses a rail.
+// Sandbox plays a rail in Postgres, with accounts that behave as chosen at sign-up. HTTP speaks to a payment gateway
+// over the contract in HTTP.md, and Server serves that contract from any other Rail. Package railtest holds the
+// conformance suite that every adapter passes, and a scripted double for tests of the port's callers.
 package rail
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"partnerbilling/models"
 )
@@ -59,16 +72,32 @@ type Debit struct {
 	AgreementID string
 	// CustomerID is the customer app's name of the customer. Rails may show it to the payer; it does not decide.
 	CustomerID string
-	// Amount is what is taken, at least 1, in the minor unit of Currency.
+	// Amount is the sum to take, at least 1, in the minor unit of Currency.
 	Amount models.Amount
 	// Currency is an ISO 4217 code.
 	Currency string
-	// OrganisationID and SiteID say who is paid. Limits are shared fairly between organisations.
+	// OrganisationID and SiteID name the payee. Limits are shared fairly between organisations.
 	OrganisationID models.OrganisationID
 	SiteID         models.SiteID
 }
 
-// Status is what a rail says about one key. The zero Status is Unknown: whoever forgets to say has not said.
+// Particulars returns the part of the debit that its key fixes.
+func (d Debit) Particulars() Particulars { return Particulars{d.AgreementID, d.Amount, d.Currency} }
+
+// Particulars are the values that a rail holds under a key. The first debit that arrives under the key fixes them for
+// ever. They are zero if the key was cancelled before any debit arrived; a later debit does not change that.
+type Particulars struct {
+	AgreementID string
+	Amount      models.Amount
+	Currency    string
+}
+
+// ConflictsWith reports whether the particulars are those of another debit than d. Zero particulars conflict with none.
+func (p Particulars) ConflictsWith(d Debit) bool {
+	return p != Particulars{} && p != d.Particulars()
+}
+
+// Status is a rail's answer about one key. The zero Status is Unknown, so that a missing answer claims nothing.
 type Status int
 
 // The statuses; the package comment has the table of which call reports which.
@@ -87,12 +116,20 @@ const (
 	NotFound
 	// Cancelled: the key was cancelled before it was debited, and will never be.
 	Cancelled
+	// Conflict: a debit with another agreement, amount or currency holds the key. That one stands as it is, and is not
+	// told here. The debit asked for was not made and never will be under this key.
+	Conflict
+	// Invalid: the rail cannot carry out the debit as it stands. The call took nothing, and is not recorded under the
+	// key. It says nothing about earlier calls.
+	Invalid
 )
 
 // Statuses are all statuses.
-var Statuses = []Status{Unknown, Succeeded, Refused, Unavailable, NotFound, Cancelled}
+var Statuses = []Status{Unknown, Succeeded, Refused, Unavailable, NotFound, Cancelled, Conflict, Invalid}
 
-var statusNames = [...]string{"unknown", "succeeded", "refused", "unavailable", "notFound", "cancelled"}
+var statusNames = [...]string{
+	"unknown", "succeeded", "refused", "unavailable", "notFound", "cancelled", "conflict", "invalid",
+}
 
 // String is the status in camelCase, for logs and metrics.
 func (s Status) String() string {
@@ -102,27 +139,25 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// Final reports whether the status is the truth about the key for ever.
-func (s Status) Final() bool { return s == Succeeded || s == Refused || s == Cancelled }
+// Final reports whether the status is the truth about the debit asked for, for ever.
+func (s Status) Final() bool {
+	return s == Succeeded || s == Refused || s == Cancelled || s == Conflict
+}
 
 // Reason says why a debit was refused, in the words of the wire.
 type Reason string
 
-// The reasons. All but KeyReused are the outcome of the debit as the partner sees it.
+// The reasons, each the outcome of the debit as the partner sees it.
 const (
 	InsufficientFunds  Reason = "insufficientFunds"
 	AccountUnavailable Reason = "accountUnavailable" // closed, frozen, or no such agreement
 	LimitExceeded      Reason = "limitExceeded"
 	DeclinedByCustomer Reason = "declinedByCustomer"
 	Declined           Reason = "declined" // any other refusal
-	// KeyReused: another debit holds the key, with another agreement, amount or currency. That one stands as it is
-	// (Lookup tells how); the one that was asked for now is not and will never be made. Only a fault of the caller
-	// leads here, so it is worth an alert. Only Debit reports it.
-	KeyReused Reason = "keyReused"
 )
 
-// ParseReason reads the reason of a refusal on record. What a rail says beyond the named outcomes is read as Declined,
-// so that a new reason of a gateway never makes its refusals unreadable.
+// ParseReason reads the reason of a refusal on record. It reads any other text as Declined, so that a gateway's new
+// reason never makes its refusals unreadable.
 func ParseReason(s string) Reason {
 	switch r := Reason(s); r {
 	case InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer:
@@ -135,15 +170,19 @@ func ParseReason(s string) Reason {
 // Result is a rail's answer about one key.
 type Result struct {
 	Status Status
-	Reason Reason // of Refused; "" otherwise
-	// Detail says for logs why the status is not final. It holds no names or amounts.
+	// Reason is that of Refused, "" otherwise.
+	Reason Reason
+	// Held is what the key holds, of Lookup and Cancel. It is set with Succeeded and Refused, and may be with Unknown and
+	// Cancelled. It is zero otherwise, and always of Debit.
+	Held Particulars
+	// Detail explains to logs a status that is no outcome. It holds no names or amounts.
 	Detail string
 }
 
 // Rail takes money from customers. Implementations are safe for concurrent use and never panic.
 //
-// Debit, Lookup and Cancel work on many keys at once and share one form. They call report exactly once for every index of
-// their slice, as soon as its answer is known, in any order and possibly from several goroutines at once; they return
+// Debit, Lookup and Cancel work on many keys at once and share one form. They call report exactly once for every index
+// of their slice, as soon as its answer is known, in any order and possibly from several goroutines at once. They return
 // when all is reported, and call report no more after that. An adapter whose rail takes one debit a request fans out
 // under its own limits. One bad item never changes the result of another. The same key twice in one call is as in
 // two calls.
@@ -151,22 +190,24 @@ type Result struct {
 // When ctx ends they return soon, with the truth for what was still open: Unknown for what may have been sent,
 // Unavailable (of Debit) for what certainly was not. A debit that has been sent is not called back by that.
 type Rail interface {
-	// Admit waits until the rail takes requests, and returns how many of n may be made: at least one, or 0 if ctx ended
-	// first or n is below 1. Each is a turn for one item of a call that follows at once. A turn that is not used is gone: the
-	// rail gets fewer requests by that, never more. The organisation is the one that is paid, so that turns can be shared
-	// fairly; it is zero for look-ups and cancellations, which settle what is in doubt.
+	// Admit waits until the rail takes requests, and returns how many of n are admitted: at least one, or 0 if ctx ended
+	// first or n is below 1. Each admission is for one item of a call that follows at once. An unused one is lost: the rail
+	// gets fewer requests by that, never more. The organisation is the payee, so that admissions can be shared fairly. It
+	// is zero for look-ups and cancellations.
 	Admit(ctx context.Context, organisation models.OrganisationID, n int) int
 
 	// Debit takes the money of each debit, at most once for each key. The first debit to arrive under a key fixes its
-	// agreement, amount and currency; a later one with the same is answered as the first was, with others it is
-	// Refused with KeyReused.
+	// particulars. A later one with the same particulars is answered as the first was, one with others is Conflict. A
+	// debit under a key that was cancelled before any arrived is Cancelled, whatever its particulars. A debit that fails
+	// Validate is Invalid.
 	Debit(ctx context.Context, debits []Debit, report func(i int, r Result))
 
-	// Lookup asks what became of keys. It changes nothing.
+	// Lookup asks what became of keys, and what they hold. It changes nothing.
 	Lookup(ctx context.Context, keys []string, report func(i int, r Result))
 
 	// Cancel closes keys against being debited, those included that the rail has never seen. The result is Cancelled,
-	// or the final status that the key had reached before, or Unknown if no answer could be had. Cancel is idempotent.
+	// or the final status that the key had reached before, or Unknown if no answer could be had. It reports what the key
+	// holds as Lookup does. Cancel is idempotent.
 	Cancel(ctx context.Context, keys []string, report func(i int, r Result))
 }
 
@@ -182,20 +223,30 @@ func ValidateKey(key string) error {
 	return nil
 }
 
-// Validate finds what no rail could ever carry out: an invalid key or agreement, an amount out of range, no currency. Debit
-// refuses such a debit as Declined, without recording it.
+// Validate finds a debit that no rail could ever carry out: an invalid key, agreement or currency, an amount out of range,
+// or text that is not UTF-8. Debit reports such a debit as Invalid.
 func (d Debit) Validate() error {
 	if err := ValidateKey(d.Key); err != nil {
 		return err
 	}
-	if d.Amount < 1 || d.Amount > models.MaxAmount {
-		return errors.New("rail: amount out of range")
-	}
-	if len(d.Currency) != 3 {
-		return errors.New("rail: currency is not an ISO 4217 code")
-	}
 	if err := models.ValidateReference(d.AgreementID); err != nil {
 		return fmt.Errorf("rail: agreement: %w", err)
+	}
+	if !utf8.ValidString(d.CustomerID) {
+		return errors.New("rail: the customer's id is not UTF-8")
+	}
+	return d.Particulars().validate()
+}
+
+// validate checks that particulars are complete, with an amount and a currency that exist.
+func (p Particulars) validate() error {
+	switch {
+	case p.AgreementID == "":
+		return errors.New("rail: no agreement")
+	case p.Amount < 1 || p.Amount > models.MaxAmount:
+		return errors.New("rail: amount out of range")
+	case len(p.Currency) != 3 || strings.Trim(p.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "":
+		return errors.New("rail: currency is not an ISO 4217 code")
 	}
 	return nil
 }

@@ -26,12 +26,10 @@ func (s *Sandbox) Debit(ctx context.Context, debits []Debit, report func(i int, 
 	at := make([]int, 0, len(debits)) // the index in debits of each order
 	for i, d := range debits {
 		if err := d.Validate(); err != nil {
-			report(i, Result{Status: Refused, Reason: Declined, Detail: err.Error()})
+			report(i, Result{Status: Invalid, Detail: err.Error()})
 			continue
 		}
-		orders = append(orders, models.SandboxOrder{
-			Key: d.Key, AgreementID: d.AgreementID, Amount: d.Amount, Currency: d.Currency,
-		})
+		orders = append(orders, models.SandboxOrder{Key: d.Key, SandboxParticulars: models.SandboxParticulars(d.Particulars())})
 		at = append(at, i)
 	}
 	if len(orders) == 0 {
@@ -142,7 +140,9 @@ func (s *Sandbox) about(ctx context.Context, keys []string,
 		return
 	}
 	for n, a := range answers {
-		report(at[n], resultOf(a))
+		r := resultOf(a)
+		r.Held = Particulars(a.Held)
+		report(at[n], r)
 	}
 }
 
@@ -160,6 +160,7 @@ func lostCall(err error) Result {
 	return Result{Status: Unknown, Detail: err.Error()}
 }
 
+// resultOf is what an answer means, without the particulars that the key holds.
 func resultOf(a models.SandboxAnswer) Result {
 	switch a.Status {
 	case models.SandboxSucceeded:
@@ -168,8 +169,8 @@ func resultOf(a models.SandboxAnswer) Result {
 		return Result{Status: Refused, Reason: ParseReason(a.Reason)}
 	case models.SandboxCancelled:
 		return Result{Status: Cancelled}
-	case models.SandboxKeyReused:
-		return Result{Status: Refused, Reason: KeyReused}
+	case models.SandboxConflict:
+		return Result{Status: Conflict, Detail: "another debit holds the key"}
 	case models.SandboxBankIsDown:
 		return Result{Status: Unavailable, Detail: "the bank is down"}
 	case models.SandboxUnseen:

@@ -220,7 +220,7 @@ func (s *Server) ask(key string, call func(report func(int, Result))) reply {
 
 func (s *Server) reply(key string, got Result) reply {
 	if got.Detail != "" {
-		s.log.Info("rail: no final answer", "key", key, "status", got.Status.String(), "detail", got.Detail)
+		s.log.Info("rail: no outcome", "key", key, "status", got.Status.String(), "detail", got.Detail)
 	}
 	return replyTo(key, got)
 }

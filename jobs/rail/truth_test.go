@@ -75,7 +75,7 @@ func oneRound(t *testing.T, h, behind rail.Rail, open []rail.Debit, round int, f
 	truth := railtest.Lookup(ctx, t, behind, keys...)
 	var still []rail.Debit
 	for i, r := range results {
-		if r.Status.Final() && r != truth[i] || r.Status == rail.Unavailable && before[i].Status == rail.NotFound && truth[i].Status != rail.NotFound {
+		if r.Status.Final() && (r.Status != truth[i].Status || r.Reason != truth[i].Reason) || r.Status == rail.Unavailable && before[i].Status == rail.NotFound && truth[i].Status != rail.NotFound {
 			t.Errorf("round %d, %s: reported %v, the truth is %v", round, keys[i], r, truth[i])
 		}
 		if r.Status.Final() {

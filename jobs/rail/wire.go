@@ -1,6 +1,7 @@
 package rail
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -32,11 +33,36 @@ type debitBody struct {
 	SiteID         models.SiteID         `json:"siteId"`
 }
 
-// statusBody is the body of a 200 or 202.
+// statusBody is the body of a 200 or 202. The particulars are all there or all absent.
 type statusBody struct {
-	Key    string `json:"key"`
-	Status string `json:"status"`
-	Reason Reason `json:"reason,omitzero"`
+	Key         string         `json:"key"`
+	Status      string         `json:"status"`
+	AgreementID *string        `json:"agreementId,omitzero"`
+	Amount      *models.Amount `json:"amount,omitzero"`
+	Currency    *string        `json:"currency,omitzero"`
+	Reason      Reason         `json:"reason,omitzero"`
+}
+
+// held reads the particulars: zero if all are absent, an error if only some are there or one makes no sense.
+func (b statusBody) held() (Particulars, error) {
+	switch {
+	case b.AgreementID == nil && b.Amount == nil && b.Currency == nil:
+		return Particulars{}, nil
+	case b.AgreementID == nil || b.Amount == nil || b.Currency == nil:
+		return Particulars{}, errors.New("the answer has only some of agreementId, amount and currency")
+	}
+	p := Particulars{*b.AgreementID, *b.Amount, *b.Currency}
+	if err := p.validate(); err != nil {
+		return Particulars{}, fmt.Errorf("the answer's particulars: %w", err)
+	}
+	return p, nil
+}
+
+// setHeld writes the particulars, unless they are zero.
+func (b *statusBody) setHeld(p Particulars) {
+	if p != (Particulars{}) {
+		b.AgreementID, b.Amount, b.Currency = &p.AgreementID, &p.Amount, &p.Currency
+	}
 }
 
 // errorBody is the body of every other status.
@@ -51,7 +77,7 @@ type errorBody struct {
 const (
 	codeInvalidRequest   = "invalidRequest"
 	codeInvalidSignature = "invalidSignature"
-	codeKeyReused        = "keyReused"
+	codeKeyConflict      = "keyConflict"
 	codeRateLimited      = "rateLimited"
 	codeBankUnavailable  = "bankUnavailable"
 	codeKeyNotFound      = "keyNotFound"
@@ -64,18 +90,40 @@ type refusal struct {
 	code   string
 }
 
-// refusals are the answers beyond 200 that mean something. Whatever is not here is Unknown.
-var refusals = map[refusal]Result{
-	{opDebit, http.StatusBadRequest, codeInvalidRequest}:          {Status: Refused, Reason: Declined},
-	{opDebit, http.StatusUnauthorized, codeInvalidSignature}:      {Status: Unavailable},
-	{opDebit, http.StatusConflict, codeKeyReused}:                 {Status: Refused, Reason: KeyReused},
-	{opDebit, http.StatusTooManyRequests, codeRateLimited}:        {Status: Unavailable},
-	{opDebit, http.StatusServiceUnavailable, codeBankUnavailable}: {Status: Unavailable},
-	{opLookup, http.StatusNotFound, codeKeyNotFound}:              {Status: NotFound},
+// refusals are the error answers that mean something. Any other is Unknown.
+var refusals = map[refusal]Status{
+	{opDebit, http.StatusBadRequest, codeInvalidRequest}:          Invalid,
+	{opDebit, http.StatusUnauthorized, codeInvalidSignature}:      Unavailable,
+	{opDebit, http.StatusConflict, codeKeyConflict}:               Conflict,
+	{opDebit, http.StatusTooManyRequests, codeRateLimited}:        Unavailable,
+	{opDebit, http.StatusServiceUnavailable, codeBankUnavailable}: Unavailable,
+	{opLookup, http.StatusNotFound, codeKeyNotFound}:              NotFound,
 }
 
-// readAnswer is what an answer to a request about key means.
+// pending is the status of a debit that the rail has taken in and not decided yet.
+const pending = "pending"
+
+// readAnswer reads an answer to a lookup or cancellation of a key.
 func readAnswer(op operation, key string, status int, body []byte) Result {
+	r := readAny(op, key, status, body)
+	if (r.Status == Succeeded || r.Status == Refused) && r.Held == (Particulars{}) {
+		return Result{Status: Unknown, Detail: "the answer lacks agreementId, amount and currency"}
+	}
+	return r
+}
+
+// readDebitAnswer reads an answer to a debit. An answer that repeats the particulars of another debit is a conflict.
+func readDebitAnswer(d Debit, status int, body []byte) Result {
+	r := readAny(opDebit, d.Key, status, body)
+	if r.Held.ConflictsWith(d) {
+		return Result{Status: Conflict, Detail: "the answer is about a debit with other particulars"}
+	}
+	r.Held = Particulars{}
+	return r
+}
+
+// readAny reads an answer to any request about a key. Held is what the answer repeats, if anything.
+func readAny(op operation, key string, status int, body []byte) Result {
 	if status == http.StatusOK || status == http.StatusAccepted {
 		return readStatus(key, status, body)
 	}
@@ -83,35 +131,35 @@ func readAnswer(op operation, key string, status int, body []byte) Result {
 	if err := json.Unmarshal(body, &e); err != nil {
 		return Result{Status: Unknown, Detail: fmt.Sprintf("HTTP %d without a readable body", status)}
 	}
-	r, known := refusals[refusal{op, status, e.Error.Code}]
-	if !known {
-		return Result{Status: Unknown, Detail: fmt.Sprintf("HTTP %d, code %.40q", status, e.Error.Code)}
+	return Result{
+		Status: refusals[refusal{op, status, e.Error.Code}], // Unknown if it is none
+		Detail: fmt.Sprintf("HTTP %d, code %.40q", status, e.Error.Code),
 	}
-	if !r.Status.Final() || r.Reason == Declined {
-		r.Detail = fmt.Sprintf("HTTP %d, code %s", status, e.Error.Code)
-	}
-	return r
 }
 
 func readStatus(key string, status int, body []byte) Result {
 	var b statusBody
-	switch err := json.Unmarshal(body, &b); {
-	case err != nil:
+	if err := json.Unmarshal(body, &b); err != nil {
 		return Result{Status: Unknown, Detail: fmt.Sprintf("HTTP %d without a readable body", status)}
-	case b.Key != key:
-		return Result{Status: Unknown, Detail: "the answer is about another key"}
-	case status == http.StatusAccepted || b.Status == "pending":
-		return Result{Status: Unknown, Detail: "not decided yet"}
 	}
-	switch b.Status {
-	case Succeeded.String():
-		return Result{Status: Succeeded}
-	case Refused.String():
-		return Result{Status: Refused, Reason: ParseReason(string(b.Reason))}
-	case Cancelled.String():
-		return Result{Status: Cancelled}
+	if b.Key != key {
+		return Result{Status: Unknown, Detail: "the answer is about another key"}
+	}
+	held, err := b.held()
+	if err != nil {
+		return Result{Status: Unknown, Detail: err.Error()}
+	}
+	switch {
+	case b.Status == pending:
+		return Result{Status: Unknown, Held: held, Detail: "not decided yet"}
+	case status == http.StatusOK && b.Status == Succeeded.String():
+		return Result{Status: Succeeded, Held: held}
+	case status == http.StatusOK && b.Status == Refused.String():
+		return Result{Status: Refused, Reason: ParseReason(string(b.Reason)), Held: held}
+	case status == http.StatusOK && b.Status == Cancelled.String():
+		return Result{Status: Cancelled, Held: held}
 	default:
-		return Result{Status: Unknown, Detail: fmt.Sprintf("status %.40q", b.Status)}
+		return Result{Status: Unknown, Detail: fmt.Sprintf("HTTP %d, status %.40q", status, b.Status)}
 	}
 }
 
@@ -121,23 +169,31 @@ type reply struct {
 	body   []byte
 }
 
-// replyTo is how the contract says a rail's result; readAnswer is its inverse.
+// replyTo writes a rail's result as the contract says it. readAnswer and readDebitAnswer are its inverse.
 func replyTo(key string, r Result) reply {
 	switch r.Status {
-	case Succeeded, Cancelled:
-		return jsonReply(http.StatusOK, statusBody{Key: key, Status: r.Status.String()})
-	case Refused:
-		if r.Reason == KeyReused {
-			return errorReply(http.StatusConflict, codeKeyReused, "the key belongs to a debit with other values")
-		}
-		return jsonReply(http.StatusOK, statusBody{Key: key, Status: r.Status.String(), Reason: r.Reason})
+	case Succeeded, Refused, Cancelled:
+		return statusReply(key, r.Status.String(), r)
+	case Conflict:
+		return errorReply(http.StatusConflict, codeKeyConflict, "another debit holds the key")
+	case Invalid:
+		return errorReply(http.StatusBadRequest, codeInvalidRequest, "the debit cannot be carried out as it stands")
 	case Unavailable:
 		return errorReply(http.StatusServiceUnavailable, codeBankUnavailable, "nothing was debited; come again")
 	case NotFound:
 		return errorReply(http.StatusNotFound, codeKeyNotFound, "nothing has arrived under the key")
 	default:
+		if r.Held != (Particulars{}) {
+			return statusReply(key, pending, r)
+		}
 		return errorReply(http.StatusGatewayTimeout, codeOutcomeUnknown, "the outcome is not known; look the key up")
 	}
+}
+
+func statusReply(key, status string, r Result) reply {
+	b := statusBody{Key: key, Status: status, Reason: r.Reason}
+	b.setHeld(r.Held)
+	return jsonReply(http.StatusOK, b)
 }
 
 func errorReply(status int, code, message string) reply {

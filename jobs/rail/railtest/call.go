@@ -2,6 +2,7 @@ package railtest
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"partnerbilling/jobs/rail"
@@ -26,21 +27,21 @@ func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.
 		payee = debits[0].OrganisationID
 	}
 	takeTurns(ctx, t, r, payee, len(debits))
-	return collect(t, len(debits), func(report func(int, rail.Result)) { r.Debit(ctx, debits, report) })
+	return collect(t, debitResults, len(debits), func(report func(int, rail.Result)) { r.Debit(ctx, debits, report) })
 }
 
 // Lookup takes turns and calls Lookup with the same checks as Debit.
 func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
 	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
-	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Lookup(ctx, keys, report) })
+	return collect(t, lookupResults, len(keys), func(report func(int, rail.Result)) { r.Lookup(ctx, keys, report) })
 }
 
 // Cancel takes turns and calls Cancel with the same checks as Debit.
 func Cancel(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
 	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
-	return collect(t, len(keys), func(report func(int, rail.Result)) { r.Cancel(ctx, keys, report) })
+	return collect(t, cancelResults, len(keys), func(report func(int, rail.Result)) { r.Cancel(ctx, keys, report) })
 }
 
 // takeTurns takes n turns, as many at a time as there are, unless ctx ends.
@@ -81,8 +82,28 @@ func (s *reports) report(i int, r rail.Result) {
 	s.order = append(s.order, i)
 }
 
-// check ends the call and tells what was wrong with its reports.
-func (s *reports) check(t TB) {
+// The statuses that each call may report.
+var (
+	debitResults = []rail.Status{
+		rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled, rail.Conflict, rail.Unavailable, rail.Invalid,
+	}
+	lookupResults = []rail.Status{rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled, rail.NotFound}
+	cancelResults = []rail.Status{rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled}
+)
+
+// wellFormed reports whether a result has the form of one of a call that may report the statuses.
+func wellFormed(r rail.Result, statuses []rail.Status) bool {
+	holds := r.Held != rail.Particulars{}
+	ofDebit := slices.Contains(statuses, rail.Conflict)
+	mayHold := !ofDebit && r.Status != rail.NotFound
+	mustHold := !ofDebit && (r.Status == rail.Succeeded || r.Status == rail.Refused)
+	whole := r.Held.AgreementID != "" && r.Held.Amount > 0 && r.Held.Currency != ""
+	return slices.Contains(statuses, r.Status) && (r.Reason != "") == (r.Status == rail.Refused) &&
+		(mayHold || !holds) && (holds || !mustHold) && (whole || !holds)
+}
+
+// check ends the call and reports the faults of its reports.
+func (s *reports) check(t TB, statuses []rail.Status) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +114,8 @@ func (s *reports) check(t TB) {
 		}
 	}
 	for i, r := range s.results {
-		if (r.Reason != "") != (r.Status == rail.Refused) {
-			t.Errorf("railtest: index %d: %v with reason %q", i, r.Status, r.Reason)
+		if !wellFormed(r, statuses) {
+			t.Errorf("railtest: index %d is reported as %+v", i, r)
 		}
 	}
 	t.Cleanup(func() {
@@ -106,10 +127,10 @@ func (s *reports) check(t TB) {
 	})
 }
 
-func collect(t TB, n int, call func(report func(int, rail.Result))) []rail.Result {
+func collect(t TB, statuses []rail.Status, n int, call func(report func(int, rail.Result))) []rail.Result {
 	t.Helper()
 	s := newReports(n)
 	call(s.report)
-	s.check(t)
+	s.check(t, statuses)
 	return s.results
 }

@@ -14,7 +14,7 @@ import (
 // oddKeys are valid keys that a careless path, query or statement mixes up.
 var oddKeys = []string{
 	"a/b", "a%2Fb", "a%2fb", "a//b", "/", "//", "a/../b", "...", ".a", "%", "%%", "%2E%2E", "a+b", "a b", " ", "a?b=c", "a#b",
-	"a;b", "a:b", "a&b", "'", `"`, `\`, "a\\'b", "$1", "{key}", "<&>", "é", "e\u0301", "\u2028", "\ufeff", "日本", "🦆", "A", "a",
+	"a;b", "a:b", "a&b", "'", `"`, `\`, "a\\'b", "$1", "{key}", "<&>", "é", "e\u0301", "\u2028", "日本", "🦆", "A", "a",
 	"cancellation", "a/cancellation", "null", strings.Repeat("🦆", models.MaxReferenceLength),
 }
 
@@ -32,8 +32,9 @@ func testOddKeys(t *testing.T, f Fixture) {
 	n := len(oddKeys)
 	want(t, "lookup before", Lookup(ctx, t, f.Rail, oddKeys...), repeat(notFound, n)...)
 	want(t, "debit", Debit(ctx, t, f.Rail, debits...), repeat(succeeded, n)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, oddKeys...), repeat(succeeded, n)...)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, oddKeys...), repeat(succeeded, n)...)
+	truth := heldAll(debits, repeat(succeeded, n)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, oddKeys...), truth...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, oddKeys...), truth...)
 	f.wantDebited(t, debited)
 }
 
@@ -41,33 +42,71 @@ func testOddKeys(t *testing.T, f Fixture) {
 func testInvalidItems(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
-	invalid := []string{"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1)}
+	invalidKeys := []string{"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1)}
 	debits := []rail.Debit{debit("good", "pays")}
 	keys := []string{"good"}
-	for _, key := range invalid {
+	for _, key := range invalidKeys {
 		debits, keys = append(debits, debit(key, "pays")), append(keys, key)
 	}
-	for _, change := range []func(*rail.Debit){
-		func(d *rail.Debit) { d.Amount = 0 },
-		func(d *rail.Debit) { d.Amount = -100 },
-		func(d *rail.Debit) { d.Amount = models.MaxAmount + 1 },
-		func(d *rail.Debit) { d.Currency = "" },
-		func(d *rail.Debit) { d.AgreementID = "" },
-		func(d *rail.Debit) { d.AgreementID = "\x00" },
-	} {
+	for _, change := range invalidChanges {
 		d := debit("changed", "pays")
 		change(&d)
 		debits = append(debits, d)
 	}
-	declined, silence := repeat(refused(rail.Declined), len(debits)-1), repeat(unknown, len(invalid))
-	want(t, "debit", Debit(ctx, t, f.Rail, debits...), append([]rail.Result{succeeded}, declined...)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), append([]rail.Result{succeeded}, silence...)...)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), append([]rail.Result{succeeded}, silence...)...)
+	refusals, silence := repeat(invalid, len(debits)-1), repeat(unknown, len(invalidKeys))
+	good := held(debits[0], succeeded)
+	want(t, "debit", Debit(ctx, t, f.Rail, debits...), append([]rail.Result{succeeded}, refusals...)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), append([]rail.Result{good}, silence...)...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), append([]rail.Result{good}, silence...)...)
 	f.wantDebited(t, map[string]models.Amount{"good": 100})
 
 	largest := debit("largest", "pays")
 	largest.Amount = models.MaxAmount
 	want(t, "the largest amount", Debit(ctx, t, f.Rail, largest), succeeded)
+	want(t, "lookup of the largest", Lookup(ctx, t, f.Rail, "largest"), held(largest, succeeded))
+}
+
+// invalidChanges each make a valid debit invalid, under the same key.
+var invalidChanges = []func(*rail.Debit){
+	func(d *rail.Debit) { d.Amount = 0 },
+	func(d *rail.Debit) { d.Amount = -100 },
+	func(d *rail.Debit) { d.Amount = models.MaxAmount + 1 },
+	func(d *rail.Debit) { d.Currency = "" },
+	func(d *rail.Debit) { d.Currency = "aud" },
+	func(d *rail.Debit) { d.Currency = "A\x00D" },
+	func(d *rail.Debit) { d.Currency = "\xff\xff\xff" },
+	func(d *rail.Debit) { d.Currency = "AUDD" },
+	func(d *rail.Debit) { d.AgreementID = "" },
+	func(d *rail.Debit) { d.AgreementID = "\x00" },
+	func(d *rail.Debit) { d.AgreementID = "\xff" },
+	func(d *rail.Debit) { d.CustomerID = "\xff" },
+}
+
+// testInvalidIsOfTheCall has invalid debits come before and after all else under a key: they change nothing and tell
+// nothing of it.
+func testInvalidIsOfTheCall(t *testing.T, f Fixture) {
+	ctx := t.Context()
+	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
+	paid, declined := debit("paid", "pays"), debit("declined", "declines")
+	byCustomer := refused(rail.DeclinedByCustomer)
+	keys := []string{"paid", "declined", "closed"}
+	tryInvalid := func(truth ...rail.Result) {
+		t.Helper()
+		for _, change := range invalidChanges {
+			debits := []rail.Debit{paid, declined, debit("closed", "pays")}
+			for i := range debits {
+				change(&debits[i])
+			}
+			want(t, "invalid", Debit(ctx, t, f.Rail, debits...), repeat(invalid, len(debits))...)
+		}
+		want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), truth...)
+	}
+	tryInvalid(notFound, notFound, notFound)
+	want(t, "valid", Debit(ctx, t, f.Rail, paid, declined), succeeded, byCustomer)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, "closed"), cancelled)
+	tryInvalid(held(paid, succeeded), held(declined, byCustomer), cancelled)
+	want(t, "valid again", Debit(ctx, t, f.Rail, paid, declined), succeeded, byCustomer)
+	f.wantDebited(t, map[string]models.Amount{"paid": 100})
 }
 
 func testContextEndedBefore(t *testing.T, f Fixture) {
@@ -87,7 +126,7 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	defer end()
 	done := make(chan []rail.Result)
 	go func() { done <- Debit(ctx, t, f.Rail, debit("slow", "slow"), debit("fast", "pays")) }()
-	f.awaitArrival(t.Context(), t, "slow")
+	f.awaitArrival(t.Context(), t, debit("slow", "slow"))
 	// The fast one is in the same call: by now it has been sent, or it will not be.
 	end()
 	got := <-done

@@ -2,6 +2,7 @@ package railtest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,9 @@ type entry struct {
 	result rail.Result
 }
 
+// held is the result with what the key holds.
+func (e entry) held() rail.Result { return held(e.debit, e.result) }
+
 // machineAgreements are the accounts of the machine; what they answer does not depend on time.
 var machineAgreements = []models.Behaviour{
 	models.BehaviourPays, models.BehaviourPays, models.BehaviourInsufficientFunds, models.BehaviourDeclines,
@@ -28,9 +32,12 @@ var machineAgreements = []models.Behaviour{
 
 // debit is what a rail answers to a debit, and records.
 func (l ledger) debit(d rail.Debit) rail.Result {
+	if d.Amount < 1 {
+		return invalid
+	}
 	if e, seen := l[d.Key]; seen {
 		if e.debit != (rail.Debit{}) && e.debit != d {
-			return refused(rail.KeyReused)
+			return conflict
 		}
 		return e.result
 	}
@@ -54,7 +61,7 @@ func (l ledger) debit(d rail.Debit) rail.Result {
 
 func (l ledger) lookup(key string) rail.Result {
 	if e, seen := l[key]; seen {
-		return e.result
+		return e.held()
 	}
 	return notFound
 }
@@ -63,7 +70,7 @@ func (l ledger) cancel(key string) rail.Result {
 	if _, seen := l[key]; !seen {
 		l[key] = entry{result: cancelled}
 	}
-	return l[key].result
+	return l[key].held()
 }
 
 // testMachine does random things to random keys, some of them at once, and compares every answer with the model's.
@@ -80,6 +87,7 @@ func testMachine(t *testing.T, f Fixture) {
 			"lookup": m.lookup,
 			"cancel": m.cancel,
 			"race":   m.race,
+			"duel":   m.duel,
 		})
 		m.check(rt)
 	})
@@ -97,7 +105,8 @@ func (m *machine) someKeys(rt *rapid.T) []string {
 
 func (m *machine) someDebit(rt *rapid.T, key string) rail.Debit {
 	d := debit(key, string(rapid.SampledFrom(machineAgreements).Draw(rt, "agreement")))
-	d.Amount = rapid.SampledFrom([]models.Amount{100, 100, 100, 200}).Draw(rt, "amount")
+	d.Amount = rapid.SampledFrom([]models.Amount{100, 100, 100, 100, 200, 0}).Draw(rt, "amount")
+	d.Currency = rapid.SampledFrom([]string{"AUD", "AUD", "AUD", "NZD"}).Draw(rt, "currency")
 	return d
 }
 
@@ -141,11 +150,28 @@ func (m *machine) race(rt *rapid.T) {
 			byCancel = Cancel(rt.Context(), rt, m.fixture.Rail, key)[0]
 		}
 	})
-	if byCancel == cancelled && m.model.lookup(key) == notFound && byDebit.Status != rail.Unavailable {
+	if byCancel.Status == rail.Cancelled && m.model.lookup(key) == notFound && byDebit.Status != rail.Unavailable {
 		m.model.cancel(key)
 	}
 	want(rt, "debit in a race", []rail.Result{byDebit}, m.model.debit(d))
 	want(rt, "cancellation in a race", []rail.Result{byCancel}, m.model.cancel(key))
+}
+
+// duel debits one key twice at once, mostly with different particulars; the results must be those of one of the two orders.
+func (m *machine) duel(rt *rapid.T) {
+	key := rapid.SampledFrom(m.keys).Draw(rt, "key")
+	debits := [2]rail.Debit{m.someDebit(rt, key), m.someDebit(rt, key)}
+	var got [2]rail.Result
+	together(2, func(n int) { got[n] = Debit(rt.Context(), rt, m.fixture.Rail, debits[n])[0] })
+	for first := range debits {
+		after := maps.Clone(m.model)
+		one, other := after.debit(debits[first]), after.debit(debits[1-first])
+		if same(one, got[first]) && same(other, got[1-first]) {
+			m.model = after
+			return
+		}
+	}
+	rt.Errorf("debits %+v at once are reported as %+v", debits, got)
 }
 
 // check compares the rail's own list with the model: what was taken, and nothing else.

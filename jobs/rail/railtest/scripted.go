@@ -25,6 +25,7 @@ const (
 	stepLoseAnswer
 	stepLoseRequest
 	stepHang
+	stepInvalid
 )
 
 // The steps. Refuse makes one more.
@@ -41,6 +42,9 @@ var (
 	// before, the caller learns nothing; the debit is still on its way and arrives with Release, unless the key has
 	// been cancelled meanwhile.
 	Hang = Step{kind: stepHang}
+	// Invalid debits nothing, records nothing, and says that the debit is invalid. It strikes before the rail looks at the
+	// key, so that it also meets calls of a key that has a final result.
+	Invalid = Step{kind: stepInvalid}
 )
 
 // Refuse debits nothing, for ever.
@@ -88,7 +92,8 @@ func NewScripted() *Scripted {
 }
 
 // Script says what the next debit calls meet, one step each: those of a key, or those of each key of an agreement
-// that has not been debited so far. Calls of a key that has a final result are answered with that and use up no step.
+// that has not been debited so far. Calls of a key that has a final result are answered with that and use up no step but
+// Invalid.
 func (s *Scripted) Script(keyOrAgreement string, steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +201,7 @@ func (s *Scripted) Lookup(ctx context.Context, keys []string, report func(i int,
 	for i, key := range keys {
 		report(i, s.about(ctx, key, func(c *Calls) { c.Lookups++ }, func() rail.Result {
 			if rec, seen := s.records[key]; seen {
-				return rec.result
+				return rec.held()
 			}
 			return rail.Result{Status: rail.NotFound}
 		}))
@@ -210,7 +215,7 @@ func (s *Scripted) Cancel(ctx context.Context, keys []string, report func(i int,
 			if _, seen := s.records[key]; !seen {
 				s.records[key] = scriptedRecord{result: rail.Result{Status: rail.Cancelled}}
 			}
-			return s.records[key].result
+			return s.records[key].held()
 		}))
 	}
 }
@@ -243,18 +248,21 @@ func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.R
 		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
 	}
 	if err := d.Validate(); err != nil {
-		return rail.Result{Status: rail.Refused, Reason: rail.Declined, Detail: err.Error()}, false
+		return rail.Result{Status: rail.Invalid, Detail: err.Error()}, false
 	}
 	return s.arrive(d, answer)
 }
 
 // arrive is a debit reaching the rail.
 func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
-	if rec, seen := s.records[d.Key]; seen {
+	rec, seen := s.records[d.Key]
+	if seen && s.peekStep(d).kind != stepInvalid {
 		return rec.answerTo(d), false
 	}
 	step := s.nextStep(d)
 	switch step.kind {
+	case stepInvalid:
+		return rail.Result{Status: rail.Invalid, Detail: "as scripted"}, false
 	case stepHang:
 		s.hanging[d.Key] = append(s.hanging[d.Key], &hanging{d, answer})
 		return rail.Result{}, true
@@ -272,20 +280,31 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 	}
 }
 
+// nextStep uses up the next step of the debit's script.
 func (s *Scripted) nextStep(d rail.Debit) Step {
+	steps, set := s.script(d)
+	step, left := s.first(steps)
+	set(left)
+	return step
+}
+
+func (s *Scripted) peekStep(d rail.Debit) Step {
+	steps, _ := s.script(d)
+	step, _ := s.first(steps)
+	return step
+}
+
+// script returns what is left of the debit's script, and a function that replaces it.
+func (s *Scripted) script(d rail.Debit) (left []Step, set func([]Step)) {
 	if steps, own := s.scripts[d.Key]; own {
-		step, left := s.first(steps)
-		s.scripts[d.Key] = left
-		return step
+		return steps, func(left []Step) { s.scripts[d.Key] = left }
 	}
 	id := [2]string{d.Key, d.AgreementID}
 	steps, begun := s.started[id]
 	if !begun {
 		steps = s.scripts[d.AgreementID]
 	}
-	step, left := s.first(steps)
-	s.started[id] = left
-	return step
+	return steps, func(left []Step) { s.started[id] = left }
 }
 
 func (s *Scripted) first(steps []Step) (step Step, left []Step) {
@@ -303,12 +322,19 @@ func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
 	return r
 }
 
+// answerTo is the answer to a later debit under the key.
 func (rec scriptedRecord) answerTo(d rail.Debit) rail.Result {
-	was := rec.debit
-	if was.Key != "" && (was.AgreementID != d.AgreementID || was.Amount != d.Amount || was.Currency != d.Currency) {
-		return rail.Result{Status: rail.Refused, Reason: rail.KeyReused}
+	if rec.debit.Particulars().ConflictsWith(d) {
+		return rail.Result{Status: rail.Conflict, Detail: "another debit holds the key"}
 	}
 	return rec.result
+}
+
+// held is the result with what the key holds.
+func (rec scriptedRecord) held() rail.Result {
+	r := rec.result
+	r.Held = rec.debit.Particulars()
+	return r
 }
 
 // Amounts sums what was moved, by key.

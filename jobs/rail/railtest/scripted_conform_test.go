@@ -8,20 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// TestScriptedConforms runs the part of the suite that knows no time on the double.
 func TestScriptedConforms(t *testing.T) {
-	for name, test := range map[string]func(*testing.T, Fixture){
-		"LostAnswer": testLostAnswer, "Repeat": testRepeat, "KeyReused": testKeyReused, "SameKeyInOneCall": testSameKeyInOneCall,
-		"SameKeyAtOnce": testSameKeyAtOnce, "Unseen": testUnseen, "CancelThenDebit": testCancelThenDebit,
-		"DebitThenCancel": testDebitThenCancel, "CancelRacesDebit": testCancelRacesDebit, "Many": testMany, "None": testNone,
-		"OddKeys": testOddKeys, "InvalidItems": testInvalidItems, "ContextEndedBefore": testContextEndedBefore,
-		"Machine": testMachine, "Turns": testTurns, "TurnsEndWithTheContext": testTurnsEndWithTheContext,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, scriptedFixture())
-		})
-	}
+	Run(t, func(*testing.T) Fixture { return scriptedFixture() })
 }
 
 func scriptedFixture() Fixture {

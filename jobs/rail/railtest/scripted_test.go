@@ -19,7 +19,9 @@ func order(key, agreement string) rail.Debit {
 
 func TestScriptedSteps(t *testing.T) {
 	ctx := t.Context()
-	refused := rail.Result{Status: rail.Refused, Reason: rail.LimitExceeded}
+	held := order("key", "agreement").Particulars()
+	succeeded := rail.Result{Status: rail.Succeeded, Held: held}
+	refused := rail.Result{Status: rail.Refused, Reason: rail.LimitExceeded, Held: held}
 	tests := []struct {
 		name    string
 		steps   []railtest.Step
@@ -27,15 +29,23 @@ func TestScriptedSteps(t *testing.T) {
 		lookup  rail.Result
 		debited int
 	}{
-		{"no script", nil, []rail.Status{rail.Succeeded, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1},
+		{"no script", nil, []rail.Status{rail.Succeeded, rail.Succeeded}, succeeded, 1},
 		{"refuse", []railtest.Step{railtest.Refuse(rail.LimitExceeded)}, []rail.Status{rail.Refused, rail.Refused}, refused, 0},
 		{
 			"unavailable twice", []railtest.Step{railtest.Unavailable, railtest.Unavailable},
-			[]rail.Status{rail.Unavailable, rail.Unavailable, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1,
+			[]rail.Status{rail.Unavailable, rail.Unavailable, rail.Succeeded}, succeeded, 1,
 		},
 		{
 			"lost answer", []railtest.Step{railtest.LoseAnswer},
-			[]rail.Status{rail.Unknown, rail.Succeeded}, rail.Result{Status: rail.Succeeded}, 1,
+			[]rail.Status{rail.Unknown, rail.Succeeded}, succeeded, 1,
+		},
+		{
+			"invalid", []railtest.Step{railtest.Invalid, railtest.Succeed, railtest.Invalid},
+			[]rail.Status{rail.Invalid, rail.Succeeded, rail.Invalid, rail.Succeeded}, succeeded, 1,
+		},
+		{
+			"lost answer, then invalid", []railtest.Step{railtest.LoseAnswer, railtest.Invalid},
+			[]rail.Status{rail.Unknown, rail.Invalid}, succeeded, 1,
 		},
 		{"lost request", []railtest.Step{railtest.LoseRequest}, []rail.Status{rail.Unknown}, rail.Result{Status: rail.NotFound}, 0},
 	}

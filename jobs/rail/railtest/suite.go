@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,9 +19,10 @@ type Fixture struct {
 	Rail rail.Rail
 	// Open opens the account behind an agreement.
 	Open func(t TB, agreementID string, b models.Behaviour)
-	// Advance moves the rail's service time forward.
+	// Advance moves the rail's service time forward. It is nil for a rail that knows no time, whose accounts are neither
+	// slow nor ever back from BankDown; Run leaves out the tests of those.
 	Advance func(t TB, by time.Duration)
-	// Debited is the rail's own list of what it has taken, by key.
+	// Debited is the rail's own list of the amounts it has taken, by key.
 	Debited func(t TB) map[string]models.Amount
 }
 
@@ -28,32 +30,47 @@ type Fixture struct {
 // the tests run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range map[string]func(*testing.T, Fixture){
-		"Behaviours":               testBehaviours,
-		"SlowDelaysNobody":         testSlowDelaysNobody,
-		"BankDown":                 testBankDown,
-		"LostAnswer":               testLostAnswer,
-		"Repeat":                   testRepeat,
-		"KeyReused":                testKeyReused,
-		"SameKeyInOneCall":         testSameKeyInOneCall,
-		"SameKeyAtOnce":            testSameKeyAtOnce,
-		"Unseen":                   testUnseen,
-		"CancelThenDebit":          testCancelThenDebit,
-		"DebitThenCancel":          testDebitThenCancel,
-		"CancelRacesDebit":         testCancelRacesDebit,
-		"CancelUndecided":          testCancelUndecided,
-		"Many":                     testMany,
-		"None":                     testNone,
-		"Turns":                    testTurns,
-		"TurnsEndWithTheContext":   testTurnsEndWithTheContext,
-		"OddKeys":                  testOddKeys,
-		"InvalidItems":             testInvalidItems,
-		"ContextEndedBefore":       testContextEndedBefore,
-		"ContextEndsWhileDeciding": testContextEndsWhileDeciding,
-		"Machine":                  testMachine,
+		"LostAnswer":             testLostAnswer,
+		"Repeat":                 testRepeat,
+		"Conflict":               testConflict,
+		"ConflictInOneCall":      testConflictInOneCall,
+		"ConflictAtOnce":         testConflictAtOnce,
+		"SameKeyInOneCall":       testSameKeyInOneCall,
+		"SameKeyAtOnce":          testSameKeyAtOnce,
+		"Unseen":                 testUnseen,
+		"CancelThenDebit":        testCancelThenDebit,
+		"DebitThenCancel":        testDebitThenCancel,
+		"CancelRacesDebit":       testCancelRacesDebit,
+		"Many":                   testMany,
+		"None":                   testNone,
+		"Turns":                  testTurns,
+		"TurnsEndWithTheContext": testTurnsEndWithTheContext,
+		"OddKeys":                testOddKeys,
+		"InvalidItems":           testInvalidItems,
+		"InvalidIsOfTheCall":     testInvalidIsOfTheCall,
+		"ContextEndedBefore":     testContextEndedBefore,
+		"Machine":                testMachine,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open(t))
+		})
+	}
+	for name, test := range map[string]func(*testing.T, Fixture){
+		"Behaviours":               testBehaviours,
+		"SlowDelaysNobody":         testSlowDelaysNobody,
+		"BankDown":                 testBankDown,
+		"CancelUndecided":          testCancelUndecided,
+		"ConflictWithUndecided":    testConflictWithUndecided,
+		"ContextEndsWhileDeciding": testContextEndsWhileDeciding,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := open(t)
+			if f.Advance == nil {
+				t.Skip("the rail knows no time")
+			}
+			test(t, f)
 		})
 	}
 }
@@ -84,9 +101,33 @@ var (
 	unknown     = rail.Result{Status: rail.Unknown}
 	unavailable = rail.Result{Status: rail.Unavailable}
 	notFound    = rail.Result{Status: rail.NotFound}
+	conflict    = rail.Result{Status: rail.Conflict}
+	invalid     = rail.Result{Status: rail.Invalid}
 )
 
 func refused(why rail.Reason) rail.Result { return rail.Result{Status: rail.Refused, Reason: why} }
+
+// held is a result of Lookup or Cancel whose key holds a debit.
+func held(d rail.Debit, r rail.Result) rail.Result {
+	r.Held = d.Particulars()
+	return r
+}
+
+// heldAll are results of Lookup or Cancel, each with its key's debit. NotFound holds nothing.
+func heldAll(debits []rail.Debit, results ...rail.Result) []rail.Result {
+	all := slices.Clone(results)
+	for i, r := range all {
+		if r != notFound {
+			all[i] = held(debits[i], r)
+		}
+	}
+	return all
+}
+
+// same compares two results, but for their details.
+func same(a, b rail.Result) bool {
+	return a.Status == b.Status && a.Reason == b.Reason && a.Held == b.Held
+}
 
 // want compares results, but for their details.
 func want(t TB, what string, got []rail.Result, want ...rail.Result) {
@@ -95,9 +136,8 @@ func want(t TB, what string, got []rail.Result, want ...rail.Result) {
 		t.Fatalf("%s: %d results, want %d", what, len(got), len(want))
 	}
 	for i := range got {
-		if got[i].Status != want[i].Status || got[i].Reason != want[i].Reason {
-			t.Errorf("%s: result %d is %v %s (%s), want %v %s", what, i,
-				got[i].Status, got[i].Reason, got[i].Detail, want[i].Status, want[i].Reason)
+		if !same(got[i], want[i]) {
+			t.Errorf("%s: result %d is %+v, want %+v", what, i, got[i], want[i])
 		}
 	}
 }
@@ -141,7 +181,7 @@ func testBehaviours(t *testing.T, f Fixture) {
 		}
 	}
 	want(t, "debit", Debit(ctx, t, f.Rail, debits...), first...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), final...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), heldAll(debits, final...)...)
 	f.wantDebited(t, debited)
 }
 
@@ -153,7 +193,7 @@ func testSlowDelaysNobody(t *testing.T, f Fixture) {
 	start := time.Now()
 	f.Rail.Debit(t.Context(), debits, s.report)
 	took := time.Since(start)
-	s.check(t)
+	s.check(t, debitResults)
 	want(t, "debit", s.results, repeat(succeeded, 3)...)
 	if s.order[0] != 1 {
 		t.Errorf("reported in the order %v, want the fast one first", s.order)
@@ -171,19 +211,25 @@ func testBankDown(t *testing.T, f Fixture) {
 	want(t, "cancel meanwhile", Cancel(ctx, t, f.Rail, "k2"), cancelled)
 	want(t, "a cancelled key", Debit(ctx, t, f.Rail, debit("k2", "bankDown")), cancelled)
 	f.Advance(t, models.SandboxBankDownFor)
-	want(t, "later", Debit(ctx, t, f.Rail, d), succeeded)
-	f.wantDebited(t, map[string]models.Amount{"k": 100})
+	dearer := d
+	dearer.Amount++
+	want(t, "later", Debit(ctx, t, f.Rail, dearer), succeeded) // unavailable calls fix no particulars
+	want(t, "as it was first", Debit(ctx, t, f.Rail, d), conflict)
+	f.wantDebited(t, map[string]models.Amount{"k": 101})
 }
 
 func testLostAnswer(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourAnswerLost)
-	want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "answerLost"), debit("b", "answerLost"), debit("c", "answerLost")),
-		repeat(unknown, 3)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, "a"), succeeded)
-	want(t, "the same again", Debit(ctx, t, f.Rail, debit("b", "answerLost")), succeeded)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, "c"), succeeded)
-	f.wantDebited(t, map[string]models.Amount{"a": 100, "b": 100, "c": 100})
+	a, b, c, d := debit("a", "answerLost"), debit("b", "answerLost"), debit("c", "answerLost"), debit("d", "answerLost")
+	want(t, "debit", Debit(ctx, t, f.Rail, a, b, c, d), repeat(unknown, 4)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, "a"), held(a, succeeded))
+	want(t, "the same again", Debit(ctx, t, f.Rail, b), succeeded)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, "c"), held(c, succeeded))
+	other := d
+	other.Amount++
+	want(t, "other particulars", Debit(ctx, t, f.Rail, other), conflict)
+	f.wantDebited(t, map[string]models.Amount{"a": 100, "b": 100, "c": 100, "d": 100})
 }
 
 func testRepeat(t *testing.T, f Fixture) {
@@ -196,17 +242,99 @@ func testRepeat(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-func testKeyReused(t *testing.T, f Fixture) {
+// changed are d with each of its particulars changed in turn. The agreement is another that pays.
+func changed(d rail.Debit) []rail.Debit {
+	amount, agreement, currency := d, d, d
+	amount.Amount++
+	agreement.AgreementID = "another"
+	currency.Currency = "NZD"
+	return []rail.Debit{amount, agreement, currency}
+}
+
+// testConflict debits again with each of the particulars changed: the key stays with what it holds.
+func testConflict(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
-	want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "pays"), debit("b", "declines")),
-		succeeded, refused(rail.DeclinedByCustomer))
-	amount, agreement, currency, other := debit("a", "pays"), debit("a", "declines"), debit("a", "pays"), debit("b", "pays")
-	amount.Amount, currency.Currency = 101, "NZD"
-	want(t, "other values", Debit(ctx, t, f.Rail, amount, agreement, currency, other),
-		repeat(refused(rail.KeyReused), 4)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), succeeded, refused(rail.DeclinedByCustomer))
+	f.Open(t, "another", models.BehaviourPays)
+	paid, declined := debit("a", "pays"), debit("b", "declines")
+	byCustomer := refused(rail.DeclinedByCustomer)
+	want(t, "debit", Debit(ctx, t, f.Rail, paid, declined), succeeded, byCustomer)
+	others := append(changed(paid), changed(declined)...)
+	for range 2 {
+		want(t, "other particulars", Debit(ctx, t, f.Rail, others...), repeat(conflict, len(others))...)
+		want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), held(paid, succeeded), held(declined, byCustomer))
+		want(t, "cancel", Cancel(ctx, t, f.Rail, "a", "b"), held(paid, succeeded), held(declined, byCustomer))
+		want(t, "the same again", Debit(ctx, t, f.Rail, paid, declined), succeeded, byCustomer)
+	}
+	payee := paid
+	payee.CustomerID, payee.OrganisationID, payee.SiteID = "cus-2", models.OrganisationID{1}, models.SiteID{1}
+	want(t, "what the key does not fix", Debit(ctx, t, f.Rail, payee), succeeded)
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
+}
+
+// testConflictInOneCall debits one key with several particulars in one call: the first to arrive wins.
+func testConflictInOneCall(t *testing.T, f Fixture) {
+	f.open(t, models.BehaviourPays)
+	f.Open(t, "another", models.BehaviourPays)
+	d := debit("a", "pays")
+	debits := append(changed(d), d)
+	f.wantOneWinner(t, debits, Debit(t.Context(), t, f.Rail, debits...))
+}
+
+// testConflictAtOnce sets callers with different particulars on the same keys, half of them in the opposite order.
+func testConflictAtOnce(t *testing.T, f Fixture) {
+	const keys = 20
+	f.open(t, models.BehaviourPays)
+	f.Open(t, "another", models.BehaviourPays)
+	var wanted [][]rail.Debit // by key, by caller
+	for i := range keys {
+		d := debit(fmt.Sprint("k", i), "pays")
+		rivals := append(changed(d), d)
+		for n, rival := range slices.Clone(rivals) {
+			rival.Amount += models.Amount(10 * (n + 1))
+			rivals = append(rivals, rival)
+		}
+		wanted = append(wanted, rivals)
+	}
+	callers := len(wanted[0])
+	got := make([][]rail.Result, callers) // by caller, by key
+	together(callers, func(n int) {
+		debits := make([]rail.Debit, keys)
+		for i := range debits {
+			debits[i] = wanted[i][n]
+		}
+		if n%2 == 0 {
+			got[n] = Debit(t.Context(), t, f.Rail, debits...)
+			return
+		}
+		slices.Reverse(debits)
+		got[n] = Debit(t.Context(), t, f.Rail, debits...)
+		slices.Reverse(got[n])
+	})
+	for i, debits := range wanted {
+		results := make([]rail.Result, callers)
+		for n := range results {
+			results[n] = got[n][i]
+		}
+		f.wantOneWinner(t, debits, results)
+	}
+}
+
+// wantOneWinner checks that one of the debits under a key succeeded, which the key holds then, and the rest are conflicts.
+func (f Fixture) wantOneWinner(t TB, debits []rail.Debit, got []rail.Result) {
+	t.Helper()
+	key := debits[0].Key
+	winner := slices.IndexFunc(got, func(r rail.Result) bool { return same(r, succeeded) })
+	if winner < 0 {
+		t.Fatalf("%s: no debit succeeded: %+v", key, got)
+	}
+	wanted := repeat(conflict, len(got))
+	wanted[winner] = succeeded
+	want(t, key, got, wanted...)
+	want(t, "lookup", Lookup(t.Context(), t, f.Rail, key), held(debits[winner], succeeded))
+	if amount := f.Debited(t)[key]; amount != debits[winner].Amount {
+		t.Errorf("%s: the rail has debited %d, want %d", key, amount, debits[winner].Amount)
+	}
 }
 
 func testSameKeyInOneCall(t *testing.T, f Fixture) {
@@ -214,8 +342,8 @@ func testSameKeyInOneCall(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	d := debit("a", "pays")
 	want(t, "debit", Debit(ctx, t, f.Rail, d, d, d), repeat(succeeded, 3)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "x", "a"), succeeded, notFound, succeeded)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, "x", "a", "x"), cancelled, succeeded, cancelled)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "x", "a"), held(d, succeeded), notFound, held(d, succeeded))
+	want(t, "cancel", Cancel(ctx, t, f.Rail, "x", "a", "x"), cancelled, held(d, succeeded), cancelled)
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
@@ -245,16 +373,20 @@ func testUnseen(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), notFound, notFound)
 	want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "pays")), succeeded)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), succeeded, notFound)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), held(debit("a", "pays"), succeeded), notFound)
 }
 
+// testCancelThenDebit debits keys that were cancelled before any debit arrived: they hold nothing, then and later.
 func testCancelThenDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
-	for range 2 {
+	f.Open(t, "another", models.BehaviourPays)
+	late := debit("a", "pays")
+	for _, d := range append([]rail.Debit{late, late}, changed(late)...) {
 		want(t, "cancel", Cancel(ctx, t, f.Rail, "a", "b"), cancelled, cancelled)
 		want(t, "lookup", Lookup(ctx, t, f.Rail, "a"), cancelled)
-		want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "pays"), debit("c", "pays")), cancelled, succeeded)
+		want(t, "debit", Debit(ctx, t, f.Rail, d, debit("c", "pays")), cancelled, succeeded)
+		want(t, "lookup afterwards", Lookup(ctx, t, f.Rail, "a"), cancelled)
 	}
 	f.wantDebited(t, map[string]models.Amount{"c": 100})
 }
@@ -262,14 +394,14 @@ func testCancelThenDebit(t *testing.T, f Fixture) {
 func testDebitThenCancel(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourLimitExceeded)
-	want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "pays"), debit("b", "limitExceeded")),
-		succeeded, refused(rail.LimitExceeded))
-	want(t, "cancel", Cancel(ctx, t, f.Rail, "a", "b"), succeeded, refused(rail.LimitExceeded))
-	want(t, "debit", Debit(ctx, t, f.Rail, debit("a", "pays")), succeeded)
+	a, b := debit("a", "pays"), debit("b", "limitExceeded")
+	want(t, "debit", Debit(ctx, t, f.Rail, a, b), succeeded, refused(rail.LimitExceeded))
+	want(t, "cancel", Cancel(ctx, t, f.Rail, "a", "b"), held(a, succeeded), held(b, refused(rail.LimitExceeded)))
+	want(t, "debit", Debit(ctx, t, f.Rail, a), succeeded)
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testCancelRacesDebit lets a debit and a cancellation meet: whoever wins, both say the same.
+// testCancelRacesDebit lets a debit and a cancellation meet: whichever wins, both report the same.
 func testCancelRacesDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -284,36 +416,55 @@ func testCancelRacesDebit(t *testing.T, f Fixture) {
 				byCancel = Cancel(ctx, t, f.Rail, key)[0]
 			}
 		})
-		if byDebit != byCancel || byDebit != succeeded && byDebit != cancelled {
-			t.Fatalf("debit says %v, cancellation says %v", byDebit, byCancel)
+		truth := cancelled
+		if byDebit.Status == rail.Succeeded {
+			truth, debited[key] = held(debit(key, "pays"), succeeded), 100
 		}
-		want(t, "lookup", Lookup(ctx, t, f.Rail, key), byDebit)
-		if byDebit == succeeded {
-			debited[key] = 100
-		}
+		want(t, "debit", []rail.Result{byDebit}, rail.Result{Status: truth.Status})
+		want(t, "cancel", []rail.Result{byCancel}, truth)
+		want(t, "lookup", Lookup(ctx, t, f.Rail, key), truth)
 	}
 	f.wantDebited(t, debited)
 }
 
 func testCancelUndecided(t *testing.T, f Fixture) {
-	ctx := t.Context()
+	ctx, d := t.Context(), debit("a", "slow")
 	f.open(t, models.BehaviourSlow)
 	done := make(chan []rail.Result)
-	go func() { done <- Debit(ctx, t, f.Rail, debit("a", "slow")) }()
-	f.awaitArrival(ctx, t, "a")
-	want(t, "cancel", Cancel(ctx, t, f.Rail, "a"), cancelled)
+	go func() { done <- Debit(ctx, t, f.Rail, d) }()
+	f.awaitArrival(ctx, t, d)
+	for range 2 {
+		want(t, "cancel", Cancel(ctx, t, f.Rail, "a"), held(d, cancelled))
+		want(t, "lookup", Lookup(ctx, t, f.Rail, "a"), held(d, cancelled))
+	}
 	want(t, "debit", <-done, cancelled)
+	want(t, "the same again", Debit(ctx, t, f.Rail, d), cancelled)
+	want(t, "other particulars", Debit(ctx, t, f.Rail, changed(d)...), conflict, conflict, conflict)
 	f.wantDebited(t, map[string]models.Amount{})
 }
 
-// awaitArrival asks until the rail has taken in the debit of a slow account.
-func (f Fixture) awaitArrival(ctx context.Context, t TB, key string) {
+// testConflictWithUndecided has debits with other particulars arrive while the first is not decided yet.
+func testConflictWithUndecided(t *testing.T, f Fixture) {
+	ctx, d := t.Context(), debit("a", "slow")
+	f.open(t, models.BehaviourSlow)
+	f.Open(t, "another", models.BehaviourPays)
+	done := make(chan []rail.Result)
+	go func() { done <- Debit(ctx, t, f.Rail, d) }()
+	f.awaitArrival(ctx, t, d)
+	want(t, "other particulars", Debit(ctx, t, f.Rail, changed(d)...), conflict, conflict, conflict)
+	want(t, "debit", <-done, succeeded)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, "a"), held(d, succeeded))
+	f.wantDebited(t, map[string]models.Amount{"a": 100})
+}
+
+// awaitArrival asks until the rail has taken in a slow account's debit, which its key holds from then on.
+func (f Fixture) awaitArrival(ctx context.Context, t TB, d rail.Debit) {
 	t.Helper()
 	for ctx.Err() == nil {
-		if r := Lookup(ctx, t, f.Rail, key)[0]; r.Status == rail.Unknown {
+		if r := Lookup(ctx, t, f.Rail, d.Key)[0]; same(r, held(d, unknown)) {
 			return
 		} else if r.Status != rail.NotFound {
-			t.Fatalf("lookup of an undecided key: %v", r)
+			t.Fatalf("lookup of an undecided key: %+v", r)
 		}
 	}
 	t.Fatalf("the debit never arrived")
@@ -326,7 +477,7 @@ func testMany(t *testing.T, f Fixture) {
 	debits, keys, wanted := make([]rail.Debit, n), make([]string, n), make([]rail.Result, n)
 	debited := make(map[string]models.Amount)
 	for i := range n {
-		debits[i], wanted[i] = debit(fmt.Sprintf("bat:%d", i), "pays"), succeeded
+		debits[i], wanted[i] = debit(fmt.Sprintf("r1_%064x", i), "pays"), succeeded
 		debits[i].Amount = models.Amount(i + 1)
 		if i%3 == 0 {
 			debits[i].AgreementID, wanted[i] = "insufficientFunds", refused(rail.InsufficientFunds)
@@ -336,8 +487,8 @@ func testMany(t *testing.T, f Fixture) {
 		keys[i] = debits[i].Key
 	}
 	want(t, "debit", Debit(ctx, t, f.Rail, debits...), wanted...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), wanted...)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), wanted...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), heldAll(debits, wanted...)...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), heldAll(debits, wanted...)...)
 	f.wantDebited(t, debited)
 }
 
