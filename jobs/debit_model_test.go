@@ -35,6 +35,7 @@ func TestDebitModel(t *testing.T) {
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, noon)
 	site := modelstest.Site(t, store)
+	prepareLosses(t, store)
 	lives := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		lives++
@@ -42,7 +43,7 @@ func TestDebitModel(t *testing.T) {
 		modelstest.Customer(t, store, site.ID, reference, models.BehaviourPays)
 		done := modelstest.Submit(t, store, modelstest.Batch(site, reference, reference, reference, "nobody"))
 		l := &debitLife{
-			store: store, site: site, reference: reference, batch: done.Batch.ID, task: done.Tasks[0], rail: railtest.NewScripted(),
+			t: t, store: store, site: site, reference: reference, batch: done.Batch.ID, task: done.Tasks[0], rail: railtest.NewScripted(),
 			before: map[int]models.BatchRow{},
 		}
 		l.job = &DebitRows{Store: store, Rail: l.rail, Permits: NewPermits(64), Now: l.now, Log: slog.New(slog.DiscardHandler)}
@@ -61,6 +62,9 @@ func TestDebitModel(t *testing.T) {
 			"customer leaves": l.revoke,
 			"time":            l.time,
 			"sweep":           l.sweep,
+			"back up":         l.backUp,
+			"loss":            l.lose,
+			"loss of all":     l.loseAll,
 			"":                l.check,
 		})
 		l.settle(rt)
@@ -70,6 +74,7 @@ func TestDebitModel(t *testing.T) {
 
 // debitLife is one batch on its way.
 type debitLife struct {
+	t         *testing.T
 	store     *models.Store
 	site      models.Site
 	reference string
@@ -83,6 +88,8 @@ type debitLife struct {
 	workers []*modelWorker
 	network []*modelCall
 	stale   bool // what the worker at hand has read is no longer fresh
+
+	backedUp bool // there is something that a loss can bring back
 }
 
 // modelWorker is one run of the task, stopped between two of its steps.
@@ -168,7 +175,7 @@ func (l *debitLife) send(t *rapid.T) {
 			l.take(w, <-w.answers)
 			return
 		}
-		c.debit = w.debits(w.pick([]int{row}))[0]
+		c.debit = w.rows[row].debit()
 	}
 	l.network = append(l.network, c)
 }
@@ -205,7 +212,7 @@ func (l *debitLife) arrive(t *rapid.T) {
 func (l *debitLife) reach(ctx context.Context, c *modelCall) {
 	c.arrived = true
 	report := func(_ int, r rail.Result) { c.result = r }
-	key := []string{models.RailKey(l.batch, c.row)}
+	key := []string{l.key(c.row)}
 	switch c.call {
 	case callDebit:
 		l.rail.Debit(ctx, []rail.Debit{c.debit}, report)
@@ -338,6 +345,9 @@ func (l *debitLife) advance(t *rapid.T, by time.Duration) {
 
 func (l *debitLife) sweep(t *rapid.T) {
 	l.ageAll()
+	if _, err := l.store.CloseUnsentRows(t.Context()); err != nil && !errors.Is(err, models.ErrNotFound) {
+		t.Fatal(err)
+	}
 	if _, err := l.store.CloseOverdueBatch(t.Context()); err != nil && !errors.Is(err, models.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -351,7 +361,7 @@ func (l *debitLife) check(t *rapid.T) {
 	}
 	debited := l.rail.Amounts()
 	for _, r := range rows {
-		was, amount := l.before[r.Index], debited[models.RailKey(l.batch, r.Index)]
+		was, amount := l.before[r.Index], debited[l.key(r.Index)]
 		says := r.Outcome
 		if r.CorrectedOutcome != "" {
 			says = r.CorrectedOutcome

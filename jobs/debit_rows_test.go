@@ -64,7 +64,7 @@ func wantTurns(t *testing.T, r *railtest.Scripted) {
 	}
 }
 
-func (b *billing) key(row int) string { return models.RailKey(b.batch.ID, row) }
+func (b *billing) key(row int) string { return b.batch.RailKeys().Row(fmt.Sprint("row-", row)) }
 
 // wake is a task as the queue brings it.
 func (b *billing) wake(task models.TaskID) models.Task {
@@ -96,7 +96,7 @@ func (b *billing) start(ctx context.Context) (wait func()) {
 // send sends the debits of rows that a run holds, and nobody hears the answers.
 func (b *billing) send(ctx context.Context, run *chunkRun, rows ...int) {
 	b.rail.Admit(b.Context(), b.site.OrganisationID, len(rows))
-	b.rail.Debit(ctx, run.debits(run.pick(rows)), func(int, rail.Result) {})
+	b.rail.Debit(ctx, debitsOf(run.pick(rows)), func(int, rail.Result) {})
 }
 
 // workersDie plays that whoever holds rows is dead for longer than its lease.
