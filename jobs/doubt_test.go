@@ -24,7 +24,7 @@ func TestDoubtsAreLogged(t *testing.T) {
 	if n := strings.Count(log.String(), "no final answer"); n != 1 {
 		t.Errorf("%d lines about three rows at the same time, want 1:\n%s", n, log.String())
 	}
-	for _, want := range []string{"key=bat_", "call=debit", "status=unavailable"} {
+	for _, want := range []string{"key=r1_", "call=debit", "status=unavailable"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
 		}

@@ -69,7 +69,10 @@ func TestFiguresAreScraped(t *testing.T) {
 	RegisterFigures(registry, store, slog.New(slog.DiscardHandler))
 	site := modelstest.Site(t, store)
 	modelstest.SetClock(t, store, noon)
-	modelstest.Submit(t, store, modelstest.Batch(site, "batch", "someone"))
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "batch", "someone"))
+	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: 1}); err != nil {
+		t.Fatal(err)
+	}
 	modelstest.SetClock(t, store, noon+models.Millis(models.SettleWithin.Milliseconds()))
 	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
 		t.Fatal(err)

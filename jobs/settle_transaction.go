@@ -85,12 +85,13 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	return s.resultOf(row, result)
 }
 
-// row is the transaction as a row of a batch. Nothing is debited where nothing is to be: a payment that discounts have
-// left nothing of, or a payment intent that is closing, is only cancelled on the rail.
+// row is the transaction as a row of a batch that the rail must close: Failed is only what the rail confirms. Nothing is
+// debited where nothing is to be: a payment that discounts have left nothing of, or a payment intent that is closing, is
+// only cancelled on the rail.
 func (s *settlement) row() *rowRun {
 	t := s.transaction
 	row := &rowRun{
-		phase: t.Phase, certain: true, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
+		phase: t.Phase, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
 		row: models.ClaimedRow{
 			RailKey: t.RailKey(), Amount: t.Charge, InDoubt: t.InDoubt || t.ClosingAs != "", Forgotten: t.Forgotten,
 			Account: models.DebitAccount{Linked: true, CustomerID: t.Party.CustomerID, AgreementID: t.Party.AgreementID},

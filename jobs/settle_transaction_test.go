@@ -53,7 +53,7 @@ func (b *till) pay(discounts ...models.Discount) {
 	b.started = modelstest.Pay(b, b.store, b.intent, models.Party{CustomerID: "ada", AgreementID: "agreement"}, discounts...)
 }
 
-func (b *till) key() string { return b.started.ID.String() }
+func (b *till) key() string { return models.PaymentRailKey(b.intent.ID) }
 
 func (b *till) run() {
 	b.Helper()

@@ -89,8 +89,10 @@ WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NUL
 	{"the rail's list is not the succeeded rows", `
 SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' || coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
 FROM (SELECT key, amount, agreement_id FROM sandbox_debits WHERE status = 'succeeded') d
-FULL JOIN (SELECT 'bat_' || w.batch_id || ':' || w.row_index AS key, w.amount, l.agreement_id
-           FROM batch_rows w LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
+FULL JOIN (SELECT e.rail_key AS key, w.amount, l.agreement_id
+           FROM batch_rows w JOIN batches b ON b.site_id = w.site_id AND b.id = w.batch_id
+           LEFT JOIN ledger_entries e ON e.site_id = w.site_id AND e.batch_reference = b.batch_reference AND e.row_reference = w.row_reference
+           LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
            WHERE coalesce(w.corrected_outcome, w.outcome) = 'succeeded') r ON r.key = d.key
 WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agreement_id)`},
 	{"the rail has debits that nobody has decided", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},

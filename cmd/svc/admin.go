@@ -60,6 +60,7 @@ func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's tools"}
 	cmd.AddCommand(
 		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
+		p.restoredCommand(), p.debitCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
 			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
 			return nil

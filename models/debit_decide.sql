@@ -1,0 +1,22 @@
+-- Corrects an unconfirmed row by an operator's decision.
+--
+--   $1 site  $2 batchReference  $3 rowReference  $4 whether the row was debited  $5 rail key
+WITH b AS MATERIALIZED (
+    SELECT b.site_id, b.id, b.batch_reference, b.currency, b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
+    FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE
+), r AS (
+    UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
+        corrected_outcome = CASE WHEN $4 THEN 'succeeded' WHEN b.cancelled THEN 'cancelled' ELSE 'timedOut' END::row_outcome
+    FROM b
+    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = $3
+      AND r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL
+    RETURNING r.row_reference, r.customer_reference, r.amount, r.corrected_outcome
+), ledger AS (
+    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+    SELECT $5, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
+    FROM r, b WHERE r.corrected_outcome = 'succeeded'
+), alert AS (
+    UPDATE alerts SET closed_at = (SELECT now FROM b)
+    WHERE kind IN ('railConflict', 'railForgot') AND subject = $5 AND closed_at IS NULL AND EXISTS (SELECT FROM r)
+)
+SELECT corrected_outcome FROM r

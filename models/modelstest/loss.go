@@ -1,0 +1,54 @@
+package modelstest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/uptrace/bun"
+
+	"partnerbilling/models"
+)
+
+// Backup keeps the database as it is now. The returned function brings it back, on a server that looks like another one:
+// all that was committed since is lost, as after the promotion of a standby that lagged.
+func Backup(t testing.TB, store *models.Store) (lose func()) {
+	t.Helper()
+	var tables []string
+	err := store.DB().NewRaw("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").Scan(t.Context(), &tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := []string{"DROP SCHEMA IF EXISTS backup CASCADE", "CREATE SCHEMA backup"}
+	for _, table := range tables {
+		statements = append(statements, fmt.Sprintf("CREATE TABLE backup.%[1]s AS TABLE public.%[1]s", table))
+	}
+	inOneTransaction(t, store, statements)
+	return func() {
+		t.Helper()
+		statements := []string{"SET LOCAL session_replication_role = replica"} // no triggers, no foreign keys
+		for _, table := range tables {
+			if table == "service_clock" { // time does not go back
+				continue
+			}
+			statements = append(statements,
+				"DELETE FROM public."+table, fmt.Sprintf("INSERT INTO public.%[1]s SELECT * FROM backup.%[1]s", table))
+		}
+		inOneTransaction(t, store, append(statements, "UPDATE database_epoch SET timeline = 'lost'"))
+	}
+}
+
+func inOneTransaction(t testing.TB, store *models.Store, statements []string) {
+	t.Helper()
+	err := store.DB().RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
