@@ -7,7 +7,7 @@ CREATE TABLE sandbox_accounts (
 );
 
 -- One row a key. An undecided debit may be cancelled until its time has come and a caller decides it; the other states
--- are final. A key that was cancelled before any debit came has no agreement.
+-- are final. A key that was cancelled before any debit came has neither agreement, amount nor currency.
 CREATE TABLE sandbox_debits (
     amount       bigint,
     decided_at   bigint  NOT NULL,
@@ -18,6 +18,8 @@ CREATE TABLE sandbox_debits (
     status       text    NOT NULL,
     reason       text,
     CHECK (status IN ('succeeded', 'refused', 'undecided', 'cancelled')),
-    CHECK (status = 'cancelled' OR (agreement_id IS NOT NULL AND currency IS NOT NULL AND amount > 0))
+    CHECK (num_nonnulls(agreement_id, amount, currency) IN (0, 3)),
+    CHECK (amount > 0),
+    CHECK (status = 'cancelled' OR agreement_id IS NOT NULL)
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';

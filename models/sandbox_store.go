@@ -253,8 +253,8 @@ func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[stri
 }
 
 // decideSandbox turns undecided debits whose time has come into succeeded ones: those of keys, or all if keys is nil.
-// That a statement writes it, and not each reader's clock, is what keeps a cancellation from overtaking an answer that
-// somebody has seen.
+// A statement writes the decision, instead of each reader deriving it from its clock: a cancellation cannot overtake an
+// answer that a caller has seen.
 func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 	return s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
 		UPDATE sandbox_debits SET status = 'succeeded', decided_at = svc_now()

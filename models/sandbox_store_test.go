@@ -77,7 +77,7 @@ func TestSandboxSlowIsRealTime(t *testing.T) {
 	}
 }
 
-// TestSandboxDebitsPages reads the list with a debit in it that nobody has asked about since its time came.
+// TestSandboxDebitsPages reads a list with a due debit that no call has asked about.
 func TestSandboxDebitsPages(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -134,7 +134,7 @@ func TestSandboxErrors(t *testing.T) {
 		t.Errorf("no server: %v, want ErrSandboxUntouched", err)
 	}
 
-	// The statement waits for a lock when its context ends: nobody knows whether it was in time.
+	// The statement waits for a lock when its context ends: it may have been in time, or not.
 	lock, err := store.DB().BeginTx(ctx, nil)
 	must(t, err)
 	defer func() { _ = lock.Rollback() }()

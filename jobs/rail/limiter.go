@@ -6,17 +6,16 @@ import (
 	"partnerbilling/models"
 )
 
-// Limiter spaces the requests to a gateway. One that keeps its count in a place shared by all workers makes the
-// limit that of the fleet.
+// Limiter spaces the requests to a gateway. A limiter whose count all workers share limits the fleet as a whole.
 type Limiter interface {
-	// Take waits for turns and takes n of an organisation's at most; see Rail.Admit, which it is.
+	// Take admits up to n of an organisation's requests, as Rail.Admit does.
 	Take(ctx context.Context, organisation models.OrganisationID, n int) int
 }
 
-// Unlimited is the Admit of rails that take requests at any rate.
+// Unlimited admits every request at once. Rails that take requests at any rate embed it.
 type Unlimited struct{}
 
-// Admit implements Rail: all may be made now.
+// Admit implements Rail.
 func (Unlimited) Admit(ctx context.Context, _ models.OrganisationID, n int) int {
 	if ctx.Err() != nil {
 		return 0

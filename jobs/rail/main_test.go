@@ -27,7 +27,7 @@ func TestHTTPConforms(t *testing.T) {
 	})
 }
 
-// fewAtATime is a limiter that hands out three turns at once at most, and lets who wants some wait for others.
+// fewAtATime is a limiter that admits three requests at once at most, and lets other goroutines run first.
 type fewAtATime struct{ rail.Unlimited }
 
 func (l fewAtATime) Take(ctx context.Context, organisation models.OrganisationID, n int) int {

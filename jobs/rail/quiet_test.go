@@ -2,5 +2,5 @@ package rail_test
 
 import "log/slog"
 
-// quiet is a log that nobody reads.
+// quiet discards what is logged.
 var quiet = slog.New(slog.DiscardHandler)

@@ -21,7 +21,7 @@ const (
 	maxKeyIDLength  = 64
 )
 
-// ErrInvalidSignature says that a request is not signed by somebody who may sign. It does not say what is wrong.
+// ErrInvalidSignature reports that a request lacks a valid signature. It does not tell which part of it is wrong.
 var ErrInvalidSignature = errors.New("rail: invalid signature")
 
 // SigningKey is a secret shared with a gateway, and the id under which both know it.

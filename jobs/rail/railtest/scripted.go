@@ -66,7 +66,7 @@ type Scripted struct {
 	moved   []rail.Debit
 	down    bool
 	turns   scriptedTurns
-	changed chan struct{} // closed with every call that is recorded, and whatever else is waited for
+	changed chan struct{} // closed with every call that is recorded, and every other change that tests wait for
 }
 
 type scriptedRecord struct {
@@ -160,7 +160,7 @@ func (s *Scripted) await(t TB, what string, come func() bool) {
 	}
 }
 
-// wake lets those who wait look again.
+// wake lets every waiting call of await check again.
 func (s *Scripted) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -230,7 +230,7 @@ func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), an
 	return answer()
 }
 
-// count records a call and wakes who waits for calls.
+// count records a call and wakes the waiting tests.
 func (s *Scripted) count(key string, add func(*Calls)) {
 	c := s.calls[key]
 	add(&c)
@@ -243,7 +243,7 @@ func (s *Scripted) count(key string, add func(*Calls)) {
 func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.count(d.Key, func(c *Calls) { c.Debits++ }) // last, so that who waits for the call finds it done
+	defer s.count(d.Key, func(c *Calls) { c.Debits++ }) // last, so that a test that waits for the call finds it done
 	if s.down || ctx.Err() != nil {
 		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
 	}

@@ -148,7 +148,7 @@ func TestScriptedTurns(t *testing.T) {
 	s.AwaitWaiting(t, 2)
 	leave()
 	if n := <-left; n != 0 {
-		t.Errorf("%d turns for who left", n)
+		t.Errorf("%d turns for the caller that left", n)
 	}
 	s.Allow(3)
 	if n := <-stayed; n != 3 || s.Admitted(one) != 5 || s.Admitted(other) != 3 {

@@ -58,7 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	}
 	for name, test := range map[string]func(*testing.T, Fixture){
 		"Behaviours":               testBehaviours,
-		"SlowDelaysNobody":         testSlowDelaysNobody,
+		"SlowDelaysNoOther":        testSlowDelaysNoOther,
 		"BankDown":                 testBankDown,
 		"CancelUndecided":          testCancelUndecided,
 		"ConflictWithUndecided":    testConflictWithUndecided,
@@ -185,7 +185,7 @@ func testBehaviours(t *testing.T, f Fixture) {
 	f.wantDebited(t, debited)
 }
 
-func testSlowDelaysNobody(t *testing.T, f Fixture) {
+func testSlowDelaysNoOther(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourSlow, models.BehaviourPays)
 	debits := []rail.Debit{debit("slow", "slow"), debit("fast", "pays"), debit("slow too", "slow")}
 	s := newReports(len(debits))
@@ -272,13 +272,20 @@ func testConflict(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testConflictInOneCall debits one key with several particulars in one call: the first to arrive wins.
+// testConflictInOneCall debits keys twice in one call, with each of the particulars changed: the first to arrive wins.
 func testConflictInOneCall(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	f.Open(t, "another", models.BehaviourPays)
-	d := debit("a", "pays")
-	debits := append(changed(d), d)
-	f.wantOneWinner(t, debits, Debit(t.Context(), t, f.Rail, debits...))
+	var debits []rail.Debit
+	for i := range changed(rail.Debit{}) {
+		d := debit(fmt.Sprint("k", i), "pays")
+		debits = append(debits, d, changed(d)[i])
+	}
+	got := Debit(t.Context(), t, f.Rail, debits...)
+	for pair := range slices.Chunk(debits, 2) {
+		f.wantOneWinner(t, pair, got[:2])
+		got = got[2:]
+	}
 }
 
 // testConflictAtOnce sets callers with different particulars on the same keys, half of them in the opposite order.
