@@ -1,88 +1,220 @@
 // Package migrations holds the schema as numbered SQL files and applies them.
 //
-// Migrations are additive: a release's binary runs on the schema of the next one, so that a fleet can be
-// rolled forward replica by replica. Each file NNNN_name.tx.up.sql has its NNNN_name.tx.down.sql.
+// A file is NNNN_theme.tx.up.sql. It is applied and recorded in one transaction, so that a run that is killed at any
+// moment leaves a database from which the next run goes on. Migrations are additive: a release's binary runs on the
+// schema of the next one, so that a fleet can be rolled forward replica by replica.
 package migrations
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/migrate"
 )
 
-//go:embed *.sql
+//go:embed *.tx.up.sql
 var files embed.FS
 
-// Up applies every migration that the database lacks, all or none of them seen by others' Up at a time: a lock
-// makes a second caller wait its turn. It reports how many it applied.
+const suffix = ".tx.up.sql"
+
+const (
+	// lockWait is how long Up waits for another Up.
+	lockWait = 5 * time.Minute
+	// stepTimeout bounds one migration.
+	stepTimeout = time.Hour
+)
+
+// ErrOtherSchema refuses a database whose migrations are not this binary's, nor a later release's.
+var ErrOtherSchema = errors.New("migrations: the database has the schema of another, unreleased version: " +
+	"delete the data folder (SVC_DATA_DIR, default .svc) of `make run`; elsewhere use a new, empty database")
+
+// migration is one file, or the record of one.
+type migration struct {
+	name     string // without its suffix
+	checksum string
+	sql      string // "" in a record
+}
+
+// Up applies every migration that the database lacks and returns how many it applied. Of several at once, one applies and
+// the others wait. A failure leaves the migrations before the failed one applied.
 func Up(ctx context.Context, db *bun.DB) (int, error) {
-	return locked(ctx, db, func(m *migrate.Migrator) (int, error) {
-		group, err := m.Migrate(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("migrations: up: %w", err)
-		}
-		return len(group.Migrations), nil
-	})
-}
-
-// Down takes back the migrations that the last Up applied. It reports how many.
-func Down(ctx context.Context, db *bun.DB) (int, error) {
-	return locked(ctx, db, func(m *migrate.Migrator) (int, error) {
-		group, err := m.Rollback(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("migrations: down: %w", err)
-		}
-		return len(group.Migrations), nil
-	})
-}
-
-// Pending counts the migrations that the database lacks; 0 means that this binary's schema is there.
-func Pending(ctx context.Context, db *bun.DB) (int, error) {
-	m, err := migrator(db)
+	own, err := embedded()
 	if err != nil {
 		return 0, err
 	}
-	status, err := m.MigrationsWithStatus(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("migrations: status: %w", err)
-	}
-	return len(status.Unapplied()), nil
-}
-
-func migrator(db *bun.DB) (*migrate.Migrator, error) {
-	all := migrate.NewMigrations()
-	if err := all.Discover(files); err != nil {
-		return nil, fmt.Errorf("migrations: read the embedded files: %w", err)
-	}
-	return migrate.NewMigrator(db, all, migrate.WithMarkAppliedOnSuccess(true)), nil
-}
-
-// lockKey is this schema's place among Postgres's advisory locks.
-const lockKey = 0x5376634d696772 // "SvcMigr"
-
-// locked runs do while holding the migration lock, which ends with its connection whatever happens to us
-// (bun/migrate's own lock is a row, which a crash leaves behind).
-func locked(ctx context.Context, db *bun.DB, do func(*migrate.Migrator) (int, error)) (int, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("migrations: connect: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock(?)", lockKey); err != nil {
-		return 0, fmt.Errorf("migrations: lock: %w", err)
+	applied := 0
+	err = conn.Raw(func(driver any) error {
+		// The bare connection sends several statements at once, under no deadline but ours.
+		pg := driver.(*stdlib.Conn).Conn().PgConn() //nolint:forcetypeassert // models.Open makes no other
+		for {
+			more, err := applyNext(ctx, pg, own)
+			if err != nil || !more {
+				return err
+			}
+			applied++
+		}
+	})
+	if err != nil {
+		return applied, fmt.Errorf("migrations: up: %w", err)
 	}
-	defer func() {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(?)", lockKey)
-	}()
-	m, err := migrator(db)
+	return applied, nil
+}
+
+// Pending counts the migrations that the database lacks; 0 means that it has this binary's schema, or a later one.
+func Pending(ctx context.Context, db *bun.DB) (int, error) {
+	own, err := embedded()
 	if err != nil {
 		return 0, err
 	}
-	if err := m.Init(ctx); err != nil {
-		return 0, fmt.Errorf("migrations: set up: %w", err)
+	var recorded []migration
+	rows, err := db.QueryContext(ctx, readRecords)
+	if isUndefinedTable(err) {
+		return len(own), nil
 	}
-	return do(m)
+	if err != nil {
+		return 0, fmt.Errorf("migrations: status: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var m migration
+		if err := rows.Scan(&m.name, &m.checksum); err != nil {
+			return 0, fmt.Errorf("migrations: status: %w", err)
+		}
+		recorded = append(recorded, m)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, fmt.Errorf("migrations: status: %w", err)
+	}
+	lacking, err := missing(own, recorded)
+	return len(lacking), err
+}
+
+// embedded reads the migrations of this binary, in order.
+func embedded() ([]migration, error) {
+	names, err := fs.Glob(files, "*"+suffix) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	all := make([]migration, len(names))
+	for i, name := range names {
+		content, err := files.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("migrations: %w", err)
+		}
+		sum := sha256.Sum256(content)
+		all[i] = migration{strings.TrimSuffix(name, suffix), hex.EncodeToString(sum[:]), string(content)}
+	}
+	return all, nil
+}
+
+// missing returns those of our migrations that follow the recorded ones. Each that both have must be the same.
+func missing(own, recorded []migration) ([]migration, error) {
+	for i := range min(len(own), len(recorded)) {
+		if own[i].name != recorded[i].name || own[i].checksum != recorded[i].checksum {
+			return nil, fmt.Errorf("%w (%s is not this binary's %s)", ErrOtherSchema, recorded[i].name, own[i].name)
+		}
+	}
+	return own[min(len(own), len(recorded)):], nil
+}
+
+const (
+	readRecords = `SELECT name, checksum FROM schema_migrations ORDER BY name COLLATE "C"`
+
+	// lockKey is the key of the advisory lock that makes one Up wait for another: "SvcMigr".
+	lockKey = 0x5376634d696772
+)
+
+// begin opens the transaction of one migration and waits for other runs. Settings and lock end with the transaction, so
+// that a pooler may stand between and a killed run leaves nothing behind.
+var begin = fmt.Sprintf(`
+BEGIN ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = %d;
+SET LOCAL statement_timeout = %d;
+SELECT pg_advisory_xact_lock(%d);
+SET LOCAL lock_timeout = 0;
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    name       text        PRIMARY KEY,
+    checksum   text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
+);`, lockWait.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
+
+// applyNext applies and records the first missing migration in one transaction. It reports whether there was one.
+func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait+stepTimeout)
+	defer cancel()
+	defer func() {
+		if err != nil {
+			_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // else the pool drops the connection
+		}
+	}()
+	if err := run(ctx, conn, begin); err != nil {
+		return false, err
+	}
+	recorded, err := records(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	lacking, err := missing(own, recorded)
+	if err != nil {
+		return false, err
+	}
+	if len(lacking) == 0 {
+		return false, run(ctx, conn, "COMMIT")
+	}
+	next := lacking[0]
+	if err := run(ctx, conn, next.sql); err != nil {
+		return false, fmt.Errorf("%s: %w", next.name, err)
+	}
+	if conn.TxStatus() != 'T' {
+		return false, fmt.Errorf("%s ends its own transaction", next.name)
+	}
+	record := fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", next.name, next.checksum)
+	if err := run(ctx, conn, record); err != nil {
+		return false, fmt.Errorf("%s: record: %w", next.name, err)
+	}
+	if err := run(ctx, conn, "COMMIT"); err != nil {
+		return false, fmt.Errorf("%s: commit: %w", next.name, err)
+	}
+	return true, nil
+}
+
+// records reads which migrations the database has. A database of an earlier runner has another table.
+func records(ctx context.Context, conn *pgconn.PgConn) ([]migration, error) {
+	results, err := conn.Exec(ctx, "SELECT to_regclass('bun_migrations'); "+readRecords).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if earlier := results[0].Rows[0][0]; earlier != nil {
+		return nil, fmt.Errorf("%w (it has a table %s)", ErrOtherSchema, earlier)
+	}
+	var all []migration
+	for _, row := range results[1].Rows {
+		all = append(all, migration{name: string(row[0]), checksum: string(row[1])})
+	}
+	return all, nil
+}
+
+// run runs statements of which no result is wanted.
+func run(ctx context.Context, conn *pgconn.PgConn, sql string) error {
+	_, err := conn.Exec(ctx, sql).ReadAll()
+	return err
+}
+
+func isUndefinedTable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42P01"
 }

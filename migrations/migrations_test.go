@@ -1,6 +1,9 @@
 package migrations_test
 
 import (
+	"context"
+	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,72 +15,151 @@ import (
 
 func TestMain(m *testing.M) { modelstest.Main(m) }
 
-// schema lists everything that the migrations make: columns, indexes, constraints, enum values and functions.
-func schema(t *testing.T, store *models.Store) []string {
+// open opens a store on a database.
+func open(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	var all []string
-	if err := store.DB().NewRaw(`
-SELECT format('column %s.%s %s null:%s default:%s', table_name, column_name, udt_name, is_nullable, column_default)
-FROM information_schema.columns WHERE table_schema = 'public' AND table_name NOT LIKE 'bun_%'
-UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename NOT LIKE 'bun_%'
-UNION ALL SELECT format('constraint %s %s', conrelid::regclass, pg_get_constraintdef(oid)) FROM pg_constraint
-          WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text NOT LIKE 'bun_%'
-UNION ALL SELECT format('enum %s %s', enumtypid::regtype, enumlabel) FROM pg_enum
-UNION ALL SELECT format('function %s %s', proname, prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
-ORDER BY 1`).Scan(t.Context(), &all); err != nil {
+	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	t.Cleanup(func() { _ = store.Close() })
+	return store
 }
 
-func TestUpDownUp(t *testing.T) {
+// number is how many migrations there are.
+func number(t *testing.T) int {
+	t.Helper()
+	names, err := filepath.Glob("*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	return len(names)
+}
+
+func provePending(t *testing.T, store *models.Store, want int) {
+	t.Helper()
+	if n, err := migrations.Pending(t.Context(), store.DB()); n != want || err != nil {
+		t.Errorf("%d of %d pending, %v", n, want, err)
+	}
+}
+
+func exec(t *testing.T, store *models.Store, query string) {
+	t.Helper()
+	if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An empty database gets every migration, once, and no connection is left in a transaction.
+func TestUp(t *testing.T) {
 	t.Parallel()
-	store := modelstest.Open(t)
-	before := schema(t, store)
-	if n, err := migrations.Pending(t.Context(), store.DB()); n != 0 || err != nil {
-		t.Fatalf("%d pending, %v", n, err)
+	store := open(t, modelstest.EmptyDSN(t))
+	all := number(t)
+	provePending(t, store, all)
+	if n, err := migrations.Up(t.Context(), store.DB()); n != all || err != nil {
+		t.Fatalf("applied %d of %d, %v", n, all, err)
 	}
-	down, err := migrations.Down(t.Context(), store.DB())
-	if err != nil || down == 0 {
-		t.Fatalf("took back %d, %v", down, err)
+	provePending(t, store, 0)
+	if n, err := migrations.Up(t.Context(), store.DB()); n != 0 || err != nil {
+		t.Errorf("applied %d again, %v", n, err)
 	}
-	if left := schema(t, store); len(left) != 0 {
-		t.Errorf("left after down: %q", left)
-	}
-	if n, err := migrations.Pending(t.Context(), store.DB()); n != down || err != nil {
-		t.Errorf("%d pending after down, %v", n, err)
-	}
-	up, err := migrations.Up(t.Context(), store.DB())
-	if err != nil || up != down {
-		t.Fatalf("applied %d of %d again, %v", up, down, err)
-	}
-	if diff := cmp.Diff(before, schema(t, store)); diff != "" {
-		t.Errorf("the schema after up, down, up (-before +after):\n%s", diff)
+	if diff := cmp.Diff(modelstest.Schema(t, modelstest.Open(t)), modelstest.Schema(t, store)); diff != "" {
+		t.Errorf("another schema than the template's (-template +this):\n%s", diff)
 	}
 }
 
+// Of several runs at once each migration is applied by one.
 func TestUpAtOnce(t *testing.T) {
 	t.Parallel()
-	store := modelstest.Open(t)
-	if _, err := migrations.Down(t.Context(), store.DB()); err != nil {
-		t.Fatal(err)
+	dsn := modelstest.EmptyDSN(t)
+	type result struct {
+		n   int
+		err error
 	}
-	applied, errs := make(chan int, 8), make(chan error, 8)
-	for range cap(applied) {
+	results := make(chan result, 4)
+	for range cap(results) {
+		store := open(t, dsn)
 		go func() {
-			n, err := migrations.Up(t.Context(), store.DB())
-			applied <- n
-			errs <- err
+			n, err := migrations.Up(context.Background(), store.DB())
+			results <- result{n, err}
 		}()
 	}
 	total := 0
-	for range cap(applied) {
-		total += <-applied
-		if err := <-errs; err != nil {
-			t.Error(err)
+	for range cap(results) {
+		r := <-results
+		total += r.n
+		if r.err != nil {
+			t.Error(r.err)
 		}
 	}
-	if n, err := migrations.Pending(t.Context(), store.DB()); n != 0 || err != nil || total == 0 {
-		t.Errorf("%d applied, %d pending, %v", total, n, err)
+	if want := number(t); total != want {
+		t.Errorf("applied %d, there are %d", total, want)
+	}
+}
+
+// A run waits for another one's transaction, and goes on from what it left, whether that one commits or not.
+func TestUpWaits(t *testing.T) {
+	t.Parallel()
+	store := open(t, modelstest.EmptyDSN(t))
+	exec(t, store, "CREATE TABLE schema_migrations (name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())")
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "LOCK TABLE schema_migrations"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := migrations.Up(context.Background(), store.DB())
+		done <- err
+	}()
+	modelstest.AwaitLockWait(t, store)
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	provePending(t, store, 0)
+}
+
+// A database with other migrations is refused with what to do, and left as it is; one of a later release passes.
+func TestOtherSchema(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"another content":   "UPDATE schema_migrations SET checksum = 'x' WHERE name = (SELECT max(name) FROM schema_migrations)",
+		"another name":      "UPDATE schema_migrations SET name = '0001_ground' WHERE name = (SELECT min(name) FROM schema_migrations)",
+		"an earlier runner": "CREATE TABLE bun_migrations (name text)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := modelstest.Open(t)
+			exec(t, store, change)
+			before := modelstest.Schema(t, store)
+			if _, err := migrations.Up(t.Context(), store.DB()); !errors.Is(err, migrations.ErrOtherSchema) {
+				t.Errorf("up: %v", err)
+			}
+			if diff := cmp.Diff(before, modelstest.Schema(t, store)); diff != "" {
+				t.Errorf("changed:\n%s", diff)
+			}
+		})
+	}
+	store := modelstest.Open(t)
+	exec(t, store, "UPDATE schema_migrations SET checksum = 'x' WHERE name = (SELECT max(name) FROM schema_migrations)")
+	if _, err := migrations.Pending(t.Context(), store.DB()); !errors.Is(err, migrations.ErrOtherSchema) {
+		t.Errorf("pending: %v", err)
+	}
+	later := modelstest.Open(t)
+	exec(t, later, "INSERT INTO schema_migrations (name, checksum) VALUES ('9999_later', 'x')")
+	provePending(t, later, 0)
+	if n, err := migrations.Up(t.Context(), later.DB()); n != 0 || err != nil {
+		t.Errorf("up on a later release's schema: %d, %v", n, err)
 	}
 }

@@ -104,7 +104,7 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) 
 	if len(nodes) == 0 {
 		return nil
 	}
-	_, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0") // after a migration it is all links
+	ctx, err := allowLongStatements(ctx, tx) // a node may have to count all links of a Site
 	for len(nodes) > 0 && err == nil {
 		var (
 			sites   []SiteID
@@ -144,11 +144,12 @@ func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int
 // meanwhile: readers see the old counts until the new ones are there. ErrNotFound if there is no such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		ctx, err := allowLongStatements(ctx, tx)
+		if err != nil {
 			return err
 		}
 		var there bool
-		err := notFound(tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
+		err = notFound(tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
 			linkCountsLock, site).Scan(&there), "site")
 		if err == nil {
 			_, err = tx.Tx.ExecContext(ctx, "DELETE FROM link_totals WHERE site_id = $1", site)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"runtime/debug"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -64,9 +65,11 @@ func (e *FieldError) Error() string { return fmt.Sprintf("models: %s %s", e.Fiel
 const (
 	codeSerializationFailure = "40001"
 	codeDeadlockDetected     = "40P01"
-	codeTooManyConnections   = "53300"
+	codeReadOnly             = "25006" // read_only_sql_transaction: a standby, or a primary that is being demoted
+	codeNotInState           = "55000" // object_not_in_prerequisite_state: "recovery is in progress" among others
 	codeStatementTimeout     = "57014"
 	codeConnectionClass      = "08"
+	codeResourcesClass       = "53"  // too_many_connections, disk_full, out_of_memory
 	codeOperatorClass        = "57P" // admin_shutdown, crash_shutdown, cannot_connect_now
 )
 
@@ -74,6 +77,9 @@ func isRetryable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
 }
+
+// isReadOnlyCode says whether a server that answers with the code takes no writes.
+func isReadOnlyCode(code string) bool { return code == codeReadOnly }
 
 // classify wraps errors that mean "Postgres is not there" in ErrUnavailable. What the caller's own context ended is
 // the caller's affair and stays as it is.
@@ -85,15 +91,23 @@ func classify(ctx context.Context, err error) error {
 }
 
 func isConnectionError(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || isUnfit(err) {
+		return true
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return pg.Code[:2] == codeConnectionClass || pg.Code[:3] == codeOperatorClass ||
-			pg.Code == codeTooManyConnections || pg.Code == codeStatementTimeout
+		return isFatal(pg) || isUnavailableCode(pg.Code)
 	}
-	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
+	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
+}
+
+func isUnavailableCode(code string) bool {
+	return isReadOnlyCode(code) || code == codeNotInState || code == codeStatementTimeout ||
+		strings.HasPrefix(code, codeConnectionClass) || strings.HasPrefix(code, codeResourcesClass) ||
+		strings.HasPrefix(code, codeOperatorClass)
 }
 
 func isUnexpectedEOF(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -22,16 +23,24 @@ type Config struct {
 	MaxConns int
 	// MaxQueued bounds how many calls may wait for a connection; one more is ErrUnavailable at once. 0: no bound.
 	MaxQueued int
-	// StatementTimeout ends a statement on the server; default 30 s.
+	// StatementTimeout ends a statement on the server; default 15 s. A server that has not answered answerGrace later is
+	// taken for dead: the statement fails with ErrUnavailable, and its connection is dropped.
 	StatementTimeout time.Duration
+	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth, so that a fleet does not connect in step;
+	// default 30 minutes.
+	MaxConnAge time.Duration
 	// ApplicationName is what pg_stat_activity shows.
 	ApplicationName string
 }
+
+// answerGrace is how long after Config.StatementTimeout the answer of a living server may arrive.
+const answerGrace = 2 * time.Second
 
 // Store is the service's state in Postgres. Each exported method is one whole transaction (or one statement), checks
 // the rows it meant to change, and is safe for concurrent use.
 type Store struct {
 	db     *bun.DB
+	conns  *connector
 	limit  int64 // calls inside at most; 0: no bound
 	inside atomic.Int64
 
@@ -39,7 +48,7 @@ type Store struct {
 	crowded int // links of a crowded part of the counts: crowdedPart, less in tests
 }
 
-// Open prepares a pool of connections; it does not connect.
+// Open prepares a pool of connections; it does not connect. A DSN may name several hosts: see connector.
 func Open(_ context.Context, cfg Config) (*Store, error) {
 	conf, err := pgx.ParseConfig(cfg.DSN)
 	if err != nil {
@@ -49,9 +58,11 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		cfg.MaxConns = 16
 	}
 	if cfg.StatementTimeout <= 0 {
-		cfg.StatementTimeout = 30 * time.Second
+		cfg.StatementTimeout = 15 * time.Second
 	}
-	conf.ConnectTimeout = 3 * time.Second
+	if cfg.MaxConnAge <= 0 {
+		cfg.MaxConnAge = 30 * time.Minute
+	}
 	conf.RuntimeParams["application_name"] = cfg.ApplicationName
 	conf.RuntimeParams["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
 	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "30000"
@@ -62,11 +73,13 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	// Left to itself, Postgres plans statements that take arrays anew each time, since it finds those plans cheaper by what an array
 	// of one saves on paper. Planning takes several times as long as running them. Every statement is written for one plan.
 	conf.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
-	pool := stdlib.OpenDB(*conf)
+	conns := newConnector(conf, cfg.StatementTimeout+answerGrace)
+	pool := sql.OpenDB(conns)
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
-	pool.SetConnMaxIdleTime(5 * time.Minute)
-	s := &Store{db: bun.NewDB(pool, pgdialect.New()), crowded: crowdedPart}
+	pool.SetConnMaxIdleTime(connMaxIdle)
+	pool.SetConnMaxLifetime(cfg.MaxConnAge + rand.N(cfg.MaxConnAge/5)) //nolint:gosec // spreads load, keeps no secret
+	s := &Store{db: bun.NewDB(pool, pgdialect.New()), conns: conns, crowded: crowdedPart}
 	s.intents.Do = s.insertIntents
 	if cfg.MaxQueued > 0 {
 		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)
@@ -80,9 +93,10 @@ func (s *Store) DB() *bun.DB { return s.db }
 // Close closes the pool.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Ping asks Postgres for an answer; ErrUnavailable if there is none.
+// Ping asks Postgres whether it takes writes: ErrUnavailable if it does not answer, is a standby or read-only, or, after
+// RequireDurability, would not flush commits.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.call(ctx, func() error { return s.db.PingContext(ctx) })
+	return s.native(ctx, func(conn *pgx.Conn) error { return s.conns.recheck(ctx, conn.PgConn()) })
 }
 
 // Stats are the pool's figures.

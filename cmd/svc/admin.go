@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,13 @@ import (
 
 // withStore runs a command that needs nothing but the database.
 func (p *program) withStore(ctx context.Context, do func(ctx context.Context, cfg Config, store *models.Store) error) error {
+	return p.withPatientStore(ctx, 0, do)
+}
+
+// withPatientStore is withStore for a command whose statements may take as long as told; 0: as long as the service's.
+func (p *program) withPatientStore(
+	ctx context.Context, statement time.Duration, do func(ctx context.Context, cfg Config, store *models.Store) error,
+) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -23,7 +31,9 @@ func (p *program) withStore(ctx context.Context, do func(ctx context.Context, cf
 	if cfg.DatabaseURL == "" {
 		return errors.New("SVC_DATABASE_URL must be set")
 	}
-	store, err := models.Open(ctx, models.Config{DSN: cfg.DatabaseURL, MaxConns: 4, ApplicationName: "svc admin"})
+	store, err := models.Open(ctx, models.Config{
+		DSN: cfg.DatabaseURL, MaxConns: 4, StatementTimeout: statement, ApplicationName: "svc admin",
+	})
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
@@ -47,9 +57,6 @@ func (p *program) migrateCommand() *cobra.Command {
 	migrate("up", "Apply what is missing", func(ctx context.Context, store *models.Store) (int, error) {
 		return migrations.Up(ctx, store.DB())
 	}, "%d migrations applied")
-	migrate("down", "Take back what the last up applied", func(ctx context.Context, store *models.Store) (int, error) {
-		return migrations.Down(ctx, store.DB())
-	}, "%d migrations taken back")
 	migrate("status", "Count what is missing", func(ctx context.Context, store *models.Store) (int, error) {
 		return migrations.Pending(ctx, store.DB())
 	}, "%d migrations are missing")
@@ -69,9 +76,12 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
+// auditTimeout bounds one check of the audit, which reads whole tables.
+const auditTimeout = 6 * time.Hour
+
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check every promise about money and state", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
+		return p.withPatientStore(ctx, auditTimeout, func(ctx context.Context, cfg Config, store *models.Store) error {
 			found, err := store.Audit(ctx, cfg.Env != production && cfg.Rail != "http")
 			if err != nil {
 				return err

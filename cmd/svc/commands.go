@@ -104,6 +104,11 @@ func (s *service) addHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.Env == production {
+		if err := store.RequireDurability(ctx); err != nil {
+			return err
+		}
+	}
 	ln, err := listen(ctx, s.cfg.Listen)
 	if err != nil {
 		return err

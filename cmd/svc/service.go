@@ -84,6 +84,31 @@ func (s *service) openStore(ctx context.Context, name string, queued int) (*mode
 	return store, nil
 }
 
+// checkDatabase makes sure at start that the database can be used: its schema, and in production the durability of
+// commits. A sandbox warns of commits that may be lost.
+func (s *service) checkDatabase(ctx context.Context, store *models.Store) error {
+	if err := checkSchema(ctx, store); err != nil {
+		return err
+	}
+	if s.cfg.Env == production {
+		return store.RequireDurability(ctx)
+	}
+	if err := store.CheckDurability(ctx); errors.Is(err, models.ErrNotDurable) {
+		s.log.WarnContext(ctx, "a crash of the database may lose what was acknowledged; production refuses to start", "error", err)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// checkReady makes sure that the database takes writes and has the schema, for readiness.
+func checkReady(ctx context.Context, store *models.Store) error {
+	if err := store.Ping(ctx); err != nil {
+		return err
+	}
+	return checkSchema(ctx, store)
+}
+
 // checkSchema makes sure that the database has every migration of this binary.
 func checkSchema(ctx context.Context, store *models.Store) error {
 	pending, err := migrations.Pending(ctx, store.DB())
@@ -102,7 +127,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	if err != nil {
 		return err
 	}
-	if err := checkSchema(ctx, store); err != nil {
+	if err := s.checkDatabase(ctx, store); err != nil {
 		return err
 	}
 	keys := models.NewKeys(store, s.ring)
@@ -127,7 +152,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		Checks: []api.ReadinessCheck{
-			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkSchema(ctx, store) }},
+			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkReady(ctx, store) }},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
 		},
 	}
@@ -197,7 +222,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err != nil {
 		return err
 	}
-	if err := checkSchema(ctx, store); err != nil {
+	if err := s.checkDatabase(ctx, store); err != nil {
 		return err
 	}
 	payments, concurrency, err := s.openRail(store)

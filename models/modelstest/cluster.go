@@ -118,6 +118,12 @@ func (c *cluster) create(ctx context.Context) (string, error) {
 	return name, c.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+c.template()+" STRATEGY file_copy")
 }
 
+// createEmpty makes an empty database and returns its name.
+func (c *cluster) createEmpty(ctx context.Context) (string, error) {
+	name := fmt.Sprintf("%s_%d", c.prefix, c.last.Add(1))
+	return name, c.exec(ctx, "CREATE DATABASE "+name+" STRATEGY file_copy")
+}
+
 func (c *cluster) drop(ctx context.Context, name string) error {
 	return c.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 }

@@ -60,11 +60,22 @@ func Open(t testing.TB) *models.Store {
 // dropped after the test, whoever is still connected.
 func DSN(t testing.TB) string {
 	t.Helper()
+	return dsn(t, (*cluster).create)
+}
+
+// EmptyDSN is DSN of a database without any migration.
+func EmptyDSN(t testing.TB) string {
+	t.Helper()
+	return dsn(t, (*cluster).createEmpty)
+}
+
+func dsn(t testing.TB, create func(*cluster, context.Context) (string, error)) string {
+	t.Helper()
 	c, err := shared.start(t.Context())
 	if err != nil {
 		t.Fatalf("modelstest: %v", err)
 	}
-	name, err := c.create(t.Context())
+	name, err := create(c, t.Context())
 	if err != nil {
 		t.Fatalf("modelstest: create a database: %v", err)
 	}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// In production neither API nor worker starts on a database whose commits may be lost: here the server does not flush, and
+// the role does not wait. All of it is said at once. A sandbox starts and warns.
+func TestWeakDatabaseIsRefusedInProduction(t *testing.T) {
+	t.Parallel()
+	dsn := modelstest.DSN(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	database := pgx.Identifier{conn.Config().Database}.Sanitize()
+	if _, err := conn.Exec(t.Context(), "ALTER DATABASE "+database+" SET synchronous_commit = off"); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{
+		"SVC_ENV": "production", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": "redis://127.0.0.1:1", "SVC_LISTEN": "127.0.0.1:0",
+		"SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_PUBLIC_BASE_URL": "https://billing.example",
+		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
+	}
+	settings := []string{"fsync is off", "full_page_writes is off", "synchronous_commit is off"}
+	for _, command := range []string{"api", "worker"} {
+		code, _, stderr := svc(t, env, command)
+		last := stderr[strings.LastIndex(strings.TrimSpace(stderr), "\n")+1:]
+		for _, setting := range settings {
+			if code == 0 || !strings.Contains(last, setting) {
+				t.Errorf("svc %s ends with code %d and not with %q: %s", command, code, setting, last)
+			}
+		}
+	}
+	p := startSvc(t, with(env, "SVC_ENV", "sandbox"), "api")
+	p.expect("listens on")
+	for _, setting := range settings {
+		if !strings.Contains(p.stderr.String(), setting) {
+			t.Errorf("a sandbox does not warn that %s", setting)
+		}
+	}
+}

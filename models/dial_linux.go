@@ -1,0 +1,22 @@
+package models
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+)
+
+// tcpUserTimeout is TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds.
+const tcpUserTimeout = 0x12
+
+// controlSocket sets TCP_USER_TIMEOUT on a TCP socket before it connects.
+func controlSocket(network, _ string, raw syscall.RawConn) error {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	var set error
+	err := raw.Control(func(fd uintptr) {
+		set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(peerTimeout.Milliseconds()))
+	})
+	return errors.Join(err, set)
+}

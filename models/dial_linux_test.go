@@ -1,0 +1,32 @@
+package models_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"partnerbilling/models/modelstest"
+)
+
+// The kernel ends connections of the pool whose peer acknowledges nothing any more.
+func TestDeadPeersAreNoticed(t *testing.T) {
+	t.Parallel()
+	conn, err := modelstest.Open(t).DB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	err = conn.Raw(func(driver any) error {
+		raw, err := driver.(*stdlib.Conn).Conn().PgConn().Conn().(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		return raw.Control(func(fd uintptr) {
+			modelstest.ProveSocket(t, int(fd))
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

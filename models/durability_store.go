@@ -1,0 +1,66 @@
+package models
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed durability_store.sql
+var durabilitySettings string
+
+// durableValues are the values of a setting under which a commit survives a crash of the server; with synchronous
+// replication, also the loss of the server. synchronous_commit = remote_write and local do not wait for a standby's disk.
+var durableValues = map[string][]string{
+	"fsync":              {"on", "true", "yes", "1"},
+	"full_page_writes":   {"on", "true", "yes", "1"},
+	"synchronous_commit": {"on", "true", "yes", "1", "remote_apply"},
+}
+
+func isDurable(setting, value string) bool {
+	return slices.Contains(durableValues[setting], strings.ToLower(value))
+}
+
+// RequireDurability makes sure that a commit of this store survives a crash. It returns ErrNotDurable with every setting
+// that is too weak, of the server and of the role. From then on a connection whose synchronous_commit is too weak is
+// refused, and calls fail with ErrUnavailable.
+func (s *Store) RequireDurability(ctx context.Context) error {
+	s.conns.condemn() // the settings of a new session count
+	err := s.CheckDurability(ctx)
+	if err == nil {
+		s.conns.durable.Store(true)
+		s.conns.condemn()
+	}
+	return err
+}
+
+// CheckDurability is RequireDurability once, without its consequences.
+func (s *Store) CheckDurability(ctx context.Context) error {
+	var faults []string
+	err := s.native(ctx, func(conn *pgx.Conn) error {
+		faults = nil
+		rows, err := conn.Query(ctx, durabilitySettings)
+		if err != nil {
+			return err
+		}
+		var name, value, origin string
+		_, err = pgx.ForEachRow(rows, []any{&name, &value, &origin}, func() error {
+			if !isDurable(name, value) {
+				faults = append(faults, fmt.Sprintf("%s is %s %s", name, value, origin))
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return wrap("check durability", err)
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: %s", ErrNotDurable, strings.Join(faults, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package models_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"partnerbilling/models"
+)
+
+// weakRole makes a role with a setting of its own, and returns the URL by which it connects.
+func weakRole(t *testing.T, setting string) (dsn string, alter func(string)) {
+	t.Helper()
+	owner, admin := privateServer(t)
+	alter = func(clause string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), "ALTER ROLE weak "+clause); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.Exec(t.Context(), "CREATE ROLE weak LOGIN SUPERUSER PASSWORD 'weak'"); err != nil {
+		t.Fatal(err)
+	}
+	alter(setting)
+	u, err := url.Parse(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("weak", "weak")
+	return u.String(), alter
+}
+
+// All that is too weak is said at once, each setting by its name.
+func TestWeakSettingsAreNamed(t *testing.T) {
+	t.Parallel()
+	dsn, _ := weakRole(t, "SET synchronous_commit = local")
+	err := openConfig(t, models.Config{DSN: dsn}).RequireDurability(t.Context()) // the test's server does not flush either
+	if !errors.Is(err, models.ErrNotDurable) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"fsync is off", "full_page_writes is off", "synchronous_commit is local", "role weak"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+}
+
+// What a pooler would keep from us counts: the role's setting, whatever our own session says.
+func TestRoleSettingBehindPooler(t *testing.T) {
+	t.Parallel()
+	dsn, _ := weakRole(t, "IN DATABASE postgres SET synchronous_commit = off")
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/postgres"
+	q := u.Query()
+	q.Set("synchronous_commit", "on")
+	u.RawQuery = q.Encode()
+	err = openConfig(t, models.Config{DSN: u.String()}).CheckDurability(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "synchronous_commit is off set for role weak") {
+		t.Error(err)
+	}
+}
+
+// A role that stops waiting for the disk after the start gets no new connection, and says why.
+func TestRoleBecomesWeak(t *testing.T) {
+	t.Parallel()
+	dsn, alter := weakRole(t, "SET synchronous_commit = on")
+	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 1})
+	store.ForceDurability()
+	if err := store.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	alter("SET synchronous_commit = off")
+	store.CondemnConnections()
+	err := store.Ping(t.Context())
+	if !errors.Is(err, models.ErrUnavailable) || !errors.Is(err, models.ErrNotDurable) || !strings.Contains(err.Error(), "role weak") {
+		t.Errorf("with synchronous_commit off: %v", err)
+	}
+	alter("RESET synchronous_commit")
+	if err := store.Ping(t.Context()); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+	if _, err := store.DB().ExecContext(t.Context(), "SET synchronous_commit = off"); err != nil { // as through a pooler
+		t.Fatal(err)
+	}
+	if err := store.Ping(t.Context()); !errors.Is(err, models.ErrNotDurable) {
+		t.Errorf("in a session that another client has changed: %v", err)
+	}
+	if err := store.Ping(t.Context()); err != nil {
+		t.Errorf("in the next session: %v", err)
+	}
+}

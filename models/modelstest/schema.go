@@ -1,0 +1,43 @@
+package modelstest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// Schema lists everything that the migrations make: columns, indexes, constraints, enum values, functions, triggers, and
+// which migrations are recorded.
+func Schema(t testing.TB, store *models.Store) []string {
+	t.Helper()
+	var all []string
+	if err := store.DB().NewRaw(`
+SELECT format('column %s.%s %s null:%s default:%s', table_name, column_name, udt_name, is_nullable, column_default)
+FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE schemaname = 'public'
+UNION ALL SELECT format('constraint %s %s', conrelid::regclass, pg_get_constraintdef(oid)) FROM pg_constraint
+          WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT format('enum %s %s', enumtypid::regtype, enumlabel) FROM pg_enum
+UNION ALL SELECT format('function %s %s', proname, prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION ALL SELECT format('trigger %s', pg_get_triggerdef(oid)) FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT format('migration %s %s', name, checksum) FROM schema_migrations
+ORDER BY 1`).Scan(t.Context(), &all); err != nil {
+		t.Fatalf("modelstest: schema: %v", err)
+	}
+	return all
+}
+
+// AwaitLockWait waits until a session of the store's database waits for a lock.
+func AwaitLockWait(t testing.TB, store *models.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for waiting := false; !waiting; {
+		if err := store.DB().NewRaw(`
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(ctx, &waiting); err != nil {
+			t.Fatalf("modelstest: no session waits for a lock: %v", err)
+		}
+	}
+}

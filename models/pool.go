@@ -1,0 +1,304 @@
+package models
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/uptrace/bun"
+)
+
+const (
+	// connectTimeout bounds one connection attempt to one address, from dialling to the first check.
+	connectTimeout = 3 * time.Second
+	// failFastFor is how long after an attempt that timed out further attempts fail at once. database/sql dials for
+	// waiting calls one after another; without it each of them would wait for the timeouts of those before.
+	failFastFor = 500 * time.Millisecond
+	// checkTimeout bounds the check of a connection.
+	checkTimeout = 2 * time.Second
+	// checkAfterIdle and checkEvery decide when a pooled connection is checked: after a pause, and in steady use.
+	checkAfterIdle = time.Second
+	checkEvery     = 30 * time.Second
+	// connMaxIdle is how long an unused connection is kept.
+	connMaxIdle = 5 * time.Minute
+)
+
+var (
+	// errReadOnly refuses a server that cannot take writes: a standby, or a primary that is being demoted.
+	errReadOnly = errors.New("the server is read-only")
+	// ErrNotDurable refuses a server or role whose commits may be lost in a crash.
+	ErrNotDurable = errors.New("models: commits are not durable")
+)
+
+// connector opens the pool's connections and decides which of them may be used again. It implements driver.Connector.
+//
+// Every connection is to a server that takes writes, as with target_session_attrs=read-write; if commits must be durable,
+// only to one that flushes them. Both are checked by one query when the connection is made and, ahead of its reuse, once it
+// has been idle or its last check is old. The check costs no round trip in a transaction. It reads what a session of the
+// role gets, so that it holds behind a pooler as well, where a SET of ours could reach another session than our statements.
+// set_config('synchronous_commit', 'off', true) in statements that may be lost is local to their transactions.
+//
+// With several hosts in the URL, a connection goes to the first that qualifies, beginning with the one that took the last.
+type connector struct {
+	hosts     []driver.Connector // in the URL's order
+	preferred atomic.Int32       // index of the host that took the last connection
+	durable   atomic.Bool        // refuse sessions whose commits are not flushed
+	// generation counts the events that cast doubt on every open connection. Those of an earlier generation are not used
+	// again.
+	generation atomic.Int64
+	failed     atomic.Pointer[failedAttempt]
+	now        func() time.Time
+	life       context.Context //nolint:containedctx // ends attempts that outlive their callers, with the pool
+	end        context.CancelFunc
+}
+
+// failedAttempt is the last connection attempt that timed out.
+type failedAttempt struct {
+	at  time.Time
+	err error
+}
+
+// pooledConn is what the connector remembers of a connection.
+type pooledConn struct {
+	generation      int64
+	usedAt, checked time.Time
+}
+
+// pooledConnKey is its key in the driver's data of a connection.
+const pooledConnKey = "partnerbilling"
+
+// newConnector prepares connections as conf says. statementDeadline bounds each statement on the client's side.
+func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connector {
+	monotonic := time.Now //nolint:forbidigo // the age of a connection has nothing to do with the service's time
+	c := &connector{now: monotonic}
+	c.life, c.end = context.WithCancel(context.Background())
+	conf.ConnectTimeout = connectTimeout
+	conf.DialFunc = NewDialer(connectTimeout).DialContext
+	conf.ValidateConnect = c.admit
+	conf.OnPgError = c.onError
+	conf.Tracer = &statementLimit{limit: statementDeadline, condemn: c.condemn}
+	for _, host := range splitHosts(conf) {
+		c.hosts = append(c.hosts, stdlib.GetConnector(*host,
+			stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }), // mayReuse does
+			stdlib.OptionResetSession(c.mayReuse)))
+	}
+	return c
+}
+
+// splitHosts makes a configuration for each host of a URL. The attempts at one host, with and without TLS, stay together.
+func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
+	attempts := append([]*pgconn.FallbackConfig{{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}}, conf.Fallbacks...)
+	var hosts []*pgx.ConnConfig
+	for _, a := range attempts {
+		if n := len(hosts); n > 0 && hosts[n-1].Host == a.Host && hosts[n-1].Port == a.Port {
+			hosts[n-1].Fallbacks = append(hosts[n-1].Fallbacks, a)
+			continue
+		}
+		host := conf.Copy()
+		host.Host, host.Port, host.TLSConfig, host.Fallbacks = a.Host, a.Port, a.TLSConfig, nil
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver { return c.hosts[0].Driver() }
+
+// Close implements io.Closer for the pool: attempts under way end.
+func (c *connector) Close() error {
+	c.end()
+	return nil
+}
+
+// Connect implements driver.Connector. An attempt outlives its caller: a caller with little time would otherwise never get
+// past a host that does not answer, and leave the next caller no wiser.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if failed := c.failed.Load(); failed != nil && c.now().Sub(failed.at) < failFastFor {
+		return nil, fmt.Errorf("%w: a connection attempt failed moments ago: %w", ErrUnavailable, failed.err)
+	}
+	type attempt struct {
+		conn driver.Conn
+		err  error
+	}
+	made := make(chan attempt)
+	go func() {
+		conn, err := c.connectAny()
+		select {
+		case made <- attempt{conn, err}:
+		case <-ctx.Done():
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-made:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// connectAny tries the hosts one after another.
+func (c *connector) connectAny() (driver.Conn, error) {
+	began := c.now()
+	first := int(c.preferred.Load())
+	var errs []error
+	for i := range c.hosts {
+		host := (first + i) % len(c.hosts)
+		conn, err := c.hosts[host].Connect(c.life)
+		if err == nil {
+			c.preferred.Store(int32(host)) //nolint:gosec // a URL has few hosts
+			c.failed.Store(nil)
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if c.now().Sub(began) >= connectTimeout {
+		c.failed.Store(&failedAttempt{at: c.now(), err: err})
+	}
+	return nil, err
+}
+
+// admit checks a new connection.
+func (c *connector) admit(ctx context.Context, conn *pgconn.PgConn) error {
+	state := &pooledConn{generation: c.generation.Load(), usedAt: c.now(), checked: c.now()}
+	if err := c.check(ctx, conn); err != nil {
+		return err
+	}
+	conn.CustomData()[pooledConnKey] = state
+	return nil
+}
+
+// mayReuse decides whether a pooled connection may be used again: driver.ErrBadConn if not, which makes the pool drop it.
+func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
+	state, ok := conn.PgConn().CustomData()[pooledConnKey].(*pooledConn)
+	if !ok || state.generation != c.generation.Load() {
+		return driver.ErrBadConn
+	}
+	now := c.now()
+	idle := now.Sub(state.usedAt)
+	state.usedAt = now
+	if idle < checkAfterIdle && now.Sub(state.checked) < checkEvery {
+		return nil
+	}
+	state.checked = now
+	if err := c.recheck(ctx, conn.PgConn()); err != nil {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// recheck checks an open connection. One that no longer qualifies condemns all, since they are to the same server.
+func (c *connector) recheck(ctx context.Context, conn *pgconn.PgConn) error {
+	err := c.check(ctx, conn)
+	if isUnfit(err) {
+		c.condemn()
+	}
+	return err
+}
+
+// isUnfit tells a server that does not qualify from one that does not answer.
+func isUnfit(err error) bool { return errors.Is(err, errReadOnly) || errors.Is(err, ErrNotDurable) }
+
+// check asks the server whether it takes writes and how the session's commits are flushed.
+func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
+	const query = `SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), session_user`
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	results, err := conn.Exec(ctx, query).ReadAll()
+	if err != nil {
+		return err
+	}
+	row := results[0].Rows[0]
+	readOnly, commit, role := string(row[0]), string(row[1]), string(row[2])
+	switch {
+	case readOnly == "on":
+		return errReadOnly
+	case c.durable.Load() && !isDurable("synchronous_commit", commit):
+		return fmt.Errorf("%w: synchronous_commit is %s for role %s", ErrNotDurable, commit, role)
+	default:
+		return nil
+	}
+}
+
+// condemn takes every open connection out of use. Statements under way end as they may.
+func (c *connector) condemn() { c.generation.Add(1) }
+
+// onError closes a connection whose server has become read-only, as the driver does after a FATAL error.
+func (c *connector) onError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+	if isReadOnlyCode(err.Code) {
+		c.condemn()
+		return false
+	}
+	return !isFatal(err)
+}
+
+func isFatal(err *pgconn.PgError) bool {
+	severity := err.SeverityUnlocalized
+	if severity == "" { // a server before 9.6, or a pooler
+		severity = err.Severity
+	}
+	return strings.EqualFold(severity, "FATAL") || strings.EqualFold(severity, "PANIC")
+}
+
+// statementLimit gives every statement a deadline. It implements pgx.QueryTracer, through which all statements of the pool
+// pass, BEGIN and COMMIT included.
+type statementLimit struct {
+	limit   time.Duration
+	condemn func()
+}
+
+// limitedContext is the context of one statement.
+type limitedContext struct {
+	context.Context
+	caller context.Context //nolint:containedctx // to tell the caller's end from the statement's
+	cancel context.CancelFunc
+}
+
+// TraceQueryStart implements pgx.QueryTracer: the statement runs under the context that it returns.
+func (s *statementLimit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	limit := s.limit
+	if longer, ok := ctx.Value(limitKey{}).(time.Duration); ok {
+		limit = longer
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= limit {
+		return ctx
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	return &limitedContext{limited, ctx, cancel}
+}
+
+// TraceQueryEnd implements pgx.QueryTracer. The server ends a statement before the limit does. One that has not is not
+// answering, most likely on the other connections neither.
+func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	statement, ok := ctx.(*limitedContext)
+	if !ok {
+		return
+	}
+	if data.Err != nil && statement.Err() != nil && statement.caller.Err() == nil {
+		s.condemn()
+	}
+	statement.cancel()
+}
+
+// limitKey is the context's key of a longer limit.
+type limitKey struct{}
+
+// longStatement bounds a statement that may read a whole table.
+const longStatement = 10 * time.Minute
+
+// allowLongStatements lets the rest of a transaction take up to longStatement a statement: the server by the setting, this
+// side under the context that it returns.
+func allowLongStatements(ctx context.Context, tx bun.Tx) (context.Context, error) {
+	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
+	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err
+}

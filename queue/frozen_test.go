@@ -1,0 +1,69 @@
+package queue_test
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue"
+	"partnerbilling/queue/queuetest"
+)
+
+var freezes = flag.Int("freezes", 2, "how often TestWorkGoesOnAfterFrozenConnections freezes the connections to each server")
+
+// Connections that stay open and never answer again, to Postgres, to Redis or to both, hold up no loop for long: a task that is
+// submitted then runs within 30 s. `-freezes 20` measures more often.
+func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
+	for name, frozen := range map[string]struct{ postgres, redis bool }{
+		"Postgres": {postgres: true}, "Redis": {redis: true}, "both": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := modelstest.DSN(t)
+			postgres, throughPostgres := modelstest.ProxyURL(t, dsn)
+			redis, throughRedis := modelstest.ProxyURL(t, queuetest.Start(t).URL)
+			var took []time.Duration
+			partner := openStore(t, dsn)
+			f := &fleet{T: t, store: partner, site: modelstest.Site(t, partner), ran: make(chan models.TaskID, 10_000)}
+			worker := &fleet{T: t, store: openStore(t, throughPostgres), ran: f.ran}
+			client, err := queue.Connect(throughRedis)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			worker.redis = client
+			worker.serve(worker)
+			worker.background(worker.dispatcher().Run)
+			for range *freezes {
+				f.await(f.submit(50)) // every loop has connections in use
+				for proxy, freeze := range map[*modelstest.Proxy]bool{postgres: frozen.postgres, redis: frozen.redis} {
+					if freeze {
+						proxy.Freeze()
+						proxy.Thaw()
+					}
+				}
+				began := time.Now()
+				f.await(f.submit(1))
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			t.Logf("work went on after %s", took)
+			if longest := took[len(took)-1]; longest > 30*time.Second {
+				t.Errorf("work went on only after %s", longest)
+			}
+		})
+	}
+}
+
+func openStore(t *testing.T, dsn string) *models.Store {
+	t.Helper()
+	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
