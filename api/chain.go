@@ -238,12 +238,12 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
 	case r.route.Foreign:
 		return nil
-	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.BodyLimit:
-		return tooLarge(r.route.BodyLimit)
+	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.Bounds.Bytes:
+		return tooLarge(r.route.Bounds.Bytes)
 	case r.route.Body == NoBody:
 		return nil
 	}
-	raw, err := r.readAll(ctx, r.route.BodyLimit)
+	raw, err := r.readAll(ctx, r.route.Bounds.Bytes)
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	if len(raw) == 0 && r.route.Body == OptionalJSON {
 		return nil
 	}
-	if r.Body, err = strictjson.Parse(raw); err != nil {
+	if r.Body, err = strictjson.ParseWithin(raw, r.route.Bounds.JSON); err != nil {
 		e := Refuse(MalformedJSON, "")
 		e.Faults[0].Message = "The body " + err.Error() + "."
 		return e

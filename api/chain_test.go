@@ -286,8 +286,8 @@ func TestOptionalAndFormBodies(t *testing.T) {
 func TestBodyLimits(t *testing.T) {
 	g := newGround(t, nil)
 	batch := func(size int) string {
-		body := `{"batchReference":"b","amount":1,"note":""}`
-		return strings.Replace(body, `""`, `"`+strings.Repeat("x", size-len(body))+`"`, 1)
+		body := `{"batchReference":"b","amount":1}`
+		return body + strings.Repeat(" ", size-len(body))
 	}
 	for name, c := range map[string]struct {
 		path         string
@@ -313,6 +313,51 @@ func TestBodyLimits(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestJSONBounds(t *testing.T) {
+	g := newGround(t, nil)
+	values := func(n int) string { // beside the object, the two known fields and the list
+		return `{"lineItems":[],"amount":1,"x":[` + strings.TrimSuffix(strings.Repeat("1,", n-4), ",") + "]}"
+	}
+	note := func(size int) string { return `{"amount":1,"x":"` + strings.Repeat("a", size-6) + `"}` }
+	forBatch := strings.NewReplacer(`{"lineItems":[],`, `{"batchReference":"b",`, `{"amount":1,"x":"`, `{"batchReference":"b","amount":1,"x":"`)
+	batch, other := site("/batches"), checkout("/payment-intent")
+	for name, c := range map[string]struct {
+		path, body, fault string
+		status            int
+	}{
+		"batch, few values":             {batch, values(5000), "", 202},
+		"batch, most values, too long":  {batch, values(32_768), "batches:invalid-field x", 400},
+		"batch, too many values":        {batch, values(32_769), "requests:malformed-json", 400},
+		"batch, far too many values":    {batch, values(524_000), "requests:malformed-json", 400},
+		"batch, most of unknown fields": {batch, note(16 << 10), "", 202},
+		"batch, too much of them":       {batch, note(16<<10 + 1), "batches:invalid-field x", 400},
+		"other, few values":             {other, values(1000), "", 201},
+		"other, most values, too long":  {other, values(2048), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+		"other, too many values":        {other, values(2049), "The body has more than 2048 values.", 400},
+		"other, most of unknown fields": {other, note(2 << 10), "", 201},
+		"other, too much of them":       {other, note(2<<10 + 1), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.path == batch {
+				c.body = forBatch.Replace(c.body)
+			}
+			a := g.For(t).Post(c.path, c.body).Expect(c.status)
+			switch {
+			case c.fault == "":
+			case c.path == batch:
+				a.Refused(400, c.fault)
+			default:
+				if f := a.Faults(); len(f) != 1 || f[0].Message != c.fault || f[0].Code != "" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+	g.Post(batch, note(20_000)[:20_000]).Refused(400, "requests:malformed-json")
+	g.Post(batch, strings.Replace(forBatch.Replace(note(20_000)), `"amount":1`, `"amount":0`, 1)).
+		Refused(400, "batches:invalid-field x", "batches:invalid-field amount")
 }
 
 func TestIdempotencyKey(t *testing.T) {

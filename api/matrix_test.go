@@ -40,6 +40,24 @@ func TestNothingElseIsPublic(t *testing.T) {
 	}
 }
 
+// A large body costs as much to check as to store, so the routes that take one share the limit of submissions.
+func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, r := range newServer().Routes() {
+		if r.Bounds == api.BatchBody && r.Rate != api.RateBatches {
+			t.Errorf("%s %s is in the class %s", r.Method, r.Path, r.Rate)
+		}
+		if r.Rate == api.RateBatches {
+			got = append(got, r.Path)
+		}
+	}
+	batches := "/billing/sites/{siteId}/batches"
+	if diff := cmp.Diff([]string{batches, batches + "/validation", batches + "/{batchReference}/retry"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // refusedAuthorizations are Authorization headers by what is wrong with them, with the challenge that answers them.
 func (m *matrix) refusedAuthorizations(t *testing.T) map[string]struct{ header, challenge string } {
 	t.Helper()
@@ -184,8 +202,8 @@ func (m *matrix) tryInOrder(t *testing.T, r api.Route) {
 	expect(c, refusal{code: inArea(r, "invalid-parameter"), target: "x", message: "x is not a parameter of this operation"})
 	c.query = ""
 	large := c
-	large.body, large.unasked = strings.Repeat("{", r.BodyLimit+1), true
-	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.BodyLimit)})
+	large.body, large.unasked = strings.Repeat("{", r.Bounds.Bytes+1), true
+	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.Bounds.Bytes)})
 	if r.Body != api.NoBody {
 		expect(c, refusal{code: api.MalformedJSON, message: "The body is not complete JSON (at byte 1)."})
 		c.body = "{}"

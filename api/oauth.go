@@ -33,7 +33,7 @@ func ownIssuer(cfg Config, serve func(context.Context, *Request, *auth.Issuer, *
 
 // issueToken answers POST /oauth2/token.
 func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.Logger) error {
-	body, err := r.readAll(ctx, defaultBodyLimit)
+	body, err := r.readAll(ctx, ordinaryBody.Bytes)
 	var refusal *Error
 	tooLong := errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge
 	if err != nil && !tooLong {

@@ -136,7 +136,7 @@ func newServer(cfg Config, table []Route) *Server {
 		NoDefaultServerHeader:        true,
 		StreamRequestBody:            true, // bodies are read after authentication, up to the route's limit
 		DisablePreParseMultipartForm: true,
-		MaxRequestBodySize:           BatchBodyLimit,
+		MaxRequestBodySize:           maxBatchBytes,
 		ReadBufferSize:               maxHeaderBytes,
 		Concurrency:                  maxConnections,
 		ReadTimeout:                  cfg.ReadTimeout,
@@ -181,8 +181,8 @@ func withDefaults(table []Route, cfg Config) []Route {
 	for i := range table {
 		r := &table[i]
 		r.Timeout = orDefault(r.Timeout, cfg.RequestTimeout)
-		if r.BodyLimit == 0 {
-			r.BodyLimit = defaultBodyLimit
+		if r.Bounds == (BodyBounds{}) {
+			r.Bounds = ordinaryBody
 		}
 		if r.Rate == "" {
 			r.Rate = RateDefault
@@ -279,7 +279,7 @@ func (s *Server) enterMount(m Mount) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
-		body, err := x.request.readAll(x.ctx, defaultBodyLimit)
+		body, err := x.request.readAll(x.ctx, ordinaryBody.Bytes)
 		if err == nil {
 			c.Request().SetBody(body)
 			err = m.Handler(c)
