@@ -194,8 +194,8 @@ func readLineItem(line strictjson.Fields) models.LineItem {
 		AmountSubtotal: models.Amount(line.RequiredInt("amountSubtotal", strictjson.AtLeast(0))),
 	}
 	if fields, ok := line.OptionalObject("addOns", "customizations", "modifiers"); ok {
-		addOns := models.AddOns{Modifiers: fields.OptionalStrings("modifiers", maxModifiers)}
-		addOns.Customizations, _ = fields.OptionalString("customizations")
+		addOns := models.AddOns{Modifiers: fields.OptionalStrings("modifiers", maxModifiers, models.ValidateText)}
+		addOns.Customizations, _ = fields.OptionalString("customizations", models.ValidateText)
 		if addOns.Customizations != "" || len(addOns.Modifiers) > 0 {
 			item.AddOns = &addOns
 		}
