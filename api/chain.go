@@ -210,10 +210,22 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	return nil
 }
 
-func (s *Server) checkMediaType(_ context.Context, r *Request) error {
+// checkMediaType judges what a body says that it is. One that turns out to be empty is none, and may say anything.
+func (s *Server) checkMediaType(ctx context.Context, r *Request) error {
 	if r.route.Body == NoBody || !r.hasBody() {
 		return nil
 	}
+	refusal := r.refuseMediaType()
+	if refusal == nil {
+		return nil
+	}
+	if empty, err := r.isEmptyBody(ctx); empty || err != nil {
+		return err
+	}
+	return refusal
+}
+
+func (r *Request) refuseMediaType() error {
 	encodings, types := r.headers("Content-Encoding"), r.headers("Content-Type")
 	for _, encoding := range encodings {
 		if !strings.EqualFold(strings.TrimSpace(encoding), "identity") {
@@ -291,7 +303,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	response := &r.fast.Response
 	response.ResetBody()
-	for _, name := range []string{"Location", "ETag", "Retry-After", headerReplayed} {
+	for _, name := range []string{"Location", "ETag", "Retry-After", "Cache-Control", "Content-Disposition", headerReplayed} {
 		response.Header.Del(name) // of an answer that was not to be
 	}
 	if e.Challenge != "" {

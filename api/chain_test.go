@@ -226,6 +226,7 @@ func TestMediaTypes(t *testing.T) {
 		"application/json;charset=UTF-8":                  202,
 		`Application/JSON ; Charset="Utf-8"`:              202,
 		"application/json; charset=utf8":                  202,
+		"application/json; charset=csUTF8":                202,
 		"application/json; profile=x":                     202,
 		"application/json; charset=iso-8859-1":            415,
 		"application/json; charset=":                      415,
@@ -255,8 +256,31 @@ func TestMediaTypes(t *testing.T) {
 	head := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
 	g.Raw(head+"Content-Length: 2\r\n\r\n{}", "POST", site("/batches"), 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
 	g.Raw(head+"\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
+	chunked := head + "Transfer-Encoding: chunked\r\n"
+	ok := "Content-Type: application/json\r\n"
+	for text, want := range map[string]string{
+		chunked + "\r\n0\r\n\r\n":                                               "400 requests:malformed-json",
+		chunked + "Content-Type: text/plain\r\n\r\n0\r\n\r\n":                   "400 requests:malformed-json",
+		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n0\r\n\r\n":           "400 requests:malformed-json",
+		chunked + "\r\n2\r\n{}\r\n0\r\n\r\n":                                    "415 requests:unsupported-media-type Content-Type",
+		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n1\r\n{\r\n0\r\n\r\n": "415 requests:unsupported-media-type Content-Encoding",
+		chunked + ok + "\r\n0\r\n\r\n":                                          "400 requests:malformed-json",
+		chunked + ok + "\r\n" + hexChunk(body) + "0\r\n\r\n":                    "202 ",
+	} {
+		a := g.Raw(text, "POST", site("/batches"), 1)[0]
+		got := fmt.Sprint(a.Status, " ")
+		if a.Status >= 400 {
+			got += strings.TrimSpace(a.Faults()[0].Code + " " + a.Faults()[0].Target)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
 	g.Raw(head+"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
 }
+
+// hexChunk is a body as one chunk.
+func hexChunk(body string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
 
 func TestOptionalAndFormBodies(t *testing.T) {
 	g := newGround(t, nil)
@@ -272,6 +296,13 @@ func TestOptionalAndFormBodies(t *testing.T) {
 	if c.Post(path, `{}`).Expect(200).Data(&data); !data.Body {
 		t.Error("a body was lost")
 	}
+	head := "POST " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer app\r\nTransfer-Encoding: chunked\r\n"
+	for _, more := range []string{"", "Content-Type: text/plain\r\n", "Content-Type: application/json\r\n"} {
+		if c.Raw(head+more+"\r\n0\r\n\r\n", "POST", path, 1)[0].Expect(200).Data(&data); data.Body {
+			t.Errorf("an empty chunked body became one: %s", more)
+		}
+	}
+	c.Raw(head+"\r\n"+hexChunk("{}")+"0\r\n\r\n", "POST", path, 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
 	c.Post(path, `[]`).Refused(400, "requests:malformed-json")
 	c.Post(path, " ").Refused(400, "requests:malformed-json")
 	c.With("Content-Type", "text/plain").Post(path, `{}`).Refused(415, "requests:unsupported-media-type Content-Type")
@@ -464,10 +495,31 @@ func TestHead(t *testing.T) {
 	g.With("Authorization", "").Send("HEAD", site("/batches/b"), nil).Expect(401)
 }
 
+// Several Prefer headers are one list.
+func TestPreferWaitInSeveralHeaders(t *testing.T) {
+	g := newGround(t, nil)
+	head := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
+	for headers, want := range map[string]int{
+		"Prefer: respond-async\r\nPrefer: wait=3\r\n": 3000,
+		"prefer: wait=1\r\nPREFER: wait=3\r\n":        1000,
+	} {
+		var data struct {
+			BatchReference string
+			Wait           int
+		}
+		if g.Raw(head+headers+"\r\n", "GET", site("/batches/b"), 1)[0].Expect(200).Data(&data); data.Wait != want {
+			t.Errorf("%q waits %d ms, want %d", headers, data.Wait, want)
+		}
+	}
+}
+
 func TestPreferWait(t *testing.T) {
 	g := newGround(t, nil)
 	for header, want := range map[string]int{
 		"wait=5": 5000, "Wait=5": 5000, "wait = 7": 7000, `wait="9"`: 9000, "respond-async, wait=3;x=y": 3000,
+		`wait="5"`: 5000, `foo="a, wait=3", wait=4`: 4000, `foo="a\", wait=3", wait=4`: 4000, `foo="a;b";c, wait=4`: 4000, `handling=strict, WAIT=6`: 6000,
+		"foo; wait=3": 0, "foo; wait=3, wait=4": 4000, `wait="1\0"`: 10000, `wait="5`: 0, `wait=5"`: 0, "wait=2, wait=9": 2000, "wait=x, wait=9": 0, ",,wait=2": 2000,
+		"\twait\t=\t2\t": 2000, "wait=+5": 0, "wait=": 0, `wait=""`: 0, "x-wait=5": 0, `foo="wait=5"`: 0, "=5": 0,
 		"wait=31": 30000, "wait=99999999999999999999999": 30000, "wait=0": 0, "wait=-1": 0, "wait=x": 0, "wait": 0, "waits=5": 0, "wait=1.5": 0,
 	} {
 		var data struct {

@@ -184,6 +184,7 @@ func serveDocs(_ context.Context, r *Request) error {
 	style := sha256.Sum256([]byte(docsCSS))
 	r.SetHeader("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(style[:])+
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	r.SetHeader("X-Content-Type-Options", "nosniff")
+	r.SetHeader("Referrer-Policy", "no-referrer")
+	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(descriptionMaxAge)))
 	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", page)
 }

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ type Server struct {
 	chain         []check
 	methods       []string // that the router knows
 	router        fasthttp.RequestHandler
+	secure        bool // the public base URL is https
 	http          *fasthttp.Server
 
 	shutdownTimeout time.Duration
@@ -121,6 +123,7 @@ func newServer(cfg Config, table []Route) *Server {
 		admission:       newAdmission(cfg.Concurrency, cfg.QueueWait, cfg.Metrics),
 		routes:          withDefaults(table, cfg),
 		methods:         fiber.DefaultMethods,
+		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
 		shutdownTimeout: cfg.ShutdownTimeout,
 	}
 	RegisterDependencies(cfg.Metrics, cfg.Checks)
@@ -241,6 +244,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	defer s.active.end()
 	started := time.Now()
 	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining}
+	s.harden(fast)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
@@ -249,6 +253,10 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)
+	if !hasPlainHeaderNames(&fast.Request.Header) {
+		s.fail(ctx, r, unreadable(MalformedRequest, errHeaderName))
+		return
+	}
 	if inTree(r.path, "/billing") {
 		r.SetHeader(headerVersion, APIVersion)
 	}
@@ -257,6 +265,29 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	}
 	fast.SetUserValue(exchangeKey{}, exchange{ctx, r})
 	s.router(fast)
+}
+
+// strictTransport is what browsers are told of a service that is reached by https: for a year, nothing else.
+const strictTransport = "max-age=31536000"
+
+// harden sets the headers that every answer has.
+func (s *Server) harden(fast *fasthttp.RequestCtx) {
+	fast.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	if s.secure {
+		fast.Response.Header.Set("Strict-Transport-Security", strictTransport)
+	}
+}
+
+var errHeaderName = errors.New("api: white space in the name of a header")
+
+// hasPlainHeaderNames reports whether no header's name has white space in it. A proxy may read such a name as another one.
+func hasPlainHeaderNames(h *fasthttp.RequestHeader) bool {
+	for name := range h.All() {
+		if bytes.ContainsAny(name, " \t") {
+			return false
+		}
+	}
+	return true
 }
 
 // enter runs a route's checks and handler.
@@ -314,6 +345,7 @@ func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	s.log.InfoContext(ctx, "request could not be read", "err", err)
 	fast.Response.Reset()
+	s.harden(fast)
 	s.fail(ctx, r, receiveError(err))
 	s.metrics.observe("none", "other", fast.Response.StatusCode(), 0)
 }

@@ -113,7 +113,6 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 		return r.JSON(http.StatusOK, data)
 	}
 	data.Secret = secret.Reveal()
-	r.SetHeader("Cache-Control", "no-store")
 	r.Location("webhooks", "endpoints", data.Endpoint)
 	return r.JSON(http.StatusCreated, data)
 }
@@ -173,7 +172,6 @@ func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
 	if err != nil {
 		return webhookError(r, err)
 	}
-	r.SetHeader("Cache-Control", "no-store")
 	return r.JSON(http.StatusOK, webhookRotationData{rotation.Secret.Reveal(), rotation.ActivateAt, rotation.OverlapTo})
 }
 

@@ -2,10 +2,12 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -74,7 +76,7 @@ func (r *Request) stream(
 	response := &r.fast.Response
 	response.SetStatusCode(http.StatusOK)
 	response.Header.SetContentType(contentType)
-	response.SetBodyStreamWriter(func(out *bufio.Writer) {
+	run := func(out *bufio.Writer) {
 		defer stop()
 		defer cancel()
 		write(ctx, out, func() error {
@@ -84,6 +86,25 @@ func (r *Request) stream(
 			}
 			return out.Flush()
 		})
+	}
+	if r.fast.Request.Header.IsHTTP11() {
+		response.SetBodyStreamWriter(run)
+		return
+	}
+	r.streamUntilClose(run)
+}
+
+// streamUntilClose is the answer to HTTP/1.0, which knows no chunks: the body ends with the connection.
+func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
+	const untilClose = -2
+	r.fast.Response.Header.SetContentLength(untilClose)
+	head := bytes.Clone(r.fast.Response.Header.Header())
+	r.fast.HijackSetNoResponse(true)
+	r.fast.Hijack(func(c net.Conn) {
+		out := bufio.NewWriter(c)
+		_, _ = out.Write(head) // the first flush says what came of it
+		run(out)
+		_ = out.Flush()
 	})
 }
 

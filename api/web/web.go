@@ -39,7 +39,6 @@ func Headers() http.Header {
 		"Content-Security-Policy": {policy},
 		"Cache-Control":           {"no-store"},
 		"Referrer-Policy":         {"no-referrer"},
-		"X-Content-Type-Options":  {"nosniff"},
 		"X-Frame-Options":         {"DENY"},
 		"X-Robots-Tag":            {"noindex, nofollow"},
 	}
