@@ -15,6 +15,11 @@ func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) e
 	if err != nil {
 		return err
 	}
+	return r.pageBytes(status, body)
+}
+
+// pageBytes is page, of one that is written already.
+func (r *Request) pageBytes(status int, body []byte) error {
 	for name, values := range web.Headers() {
 		r.SetHeader(name, values[0])
 	}
@@ -69,7 +74,7 @@ func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour
 // seeOther leads to the page that shows what came of the form; a reload sends nothing again.
 func (r *Request) seeOther(path string) error {
 	r.SetHeader("Location", path)
-	return r.Bytes(http.StatusSeeOther, web.ContentType, nil)
+	return r.pageBytes(http.StatusSeeOther, nil)
 }
 
 // fromOwnPage reports whether a browser sent the form from one of our own pages. A page that gives no referrer has its
