@@ -39,12 +39,15 @@ func newHostedPage(cfg Config) hostedPage {
 	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
 }
 
+// maxPageForm is far more than any form of ours has. Strangers send it, so it is little.
+const maxPageForm = 4 << 10
+
 // routes are those of a page that is shown, and of its form.
 func (p *hostedPage) routes(route Route, show, act Handler) []Route {
 	route.Audience, route.Page = Public, true
 	form := route
 	route.Method, route.Handler = http.MethodGet, show
-	form.Method, form.Body, form.Handler = http.MethodPost, FormBody, act
+	form.Method, form.Body, form.Bounds, form.Handler = http.MethodPost, FormBody, BodyBounds{Bytes: maxPageForm}, act
 	if !p.sandbox {
 		return []Route{route}
 	}

@@ -46,6 +46,7 @@ type RateClass string
 // The rate classes. Every request of a client counts against RateDefault, one of another class also against that.
 const (
 	RateDefault RateClass = "default"
+	RateTokens  RateClass = "tokens"  // access tokens issued
 	RateBatches RateClass = "batches" // what takes the body of a batch, or makes one
 )
 
