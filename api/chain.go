@@ -54,27 +54,34 @@ func (r *Request) withQueryFaults(err error) error {
 	return all
 }
 
-func (s *Server) authenticate(ctx context.Context, r *Request) error {
+func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
 	}
-	headers := r.headers("Authorization")
-	err := auth.ErrNoCredentials
-	if len(headers) > 1 {
+	r.Principal, err = s.recognise(ctx, r.headers("Authorization"))
+	return err
+}
+
+// recognise finds the caller by all Authorization headers of a request, of which there must be one.
+func (s *Server) recognise(ctx context.Context, headers []string) (p Principal, err error) {
+	switch len(headers) {
+	case 0:
+		err = auth.ErrNoCredentials
+	case 1:
+		p, err = s.authenticator.Authenticate(ctx, headers[0])
+	default:
 		err = auth.ErrInvalidToken
-	} else if len(headers) == 1 {
-		r.Principal, err = s.authenticator.Authenticate(ctx, headers[0])
 	}
 	challenge := "Bearer"
 	switch {
 	case errors.Is(err, auth.ErrInvalidToken):
 		challenge = `Bearer error="invalid_token"`
 	case !errors.Is(err, auth.ErrNoCredentials):
-		return err
+		return p, err
 	}
 	e := Refuse(InvalidToken, "")
 	e.Challenge, e.Cause = challenge, err
-	return e
+	return Principal{}, e
 }
 
 func (s *Server) limitRate(ctx context.Context, r *Request) error {
@@ -111,18 +118,21 @@ func (r *Request) announceLimits(limits []Limit) {
 // seconds rounds up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-func (s *Server) checkScope(_ context.Context, r *Request) error {
-	if r.route.Audience == Public {
+func (s *Server) checkScope(_ context.Context, r *Request) error { return r.route.permit(r.Principal) }
+
+// permit refuses a caller that the route is not for, or that lacks its scope.
+func (r *Route) permit(p Principal) error {
+	if r.Audience == Public {
 		return nil
 	}
-	isPartner := !r.Principal.OrganisationID.IsZero()
-	if isPartner == (r.route.Audience == Partner) && (r.route.Scope == "" || r.Principal.Has(r.route.Scope)) {
+	isPartner := !p.OrganisationID.IsZero()
+	if isPartner == (r.Audience == Partner) && (r.Scope == "" || p.Has(r.Scope)) {
 		return nil
 	}
 	e := Refuse(InsufficientScope, "")
 	e.Challenge = `Bearer error="insufficient_scope"`
-	if r.route.Scope != "" {
-		e.Challenge += fmt.Sprintf(`, scope=%q`, r.route.Scope)
+	if r.Scope != "" {
+		e.Challenge += fmt.Sprintf(`, scope=%q`, r.Scope)
 	}
 	return e
 }
@@ -133,6 +143,11 @@ func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 		return nil
 	}
 	r.Site, err = s.sites.find(ctx, r.Principal.OrganisationID, r.rawParam("siteId"))
+	return siteError(err)
+}
+
+// siteError is the one answer to a Site that is not the caller's, whatever it is.
+func siteError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return Refuse(SiteNotAccessible, "siteId")
 	}

@@ -239,9 +239,13 @@ func (p *paymentIntents) await(
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
+	admitted := r.standing()
 	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
 		err := r.rest(ctx, func() { sleep(waiting, pause) })
 		if err != nil {
+			return intent, err
+		}
+		if err := admitted.recheckIfDue(ctx); err != nil {
 			return intent, err
 		}
 		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {

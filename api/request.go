@@ -31,6 +31,8 @@ type Request struct {
 	Form           []byte           // the body of a form route
 	IdempotencyKey string           // "" if there is none
 
+	server      *Server
+	began       time.Time
 	fast        *fasthttp.RequestCtx
 	fiber       *fiber.Ctx
 	route       *Route // nil until the router has found it

@@ -63,6 +63,7 @@ type Config struct {
 	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
 	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
 	ShutdownTimeout time.Duration // for open requests once Run is told to end; default 20 s
+	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
 }
 
 // Mount is a handler that answers everything at and below a path by itself: the operator's pages. Bodies over 64 KiB do
@@ -98,6 +99,7 @@ type Server struct {
 	http          *fasthttp.Server
 
 	shutdownTimeout time.Duration
+	recheckEvery    time.Duration
 	lifetime        context.Context // of every request
 	endRequests     context.CancelFunc
 	draining        context.Context // ends when shutdown begins
@@ -125,6 +127,7 @@ func newServer(cfg Config, table []Route) *Server {
 		methods:         fiber.DefaultMethods,
 		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
 		shutdownTimeout: cfg.ShutdownTimeout,
+		recheckEvery:    cfg.RecheckEvery,
 	}
 	RegisterDependencies(cfg.Metrics, cfg.Checks)
 	s.lifetime, s.endRequests = context.WithCancel(context.Background())
@@ -168,6 +171,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
+	cfg.RecheckEvery = orDefault(cfg.RecheckEvery, defaultRecheck)
 	return cfg
 }
 
@@ -243,7 +247,9 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.active.begin()
 	defer s.active.end()
 	started := time.Now()
-	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining}
+	r := &Request{
+		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining,
+	}
 	s.harden(fast)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"time"
 
-	"partnerbilling/api/auth"
 	"partnerbilling/models"
 )
 
@@ -22,8 +21,6 @@ const (
 	listenEvery = 500 * time.Millisecond
 	// heartbeatEvery keeps a quiet stream alive, and shows when its client has gone.
 	heartbeatEvery = 10 * time.Second
-	// recognizeEvery is how often the client's token is looked at again, so that a stream ends with it.
-	recognizeEvery = 30 * time.Second
 	// listenStepTimeout bounds one look into Postgres.
 	listenStepTimeout = 5 * time.Second
 	// streamWriteTimeout is how long a client may take for what it is sent.
@@ -48,8 +45,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, authorization: r.Header("Authorization"),
-		slot: slot{of: r.slot.of},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{of: r.slot.of},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
@@ -111,10 +107,10 @@ func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
 // webhookListener is one stream.
 type webhookListener struct {
 	*webhooks
-	tail          *models.WebhookTail
-	organisation  models.OrganisationID
-	authorization string
-	slot          slot // of each look
+	tail         *models.WebhookTail
+	organisation models.OrganisationID
+	admitted     *standing
+	slot         slot // of each look
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
@@ -122,38 +118,26 @@ func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func
 	if flush() != nil {
 		return
 	}
-	look, beat, recognize := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery), time.NewTicker(recognizeEvery)
+	look, beat := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery)
 	defer look.Stop()
 	defer beat.Stop()
-	defer recognize.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			err = l.forward(ctx, out, flush)
+			if err = l.admitted.recheckIfDue(ctx); err == nil {
+				err = l.forward(ctx, out, flush)
+			}
 		case <-beat.C:
 			_, _ = out.WriteString(": heartbeat\n\n")
 			err = flush()
-		case <-recognize.C:
-			err = l.recognize(ctx)
 		}
 		if err != nil {
 			return
 		}
 	}
-}
-
-// recognize fails if the client is not welcome any more.
-func (l *webhookListener) recognize(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
-	defer cancel()
-	_, err := l.authenticator.Authenticate(ctx, l.authorization)
-	if errors.Is(err, auth.ErrInvalidToken) || errors.Is(err, auth.ErrNoCredentials) {
-		return err
-	}
-	return nil // Postgres may be away for a while
 }
 
 // heard is an event on a stream: the request that an endpoint would get.
