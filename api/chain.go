@@ -332,7 +332,10 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	switch {
 	case r.route != nil && r.route.Page:
-		s.failPage(ctx, r, e)
+		s.failPage(ctx, r, status, problemOf(r, e))
+		return
+	case status == http.StatusNotFound && r.isForPerson():
+		s.failPage(ctx, r, status, notHere)
 		return
 	case r.route != nil && r.route.Foreign && status >= http.StatusInternalServerError:
 		_ = r.token(auth.TokenFailure(err)) // never fails

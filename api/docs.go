@@ -102,13 +102,9 @@ func (o docOperation) Responses() []docResponse {
 
 // docs is the page and the Content-Security-Policy that it needs, made once.
 var docs = sync.OnceValues(func() ([]byte, error) {
-	document, err := OpenAPI()
+	d, err := about()
 	if err != nil {
 		return nil, err
-	}
-	var d description
-	if err := json.Unmarshal(document, &d); err != nil {
-		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
 	}
 	sections, err := d.sections()
 	if err != nil {

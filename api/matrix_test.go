@@ -22,6 +22,7 @@ import (
 
 // public are the routes that want no token. Nothing else may be open to everybody.
 var public = []string{
+	"GET /",
 	"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs",
 	"POST /oauth2/token", "GET /.well-known/jwks.json", "GET /.well-known/oauth-authorization-server",
 	"GET /signup/{token}", "POST /signup/{token}", "GET /P/{code}", "POST /P/{code}",
@@ -353,7 +354,11 @@ func TestEveryPathIsExact(t *testing.T) {
 	m := newMatrix(t)
 	for _, r := range m.routes {
 		path := fill(r, m.site, "x")
-		variants := []string{path + "/", "/" + path, path + "//x", path[:strings.LastIndex(path, "/")+1]}
+		refusal{code: api.NotFound}.is(t, "/"+path, m.RawUnchecked(r.Method+" /"+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1)[0])
+		if path == "/" {
+			continue // it has no other variants
+		}
+		variants := []string{path + "/", path + "//x", path[:strings.LastIndex(path, "/")+1]}
 		for i, segment := range strings.Split(r.Path, "/") {
 			if segment != "" && segment[0] != '{' {
 				changed := strings.Split(path, "/")

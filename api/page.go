@@ -91,8 +91,15 @@ func (r *Request) fromOwnPage(baseURL string) bool {
 	return origin == "" || origin == "null" || origin == baseURL
 }
 
-// failPage is what a person sees of an error.
-func (s *Server) failPage(ctx context.Context, r *Request, e *Error) {
+// failPage answers with the page of a problem.
+func (s *Server) failPage(ctx context.Context, r *Request, status int, problem web.Problem) {
+	if err := r.page(status, problem); err != nil {
+		s.log.ErrorContext(ctx, "render an error page", "err", err)
+	}
+}
+
+// problemOf is what a person sees of an error.
+func problemOf(r *Request, e *Error) web.Problem {
 	status := e.Status()
 	problem := web.Problem{Title: "This did not work", Message: e.Faults[0].Message}
 	switch {
@@ -104,7 +111,5 @@ func (s *Server) failPage(ctx context.Context, r *Request, e *Error) {
 		problem.Message = "It is our fault, not yours. Please try again in a moment."
 		problem.TraceID = string(r.trace)
 	}
-	if err := r.page(status, problem); err != nil {
-		s.log.ErrorContext(ctx, "render an error page", "err", err)
-	}
+	return problem
 }

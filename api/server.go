@@ -269,6 +269,12 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	if !slices.Contains(s.methods, method) {
 		fast.Request.Header.SetMethod(fiber.MethodTrace) // which no route takes: 404 or 405 as for any other
 	}
+	if target := fast.Request.Header.RequestURI(); bytes.HasPrefix(target, []byte("//")) {
+		path, _, _ := bytes.Cut(target, []byte("?"))
+		r.path = string(path) // fasthttp takes what follows for a host, and the rest for the path
+		s.fail(ctx, r, Refuse(NotFound, ""))
+		return
+	}
 	fast.SetUserValue(exchangeKey{}, exchange{ctx, r})
 	s.router(fast)
 }

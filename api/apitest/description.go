@@ -133,11 +133,18 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
 		return fmt.Errorf("405 without Allow")
 	}
-	isPage := operation != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") // and described as one
+	isPage := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") && (operation != nil || mayBePage(escapedPath, answer.Status))
 	if answer.Status >= http.StatusBadRequest && !strings.HasPrefix(path, "/oauth2/") && method != http.MethodHead && !isPage {
 		return d.checkError(escapedPath, answer)
 	}
 	return nil
+}
+
+// mayBePage reports whether the answer to a path without an operation may be a page: a 404 where only people come along.
+func mayBePage(path string, status int) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	machines := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
+	return status == http.StatusNotFound && !slices.Contains(machines, first)
 }
 
 // checkProtection holds the headers of every answer, whatever it is.

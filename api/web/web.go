@@ -58,6 +58,7 @@ type Problem struct {
 	Title   string
 	Message string
 	TraceID string // what the person can quote; "" for nothing to quote
+	Home    bool   // the page leads to the root
 }
 
 // Render writes the page.
