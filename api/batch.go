@@ -31,9 +31,9 @@ func batchRoutes(cfg Config) []Route {
 
 	submit, validate, cancel, retry := write, write, write, write
 	submit.Method, submit.Path, submit.Handler = http.MethodPost, batchesPath, b.submit
-	submit.Rate, submit.Body, submit.BodyLimit = RateBatches, JSONBody, BatchBodyLimit
+	submit.Rate, submit.Body, submit.Bounds = RateBatches, JSONBody, BatchBody
 	validate.Method, validate.Path, validate.Handler = http.MethodPost, batchesPath+"/validation", b.validate
-	validate.Body, validate.BodyLimit = JSONBody, BatchBodyLimit
+	validate.Rate, validate.Body, validate.Bounds = RateBatches, JSONBody, BatchBody
 	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam, b.cancel
 	retry.Method, retry.Path, retry.Param, retry.Handler = http.MethodPost, batchPath+"/retry", batchParam, b.retry
 	retry.Rate, retry.Body = RateBatches, JSONBody

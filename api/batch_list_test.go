@@ -43,7 +43,7 @@ func TestBatchListAnswers(t *testing.T) {
 	middle := b.Get(link(b.batchPage(t, b.batches("?limit=1")).NextHref)).Expect(200)
 	golden(t, "batches-middle-page", middle)
 	golden(t, "batches-last-page", b.Get(link(dataOf[batchPage](middle).NextHref)).Expect(200))
-	golden(t, "batches-invalid-parameter", b.Get(b.batches("?limit=0&state=Settled&submittedFrom=-1&submittedTo=")).Expect(400))
+	golden(t, "batches-invalid-parameter", b.Get(b.batches("?limit=0&state=Settled&submittedFrom=-&submittedTo=")).Expect(400))
 	golden(t, "batches-invalid-pagination-link", b.Get(b.batches("?cursor=x")).Expect(400))
 }
 
@@ -62,7 +62,9 @@ func TestBatchListFilters(t *testing.T) {
 		"?state=settled":     {"2", "0"},
 		"?state=inProgress":  {"3", "1"},
 		"?submittedFrom=%d1": {"3", "2", "1"},
-		"?submittedTo=%d1":   {"1", "0"},
+		"?submittedFrom=-9223372036854775808&submittedTo=9223372036854775807": {"3", "2", "1", "0"},
+		"?submittedTo=-1": nil, "?submittedFrom=9223372036854775807": nil,
+		"?submittedTo=%d1": {"1", "0"},
 		"?submittedFrom=%d1&submittedTo=%d2&state=settled": {"2"},
 		"?submittedFrom=%d2&submittedTo=%d1":               nil,
 		"?submittedTo=0":                                   nil,

@@ -388,7 +388,7 @@ func TestRateClassOfSubmissions(t *testing.T) {
 	b.Post(b.batches("/validation"), bodyOf("b", "ada")).Expect(200)
 	b.Post(b.batch("b", "/cancellation"), nil).Expect(200)
 	b.Get(b.batch("b", "")).Expect(200)
-	want := []api.RateClass{api.RateBatches, api.RateBatches, api.RateDefault, api.RateDefault, api.RateDefault}
+	want := []api.RateClass{api.RateBatches, api.RateBatches, api.RateBatches, api.RateDefault, api.RateDefault}
 	if diff := cmp.Diff(want, g.classes); diff != "" {
 		t.Error(diff)
 	}

@@ -29,9 +29,13 @@ func (b *batches) await(
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
+	admitted := r.standing()
 	var last models.BatchVersion // of nothing yet: the first look finds a change
 	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
 		if err := r.rest(ctx, func() { sleep(waiting, pause) }); err != nil {
+			return view, err
+		}
+		if err := admitted.recheckIfDue(ctx); err != nil {
 			return view, err
 		}
 		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())

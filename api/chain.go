@@ -54,27 +54,34 @@ func (r *Request) withQueryFaults(err error) error {
 	return all
 }
 
-func (s *Server) authenticate(ctx context.Context, r *Request) error {
+func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
 	}
-	headers := r.headers("Authorization")
-	err := auth.ErrNoCredentials
-	if len(headers) > 1 {
+	r.Principal, err = s.recognise(ctx, r.headers("Authorization"))
+	return err
+}
+
+// recognise finds the caller by all Authorization headers of a request, of which there must be one.
+func (s *Server) recognise(ctx context.Context, headers []string) (p Principal, err error) {
+	switch len(headers) {
+	case 0:
+		err = auth.ErrNoCredentials
+	case 1:
+		p, err = s.authenticator.Authenticate(ctx, headers[0])
+	default:
 		err = auth.ErrInvalidToken
-	} else if len(headers) == 1 {
-		r.Principal, err = s.authenticator.Authenticate(ctx, headers[0])
 	}
 	challenge := "Bearer"
 	switch {
 	case errors.Is(err, auth.ErrInvalidToken):
 		challenge = `Bearer error="invalid_token"`
 	case !errors.Is(err, auth.ErrNoCredentials):
-		return err
+		return p, err
 	}
 	e := Refuse(InvalidToken, "")
 	e.Challenge, e.Cause = challenge, err
-	return e
+	return Principal{}, e
 }
 
 func (s *Server) limitRate(ctx context.Context, r *Request) error {
@@ -111,18 +118,21 @@ func (r *Request) announceLimits(limits []Limit) {
 // seconds rounds up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-func (s *Server) checkScope(_ context.Context, r *Request) error {
-	if r.route.Audience == Public {
+func (s *Server) checkScope(_ context.Context, r *Request) error { return r.route.permit(r.Principal) }
+
+// permit refuses a caller that the route is not for, or that lacks its scope.
+func (r *Route) permit(p Principal) error {
+	if r.Audience == Public {
 		return nil
 	}
-	isPartner := !r.Principal.OrganisationID.IsZero()
-	if isPartner == (r.route.Audience == Partner) && (r.route.Scope == "" || r.Principal.Has(r.route.Scope)) {
+	isPartner := !p.OrganisationID.IsZero()
+	if isPartner == (r.Audience == Partner) && (r.Scope == "" || p.Has(r.Scope)) {
 		return nil
 	}
 	e := Refuse(InsufficientScope, "")
 	e.Challenge = `Bearer error="insufficient_scope"`
-	if r.route.Scope != "" {
-		e.Challenge += fmt.Sprintf(`, scope=%q`, r.route.Scope)
+	if r.Scope != "" {
+		e.Challenge += fmt.Sprintf(`, scope=%q`, r.Scope)
 	}
 	return e
 }
@@ -133,6 +143,11 @@ func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 		return nil
 	}
 	r.Site, err = s.sites.find(ctx, r.Principal.OrganisationID, r.rawParam("siteId"))
+	return siteError(err)
+}
+
+// siteError is the one answer to a Site that is not the caller's, whatever it is.
+func siteError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return Refuse(SiteNotAccessible, "siteId")
 	}
@@ -210,10 +225,22 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	return nil
 }
 
-func (s *Server) checkMediaType(_ context.Context, r *Request) error {
+// checkMediaType judges what a body says that it is. One that turns out to be empty is none, and may say anything.
+func (s *Server) checkMediaType(ctx context.Context, r *Request) error {
 	if r.route.Body == NoBody || !r.hasBody() {
 		return nil
 	}
+	refusal := r.refuseMediaType()
+	if refusal == nil {
+		return nil
+	}
+	if empty, err := r.isEmptyBody(ctx); empty || err != nil {
+		return err
+	}
+	return refusal
+}
+
+func (r *Request) refuseMediaType() error {
 	encodings, types := r.headers("Content-Encoding"), r.headers("Content-Type")
 	for _, encoding := range encodings {
 		if !strings.EqualFold(strings.TrimSpace(encoding), "identity") {
@@ -238,12 +265,12 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
 	case r.route.Foreign:
 		return nil
-	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.BodyLimit:
-		return tooLarge(r.route.BodyLimit)
+	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.Bounds.Bytes:
+		return tooLarge(r.route.Bounds.Bytes)
 	case r.route.Body == NoBody:
 		return nil
 	}
-	raw, err := r.readAll(ctx, r.route.BodyLimit)
+	raw, err := r.readAll(ctx, r.route.Bounds.Bytes)
 	if err != nil {
 		return err
 	}
@@ -254,7 +281,7 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	if len(raw) == 0 && r.route.Body == OptionalJSON {
 		return nil
 	}
-	if r.Body, err = strictjson.Parse(raw); err != nil {
+	if r.Body, err = strictjson.ParseWithin(raw, r.route.Bounds.JSON); err != nil {
 		e := Refuse(MalformedJSON, "")
 		e.Faults[0].Message = "The body " + err.Error() + "."
 		return e
@@ -291,7 +318,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	response := &r.fast.Response
 	response.ResetBody()
-	for _, name := range []string{"Location", "ETag", "Retry-After", headerReplayed} {
+	for _, name := range []string{"Location", "ETag", "Retry-After", "Cache-Control", "Content-Disposition", headerReplayed} {
 		response.Header.Del(name) // of an answer that was not to be
 	}
 	if e.Challenge != "" {
@@ -305,7 +332,10 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	switch {
 	case r.route != nil && r.route.Page:
-		s.failPage(ctx, r, e)
+		s.failPage(ctx, r, status, problemOf(r, e))
+		return
+	case status == http.StatusNotFound && r.isForPerson():
+		s.failPage(ctx, r, status, notHere)
 		return
 	case r.route != nil && r.route.Foreign && status >= http.StatusInternalServerError:
 		_ = r.token(auth.TokenFailure(err)) // never fails

@@ -226,6 +226,7 @@ func TestMediaTypes(t *testing.T) {
 		"application/json;charset=UTF-8":                  202,
 		`Application/JSON ; Charset="Utf-8"`:              202,
 		"application/json; charset=utf8":                  202,
+		"application/json; charset=csUTF8":                202,
 		"application/json; profile=x":                     202,
 		"application/json; charset=iso-8859-1":            415,
 		"application/json; charset=":                      415,
@@ -255,8 +256,31 @@ func TestMediaTypes(t *testing.T) {
 	head := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
 	g.Raw(head+"Content-Length: 2\r\n\r\n{}", "POST", site("/batches"), 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
 	g.Raw(head+"\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
+	chunked := head + "Transfer-Encoding: chunked\r\n"
+	ok := "Content-Type: application/json\r\n"
+	for text, want := range map[string]string{
+		chunked + "\r\n0\r\n\r\n":                                               "400 requests:malformed-json",
+		chunked + "Content-Type: text/plain\r\n\r\n0\r\n\r\n":                   "400 requests:malformed-json",
+		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n0\r\n\r\n":           "400 requests:malformed-json",
+		chunked + "\r\n2\r\n{}\r\n0\r\n\r\n":                                    "415 requests:unsupported-media-type Content-Type",
+		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n1\r\n{\r\n0\r\n\r\n": "415 requests:unsupported-media-type Content-Encoding",
+		chunked + ok + "\r\n0\r\n\r\n":                                          "400 requests:malformed-json",
+		chunked + ok + "\r\n" + hexChunk(body) + "0\r\n\r\n":                    "202 ",
+	} {
+		a := g.Raw(text, "POST", site("/batches"), 1)[0]
+		got := fmt.Sprint(a.Status, " ")
+		if a.Status >= 400 {
+			got += strings.TrimSpace(a.Faults()[0].Code + " " + a.Faults()[0].Target)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
 	g.Raw(head+"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
 }
+
+// hexChunk is a body as one chunk.
+func hexChunk(body string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
 
 func TestOptionalAndFormBodies(t *testing.T) {
 	g := newGround(t, nil)
@@ -272,6 +296,13 @@ func TestOptionalAndFormBodies(t *testing.T) {
 	if c.Post(path, `{}`).Expect(200).Data(&data); !data.Body {
 		t.Error("a body was lost")
 	}
+	head := "POST " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer app\r\nTransfer-Encoding: chunked\r\n"
+	for _, more := range []string{"", "Content-Type: text/plain\r\n", "Content-Type: application/json\r\n"} {
+		if c.Raw(head+more+"\r\n0\r\n\r\n", "POST", path, 1)[0].Expect(200).Data(&data); data.Body {
+			t.Errorf("an empty chunked body became one: %s", more)
+		}
+	}
+	c.Raw(head+"\r\n"+hexChunk("{}")+"0\r\n\r\n", "POST", path, 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
 	c.Post(path, `[]`).Refused(400, "requests:malformed-json")
 	c.Post(path, " ").Refused(400, "requests:malformed-json")
 	c.With("Content-Type", "text/plain").Post(path, `{}`).Refused(415, "requests:unsupported-media-type Content-Type")
@@ -286,8 +317,8 @@ func TestOptionalAndFormBodies(t *testing.T) {
 func TestBodyLimits(t *testing.T) {
 	g := newGround(t, nil)
 	batch := func(size int) string {
-		body := `{"batchReference":"b","amount":1,"note":""}`
-		return strings.Replace(body, `""`, `"`+strings.Repeat("x", size-len(body))+`"`, 1)
+		body := `{"batchReference":"b","amount":1}`
+		return body + strings.Repeat(" ", size-len(body))
 	}
 	for name, c := range map[string]struct {
 		path         string
@@ -313,6 +344,51 @@ func TestBodyLimits(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestJSONBounds(t *testing.T) {
+	g := newGround(t, nil)
+	values := func(n int) string { // beside the object, the two known fields and the list
+		return `{"lineItems":[],"amount":1,"x":[` + strings.TrimSuffix(strings.Repeat("1,", n-4), ",") + "]}"
+	}
+	note := func(size int) string { return `{"amount":1,"x":"` + strings.Repeat("a", size-6) + `"}` }
+	forBatch := strings.NewReplacer(`{"lineItems":[],`, `{"batchReference":"b",`, `{"amount":1,"x":"`, `{"batchReference":"b","amount":1,"x":"`)
+	batch, other := site("/batches"), checkout("/payment-intent")
+	for name, c := range map[string]struct {
+		path, body, fault string
+		status            int
+	}{
+		"batch, few values":             {batch, values(5000), "", 202},
+		"batch, most values, too long":  {batch, values(32_768), "batches:invalid-field x", 400},
+		"batch, too many values":        {batch, values(32_769), "requests:malformed-json", 400},
+		"batch, far too many values":    {batch, values(524_000), "requests:malformed-json", 400},
+		"batch, most of unknown fields": {batch, note(16 << 10), "", 202},
+		"batch, too much of them":       {batch, note(16<<10 + 1), "batches:invalid-field x", 400},
+		"other, few values":             {other, values(1000), "", 201},
+		"other, most values, too long":  {other, values(2048), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+		"other, too many values":        {other, values(2049), "The body has more than 2048 values.", 400},
+		"other, most of unknown fields": {other, note(2 << 10), "", 201},
+		"other, too much of them":       {other, note(2<<10 + 1), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.path == batch {
+				c.body = forBatch.Replace(c.body)
+			}
+			a := g.For(t).Post(c.path, c.body).Expect(c.status)
+			switch {
+			case c.fault == "":
+			case c.path == batch:
+				a.Refused(400, c.fault)
+			default:
+				if f := a.Faults(); len(f) != 1 || f[0].Message != c.fault || f[0].Code != "" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+	g.Post(batch, note(20_000)[:20_000]).Refused(400, "requests:malformed-json")
+	g.Post(batch, strings.Replace(forBatch.Replace(note(20_000)), `"amount":1`, `"amount":0`, 1)).
+		Refused(400, "batches:invalid-field x", "batches:invalid-field amount")
 }
 
 func TestIdempotencyKey(t *testing.T) {
@@ -419,10 +495,31 @@ func TestHead(t *testing.T) {
 	g.With("Authorization", "").Send("HEAD", site("/batches/b"), nil).Expect(401)
 }
 
+// Several Prefer headers are one list.
+func TestPreferWaitInSeveralHeaders(t *testing.T) {
+	g := newGround(t, nil)
+	head := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
+	for headers, want := range map[string]int{
+		"Prefer: respond-async\r\nPrefer: wait=3\r\n": 3000,
+		"prefer: wait=1\r\nPREFER: wait=3\r\n":        1000,
+	} {
+		var data struct {
+			BatchReference string
+			Wait           int
+		}
+		if g.Raw(head+headers+"\r\n", "GET", site("/batches/b"), 1)[0].Expect(200).Data(&data); data.Wait != want {
+			t.Errorf("%q waits %d ms, want %d", headers, data.Wait, want)
+		}
+	}
+}
+
 func TestPreferWait(t *testing.T) {
 	g := newGround(t, nil)
 	for header, want := range map[string]int{
 		"wait=5": 5000, "Wait=5": 5000, "wait = 7": 7000, `wait="9"`: 9000, "respond-async, wait=3;x=y": 3000,
+		`wait="5"`: 5000, `foo="a, wait=3", wait=4`: 4000, `foo="a\", wait=3", wait=4`: 4000, `foo="a;b";c, wait=4`: 4000, `handling=strict, WAIT=6`: 6000,
+		"foo; wait=3": 0, "foo; wait=3, wait=4": 4000, `wait="1\0"`: 10000, `wait="5`: 0, `wait=5"`: 0, "wait=2, wait=9": 2000, "wait=x, wait=9": 0, ",,wait=2": 2000,
+		"\twait\t=\t2\t": 2000, "wait=+5": 0, "wait=": 0, `wait=""`: 0, "x-wait=5": 0, `foo="wait=5"`: 0, "=5": 0,
 		"wait=31": 30000, "wait=99999999999999999999999": 30000, "wait=0": 0, "wait=-1": 0, "wait=x": 0, "wait": 0, "waits=5": 0, "wait=1.5": 0,
 	} {
 		var data struct {

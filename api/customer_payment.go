@@ -147,7 +147,7 @@ func readDiscounts(body strictjson.Fields) []models.Discount {
 	return discounts
 }
 
-// checkReason checks a discount's reason: as a reference, but for the dots that only paths cannot have.
+// checkReason checks a discount's reason: as a reference, except that it may be dots.
 func checkReason(s string) error {
 	if err := models.ValidateReference(s); !errors.Is(err, models.ErrReferenceDots) {
 		return err

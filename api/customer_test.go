@@ -166,6 +166,8 @@ func TestCustomerListFilters(t *testing.T) {
 		b.advance(t, time.Millisecond)
 	}
 	for query, want := range map[string]string{
+		"?invitedFrom=-1": "dcba", "?invitedTo=-1": "", "?invitedFrom=-9223372036854775808&invitedTo=9223372036854775807": "dcba",
+		"?invitedFrom=9223372036854775807": "", "?invitedTo=-9223372036854775808": "", "?invitedFrom=0": "dcba", "?invitedTo=9007199254740992": "dcba",
 		"": "dcba", "?state=invited": "ba", "?state=revoked": "dc", "?state=linked": "", "?state=expired": "",
 		fmt.Sprintf("?invitedFrom=%d", noon+1):                         "dcb",
 		fmt.Sprintf("?invitedTo=%d", noon+1):                           "ba",
@@ -195,7 +197,8 @@ func TestCustomerListRefusesParameters(t *testing.T) {
 	for query, fault := range map[string]string{
 		"limit=0": "limit", "limit=101": "limit", "limit=": "limit", "limit=1.0": "limit", "limit=01": "limit", "limit=%2B1": "limit",
 		"limit=1&limit=1": "limit", "state=": "state", "state=LINKED": "state", "state=linked&state=linked": "state",
-		"invitedFrom=-1": "invitedFrom", "invitedTo=x": "invitedTo", "invitedTo=9007199254740992": "invitedTo",
+		"invitedFrom=-0": "invitedFrom", "invitedTo=x": "invitedTo", "invitedTo=9223372036854775808": "invitedTo",
+		"invitedFrom=-9223372036854775809": "invitedFrom", "invitedFrom=1e3": "invitedFrom", "invitedFrom=%2B1": "invitedFrom", "invitedFrom=00": "invitedFrom",
 		"Limit=1": "Limit", "offset=1": "offset",
 	} {
 		b.Get(b.customers("?"+query)).Refused(400, "customers:invalid-parameter "+fault)

@@ -102,13 +102,9 @@ func (o docOperation) Responses() []docResponse {
 
 // docs is the page and the Content-Security-Policy that it needs, made once.
 var docs = sync.OnceValues(func() ([]byte, error) {
-	document, err := OpenAPI()
+	d, err := about()
 	if err != nil {
 		return nil, err
-	}
-	var d description
-	if err := json.Unmarshal(document, &d); err != nil {
-		return nil, fmt.Errorf("api: OpenAPI document: %w", err)
 	}
 	sections, err := d.sections()
 	if err != nil {
@@ -184,6 +180,7 @@ func serveDocs(_ context.Context, r *Request) error {
 	style := sha256.Sum256([]byte(docsCSS))
 	r.SetHeader("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(style[:])+
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	r.SetHeader("X-Content-Type-Options", "nosniff")
+	r.SetHeader("Referrer-Policy", "no-referrer")
+	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(descriptionMaxAge)))
 	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", page)
 }

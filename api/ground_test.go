@@ -171,7 +171,7 @@ func (g *ground) routes() []api.Route {
 		{
 			Method: "POST", Path: "/billing/sites/{siteId}/batches", Area: "batches", Audience: api.Partner,
 			Scope: models.ScopeBatchesWrite, Version: api.VersionOptional, Rate: api.RateBatches,
-			Body: api.JSONBody, BodyLimit: api.BatchBodyLimit, Handler: g.submit,
+			Body: api.JSONBody, Bounds: api.BatchBody, Handler: g.submit,
 		},
 		{
 			Method: "GET", Path: "/billing/sites/{siteId}/batches/{batchReference}", Area: "batches", Audience: api.Partner,

@@ -103,6 +103,6 @@ func idempotencyKey(r *Request) *models.IdempotencyKey {
 	}
 	fingerprint := sha256.Sum256(strictjson.Canonical(r.Body))
 	return &models.IdempotencyKey{
-		ClientID: r.Principal.ClientID, Path: r.path, Key: r.IdempotencyKey, Fingerprint: fingerprint[:],
+		ClientID: r.Principal.ClientID, Path: r.canonicalPath(), Key: r.IdempotencyKey, Fingerprint: fingerprint[:],
 	}
 }

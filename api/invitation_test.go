@@ -97,6 +97,26 @@ func TestInvitationIdempotency(t *testing.T) {
 	}
 }
 
+// A key is of the route and the Site, however the path names them.
+func TestIdempotencyIsNotOfAPathsSpelling(t *testing.T) {
+	b := newBilling(t, nil)
+	encoded := encodeAll(b.site.String())
+	for i, path := range []string{"/billing/sites/%s/customers/invitations", "/checkout/%s/payment-intent"} {
+		keyed := b.With("Idempotency-Key", "k")
+		body := fmt.Sprintf(`{"customerReference":"r%d","amount":1}`, i)
+		first := keyed.Post(fmt.Sprintf(path, b.site), body).Expect(201)
+		again := keyed.Post(fmt.Sprintf(path, encoded), body).Expect(201)
+		if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Location") != first.Header.Get("Location") {
+			t.Errorf("%s: %v, then %v", path, first.Header, again.Header)
+		}
+		keyed.Post(fmt.Sprintf(path, encoded), `{"customerReference":"other","amount":2}`).Expect(422)
+		sister := keyed.Post(fmt.Sprintf(path, b.sister), body).Expect(201)
+		if sister.Header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("%s: replayed on another Site", path)
+		}
+	}
+}
+
 // The first request waits in Postgres for a rival's transaction; the second one is told so at once.
 func TestInvitationIdempotencyInFlight(t *testing.T) {
 	b := newBilling(t, nil)

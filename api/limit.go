@@ -33,6 +33,15 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
 
+// Part is the n-th part of a rate, with a burst for 10 seconds of it.
+func (r Rate) Part(n float64) Rate {
+	if r.off() {
+		return r
+	}
+	perSecond := r.PerSecond / n
+	return Rate{perSecond, int(max(1, math.Ceil(10*perSecond)))}
+}
+
 // off reports whether there is no limit.
 func (r Rate) off() bool { return r.PerSecond <= 0 }
 

@@ -76,6 +76,20 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
+func TestPartOfARate(t *testing.T) {
+	t.Parallel()
+	for whole, want := range map[api.Rate]api.Rate{
+		{PerSecond: 100, Burst: 200}: {PerSecond: 10, Burst: 100},
+		{PerSecond: 1, Burst: 2}:     {PerSecond: 0.1, Burst: 1},
+		{PerSecond: 0.1, Burst: 1}:   {PerSecond: 0.01, Burst: 1},
+		{}:                           {},
+	} {
+		if got := whole.Part(10); got != want {
+			t.Errorf("a tenth of %v: %v, want %v", whole, got, want)
+		}
+	}
+}
+
 func TestLimiterCounts(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, queuetest.Redis(t), slow)

@@ -22,6 +22,7 @@ import (
 
 // public are the routes that want no token. Nothing else may be open to everybody.
 var public = []string{
+	"GET /",
 	"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs",
 	"POST /oauth2/token", "GET /.well-known/jwks.json", "GET /.well-known/oauth-authorization-server",
 	"GET /signup/{token}", "POST /signup/{token}", "GET /P/{code}", "POST /P/{code}",
@@ -37,6 +38,24 @@ func TestNothingElseIsPublic(t *testing.T) {
 	}
 	if diff := cmp.Diff(public, got); diff != "" {
 		t.Errorf("public routes (-want +got):\n%s", diff)
+	}
+}
+
+// A large body costs as much to check as to store, so the routes that take one share the limit of submissions.
+func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, r := range newServer().Routes() {
+		if r.Bounds == api.BatchBody && r.Rate != api.RateBatches {
+			t.Errorf("%s %s is in the class %s", r.Method, r.Path, r.Rate)
+		}
+		if r.Rate == api.RateBatches {
+			got = append(got, r.Path)
+		}
+	}
+	batches := "/billing/sites/{siteId}/batches"
+	if diff := cmp.Diff([]string{batches, batches + "/validation", batches + "/{batchReference}/retry"}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -184,8 +203,8 @@ func (m *matrix) tryInOrder(t *testing.T, r api.Route) {
 	expect(c, refusal{code: inArea(r, "invalid-parameter"), target: "x", message: "x is not a parameter of this operation"})
 	c.query = ""
 	large := c
-	large.body, large.unasked = strings.Repeat("{", r.BodyLimit+1), true
-	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.BodyLimit)})
+	large.body, large.unasked = strings.Repeat("{", r.Bounds.Bytes+1), true
+	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.Bounds.Bytes)})
 	if r.Body != api.NoBody {
 		expect(c, refusal{code: api.MalformedJSON, message: "The body is not complete JSON (at byte 1)."})
 		c.body = "{}"
@@ -335,7 +354,11 @@ func TestEveryPathIsExact(t *testing.T) {
 	m := newMatrix(t)
 	for _, r := range m.routes {
 		path := fill(r, m.site, "x")
-		variants := []string{path + "/", "/" + path, path + "//x", path[:strings.LastIndex(path, "/")+1]}
+		refusal{code: api.NotFound}.is(t, "/"+path, m.RawUnchecked(r.Method+" /"+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1)[0])
+		if path == "/" {
+			continue // it has no other variants
+		}
+		variants := []string{path + "/", path + "//x", path[:strings.LastIndex(path, "/")+1]}
 		for i, segment := range strings.Split(r.Path, "/") {
 			if segment != "" && segment[0] != '{' {
 				changed := strings.Split(path, "/")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/models"
 )
 
 // oauthRoutes are those of our own authorisation server. Where an outside issuer is trusted instead they are there too,
@@ -22,18 +23,18 @@ func oauthRoutes(cfg Config) []Route {
 	}
 }
 
-func ownIssuer(cfg Config, serve func(context.Context, *Request, *auth.Issuer, *slog.Logger) error) Handler {
+func ownIssuer(cfg Config, serve func(context.Context, *Request, *Config) error) Handler {
 	return func(ctx context.Context, r *Request) error {
 		if cfg.Issuer == nil {
 			return Refuse(NotFound, "")
 		}
-		return serve(ctx, r, cfg.Issuer, cfg.Log)
+		return serve(ctx, r, &cfg)
 	}
 }
 
 // issueToken answers POST /oauth2/token.
-func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.Logger) error {
-	body, err := r.readAll(ctx, defaultBodyLimit)
+func issueToken(ctx context.Context, r *Request, cfg *Config) error {
+	body, err := r.readAll(ctx, auth.MaxFormSize)
 	var refusal *Error
 	tooLong := errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge
 	if err != nil && !tooLong {
@@ -42,7 +43,7 @@ func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.
 	if tooLong {
 		r.fast.Response.SetConnectionClose()
 	}
-	answer := issuer.Token(ctx, auth.TokenRequest{
+	answer := cfg.Issuer.Token(ctx, auth.TokenRequest{
 		Query:         string(r.fast.URI().QueryString()),
 		ContentType:   strings.Join(r.headers("Content-Type"), ", "),
 		Encoding:      strings.Join(r.headers("Content-Encoding"), ", "),
@@ -50,15 +51,31 @@ func issueToken(ctx context.Context, r *Request, issuer *auth.Issuer, log *slog.
 		Body:          body,
 		TooLong:       tooLong,
 		RemoteAddress: r.fast.RemoteIP().String(),
+		Limit:         r.tokenLimit(cfg.Limiter),
 	})
 	if answer.Err != nil {
 		level := slog.LevelInfo
 		if answer.Status >= http.StatusInternalServerError {
 			level = slog.LevelError
 		}
-		log.Log(ctx, level, "token refused", "status", answer.Status, "err", answer.Err)
+		cfg.Log.Log(ctx, level, "token refused", "status", answer.Status, "err", answer.Err)
 	}
 	return r.token(answer)
+}
+
+// tokenLimit counts the tokens of clients; nil if there is no limiter.
+func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.ClientID) time.Duration {
+	if limiter == nil {
+		return nil
+	}
+	return func(ctx context.Context, client models.ClientID) time.Duration {
+		decision := limiter.Take(ctx, client, RateTokens)
+		r.announceLimits(decision.Limits)
+		if decision.Allowed {
+			return 0
+		}
+		return max(decision.RetryAfter, time.Second)
+	}
 }
 
 // token answers as the token endpoint does.
@@ -69,16 +86,16 @@ func (r *Request) token(answer auth.TokenResponse) error {
 	return r.Bytes(answer.Status, answer.Header.Get("Content-Type"), answer.Body)
 }
 
-func serveJWKS(ctx context.Context, r *Request, issuer *auth.Issuer, _ *slog.Logger) error {
-	document, err := issuer.JWKS(ctx)
+func serveJWKS(ctx context.Context, r *Request, cfg *Config) error {
+	document, err := cfg.Issuer.JWKS(ctx)
 	if err != nil {
 		return err
 	}
 	return r.publicDocument(document, auth.JWKSMaxAge)
 }
 
-func serveMetadata(_ context.Context, r *Request, issuer *auth.Issuer, _ *slog.Logger) error {
-	document, err := issuer.Metadata()
+func serveMetadata(_ context.Context, r *Request, cfg *Config) error {
+	document, err := cfg.Issuer.Metadata()
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
@@ -16,6 +19,11 @@ import (
 
 // newOAuth is the real API over real keys and clients, and one client's id and secret.
 func newOAuth(t *testing.T) (c *apitest.Client, clientID, secret string) {
+	t.Helper()
+	return newLimitedOAuth(t, nil)
+}
+
+func newLimitedOAuth(t *testing.T, limiter api.Limiter) (c *apitest.Client, clientID, secret string) {
 	t.Helper()
 	store := modelstest.Open(t)
 	ring, err := models.ParseKeyring(models.GenerateMasterKey())
@@ -30,7 +38,7 @@ func newOAuth(t *testing.T) (c *apitest.Client, clientID, secret string) {
 	check(t, err)
 	cfg := auth.Config{URL: "https://billing.example"}
 	server := api.New(api.Config{
-		Authenticator: auth.NewAuthenticator(store, keys, cfg), Sites: store, Issuer: auth.NewIssuer(store, keys, cfg),
+		Authenticator: auth.NewAuthenticator(store, keys, cfg), Sites: store, Issuer: auth.NewIssuer(store, keys, cfg), Limiter: limiter,
 	})
 	return apitest.New(t, server), partner.ID.String(), secret
 }
@@ -70,6 +78,31 @@ func TestTokenOverHTTP(t *testing.T) {
 	c.Get("/oauth2/token").Refused(405, "requests:method-not-allowed")
 }
 
+// Good credentials are counted, too. Bad ones are not: nobody uses up a client's limit in its name.
+func TestTokensAreLimited(t *testing.T) {
+	t.Parallel()
+	l := &limiter{decision: api.Decision{Allowed: true, Limits: []api.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99, Reset: time.Second}}}}
+	c, id, secret := newLimitedOAuth(t, l)
+	forms := c.With("Content-Type", "application/x-www-form-urlencoded")
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {id}, "client_secret": {secret}}
+	a := forms.Post("/oauth2/token", form.Encode()).Expect(200)
+	if got := a.Header.Get("RateLimit-Policy") + " " + a.Header.Get("RateLimit"); got != `"tokens";q=100;w=10 "tokens";r=99;t=1` {
+		t.Errorf("limits %s", got)
+	}
+	form.Set("client_secret", "wrong")
+	forms.Post("/oauth2/token", form.Encode()).Expect(401)
+	form.Set("client_secret", secret)
+	l.set(api.Decision{RetryAfter: 1500 * time.Millisecond})
+	a = forms.Post("/oauth2/token", form.Encode()).Expect(429)
+	want := `{"error":"temporarily_unavailable","error_description":"too many tokens; use one until it expires"}`
+	if string(a.Body) != want || a.Header.Get("Retry-After") != "2" || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	if diff := gocmp.Diff([]api.RateClass{api.RateTokens, api.RateTokens}, l.classes); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Whatever the token endpoint refuses, it refuses in RFC 6749's form, and nobody keeps the answer.
 func TestTokenErrorsHaveTheirOwnForm(t *testing.T) {
 	t.Parallel()
@@ -85,8 +118,8 @@ func TestTokenErrorsHaveTheirOwnForm(t *testing.T) {
 		"malformed":        {body: "%zz", status: 400},
 		"multipart":        {body: form, contentType: "multipart/form-data; boundary=x", status: 400},
 		"compressed":       {body: form, encoding: "gzip", status: 400},
-		"long":             {body: strings.Repeat("a", 64<<10), status: 400},
-		"over the limit":   {body: strings.Repeat("a", 64<<10+1), status: 413},
+		"long":             {body: strings.Repeat("a", auth.MaxFormSize), status: 400},
+		"over the limit":   {body: strings.Repeat("a", auth.MaxFormSize+1), status: 413},
 		"far over it":      {body: strings.Repeat("a", 3<<20), status: 413},
 	} {
 		forms := c.With("Content-Type", cmp.Or(tt.contentType, "application/x-www-form-urlencoded"))

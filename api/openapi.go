@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -57,10 +57,13 @@ func listErrorCodes(document map[string]any) error {
 	return nil
 }
 
+// descriptionMaxAge is how long caches may keep the description and its page.
+const descriptionMaxAge = 5 * time.Minute
+
 func serveOpenAPI(_ context.Context, r *Request) error {
 	document, err := OpenAPI()
 	if err != nil {
 		return err
 	}
-	return r.Bytes(http.StatusOK, ContentTypeJSON, document)
+	return r.publicDocument(document, descriptionMaxAge)
 }

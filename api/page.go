@@ -15,6 +15,11 @@ func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) e
 	if err != nil {
 		return err
 	}
+	return r.pageBytes(status, body)
+}
+
+// pageBytes is page, of one that is written already.
+func (r *Request) pageBytes(status int, body []byte) error {
 	for name, values := range web.Headers() {
 		r.SetHeader(name, values[0])
 	}
@@ -34,12 +39,15 @@ func newHostedPage(cfg Config) hostedPage {
 	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
 }
 
+// maxPageForm is far more than any form of ours has. Strangers send it, so it is little.
+const maxPageForm = 4 << 10
+
 // routes are those of a page that is shown, and of its form.
 func (p *hostedPage) routes(route Route, show, act Handler) []Route {
 	route.Audience, route.Page = Public, true
 	form := route
 	route.Method, route.Handler = http.MethodGet, show
-	form.Method, form.Body, form.Handler = http.MethodPost, FormBody, act
+	form.Method, form.Body, form.Bounds, form.Handler = http.MethodPost, FormBody, BodyBounds{Bytes: maxPageForm}, act
 	if !p.sandbox {
 		return []Route{route}
 	}
@@ -69,7 +77,7 @@ func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour
 // seeOther leads to the page that shows what came of the form; a reload sends nothing again.
 func (r *Request) seeOther(path string) error {
 	r.SetHeader("Location", path)
-	return r.Bytes(http.StatusSeeOther, web.ContentType, nil)
+	return r.pageBytes(http.StatusSeeOther, nil)
 }
 
 // fromOwnPage reports whether a browser sent the form from one of our own pages. A page that gives no referrer has its
@@ -83,8 +91,15 @@ func (r *Request) fromOwnPage(baseURL string) bool {
 	return origin == "" || origin == "null" || origin == baseURL
 }
 
-// failPage is what a person sees of an error.
-func (s *Server) failPage(ctx context.Context, r *Request, e *Error) {
+// failPage answers with the page of a problem.
+func (s *Server) failPage(ctx context.Context, r *Request, status int, problem web.Problem) {
+	if err := r.page(status, problem); err != nil {
+		s.log.ErrorContext(ctx, "render an error page", "err", err)
+	}
+}
+
+// problemOf is what a person sees of an error.
+func problemOf(r *Request, e *Error) web.Problem {
 	status := e.Status()
 	problem := web.Problem{Title: "This did not work", Message: e.Faults[0].Message}
 	switch {
@@ -96,7 +111,5 @@ func (s *Server) failPage(ctx context.Context, r *Request, e *Error) {
 		problem.Message = "It is our fault, not yours. Please try again in a moment."
 		problem.TraceID = string(r.trace)
 	}
-	if err := r.page(status, problem); err != nil {
-		s.log.ErrorContext(ctx, "render an error page", "err", err)
-	}
+	return problem
 }

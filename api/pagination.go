@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -89,8 +90,7 @@ func (q pageQuery[F, P]) href(
 	if err != nil {
 		return "", err
 	}
-	path := strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
-	return p.baseURL + path + "?cursor=" + text, nil
+	return p.baseURL + r.canonicalPath() + "?cursor=" + text, nil
 }
 
 // refuseLink is the one answer to a pagination link with anything wrong.
@@ -234,9 +234,9 @@ func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) i
 	return n
 }
 
-// millis is a point in time, nil if it is not given.
+// millis is a point in time, nil if it is not given. Any integer is one: a bound before everything selects everything.
 func (in *queryReader) millis(name string) *models.Millis {
-	n, ok, err := in.r.QueryInt(name, 0, int64(models.MaxAmount))
+	n, ok, err := in.r.QueryInt(name, math.MinInt64, math.MaxInt64)
 	in.fault(err)
 	if !ok || err != nil {
 		return nil

@@ -194,8 +194,8 @@ func readLineItem(line strictjson.Fields) models.LineItem {
 		AmountSubtotal: models.Amount(line.RequiredInt("amountSubtotal", strictjson.AtLeast(0))),
 	}
 	if fields, ok := line.OptionalObject("addOns", "customizations", "modifiers"); ok {
-		addOns := models.AddOns{Modifiers: fields.OptionalStrings("modifiers", maxModifiers)}
-		addOns.Customizations, _ = fields.OptionalString("customizations")
+		addOns := models.AddOns{Modifiers: fields.OptionalStrings("modifiers", maxModifiers, models.ValidateText)}
+		addOns.Customizations, _ = fields.OptionalString("customizations", models.ValidateText)
 		if addOns.Customizations != "" || len(addOns.Modifiers) > 0 {
 			item.AddOns = &addOns
 		}
@@ -239,9 +239,13 @@ func (p *paymentIntents) await(
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
+	admitted := r.standing()
 	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
 		err := r.rest(ctx, func() { sleep(waiting, pause) })
 		if err != nil {
+			return intent, err
+		}
+		if err := admitted.recheckIfDue(ctx); err != nil {
 			return intent, err
 		}
 		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {

@@ -82,6 +82,14 @@ func TestPaymentIntentFaults(t *testing.T) {
 			"lineItems[1].addOns must be an object"},
 		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":1,"modifiers":[1,"a"]}}`): {
 			"lineItems[1].addOns.modifiers[0] must be a string", "lineItems[1].addOns.customizations must be a string"},
+		`{"amount":5,"orderId":"a\u202eb"}`: {"orderId must not contain invisible or direction-changing characters"},
+		line("{\"itemId\":\"i\u200b\",\"quantity\":1,\"amountPerUnit\":1,\"amountSubtotal\":1,\"addOns\":{\"customizations\":\"\u2066x\",\"modifiers\":[\"m\",\"\ufeffm\"]}}"): {
+			"lineItems[1].itemId must not contain invisible or direction-changing characters",
+			"lineItems[1].addOns.modifiers[1] must not contain invisible or direction-changing characters",
+			"lineItems[1].addOns.customizations must not contain invisible or direction-changing characters"},
+		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":"a\u0007","modifiers":["\u007f"]}}`): {
+			"lineItems[1].addOns.modifiers[0] must not contain control characters",
+			"lineItems[1].addOns.customizations must not contain control characters"},
 		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":9007199254740991}`): {
 			"lineItems must have values of amountSubtotal that add up to at most 9007199254740991"},
 		`{"amount":5,"Amount":6}`: {"amount must be written exactly so, in this case"},

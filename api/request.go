@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ type Request struct {
 	Form           []byte           // the body of a form route
 	IdempotencyKey string           // "" if there is none
 
+	server      *Server
+	began       time.Time
 	fast        *fasthttp.RequestCtx
 	fiber       *fiber.Ctx
 	route       *Route // nil until the router has found it
@@ -91,20 +94,15 @@ const MaxWait = 30 * time.Second
 // PreferWait is how long the client would wait for something to happen (Prefer: wait=N), at most MaxWait; 0 if it did not
 // say so. A preference that cannot be understood is ignored, as preferences are.
 func (r *Request) PreferWait() time.Duration {
-	for _, header := range r.headers("Prefer") {
-		for preference := range strings.SplitSeq(header, ",") {
-			name, value, _ := strings.Cut(strings.SplitN(preference, ";", 2)[0], "=")
-			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-				continue
-			}
-			n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 64)
-			if err != nil && !errors.Is(err, strconv.ErrRange) {
-				return 0
-			}
-			return time.Duration(min(n, uint64(MaxWait/time.Second))) * time.Second
-		}
+	value, ok := preference(r.headers("Prefer"), "wait")
+	if !ok {
+		return 0
 	}
-	return 0
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
+	}
+	return time.Duration(min(n, uint64(MaxWait/time.Second))) * time.Second
 }
 
 // Fiber is the request as Fiber has it, for answers that Request has no method for. Its strings are not copies.
@@ -117,6 +115,11 @@ func (r *Request) headers(name string) []string {
 		values = append(values, string(v))
 	}
 	return values
+}
+
+// canonicalPath is the path of the route on its Site, however the client has encoded it.
+func (r *Request) canonicalPath() string {
+	return strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
 }
 
 func (r *Request) rawParam(name string) string { return strings.Clone(r.fiber.Params(name)) }
@@ -134,6 +137,24 @@ func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
+// isEmptyBody reports whether a body of unannounced length turns out to be none. It waits for the body to begin.
+func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
+	if r.fast.Request.Header.ContentLength() >= 0 {
+		return false, nil
+	}
+	var first [1]byte
+	var err error
+	busy := r.rest(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
+	switch {
+	case errors.Is(err, io.EOF):
+		r.bodyRead = true
+		return true, busy
+	case err != nil:
+		return false, bodyReadError(err)
+	}
+	return false, busy
+}
+
 // arrivedBody is how much of a body of known length is there before a request begins (fasthttp sees to it).
 const arrivedBody = 8 << 10
 
@@ -142,7 +163,7 @@ const arrivedBody = 8 << 10
 func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
-	if stream == nil || length == 0 {
+	if stream == nil || length == 0 || r.bodyRead {
 		return nil, nil
 	}
 	if length > limit {
@@ -190,8 +211,13 @@ func bodyReadError(err error) error {
 	if errors.As(err, &network) && network.Timeout() {
 		code = RequestTimeout
 	}
+	return unreadable(code, err)
+}
+
+// unreadable refuses a request after which nothing on its connection can be trusted.
+func unreadable(code Code, cause error) *Error {
 	e := Refuse(code, "")
-	e.Cause, e.Close = err, true
+	e.Cause, e.Close = cause, true
 	return e
 }
 
@@ -206,9 +232,7 @@ func receiveError(err error) *Error {
 	case errors.Is(err, fasthttp.ErrTimeout) || errors.As(err, &network) && network.Timeout():
 		code = RequestTimeout
 	}
-	e := Refuse(code, "")
-	e.Cause, e.Close = err, true
-	return e
+	return unreadable(code, err)
 }
 
 // isMediaType reports whether a Content-Type is of the wanted type and, if it names a charset, in UTF-8.
@@ -218,7 +242,7 @@ func isMediaType(header, want string) bool {
 		return false
 	}
 	charset, ok := params["charset"]
-	return !ok || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
+	return !ok || slices.Contains([]string{"utf-8", "utf8", "csutf8"}, strings.ToLower(charset))
 }
 
 var errPathEncoding = errors.New("api: path segment is not percent-encoded UTF-8")

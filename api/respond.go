@@ -55,9 +55,13 @@ func envelope(data []byte, trace models.TraceID) []byte {
 	return append(append(append(body, `,"traceId":"`...), trace...), `"}`...)
 }
 
-// Bytes answers with a body of any type. The body must not be changed afterwards.
+// Bytes answers with a body of any type. The body must not be changed afterwards. No cache keeps it, unless the handler has
+// set Cache-Control.
 func (r *Request) Bytes(status int, contentType string, body []byte) error {
 	response := &r.fast.Response
+	if len(response.Header.Peek("Cache-Control")) == 0 {
+		r.SetHeader("Cache-Control", "no-store")
+	}
 	response.SetStatusCode(status)
 	response.Header.SetContentType(contentType)
 	response.SetBodyRaw(body)
@@ -67,6 +71,7 @@ func (r *Request) Bytes(status int, contentType string, body []byte) error {
 // NotModified answers 304 with the entity tag that still holds.
 func (r *Request) NotModified(etag string) error {
 	r.SetHeader("ETag", etag)
+	r.SetHeader("Cache-Control", "no-store")
 	r.fast.Response.SetStatusCode(http.StatusNotModified)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
 
@@ -45,15 +46,24 @@ type RateClass string
 // The rate classes. Every request of a client counts against RateDefault, one of another class also against that.
 const (
 	RateDefault RateClass = "default"
-	RateBatches RateClass = "batches" // batch submissions
+	RateTokens  RateClass = "tokens"  // access tokens issued
+	RateBatches RateClass = "batches" // what takes the body of a batch, or makes one
 )
 
-// Limits of request bodies, in bytes.
-const (
-	defaultBodyLimit = 64 << 10
-	// BatchBodyLimit is the largest batch submission.
-	BatchBodyLimit = 1 << 20
-)
+// BodyBounds bounds the body of a request.
+type BodyBounds struct {
+	Bytes int
+	JSON  strictjson.Limits // of a JSON body
+}
+
+// maxBatchBytes is the largest body that any route takes.
+const maxBatchBytes = 1 << 20
+
+// BatchBody bounds the body of a batch: of its submission and its validation.
+var BatchBody = BodyBounds{Bytes: maxBatchBytes, JSON: strictjson.Limits{Values: 32_768, UnknownBytes: 16 << 10}}
+
+// ordinaryBody bounds every other body.
+var ordinaryBody = BodyBounds{Bytes: 64 << 10, JSON: strictjson.Limits{Values: 2_048, UnknownBytes: 2 << 10}}
 
 // Handler answers a request that has passed every check of its route. What it returns as an error becomes the answer.
 // The context ends with the time that the route allows, and carries the trace id and the span.
@@ -73,8 +83,8 @@ type Route struct {
 	// Paged routes also take a cursor, alone. Anything wrong with a query that has one is an invalid pagination link.
 	Paged bool
 	Body  BodyKind
-	// BodyLimit is in bytes; default 64 KiB.
-	BodyLimit int
+	// Bounds are those of the body; default ordinaryBody.
+	Bounds BodyBounds
 	// Param is the path parameter beside siteId, if there is one.
 	Param Param
 	// Page routes answer people: errors are pages too, and a query, which links may pick up on their way, is not looked at.

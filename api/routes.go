@@ -8,6 +8,7 @@ import (
 // routes is the whole route table: each noun's rows are in its own file.
 func routes(cfg Config) []Route {
 	return slices.Concat(
+		landingRoutes(cfg),
 		systemRoutes(cfg),
 		oauthRoutes(cfg),
 		customerRoutes(cfg),

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ type Config struct {
 	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
 	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
 	ShutdownTimeout time.Duration // for open requests once Run is told to end; default 20 s
+	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
 }
 
 // Mount is a handler that answers everything at and below a path by itself: the operator's pages. Bodies over 64 KiB do
@@ -93,9 +95,11 @@ type Server struct {
 	chain         []check
 	methods       []string // that the router knows
 	router        fasthttp.RequestHandler
+	secure        bool // the public base URL is https
 	http          *fasthttp.Server
 
 	shutdownTimeout time.Duration
+	recheckEvery    time.Duration
 	lifetime        context.Context // of every request
 	endRequests     context.CancelFunc
 	draining        context.Context // ends when shutdown begins
@@ -121,7 +125,9 @@ func newServer(cfg Config, table []Route) *Server {
 		admission:       newAdmission(cfg.Concurrency, cfg.QueueWait, cfg.Metrics),
 		routes:          withDefaults(table, cfg),
 		methods:         fiber.DefaultMethods,
+		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
 		shutdownTimeout: cfg.ShutdownTimeout,
+		recheckEvery:    cfg.RecheckEvery,
 	}
 	RegisterDependencies(cfg.Metrics, cfg.Checks)
 	s.lifetime, s.endRequests = context.WithCancel(context.Background())
@@ -136,7 +142,7 @@ func newServer(cfg Config, table []Route) *Server {
 		NoDefaultServerHeader:        true,
 		StreamRequestBody:            true, // bodies are read after authentication, up to the route's limit
 		DisablePreParseMultipartForm: true,
-		MaxRequestBodySize:           BatchBodyLimit,
+		MaxRequestBodySize:           maxBatchBytes,
 		ReadBufferSize:               maxHeaderBytes,
 		Concurrency:                  maxConnections,
 		ReadTimeout:                  cfg.ReadTimeout,
@@ -165,6 +171,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
+	cfg.RecheckEvery = orDefault(cfg.RecheckEvery, defaultRecheck)
 	return cfg
 }
 
@@ -181,8 +188,8 @@ func withDefaults(table []Route, cfg Config) []Route {
 	for i := range table {
 		r := &table[i]
 		r.Timeout = orDefault(r.Timeout, cfg.RequestTimeout)
-		if r.BodyLimit == 0 {
-			r.BodyLimit = defaultBodyLimit
+		if r.Bounds == (BodyBounds{}) {
+			r.Bounds = ordinaryBody
 		}
 		if r.Rate == "" {
 			r.Rate = RateDefault
@@ -240,7 +247,10 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.active.begin()
 	defer s.active.end()
 	started := time.Now()
-	r := &Request{fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining}
+	r := &Request{
+		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining,
+	}
+	s.harden(fast)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
@@ -249,14 +259,47 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)
+	if !hasPlainHeaderNames(&fast.Request.Header) {
+		s.fail(ctx, r, unreadable(MalformedRequest, errHeaderName))
+		return
+	}
 	if inTree(r.path, "/billing") {
 		r.SetHeader(headerVersion, APIVersion)
 	}
 	if !slices.Contains(s.methods, method) {
 		fast.Request.Header.SetMethod(fiber.MethodTrace) // which no route takes: 404 or 405 as for any other
 	}
+	if target := fast.Request.Header.RequestURI(); bytes.HasPrefix(target, []byte("//")) {
+		path, _, _ := bytes.Cut(target, []byte("?"))
+		r.path = string(path) // fasthttp takes what follows for a host, and the rest for the path
+		s.fail(ctx, r, Refuse(NotFound, ""))
+		return
+	}
 	fast.SetUserValue(exchangeKey{}, exchange{ctx, r})
 	s.router(fast)
+}
+
+// strictTransport is what browsers are told of a service that is reached by https: for a year, nothing else.
+const strictTransport = "max-age=31536000"
+
+// harden sets the headers that every answer has.
+func (s *Server) harden(fast *fasthttp.RequestCtx) {
+	fast.Response.Header.Set("X-Content-Type-Options", "nosniff")
+	if s.secure {
+		fast.Response.Header.Set("Strict-Transport-Security", strictTransport)
+	}
+}
+
+var errHeaderName = errors.New("api: white space in the name of a header")
+
+// hasPlainHeaderNames reports whether no header's name has white space in it. A proxy may read such a name as another one.
+func hasPlainHeaderNames(h *fasthttp.RequestHeader) bool {
+	for name := range h.All() {
+		if bytes.ContainsAny(name, " \t") {
+			return false
+		}
+	}
+	return true
 }
 
 // enter runs a route's checks and handler.
@@ -279,7 +322,7 @@ func (s *Server) enterMount(m Mount) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
-		body, err := x.request.readAll(x.ctx, defaultBodyLimit)
+		body, err := x.request.readAll(x.ctx, ordinaryBody.Bytes)
 		if err == nil {
 			c.Request().SetBody(body)
 			err = m.Handler(c)
@@ -314,6 +357,7 @@ func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	s.log.InfoContext(ctx, "request could not be read", "err", err)
 	fast.Response.Reset()
+	s.harden(fast)
 	s.fail(ctx, r, receiveError(err))
 	s.metrics.observe("none", "other", fast.Response.StatusCode(), 0)
 }

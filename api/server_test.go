@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"partnerbilling/api"
+	"partnerbilling/api/apitest"
 	"partnerbilling/models"
 )
 
@@ -142,6 +143,22 @@ func TestSuccessIsWrittenPlainly(t *testing.T) {
 	}
 }
 
+// A browser that has met the service by https never comes without again.
+func TestStrictTransport(t *testing.T) {
+	for base, want := range map[string]string{"https://billing.example": "max-age=31536000", "http://127.0.0.1:8080": "", "": ""} {
+		g := newGround(t, func(c *api.Config) { c.PublicBaseURL = base })
+		answers := []*apitest.Answer{
+			g.Get(site("/batches/b")), g.Get("/nothing"), g.Get("/fail/panic"), g.With("Authorization", "").Get(site("/batches/b")),
+			g.RawUnchecked("nonsense\r\n\r\n", 1)[0],
+		}
+		for _, a := range answers {
+			if got := a.Header.Get("Strict-Transport-Security"); got != want {
+				t.Errorf("%s: status %d with %q, want %q", base, a.Status, got, want)
+			}
+		}
+	}
+}
+
 func TestTraceIDs(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(api.SpanIDs{}))
@@ -224,6 +241,13 @@ func TestHostileHTTP(t *testing.T) {
 		"unknown coding":          {post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "requests:malformed-request", 400},
 		"bad chunk":               {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "requests:malformed-request", 400},
 		"space before colon":      {get + "X : y\r\n\r\n", "requests:malformed-request", 400},
+		"tab before colon":        {get + "X\t: y\r\n\r\n", "requests:malformed-request", 400},
+		"space in a name":         {get + "X Y: z\r\n\r\n", "requests:malformed-request", 400},
+		"tab in a name":           {get + "X\tY: z\r\n\r\n", "requests:malformed-request", 400},
+		"space in a known name":   {post + "Content Length: 2\r\n\r\n", "requests:malformed-request", 400},
+		"space before a name":     {"GET / HTTP/1.1\r\n Host: x\r\n\r\n", "requests:malformed-request", 400},
+		"length with a space":     {post + "Content-Length : 2\r\n\r\n{}", "requests:malformed-request", 400},
+		"chunked with a space":    {post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "requests:malformed-request", 400},
 		"two hosts":               {get + "Host: y\r\n\r\n", "requests:malformed-request", 400},
 		"slow headers":            {get, "requests:request-timeout", 408},
 		"slow body":               {post + "Content-Length: 9000\r\n\r\n{" + strings.Repeat(" ", 8500), "requests:request-timeout", 408},

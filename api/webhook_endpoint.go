@@ -43,21 +43,20 @@ func webhookEndpointRoutes(cfg Config) []Route {
 
 // webhooks answers about where an organisation's events go, and what became of them.
 type webhooks struct {
-	store         *models.Store
-	keys          *models.Keys
-	sites         Sites
-	authenticator Authenticator
-	deliverer     WebhookDeliverer // nil: tests are answered with 503
-	notify        func([]models.TaskID)
-	pages         *paginator
-	targets       models.WebhookTargets
-	now           func() time.Time
-	listeners     chan struct{} // one token each
+	store     *models.Store
+	keys      *models.Keys
+	sites     Sites
+	deliverer WebhookDeliverer // nil: tests are answered with 503
+	notify    func([]models.TaskID)
+	pages     *paginator
+	targets   models.WebhookTargets
+	now       func() time.Time
+	listeners chan struct{} // one token each
 }
 
 func newWebhooks(cfg Config) *webhooks {
 	return &webhooks{
-		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, authenticator: cfg.Authenticator, deliverer: cfg.Webhooks,
+		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
 		notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL},
 		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
 	}
@@ -113,7 +112,6 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 		return r.JSON(http.StatusOK, data)
 	}
 	data.Secret = secret.Reveal()
-	r.SetHeader("Cache-Control", "no-store")
 	r.Location("webhooks", "endpoints", data.Endpoint)
 	return r.JSON(http.StatusCreated, data)
 }
@@ -173,7 +171,6 @@ func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
 	if err != nil {
 		return webhookError(r, err)
 	}
-	r.SetHeader("Cache-Control", "no-store")
 	return r.JSON(http.StatusOK, webhookRotationData{rotation.Secret.Reveal(), rotation.ActivateAt, rotation.OverlapTo})
 }
 

@@ -135,10 +135,7 @@ func (w *webhooks) checkFilterSite(ctx context.Context, r *Request, site models.
 		return nil
 	}
 	_, err := w.sites.Site(ctx, r.Principal.OrganisationID, site)
-	if errors.Is(err, models.ErrNotFound) {
-		return Refuse(SiteNotAccessible, "siteId")
-	}
-	return err
+	return siteError(err)
 }
 
 func (w *webhooks) listEvents(ctx context.Context, r *Request) error {

@@ -2,14 +2,15 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
-	"partnerbilling/api/auth"
 	"partnerbilling/models"
 )
 
@@ -20,8 +21,6 @@ const (
 	listenEvery = 500 * time.Millisecond
 	// heartbeatEvery keeps a quiet stream alive, and shows when its client has gone.
 	heartbeatEvery = 10 * time.Second
-	// recognizeEvery is how often the client's token is looked at again, so that a stream ends with it.
-	recognizeEvery = 30 * time.Second
 	// listenStepTimeout bounds one look into Postgres.
 	listenStepTimeout = 5 * time.Second
 	// streamWriteTimeout is how long a client may take for what it is sent.
@@ -46,8 +45,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, authorization: r.Header("Authorization"),
-		slot: slot{of: r.slot.of},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{of: r.slot.of},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
@@ -74,7 +72,7 @@ func (r *Request) stream(
 	response := &r.fast.Response
 	response.SetStatusCode(http.StatusOK)
 	response.Header.SetContentType(contentType)
-	response.SetBodyStreamWriter(func(out *bufio.Writer) {
+	run := func(out *bufio.Writer) {
 		defer stop()
 		defer cancel()
 		write(ctx, out, func() error {
@@ -84,16 +82,35 @@ func (r *Request) stream(
 			}
 			return out.Flush()
 		})
+	}
+	if r.fast.Request.Header.IsHTTP11() {
+		response.SetBodyStreamWriter(run)
+		return
+	}
+	r.streamUntilClose(run)
+}
+
+// streamUntilClose is the answer to HTTP/1.0, which knows no chunks: the body ends with the connection.
+func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
+	const untilClose = -2
+	r.fast.Response.Header.SetContentLength(untilClose)
+	head := bytes.Clone(r.fast.Response.Header.Header())
+	r.fast.HijackSetNoResponse(true)
+	r.fast.Hijack(func(c net.Conn) {
+		out := bufio.NewWriter(c)
+		_, _ = out.Write(head) // the first flush says what came of it
+		run(out)
+		_ = out.Flush()
 	})
 }
 
 // webhookListener is one stream.
 type webhookListener struct {
 	*webhooks
-	tail          *models.WebhookTail
-	organisation  models.OrganisationID
-	authorization string
-	slot          slot // of each look
+	tail         *models.WebhookTail
+	organisation models.OrganisationID
+	admitted     *standing
+	slot         slot // of each look
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
@@ -101,38 +118,26 @@ func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func
 	if flush() != nil {
 		return
 	}
-	look, beat, recognize := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery), time.NewTicker(recognizeEvery)
+	look, beat := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery)
 	defer look.Stop()
 	defer beat.Stop()
-	defer recognize.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			err = l.forward(ctx, out, flush)
+			if err = l.admitted.recheckIfDue(ctx); err == nil {
+				err = l.forward(ctx, out, flush)
+			}
 		case <-beat.C:
 			_, _ = out.WriteString(": heartbeat\n\n")
 			err = flush()
-		case <-recognize.C:
-			err = l.recognize(ctx)
 		}
 		if err != nil {
 			return
 		}
 	}
-}
-
-// recognize fails if the client is not welcome any more.
-func (l *webhookListener) recognize(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
-	defer cancel()
-	_, err := l.authenticator.Authenticate(ctx, l.authorization)
-	if errors.Is(err, auth.ErrInvalidToken) || errors.Is(err, auth.ErrNoCredentials) {
-		return err
-	}
-	return nil // Postgres may be away for a while
 }
 
 // heard is an event on a stream: the request that an endpoint would get.

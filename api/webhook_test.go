@@ -385,6 +385,32 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// HTTP/1.0 knows no chunks: the stream is the connection's rest.
+func TestListenByHTTP10(t *testing.T) {
+	h := newHooks(t, nil)
+	connection, err := net.Dial("tcp", strings.TrimPrefix(h.BaseURL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	if err := connection.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(connection, "GET /webhooks/listen HTTP/1.0\r\nAuthorization: Bearer owner\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil || response.StatusCode != http.StatusOK || len(response.TransferEncoding) > 0 || response.ContentLength != -1 || !response.Close ||
+		response.Header.Get("Content-Type") != "text/event-stream;charset=UTF-8" || response.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Fatalf("%v, %+v", err, response)
+	}
+	s := &stream{h.t, bufio.NewScanner(response.Body), func() {}}
+	s.want(": listening")
+	s.want("")
+	id, _ := h.insert()
+	s.want("id: " + id.String())
+}
+
 type heardEvent struct {
 	header http.Header
 	body   string

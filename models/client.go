@@ -22,6 +22,7 @@ const (
 	ScopeCustomersWrite      Scope = "billing:customers:write"
 	ScopeBatchesRead         Scope = "billing:batches:read"
 	ScopeBatchesWrite        Scope = "billing:batches:write"
+	ScopeMovementsRead       Scope = "billing:movements:read"
 	ScopePaymentIntentsRead  Scope = "checkout:payment-intents:read"
 	ScopePaymentIntentsWrite Scope = "checkout:payment-intents:write"
 	ScopeWebhooksRead        Scope = "checkout:webhooks:read"
@@ -32,7 +33,7 @@ const (
 
 // PartnerScopes are the scopes that a partner's client may hold.
 var PartnerScopes = []Scope{
-	ScopeCustomersRead, ScopeCustomersWrite, ScopeBatchesRead, ScopeBatchesWrite,
+	ScopeCustomersRead, ScopeCustomersWrite, ScopeBatchesRead, ScopeBatchesWrite, ScopeMovementsRead,
 	ScopePaymentIntentsRead, ScopePaymentIntentsWrite, ScopeWebhooksRead, ScopeWebhooksWrite,
 }
 

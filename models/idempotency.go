@@ -18,7 +18,7 @@ var ErrIdempotencyKeySyntax = errors.New("must have 1 to 255 visible ASCII chara
 // IdempotencyKey is a client's promise that requests with one key on one path are one request.
 type IdempotencyKey struct {
 	ClientID    ClientID
-	Path        string // as requested; it names the Site
+	Path        string // of the route on its Site, in its one spelling
 	Key         string // the header's value
 	Fingerprint []byte // of the parsed body: equal bytes, equal request
 }

@@ -14,11 +14,13 @@ var (
 	ErrReferenceLength  = errors.New("must have 1 to 128 characters")
 	ErrReferenceControl = errors.New("must not contain control characters")
 	ErrReferenceDots    = errors.New(`must not be "." or ".."`)
+	ErrInvisible        = errors.New("must not contain invisible or direction-changing characters")
 )
 
 // ValidateReference checks a partner-supplied name (customerReference, batchReference, rowReference, orderId,
-// itemId): 1 to 128 code points of valid UTF-8, none of them a control character, and neither "." nor "..", which
-// clients and proxies fold away in paths. References are opaque: nothing is trimmed, folded or normalised.
+// itemId): 1 to 128 code points of valid UTF-8, none of them a control character or one that deceives a reader, and
+// neither "." nor "..", which clients and proxies fold away in paths. References are opaque: nothing is trimmed, folded
+// or normalised.
 func ValidateReference(s string) error {
 	switch n := utf8.RuneCountInString(s); {
 	case n < 1 || n > MaxReferenceLength || !utf8.ValidString(s):
@@ -29,6 +31,37 @@ func ValidateReference(s string) error {
 	for _, r := range s {
 		if unicode.IsControl(r) {
 			return ErrReferenceControl
+		}
+	}
+	return checkVisible(s)
+}
+
+// ValidateText checks free text that is shown to people. It may have lines and tabs, but no other control character and
+// none that deceives a reader.
+func ValidateText(s string) error {
+	for _, r := range s {
+		if unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
+			return ErrReferenceControl
+		}
+	}
+	return checkVisible(s)
+}
+
+// deceptive are characters that are not seen or that change the direction of the text around them. The joiners U+200C and
+// U+200D are not among them: scripts and emoji need them.
+var deceptive = &unicode.RangeTable{R16: []unicode.Range16{
+	{Lo: 0x061C, Hi: 0x061C, Stride: 1},
+	{Lo: 0x200B, Hi: 0x200B, Stride: 1},
+	{Lo: 0x200E, Hi: 0x200F, Stride: 1},
+	{Lo: 0x202A, Hi: 0x202E, Stride: 1},
+	{Lo: 0x2060, Hi: 0x2069, Stride: 1},
+	{Lo: 0xFEFF, Hi: 0xFEFF, Stride: 1},
+}}
+
+func checkVisible(s string) error {
+	for _, r := range s {
+		if unicode.Is(deceptive, r) {
+			return ErrInvisible
 		}
 	}
 	return nil

@@ -119,6 +119,9 @@ func matches(template, segments []string) bool {
 // Check holds the answer to a method and a path, as it went over the wire, against the description.
 func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	path, operation := d.Operation(method, escapedPath)
+	if err := checkProtection(escapedPath, answer); err != nil {
+		return err
+	}
 	switch {
 	case operation != nil:
 		if err := d.checkDocumented(method, answer, path, operation); err != nil {
@@ -130,9 +133,37 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
 		return fmt.Errorf("405 without Allow")
 	}
-	isPage := operation != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") // and described as one
+	isPage := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") && (operation != nil || mayBePage(escapedPath, answer.Status))
 	if answer.Status >= http.StatusBadRequest && !strings.HasPrefix(path, "/oauth2/") && method != http.MethodHead && !isPage {
 		return d.checkError(escapedPath, answer)
+	}
+	return nil
+}
+
+// mayBePage reports whether the answer to a path without an operation may be a page: a 404 where only people come along.
+func mayBePage(path string, status int) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	machines := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
+	return status == http.StatusNotFound && !slices.Contains(machines, first)
+}
+
+// checkProtection holds the headers of every answer, whatever it is.
+func checkProtection(path string, answer *Answer) error {
+	if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+		return fmt.Errorf("X-Content-Type-Options %q, not nosniff", got)
+	}
+	isJSON := strings.Contains(answer.Header.Get("Content-Type"), "json") || answer.Status == http.StatusNotModified
+	isPublic := strings.HasPrefix(path, "/.well-known/") || path == "/openapi.json"
+	if got := answer.Header.Get("Cache-Control"); isJSON && got != "no-store" && !(isPublic && answer.Status == http.StatusOK) {
+		return fmt.Errorf("Cache-Control %q, not no-store", got)
+	}
+	if !strings.Contains(answer.Header.Get("Content-Type"), "text/html") {
+		return nil
+	}
+	for name, want := range map[string]string{"Content-Security-Policy": "default-src 'none'; ", "Referrer-Policy": "no-referrer"} {
+		if got := answer.Header.Get(name); !strings.HasPrefix(got, want) {
+			return fmt.Errorf("%s %q of a page, not %q", name, got, want)
+		}
 	}
 	return nil
 }
@@ -195,6 +226,9 @@ func hasNull(v strictjson.Value) bool {
 
 // checkError holds an error answer against the shape of its area.
 func (d *Description) checkError(path string, answer *Answer) error {
+	if err := checkProtection(path, answer); err != nil {
+		return err
+	}
 	if got := answer.Header.Get("Content-Type"); got != api.ContentTypeJSON {
 		return fmt.Errorf("content type %q of an error, not %q", got, api.ContentTypeJSON)
 	}

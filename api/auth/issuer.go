@@ -99,13 +99,13 @@ func publicJWK(key models.Key) (jwk.Key, error) {
 	return public, nil
 }
 
-// metadata is RFC 8414's document. No response type is supported: nobody is sent to a browser.
+// metadata is RFC 8414's document. Nothing is sent through a browser, so there is no response type, and a claim without
+// elements is left out (§3.2).
 type metadata struct {
 	Issuer                string         `json:"issuer"`
 	TokenEndpoint         string         `json:"token_endpoint"`
 	JWKSURI               string         `json:"jwks_uri"`
 	ScopesSupported       []models.Scope `json:"scopes_supported"`
-	ResponseTypes         []string       `json:"response_types_supported"`
 	GrantTypes            []string       `json:"grant_types_supported"`
 	AuthMethods           []string       `json:"token_endpoint_auth_methods_supported"`
 	AuthSigningAlgorithms []string       `json:"token_endpoint_auth_signing_alg_values_supported"`
@@ -119,7 +119,6 @@ func (i *Issuer) Metadata() ([]byte, error) {
 		TokenEndpoint:         i.url + TokenPath,
 		JWKSURI:               i.url + JWKSPath,
 		ScopesSupported:       append(append([]models.Scope{}, models.PartnerScopes...), models.CustomerAppScopes...),
-		ResponseTypes:         []string{},
 		GrantTypes:            []string{grantClientCredentials},
 		AuthMethods:           []string{"client_secret_basic", "client_secret_post", "private_key_jwt"},
 		AuthSigningAlgorithms: algorithmNames(),

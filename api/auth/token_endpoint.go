@@ -16,8 +16,8 @@ import (
 
 const grantClientCredentials = "client_credentials"
 
-// maxFormSize is the longest body that the token endpoint reads, in bytes: an assertion and little else.
-const maxFormSize = maxTokenSize + 4<<10
+// MaxFormSize is the longest body that the token endpoint takes, in bytes: an assertion and little else.
+const MaxFormSize = maxTokenSize + 4<<10
 
 // TokenRequest is what the token endpoint needs of an HTTP request.
 type TokenRequest struct {
@@ -26,8 +26,11 @@ type TokenRequest struct {
 	Encoding      string // Content-Encoding; there must be none but identity
 	Authorization string
 	Body          []byte
-	TooLong       bool   // the body is longer than any request may be, and was not read
+	TooLong       bool   // the body is longer than MaxFormSize, and was not read
 	RemoteAddress string // without a port
+	// Limit counts a request of a client that has proved who it is, and returns how long it must wait; 0 if it need not.
+	// Nil: no limit.
+	Limit func(ctx context.Context, client models.ClientID) time.Duration
 }
 
 // TokenResponse is the token endpoint's answer (RFC 6749 §5). Its body has no envelope.
@@ -104,6 +107,11 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 	if err != nil {
 		return tokenSuccess{}, err
 	}
+	if request.Limit != nil {
+		if wait := request.Limit(ctx, client.ID); wait > 0 {
+			return tokenSuccess{}, tooManyTokens(wait)
+		}
+	}
 	scopes, err := narrow(client.Scopes, form.Get("scope"))
 	if err != nil {
 		return tokenSuccess{}, err
@@ -120,7 +128,7 @@ func parseForm(request TokenRequest) (url.Values, error) {
 	if request.Query != "" {
 		return nil, invalidRequest("parameters belong into the body, not the URL")
 	}
-	if request.TooLong {
+	if request.TooLong || len(request.Body) > MaxFormSize {
 		return nil, errFormTooLong
 	}
 	media, _, err := mime.ParseMediaType(request.ContentType)
@@ -129,9 +137,6 @@ func parseForm(request TokenRequest) (url.Values, error) {
 	}
 	if request.Encoding != "" && !strings.EqualFold(request.Encoding, "identity") {
 		return nil, invalidRequest("the body must not have a content encoding")
-	}
-	if len(request.Body) > maxFormSize {
-		return nil, invalidRequest("the body is too long")
 	}
 	form, err := url.ParseQuery(string(request.Body))
 	if err != nil {

@@ -32,7 +32,7 @@ func TestTokenEndpoint(t *testing.T) {
 	id, secret := s.client.ID.String(), s.secret
 	disabled, disabledSecret := s.newClient(t, s.client.OrganisationID, models.PartnerScopes)
 	must(t, s.store.DisableClient(t.Context(), disabled.ID))
-	all := "billing:customers:read billing:customers:write billing:batches:read billing:batches:write " +
+	all := "billing:customers:read billing:customers:write billing:batches:read billing:batches:write billing:movements:read " +
 		"checkout:payment-intents:read checkout:payment-intents:write checkout:webhooks:read checkout:webhooks:write"
 	tests := []struct {
 		name, authorization string
@@ -134,7 +134,7 @@ func TestTokenEndpointForm(t *testing.T) {
 		{"bad escape", form, "grant_type=%zz", 400, malformedBody},
 		{"semicolon", form, "grant_type=client_credentials;scope=x", 400, malformedBody},
 		{"empty", form, "", 400, `{"error":"invalid_request","error_description":"grant_type is missing"}`},
-		{"long", form, "grant_type=client_credentials&x=" + strings.Repeat("a", 20<<10), 400, `{"error":"invalid_request","error_description":"the body is too long"}`},
+		{"long", form, "grant_type=client_credentials&x=" + strings.Repeat("a", 20<<10), 413, `{"error":"invalid_request","error_description":"the body is too long"}`},
 	}
 	for _, tt := range tests {
 		answer := s.issuer.Token(t.Context(), auth.TokenRequest{
@@ -214,10 +214,10 @@ func TestMetadata(t *testing.T) {
 	want := `{"issuer":"https://billing.example",` +
 		`"token_endpoint":"https://billing.example/oauth2/token",` +
 		`"jwks_uri":"https://billing.example/.well-known/jwks.json",` +
-		`"scopes_supported":["billing:customers:read","billing:customers:write","billing:batches:read","billing:batches:write",` +
+		`"scopes_supported":["billing:customers:read","billing:customers:write","billing:batches:read","billing:batches:write","billing:movements:read",` +
 		`"checkout:payment-intents:read","checkout:payment-intents:write","checkout:webhooks:read","checkout:webhooks:write",` +
 		`"customer-app:signups:write","customer-app:payments:write"],` +
-		`"response_types_supported":[],"grant_types_supported":["client_credentials"],` +
+		`"grant_types_supported":["client_credentials"],` +
 		`"token_endpoint_auth_methods_supported":["client_secret_basic","client_secret_post","private_key_jwt"],` +
 		`"token_endpoint_auth_signing_alg_values_supported":["EdDSA","ES256","RS256","PS256"],` +
 		`"service_documentation":"https://billing.example/docs"}`

@@ -63,6 +63,14 @@ func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	}
 }
 
+// tooManyTokens answers a client that asks for tokens faster than it could use them up: one is good for an hour.
+func tooManyTokens(retryAfter time.Duration) *tokenError {
+	return &tokenError{
+		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
+		description: "too many tokens; use one until it expires", retryAfter: retryAfter,
+	}
+}
+
 // asTokenError turns what the stores return into an answer.
 func asTokenError(err error) *tokenError {
 	var e *tokenError

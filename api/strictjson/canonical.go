@@ -14,8 +14,8 @@ func Canonical(v Value) []byte {
 	var c canonicaliser
 	size := 0
 	if v.doc != nil {
-		for _, n := range v.doc[v.at:v.node().end] {
-			size += len(n.name) + len(n.text) + 6
+		for _, n := range v.doc.nodes[v.at:v.node().end] {
+			size += int(n.name.length+n.text.length) + 6
 		}
 	}
 	return c.append(make([]byte, 0, size), v)
@@ -57,7 +57,7 @@ func (c *canonicaliser) appendObject(dst []byte, v Value) []byte {
 			dst = append(dst, ',')
 		}
 		member := c.members[i]
-		dst = append(appendString(dst, member.node().name), ':')
+		dst = append(appendString(dst, member.name()), ':')
 		dst = c.append(dst, member)
 	}
 	c.members = c.members[:base]
@@ -70,7 +70,7 @@ func appendSorted(dst []Value, object Value) []Value {
 	for _, member := range object.Members() {
 		dst = append(dst, member)
 	}
-	slices.SortFunc(dst[base:], func(a, b Value) int { return cmp.Compare(a.node().name, b.node().name) })
+	slices.SortFunc(dst[base:], func(a, b Value) int { return cmp.Compare(a.name(), b.name()) })
 	return dst
 }
 

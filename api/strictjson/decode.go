@@ -3,6 +3,7 @@ package strictjson
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -43,6 +44,11 @@ type Fields struct {
 type faults struct {
 	list      []Fault
 	malformed []Fault
+
+	unknown      uint64 // bytes of fields that no decoder asked for
+	unknownLimit int
+	firstUnknown string // the path of the first of them in the text
+	firstAt      uint32
 }
 
 func (f *faults) add(fault Fault) {
@@ -55,32 +61,54 @@ func (f *faults) add(fault Fault) {
 	}
 }
 
+// noteUnknown counts a field that no decoder asks for.
+func (f *faults) noteUnknown(path func() string, start, stop uint32) {
+	if f.unknown == 0 || start < f.firstAt {
+		f.firstUnknown, f.firstAt = path(), start
+	}
+	f.unknown += uint64(stop - start)
+}
+
 // NewObject starts to decode a body. Keys that differ from one of the known fields only in case are faults; other
-// unknown keys are ignored.
+// unknown keys are ignored, as long as they are within the document's limit.
 func NewObject(v Value, known ...string) Fields {
 	f := Fields{value: v, faults: &faults{}, index: -1}
-	f.checkCase(known)
+	if v.doc != nil {
+		f.faults.unknownLimit = v.doc.limits.UnknownBytes
+	}
+	f.checkNames(known)
 	return f
 }
 
 // Faults are the faults found so far, in the order they were found; at most MaxFaults. Malformed keys hide all others.
+// Unknown fields over the document's limit come first, under the name of the first of them.
 func (f Fields) Faults() []Fault {
-	if len(f.faults.malformed) > 0 {
-		return f.faults.malformed
+	all := f.faults
+	switch {
+	case len(all.malformed) > 0:
+		return all.malformed
+	case all.unknownLimit > 0 && all.unknown > uint64(all.unknownLimit):
+		excess := Fault{Kind: Invalid, Target: all.firstUnknown, Message: fmt.Sprintf(
+			"is not a known field, and such fields may hold at most %d bytes in all", all.unknownLimit)}
+		return append([]Fault{excess}, all.list[:min(len(all.list), MaxFaults-1)]...)
 	}
-	return f.faults.list
+	return all.list
 }
 
 // Path names a field of this object from the body's root.
 func (f Fields) Path(name string) string {
-	switch {
-	case f.index >= 0:
-		return elementPath(f.base, f.index) + "." + name
-	case f.base != "":
-		return f.base + "." + name
-	default:
-		return name
+	if self := f.path(); self != "" {
+		return self + "." + name
 	}
+	return name
+}
+
+// path names this object from the body's root, which is "".
+func (f Fields) path() string {
+	if f.index >= 0 {
+		return elementPath(f.base, f.index)
+	}
+	return f.base
 }
 
 // Invalid records that a field has a value that it must not have; message completes "<field> …".
@@ -159,7 +187,7 @@ func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 		return Fields{}, false
 	}
 	child := Fields{value: v, faults: f.faults, base: f.Path(name), index: -1}
-	child.checkCase(known)
+	child.checkNames(known)
 	return child, true
 }
 
@@ -184,7 +212,7 @@ func (f Fields) OptionalObjects(name string, minLen, maxLen int, known ...string
 				f.Invalid(elementPath(name, i), "must be an object")
 				continue
 			}
-			child.checkCase(known)
+			child.checkNames(known)
 			if !yield(i, child) {
 				return
 			}
@@ -245,10 +273,16 @@ func check[T any](f Fields, name string, value T, checks []func(T) error) {
 	}
 }
 
-func (f Fields) checkCase(known []string) {
-	for name := range f.value.Members() {
+// checkNames finds keys that differ from a known field only in case, and counts other unknown ones.
+func (f Fields) checkNames(known []string) {
+	for name, member := range f.value.Members() {
+		if slices.Contains(known, name) {
+			continue
+		}
+		n := member.node()
+		f.faults.noteUnknown(func() string { return memberPath(f.path(), name) }, n.start, n.stop)
 		for _, k := range known {
-			if name != k && strings.EqualFold(name, k) {
+			if strings.EqualFold(name, k) {
 				f.fault(Malformed, k, "must be written exactly so, in this case")
 			}
 		}

@@ -50,11 +50,11 @@ func (d *differ) objects(path string, a, b Value) {
 	as, bs := appendSorted(nil, a), appendSorted(nil, b)
 	for (len(as) > 0 || len(bs) > 0) && !d.full() {
 		switch {
-		case len(bs) == 0 || len(as) > 0 && as[0].node().name < bs[0].node().name:
-			d.differs(memberPath(path, as[0].node().name))
+		case len(bs) == 0 || len(as) > 0 && as[0].name() < bs[0].name():
+			d.differs(memberPath(path, as[0].name()))
 			as = as[1:]
-		case len(as) == 0 || bs[0].node().name < as[0].node().name:
-			d.differs(memberPath(path, bs[0].node().name))
+		case len(as) == 0 || bs[0].name() < as[0].name():
+			d.differs(memberPath(path, bs[0].name()))
 			bs = bs[1:]
 		default:
 			d.member(path, as[0], bs[0])
@@ -68,7 +68,7 @@ func (d *differ) member(path string, a, b Value) {
 	if isScalar(a) && isScalar(b) && a.Kind() == b.Kind() && a.Text() == b.Text() {
 		return
 	}
-	d.compare(memberPath(path, a.node().name), a, b)
+	d.compare(memberPath(path, a.name()), a, b)
 }
 
 func (d *differ) arrays(path string, a, b Value) {
@@ -78,13 +78,13 @@ func (d *differ) arrays(path string, a, b Value) {
 		switch {
 		case nb >= b.node().end:
 			d.differs(place)
-			na = a.doc[na].end
+			na = a.doc.nodes[na].end
 		case na >= a.node().end:
 			d.differs(place)
-			nb = b.doc[nb].end
+			nb = b.doc.nodes[nb].end
 		default:
 			d.compare(place, Value{a.doc, na}, Value{b.doc, nb})
-			na, nb = a.doc[na].end, b.doc[nb].end
+			na, nb = a.doc.nodes[na].end, b.doc.nodes[nb].end
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"math"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -26,15 +26,39 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset)
 }
 
-// Parse reads one JSON object. Every error is an *Error. The Value does not alias data.
-func Parse(data []byte) (Value, error) {
+// Limits bound what one document may hold. Zero means no bound.
+type Limits struct {
+	// Values counts objects, arrays and scalars. Keys do not count.
+	Values int
+	// UnknownBytes bounds the fields that no decoder asks for, from the name to the end of the value, summed over the document.
+	// Fields.Faults reports an excess.
+	UnknownBytes int
+}
+
+// Parse reads one JSON object without limits. Every error is an *Error. The Value does not alias data.
+func Parse(data []byte) (Value, error) { return ParseWithin(data, Limits{}) }
+
+// ParseWithin reads one JSON object and stops at the first value beyond the limit. Every error is an *Error. The Value
+// does not alias data.
+func ParseWithin(data []byte, limits Limits) (Value, error) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return Value{}, &Error{Reason: "must not start with a byte order mark", Offset: 0}
 	}
+	if len(data) > math.MaxInt32 {
+		return Value{}, &Error{Reason: "is too long", Offset: -1}
+	}
+	expected := estimateNodes(data)
+	if limits.Values > 0 && expected > limits.Values {
+		if countValues(data) > limits.Values {
+			return Value{}, tooManyValues(limits.Values)
+		}
+		expected = limits.Values // the rest of the separators are in strings
+	}
 	p := parser{
-		dec:  jsontext.NewDecoder(bytes.NewBuffer(data)),
-		text: string(data),
-		doc:  make([]node, 0, estimateNodes(data)),
+		dec:    jsontext.NewDecoder(bytes.NewBuffer(data)),
+		data:   data,
+		limits: limits,
+		nodes:  make([]node, 0, expected),
 	}
 	if p.dec.PeekKind() != jsontext.KindBeginObject {
 		if _, err := p.dec.ReadValue(); err != nil && !errors.Is(err, io.EOF) {
@@ -45,23 +69,58 @@ func Parse(data []byte) (Value, error) {
 	if err := p.parse(); err != nil {
 		return Value{}, err
 	}
-	return Value{doc: p.doc}, nil
+	return Value{doc: &document{nodes: p.nodes, text: string(data), decoded: string(p.decoded), limits: limits}}, nil
+}
+
+func tooManyValues(limit int) *Error {
+	return &Error{Reason: fmt.Sprintf("has more than %d values", limit), Offset: -1}
 }
 
 // estimateNodes bounds the number of values from the separators, and by the size, as text can be all separators.
 func estimateNodes(data []byte) int {
 	n := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("[")) + 1
-	return min(n, len(data)/8+8)
+	return min(n, len(data)/2+1)
+}
+
+// countValues counts the values of a JSON text without building anything. Of a text that is not JSON it is a guess.
+func countValues(data []byte) int {
+	n := 1
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i)
+		case ',':
+			n++
+		case '{', '[':
+			if rest := bytes.TrimLeft(data[i+1:], " \t\r\n"); len(rest) > 0 && rest[0] != '}' && rest[0] != ']' {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// endOfString is the index of the quote that closes the string which opens at i, or that of the last byte.
+func endOfString(data []byte, i int) int {
+	for i++; i < len(data) && data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return i
 }
 
 type parser struct {
-	dec  *jsontext.Decoder
-	text string // the document; values without escapes are cut from it
-	doc  []node
+	dec     *jsontext.Decoder
+	data    []byte // the document
+	decoded []byte // the strings with escapes, without them
+	nodes   []node
+	limits  Limits
 
 	open    [MaxDepth]int32 // indexes of the containers around the next token
 	depth   int
-	name    string // the name read last, waiting for its value
+	name    span // the name read last, waiting for its value
+	start   uint32
 	hasName bool
 }
 
@@ -95,14 +154,15 @@ func (p *parser) step() error {
 			return p.fault(err)
 		}
 		p.depth--
-		p.doc[p.open[p.depth]].end = int32(len(p.doc))
+		container := &p.nodes[p.open[p.depth]]
+		container.end, container.stop = int32(len(p.nodes)), uint32(p.dec.InputOffset())
 		return nil
 	default:
 		raw, err := p.dec.ReadValue()
 		if err != nil {
 			return p.fault(err)
 		}
-		return p.scalar(kind, raw)
+		return p.scalar(kind, len(raw))
 	}
 }
 
@@ -110,54 +170,70 @@ func (p *parser) begin(kind Kind) error {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return p.fault(err)
 	}
+	offset := p.dec.InputOffset()
 	if p.depth == MaxDepth {
-		return &Error{Reason: fmt.Sprintf("is nested more than %d levels deep", MaxDepth), Offset: p.dec.InputOffset()}
+		return &Error{Reason: fmt.Sprintf("is nested more than %d levels deep", MaxDepth), Offset: offset}
 	}
-	p.open[p.depth] = int32(len(p.doc))
+	p.open[p.depth] = int32(len(p.nodes))
 	p.depth++
-	p.add(kind, "")
-	return nil
+	return p.add(node{kind: kind, start: uint32(offset - 1)})
 }
 
-func (p *parser) scalar(kind jsontext.Kind, raw jsontext.Value) error {
-	end := p.dec.InputOffset()
-	text := p.text[end-int64(len(raw)) : end]
+// scalar takes a value of n bytes that has just been read.
+func (p *parser) scalar(kind jsontext.Kind, n int) error {
+	stop := uint32(p.dec.InputOffset())
+	start := stop - uint32(n)
+	value := node{start: start, stop: stop, text: span{start, stop - start}}
 	switch kind {
 	case jsontext.KindNull:
-		p.add(Null, "")
+		value.kind, value.text = Null, span{}
 	case jsontext.KindTrue, jsontext.KindFalse:
-		p.add(Bool, text)
+		value.kind = Bool
 	case jsontext.KindNumber:
-		p.add(Number, text)
+		value.kind = Number
 	case jsontext.KindString:
-		return p.string(text, end)
-	}
-	return nil
-}
-
-func (p *parser) string(quoted string, end int64) error {
-	text := quoted[1 : len(quoted)-1]
-	if strings.IndexByte(text, '\\') >= 0 {
-		decoded, err := jsontext.AppendUnquote(nil, quoted)
+		text, err := p.unquote(start, stop)
 		if err != nil {
-			return p.fault(err)
+			return err
 		}
-		if bytes.IndexByte(decoded, 0) >= 0 {
-			return &Error{Reason: "contains the character NUL", Offset: end}
+		if !p.hasName && p.nodes[p.open[p.depth-1]].kind == Object {
+			p.name, p.start, p.hasName = text, start, true
+			return nil
 		}
-		text = string(decoded)
+		value.kind, value.text = String, text
 	}
-	if !p.hasName && p.doc[p.open[p.depth-1]].kind == Object {
-		p.name, p.hasName = text, true
-		return nil
-	}
-	p.add(String, text)
-	return nil
+	return p.add(value)
 }
 
-func (p *parser) add(kind Kind, text string) {
-	p.doc = append(p.doc, node{name: p.name, text: text, kind: kind, end: int32(len(p.doc)) + 1})
-	p.name, p.hasName = "", false
+// unquote finds the content of a quoted string. One with escapes is decoded.
+func (p *parser) unquote(start, stop uint32) (span, error) {
+	quoted := p.data[start:stop]
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return span{start + 1, stop - start - 2}, nil
+	}
+	at := len(p.decoded)
+	decoded, err := jsontext.AppendUnquote(p.decoded, quoted)
+	if err != nil {
+		return span{}, p.fault(err)
+	}
+	if bytes.IndexByte(decoded[at:], 0) >= 0 {
+		return span{}, &Error{Reason: "contains the character NUL", Offset: int64(stop)}
+	}
+	p.decoded = decoded
+	return span{uint32(len(p.data) + at), uint32(len(decoded) - at)}, nil
+}
+
+func (p *parser) add(value node) error {
+	if p.limits.Values > 0 && len(p.nodes) == p.limits.Values {
+		return tooManyValues(p.limits.Values)
+	}
+	if p.hasName {
+		value.name, value.start = p.name, p.start
+	}
+	value.end = int32(len(p.nodes)) + 1
+	p.nodes = append(p.nodes, value)
+	p.name, p.hasName = span{}, false
+	return nil
 }
 
 // fault words the decoder's error without what it quotes of the text.

@@ -19,23 +19,47 @@ const (
 	Object
 )
 
-// node is one value of a parsed document. A document is one slice of nodes in the order of the text: a container is
-// followed by its contents, which end before the index end.
+// document is a parsed text: one slice of nodes in the order of the text. A container is followed by its contents, which
+// end before the index end. Nodes have no pointers, so a large document costs the garbage collector nothing.
+type document struct {
+	nodes   []node
+	text    string // as it was written
+	decoded string // the strings with escapes, decoded, one after the other
+	limits  Limits
+}
+
+// node is one value of a document: 32 bytes.
 type node struct {
-	name string // the member's name, if the value is in an object
-	text string // a decoded string, a number literal, "true" or "false"
-	end  int32
-	kind Kind
+	name  span // the member's name, if the value is in an object
+	text  span // a decoded string, a number literal, "true" or "false"
+	start uint32
+	stop  uint32 // the bytes from start to stop are the value, with its name if it has one
+	end   int32
+	kind  Kind
+}
+
+// span is a piece of a document's text or, from an offset of the text's length, of its decoded strings.
+type span struct{ at, length uint32 }
+
+func (d *document) get(s span) string {
+	if int(s.at) < len(d.text) {
+		return d.text[s.at : s.at+s.length]
+	}
+	at := int(s.at) - len(d.text)
+	return d.decoded[at : at+int(s.length)]
 }
 
 // Value is one parsed JSON value. Its strings share the memory of the whole document: clone what is kept for long.
 // The zero Value is Absent.
 type Value struct {
-	doc []node
+	doc *document
 	at  int32
 }
 
-func (v Value) node() *node { return &v.doc[v.at] }
+func (v Value) node() *node { return &v.doc.nodes[v.at] }
+
+// name is the name of a member.
+func (v Value) name() string { return v.doc.get(v.node().name) }
 
 // Kind is the value's JSON type.
 func (v Value) Kind() Kind {
@@ -50,7 +74,7 @@ func (v Value) Text() string {
 	if v.doc == nil {
 		return ""
 	}
-	return v.node().text
+	return v.doc.get(v.node().text)
 }
 
 // Len counts an array's elements or an object's members; 0 for others.
@@ -65,7 +89,7 @@ func (v Value) Len() int {
 // Get finds an object's member by its exact name; Absent if there is none.
 func (v Value) Get(name string) Value {
 	for child := range v.children() {
-		if n := child.node(); n.name == name && v.Kind() == Object {
+		if v.Kind() == Object && child.name() == name {
 			return child
 		}
 	}
@@ -79,7 +103,7 @@ func (v Value) Members() iter.Seq2[string, Value] {
 			return
 		}
 		for child := range v.children() {
-			if !yield(child.node().name, child) {
+			if !yield(child.name(), child) {
 				return
 			}
 		}
@@ -107,7 +131,7 @@ func (v Value) children() iter.Seq[Value] {
 		if v.doc == nil {
 			return
 		}
-		for at := v.at + 1; at < v.node().end; at = v.doc[at].end {
+		for at := v.at + 1; at < v.node().end; at = v.doc.nodes[at].end {
 			if !yield(Value{doc: v.doc, at: at}) {
 				return
 			}

@@ -39,7 +39,6 @@ func Headers() http.Header {
 		"Content-Security-Policy": {policy},
 		"Cache-Control":           {"no-store"},
 		"Referrer-Policy":         {"no-referrer"},
-		"X-Content-Type-Options":  {"nosniff"},
 		"X-Frame-Options":         {"DENY"},
 		"X-Robots-Tag":            {"noindex, nofollow"},
 	}
@@ -59,6 +58,7 @@ type Problem struct {
 	Title   string
 	Message string
 	TraceID string // what the person can quote; "" for nothing to quote
+	Home    bool   // the page leads to the root
 }
 
 // Render writes the page.

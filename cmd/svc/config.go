@@ -46,8 +46,8 @@ type Config struct {
 	LogFormat string     `env:"SVC_LOG_FORMAT" envDefault:"json" help:"json or text; svc dev: text"`
 	OTLPURL   string     `env:"SVC_OTLP_URL" help:"OTLP/HTTP collector for spans, such as http://localhost:4318; none without it"`
 
-	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100" help:"requests a second of each API client, or off; twice as many at once"`
-	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5" help:"batch submissions a second of each API client, or off"`
+	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100" help:"requests a second of each API client, or off; twice as many at once; of tokens a tenth"`
+	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5" help:"batches that each API client may submit, validate or retry a second, or off"`
 
 	IssuerURL      string `env:"SVC_ISSUER_URL" help:"outside issuer of access tokens; all three SVC_ISSUER_… or none"`
 	IssuerJWKSURL  string `env:"SVC_ISSUER_JWKS_URL" help:"its key set"`

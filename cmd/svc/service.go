@@ -210,7 +210,7 @@ func (s *service) limiter() (api.Limiter, error) {
 		return nil, err
 	}
 	limiter := api.NewRedisLimiter(s.redis, map[api.RateClass]api.Rate{
-		api.RateDefault: ordinary, api.RateBatches: batches,
+		api.RateDefault: ordinary, api.RateTokens: ordinary.Part(10), api.RateBatches: batches,
 	})
 	s.closers = append(s.closers, limiter.Close)
 	return limiter, nil

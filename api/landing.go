@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"partnerbilling/api/web"
+)
+
+// landingRoutes are the page at the root.
+func landingRoutes(cfg Config) []Route {
+	return []Route{{
+		Method: http.MethodGet, Path: "/", Audience: Public, Page: true,
+		Handler: func(_ context.Context, r *Request) error { return r.landing(cfg.Sandbox != nil) },
+	}}
+}
+
+// landingLinks are what can be read about the service.
+var landingLinks = []web.Link{
+	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
+	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
+}
+
+// about is what the description says of the API as a whole.
+var about = sync.OnceValues(func() (d description, err error) {
+	document, err := OpenAPI()
+	if err == nil {
+		err = json.Unmarshal(document, &d)
+	}
+	if err != nil {
+		return d, fmt.Errorf("api: OpenAPI document: %w", err)
+	}
+	return d, nil
+})
+
+func (r *Request) landing(sandbox bool) error {
+	d, err := about()
+	if err != nil {
+		return err
+	}
+	return r.page(http.StatusOK, web.Landing{
+		Title: d.Info.Title, Summary: d.Info.Summary, Version: d.Info.Version, Sandbox: sandbox, Links: landingLinks,
+	})
+}
+
+// machineTrees are the paths below which errors are always JSON.
+var machineTrees = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
+
+// isForPerson reports whether a person's browser asks for a path at which a page could be.
+func (r *Request) isForPerson() bool {
+	for _, tree := range machineTrees {
+		if inTree(r.path, tree) {
+			return false
+		}
+	}
+	for _, header := range r.headers("Accept") {
+		if namesHTML(header) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesHTML reports whether an Accept header lists pages by name, and not as the last resort that */* is.
+func namesHTML(accept string) bool {
+	for media := range splitQuoted(accept, ',') {
+		name, parameters, _ := strings.Cut(media, ";")
+		if strings.EqualFold(trimBlank(name), "text/html") && !isRefused(parameters) {
+			return true
+		}
+	}
+	return false
+}
+
+// isRefused reports whether the parameters of a media type weigh it with nothing.
+func isRefused(parameters string) bool {
+	for parameter := range splitQuoted(parameters, ';') {
+		name, weight, _ := strings.Cut(parameter, "=")
+		if strings.EqualFold(trimBlank(name), "q") {
+			return strings.Trim(trimBlank(weight), "0") == "" || strings.Trim(trimBlank(weight), "0") == "."
+		}
+	}
+	return false
+}
+
+// notHere is what a person sees who has mistyped an address.
+var notHere = web.Problem{
+	Title: "There is nothing at this address", Message: "Check that it is complete, or begin at the start page.", Home: true,
+}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"iter"
+	"strings"
+)
+
+// preference finds the value of a preference in the Prefer headers of a request (RFC 7240): the first one counts. Names
+// are compared without case. A value may be a quoted string; one that is not there is "".
+func preference(headers []string, name string) (value string, ok bool) {
+	for _, header := range headers {
+		for item := range splitQuoted(header, ',') {
+			for first := range splitQuoted(item, ';') { // what follows are parameters
+				found, value, _ := strings.Cut(first, "=")
+				if strings.EqualFold(trimBlank(found), name) {
+					return unquote(trimBlank(value)), true
+				}
+				break
+			}
+		}
+	}
+	return "", false
+}
+
+// splitQuoted cuts a header's value at a separator, but not within quoted strings.
+func splitQuoted(s string, separator byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		start, quoted := 0, false
+		for i := 0; i < len(s); i++ {
+			switch {
+			case s[i] == '"':
+				quoted = !quoted
+			case s[i] == '\\' && quoted:
+				i++
+			case s[i] == separator && !quoted:
+				if !yield(s[start:i]) {
+					return
+				}
+				start = i + 1
+			}
+		}
+		yield(s[start:])
+	}
+}
+
+// trimBlank takes away what may stand around the parts of a header's value.
+func trimBlank(s string) string { return strings.Trim(s, " \t") }
+
+// unquote is the content of a quoted string; anything else is as it is.
+func unquote(s string) string {
+	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
+		return s
+	}
+	var b strings.Builder
+	for i := 1; i < len(s)-1; i++ {
+		if s[i] == '\\' && i+1 < len(s)-1 {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
