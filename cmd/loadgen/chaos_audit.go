@@ -15,6 +15,7 @@ import (
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 
+	"partnerbilling/deploy/local"
 	"partnerbilling/models"
 )
 
@@ -169,7 +170,7 @@ func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 // audit runs the service's own.
 func (c *chaosFleet) audit(ctx context.Context) []string {
 	cmd := exec.CommandContext(ctx, c.svc, "admin", "audit")
-	cmd.Env = append(append(cmd.Environ(), c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
+	cmd.Env = append(local.Environ(c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
