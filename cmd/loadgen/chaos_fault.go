@@ -42,6 +42,10 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	case slowWire:
 		delay := time.Duration(f.Amount) * time.Millisecond
 		return c.breakWire(ctx, f, wire.Fault{Delay: delay, Jitter: delay / 2})
+	case freezeWire:
+		return c.breakWire(ctx, f, wire.Fault{Freeze: true})
+	case freezeOpen:
+		return c.breakWire(ctx, f, wire.Fault{FreezeOpen: true})
 	case loseAnswers:
 		p := rail.Fault{Probability: float64(f.Amount) / 100}
 		return c.knobs.during(ctx, f, rail.Faults{LoseAnswer: p})
