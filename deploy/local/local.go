@@ -49,6 +49,9 @@ type Options struct {
 	// WithoutPostgres and WithoutRedis leave a server out.
 	WithoutPostgres, WithoutRedis bool
 
+	replicated bool     // Postgres writes what a standby needs
+	standbyOf  *Servers // a new Postgres begins as the standby of theirs
+
 	// Log hears of starts, stops and stale servers; nil is silence.
 	Log *slog.Logger
 }

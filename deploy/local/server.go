@@ -291,6 +291,30 @@ func (s *Server) Kill() {
 	}
 }
 
+// KillAll kills the server and its processes with SIGKILL at once, as if the machine had failed, and waits for their
+// end. Where the system does not tell the processes, it is Kill.
+func (s *Server) KillAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return
+	}
+	pid := s.proc.cmd.Process.Pid
+	s.proc.signal(syscall.SIGSTOP) // so that none begins meanwhile
+	all := children(pid)
+	s.proc.signal(syscall.SIGKILL)
+	for _, child := range all {
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
+	<-s.proc.done
+	for _, child := range all {
+		for !gone(child) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	s.log.Info("server and its processes killed")
+}
+
 // Port is the server's port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
