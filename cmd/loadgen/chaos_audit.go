@@ -114,7 +114,7 @@ func (c *chaos) examine(ctx context.Context, report *chaosReport) error {
 		report.Broken = append(report.Broken, p.broken...)
 	}
 	report.Partners = c.fleet.progress()
-	report.Broken = append(report.Broken, c.fleet.stopMembers()...)
+	report.Broken = append(report.Broken, stopMembers(c.fleet.members)...)
 	broken, err := c.fleet.checkBooks(ctx)
 	if err != nil {
 		return err
@@ -126,9 +126,9 @@ FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
 // stopMembers ends the processes as an operator would, and says what was not well.
-func (c *chaosFleet) stopMembers() []string {
+func stopMembers(members map[string]*member) []string {
 	var broken []string
-	for name, m := range c.members {
+	for name, m := range members {
 		if err := m.stop(time.Minute); err != nil {
 			broken = append(broken, err.Error())
 		}

@@ -188,10 +188,20 @@ func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 
 // awaitReady waits until the API answers.
 func (c *chaosFleet) awaitReady(ctx context.Context) error {
+	err := awaitReady(ctx, "http://"+c.apiPort.Address())
+	if err != nil {
+		said, _ := c.members["api"].said.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// awaitReady waits until an API says that it is ready.
+func awaitReady(ctx context.Context, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err := insist(ctx, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.apiPort.Address()+"/readyz", nil)
+	return insist(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", nil)
 		if err != nil {
 			return err
 		}
@@ -205,11 +215,6 @@ func (c *chaosFleet) awaitReady(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		said, _ := c.members["api"].said.read()
-		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
-	}
-	return nil
 }
 
 // progress is what the partners have done so far.
@@ -221,13 +226,15 @@ func (c *chaosFleet) progress() partnerCounts {
 	return all
 }
 
+func (c *chaosFleet) keepTranscripts() (string, error) { return keepTranscripts(c.members) }
+
 // keepTranscripts writes down what the processes printed, and returns the folder.
-func (c *chaosFleet) keepTranscripts() (string, error) {
+func keepTranscripts(members map[string]*member) (string, error) {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		return "", err
 	}
-	for name, m := range c.members {
+	for name, m := range members {
 		said, _ := m.said.read()
 		if err := os.WriteFile(filepath.Join(dir, name+".log"), said, 0o600); err != nil {
 			return dir, err
