@@ -116,10 +116,10 @@ func blackHole(t *testing.T) string {
 // nobody is an address that refuses connections.
 func nobody(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := local.ReservePort()
 	check(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Address()
 }
 
 // Redis is not worth 50 ms of anybody's time. Other programs on the machine may cost more than that, so the best of some

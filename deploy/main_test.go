@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"partnerbilling/deploy/local"
 	"partnerbilling/models/modelstest"
 )
 
@@ -24,7 +24,11 @@ import (
 var buildDir string
 
 func TestMain(m *testing.M) {
-	var err error
+	err := local.SpoilEnviron()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if buildDir, err = os.MkdirTemp("", "svc-deploy-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -67,13 +71,13 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// svc is a command of the binary with nothing in its environment but the variables.
+// svc is a command of the binary that knows no SVC_… variables but the given ones.
 func svc(ctx context.Context, t *testing.T, variables map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := binary()
 	must(t, err)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Env = local.Environ()
 	for name, value := range variables {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -135,13 +139,13 @@ func await(t *testing.T, url string, status int) string {
 	}
 }
 
-// freeAddress is an address that nobody listens on.
+// freeAddress returns an address that is reserved for a listener of the test.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := local.ReservePort()
 	must(t, err)
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Address()
 }
 
 // configured are the variables that the service knows, with their defaults.

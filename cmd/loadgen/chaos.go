@@ -16,6 +16,8 @@ import (
 
 func chaosCommand(out io.Writer) *cobra.Command {
 	c := chaos{out: out}
+	var failOver bool
+	var plan haPlan
 	cmd := &cobra.Command{
 		Use: "chaos", Args: cobra.NoArgs,
 		Short: "Break whatever can break under a running fleet, and prove that nothing was lost or debited twice",
@@ -23,13 +25,28 @@ func chaosCommand(out io.Writer) *cobra.Command {
 submit, resubmit and cancel batches, and breaks things meanwhile: processes are killed and stopped, servers restarted, wires cut, torn and
 slowed, answers lost, tasks doubled, the clock moved. Then everything must settle, and the books are held against the gateway's own list.
 
+With --ha, the primary of a PostgreSQL pair is killed instead and its standby promoted, again and again; some standbys have lagged, so that
+acknowledged commits are lost. The gateway has a database of its own, which never fails: its list is the judge.
+
 What breaks when derives from the seed alone. The exit code is 1 if anything was lost, debited twice, or shown otherwise than it is.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !failOver {
+				return c.run(cmd.Context())
+			}
+			run := ha{out: out, json: c.json, svc: c.svc, settleWithin: c.settleWithin, haPlan: plan}
+			run.Seed, run.Rows = c.drawnSeed(), c.Rows
+			return run.run(cmd.Context())
+		},
 	}
 	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "what the schedule derives from; 0: draw one")
 	cmd.Flags().IntVar(&c.Faults, "faults", 100, "how many faults")
 	cmd.Flags().DurationVar(&c.Every, "every", time.Second, "one about every so often")
 	cmd.Flags().IntVar(&c.Rows, "rows", 100_000, "how many rows are submitted meanwhile")
+	cmd.Flags().BoolVar(&failOver, "ha", false, "kill the primary PostgreSQL and promote its standby; the faults are left out")
+	cmd.Flags().IntVar(&plan.Promotions, "promotions", 20, "with --ha: how many promotions")
+	cmd.Flags().IntVar(&plan.Loss, "loss", 10, "with --ha: how many of them lose acknowledged commits")
+	cmd.Flags().BoolVar(&plan.Proxy, "proxy", false, "with --ha: the service reaches the primary through a proxy; default: by a URL with both addresses")
+	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: how many payment intents are created meanwhile")
 	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "only these kinds of fault")
 	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute, "how long after the last fault all must be settled")
 	cmd.Flags().StringVar(&c.svc, "svc", "", "the service's binary; default: svc, beside this one")
@@ -65,10 +82,16 @@ type chaosPlan struct {
 // errBroken ends the command with exit code 1.
 var errBroken = errors.New("promises were broken")
 
-func (c *chaos) run(ctx context.Context) error {
-	if c.Seed == 0 {
-		c.Seed = 1 + rand.Uint64N(1_000_000) //nolint:gosec // not a secret
+// drawnSeed is the seed, drawn if none was given.
+func (c *chaos) drawnSeed() uint64 {
+	if c.Seed != 0 {
+		return c.Seed
 	}
+	return 1 + rand.Uint64N(1_000_000) //nolint:gosec // not a secret
+}
+
+func (c *chaos) run(ctx context.Context) error {
+	c.Seed = c.drawnSeed()
 	var err error
 	if c.schedule, err = chaosSchedule(c.Seed, c.Kinds, c.Faults, c.Every); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 
+	"partnerbilling/deploy/local"
 	"partnerbilling/models"
 )
 
@@ -115,7 +116,7 @@ func (c *chaos) examine(ctx context.Context, report *chaosReport) error {
 		report.Broken = append(report.Broken, p.broken...)
 	}
 	report.Partners = c.fleet.progress()
-	report.Broken = append(report.Broken, c.fleet.stopMembers()...)
+	report.Broken = append(report.Broken, stopMembers(c.fleet.members)...)
 	broken, err := c.fleet.checkBooks(ctx)
 	if err != nil {
 		return err
@@ -127,9 +128,9 @@ FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
 // stopMembers ends the processes as an operator would, and says what was not well.
-func (c *chaosFleet) stopMembers() []string {
+func stopMembers(members map[string]*member) []string {
 	var broken []string
-	for name, m := range c.members {
+	for name, m := range members {
 		if err := m.stop(time.Minute); err != nil {
 			broken = append(broken, err.Error())
 		}
@@ -171,7 +172,7 @@ func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 // audit runs the service's own.
 func (c *chaosFleet) audit(ctx context.Context) []string {
 	cmd := exec.CommandContext(ctx, c.svc, "admin", "audit")
-	cmd.Env = append(append(cmd.Environ(), c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
+	cmd.Env = append(local.Environ(c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

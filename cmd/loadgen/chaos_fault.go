@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/wire"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
 )
@@ -33,13 +34,18 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	case restartPostgres:
 		return c.restart(ctx, c.database.Postgres, f.For)
 	case cutWire:
-		return c.breakWire(ctx, f, (*wire).cut, (*wire).uncut)
+		return c.breakWire(ctx, f, wire.Fault{Refuse: true})
 	case tearWire:
-		return c.poisonWire(ctx, f, "limit_data", map[string]int64{"bytes": f.Amount})
+		return c.breakWire(ctx, f, wire.Fault{Limit: f.Amount})
 	case hangWire:
-		return c.poisonWire(ctx, f, "timeout", map[string]int64{"timeout": 0})
+		return c.breakWire(ctx, f, wire.Fault{Swallow: true})
 	case slowWire:
-		return c.poisonWire(ctx, f, "latency", map[string]int64{"latency": f.Amount, "jitter": f.Amount / 2})
+		delay := time.Duration(f.Amount) * time.Millisecond
+		return c.breakWire(ctx, f, wire.Fault{Delay: delay, Jitter: delay / 2})
+	case freezeWire:
+		return c.breakWire(ctx, f, wire.Fault{Freeze: true})
+	case freezeOpen:
+		return c.breakWire(ctx, f, wire.Fault{FreezeOpen: true})
 	case loseAnswers:
 		p := rail.Fault{Probability: float64(f.Amount) / 100}
 		return c.knobs.during(ctx, f, rail.Faults{LoseAnswer: p})
@@ -81,19 +87,12 @@ func (c *chaosFleet) restart(ctx context.Context, server *local.Server, down tim
 	return server.Start(context.WithoutCancel(ctx))
 }
 
-func (c *chaosFleet) breakWire(ctx context.Context, f fault, begin, end func(*wire) error) error {
-	if err := c.wires.each(f.Target, begin); err != nil {
+func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) error {
+	if err := c.wires.each(f.Target, func(w *wire.Wire) error { return w.Begin(f.Number, defect) }); err != nil {
 		return err
 	}
 	sleep(ctx, f.For)
-	return c.wires.each(f.Target, end)
-}
-
-func (c *chaosFleet) poisonWire(ctx context.Context, f fault, kind string, attributes map[string]int64) error {
-	toxics := bothWays(f.Number, kind, attributes)
-	return c.breakWire(ctx, f,
-		func(w *wire) error { return w.poison(f.Number, toxics) },
-		func(w *wire) error { return w.cure(f.Number) })
+	return c.wires.each(f.Target, func(w *wire.Wire) error { return w.End(f.Number) })
 }
 
 // errNothingInFlight says that a fault would have no effect now.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -36,9 +35,9 @@ type chaosFleet struct {
 	partners []*chaosPartner
 	env      []string // of every process
 
-	apiAddress, railAddress string
-	running                 *errgroup.Group
-	end                     context.CancelFunc
+	apiPort, railPort *local.Port // of processes that come and go
+	running           *errgroup.Group
+	end               context.CancelFunc
 
 	mu         sync.Mutex
 	duplicated []string // tasks that the last duplication was of
@@ -80,20 +79,20 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	return err
 }
 
-func (c *chaosFleet) openWires(ctx context.Context) error {
+func (c *chaosFleet) openWires(context.Context) error {
 	var err error
-	if c.apiAddress, err = freePort(ctx); err != nil {
+	if c.apiPort, err = local.ReservePort(); err != nil {
 		return err
 	}
-	if c.railAddress, err = freePort(ctx); err != nil {
+	if c.railPort, err = local.ReservePort(); err != nil {
 		return err
 	}
 	postgres, redis := hostOf(c.database.DatabaseURL), hostOf(c.cache.RedisURL)
 	upstreams := map[string]string{
-		"api/postgres": postgres, "api/redis": redis, "rail/postgres": postgres, "partners/api": c.apiAddress,
+		"api/postgres": postgres, "api/redis": redis, "rail/postgres": postgres, "partners/api": c.apiPort.Address(),
 	}
 	for _, worker := range workerNames {
-		upstreams[worker+"/postgres"], upstreams[worker+"/redis"], upstreams[worker+"/rail"] = postgres, redis, c.railAddress
+		upstreams[worker+"/postgres"], upstreams[worker+"/redis"], upstreams[worker+"/rail"] = postgres, redis, c.railPort.Address()
 	}
 	for name, upstream := range upstreams {
 		if err := c.wires.add(name, upstream); err != nil {
@@ -101,14 +100,6 @@ func (c *chaosFleet) openWires(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func hostOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return address
-	}
-	return u.Host
 }
 
 // seed makes the partners: a few organisations, each with a few Sites, each with its customers.
@@ -137,7 +128,7 @@ func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within tim
 				random: rand.New(rand.NewPCG(seed, uint64(1+n))), //nolint:gosec // as repeatable as it can be
 				rows:   rows*(n+1)/(chaosOrganisations*chaosSites) - rows*n/(chaosOrganisations*chaosSites),
 				api: client.New(client.Config{
-					BaseURL: "http://" + c.wires["partners/api"].listen, ClientID: credentials.ID.String(), ClientSecret: secret,
+					BaseURL: "http://" + c.wires["partners/api"].Address(), ClientID: credentials.ID.String(), ClientSecret: secret,
 					HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2}}, MaxBackoff: time.Second,
 				}),
 			})
@@ -165,19 +156,19 @@ func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationI
 // startMembers starts all processes.
 func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
-	c.knobs = &railKnobs{url: "http://" + c.railAddress, key: key, active: map[int]rail.Faults{}}
+	c.knobs = &railKnobs{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
 	c.env = []string{
 		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 	}
 	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
 	c.end, c.running = end, &errgroup.Group{}
-	c.member(ctx, "rail", "SVC_LISTEN="+c.railAddress, "SVC_REDIS_URL="+c.cache.RedisURL)
-	c.member(ctx, "api", "SVC_LISTEN="+c.apiAddress, "SVC_PUBLIC_BASE_URL=http://"+c.wires["partners/api"].listen,
-		"SVC_REDIS_URL="+c.wires["api/redis"].through(c.cache.RedisURL))
+	c.member(ctx, "rail", "SVC_LISTEN="+c.railPort.Address(), "SVC_REDIS_URL="+c.cache.RedisURL)
+	c.member(ctx, "api", "SVC_LISTEN="+c.apiPort.Address(), "SVC_PUBLIC_BASE_URL=http://"+c.wires["partners/api"].Address(),
+		"SVC_REDIS_URL="+c.wires["api/redis"].Through(c.cache.RedisURL))
 	for _, worker := range workerNames {
-		c.member(ctx, worker, "SVC_REDIS_URL="+c.wires[worker+"/redis"].through(c.cache.RedisURL),
-			"SVC_RAIL=http", "SVC_RAIL_URL=http://"+c.wires[worker+"/rail"].listen)
+		c.member(ctx, worker, "SVC_REDIS_URL="+c.wires[worker+"/redis"].Through(c.cache.RedisURL),
+			"SVC_RAIL=http", "SVC_RAIL_URL=http://"+c.wires[worker+"/rail"].Address())
 	}
 }
 
@@ -189,7 +180,7 @@ func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 	}
 	m := &member{
 		name: name, svc: c.svc, args: []string{command}, said: &transcript{}, done: make(chan struct{}),
-		env: append(append(env, c.env...), "SVC_DATABASE_URL="+c.wires[name+"/postgres"].through(c.database.DatabaseURL)),
+		env: append(append(env, c.env...), "SVC_DATABASE_URL="+c.wires[name+"/postgres"].Through(c.database.DatabaseURL)),
 	}
 	c.members[name] = m
 	c.running.Go(func() error { return m.run(ctx) })
@@ -197,10 +188,20 @@ func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 
 // awaitReady waits until the API answers.
 func (c *chaosFleet) awaitReady(ctx context.Context) error {
+	err := awaitReady(ctx, "http://"+c.apiPort.Address())
+	if err != nil {
+		said, _ := c.members["api"].said.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// awaitReady waits until an API says that it is ready.
+func awaitReady(ctx context.Context, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err := insist(ctx, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.apiAddress+"/readyz", nil)
+	return insist(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", nil)
 		if err != nil {
 			return err
 		}
@@ -214,11 +215,6 @@ func (c *chaosFleet) awaitReady(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		said, _ := c.members["api"].said.read()
-		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
-	}
-	return nil
 }
 
 // progress is what the partners have done so far.
@@ -230,13 +226,15 @@ func (c *chaosFleet) progress() partnerCounts {
 	return all
 }
 
+func (c *chaosFleet) keepTranscripts() (string, error) { return keepTranscripts(c.members) }
+
 // keepTranscripts writes down what the processes printed, and returns the folder.
-func (c *chaosFleet) keepTranscripts() (string, error) {
+func keepTranscripts(members map[string]*member) (string, error) {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		return "", err
 	}
-	for name, m := range c.members {
+	for name, m := range members {
 		said, _ := m.said.read()
 		if err := os.WriteFile(filepath.Join(dir, name+".log"), said, 0o600); err != nil {
 			return dir, err
@@ -253,6 +251,11 @@ func (c *chaosFleet) close() error {
 		errs = append(errs, c.running.Wait())
 	}
 	c.wires.close()
+	for _, port := range []*local.Port{c.apiPort, c.railPort} {
+		if port != nil {
+			errs = append(errs, port.Close())
+		}
+	}
 	if c.redis != nil {
 		errs = append(errs, c.redis.Close())
 	}

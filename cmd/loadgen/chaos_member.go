@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"partnerbilling/deploy/local"
 )
 
 // member is one process of the fleet. However it ends, it is started again, as an orchestrator would, until the fleet ends.
@@ -36,7 +38,7 @@ func (m *member) run(ctx context.Context) error {
 	defer close(m.done)
 	for {
 		cmd := exec.CommandContext(ctx, m.svc, m.args...)
-		cmd.Env = append(os.Environ(), m.env...)
+		cmd.Env = local.Environ(m.env...)
 		cmd.Stdout, cmd.Stderr = m.said, m.said
 		cmd.WaitDelay = time.Second
 		again, err := m.start(cmd)

@@ -27,6 +27,8 @@ const (
 	tearWire        faultKind = "tearWire"        // connections end in the middle of what they carry
 	hangWire        faultKind = "hangWire"        // connections are taken, and nothing comes through
 	slowWire        faultKind = "slowWire"        // everything comes late
+	freezeWire      faultKind = "freezeWire"      // open and new connections carry nothing, for longer than all deadlines, and then go on
+	freezeOpen      faultKind = "freezeOpen"      // the same of the connections that are open; new ones work
 	loseAnswers     faultKind = "loseAnswers"     // the rail debits and does not say so
 	bankUnavailable faultKind = "bankUnavailable" // the rail refuses for now, or loses the request
 	duplicateTasks  faultKind = "duplicateTasks"  // tasks in flight, and old ones, are delivered again under other names
@@ -63,6 +65,11 @@ var wireNames = []string{
 	"api/postgres", "api/redis", "rail/postgres", "partners/api",
 }
 
+// serverWires are those of wireNames that lead to Postgres and Redis.
+var serverWires = slices.DeleteFunc(slices.Clone(wireNames), func(name string) bool {
+	return !strings.HasSuffix(name, "/postgres") && !strings.HasSuffix(name, "/redis")
+})
+
 // faultShape is what faults of a kind have in common. Times and amounts are drawn from their bounds.
 type faultShape struct {
 	kind             faultKind
@@ -93,6 +100,8 @@ var faultShapes = []faultShape{
 	{kind: tearWire, targets: wireNames, shortest: time.Second, longer: 3 * time.Second, least: 200, most: 20_000},
 	{kind: hangWire, targets: wireNames, shortest: 500 * time.Millisecond, longer: 6 * time.Second},
 	{kind: slowWire, targets: wireNames, shortest: time.Second, longer: 5 * time.Second, least: 5, most: 200},
+	{kind: freezeWire, targets: serverWires, shortest: 22 * time.Second, longer: 30 * time.Second},
+	{kind: freezeOpen, targets: serverWires, shortest: 22 * time.Second, longer: 30 * time.Second},
 	{kind: loseAnswers, targets: onlyRail, shortest: 500 * time.Millisecond, longer: 4 * time.Second, least: 10, most: 100},
 	{kind: bankUnavailable, targets: onlyRail, shortest: 500 * time.Millisecond, longer: 3 * time.Second, least: 10, most: 100},
 	{kind: duplicateTasks, targets: []string{"redis"}, least: 16, most: 128},

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -149,77 +147,4 @@ func TestTranscriptNoticesAPanic(t *testing.T) {
 	if len(end) > 2*transcriptSize || !bytes.Contains(end, []byte("goroutine 1")) || len(fatal) != 1 {
 		t.Errorf("%d bytes, %q", len(end), fatal)
 	}
-}
-
-// A wire carries what it is given, refuses it while it is cut, and carries it again.
-func TestWire(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	w, err := newWire("test", echo(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.close)
-	steps := []struct {
-		name    string
-		do      func() error
-		carries bool
-	}{
-		{"new", func() error { return nil }, true},
-		{"cut", w.cut, false},
-		{"cut twice", w.cut, false},
-		{"cut once", w.uncut, false},
-		{"mended", w.uncut, true},
-		{"torn", func() error { return w.poison(1, bothWays(1, "limit_data", map[string]int64{"bytes": 2})) }, false},
-		{"torn and slow", func() error { return w.poison(2, bothWays(2, "latency", map[string]int64{"latency": 1})) }, false},
-		{"slow", func() error { return w.cure(1) }, true},
-		{"cured", func() error { return w.cure(2) }, true},
-	}
-	for _, step := range steps {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		if got := say(ctx, w.listen, "hello"); got != step.carries {
-			t.Errorf("%s: it carries: %t", step.name, got)
-		}
-	}
-}
-
-// echo is the address of a server that sends back what it gets.
-func echo(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return ln.Addr().String()
-}
-
-// say reports whether a server echoes the text.
-func say(ctx context.Context, address, text string) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, text); err != nil {
-		return false
-	}
-	got := make([]byte, len(text))
-	_, err = io.ReadFull(conn, got)
-	return err == nil && string(got) == text
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"partnerbilling/deploy/local"
 )
 
 // svcDir is where the binary of svc is built, once for all tests.
@@ -26,7 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	err := os.Setenv(runMain, "1")
+	err := errors.Join(os.Setenv(runMain, "1"), local.SpoilEnviron())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -70,7 +73,7 @@ func startService(t *testing.T) string {
 	}
 	data := filepath.Join(dir, "data")
 	cmd := exec.Command(buildSvc(t), "dev") // ended below
-	cmd.Env = append(os.Environ(), "SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
+	cmd.Env = local.Environ("SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

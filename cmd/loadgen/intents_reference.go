@@ -30,7 +30,7 @@ func (b *bench) startReference(site models.Site) (*process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return listening(launch("loadgen", own, os.Environ(), "intents-reference", b.local.DatabaseURL, site.ID.String(), site.OrganisationID.String()))
+	return listening(launch("loadgen", own, nil, "intents-reference", b.local.DatabaseURL, site.ID.String(), site.OrganisationID.String()))
 }
 
 func intentsReferenceCommand(out io.Writer) *cobra.Command {

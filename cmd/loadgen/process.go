@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"partnerbilling/deploy/local"
 )
 
 // process is a running svc.
@@ -38,10 +40,10 @@ func (b *bench) startSvc(more []string, args ...string) (*process, *bufio.Reader
 	}, more...), args...)
 }
 
-// launch starts a program, and returns what it prints.
+// launch starts a program with variables, and returns what it prints.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
 	p := &process{name: name + " " + args[0], cmd: exec.Command(binary, args...), stderr: &ending{}, done: make(chan struct{})} //nolint:gosec,noctx // the scenario ends it
-	p.cmd.Env = env
+	p.cmd.Env = local.Environ(env...)
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err

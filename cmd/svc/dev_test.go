@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/deploy/local"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/queue/queuetest"
 )
@@ -227,7 +228,7 @@ func TestMakeForgetsAKilledService(t *testing.T) {
 	forget := func() {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), "make", "-C", "../..", "forget")
-		command.Env = append(os.Environ(), "SVC_DATA_DIR="+d.dir)
+		command.Env = local.Environ("SVC_DATA_DIR=" + d.dir)
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

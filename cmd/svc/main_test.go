@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"partnerbilling/deploy/local"
 	"partnerbilling/models/modelstest"
 )
 
@@ -17,6 +18,10 @@ const runMain = "SVC_TEST_RUN_MAIN"
 func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		main()
+	}
+	if err := local.SpoilEnviron(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	waitTogether()
 	modelstest.Main(m)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"partnerbilling/deploy/local"
 )
 
 // patience is how long a test waits for what must come, on a machine that does much else meanwhile.
@@ -34,7 +36,7 @@ func startSvc(t *testing.T, variables map[string]string, args ...string) *proces
 		t: t, name: "svc " + strings.Join(args, " "), cmd: exec.Command(os.Args[0], args...), // this very binary; it outlives no test
 		stdout: newLines(), stderr: newLines(), done: make(chan struct{}),
 	}
-	p.cmd.Env = []string{runMain + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	p.cmd.Env = local.Environ(runMain + "=1")
 	for name, value := range variables {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}

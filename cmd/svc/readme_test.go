@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/deploy/local"
 )
 
 // transcriptBlock finds the README's shell blocks, and the answer that follows one, if any.
@@ -37,7 +38,7 @@ func TestReadmeIsATrueTranscript(t *testing.T) {
 		want = append(want, sameEveryTime(block[2]))
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script) //nolint:gosec // the README's own commands
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, local.Environ()
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("the transcript ends with %v after:\n%s", err, out)
@@ -61,15 +62,15 @@ func build(t *testing.T, dir string) {
 	}
 }
 
-// freeAddress is an address that nobody listens on.
+// freeAddress returns an address that is reserved for a listener of the test.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := local.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Address()
 }
 
 var everyTimeAnew = []struct {

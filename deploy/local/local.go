@@ -1,7 +1,7 @@
 // Package local runs a private PostgreSQL and a private Redis from the binaries
 // that are installed on the machine: for `svc dev`, and for tests.
 //
-// The servers listen on free ports of 127.0.0.1 behind generated passwords, keep
+// The servers listen on ports of 127.0.0.1 that are reserved for them, behind generated passwords, keep
 // everything in one data folder, and live no longer than the process that
 // started them. A normal end is [Servers.Stop]. If the process is killed, Linux
 // tells the servers to shut down; elsewhere the next [Start] on the same folder
@@ -48,6 +48,9 @@ type Options struct {
 
 	// WithoutPostgres and WithoutRedis leave a server out.
 	WithoutPostgres, WithoutRedis bool
+
+	replicated bool     // Postgres writes what a standby needs
+	standbyOf  *Servers // a new Postgres begins as the standby of theirs
 
 	// Log hears of starts, stops and stale servers; nil is silence.
 	Log *slog.Logger
@@ -131,7 +134,7 @@ func (s *Servers) Stop(ctx context.Context) error {
 	var errs []error
 	for _, server := range []*Server{s.Redis, s.Postgres} {
 		if server != nil {
-			errs = append(errs, server.Stop(ctx, Fast))
+			errs = append(errs, server.Stop(ctx, Fast), server.release())
 		}
 	}
 	errs = append(errs, s.place.close())

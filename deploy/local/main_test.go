@@ -21,7 +21,7 @@ import (
 
 // helperEnv makes the test binary an owner of servers, for tests that kill it: its value is the data folder, or
 // "temp".
-const helperEnv = "SVC_LOCAL_HELPER"
+const helperEnv = "SVC_TEST_LOCAL_HELPER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
@@ -64,7 +64,7 @@ func ownServers(dir string) int {
 func startHelper(t *testing.T, binary, dir string, cred *syscall.Credential) (owned, *exec.Cmd, io.Closer) {
 	t.Helper()
 	cmd := exec.Command(binary)
-	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	cmd.Env = Environ(helperEnv + "=" + dir)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	stderr := new(strings.Builder)

@@ -32,11 +32,15 @@ type postgres struct {
 	data      string
 	password  string
 	ephemeral bool
+	// replicated servers write what a standby needs.
+	replicated bool
 }
 
 // newPostgres finds the programs and makes the data folder of a new server.
 func newPostgres(ctx context.Context, p *place, o Options) (*postgres, error) {
-	pg := &postgres{account: p.account, data: p.path(postgresName), password: p.state.PostgresPassword, ephemeral: o.Ephemeral}
+	pg := &postgres{
+		account: p.account, data: p.path(postgresName), password: p.state.PostgresPassword, ephemeral: o.Ephemeral, replicated: o.replicated,
+	}
 	major, err := dataVersion(pg.data)
 	if err != nil {
 		return nil, err
@@ -46,6 +50,11 @@ func newPostgres(ctx context.Context, p *place, o Options) (*postgres, error) {
 	}
 	if major != 0 {
 		return pg, p.account.owns(pg.data)
+	}
+	if o.standbyOf != nil {
+		pg.password = o.standbyOf.place.state.PostgresPassword
+		p.state.PostgresPassword = pg.password
+		return pg, errors.Join(p.save(), pg.copyPrimary(ctx, o.standbyOf))
 	}
 	if err := pg.init(ctx); err != nil {
 		return nil, fmt.Errorf("make the PostgreSQL data folder: %w", err)
@@ -71,8 +80,16 @@ func (pg *postgres) init(ctx context.Context) error {
 	if pg.ephemeral {
 		args = append(args, "--no-sync")
 	}
+	if pg.replicated {
+		args = append(args, "--data-checksums") // for pg_rewind
+	}
 	if err := runAs(ctx, pg.account, exec.Command(filepath.Join(pg.binaries.dir, "initdb"), args...)); err != nil {
 		return err
+	}
+	if pg.replicated {
+		if err := configureReplication(dir); err != nil {
+			return err
+		}
 	}
 	return os.Rename(dir, pg.data)
 }
@@ -91,10 +108,12 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 		"synchronous_commit=on", // if ephemeral too, where it costs nothing: a killed server keeps what it committed
 		"logging_collector=off", // what it prints is the log
 	}
-	if pg.ephemeral {
+	switch {
+	case pg.replicated: // its settings are in its data folder
+	case pg.ephemeral:
 		settings = append(settings, "fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
 			"max_wal_size=256MB")
-	} else {
+	default:
 		settings = append(settings, "fsync=on", "full_page_writes=on")
 	}
 	args := []string{"-D", pg.data}

@@ -25,7 +25,7 @@ type process struct {
 // dies, the program gets the signal orphaned, where the system can do that.
 func startProcess(cmd *exec.Cmd, acc account, orphaned syscall.Signal, onDeath func(error)) (*process, error) {
 	cmd.Dir = "/" // the account may not be able to reach ours
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
+	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}, cmd.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if acc.switched {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(acc.uid), Gid: uint32(acc.gid)}
@@ -71,9 +71,11 @@ func (p *process) signal(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // fails only if the program has ended
 }
 
-// runAs runs a command to its end as the account, and returns what it printed with the error.
-func runAs(ctx context.Context, acc account, cmd *exec.Cmd) error {
+// runAs runs a command to its end as the account, with variables beside the usual ones, and returns what it printed
+// with the error.
+func runAs(ctx context.Context, acc account, cmd *exec.Cmd, variables ...string) error {
 	out := new(tail)
+	cmd.Env = variables
 	cmd.Stdout, cmd.Stderr = out, out
 	p, err := startProcess(cmd, acc, syscall.SIGKILL, nil)
 	if err != nil {

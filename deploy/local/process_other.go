@@ -27,3 +27,9 @@ func runsWith(pid int, arg string) (bool, error) {
 	}
 	return strings.Contains(string(out)+" ", " "+arg+" ") || strings.Contains(string(out), " "+arg+"\n"), nil
 }
+
+// children are not told here.
+func children(int) []int { return nil }
+
+// gone reports whether a process has ended.
+func gone(pid int) bool { return !alive(pid) }

@@ -79,9 +79,10 @@ type Server struct {
 	log     *slog.Logger
 	died    chan<- error
 
-	mu   sync.Mutex // one start or stop at a time
-	port int
-	proc *process // nil if stopped
+	mu       sync.Mutex // one start or stop at a time
+	port     int
+	reserved *Port    // keeps the port while the server is stopped
+	proc     *process // nil if stopped
 }
 
 func newServer(p program, pl *place, log *slog.Logger, died chan<- error) *Server {
@@ -89,15 +90,13 @@ func newServer(p program, pl *place, log *slog.Logger, died chan<- error) *Serve
 }
 
 // boot starts the server for the first time in this process: on the port of the last time if it is free, else
-// on a new one, which it saves.
+// on a new one, which it saves. The port stays reserved until release.
 func (s *Server) boot(ctx context.Context, saved *int) error {
-	const tries = 5 // somebody may take a free port before the server does
+	const tries = 5 // another program may take a port that cannot be held
 	var err error
 	for range tries {
-		if s.port = *saved; s.port == 0 || !portFree(s.port) {
-			if s.port, err = freePort(); err != nil {
-				return err
-			}
+		if err = s.reserve(*saved); err != nil {
+			return err
 		}
 		if err = s.Start(ctx); err == nil {
 			break
@@ -111,6 +110,35 @@ func (s *Server) boot(ctx context.Context, saved *int) error {
 	}
 	*saved = s.port
 	return s.place.save()
+}
+
+// reserve reserves the given port, or else a new one.
+func (s *Server) reserve(saved int) error {
+	err := s.release()
+	if err != nil {
+		return err
+	}
+	if saved != 0 {
+		s.reserved, err = reserveAgain(saved)
+	}
+	if saved == 0 || err != nil {
+		s.reserved, err = ReservePort()
+	}
+	if err != nil {
+		return err
+	}
+	s.port = s.reserved.Number()
+	return nil
+}
+
+// release gives the port of a stopped server free. A second call does nothing.
+func (s *Server) release() error {
+	if s.reserved == nil {
+		return nil
+	}
+	reserved := s.reserved
+	s.reserved = nil
+	return reserved.Close()
 }
 
 // Start starts a stopped server again, on the same port and data, and returns when it answers. It does
@@ -261,6 +289,30 @@ func (s *Server) Kill() {
 		<-s.proc.done
 		s.log.Info("server killed")
 	}
+}
+
+// KillAll kills the server and its processes with SIGKILL at once, as if the machine had failed, and waits for their
+// end. Where the system does not tell the processes, it is Kill.
+func (s *Server) KillAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running() {
+		return
+	}
+	pid := s.proc.cmd.Process.Pid
+	s.proc.signal(syscall.SIGSTOP) // so that none begins meanwhile
+	all := children(pid)
+	s.proc.signal(syscall.SIGKILL)
+	for _, child := range all {
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
+	<-s.proc.done
+	for _, child := range all {
+		for !gone(child) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	s.log.Info("server and its processes killed")
 }
 
 // Port is the server's port on 127.0.0.1.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
 )
@@ -326,18 +327,18 @@ func TestServerRefusesInvalidDebits(t *testing.T) {
 // TestFaultsBeforeSending is what certainly debited nothing.
 func TestFaultsBeforeSending(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := local.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = closed.Close()
+	t.Cleanup(func() { _ = closed.Close() })
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = nil
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for name, url := range map[string]string{
-		"refused":         "http://" + closed.Addr().String(),
+		"refused":         "http://" + closed.Address(),
 		"no such host":    "http://gateway.invalid",
 		"bad certificate": secure.URL,
 		"not a port":      "http://127.0.0.1:0",

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// ha is a run of chaos in which the primary PostgreSQL dies and its standby is promoted, again and again.
+type ha struct {
+	out          io.Writer
+	json         bool
+	svc          string
+	settleWithin time.Duration
+	haPlan
+
+	random *rand.Rand
+	fleet  *haFleet
+
+	mu         sync.Mutex
+	promotions []promotion
+}
+
+// haPlan is what a run can be repeated from.
+type haPlan struct {
+	Seed       uint64 `json:"seed"`
+	Promotions int    `json:"promotions"`
+	Loss       int    `json:"loss"` // promotions of a standby that lags, so that acknowledged commits are lost
+	Rows       int    `json:"rows"`
+	Payments   int    `json:"payments"`
+	Proxy      bool   `json:"proxy,omitempty"` // the processes reach the primary through a proxy, else by a URL with both addresses
+}
+
+func (p *haPlan) check() error {
+	if p.Promotions < 1 || p.Loss < 0 || p.Loss > p.Promotions {
+		return errors.New("--promotions must be at least 1, and --loss at most as many")
+	}
+	return nil
+}
+
+func (h *ha) run(ctx context.Context) error {
+	err := h.check()
+	if err != nil {
+		return err
+	}
+	if h.svc, err = (&bench{svc: h.svc}).binary(); err != nil {
+		return err
+	}
+	h.random = rand.New(rand.NewPCG(h.Seed, 0)) //nolint:gosec // repeatable on purpose
+	h.fleet = &haFleet{svc: h.svc, plan: h.haPlan, losses: &lossHistory{}}
+	report, err := h.play(ctx)
+	if err := errors.Join(err, h.fleet.close()); err != nil {
+		return err
+	}
+	if len(report.Broken) > 0 {
+		if report.Logs, err = h.fleet.keepTranscripts(); err != nil {
+			return err
+		}
+	}
+	if err := h.print(report); err != nil || len(report.Broken) == 0 {
+		return err
+	}
+	return errBroken
+}
+
+// play runs the fleet, the failovers and the partners, and judges what has become of it all.
+func (h *ha) play(ctx context.Context) (haReport, error) {
+	h.say("seed %d: %d promotions, %d of them with loss; %d rows and %d payments", h.Seed, h.Promotions, h.Loss, h.Rows, h.Payments)
+	if err := h.fleet.open(ctx); err != nil {
+		return haReport{}, err
+	}
+	began := time.Now()
+	if err := h.disturb(ctx); err != nil {
+		return haReport{}, err
+	}
+	h.say("all promotions are over after %s", time.Since(began).Round(time.Second))
+	report := haReport{haPlan: h.haPlan, PromotionsDone: h.promotions}
+	unsettled, err := h.settle(ctx)
+	if err != nil {
+		return report, err
+	}
+	report.Took, report.Broken = time.Since(began), unsettled
+	return report, h.judge(ctx, &report)
+}
+
+// disturb fails over again and again while the partners are at work. It ends when all is submitted, and what was lost has
+// been submitted again.
+func (h *ha) disturb(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range h.fleet.partners {
+		group.Go(func() error { return p.run(ctx) })
+		for _, t := range p.tills {
+			group.Go(func() error { return t.run(ctx) })
+		}
+	}
+	group.Go(func() error {
+		lossy := h.random.Perm(h.Promotions)
+		for i := range h.Promotions {
+			done, err := h.failOver(ctx, lossy[i] < h.Loss)
+			if err != nil {
+				return fmt.Errorf("promotion %d: %w", i+1, err)
+			}
+			h.mu.Lock()
+			h.promotions = append(h.promotions, done)
+			h.mu.Unlock()
+			h.fleet.pace.promoted()
+			h.tell(done)
+		}
+		h.fleet.pace.over()
+		return nil
+	})
+	return group.Wait()
+}
+
+// tell says how far the run is.
+func (h *ha) tell(done promotion) {
+	did := h.fleet.counted()
+	h.say("promotion %d of %d, lost %t: promoted in %s, answer %s after that; %d rows, %d payments, %d batches vanished so far", len(h.promotions),
+		h.Promotions, done.Loss, done.Promoted.Round(time.Millisecond), done.Answered.Round(time.Millisecond), did.Rows, did.Payments,
+		did.Vanished.Batches)
+}
+
+// say prints a line of progress, unless JSON is wanted.
+func (h *ha) say(format string, args ...any) {
+	if !h.json {
+		fmt.Fprintf(h.out, format+"\n", args...)
+	}
+}
+
+// haReport is what came of a run.
+type haReport struct {
+	haPlan
+	Took           time.Duration  `json:"took"`
+	PromotionsDone []promotion    `json:"promotionsDone"`
+	Partners       haCounts       `json:"partners"`
+	Unavailable    int            `json:"unavailable"` // requests refused with 503 and Retry-After
+	Outcomes       []outcomeCount `json:"outcomes"`
+	Broken         []string       `json:"broken"`
+	Logs           string         `json:"logs,omitempty"`
+}
+
+// slowestAnswer is the longest time from the readiness of a new primary to the first good answer.
+func (r *haReport) slowestAnswer() (slowest time.Duration) {
+	for _, p := range r.PromotionsDone {
+		slowest = max(slowest, p.Answered)
+	}
+	return slowest
+}
+
+func (h *ha) print(report haReport) error {
+	if h.json {
+		return json.NewEncoder(h.out).Encode(report)
+	}
+	p := report.Partners
+	fmt.Fprintf(h.out, "\nseed %d: %d promotions, %d with loss; %d rows in %d batches and %d payments, settled within %s\n", report.Seed,
+		len(report.PromotionsDone), report.Loss, p.Rows, p.Batches, p.Payments, report.Took.Round(time.Second))
+	fmt.Fprintf(h.out, "lost though acknowledged: %d batches, %d cancellations, %d revocations, %d payment intents, %d payments\n", p.Vanished.Batches,
+		p.Vanished.Cancellations, p.Vanished.Revocations, p.Vanished.Intents, p.Vanished.Payments)
+	fmt.Fprintf(h.out, "debits of payment intents that have vanished: %d\n", p.Vanished.Debits)
+	fmt.Fprintf(h.out, "%d cancellations, %d revocations, %d resubmissions; %d requests answered with 503 and Retry-After\n", p.Cancellations,
+		p.Revocations, p.Resubmissions, report.Unavailable)
+	fmt.Fprintf(h.out, "from the new primary's readiness to a good answer: at most %s\n", report.slowestAnswer().Round(time.Millisecond))
+	for _, o := range report.Outcomes {
+		fmt.Fprintf(h.out, "%8d %s %s\n", o.Rows, o.Outcome, o.Corrected)
+	}
+	if len(report.Broken) == 0 {
+		fmt.Fprintln(h.out, "0 debited twice, 0 successes lost, everything that exists settled as the gateway says, the audit is clean")
+		return nil
+	}
+	fmt.Fprintf(h.out, "\nWhat the processes printed is in %s. Broken:\n", report.Logs)
+	for _, line := range report.Broken {
+		fmt.Fprintln(h.out, line)
+	}
+	return nil
+}

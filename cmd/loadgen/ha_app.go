@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"partnerbilling/api/client"
+)
+
+// customerApp is the backend of the customer app.
+type customerApp struct {
+	base, id, secret string
+	http             *http.Client
+
+	mu      sync.Mutex
+	token   string
+	fetched time.Time
+}
+
+// appTokenAge is for how long the customer app uses a token.
+const appTokenAge = 30 * time.Minute
+
+// pay begins to pay a payment intent. A refusal is a *client.Error.
+func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
+	token, err := a.accessToken(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]string{"customerId": agreement, "agreementId": agreement})
+	if err != nil {
+		return err
+	}
+	_, err = a.post(ctx, "/customer-app/payment-intents/"+code+"/transactions", "application/json", "Bearer "+token, body)
+	return err
+}
+
+func (a *customerApp) accessToken(ctx context.Context) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.token != "" && time.Since(a.fetched) < appTokenAge {
+		return a.token, nil
+	}
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {a.id}, "client_secret": {a.secret}}
+	answer, err := a.post(ctx, "/oauth2/token", "application/x-www-form-urlencoded", "", []byte(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	var granted struct {
+		Token string `json:"access_token"`
+	}
+	if err := json.Unmarshal(answer, &granted); err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	a.token, a.fetched = granted.Token, time.Now()
+	return a.token, nil
+}
+
+func (a *customerApp) post(ctx context.Context, path, contentType, authorization string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", contentType)
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= http.StatusBadRequest {
+		err = errors.Join(&client.Error{Status: resp.StatusCode}, errors.New(string(answer)))
+	}
+	return answer, err
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api/client"
+	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/wire"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// haFleet is all that runs: a primary with its standby, the gateway with a database of its own that never fails, the
+// processes, and the partners.
+type haFleet struct {
+	svc    string
+	plan   haPlan
+	losses *lossHistory
+	pace   *haPace
+
+	pair     *local.Pair
+	proxy    *wire.Wire     // to the primary; nil without
+	gateway  *local.Servers // the rail's database
+	cache    *local.Servers
+	store    *models.Store // on the pair
+	rail     *models.Store // on the gateway's database
+	apiPort  *local.Port
+	railPort *local.Port
+
+	members  map[string]*member
+	running  *errgroup.Group
+	end      context.CancelFunc
+	env      []string
+	observed *observer
+
+	partners []*haPartner
+	prober   struct {
+		api  *client.Client
+		site string
+	}
+}
+
+var haWorkers = []string{"worker-1", "worker-2"}
+
+// open starts the fleet and waits until the API answers.
+func (f *haFleet) open(ctx context.Context) error {
+	f.members, f.end = map[string]*member{}, func() {}
+	f.observed = &observer{next: &http.Transport{MaxIdleConnsPerHost: 64}}
+	f.pace = &haPace{promotions: f.plan.Promotions}
+	for _, step := range []func(context.Context) error{f.openServers, f.seed, f.startMembers, f.awaitReady} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	f.pace.last = time.Now()
+	return nil
+}
+
+func (f *haFleet) openServers(ctx context.Context) error {
+	queue.LogRedis(slog.New(slog.DiscardHandler))
+	var err error
+	if f.pair, err = local.TempPair(ctx); err != nil {
+		return err
+	}
+	if f.plan.Proxy {
+		if f.proxy, err = wire.New(hostOf(f.pair.Primary().DatabaseURL)); err != nil {
+			return err
+		}
+	}
+	if f.gateway, err = local.Temp(ctx, local.Options{WithoutRedis: true, Ephemeral: true}); err != nil {
+		return err
+	}
+	if f.cache, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
+		return err
+	}
+	if f.store, err = openStore(ctx, f.pair.DatabaseURL(), 0); err != nil {
+		return err
+	}
+	if f.rail, err = openStore(ctx, f.gateway.DatabaseURL, 0); err != nil {
+		return err
+	}
+	if f.apiPort, err = local.ReservePort(); err != nil {
+		return err
+	}
+	f.railPort, err = local.ReservePort()
+	return err
+}
+
+// seed makes the partners: a few organisations, each with a few Sites, each with its customers and tills.
+func (f *haFleet) seed(ctx context.Context) error {
+	app, err := f.newClient(ctx, models.OrganisationID{}, models.CustomerAppScopes)
+	if err != nil {
+		return err
+	}
+	payer := &customerApp{base: f.baseURL(), id: app.ClientID, secret: app.ClientSecret, http: app.HTTP}
+	const sites = chaosOrganisations * chaosSites
+	share := func(all, n int) int { return all*(n+1)/sites - all*n/sites }
+	for range chaosOrganisations {
+		organisation, err := f.store.CreateOrganisation(ctx, "organisation")
+		if err != nil {
+			return err
+		}
+		access, err := f.newClient(ctx, organisation.ID, models.PartnerScopes)
+		if err != nil {
+			return err
+		}
+		for range chaosSites {
+			n := len(f.partners)
+			p := &haPartner{
+				number: n, fleet: f, api: client.New(access), rows: share(f.plan.Rows, n),
+				random: rand.New(rand.NewPCG(f.plan.Seed, uint64(1+n))), //nolint:gosec // as repeatable as it can be
+			}
+			site, err := f.store.CreateSite(ctx, organisation.ID, "Site")
+			if err != nil {
+				return err
+			}
+			p.site = site.ID.String()
+			if p.customers, err = f.signUp(ctx, site); err != nil {
+				return err
+			}
+			p.addTills(payer, share(f.plan.Payments, n))
+			f.partners = append(f.partners, p)
+		}
+		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site
+	}
+	return nil
+}
+
+// newClient makes credentials. Its calls are never repeated by themselves, and every answer is observed.
+func (f *haFleet) newClient(ctx context.Context, owner models.OrganisationID, scopes []models.Scope) (client.Config, error) {
+	c, err := f.store.CreateClient(ctx, owner, "program", scopes)
+	if err != nil {
+		return client.Config{}, err
+	}
+	secret, err := f.store.AddClientSecret(ctx, c.ID)
+	return client.Config{
+		BaseURL: f.baseURL(), ClientID: c.ID.String(), ClientSecret: secret, MaxRetries: -1,
+		HTTP: &http.Client{Timeout: 40 * time.Second, Transport: f.observed},
+	}, err
+}
+
+// databaseURL is the pair as the service reaches it.
+func (f *haFleet) databaseURL() string {
+	if f.proxy != nil {
+		return f.proxy.Through(f.pair.Primary().DatabaseURL)
+	}
+	return f.pair.DatabaseURL()
+}
+
+// redirect points the proxy at the new primary.
+func (f *haFleet) redirect() {
+	if f.proxy != nil {
+		f.proxy.Redirect(hostOf(f.pair.Primary().DatabaseURL))
+	}
+}
+
+func (f *haFleet) baseURL() string { return "http://" + f.apiPort.Address() }
+
+// haCustomer is a customer of a Site.
+type haCustomer struct {
+	agreement string
+	behaviour models.Behaviour
+	revoked   span // as last acknowledged; zero: never asked for
+}
+
+// signUp makes the customers of a Site, whose accounts are with the gateway.
+func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, error) {
+	customers := make([]*haCustomer, chaosCustomers)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range customers {
+		group.Go(func() error {
+			link, _, err := f.store.CreateInvitation(ctx, models.NewInvitation{SiteID: site.ID, CustomerReference: fmt.Sprint(i)}, nil)
+			if err != nil {
+				return err
+			}
+			behaviour, _ := chaosBehaviour(i)
+			customers[i] = &haCustomer{agreement: link.ID.String(), behaviour: behaviour}
+			if err := f.rail.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
+				return err
+			}
+			_, err = f.store.CompleteLink(ctx, link.ID, models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()})
+			return err
+		})
+	}
+	return customers, group.Wait()
+}
+
+func (f *haFleet) startMembers(context.Context) error {
+	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
+	f.env = []string{
+		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
+		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret), "SVC_REDIS_URL=" + f.cache.RedisURL,
+		"SVC_DATABASE_CONNS=8",
+	}
+	onPair := append(f.env[:len(f.env):len(f.env)], "SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http",
+		"SVC_RAIL_URL=http://"+f.railPort.Address())
+	onGateway := append(f.env[:len(f.env):len(f.env)], "SVC_DATABASE_URL="+f.gateway.DatabaseURL, "SVC_LISTEN="+f.railPort.Address())
+	f.env = onPair
+	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
+	f.end, f.running = end, &errgroup.Group{}
+	f.member(ctx, "rail", "rail", onGateway)
+	f.member(ctx, "api", "api", append(onPair[:len(onPair):len(onPair)], "SVC_LISTEN="+f.apiPort.Address(), "SVC_PUBLIC_BASE_URL="+f.baseURL()))
+	for _, worker := range haWorkers {
+		f.member(ctx, worker, "worker", onPair)
+	}
+	return nil
+}
+
+func (f *haFleet) member(ctx context.Context, name, command string, env []string) {
+	m := &member{name: name, svc: f.svc, args: []string{command}, said: &transcript{}, done: make(chan struct{}), env: env}
+	f.members[name] = m
+	f.running.Go(func() error { return m.run(ctx) })
+}
+
+func (f *haFleet) awaitReady(ctx context.Context) error {
+	err := awaitReady(ctx, f.baseURL())
+	if err != nil {
+		said, _ := f.members["api"].said.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+	}
+	return nil
+}
+
+// counted is what the partners have done, and have lost, so far.
+func (f *haFleet) counted() haCounts {
+	var all haCounts
+	for _, p := range f.partners {
+		all.add(p.counted())
+	}
+	return all
+}
+
+func (f *haFleet) keepTranscripts() (string, error) { return keepTranscripts(f.members) }
+
+// close ends what is left of the fleet, hard.
+func (f *haFleet) close() error {
+	if f.end == nil {
+		return nil
+	}
+	f.end()
+	var errs []error
+	if f.running != nil {
+		errs = append(errs, f.running.Wait())
+	}
+	for _, store := range []*models.Store{f.store, f.rail} {
+		if store != nil {
+			errs = append(errs, store.Close())
+		}
+	}
+	for _, port := range []*local.Port{f.apiPort, f.railPort} {
+		if port != nil {
+			errs = append(errs, port.Close())
+		}
+	}
+	if f.proxy != nil {
+		f.proxy.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, servers := range []*local.Servers{f.cache, f.gateway} {
+		if servers != nil {
+			errs = append(errs, servers.Stop(ctx))
+		}
+	}
+	if f.pair != nil {
+		errs = append(errs, f.pair.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}

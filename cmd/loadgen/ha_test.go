@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/api/client"
+)
+
+// TestHA is a short run with a promotion that loses nothing and one that does: no row may be debited twice, and no success lost.
+func TestHA(t *testing.T) {
+	t.Parallel()
+	svc := buildSvc(t)
+	var out bytes.Buffer
+	err := run(t.Context(), []string{
+		"chaos", "--ha", "--svc", svc, "--seed", "3", "--promotions", "2", "--loss", "1", "--rows", "2000", "--payments", "100", "--json",
+	}, &out)
+	var report haReport
+	if decodeErr := json.Unmarshal(out.Bytes(), &report); err != nil || decodeErr != nil {
+		t.Fatalf("%v, %v: %s", err, decodeErr, out.String())
+	}
+	if p := report.Partners; p.Rows != 2000 || p.Payments != 100 || p.Vanished.Batches == 0 || len(report.PromotionsDone) != 2 {
+		t.Errorf("it did less than it should: %+v", report)
+	}
+}
+
+func TestHAPlan(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--promotions", "0"}, {"--promotions", "2", "--loss", "3"}, {"--loss", "-1"}} {
+		err := run(t.Context(), append([]string{"chaos", "--ha"}, args...), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "--promotions") {
+			t.Errorf("%v: error %v", args, err)
+		}
+	}
+}
+
+func TestLossHistory(t *testing.T) {
+	t.Parallel()
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	var l lossHistory
+	l.begin(at(10))
+	if len(l.ended(0)) != 0 || !l.mayBeLost(since(time.Now())) {
+		t.Error("a window that is open loses nothing")
+	}
+	l.end(at(20))
+	l.begin(at(40))
+	l.end(at(50))
+	if diff := cmp.Diff([]span{{at(40), at(50)}}, l.ended(1), cmp.AllowUnexported(span{})); diff != "" {
+		t.Error(diff)
+	}
+	for _, tt := range []struct {
+		from, to int
+		want     bool
+	}{{1, 9, false}, {9, 10, true}, {12, 13, true}, {5, 60, true}, {21, 39, false}, {50, 51, true}, {51, 52, false}} {
+		if got := l.mayBeLost(span{at(tt.from), at(tt.to)}); got != tt.want {
+			t.Errorf("%d to %d may be lost: %t", tt.from, tt.to, got)
+		}
+	}
+	if l.mayBeLost(span{}) {
+		t.Error("what was never acknowledged may be lost")
+	}
+}
+
+func TestHAPace(t *testing.T) {
+	t.Parallel()
+	p := &haPace{promotions: 4, done: 2, last: time.Now().Add(-dwell / 2)}
+	if got := p.due(1000); got < 600 || got > 700 {
+		t.Errorf("amid the third part of four, %d of 1000 are due", got)
+	}
+	p.last = time.Now().Add(-time.Hour)
+	if got := p.due(1000); got != 750 {
+		t.Errorf("while the third promotion lasts, %d of 1000 are due", got)
+	}
+	p.over()
+	if got := p.due(1000); got != 1000 || !p.isOver() {
+		t.Errorf("when all are over, %d of 1000 are due", got)
+	}
+}
+
+// The judge finds each way to break a promise, and nothing in books that are in order.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	long := span{time.Unix(1, 0), time.Unix(2, 0)}
+	for name, tt := range map[string]struct {
+		spoil func(b *books, p *haPartner)
+		want  string
+	}{
+		"in order": {func(*books, *haPartner) {}, ""},
+		"debited twice": {func(b *books, _ *haPartner) { b.debits[1] = append(b.debits[1], b.debits[1][0]) },
+			"debited twice"},
+		"a lost success": {func(b *books, _ *haPartner) { delete(b.ledger, 1) }, "not in the ledger"},
+		"a success that is none": {func(b *books, _ *haPartner) { delete(b.debits, 1); delete(b.ledger, 1) },
+			"a row is not settled as the gateway says"},
+		"a debit of a row that failed": {func(_ *books, p *haPartner) { p.batches[0].final[0] = "timedOut" },
+			"a row is not settled as the gateway says"},
+		"unconfirmed":         {func(_ *books, p *haPartner) { p.batches[0].final[0] = "unconfirmed" }, "a row is not settled"},
+		"vanished at the end": {func(_ *books, p *haPartner) { p.batches[0].final = nil }, "vanished"},
+		"only in the ledger":  {func(b *books, _ *haPartner) { b.ledger[7] = 1 }, "that the gateway has not"},
+		"twice in the ledger": {func(b *books, _ *haPartner) { b.ledger[1] = 2 }, "more than once"},
+		"another customer":    {func(b *books, _ *haPartner) { b.debits[1][0].AgreementID = "b" }, "another customer"},
+		"nobody's debit":      {func(b *books, _ *haPartner) { b.debits[9] = []railDebit{{Key: "k", Amount: 9}} }, "nobody asked for"},
+		"revoked": {func(_ *books, p *haPartner) { p.customers[0].revoked = long; p.batches[0].first = time.Unix(3, 0) },
+			"a revoked customer was debited"},
+		"a payment that expired": {func(_ *books, p *haPartner) { p.tills[0].made[0].status = "Expired" }, "a payment has not ended"},
+	} {
+		p := &haPartner{fleet: &haFleet{losses: &lossHistory{}}, customers: []*haCustomer{{agreement: "a"}}}
+		p.batches = []*haBatch{{
+			Batch: client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "0", Amount: 1}, {CustomerReference: "0", Amount: 2}}},
+			final: []string{"succeeded", "insufficientFunds"},
+		}}
+		p.tills = []*till{{made: []*haPayment{{amount: 3, status: "Settled"}, {amount: 4, vanished: true}}}}
+		b := &books{debits: map[int64][]railDebit{}, ledger: map[int64]int{1: 1, 3: 1}, known: map[int64]bool{}}
+		for _, amount := range []int64{1, 3, 4} {
+			b.debits[amount] = []railDebit{{Key: "k", AgreementID: "a", Amount: amount}}
+		}
+		tt.spoil(b, p)
+		b.judge([]*haPartner{p})
+		lines := strings.Join(b.broken.lines(), "\n")
+		if tt.want == "" && lines != "" || !strings.Contains(lines, tt.want) {
+			t.Errorf("%s: found %q", name, lines)
+		}
+		if p.counts.Vanished.Debits != 1 {
+			t.Errorf("%s: %d debits of vanished intents", name, p.counts.Vanished.Debits)
+		}
+	}
+}

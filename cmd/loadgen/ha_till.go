@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/client"
+)
+
+// till is a point of sale of a Site, and its customers: it creates payment intents one after another, and brings each to its
+// end. What a promotion has lost it begins again, if the payment intent is still there.
+type till struct {
+	partner  *haPartner
+	app      *customerApp
+	first    int // serial number of its first payment within the Site
+	payments int // to make
+	windows  int // of loss, that it has looked after
+	made     []*haPayment
+}
+
+// haPayment is a payment intent and what becomes of it.
+type haPayment struct {
+	amount   int64 // no two of a run have the same
+	plan     string
+	customer *haCustomer
+	id, code string
+
+	created span
+	paid    *span // the last 202 to the customer app
+	final   *span // as last seen, with the status
+	status  string
+
+	vanished bool
+}
+
+const (
+	tillsPerSite = 2
+	// firstPaymentAmount is above the amounts of all rows.
+	firstPaymentAmount = 1_000_000_000
+)
+
+// What becomes of a payment intent.
+const (
+	planPay    = "pay"
+	planCancel = "cancel"
+	planLeave  = "leave" // it expires
+)
+
+func (p *haPartner) addTills(app *customerApp, payments int) {
+	first := 0
+	for i := range tillsPerSite {
+		n := payments*(i+1)/tillsPerSite - payments*i/tillsPerSite
+		p.tills = append(p.tills, &till{partner: p, app: app, first: first, payments: n})
+		first += n
+	}
+}
+
+func (t *till) run(ctx context.Context) error {
+	pace := t.partner.fleet.pace
+	for {
+		over := pace.isOver()
+		if err := t.reconcile(ctx); err != nil {
+			return err
+		}
+		switch {
+		case len(t.made) < pace.due(t.payments):
+			if err := t.makeNext(ctx); err != nil {
+				return err
+			}
+		case over:
+			return nil
+		default:
+			if !sleep(ctx, 20*time.Millisecond) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+func (t *till) makeNext(ctx context.Context) error {
+	serial := t.first + len(t.made)
+	p := &haPayment{amount: firstPaymentAmount + int64(t.partner.number*rowAmounts+serial), plan: planPay}
+	switch serial % 10 {
+	case 3:
+		p.plan = planCancel
+	case 7:
+		p.plan = planLeave
+	}
+	p.customer = t.partner.customers[serial%len(t.partner.customers)]
+	in := client.NewPaymentIntent{Amount: p.amount, OrderID: fmt.Sprint(serial), QRCodeFormat: "text"}
+	var made client.CreatedPaymentIntent
+	began, err := t.partner.call(ctx, func() (err error) {
+		made, err = t.partner.api.CreatePaymentIntent(ctx, t.partner.site, in, fmt.Sprint("payment-", serial))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create a payment intent: %w", err)
+	}
+	p.id, p.created = made.PaymentIntentID, since(began)
+	p.code = made.QRCode[strings.LastIndex(made.QRCode, "/")+1:]
+	t.made = append(t.made, p)
+	t.partner.count(func(c *haCounts) { c.Payments++ })
+	return t.advance(ctx, p)
+}
+
+// reconcile looks, after each promotion with loss, at all payments of which something was acknowledged while commits were lost.
+func (t *till) reconcile(ctx context.Context) error {
+	for _, window := range t.partner.fleet.losses.ended(t.windows) {
+		t.windows++
+		for _, p := range t.made {
+			if p.created.overlaps(window) || p.paid != nil && p.paid.overlaps(window) || p.final != nil && p.final.overlaps(window) {
+				if err := t.advance(ctx, p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// advance brings a payment to its end.
+func (t *till) advance(ctx context.Context, p *haPayment) error {
+	for !p.vanished {
+		got, err := t.look(ctx, p, 5*time.Second)
+		switch {
+		case err != nil:
+			return err
+		case p.vanished || got.State == "final" || got.State == "created" && p.plan == planLeave:
+			return nil
+		case got.State == "created" && p.plan == planCancel:
+			err = t.cancel(ctx, p)
+		case got.State == "created":
+			err = t.pay(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look reads a payment intent and holds it against what was shown before, as far as that cannot have been lost.
+func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (client.PaymentIntent, error) {
+	if p.paid == nil {
+		patience = 0
+	}
+	partner := t.partner
+	var got client.PaymentIntent
+	began, err := partner.call(ctx, func() (err error) {
+		got, err = partner.api.PaymentIntent(ctx, partner.site, p.id, patience)
+		return err
+	})
+	losses := partner.fleet.losses
+	switch {
+	case isMissing(err):
+		if !losses.mayBeLost(p.created) {
+			partner.breaks("payment intent %s was acknowledged and has vanished, and nothing was lost", p.id)
+		}
+		p.vanished = true
+		partner.count(func(c *haCounts) { c.Vanished.Intents++ })
+		return got, nil
+	case err != nil:
+		return got, fmt.Errorf("read payment intent %s: %w", p.id, err)
+	}
+	if p.paid != nil && got.State == "created" {
+		if !losses.mayBeLost(*p.paid) {
+			partner.breaks("payment %s was acknowledged and has vanished, and nothing was lost", p.id)
+		}
+		p.paid = nil
+		partner.count(func(c *haCounts) { c.Vanished.Payments++ })
+	}
+	if p.final != nil && got.TransactionStatus != p.status && !losses.mayBeLost(*p.final) {
+		partner.breaks("payment intent %s was %s and is %q, and nothing was lost", p.id, p.status, got.TransactionStatus)
+	}
+	p.final, p.status = nil, got.TransactionStatus
+	if got.State == "final" {
+		at := since(began)
+		p.final = &at
+	}
+	return got, nil
+}
+
+func (t *till) cancel(ctx context.Context, p *haPayment) error {
+	_, err := t.partner.call(ctx, func() error {
+		_, err := t.partner.api.CancelPaymentIntent(ctx, t.partner.site, p.id)
+		return err
+	})
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		return nil // the next look tells
+	}
+	return err
+}
+
+func (t *till) pay(ctx context.Context, p *haPayment) error {
+	began, err := t.partner.call(ctx, func() error { return t.app.pay(ctx, p.code, p.customer.agreement) })
+	var refused *client.Error
+	switch {
+	case isMissing(err):
+		return nil // the next look tells
+	case errors.As(err, &refused) && refused.Status < http.StatusInternalServerError:
+		t.partner.breaks("payment intent %s cannot be paid: %v", p.id, err)
+		p.plan = planLeave
+		return nil
+	case err != nil:
+		return err
+	}
+	paid := since(began)
+	p.paid = &paid
+	return nil
+}
+
+// audit reads every payment intent once more.
+func (t *till) audit(ctx context.Context) error {
+	for _, p := range t.made {
+		if p.vanished {
+			continue
+		}
+		got, err := t.look(ctx, p, 0)
+		if err != nil {
+			return err
+		}
+		if !p.vanished && got.State != "final" {
+			t.partner.breaks("payment intent %s is %s", p.id, got.State)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+)
+
+// Pair is a primary PostgreSQL and a standby that follows it by streaming replication, for runs that fail over. Its
+// methods are for one goroutine, but for DatabaseURL.
+type Pair struct {
+	servers     [2]*Servers
+	primary     int // index of the primary
+	databaseURL string
+}
+
+const (
+	// replicaPoll is how often a pair looks whether its servers are as they should be.
+	replicaPoll = 10 * time.Millisecond
+	// replicaTimeout bounds each step of a pair.
+	replicaTimeout = time.Minute
+)
+
+// TempPair starts a pair in temporary data folders that Stop removes. Both servers outlive every kill of their
+// processes with all that they have committed; replication is asynchronous.
+func TempPair(ctx context.Context) (*Pair, error) {
+	o := Options{WithoutRedis: true, Ephemeral: true, replicated: true}
+	first, err := Temp(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	o.standbyOf = first
+	second, err := Temp(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, first.Stop(context.WithoutCancel(ctx)))
+	}
+	p := &Pair{servers: [2]*Servers{first, second}}
+	u, err := url.Parse(first.DatabaseURL)
+	if err != nil {
+		return nil, errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
+	}
+	query := u.Query()
+	query.Set("target_session_attrs", "read-write")
+	u.RawQuery = query.Encode()
+	u.Host += "," + address(second.Postgres.Port())
+	p.databaseURL = u.String()
+	if err := p.awaitStreaming(ctx); err != nil {
+		return nil, errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
+	}
+	return p, nil
+}
+
+// DatabaseURL returns a postgres:// URL with the addresses of both servers, of which the one that accepts writes is
+// to be used.
+func (p *Pair) DatabaseURL() string { return p.databaseURL }
+
+// Primary returns the server that accepts writes.
+func (p *Pair) Primary() *Servers { return p.servers[p.primary] }
+
+// Standby returns the server that follows the primary, or is to be rebuilt.
+func (p *Pair) Standby() *Servers { return p.servers[1-p.primary] }
+
+// Synchronous lets the primary acknowledge no commit any more that the standby has not on record.
+func (p *Pair) Synchronous(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	err := p.Primary().exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+	if err != nil {
+		return err
+	}
+	if err := awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')"); err != nil {
+		return err
+	}
+	return p.CatchUp(ctx)
+}
+
+// CatchUp waits until the standby has on record all that the primary has committed by now.
+func (p *Pair) CatchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	position, err := value[string](ctx, p.Primary(), "SELECT pg_current_wal_flush_lsn()::text")
+	if err != nil {
+		return err
+	}
+	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE flush_lsn >= $1::text::pg_lsn)", position)
+}
+
+// Detach stops the replication: what the primary commits from now on is lost when the standby is promoted.
+func (p *Pair) Detach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	if err := p.Standby().exec(ctx, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	return awaitTrue(ctx, p.Standby(), "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+}
+
+// KillPrimary ends all processes of the primary at once with SIGKILL, as if its machine had failed.
+func (p *Pair) KillPrimary() { p.Primary().Postgres.KillAll() }
+
+// Promote makes the standby the primary and returns when it accepts writes. Replication is asynchronous then, and
+// without a standby until Rejoin.
+func (p *Pair) Promote(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	if err := p.Standby().exec(ctx, "SELECT pg_promote(true, 60)"); err != nil {
+		return err
+	}
+	if err := awaitTrue(ctx, p.Standby(), "SELECT NOT pg_is_in_recovery()"); err != nil {
+		return err
+	}
+	p.primary = 1 - p.primary
+	return nil
+}
+
+// Rejoin makes the killed server the standby of the new primary and returns when it has caught up. Commits of its own
+// are undone.
+func (p *Pair) Rejoin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	if err := p.Primary().exec(ctx, "CHECKPOINT"); err != nil { // pg_rewind reads the new timeline from it
+		return err
+	}
+	pg, ok := p.Standby().Postgres.program.(*postgres)
+	if !ok {
+		return errors.New("the standby is not PostgreSQL")
+	}
+	if err := pg.rewind(ctx, p.Primary()); err != nil {
+		if err := pg.copyPrimary(ctx, p.Primary()); err != nil {
+			return err
+		}
+	}
+	if err := p.Standby().Postgres.Start(ctx); err != nil {
+		return err
+	}
+	if err := p.awaitStreaming(ctx); err != nil {
+		return err
+	}
+	return p.CatchUp(ctx)
+}
+
+func (p *Pair) awaitStreaming(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+}
+
+// Epoch returns the system identifier and the timeline of the primary, which no two promotions have in common.
+func (p *Pair) Epoch(ctx context.Context) (string, error) {
+	return value[string](ctx, p.Primary(),
+		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()")
+}
+
+// Stop stops both servers and removes their data.
+func (p *Pair) Stop(ctx context.Context) error {
+	return errors.Join(p.Standby().Stop(ctx), p.Primary().Stop(ctx))
+}

@@ -1,0 +1,112 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// replicationSettings are those of a server that is one of a [Pair]. Without fsync a server still keeps what it
+// committed when its processes are killed. pg_rewind needs full_page_writes, and the log since the servers parted.
+var replicationSettings = []string{
+	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=192MB",
+	"max_wal_size=256MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
+}
+
+// configureReplication writes the settings into a new data folder: pg_rewind starts the server by itself, and must find
+// them there.
+func configureReplication(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("\n" + strings.Join(replicationSettings, "\n") + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// tool is a program of the server's installation, which logs in as the superuser.
+func (pg *postgres) tool(name string, args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(pg.binaries.dir, name), args...)
+}
+
+// login are the variables of a tool that connects to a server of this password.
+func (pg *postgres) login() []string { return []string{"PGPASSWORD=" + pg.password} }
+
+// copyPrimary makes the data folder of a new standby: a base backup of the primary, which it follows when it starts.
+func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
+	if err := os.RemoveAll(pg.data); err != nil {
+		return err
+	}
+	if err := pg.account.mkdir(pg.data); err != nil {
+		return err
+	}
+	args := []string{"-D", pg.data, "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", primary.conninfo()}
+	if err := runAs(ctx, pg.account, pg.tool("pg_basebackup", args...), pg.login()...); err != nil {
+		return fmt.Errorf("copy the primary: %w", err)
+	}
+	return nil
+}
+
+// rewind makes the data folder of a dead primary that of a standby of the server that was promoted in its place. What
+// only the dead one has is undone.
+func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
+	args := []string{"-D", pg.data, "-R", "--no-sync", "--source-server", primary.conninfo() + " dbname=postgres"}
+	if err := runAs(ctx, pg.account, pg.tool("pg_rewind", args...), pg.login()...); err != nil {
+		return fmt.Errorf("rewind the old primary: %w", err)
+	}
+	return nil
+}
+
+// conninfo is how a standby connects to the server, but for the password.
+func (s *Servers) conninfo() string {
+	return fmt.Sprintf("host=%s port=%d user=%s sslmode=disable", host, s.Postgres.Port(), postgresUser)
+}
+
+// exec runs statements on the server, each by itself.
+func (s *Servers) exec(ctx context.Context, statements ...string) error {
+	conn, err := pgx.Connect(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// value reads one value from the server.
+func value[T any](ctx context.Context, s *Servers, query string, args ...any) (v T, err error) {
+	conn, err := pgx.Connect(ctx, s.DatabaseURL)
+	if err != nil {
+		return v, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return v, conn.QueryRow(ctx, query, args...).Scan(&v)
+}
+
+// awaitTrue asks the server until the answer is yes.
+func awaitTrue(ctx context.Context, s *Servers, query string, args ...any) error {
+	conn, err := pgx.Connect(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for {
+		var yes bool
+		if err := conn.QueryRow(ctx, query, args...).Scan(&yes); err != nil || yes {
+			return err
+		}
+		if err := pause(ctx, replicaPoll); err != nil {
+			return errors.Join(fmt.Errorf("%s stays false", query), err)
+		}
+	}
+}
