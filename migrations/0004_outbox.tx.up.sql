@@ -35,8 +35,10 @@ CREATE INDEX outbox_retries ON outbox (available_at) WHERE dispatched_at IS NOT 
 CREATE INDEX outbox_oldest ON outbox (queue, available_at) WHERE redispatch_after IS NULL;
 CREATE INDEX outbox_in_flight ON outbox (redispatch_after) WHERE redispatch_after IS NOT NULL;
 
--- Recurring work. The transaction that moves next_run_at inserts the outbox row, so that each tick has one leader.
+-- Recurring work. The transaction that moves next_run_at inserts the outbox row, so that each tick has one leader. A tick
+-- whose predecessor is still at work is left out.
 CREATE TABLE recurring_work (
     kind        text   PRIMARY KEY,
-    next_run_at bigint NOT NULL DEFAULT 0
+    next_run_at bigint NOT NULL DEFAULT 0,
+    task_id     uuid   NOT NULL  -- of the last tick, in the outbox
 );

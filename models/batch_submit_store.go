@@ -73,8 +73,8 @@ b AS (
     INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at,
                         epoch, dispatched_at, redispatch_after)
     SELECT c.id, $13, $14, b.organisation_id, b.site_id, b.id, (c.n - 1) * $15, least(c.n * $15, b.row_count) - 1,
-           b.trace_id, b.submitted_at, CASE WHEN claimed.yes THEN 1 ELSE 0 END, CASE WHEN claimed.yes THEN clock_timestamp() END,
-           CASE WHEN claimed.yes THEN clock_timestamp() + $18::bigint * interval '1 ms' END
+           b.trace_id, b.submitted_at, CASE WHEN claimed.yes THEN 1 ELSE 0 END, CASE WHEN claimed.yes THEN statement_timestamp() END,
+           CASE WHEN claimed.yes THEN statement_timestamp() + $18::bigint * interval '1 ms' END
     FROM b, room, unnest($12::uuid[]) WITH ORDINALITY AS c (id, n), LATERAL (SELECT c.n <= room.tasks AS yes) claimed
 )
 SELECT ` + batchColumns + `, room.tasks FROM b, room`

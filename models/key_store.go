@@ -168,7 +168,7 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx bun.Tx, now Millis) e
 }
 
 // realNowExpr is the database's own time in Unix ms, which nobody moves.
-const realNowExpr = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
 // serviceKeys reads and opens every key that has not retired, newest first, and the database's real time.
 func (s *Store) serviceKeys(ctx context.Context, ring *Keyring) ([]Key, Millis, error) {

@@ -84,7 +84,7 @@ WITH RECURSIVE leader AS MATERIALIZED (
 ), picked AS (
     SELECT id FROM turns WHERE turn <= $3 ORDER BY turn, organisation_id LIMIT (SELECT room FROM bound)
 )
-UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $4 * interval '1 ms',
+UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $4 * interval '1 ms',
        epoch = o.epoch + 1
 WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND num_nulls(o.dispatched_at) = 1 -- still waiting, in words that no index knows
 RETURNING ` + taskColumns
@@ -141,7 +141,7 @@ WITH asked AS MATERIALIZED (
         SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1 LIMIT 1 FOR UPDATE SKIP LOCKED) w
     WHERE t.turn <= coalesce(totals.room, t.turn)
 )
-UPDATE outbox o SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() + $3 * interval '1 ms',
+UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $3 * interval '1 ms',
        epoch = o.epoch + 1
 WHERE o.id = ANY (ARRAY(SELECT id FROM free))
 RETURNING ` + taskColumns
@@ -200,17 +200,17 @@ func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
 UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, o.dispatched_at + $3 * interval '1 ms')
-FROM (SELECT w.id FROM outbox w JOIN unnest($1::uuid[], $2::int[]) AS t (id, epoch) ON w.id = t.id AND w.epoch = t.epoch
-      WHERE w.dispatched_at IS NOT NULL FOR UPDATE OF w SKIP LOCKED) t
-WHERE o.id = t.id`, QueuedLease.Milliseconds())
+WHERE o.id = ANY (ARRAY(
+    SELECT w.id FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch) CROSS JOIN LATERAL (
+        SELECT x.id FROM outbox x WHERE x.id = t.id AND x.epoch = t.epoch AND num_nulls(x.dispatched_at) = 0
+        LIMIT 1 FOR UPDATE SKIP LOCKED) w))`, QueuedLease.Milliseconds())
 }
 
 // ReleaseTasks makes claimed tasks that Redis did not take due again at once.
 func (s *Store) ReleaseTasks(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "release tasks", tasks, `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch)
-WHERE o.id = t.id AND o.epoch = t.epoch AND o.dispatched_at IS NOT NULL`)
+WHERE o.id = ANY ($1::uuid[]) AND o.epoch = ($2::int[])[array_position($1::uuid[], o.id)] AND num_nulls(o.dispatched_at) = 0`)
 }
 
 func (s *Store) moveClaimed(ctx context.Context, what string, tasks []Task, query string, more ...any) error {
@@ -243,12 +243,13 @@ func (s *Store) execCount(ctx context.Context, what, query string, args ...any) 
 	return int(n), nil
 }
 
-// reclaimLostSQL asks for a time that stands still in a statement: for clock_timestamp() no index would serve.
+// reclaimLostSQL locks in an ARRAY subselect, which runs once: as a join it is run again for each row under a long
+// transaction.
 const reclaimLostSQL = `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-FROM (SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
-      ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED) lost
-WHERE o.id = lost.id`
+WHERE o.id = ANY (ARRAY(
+    SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
+    ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED))`
 
 // ReclaimLost makes at most limit tasks due again whose lease has run out: their worker died, or Redis lost them. It
 // reports how many.
@@ -268,16 +269,16 @@ UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim early retries", `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-FROM (SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook' AND available_at <= svc_now()
-        AND redispatch_after - $2 * interval '1 ms' > clock_timestamp()
-      ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED) early
-WHERE o.id = early.id`, limit, (retryLease + time.Second).Milliseconds())
+WHERE o.id = ANY (ARRAY(
+    SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook' AND available_at <= (SELECT now FROM service_now)
+        AND redispatch_after - $2 * interval '1 ms' > statement_timestamp()
+    ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, limit, (retryLease + time.Second).Milliseconds())
 }
 
 // HoldTask extends the lease of a task that a worker has yet to claim more of, by RowLease.
 func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
 	return s.exec(ctx, "hold task", `
-UPDATE outbox SET redispatch_after = clock_timestamp() + $2 * interval '1 ms'
+UPDATE outbox SET redispatch_after = statement_timestamp() + $2 * interval '1 ms'
 WHERE id = $1 AND dispatched_at IS NOT NULL`, id, RowLease.Milliseconds())
 }
 

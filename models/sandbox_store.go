@@ -54,7 +54,7 @@ const sqlDebitSandbox = `
 		            WHEN behaviour = 'declines' THEN 'declinedByCustomer'
 		            ELSE 'accountUnavailable' END,
 		       now,
-		       CASE WHEN behaviour = 'slow' THEN clock_timestamp() + $6 * interval '1 millisecond' END
+		       CASE WHEN behaviour = 'slow' THEN statement_timestamp() + $6 * interval '1 millisecond' END
 		FROM asked WHERE NOT down ORDER BY key, place
 		ON CONFLICT (key) DO NOTHING
 		RETURNING key, agreement_id, amount, currency, status, reason
@@ -214,7 +214,7 @@ func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
 
 const sqlSandboxRecords = `
 	SELECT key, coalesce(agreement_id, ''), coalesce(amount, 0), coalesce(currency, ''), status, coalesce(reason, ''),
-	       decided_at, coalesce(extract(epoch FROM due_at - clock_timestamp()) * 1000, 0)::bigint
+	       decided_at, coalesce(extract(epoch FROM due_at - statement_timestamp()) * 1000, 0)::bigint
 	FROM sandbox_debits`
 
 func scanSandboxRecord(rows *sql.Rows) (sandboxRecord, error) {

@@ -1,0 +1,98 @@
+package models_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+var parks = flag.Int("parks", 300, "how many tasks TestParkAsALeaseEnds parks at the moment at which a lease ends")
+
+// movingClock makes statements of the returned Store see each reading of the server's clock a millisecond later than the
+// one before. The first reading of the next statement is base + 1 ms.
+func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) *models.Store {
+	t.Helper()
+	for _, query := range []string{
+		"CREATE SCHEMA moving",
+		"CREATE SEQUENCE moving.readings",
+		"CREATE TABLE moving.base AS SELECT ?::timestamptz AS at",
+		`CREATE FUNCTION moving.statement_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		 $$ SELECT at + nextval('moving.readings') * interval '1 ms' FROM moving.base $$`,
+		`CREATE FUNCTION moving.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		 $$ SELECT at + nextval('moving.readings') * interval '1 ms' FROM moving.base $$`,
+	} {
+		args := []any{base}
+		if query != "CREATE TABLE moving.base AS SELECT ?::timestamptz AS at" {
+			args = nil
+		}
+		_, err := store.DB().ExecContext(t.Context(), query, args...)
+		must(t, err)
+	}
+	moving, err := models.Open(t.Context(), models.Config{DSN: dsn + "&search_path=moving,public,pg_catalog"})
+	must(t, err)
+	t.Cleanup(func() { must(t, moving.Close()) })
+	return moving
+}
+
+// A lease ends while the statement that parks its task runs. The task must have a time or a lease afterwards: without
+// both, it would never go out again.
+func TestParkWhileALeaseEnds(t *testing.T) {
+	t.Parallel()
+	dsn := modelstest.DSN(t)
+	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	base := time.Now()
+	moving := movingClock(t, dsn, store, base)
+	for reading := range 4 {
+		claimTask(t, store, done.Tasks[0])
+		_, err := store.DB().ExecContext(t.Context(), `
+UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = ?`,
+			models.NewLeaseToken(), base.Add(time.Duration(reading)*time.Millisecond+500*time.Microsecond))
+		must(t, err)
+		_, err = store.DB().ExecContext(t.Context(), "ALTER SEQUENCE moving.readings RESTART")
+		must(t, err)
+		must(t, moving.ParkChunk(t.Context(), done.Tasks[0]))
+		wantReachable(t, store)
+	}
+}
+
+// claimTask plays that a dispatcher has sent the task out.
+func claimTask(t *testing.T, store *models.Store, task models.TaskID) {
+	t.Helper()
+	_, err := store.DB().ExecContext(t.Context(), `
+UPDATE outbox SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + interval '20 s' WHERE id = ?`, task)
+	must(t, err)
+}
+
+// wantReachable checks that every task goes out again by itself.
+func wantReachable(t *testing.T, store *models.Store) {
+	t.Helper()
+	var lost int
+	must(t, store.DB().NewRaw("SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND redispatch_after IS NULL").Scan(t.Context(), &lost))
+	if lost > 0 {
+		t.Fatalf("%d tasks never go out again", lost)
+	}
+}
+
+func TestParkAsALeaseEnds(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	for range *parks {
+		claimTask(t, store, done.Tasks[0])
+		_, err := store.DB().ExecContext(t.Context(), `
+UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = clock_timestamp() + ? * interval '1 microsecond'`,
+			models.NewLeaseToken(), rand.N(2000)) //nolint:gosec // a moment, not a secret
+		must(t, err)
+		must(t, store.ParkChunk(t.Context(), done.Tasks[0]))
+		wantReachable(t, store)
+	}
+}
