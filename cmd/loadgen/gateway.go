@@ -23,6 +23,7 @@ type gateway struct {
 
 	mu      sync.Mutex
 	debited map[string]gatewayDebit // by key
+	asked   map[string]bool         // keys that a look-up or a cancellation was about; true: it is cancelled
 	last    time.Time               // when a debit came last
 	gap     time.Duration           // the longest time without one, since watch
 }
@@ -37,7 +38,7 @@ var gatewayKey = rail.SigningKey{ID: "loadgen", Secret: []byte("loadgen")}
 
 // startGateway serves until close.
 func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gateway, error) {
-	g := &gateway{latency: latency, debited: map[string]gatewayDebit{}, served: make(chan error, 1)}
+	g := &gateway{latency: latency, debited: map[string]gatewayDebit{}, asked: map[string]bool{}, served: make(chan error, 1)}
 	handler, err := rail.NewServer(rail.ServerConfig{Rail: g, Keys: []rail.SigningKey{gatewayKey}, Log: b.log})
 	if err != nil {
 		return nil, err
@@ -69,9 +70,14 @@ func (g *gateway) variables() []string {
 func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
 	answers := make([]rail.Result, len(debits))
 	for i, d := range debits {
-		answers[i].Status = rail.Succeeded
-		if g.note(d, time.Now()).ConflictsWith(d) {
+		held, closed := g.note(d, time.Now())
+		switch {
+		case closed:
+			answers[i].Status = rail.Cancelled
+		case held.ConflictsWith(d):
 			answers[i].Status = rail.Conflict
+		default:
+			answers[i].Status = rail.Succeeded
 		}
 	}
 	late := wait(ctx, g.latency) != nil
@@ -83,33 +89,53 @@ func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(in
 	}
 }
 
-// note remembers a debit, unless its key is known. It returns what the key holds.
-func (g *gateway) note(d rail.Debit, now time.Time) rail.Particulars {
+// note remembers a debit, unless its key is known or cancelled. It returns what the key holds.
+func (g *gateway) note(d rail.Debit, now time.Time) (held rail.Particulars, cancelled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gap, g.last = max(g.gap, now.Sub(g.last)), now
+	if g.asked[d.Key] {
+		return rail.Particulars{}, true
+	}
 	if _, again := g.debited[d.Key]; !again {
 		g.debited[d.Key] = gatewayDebit{d.Particulars(), now}
 	}
-	return g.debited[d.Key].held
+	return g.debited[d.Key].held, false
 }
 
 // Lookup implements rail.Rail.
 func (g *gateway) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
-		answer := rail.Result{Status: rail.NotFound}
-		if first, known := g.first(key); known {
-			answer = rail.Result{Status: rail.Succeeded, Held: first.held}
-		}
-		report(i, answer)
+		report(i, g.tell(key, false))
 	}
 }
 
-// Cancel implements rail.Rail. Nothing here comes so late that it is asked for.
+// Cancel implements rail.Rail.
 func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
-	for i := range keys {
-		report(i, rail.Result{Status: rail.Unknown})
+	for i, key := range keys {
+		report(i, g.tell(key, true))
 	}
+}
+
+// tell is what became of a key, which is cancelled first if it must be.
+func (g *gateway) tell(key string, cancel bool) rail.Result {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if d, known := g.debited[key]; known {
+		return rail.Result{Status: rail.Succeeded, Held: d.held}
+	}
+	g.asked[key] = g.asked[key] || cancel
+	if g.asked[key] {
+		return rail.Result{Status: rail.Cancelled}
+	}
+	return rail.Result{Status: rail.NotFound}
+}
+
+// askedAbout is how many keys without a debit a look-up or a cancellation was about.
+func (g *gateway) askedAbout() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.asked)
 }
 
 // first is the first debit under a key.

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer func() { stop() }()
 	root.AddCommand(dayCommand(out), drainCommand(out), chaosCommand(out), submitCommand(out), fairCommand(out), scaleCommand(out),
-		recoverCommand(out), frozenCommand(out), backlogCommand(out), webhooksCommand(out), intentsCommand(out), intentsReferenceCommand(out),
+		recoverCommand(out), frozenCommand(out), backlogCommand(out), unsentCommand(out), webhooksCommand(out), intentsCommand(out), intentsReferenceCommand(out),
 		listCommand(out), invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)

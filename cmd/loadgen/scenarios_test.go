@@ -29,6 +29,7 @@ func TestScenarios(t *testing.T) {
 		{[]string{"fair", "--rows", "5000", "--svc", svc}, 5, 4},
 		{[]string{"scale", "--workers", "1,2", "--latencies", "20ms,50ms", "--measure", "200ms", "--warm-up", "500ms", "--chart", chart}, 4, 4},
 		{[]string{"recover", "--rows", "1000", "--rate", "200", "--latency", "5ms", "--warm-up", "500ms", "--svc", svc}, 5, 5},
+		{[]string{"unsent", "--rows", "2000", "--warm-up", "500ms", "--svc", svc}, 1, 1},
 		{[]string{"frozen", "--rows", "1000", "--latency", "5ms", "--warm-up", "500ms", "--thaw", "1s", "--svc", svc}, 10, 10},
 		// The short backlog lasts for several looks of who keeps it up: one of 2,000 rows came to its end between two of them.
 		{[]string{"backlog", "--short", "20000", "--long", "30000", "--history", "1000", "--measure", "500ms"}, 3, 2},
