@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// An operator finds a row's rail key, holds and releases restored work, and decides what the rail cannot tell.
+func TestAdminRestoresAndDecides(t *testing.T) {
+	a := newAdmin(t)
+	store, err := models.Open(t.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
+	site := modelstest.Site(t, store)
+	batch := modelstest.Submit(t, store, modelstest.Batch(site, "2026/11 #7", "ada")).Batch
+	if key := a.do("debit", "key", site.ID.String(), "2026/11 #7", "row-0"); key != batch.RailKeys().Row("row-0") {
+		t.Errorf("key %s", key)
+	}
+	a.refuses("debit", "key", site.ID.String(), "2026/11 #7", "row-1")
+	a.refuses("debit", "key", "nowhere", "2026/11 #7", "row-0")
+	a.refuses("debit", "decide", site.ID.String(), "2026/11 #7", "row-0", "--debited")
+	a.refuses("debit", "decide", site.ID.String(), "2026/11 #7", "row-0")
+	a.refuses("debit", "decide-payment", models.NewPaymentIntentID().String(), "--debited")
+
+	a.refuses("restored", "--resume")
+	a.refuses("restored", "--resume", "--cancel")
+	if out := a.do("restored"); !strings.Contains(out, "epoch 2, 1 open batches") || !strings.Contains(out, "held") {
+		t.Errorf("restored: %s", out)
+	}
+	if out := a.do("restored", "--cancel"); strings.Contains(out, "held") {
+		t.Errorf("cancelled: %s", out)
+	}
+	a.refuses("restored", "--cancel")
+
+	modelstest.AdvanceClock(t, store, models.SettleWithin) // the restored row is in doubt at its deadline
+	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := a.do("debit", "decide", site.ID.String(), "2026/11 #7", "row-0", "--debited"); !strings.Contains(out, "succeeded") {
+		t.Errorf("decided: %s", out)
+	}
+	modelstest.Audit(t, store)
+
+	intent := modelstest.Intent(t, store, site.ID, 500)
+	modelstest.Pay(t, store, intent, models.Party{CustomerID: "ada", AgreementID: "agreement"})
+	if out := a.do("debit", "decide-payment", intent.ID.String(), "--not-debited"); !strings.Contains(out, "Failed") {
+		t.Errorf("decided: %s", out)
+	}
+	modelstest.Audit(t, store)
+}
