@@ -85,7 +85,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return // closed with the test
 		}
-		far, err := net.Dial("tcp", p.upstream) //nolint:noctx // to a server of this machine
+		far, err := net.Dial("tcp", p.upstream)
 		if err != nil {
 			_ = near.Close()
 			continue
