@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
@@ -192,6 +193,40 @@ func TestPostgresOutage(t *testing.T) {
 		w.WithToken(w.fresh).Get(w.path("/customers")).Expect(200)
 		w.Get("/readyz").Expect(200)
 	}
+	modelstest.Audit(t, store)
+}
+
+// A server that takes no writes is as good as none: 503 for everything, and not ready. Once it takes writes again, work goes on.
+func TestReadOnlyPostgres(t *testing.T) {
+	t.Parallel()
+	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
+	check(t, err)
+	t.Cleanup(func() { check(t, servers.Stop(context.Background())) })
+	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	check(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	_, err = migrations.Up(t.Context(), store.DB())
+	check(t, err)
+	w := newWired(t, store, newKeys(t, store), queuetest.Redis(t))
+	w.submit().Expect(202)
+	admin, err := pgx.Connect(t.Context(), servers.DatabaseURL)
+	check(t, err)
+	t.Cleanup(func() { check(t, admin.Close(context.Background())) })
+	readOnly := func(value string) {
+		t.Helper()
+		_, err := admin.Exec(t.Context(), "ALTER SYSTEM SET default_transaction_read_only = "+value)
+		check(t, err)
+		_, err = admin.Exec(t.Context(), "SELECT pg_reload_conf()")
+		check(t, err)
+		for got := ""; got != value; {
+			check(t, admin.QueryRow(t.Context(), "SHOW default_transaction_read_only").Scan(&got))
+		}
+	}
+	readOnly("on")
+	w.refusedWithoutPostgres(t)
+	readOnly("off")
+	w.recovered(t)
+	w.Get("/readyz").Expect(200)
 	modelstest.Audit(t, store)
 }
 

@@ -133,6 +133,7 @@ func filled(typ reflect.Type, depth int) reflect.Value {
 				v.Field(i).Set(filled(typ.Field(i).Type, depth-1))
 			}
 		}
+	default: // stays empty
 	}
 	return v
 }

@@ -65,7 +65,8 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	}
 	conf.RuntimeParams["application_name"] = cfg.ApplicationName
 	conf.RuntimeParams["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
-	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "30000"
+	// A process that stops in a transaction keeps its locks for so long.
+	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
 	conf.RuntimeParams["jit"] = "off" // our statements are short; compiling them never pays
 	// A plan is kept until the table's statistics change. One that was made while the outbox was all but empty would read a
 	// backlog from end to end.

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"flag"
 	"slices"
 	"testing"
@@ -55,6 +56,42 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 				t.Errorf("work went on only after %s", longest)
 			}
 		})
+	}
+}
+
+// A Redis that takes connections and never answers costs each command a bounded time, on old connections and on new ones,
+// whatever its context says.
+func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
+	t.Parallel()
+	proxy, through := modelstest.ProxyURL(t, queuetest.Start(t).URL)
+	client, err := queue.Connect(through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Freeze()
+	errs := make(chan error)
+	const commands = 100 // more than there are connections
+	for range commands {
+		go func() { errs <- client.Incr(context.Background(), "n").Err() }()
+	}
+	limit := time.After(25 * time.Second)
+	for range commands {
+		select {
+		case err := <-errs:
+			if err == nil {
+				t.Error("a command succeeded")
+			}
+		case <-limit:
+			t.Fatal("a command does not end")
+		}
+	}
+	proxy.Thaw()
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
 	}
 }
 

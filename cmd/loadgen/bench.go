@@ -75,7 +75,9 @@ func (b *bench) open(ctx context.Context) error {
 
 // openStore opens a database of the program's own, with the schema. maxConns is 0 for the store's default.
 func openStore(ctx context.Context, database string, maxConns int) (*models.Store, error) {
-	store, err := models.Open(ctx, models.Config{DSN: database, MaxConns: maxConns, ApplicationName: "loadgen"})
+	store, err := models.Open(ctx, models.Config{
+		DSN: database, MaxConns: maxConns, StatementTimeout: time.Hour, ApplicationName: "loadgen", // it also seeds and audits
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -43,34 +43,74 @@ func proveMigrates(t *testing.T, dsn string, whole []string) {
 	}
 }
 
-// svc migrate up is killed at random moments on empty databases; the next run completes. `-kills 200` kills more often.
+// svc migrate up is killed at random moments on empty databases, every other time after it has connected; the next run
+// completes. `-kills 200` kills more often.
 func TestKilledMigrations(t *testing.T) {
 	t.Parallel()
 	whole := modelstest.Schema(t, modelstest.Open(t))
-	began := time.Now()
-	if code := startSvc(t, map[string]string{"SVC_DATABASE_URL": modelstest.EmptyDSN(t)}, "migrate", "up").wait(patience); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
-	usual := time.Since(began)
-	left := map[int]int{} // how many migrations were missing after the kill
-	for range *kills {
+	usual := startMigrating(t, modelstest.EmptyDSN(t), false).lasts(t)
+	connected := startMigrating(t, modelstest.EmptyDSN(t), true).lasts(t)
+	left := map[int]int{} // kills by how many migrations were missing after them
+	for i := range *kills {
 		dsn := modelstest.EmptyDSN(t)
-		p := startSvc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up")
-		select {
-		case <-time.After(rand.N(usual)):
-		case <-p.done:
+		m, within := startMigrating(t, dsn, i%2 == 1), usual
+		if i%2 == 1 {
+			within = connected
 		}
-		p.kill()
-		store := openStore(t, dsn)
-		n, err := migrations.Pending(t.Context(), store.DB())
+		select {
+		case <-time.After(rand.N(within)):
+		case <-m.done:
+		}
+		m.kill()
+		n, err := migrations.Pending(t.Context(), m.store.DB())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = store.Close()
+		_ = m.store.Close()
 		left[n]++
 		proveMigrates(t, dsn, whole)
 	}
-	t.Logf("a run takes %s; kills by how many migrations they left: %v", usual, left)
+	t.Logf("a run takes %s, %s of them connected; kills by how many migrations they left: %v", usual, connected, left)
+}
+
+// migrating is a run of svc migrate up, and a store on its database.
+type migrating struct {
+	*process
+	store *models.Store
+	since time.Time
+}
+
+// startMigrating starts a run, and waits until it has connected if told so.
+func startMigrating(t *testing.T, dsn string, connected bool) *migrating {
+	t.Helper()
+	m := &migrating{store: openStore(t, dsn)}
+	if err := m.store.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.process = startSvc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up")
+	for there := !connected; !there; {
+		if err := m.store.DB().NewRaw(`
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'svc admin')`).Scan(t.Context(), &there); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-m.done:
+			there = true
+		default:
+		}
+	}
+	m.since = time.Now()
+	return m
+}
+
+// lasts waits until the run has ended, and returns how long that took.
+func (m *migrating) lasts(t *testing.T) time.Duration {
+	t.Helper()
+	if code := m.wait(patience); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	_ = m.store.Close()
+	return time.Since(m.since)
 }
 
 // svc migrate up is killed while its record is locked, and while it waits for another run; the next run completes once the

@@ -20,6 +20,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	frozen bool
+	closed bool
 	open   map[*proxied]bool
 }
 
@@ -27,7 +28,7 @@ type Proxy struct {
 type proxied struct {
 	near, far net.Conn
 	freeze    chan struct{} // closed: nothing passes any more
-	end       chan struct{} // closed with the proxy
+	end       chan struct{} // closed: both sides are
 }
 
 // NewProxy starts a proxy to upstream, a host:port. It ends with the test.
@@ -55,13 +56,19 @@ func ProxyURL(t testing.TB, address string) (p *Proxy, through string) {
 	return p, u.String()
 }
 
-// Freeze freezes all connections, and new ones until Thaw.
+// Freeze freezes all connections, and new ones until Thaw. It closes those that an earlier Freeze has frozen, so that a
+// server's sessions are not used up by tests that freeze often.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frozen = true
 	for c := range p.open {
-		c.stop()
+		if c.isFrozen() {
+			c.close()
+			delete(p.open, c)
+		} else {
+			close(c.freeze)
+		}
 	}
 }
 
@@ -78,7 +85,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return // closed with the test
 		}
-		far, err := net.Dial("tcp", p.upstream) //nolint:noctx // to a server of this machine
+		far, err := net.Dial("tcp", p.upstream)
 		if err != nil {
 			_ = near.Close()
 			continue
@@ -87,7 +94,10 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		p.open[c] = true
 		if p.frozen {
-			c.stop()
+			close(c.freeze)
+		}
+		if p.closed {
+			c.close()
 		}
 		p.mu.Unlock()
 		p.copying.Go(func() { p.carry(c) })
@@ -110,11 +120,9 @@ func (c *proxied) copy(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		select {
-		case <-c.freeze:
+		if c.isFrozen() {
 			<-c.end
 			return
-		default:
 		}
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {
@@ -127,22 +135,28 @@ func (c *proxied) copy(to, from net.Conn) {
 	}
 }
 
-// stop freezes a connection. The proxy's mutex is held.
-func (c *proxied) stop() {
+func (c *proxied) isFrozen() bool {
 	select {
 	case <-c.freeze:
+		return true
 	default:
-		close(c.freeze)
+		return false
 	}
+}
+
+// close closes both sides; it is called once, under the proxy's mutex.
+func (c *proxied) close() {
+	close(c.end)
+	_ = c.near.Close()
+	_ = c.far.Close()
 }
 
 func (p *Proxy) close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
+	p.closed = true
 	for c := range p.open {
-		close(c.end)
-		_ = c.near.Close()
-		_ = c.far.Close()
+		c.close()
 	}
 	p.mu.Unlock()
 	p.copying.Wait()

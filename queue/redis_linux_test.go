@@ -1,0 +1,32 @@
+package queue_test
+
+import (
+	"net"
+	"testing"
+
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue"
+	"partnerbilling/queue/queuetest"
+)
+
+// The kernel ends connections to Redis whose peer acknowledges nothing any more.
+func TestDeadRedisIsNoticed(t *testing.T) {
+	t.Parallel()
+	client, err := queue.Connect(queuetest.Start(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := client.Options().Dialer(t.Context(), "tcp", client.Options().Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { modelstest.ProveSocket(t, int(fd)) }); err != nil {
+		t.Error(err)
+	}
+}
