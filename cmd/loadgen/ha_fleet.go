@@ -124,14 +124,14 @@ func (f *haFleet) seed(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p.site = site.ID.String()
+			p.site = site.ID
 			if p.customers, err = f.signUp(ctx, site); err != nil {
 				return err
 			}
 			p.addTills(payer, share(f.plan.Payments, n))
 			f.partners = append(f.partners, p)
 		}
-		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site
+		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site.String()
 	}
 	return nil
 }
