@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"partnerbilling/models"
 )
@@ -47,10 +48,16 @@ type railDebit struct {
 	Amount      int64
 }
 
-// books are the gateway's list and the ledger, by amount: each row and each payment has an amount of its own.
+// ledgerEntry is a movement of money in the service's ledger.
+type ledgerEntry struct {
+	RailKey string
+	Amount  int64
+}
+
+// books are the gateway's list, by amount, and the ledger, by rail key. Each row and each payment has an amount of its own.
 type books struct {
 	debits map[int64][]railDebit
-	ledger map[int64]int  // entries
+	ledger map[string]int64
 	known  map[int64]bool // to a partner
 	broken breaches
 }
@@ -61,18 +68,18 @@ func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
 	}
 	var debits []railDebit
 	var undecided int
-	var entries []int64
+	var entries []ledgerEntry
 	err := errors.Join(
 		f.rail.DB().NewRaw("SELECT key, agreement_id, amount FROM sandbox_debits WHERE status = 'succeeded'").Scan(ctx, &debits),
 		f.rail.DB().NewRaw("SELECT count(*) FROM sandbox_debits WHERE status = 'undecided'").Scan(ctx, &undecided),
-		f.store.DB().NewRaw("SELECT amount FROM ledger_entries WHERE account = ?", models.AccountRailClearing).Scan(ctx, &entries),
+		f.store.DB().NewRaw("SELECT rail_key, amount FROM ledger_entries").Scan(ctx, &entries),
 	)
-	b := &books{debits: map[int64][]railDebit{}, ledger: map[int64]int{}, known: map[int64]bool{}}
+	b := &books{debits: map[int64][]railDebit{}, ledger: map[string]int64{}, known: map[int64]bool{}}
 	for _, d := range debits {
 		b.debits[d.Amount] = append(b.debits[d.Amount], d)
 	}
-	for _, amount := range entries {
-		b.ledger[amount]++
+	for _, e := range entries {
+		b.ledger[e.RailKey] = e.Amount
 	}
 	if undecided > 0 {
 		b.broken.add("a debit is not decided on the gateway", "%d", undecided)
@@ -100,14 +107,23 @@ func (b *books) checkKeys() {
 	}
 }
 
-// checkLedger holds the ledger against the gateway's list, but for debits of payment intents that have vanished.
+// checkLedger finds movements that the gateway has not made.
 func (b *books) checkLedger() {
-	for amount, n := range b.ledger {
-		if n != 1 {
-			b.broken.add("a movement is in the ledger more than once", "amount %d: %d times", amount, n)
+	for key, amount := range b.ledger {
+		if !slices.ContainsFunc(b.debits[amount], func(d railDebit) bool { return d.Key == key }) {
+			b.broken.add("the ledger has a movement that the gateway has not", "%s, amount %d", key, amount)
 		}
-		if len(b.debits[amount]) == 0 {
-			b.broken.add("the ledger has a movement that the gateway has not", "amount %d", amount)
+	}
+}
+
+// checkDebit holds a success on the gateway against the key that it must have, and against the ledger.
+func (b *books) checkDebit(what, key string, amount int64) {
+	for _, d := range b.debits[amount] {
+		if d.Key != key {
+			b.broken.add("a debit has another key than its row or payment", "%s: %s, not %s", what, d.Key, key)
+		}
+		if b.ledger[d.Key] != amount {
+			b.broken.add("a success is not in the ledger", "%s: %s, amount %d", what, d.Key, b.ledger[d.Key])
 		}
 	}
 }
@@ -120,6 +136,7 @@ func (b *books) checkBatches(p *haPartner) {
 			b.broken.add("a batch vanished though all promotions are over", "%s", batch.BatchReference)
 			continue
 		}
+		keys := models.NewBatchKey(p.site, batch.BatchReference, 1)
 		for i, row := range batch.Rows {
 			b.known[row.Amount] = true
 			what := fmt.Sprintf("%s row %d, customer %s, amount %d", batch.BatchReference, i, row.CustomerReference, row.Amount)
@@ -129,8 +146,8 @@ func (b *books) checkBatches(p *haPartner) {
 				b.broken.add("a row is not settled", "%s: %q", what, outcome)
 			case (outcome == string(models.OutcomeSucceeded)) != debited:
 				b.broken.add("a row is not settled as the gateway says", "%s: %s, %d debits on the gateway", what, outcome, len(b.debits[row.Amount]))
-			case debited && b.ledger[row.Amount] == 0:
-				b.broken.add("a success is not in the ledger", "%s", what)
+			default:
+				b.checkDebit(what, keys.Row(row.RowReference), row.Amount)
 			}
 			customer := p.customers[customerNumber(row)]
 			if debited && b.debits[row.Amount][0].AgreementID != customer.agreement {
@@ -158,8 +175,8 @@ func (b *books) checkPayments(p *haPartner) {
 			case settled != debited:
 				b.broken.add("a payment has not ended as the gateway says", "%s, %s, amount %d: %s, %+v", payment.id, payment.plan, payment.amount,
 					payment.status, b.debits[payment.amount])
-			case debited && b.ledger[payment.amount] == 0:
-				b.broken.add("a success is not in the ledger", "payment %s", payment.id)
+			default:
+				b.checkDebit(payment.id, "p1_"+payment.id, payment.amount)
 			}
 		}
 	}

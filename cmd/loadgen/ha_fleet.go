@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -123,14 +124,14 @@ func (f *haFleet) seed(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p.site = site.ID.String()
+			p.site = site.ID
 			if p.customers, err = f.signUp(ctx, site); err != nil {
 				return err
 			}
 			p.addTills(payer, share(f.plan.Payments, n))
 			f.partners = append(f.partners, p)
 		}
-		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site
+		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site.String()
 	}
 	return nil
 }
@@ -202,16 +203,14 @@ func (f *haFleet) startMembers(context.Context) error {
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret), "SVC_REDIS_URL=" + f.cache.RedisURL,
 		"SVC_DATABASE_CONNS=8",
 	}
-	onPair := append(f.env[:len(f.env):len(f.env)], "SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http",
-		"SVC_RAIL_URL=http://"+f.railPort.Address())
-	onGateway := append(f.env[:len(f.env):len(f.env)], "SVC_DATABASE_URL="+f.gateway.DatabaseURL, "SVC_LISTEN="+f.railPort.Address())
-	f.env = onPair
+	onGateway := slices.Concat(f.env, []string{"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_LISTEN=" + f.railPort.Address()})
+	f.env = append(f.env, "SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
 	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
 	f.end, f.running = end, &errgroup.Group{}
 	f.member(ctx, "rail", "rail", onGateway)
-	f.member(ctx, "api", "api", append(onPair[:len(onPair):len(onPair)], "SVC_LISTEN="+f.apiPort.Address(), "SVC_PUBLIC_BASE_URL="+f.baseURL()))
+	f.member(ctx, "api", "api", slices.Concat(f.env, []string{"SVC_LISTEN=" + f.apiPort.Address(), "SVC_PUBLIC_BASE_URL=" + f.baseURL()}))
 	for _, worker := range haWorkers {
-		f.member(ctx, worker, "worker", onPair)
+		f.member(ctx, worker, "worker", f.env)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"partnerbilling/api/client"
+	"partnerbilling/models"
 )
 
 // haPartner is a partner's program for one Site. It remembers everything that it was told, and when; after each promotion with
@@ -22,7 +23,7 @@ type haPartner struct {
 	number    int
 	fleet     *haFleet
 	api       *client.Client
-	site      string
+	site      models.SiteID
 	random    *rand.Rand
 	rows      int // to submit
 	customers []*haCustomer
@@ -140,7 +141,7 @@ func (p *haPartner) submit(ctx context.Context, b *haBatch) error {
 	var began time.Time
 	err := insistent(ctx, func() (err error) {
 		began = time.Now()
-		receipt, err = p.api.SubmitBatch(ctx, p.site, b.Batch)
+		receipt, err = p.api.SubmitBatch(ctx, p.site.String(), b.Batch)
 		return err
 	})
 	if err != nil {
@@ -165,7 +166,7 @@ func (p *haPartner) aside(ctx context.Context) error {
 	case n < 6:
 		p.count(func(c *haCounts) { c.Resubmissions++ })
 		return p.submit(ctx, b)
-	case n < 7 && p.random.IntN(4) == 0:
+	case n < 7:
 		return p.revoke(ctx, p.random.IntN(len(p.customers)))
 	default:
 		return nil
@@ -175,7 +176,7 @@ func (p *haPartner) aside(ctx context.Context) error {
 // cancel cancels a batch, unless it has vanished.
 func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
 	began, err := p.call(ctx, func() error {
-		_, err := p.api.CancelBatch(ctx, p.site, b.BatchReference)
+		_, err := p.api.CancelBatch(ctx, p.site.String(), b.BatchReference)
 		return err
 	})
 	switch {
@@ -194,7 +195,7 @@ func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
 func (p *haPartner) read(ctx context.Context, b *haBatch) error {
 	var got client.BatchStatus
 	began, err := p.call(ctx, func() (err error) {
-		got, err = p.api.Batch(ctx, p.site, b.BatchReference)
+		got, err = p.api.Batch(ctx, p.site.String(), b.BatchReference)
 		return err
 	})
 	switch {
@@ -266,7 +267,7 @@ func (p *haPartner) look(b *haBatch, got client.BatchStatus, at span) {
 // revoke ends a customer's link.
 func (p *haPartner) revoke(ctx context.Context, customer int) error {
 	began, err := p.call(ctx, func() error {
-		_, err := p.api.RevokeCustomer(ctx, p.site, fmt.Sprint(customer))
+		_, err := p.api.RevokeCustomer(ctx, p.site.String(), fmt.Sprint(customer))
 		return err
 	})
 	if err != nil {
@@ -303,7 +304,7 @@ func (p *haPartner) reconcile(ctx context.Context) error {
 func (p *haPartner) revokeAgain(ctx context.Context, customer int) error {
 	var got client.Customer
 	_, err := p.call(ctx, func() (err error) {
-		got, err = p.api.Customer(ctx, p.site, fmt.Sprint(customer))
+		got, err = p.api.Customer(ctx, p.site.String(), fmt.Sprint(customer))
 		return err
 	})
 	if err != nil || got.State == "revoked" {
@@ -324,7 +325,7 @@ func (p *haPartner) audit(ctx context.Context) error {
 		if c.revoked.from.IsZero() || p.fleet.losses.mayBeLost(c.revoked) {
 			continue
 		}
-		got, err := p.api.Customer(ctx, p.site, fmt.Sprint(i))
+		got, err := p.api.Customer(ctx, p.site.String(), fmt.Sprint(i))
 		if err != nil || got.State != "revoked" {
 			p.breaks("customer %d of Site %d was revoked, and is %q, %v", i, p.number, got.State, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/models"
 )
 
 // TestHA is a short run with a promotion that loses nothing and one that does: no row may be debited twice, and no success lost.
@@ -94,15 +95,16 @@ func TestJudge(t *testing.T) {
 		"in order": {func(*books, *haPartner) {}, ""},
 		"debited twice": {func(b *books, _ *haPartner) { b.debits[1] = append(b.debits[1], b.debits[1][0]) },
 			"debited twice"},
-		"a lost success": {func(b *books, _ *haPartner) { delete(b.ledger, 1) }, "not in the ledger"},
-		"a success that is none": {func(b *books, _ *haPartner) { delete(b.debits, 1); delete(b.ledger, 1) },
+		"a lost success": {func(b *books, p *haPartner) { delete(b.ledger, b.debits[1][0].Key) }, "not in the ledger"},
+		"another amount": {func(b *books, p *haPartner) { b.ledger[b.debits[1][0].Key] = 8 }, "not in the ledger"},
+		"another key":    {func(b *books, _ *haPartner) { b.debits[1][0].Key = "r1_0" }, "another key"},
+		"a success that is none": {func(b *books, _ *haPartner) { delete(b.debits, 1) },
 			"a row is not settled as the gateway says"},
 		"a debit of a row that failed": {func(_ *books, p *haPartner) { p.batches[0].final[0] = "timedOut" },
 			"a row is not settled as the gateway says"},
 		"unconfirmed":         {func(_ *books, p *haPartner) { p.batches[0].final[0] = "unconfirmed" }, "a row is not settled"},
 		"vanished at the end": {func(_ *books, p *haPartner) { p.batches[0].final = nil }, "vanished"},
-		"only in the ledger":  {func(b *books, _ *haPartner) { b.ledger[7] = 1 }, "that the gateway has not"},
-		"twice in the ledger": {func(b *books, _ *haPartner) { b.ledger[1] = 2 }, "more than once"},
+		"only in the ledger":  {func(b *books, _ *haPartner) { b.ledger["r1_7"] = 7 }, "that the gateway has not"},
 		"another customer":    {func(b *books, _ *haPartner) { b.debits[1][0].AgreementID = "b" }, "another customer"},
 		"nobody's debit":      {func(b *books, _ *haPartner) { b.debits[9] = []railDebit{{Key: "k", Amount: 9}} }, "nobody asked for"},
 		"revoked": {func(_ *books, p *haPartner) { p.customers[0].revoked = long; p.batches[0].first = time.Unix(3, 0) },
@@ -111,13 +113,15 @@ func TestJudge(t *testing.T) {
 	} {
 		p := &haPartner{fleet: &haFleet{losses: &lossHistory{}}, customers: []*haCustomer{{agreement: "a"}}}
 		p.batches = []*haBatch{{
-			Batch: client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "0", Amount: 1}, {CustomerReference: "0", Amount: 2}}},
+			Batch: client.Batch{BatchReference: "b", Rows: []client.Row{
+				{CustomerReference: "0", RowReference: "r", Amount: 1}, {CustomerReference: "0", RowReference: "s", Amount: 2}}},
 			final: []string{"succeeded", "insufficientFunds"},
 		}}
-		p.tills = []*till{{made: []*haPayment{{amount: 3, status: "Settled"}, {amount: 4, vanished: true}}}}
-		b := &books{debits: map[int64][]railDebit{}, ledger: map[int64]int{1: 1, 3: 1}, known: map[int64]bool{}}
-		for _, amount := range []int64{1, 3, 4} {
-			b.debits[amount] = []railDebit{{Key: "k", AgreementID: "a", Amount: amount}}
+		p.tills = []*till{{made: []*haPayment{{id: "pi_3", amount: 3, status: "Settled"}, {id: "pi_4", amount: 4, vanished: true}}}}
+		row := models.NewBatchKey(p.site, "b", 1).Row("r")
+		b := &books{debits: map[int64][]railDebit{}, ledger: map[string]int64{row: 1, "p1_pi_3": 3}, known: map[int64]bool{}}
+		for amount, key := range map[int64]string{1: row, 3: "p1_pi_3", 4: "p1_pi_4"} {
+			b.debits[amount] = []railDebit{{Key: key, AgreementID: "a", Amount: amount}}
 		}
 		tt.spoil(b, p)
 		b.judge([]*haPartner{p})

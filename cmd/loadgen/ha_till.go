@@ -20,6 +20,7 @@ type till struct {
 	payments int // to make
 	windows  int // of loss, that it has looked after
 	made     []*haPayment
+	advanced int // payments that have been brought to their end; customers take their time
 }
 
 // haPayment is a payment intent and what becomes of it.
@@ -39,6 +40,8 @@ type haPayment struct {
 
 const (
 	tillsPerSite = 2
+	// unpaidIntents is how many payment intents of a till wait for their customers: some of them outlive a loss of the payment.
+	unpaidIntents = 4
 	// firstPaymentAmount is above the amounts of all rows.
 	firstPaymentAmount = 1_000_000_000
 )
@@ -67,6 +70,11 @@ func (t *till) run(ctx context.Context) error {
 			return err
 		}
 		switch {
+		case t.advanced < len(t.made)-unpaidIntents || t.advanced < len(t.made) && over:
+			if err := t.advance(ctx, t.made[t.advanced]); err != nil {
+				return err
+			}
+			t.advanced++
 		case len(t.made) < pace.due(t.payments):
 			if err := t.makeNext(ctx); err != nil {
 				return err
@@ -94,7 +102,7 @@ func (t *till) makeNext(ctx context.Context) error {
 	in := client.NewPaymentIntent{Amount: p.amount, OrderID: fmt.Sprint(serial), QRCodeFormat: "text"}
 	var made client.CreatedPaymentIntent
 	began, err := t.partner.call(ctx, func() (err error) {
-		made, err = t.partner.api.CreatePaymentIntent(ctx, t.partner.site, in, fmt.Sprint("payment-", serial))
+		made, err = t.partner.api.CreatePaymentIntent(ctx, t.partner.site.String(), in, fmt.Sprint("payment-", serial))
 		return err
 	})
 	if err != nil {
@@ -104,14 +112,14 @@ func (t *till) makeNext(ctx context.Context) error {
 	p.code = made.QRCode[strings.LastIndex(made.QRCode, "/")+1:]
 	t.made = append(t.made, p)
 	t.partner.count(func(c *haCounts) { c.Payments++ })
-	return t.advance(ctx, p)
+	return nil
 }
 
 // reconcile looks, after each promotion with loss, at all payments of which something was acknowledged while commits were lost.
 func (t *till) reconcile(ctx context.Context) error {
 	for _, window := range t.partner.fleet.losses.ended(t.windows) {
 		t.windows++
-		for _, p := range t.made {
+		for _, p := range t.made[:t.advanced] {
 			if p.created.overlaps(window) || p.paid != nil && p.paid.overlaps(window) || p.final != nil && p.final.overlaps(window) {
 				if err := t.advance(ctx, p); err != nil {
 					return err
@@ -151,7 +159,7 @@ func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (
 	partner := t.partner
 	var got client.PaymentIntent
 	began, err := partner.call(ctx, func() (err error) {
-		got, err = partner.api.PaymentIntent(ctx, partner.site, p.id, patience)
+		got, err = partner.api.PaymentIntent(ctx, partner.site.String(), p.id, patience)
 		return err
 	})
 	losses := partner.fleet.losses
@@ -170,7 +178,7 @@ func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (
 		if !losses.mayBeLost(*p.paid) {
 			partner.breaks("payment %s was acknowledged and has vanished, and nothing was lost", p.id)
 		}
-		p.paid = nil
+		p.paid, p.plan = nil, p.afterLoss()
 		partner.count(func(c *haCounts) { c.Vanished.Payments++ })
 	}
 	if p.final != nil && got.TransactionStatus != p.status && !losses.mayBeLost(*p.final) {
@@ -184,9 +192,15 @@ func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (
 	return got, nil
 }
 
+// afterLoss is what becomes of a payment intent whose payment was acknowledged and lost: some customers pay again, others have
+// paid as far as they know, and some partners cancel it. The gateway may have the debit all the same.
+func (p *haPayment) afterLoss() string {
+	return []string{planPay, planLeave, planCancel, planPay}[p.amount%4]
+}
+
 func (t *till) cancel(ctx context.Context, p *haPayment) error {
 	_, err := t.partner.call(ctx, func() error {
-		_, err := t.partner.api.CancelPaymentIntent(ctx, t.partner.site, p.id)
+		_, err := t.partner.api.CancelPaymentIntent(ctx, t.partner.site.String(), p.id)
 		return err
 	})
 	var refused *client.Error
