@@ -46,7 +46,7 @@ func newBilling(t testing.TB, change func(*api.Config)) *billing {
 			"app":      {ClientID: models.ClientID(uuid.New()), Scopes: models.CustomerAppScopes},
 		},
 		Sites: b.store, Store: b.store, Keys: newKeys(t, b.store), PublicBaseURL: publicURL,
-		Sandbox: &api.Sandbox{Clock: true}, Log: slog.New(slog.DiscardHandler),
+		Sandbox: &api.Sandbox{Clock: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&cfg)

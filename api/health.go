@@ -70,6 +70,8 @@ func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
 // writeHealth writes data in its envelope, or the refusal if there is one.
 func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal *Error) {
 	w.Header().Set("Content-Type", ContentTypeJSON)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if refusal != nil {
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds(refusal.RetryAfter), 10))
 		w.WriteHeader(refusal.Status())

@@ -1,14 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 )
 
 // metrics are the figures of the HTTP side. Labels have few values: route templates, never paths.
@@ -40,20 +37,13 @@ func (m *metrics) observe(route, method string, status int, took time.Duration) 
 
 // metricsHandler writes the registry in Prometheus's text format.
 func metricsHandler(registry prometheus.Gatherer) Handler {
-	format := expfmt.NewFormat(expfmt.TypeTextPlain)
-	return func(_ context.Context, r *Request) error {
-		families, err := registry.Gather()
+	page := newMetricsPage(registry)
+	return func(ctx context.Context, r *Request) error {
+		text, err := page.get(ctx)
 		if err != nil {
-			return fmt.Errorf("api: gather metrics: %w", err)
+			return err
 		}
-		var b bytes.Buffer
-		encoder := expfmt.NewEncoder(&b, format)
-		for _, family := range families {
-			if err := encoder.Encode(family); err != nil {
-				return fmt.Errorf("api: write metrics: %w", err)
-			}
-		}
-		return r.Bytes(http.StatusOK, string(format), b.Bytes())
+		return r.Bytes(http.StatusOK, string(metricsFormat), text)
 	}
 }
 

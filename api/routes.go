@@ -9,7 +9,8 @@ import (
 func routes(cfg Config) []Route {
 	return slices.Concat(
 		landingRoutes(cfg),
-		systemRoutes(cfg),
+		opsRoutes(cfg),
+		documentRoutes(),
 		oauthRoutes(cfg),
 		customerRoutes(cfg),
 		invitationRoutes(cfg),
@@ -25,12 +26,21 @@ func routes(cfg Config) []Route {
 	)
 }
 
-// systemRoutes are for those who run the service and those who read about it.
-func systemRoutes(cfg Config) []Route {
+// opsRoutes are for those who run the service, unless they have a listener of their own.
+func opsRoutes(cfg Config) []Route {
+	if cfg.OpsElsewhere {
+		return nil
+	}
 	return []Route{
 		{Method: http.MethodGet, Path: "/livez", Audience: Public, Always: true, Handler: live},
 		{Method: http.MethodGet, Path: "/readyz", Audience: Public, Always: true, Handler: readyHandler(cfg)},
 		{Method: http.MethodGet, Path: "/metrics", Audience: Public, Always: true, Handler: metricsHandler(cfg.Metrics)},
+	}
+}
+
+// documentRoutes are for those who read about the service.
+func documentRoutes() []Route {
+	return []Route{
 		{Method: http.MethodGet, Path: "/openapi.json", Audience: Public, Handler: serveOpenAPI},
 		{Method: http.MethodGet, Path: "/docs", Audience: Public, Handler: serveDocs},
 	}

@@ -17,6 +17,8 @@ import (
 type Sandbox struct {
 	// Clock offers /sandbox/clock, which is for a service that one person owns.
 	Clock bool
+	// Loopback lets webhooks go to the loopback addresses of this machine.
+	Loopback bool
 }
 
 // maxClockStep is how far one request moves the clock.

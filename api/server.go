@@ -35,6 +35,7 @@ type Config struct {
 	Limiter       Limiter      // nil: no limits
 	Issuer        *auth.Issuer // our own authorisation server; nil: there is none
 	Checks        []ReadinessCheck
+	OpsElsewhere  bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
 	Mounts        []Mount
 
 	Store         *models.Store // the state of the service

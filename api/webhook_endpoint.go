@@ -58,7 +58,7 @@ func newWebhooks(cfg Config) *webhooks {
 	return &webhooks{
 		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
 		notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL},
-		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
+		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil && cfg.Sandbox.Loopback}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
 	}
 }
 

@@ -46,7 +46,7 @@ func newHooks(t *testing.T, change func(*api.Config)) *hooks {
 	t.Cleanup(h.receiver.Close)
 	h.billing = newBilling(t, func(cfg *api.Config) {
 		h.job = jobs.NewDeliverWebhook(jobs.Config{
-			Store: cfg.Store, Keyring: cfg.Keys.Keyring(), WebhookTargets: models.WebhookTargets{Sandbox: true}, Log: slog.New(slog.DiscardHandler),
+			Store: cfg.Store, Keyring: cfg.Keys.Keyring(), WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
 		})
 		cfg.Webhooks = h.job
 		if change != nil {
@@ -148,6 +148,15 @@ func TestWebhookURLsAreChecked(t *testing.T) {
 		h.Send("PUT", "/webhooks/endpoints/default", body).Refused(400, want)
 	}
 	h.put("default", "http://127.0.0.1:9999/")
+	h.put("default", "http://localhost:9999/")
+	remote := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = &api.Sandbox{} })
+	for _, url := range []string{"http://127.0.0.1:9999/", "https://[::1]/", "http://localhost:9999/", "https://metadata.google.internal/x", "https://redis/", "http://printer.local/"} {
+		a := remote.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": url}).Refused(400, "webhooks:invalid-field url")
+		if m := a.Faults()[0].Message; m != "url must not point to a private, local or reserved address or name" {
+			t.Errorf("%s: %s", url, m)
+		}
+	}
+	remote.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).Expect(201)
 	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).Refused(400, "webhooks:invalid-field url")
 	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://127.0.0.1/"}`).Refused(400, "webhooks:invalid-field url")
 	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/"}`).Expect(201)

@@ -33,7 +33,7 @@ func newFleet(t *testing.T, patience time.Duration) *fleet {
 		Recurring: map[models.TaskKind]time.Duration{models.TaskReleaseWebhooks: time.Second}, Log: quiet,
 	})
 	d.job.Notify = dispatcher.Notify
-	d.job.Sender = webhook.NewSender(webhook.Config{Targets: models.WebhookTargets{Sandbox: true}, Timeout: patience})
+	d.job.Sender = webhook.NewSender(webhook.Config{Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: patience})
 	server := queue.NewServer(f.redis, queue.Jobs{
 		models.TaskDeliverWebhook: d.job, models.TaskReleaseWebhooks: ReleaseWebhooks(d.store),
 	}, queue.ServerConfig{ShutdownTimeout: 5 * time.Second, Log: quiet})

@@ -98,7 +98,7 @@ func newDeliveries(t *testing.T, url string) *deliveries {
 	modelstest.SetClock(t, store, noon)
 	d := &deliveries{T: t, store: store, ring: ring, site: modelstest.Site(t, store)}
 	d.job = NewDeliverWebhook(Config{
-		Store: store, Keyring: ring, WebhookTargets: models.WebhookTargets{Sandbox: true}, Log: slog.New(slog.DiscardHandler),
+		Store: store, Keyring: ring, WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
 	})
 	d.job.Random = func() float64 { return 0.5 } // no jitter
 	t.Cleanup(func() { d.job.Sender.Close() })

@@ -23,6 +23,17 @@ BEGIN
     RETURN (SELECT now FROM service_now);
 END $$;
 
+-- The service that the database belongs to, written by its first process. A process of the other environment, or with
+-- another rail, refuses to start. The rail is the adapter and what names the rail behind it; an address may change.
+CREATE TABLE deployment (
+    only_row         boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    environment      text    NOT NULL CHECK (environment IN ('sandbox', 'production')),
+    rail             text    CHECK (rail IN ('sandbox', 'http')),  -- NULL: no process has used one
+    rail_id          text    NOT NULL DEFAULT '',
+    webhook_loopback boolean NOT NULL DEFAULT false,               -- webhooks may go to this machine's loopback addresses
+    CHECK (environment = 'sandbox' OR rail IS DISTINCT FROM 'sandbox' AND NOT webhook_loopback)
+);
+
 -- The identity of the database as the service last saw it. A promoted standby has another timeline, a restored dump
 -- another system identifier. Either may have lost commits that the service had acknowledged, so each begins an epoch:
 -- what was begun in an earlier epoch is in doubt.

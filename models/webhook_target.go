@@ -2,9 +2,9 @@ package models
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,13 +25,15 @@ var (
 	errURLUserinfo = errors.New("must not carry a user name or password")
 	errURLHost     = errors.New("must name a host in letters, digits, hyphens and dots, or a plain IP address")
 	errURLPort     = errors.New("must have a port from 1 to 65535, or none")
-	errURLAddress  = errors.New("must not point to a private, local or reserved address")
+	errURLAddress  = errors.New("must not point to a private, local or reserved address or name")
 )
 
 // WebhookTargets says where notifications may go.
 type WebhookTargets struct {
-	// Sandbox allows http, and the loopback addresses of this machine. Without it only https and public addresses.
+	// Sandbox allows http beside https.
 	Sandbox bool
+	// Loopback allows the loopback addresses and names of this machine; nothing else that is private is ever allowed.
+	Loopback bool
 }
 
 var publicOnly = ssrf.New(ssrf.WithAnyPort())
@@ -78,10 +80,37 @@ func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
 		}
 		return nil
 	}
-	if strings.Contains(u.Host, "%") || !isHostname(host) {
+	switch {
+	case strings.Contains(u.Host, "%") || !isHostname(host):
 		return errURLHost
+	case isLoopbackName(host) && t.Loopback:
+		return nil
+	case isInternalName(host):
+		return errURLAddress
 	}
 	return nil
+}
+
+// internalDomains are those that no public name is in: reserved by RFC 6762, 6761 and 8375, by ICANN, or used so by resolvers
+// of companies, homes and clusters.
+var internalDomains = []string{
+	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa", "svc", "consul",
+}
+
+// isInternalName reports whether a name can only lead inside: one in such a domain, or of a single label.
+func isInternalName(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if !strings.Contains(host, ".") {
+		return true
+	}
+	return slices.ContainsFunc(internalDomains, func(domain string) bool {
+		return host == domain || strings.HasSuffix(host, "."+domain)
+	})
+}
+
+func isLoopbackName(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // isHostname takes what DNS can hold. A name whose last label begins as a number is an IPv4 address in one of its obsolete
@@ -106,19 +135,19 @@ func isHostname(s string) bool {
 	return last[0] < '0' || last[0] > '9'
 }
 
-// CheckAddr judges an address right before it is dialled; else ErrWebhookAddress. An IPv4 address inside an IPv6 one is
+// CheckAddr judges an address right before it is dialled; else ErrWebhookAddress, which does not show it. An IPv4 address inside an IPv6 one is
 // judged as what it is. Any port goes: where a partner's receiver listens is its own business, and production speaks TLS to it.
 func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 	ip := addr.Addr().Unmap() // ::ffff:a.b.c.d is dialled as IPv4
 	if ip.Zone() != "" {
-		return fmt.Errorf("%w: %s", ErrWebhookAddress, addr.Addr())
+		return ErrWebhookAddress
 	}
-	if t.Sandbox && ip.IsLoopback() {
+	if t.Loopback && ip.IsLoopback() {
 		return nil
 	}
 	for _, ip := range judged(ip) {
 		if publicOnly.SafeAddr(ip) != nil {
-			return fmt.Errorf("%w: %s", ErrWebhookAddress, addr.Addr())
+			return ErrWebhookAddress
 		}
 	}
 	return nil

@@ -158,7 +158,7 @@ func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
 	c.knobs = &railKnobs{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
 	c.env = []string{
-		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 	}
 	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest

@@ -35,7 +35,7 @@ func (b *bench) startSvc(more []string, args ...string) (*process, *bufio.Reader
 		return nil, nil, err
 	}
 	return launch("svc", binary, append([]string{
-		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + b.local.DatabaseURL, "SVC_REDIS_URL=" + b.local.RedisURL,
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.local.DatabaseURL, "SVC_REDIS_URL=" + b.local.RedisURL,
 		"SVC_MASTER_KEY=" + b.masterKey, "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
 	}, more...), args...)
 }

@@ -24,6 +24,19 @@ func (p *program) withStore(ctx context.Context, do func(ctx context.Context, cf
 func (p *program) withPatientStore(
 	ctx context.Context, statement time.Duration, do func(ctx context.Context, cfg Config, store *models.Store) error,
 ) error {
+	return p.withAnyRail(ctx, statement, func(ctx context.Context, cfg Config, store *models.Store) error {
+		if err := checkDeployment(ctx, store, cfg.deployment(false)); err != nil {
+			return err
+		}
+		return do(ctx, cfg, store)
+	})
+}
+
+// withAnyRail is withPatientStore for the command that replaces the rail: only the environment must be that of the
+// database.
+func (p *program) withAnyRail(
+	ctx context.Context, statement time.Duration, do func(ctx context.Context, cfg Config, store *models.Store) error,
+) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -37,7 +50,11 @@ func (p *program) withPatientStore(
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
-	return errors.Join(do(ctx, cfg, store), store.Close())
+	err = checkDeployment(ctx, store, models.Deployment{Environment: models.Environment(cfg.Env)})
+	if err == nil {
+		err = do(ctx, cfg, store)
+	}
+	return errors.Join(err, store.Close())
 }
 
 func (p *program) migrateCommand() *cobra.Command {
@@ -67,7 +84,7 @@ func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's tools"}
 	cmd.AddCommand(
 		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
-		p.restoredCommand(), p.debitCommand(),
+		p.restoredCommand(), p.debitCommand(), p.railAdminCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
 			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
 			return nil

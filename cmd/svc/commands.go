@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
@@ -97,7 +97,8 @@ func joinQueues(queues []models.Queue) string {
 
 // addHealth serves a worker's health and metrics, if it has an address.
 func (s *service) addHealth(ctx context.Context) error {
-	if s.cfg.Listen == "" {
+	address := cmp.Or(s.cfg.OpsListen, s.cfg.Listen)
+	if address == "" {
 		return nil
 	}
 	store, err := s.openStore(ctx, "health", 0)
@@ -109,19 +110,23 @@ func (s *service) addHealth(ctx context.Context) error {
 			return err
 		}
 	}
-	ln, err := listen(ctx, s.cfg.Listen)
+	checks := api.ShareChecks([]api.ReadinessCheck{ // a worker can do nothing without either
+		{Name: "postgres", Required: true, Check: store.Ping},
+		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
+	})
+	api.RegisterDependencies(s.metrics, checks)
+	return s.addOps(ctx, address, checks)
+}
+
+// addOps serves health and metrics on a listener of their own.
+func (s *service) addOps(ctx context.Context, address string, checks []api.ReadinessCheck) error {
+	ln, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}
-	checks := []api.ReadinessCheck{ // a worker can do nothing without either
-		{Name: "postgres", Required: true, Check: store.Ping},
-		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
-	}
-	api.RegisterDependencies(s.metrics, checks)
-	mux := http.NewServeMux()
-	mux.Handle("/", api.HealthHandler(checks, s.log))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
-	s.addHTTP(ln, mux)
+	s.addHTTP(ln, api.OpsHandler(checks, s.metrics, s.log))
+	s.opsURL = "http://" + ln.Addr().String()
+	fmt.Fprintf(s.stdout, "health and metrics are at %s\n", s.opsURL)
 	return nil
 }
 
@@ -130,6 +135,9 @@ func (p *program) dashboardCommand() *cobra.Command {
 		return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
 			if s.cfg.OpsPassword == "" {
 				return errors.New("SVC_OPS_PASSWORD must be set")
+			}
+			if err := s.checkEnvironment(ctx); err != nil {
+				return err
 			}
 			ln, err := listen(ctx, s.cfg.Listen)
 			if err != nil {
@@ -163,6 +171,9 @@ func (p *program) railCommand() *cobra.Command {
 			}
 			if err := checkSchema(ctx, store); err != nil {
 				return err
+			}
+			if err := checkDeployment(ctx, store, models.Deployment{Environment: models.Environment(s.cfg.Env)}); err != nil {
+				return err // it is a rail itself, and goes with any
 			}
 			handler, err := rail.NewServer(rail.ServerConfig{Rail: rail.NewSandbox(store), Keys: []rail.SigningKey{key}, Log: s.log})
 			if err != nil {

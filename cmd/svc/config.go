@@ -34,6 +34,7 @@ const (
 type Config struct {
 	Env           environment `env:"SVC_ENV" help:"sandbox or production; svc dev is always sandbox"`
 	Listen        string      `env:"SVC_LISTEN" help:"address to serve HTTP on; api and dev: default 127.0.0.1:8080; worker: health and metrics, default none; dashboard: default 127.0.0.1:8081; rail: default 127.0.0.1:8082"`
+	OpsListen     string      `env:"SVC_OPS_LISTEN" help:"address for /livez, /readyz and /metrics, which are then not on SVC_LISTEN; api, worker and dev"`
 	PublicBaseURL string      `env:"SVC_PUBLIC_BASE_URL" help:"the service as partners and customers reach it, without a path; sandbox default http://SVC_LISTEN"`
 	DatabaseURL   string      `env:"SVC_DATABASE_URL" secret:"true" help:"postgres:// URL; svc dev starts a private server without it"`
 	RedisURL      string      `env:"SVC_REDIS_URL" secret:"true" help:"redis:// URL; svc dev starts a private server without it"`
@@ -64,11 +65,13 @@ type Config struct {
 	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s" help:"time for requests and tasks to end in a shutdown"`
 
 	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h" help:"waits after a webhook's first, second, … failure; 1 to 5 of them"`
+	WebhookLoopback     string          `env:"SVC_WEBHOOK_LOOPBACK" help:"on: webhooks may go to this machine's loopback addresses; sandbox only, svc dev always"`
 	WebhookJitter       float64         `env:"SVC_WEBHOOK_JITTER" envDefault:"0.2" help:"part of each wait by which it varies both ways, 0 to 0.5"`
 	CheckoutConcurrency int             `env:"SVC_CHECKOUT_CONCURRENCY" envDefault:"64" help:"payments that a worker has under way at once"`
 	WebhookConcurrency  int             `env:"SVC_WEBHOOK_CONCURRENCY" envDefault:"1024" help:"webhooks that a worker has under way at once"`
 
 	Rail            string  `env:"SVC_RAIL" help:"sandbox or http; production: always http"`
+	RailID          string  `env:"SVC_RAIL_ID" help:"names the rail that SVC_RAIL_URL leads to; the database remembers it and takes no other"`
 	RailURL         string  `env:"SVC_RAIL_URL" help:"base URL of the payment gateway"`
 	RailKey         string  `env:"SVC_RAIL_KEY" secret:"true" help:"id:secret that signs gateway requests; svc rail: that it accepts"`
 	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256" help:"calls of the gateway that a worker has under way at once"`
@@ -121,13 +124,17 @@ func (c *Config) check() error {
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
 	oneOf := func(variable, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
-			refuse(variable, "must be "+strings.Join(allowed, " or "))
+			refuse(variable, "must be "+strings.Join(nonEmpty(allowed...), " or "))
 		}
 	}
 	oneOf("SVC_ENV", string(c.Env), "", string(sandbox), string(production))
 	oneOf("SVC_DEV_WORKER", c.DevWorker, "on", "off")
 	oneOf("SVC_LOG_FORMAT", c.LogFormat, "json", "text")
 	oneOf("SVC_RAIL", c.Rail, "", "sandbox", "http")
+	oneOf("SVC_WEBHOOK_LOOPBACK", c.WebhookLoopback, "", "on", "off")
+	if len(c.RailID) > 64 || strings.IndexFunc(c.RailID, func(r rune) bool { return r < '!' || r > '~' }) >= 0 {
+		refuse("SVC_RAIL_ID", "must be at most 64 visible ASCII characters")
+	}
 	if c.MasterKey != "" && c.MasterKeyFile != "" {
 		refuse("SVC_MASTER_KEY", "and SVC_MASTER_KEY_FILE are both set")
 	}
@@ -199,11 +206,11 @@ func (c *Config) complete(listen string) error {
 	if c.Listen == "" {
 		c.Listen = listen
 	}
-	if c.Rail == "" {
-		c.Rail = map[environment]string{sandbox: "sandbox", production: "http"}[c.Env]
-	}
-	if c.Env == production && c.Rail != "http" {
+	switch {
+	case c.Env == production && c.rail() != "http":
 		return errors.New("SVC_RAIL must be http in production")
+	case c.Env == production && c.WebhookLoopback != "":
+		return errors.New("SVC_WEBHOOK_LOOPBACK must not be set in production")
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ func TestConfigRefusesWhatIsWrong(t *testing.T) {
 		"API concurrency":  {[]string{"SVC_API_CONCURRENCY=0"}, "SVC_API_CONCURRENCY must be from 1"},
 		"queue wait":       {[]string{"SVC_API_QUEUE_WAIT=1m"}, "SVC_API_QUEUE_WAIT must be from 1ms to 5s"},
 		"switch":           {[]string{"SVC_DEV_WORKER=maybe"}, "SVC_DEV_WORKER must be on or off"},
+		"loopback":         {[]string{"SVC_WEBHOOK_LOOPBACK=yes"}, "SVC_WEBHOOK_LOOPBACK must be on or off"},
+		"rail id":          {[]string{"SVC_RAIL_ID=a b"}, "SVC_RAIL_ID must be at most 64"},
 		"log format":       {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
 		"two master keys":  {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
 		"half an issuer":   {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,11 +79,13 @@ func (d *dev) serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
+	s.dev = true
 	known, err := d.assemble(ctx, s, ln)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
-	s.parts = append(s.parts, d.watchServers, func(ctx context.Context) error { return d.announce(ctx, known) })
+	ready := cmp.Or(s.opsURL, d.cfg.PublicBaseURL) + "/readyz"
+	s.parts = append(s.parts, d.watchServers, func(ctx context.Context) error { return d.announce(ctx, known, ready) })
 	return s.run(ctx)
 }
 
@@ -139,7 +142,9 @@ func (d *dev) migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
-	_, err = migrations.Up(ctx, store.DB())
+	if err = checkDeployment(ctx, store, d.cfg.deployment(false)); err == nil {
+		_, err = migrations.Up(ctx, store.DB())
+	}
 	return errors.Join(err, store.Close())
 }
 
@@ -147,6 +152,9 @@ func (d *dev) migrate(ctx context.Context) error {
 func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (credentials, error) {
 	store, err := s.openStore(ctx, "dev", 0)
 	if err != nil {
+		return credentials{}, err
+	}
+	if err := s.join(ctx, store, false); err != nil { // before anything is written
 		return credentials{}, err
 	}
 	known, err := d.seed(ctx, store)
@@ -163,7 +171,7 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 		}
 	}
 	return known, s.addAPI(ctx, ln, func(cfg *api.Config) {
-		cfg.Sandbox = &api.Sandbox{Clock: true}
+		cfg.Sandbox.Clock = true
 		s.mountDashboard(cfg)
 	})
 }
@@ -181,9 +189,9 @@ func (d *dev) watchServers(ctx context.Context) error {
 	}
 }
 
-// announce waits until the service answers, writes the file for whoever uses it, and prints what to try next.
-func (d *dev) announce(ctx context.Context, known credentials) error {
-	if err := awaitReady(ctx, d.cfg.PublicBaseURL+"/readyz"); err != nil || ctx.Err() != nil {
+// announce waits until the service answers that it is ready, writes the file for whoever uses it, and prints what to try next.
+func (d *dev) announce(ctx context.Context, known credentials, ready string) error {
+	if err := awaitReady(ctx, ready); err != nil || ctx.Err() != nil {
 		return err
 	}
 	file := known.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)

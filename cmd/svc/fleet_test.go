@@ -42,7 +42,7 @@ func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
 	f := &fleet{T: t, redis: queuetest.Start(t)}
 	f.env = with(map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
-		"SVC_BATCH_RATE_LIMIT": "off", "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
+		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
 	}, variables...)
 	var err error
 	if f.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,13 +38,18 @@ type service struct {
 	ring    *models.Keyring
 	redis   *redis.Client
 
+	stdout   io.Writer
+	opsURL   string // of health and metrics, if they have a listener of their own
+	dev      bool   // everything runs on one machine
+	loopback bool   // webhooks may go to its loopback addresses; known once the process has joined the database
+
 	parts   []func(context.Context) error
 	closers []func() error
 }
 
 // newService prepares what every serving command needs. Nothing is connected yet.
 func (p *program) newService(cfg Config) (*service, error) {
-	s := &service{cfg: cfg, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
+	s := &service{cfg: cfg, stdout: p.stdout, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector())
 	if cfg.DatabaseURL == "" || cfg.RedisURL == "" {
@@ -130,6 +136,9 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	if err := s.checkDatabase(ctx, store); err != nil {
 		return err
 	}
+	if err := s.join(ctx, store, false); err != nil {
+		return err
+	}
 	keys := models.NewKeys(store, s.ring)
 	if err := keys.Ensure(ctx); err != nil {
 		return fmt.Errorf("service keys: %w", err)
@@ -151,14 +160,20 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
 		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
-		Checks: []api.ReadinessCheck{
+		OpsElsewhere: s.cfg.OpsListen != "",
+		Checks: api.ShareChecks([]api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkReady(ctx, store) }},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
-		},
+		}),
+	}
+	if cfg.OpsElsewhere {
+		if err := s.addOps(ctx, s.cfg.OpsListen, cfg.Checks); err != nil {
+			return err
+		}
 	}
 	s.authenticate(&cfg, store, keys)
 	if s.cfg.Env == sandbox {
-		cfg.Sandbox = &api.Sandbox{}
+		cfg.Sandbox = &api.Sandbox{Loopback: s.loopback}
 	}
 	webhooks := jobs.NewDeliverWebhook(jobs.Config{
 		Store: store, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify, Log: s.log,
@@ -188,7 +203,7 @@ func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher 
 
 // webhookTargets says where notifications may go.
 func (s *service) webhookTargets() models.WebhookTargets {
-	return models.WebhookTargets{Sandbox: s.cfg.Env == sandbox}
+	return models.WebhookTargets{Sandbox: s.cfg.Env == sandbox, Loopback: s.loopback}
 }
 
 // authenticate trusts the outside issuer if there is one, else our own.
@@ -223,6 +238,9 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		return err
 	}
 	if err := s.checkDatabase(ctx, store); err != nil {
+		return err
+	}
+	if err := s.join(ctx, store, true); err != nil {
 		return err
 	}
 	payments, concurrency, err := s.openRail(store)
@@ -278,7 +296,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 // openRail makes the rail, and says how many calls may be under way on it. The sandbox takes a whole chunk in one statement:
 // what runs at once is bounded by the tasks, and slow accounts of batches do not let payments wait.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
-	if s.cfg.Rail == "sandbox" {
+	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
 	}
 	key, err := s.cfg.railKey()
@@ -360,7 +378,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		return ln, nil
 	}
 	if isAddressInUse(err) {
-		return nil, fmt.Errorf("%s is taken by another process; end it, or choose another address with SVC_LISTEN", address)
+		return nil, fmt.Errorf("%s is taken by another process; end it, or choose another address with SVC_LISTEN or SVC_OPS_LISTEN", address)
 	}
 	return nil, fmt.Errorf("SVC_LISTEN: %w", err)
 }

@@ -106,13 +106,17 @@ func TestNameThatLeadsInside(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			names.set(c.addresses...)
 			s := newSender(t, func(cfg *webhook.Config) {
-				cfg.Resolver, cfg.Targets = resolver, models.WebhookTargets{Sandbox: c.sandbox}
+				cfg.Resolver, cfg.Targets = resolver, models.WebhookTargets{Sandbox: c.sandbox, Loopback: c.sandbox}
 			})
 			scheme := "http://"
 			if !c.sandbox {
 				scheme = "https://"
 			}
 			got := s.Send(t.Context(), message(scheme+"hook.test:"+port+"/"))
+			refused := strings.Contains(c.want, "not allowed")
+			if refused && got.Address != "" {
+				t.Errorf("the attempt shows %s", got.Address)
+			}
 			if got.Failure != c.want || (len(hits) > 0) != (c.want == "") {
 				t.Errorf("got %q, %d hits, want %q (%v)", got.Failure, len(hits), c.want, got.Err)
 			}

@@ -32,7 +32,7 @@ const patience = 2 * time.Second
 
 func newSender(t testing.TB, change func(*webhook.Config)) *webhook.Sender {
 	t.Helper()
-	cfg := webhook.Config{Targets: models.WebhookTargets{Sandbox: true}, Timeout: patience}
+	cfg := webhook.Config{Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: patience}
 	if change != nil {
 		change(&cfg)
 	}

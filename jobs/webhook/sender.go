@@ -55,7 +55,7 @@ type Message struct {
 type Result struct {
 	StatusCode int           // 0: no answer
 	Duration   time.Duration // until the answer was read, or given up
-	Address    string        // that was connected to, or tried last; "" if none
+	Address    string        // that was connected to, or tried last; "" if none, or if it must not be dialled
 	Failure    string        // for the partner; "" if it succeeded
 	Err        error         // for the log; nil if there was an answer
 	Head       []byte        // the answer's beginning, at most models.WebhookHeadLimit
@@ -142,14 +142,17 @@ func (t *tries) address() string {
 // guard judges the very address that is about to be dialled, at every dial: what a name was resolved to earlier says
 // nothing.
 func (s *Sender) guard(ctx context.Context, network, address string, _ syscall.RawConn) error {
+	addr, err := netip.ParseAddrPort(address)
+	if err != nil || network != "tcp4" && network != "tcp6" {
+		return models.ErrWebhookAddress
+	}
+	if err := s.targets.CheckAddr(addr); err != nil {
+		return err // the partner need not learn where our resolver leads
+	}
 	if t, ok := ctx.Value(triesKey{}).(*tries); ok {
 		t.note(address)
 	}
-	addr, err := netip.ParseAddrPort(address)
-	if err != nil || network != "tcp4" && network != "tcp6" {
-		return fmt.Errorf("%w: %s %s", models.ErrWebhookAddress, network, address)
-	}
-	return s.targets.CheckAddr(addr)
+	return nil
 }
 
 // Send makes one attempt. It takes no longer than the time-out.

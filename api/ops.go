@@ -1,0 +1,80 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+)
+
+// How old an answer to those who watch a process may be. However many ask, a check or a scrape runs no more often.
+const (
+	checkMaxAge   = 500 * time.Millisecond
+	metricsMaxAge = 250 * time.Millisecond
+)
+
+// ShareChecks makes checks cheap: however many ask for them, each runs at most twice a second.
+func ShareChecks(checks []ReadinessCheck) []ReadinessCheck {
+	all := make([]ReadinessCheck, len(checks))
+	for i, c := range checks {
+		timeout := optionalCheckTimeout
+		if c.Required {
+			timeout = checkTimeout
+		}
+		share := newShared(checkMaxAge, func(ctx context.Context) (struct{}, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeout) // that of its first caller is not kept
+			defer cancel()
+			return struct{}{}, c.Check(ctx)
+		})
+		all[i] = c
+		all[i].Check = func(ctx context.Context) error {
+			_, err := share.get(ctx)
+			return err
+		}
+	}
+	return all
+}
+
+// OpsHandler answers /livez, /readyz and /metrics on a listener of their own, which only those reach who run the process.
+func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slog.Logger) http.Handler {
+	page := newMetricsPage(registry)
+	mux := http.NewServeMux()
+	mux.Handle("/", HealthHandler(checks, log))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		text, err := page.get(r.Context())
+		if err != nil {
+			log.ErrorContext(r.Context(), "cannot write the metrics", "error", err)
+			http.Error(w, "The metrics cannot be read.", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", string(metricsFormat))
+		_, _ = w.Write(text)
+	})
+	return mux
+}
+
+// metricsFormat is Prometheus's text format.
+var metricsFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
+
+// newMetricsPage writes the registry.
+func newMetricsPage(registry prometheus.Gatherer) *shared[[]byte] {
+	return newShared(metricsMaxAge, func(context.Context) ([]byte, error) {
+		families, err := registry.Gather()
+		if err != nil {
+			return nil, fmt.Errorf("api: gather metrics: %w", err)
+		}
+		var b bytes.Buffer
+		encoder := expfmt.NewEncoder(&b, metricsFormat)
+		for _, family := range families {
+			if err := encoder.Encode(family); err != nil {
+				return nil, fmt.Errorf("api: write metrics: %w", err)
+			}
+		}
+		return b.Bytes(), nil
+	})
+}

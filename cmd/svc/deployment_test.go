@@ -1,0 +1,147 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
+)
+
+// joining runs commands on one database.
+type joining struct {
+	*testing.T
+	env   map[string]string
+	store *models.Store
+}
+
+func newJoining(t *testing.T) joining {
+	t.Parallel()
+	dsn := modelstest.DSN(t)
+	j := joining{T: t, env: map[string]string{
+		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL, "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
+		"SVC_LISTEN": "127.0.0.1:0", "SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret", "SVC_OPS_PASSWORD": "password",
+	}}
+	var err error
+	if j.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.store.Close() })
+	return j
+}
+
+// joins starts a process that must serve, and ends it.
+func (j joining) joins(variables []string, args ...string) {
+	j.Helper()
+	p := startSvc(j.T, with(j.env, variables...), args...)
+	p.expect(map[string]string{"api": "listens on", "worker": "health and metrics are at"}[args[0]])
+	if code := p.terminate(); code != 0 {
+		j.Errorf("%s: exit code %d", p.name, code)
+	}
+}
+
+// refused runs a command that must not start, because of the database.
+func (j joining) refused(variables []string, args ...string) {
+	j.Helper()
+	p := startSvc(j.T, with(j.env, variables...), args...)
+	if code := p.wait(time.Minute); code != 1 || !strings.Contains(p.stderr.String(), "belongs to another deployment") {
+		j.Errorf("%s with %v: exit code %d: %s", p.name, variables, code, p.stderr)
+	}
+}
+
+var commands = [][]string{
+	{"api"}, {"worker"}, {"dashboard"}, {"migrate", "up"}, {"migrate", "status"}, {"admin", "audit"}, {"admin", "organisation", "list"},
+	{"admin", "keys", "list"}, {"admin", "rail", "show"}, {"admin", "rail", "replace"},
+}
+
+// No command works on the database of the other environment.
+func TestEnvironmentsAreNotMixed(t *testing.T) {
+	j := newJoining(t)
+	sandboxEnv := []string{"SVC_ENV", "sandbox"}
+	productionEnv := []string{"SVC_ENV", "production", "SVC_PUBLIC_BASE_URL", "https://billing.example"}
+	for _, args := range [][]string{{"migrate", "up"}, {"admin", "audit"}, {"admin", "organisation", "list"}} { // which remember nothing
+		if code, _, stderr := svc(t, with(j.env, sandboxEnv...), args...); code != 0 {
+			t.Fatalf("%v: %s", args, stderr)
+		}
+	}
+	j.joins(productionEnv, "api")
+	for _, args := range append(commands, []string{"rail"}, []string{"dev"}) {
+		if args[0] == "rail" || args[0] == "dev" {
+			j.refused(with2(sandboxEnv, "SVC_DATA_DIR", t.TempDir()), args...)
+			continue
+		}
+		j.refused(sandboxEnv, args...)
+	}
+	j.joins(productionEnv, "api")
+	if d, err := j.store.Deployment(t.Context()); err != nil || d.Environment != models.EnvProduction || d.WebhookLoopback {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func with2(variables []string, more ...string) []string {
+	return append(append([]string{}, variables...), more...)
+}
+
+// A process with another rail does not start; one without any goes with each.
+func TestRailsAreNotMixed(t *testing.T) {
+	j := newJoining(t)
+	env := func(more ...string) []string { return with2([]string{"SVC_ENV", "sandbox"}, more...) }
+	j.joins(env(), "api")
+	j.joins(env("SVC_RAIL", "http", "SVC_RAIL_ID", "a"), "worker")
+	j.joins(env("SVC_RAIL", "http", "SVC_RAIL_ID", "a", "SVC_RAIL_URL", "https://moved.example"), "worker")
+	for _, other := range [][]string{
+		env("SVC_RAIL", "http", "SVC_RAIL_ID", "b"), env("SVC_RAIL", "http"), env("SVC_RAIL", "sandbox"), env(),
+	} {
+		j.refused(other, "worker")
+	}
+	j.refused(env("SVC_RAIL", "http", "SVC_RAIL_ID", "b"), "api")
+	j.refused(env("SVC_RAIL_ID", "a"), "admin", "audit") // of the sandbox
+	j.joins(env(), "api")
+	code, out, stderr := svc(t, with(j.env, env("SVC_RAIL", "http", "SVC_RAIL_ID", "b")...), "admin", "rail", "replace")
+	if code != 0 || !strings.Contains(out, "http b") {
+		t.Errorf("replace: %d %s", code, stderr)
+	}
+	j.joins(env("SVC_RAIL", "http", "SVC_RAIL_ID", "b"), "worker")
+	j.refused(env("SVC_RAIL", "http", "SVC_RAIL_ID", "a"), "worker")
+	site := modelstest.Site(t, j.store)
+	modelstest.Submit(t, j.store, modelstest.Batch(site, "b", "ada"))
+	if _, err := j.store.DB().ExecContext(t.Context(), "UPDATE batch_rows SET state = 'inProgress'"); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr = svc(t, with(j.env, env("SVC_RAIL", "http", "SVC_RAIL_ID", "c")...), "admin", "rail", "replace")
+	if code != 1 || !strings.Contains(stderr, "in doubt") {
+		t.Errorf("replace in doubt: %d %s", code, stderr)
+	}
+}
+
+// Webhooks may go to loopback addresses in the processes of a database that svc dev has used, and in those that are told so.
+func TestWebhookLoopback(t *testing.T) {
+	j := newJoining(t)
+	targets := func(dev bool, switched string) models.WebhookTargets {
+		t.Helper()
+		s := &service{cfg: Config{Env: sandbox, WebhookLoopback: switched}, dev: dev}
+		if err := s.join(t.Context(), j.store, false); err != nil {
+			t.Fatal(err)
+		}
+		return s.webhookTargets()
+	}
+	for _, step := range []struct {
+		name, switched string
+		dev, loopback  bool
+	}{
+		{"alone", "", false, false}, {"told so", "on", false, true}, {"alone again", "", false, false}, {"told not to", "off", false, false},
+		{"svc dev", "", true, true}, {"joined svc dev", "", false, true},
+	} {
+		if got := targets(step.dev, step.switched); got != (models.WebhookTargets{Sandbox: true, Loopback: step.loopback}) {
+			t.Errorf("%s: %+v", step.name, got)
+		}
+	}
+	for _, switched := range []string{"on", "off"} {
+		cfg := Config{Env: production, WebhookLoopback: switched}
+		if err := cfg.complete(""); err == nil || !strings.Contains(err.Error(), "SVC_WEBHOOK_LOOPBACK") {
+			t.Errorf("production with %s: %v", switched, err)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Environment is where a service runs: with real money, or without.
+type Environment string
+
+// The environments.
+const (
+	EnvSandbox    Environment = "sandbox"
+	EnvProduction Environment = "production"
+)
+
+// Deployment is the service that a database belongs to. It is written once, so that no process of another service, or with
+// another rail, works on the database by mistake.
+type Deployment struct {
+	Environment Environment `bun:"environment"`
+	// Rail is the adapter of the payment rail, RailID names the rail behind it. Without an adapter no process has used one.
+	Rail   string `bun:"rail,nullzero"`
+	RailID string `bun:"rail_id"`
+	// WebhookLoopback lets webhooks go to loopback addresses: everything runs on one machine.
+	WebhookLoopback bool `bun:"webhook_loopback"`
+}
+
+var (
+	// ErrOtherDeployment says that a process and the database do not belong together.
+	ErrOtherDeployment = errors.New("the database belongs to another deployment")
+	// ErrInDoubt says that the rail has debits or payments whose outcome is not known.
+	ErrInDoubt = errors.New("models: debits or payments are in doubt")
+)
+
+// Differs returns ErrOtherDeployment if a process that is configured as own must not work on a database of d. A process
+// without a rail goes with any.
+func (d Deployment) Differs(own Deployment) error {
+	switch {
+	case d.Environment != own.Environment:
+		return fmt.Errorf("%w: it is of the environment %s, and this process of %s", ErrOtherDeployment, d.Environment, own.Environment)
+	case own.Rail != "" && d.Rail != "" && (d.Rail != own.Rail || d.RailID != own.RailID):
+		return fmt.Errorf("%w: its rail is %s, and that of this process %s", ErrOtherDeployment, d.railName(), own.railName())
+	}
+	return nil
+}
+
+func (d Deployment) railName() string {
+	if d.RailID == "" {
+		return d.Rail
+	}
+	return d.Rail + " " + d.RailID
+}

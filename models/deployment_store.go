@@ -1,0 +1,67 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+// Deployment is what the database remembers; ErrNotFound before the first process has joined it.
+func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
+	err = s.statement(ctx, func() error {
+		return s.db.NewRaw("SELECT environment, rail, rail_id, webhook_loopback FROM deployment").Scan(ctx, &d)
+	})
+	if err != nil {
+		return Deployment{}, notFound(err, "deployment")
+	}
+	return d, nil
+}
+
+// JoinDeployment is the start of a process. The first one writes what it is; a rail comes with the first process that has
+// one, and loopback for webhooks with any. It returns what the database remembers, and ErrOtherDeployment if that is
+// another deployment.
+func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
+	err = s.statement(ctx, func() error {
+		return s.db.NewRaw(`
+INSERT INTO deployment AS d (environment, rail, rail_id, webhook_loopback) VALUES (?, nullif(?, ''), ?, ?)
+ON CONFLICT (only_row) DO UPDATE SET
+    rail = coalesce(d.rail, excluded.rail),
+    rail_id = CASE WHEN d.rail IS NULL THEN excluded.rail_id ELSE d.rail_id END,
+    webhook_loopback = d.webhook_loopback OR excluded.webhook_loopback
+WHERE d.environment = excluded.environment
+  AND (excluded.rail IS NULL OR d.rail IS NULL OR (d.rail, d.rail_id) = (excluded.rail, excluded.rail_id))
+RETURNING environment, rail, rail_id, webhook_loopback`,
+			own.Environment, own.Rail, own.RailID, own.WebhookLoopback).Scan(ctx, &d)
+	})
+	if !errors.Is(err, sql.ErrNoRows) {
+		return d, wrap("join the deployment", err)
+	}
+	if d, err = s.Deployment(ctx); err != nil {
+		return d, err
+	}
+	return d, d.Differs(own)
+}
+
+// ReplaceRail changes the rail of the database. It returns ErrInDoubt while the old rail is still to be asked about a debit
+// or a payment, and ErrNotFound before the first process has joined. No worker may run meanwhile.
+func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
+	err := s.inTx(ctx, func(tx bun.Tx) error {
+		var inDoubt bool
+		err := tx.NewRaw(`
+WITH locked AS (SELECT FROM deployment FOR UPDATE)
+SELECT EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt)
+    OR EXISTS (SELECT FROM payment_intents WHERE state = 'pending' OR in_doubt)
+FROM locked`).Scan(ctx, &inDoubt)
+		if err != nil {
+			return notFound(err, "deployment")
+		}
+		if inDoubt {
+			return ErrInDoubt
+		}
+		_, err = tx.NewRaw("UPDATE deployment SET rail = ?, rail_id = ?", rail, railID).Exec(ctx)
+		return err
+	})
+	return wrap("replace the rail", err)
+}
