@@ -15,7 +15,7 @@ import (
 // contentTypeCSV is that of tables.
 const contentTypeCSV = "text/csv;charset=UTF-8"
 
-// rowFields are the names of a row's fields, in the order of batchRow.
+// rowFields are the names of a row's fields, in the order of models.BatchRowSummary.
 var rowFields = []string{
 	"rowReference", "customerReference", "amount", "state", "outcome", "correctedOutcome", "settledAt", "attempts",
 	"nextAttemptAt",
@@ -41,7 +41,7 @@ func encodeRows(rows []models.BatchRow) ([]byte, error) {
 	records := make([][]string, 1, len(rows)+1)
 	records[0] = rowFields
 	for i := range rows {
-		row := describeRow(&rows[i])
+		row := rows[i].Summary()
 		records = append(records, []string{
 			textCell(row.RowReference), textCell(row.CustomerReference), strconv.FormatInt(int64(row.Amount), 10),
 			string(row.State), string(row.Outcome), string(row.CorrectedOutcome), timeCell(row.SettledAt),
