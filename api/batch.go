@@ -58,57 +58,16 @@ type batches struct {
 
 // batchData is a batch as partners see it; without rows in lists.
 type batchData struct {
-	BatchReference  string            `json:"batchReference"`
-	State           models.BatchState `json:"state"`
-	SubmittedAt     models.Millis     `json:"submittedAt"`
-	SettleBy        models.Millis     `json:"settleBy"`
-	SettledAt       models.Millis     `json:"settledAt,omitempty"`
-	RowCount        int               `json:"rowCount"`
-	TotalAmount     models.Amount     `json:"totalAmount"`
-	Counts          batchCounts       `json:"counts"`
-	SucceededAmount models.Amount     `json:"succeededAmount"`
-	Rows            []batchRow        `json:"rows,omitempty"`
-}
-
-type batchCounts struct {
-	Pending    int `json:"pending"`
-	InProgress int `json:"inProgress"`
-	Settled    int `json:"settled"`
-	Succeeded  int `json:"succeeded"`
-	Failed     int `json:"failed"`
-}
-
-// batchRow is a row as partners see it. The CSV has the same fields in the same order.
-type batchRow struct {
-	RowReference      string            `json:"rowReference"`
-	CustomerReference string            `json:"customerReference"`
-	Amount            models.Amount     `json:"amount"`
-	State             models.RowState   `json:"state"`
-	Outcome           models.RowOutcome `json:"outcome,omitempty"`
-	CorrectedOutcome  models.RowOutcome `json:"correctedOutcome,omitempty"`
-	SettledAt         models.Millis     `json:"settledAt,omitempty"`
-	Attempts          int               `json:"attempts"`
-	NextAttemptAt     models.Millis     `json:"nextAttemptAt,omitempty"`
+	models.BatchSummary
+	Rows []models.BatchRowSummary `json:"rows,omitempty"`
 }
 
 func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
-	data := batchData{
-		BatchReference: b.Reference, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
-		SettledAt: b.SettledAt, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount, Counts: batchCounts(b.Counts),
-		SucceededAmount: b.SucceededAmount, Rows: make([]batchRow, len(rows)),
-	}
+	data := batchData{BatchSummary: b.Summary(), Rows: make([]models.BatchRowSummary, len(rows))}
 	for i := range rows {
-		data.Rows[i] = describeRow(&rows[i])
+		data.Rows[i] = rows[i].Summary()
 	}
 	return data
-}
-
-func describeRow(r *models.BatchRow) batchRow {
-	return batchRow{
-		RowReference: r.RowReference, CustomerReference: r.CustomerReference, Amount: r.Amount, State: r.State,
-		Outcome: r.Outcome, CorrectedOutcome: r.CorrectedOutcome, SettledAt: r.SettledAt, Attempts: r.Attempts,
-		NextAttemptAt: r.NextAttemptAt,
-	}
 }
 
 // pollAgain is what Retry-After says of a batch in progress.

@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models"
 )
 
-// rowFields are the names of a row's fields, in the order of batchRow.
+// rowFields are the names of a row's fields, in the order of models.BatchRowSummary.
 var rowFields = []string{
 	"rowReference", "customerReference", "amount", "state", "outcome", "correctedOutcome", "settledAt", "attempts",
 	"nextAttemptAt",
@@ -26,7 +26,7 @@ func encodeRows(rows []models.BatchRow) []byte {
 	const rowSize = 128 // about
 	table := appendRecord(make([]byte, 0, rowSize*(len(rows)+1)), rowFields...)
 	for i := range rows {
-		row := describeRow(&rows[i])
+		row := rows[i].Summary()
 		table = appendRecord(table,
 			textCell(row.RowReference), textCell(row.CustomerReference), strconv.FormatInt(int64(row.Amount), 10),
 			string(row.State), string(row.Outcome), string(row.CorrectedOutcome), timeCell(row.SettledAt),

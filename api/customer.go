@@ -40,32 +40,11 @@ type customers struct {
 	pages *paginator
 }
 
-// customerSummary is a customer as partners see it.
-type customerSummary struct {
-	CustomerReference string           `json:"customerReference"`
-	State             models.LinkState `json:"state"`
-	InvitedAt         models.Millis    `json:"invitedAt"`
-	ExpiresAt         models.Millis    `json:"expiresAt,omitempty"` // only of invited
-	LinkedAt          models.Millis    `json:"linkedAt,omitempty"`  // only of linked
-}
-
-func summarise(l *models.Link) customerSummary {
-	s := customerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
-	switch l.State {
-	case models.LinkInvited:
-		s.ExpiresAt = l.ExpiresAt
-	case models.LinkLinked:
-		s.LinkedAt = l.LinkedAt
-	case models.LinkExpired, models.LinkRevoked: // they have no time of their own
-	}
-	return s
-}
-
 type customerList struct {
-	Items      []customerSummary `json:"items"`
-	TotalItems int64             `json:"totalItems"`
-	NextHref   string            `json:"nextHref,omitempty"`
-	PrevHref   string            `json:"prevHref,omitempty"`
+	Items      []models.CustomerSummary `json:"items"`
+	TotalItems int64                    `json:"totalItems"`
+	NextHref   string                   `json:"nextHref,omitempty"`
+	PrevHref   string                   `json:"prevHref,omitempty"`
 }
 
 type customerFilter struct {
@@ -96,9 +75,9 @@ func (c *customers) list(ctx context.Context, r *Request) error {
 	if err := q.checkAge(r, page.Now); err != nil {
 		return err
 	}
-	list := customerList{Items: make([]customerSummary, len(page.Links)), TotalItems: page.Total}
+	list := customerList{Items: make([]models.CustomerSummary, len(page.Links)), TotalItems: page.Total}
 	for i := range page.Links {
-		list.Items[i] = summarise(&page.Links[i])
+		list.Items[i] = page.Links[i].Summary()
 	}
 	if list.NextHref, err = q.href(ctx, c.pages, r, models.Forward, page.Next, page.Now); err != nil {
 		return err
@@ -114,7 +93,7 @@ func (c *customers) get(ctx context.Context, r *Request) error {
 	if err != nil {
 		return customerError(err)
 	}
-	return r.JSON(http.StatusOK, summarise(&link))
+	return r.JSON(http.StatusOK, link.Summary())
 }
 
 func (c *customers) revoke(ctx context.Context, r *Request) error {
@@ -122,7 +101,7 @@ func (c *customers) revoke(ctx context.Context, r *Request) error {
 	if err != nil {
 		return customerError(err)
 	}
-	return r.JSON(http.StatusOK, summarise(&link))
+	return r.JSON(http.StatusOK, link.Summary())
 }
 
 // customerError finds the answer to what went wrong with a customer.

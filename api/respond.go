@@ -1,9 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,15 +21,7 @@ const (
 )
 
 // EncodeData writes the data of an answer: compact JSON without HTML escaping.
-func EncodeData(data any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(data); err != nil {
-		return nil, fmt.Errorf("api: encode an answer: %w", err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
+func EncodeData(data any) ([]byte, error) { return models.EncodeJSON(data) }
 
 // JSON answers with the success envelope around data.
 func (r *Request) JSON(status int, data any) error {

@@ -74,7 +74,7 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 		return signupError(err)
 	}
 	link.State, link.LinkedAt = signup.State, signup.LinkedAt
-	return r.JSON(http.StatusOK, summarise(&link))
+	return r.JSON(http.StatusOK, link.Summary())
 }
 
 func checkBehaviour(text string) error {

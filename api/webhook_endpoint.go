@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"partnerbilling/api/strictjson"
@@ -22,12 +23,15 @@ const (
 	webhookTestTimeout = 20 * time.Second
 )
 
-// webhookEndpointRoutes are twofold: the organisation's default endpoint, and that of a Site, which must be one of its own.
+// webhookEndpointRoutes are twofold, but for the list: the organisation's default endpoint, and that of a Site, which must
+// be one of its own.
 func webhookEndpointRoutes(cfg Config) []Route {
 	w := newWebhooks(cfg)
 	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
 	write := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksWrite}
-	var all []Route
+	list := read
+	list.Method, list.Path, list.Handler = http.MethodGet, webhookEndpointsPath, w.listEndpoints
+	all := []Route{list}
 	for _, path := range []string{webhookEndpointsPath + "/default", webhookEndpointsPath + "/{siteId}"} {
 		get, put, drop, test := read, write, write, write
 		get.Method, get.Path, get.Handler = http.MethodGet, path, w.getEndpoint
@@ -66,6 +70,7 @@ func newWebhooks(cfg Config) *webhooks {
 type webhookEndpointData struct {
 	Endpoint   string                      `json:"endpoint"` // "default" or the siteId
 	URL        string                      `json:"url"`
+	Events     []models.WebhookEventType   `json:"events"`
 	State      models.WebhookEndpointState `json:"state"`
 	CreatedAt  models.Millis               `json:"createdAt"`
 	UpdatedAt  models.Millis               `json:"updatedAt"`
@@ -76,9 +81,34 @@ type webhookEndpointData struct {
 
 func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
 	return webhookEndpointData{
-		Endpoint: endpointName(e.SiteID), URL: e.URL, State: e.State(), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+		Endpoint: endpointName(e.SiteID), URL: e.URL, Events: e.Events, State: e.State(), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
 		DisabledAt: e.DisabledAt, RetryAt: e.Breaker.OpenUntil,
 	}
+}
+
+// webhookEndpointList are an organisation's endpoints.
+type webhookEndpointList struct {
+	Items []webhookEndpointItem `json:"items"`
+}
+
+// webhookEndpointItem is the configuration of one.
+type webhookEndpointItem struct {
+	Endpoint string                    `json:"endpoint"` // "default" or the siteId
+	URL      string                    `json:"url"`
+	Events   []models.WebhookEventType `json:"events"`
+}
+
+func (w *webhooks) listEndpoints(ctx context.Context, r *Request) error {
+	endpoints, err := w.store.WebhookEndpoints(ctx, r.Principal.OrganisationID)
+	if err != nil {
+		return err
+	}
+	list := webhookEndpointList{Items: make([]webhookEndpointItem, len(endpoints))}
+	for i := range endpoints {
+		e := &endpoints[i]
+		list.Items[i] = webhookEndpointItem{endpointName(e.SiteID), e.URL, e.Events}
+	}
+	return r.JSON(http.StatusOK, list)
 }
 
 // endpointName is the last segment of an endpoint's path.
@@ -98,12 +128,13 @@ func (w *webhooks) getEndpoint(ctx context.Context, r *Request) error {
 }
 
 func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
-	body := strictjson.NewObject(r.Body, "url")
+	body := strictjson.NewObject(r.Body, "url", "events")
 	url := body.RequiredString("url", w.targets.CheckURL)
+	events := readEventTypes(body, r.Body.Get("events"))
 	if err := r.BodyError(body); err != nil {
 		return err
 	}
-	endpoint, secret, err := w.store.PutWebhookEndpoint(ctx, w.keys.Keyring(), r.Principal.OrganisationID, r.Site.ID, url)
+	endpoint, secret, err := w.store.PutWebhookEndpoint(ctx, w.keys.Keyring(), r.Principal.OrganisationID, r.Site.ID, url, events...)
 	if err != nil {
 		return webhookError(r, err)
 	}
@@ -115,6 +146,30 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 	r.Location("webhooks", "endpoints", data.Endpoint)
 	return r.JSON(http.StatusCreated, data)
 }
+
+// maxEventTypes is how many elements of events are looked at.
+const maxEventTypes = 100
+
+// readEventTypes decodes the types that an endpoint asks for; none if the field is absent.
+func readEventTypes(body strictjson.Fields, field strictjson.Value) (events []models.WebhookEventType) {
+	body.OptionalStrings("events", maxEventTypes, func(text string) error {
+		event := models.WebhookEventType(text)
+		switch {
+		case !event.Valid():
+			return errWebhookType
+		case slices.Contains(events, event):
+			return errRepeatedType
+		}
+		events = append(events, event)
+		return nil
+	})
+	if field.Kind() == strictjson.Array && !slices.Contains(events, models.EventTransactionStatus) {
+		body.Invalid("events", "must include transactionStatus")
+	}
+	return events
+}
+
+var errRepeatedType = errors.New("must not repeat another element")
 
 func (w *webhooks) deleteEndpoint(ctx context.Context, r *Request) error {
 	if err := w.store.DeleteWebhookEndpoint(ctx, r.Principal.OrganisationID, r.Site.ID); err != nil {

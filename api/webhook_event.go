@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func webhookEventRoutes(cfg Config) []Route {
 
 	list, get, listen := read, read, read
 	list.Method, list.Path, list.Handler = http.MethodGet, webhookEventsPath, w.listEvents
-	list.Paged, list.Query = true, []string{"limit", "status", "siteId", "paymentIntentId", "from", "to"}
+	list.Paged, list.Query = true, []string{"limit", "status", "type", "siteId", "paymentIntentId", "from", "to"}
 	get.Method, get.Path, get.Param, get.Handler = http.MethodGet, webhookEventPath, webhookEventParam, w.getEvent
 	listen.Method, listen.Path, listen.Handler = http.MethodGet, "/webhooks/listen", w.listen
 
@@ -46,20 +47,21 @@ func webhookEventRoutes(cfg Config) []Route {
 
 // webhookEventData is an event as partners see it; body, digest and attempts only where one is shown.
 type webhookEventData struct {
-	IdempotencyKey    models.WebhookEventID  `json:"idempotencyKey"`
-	SiteID            models.SiteID          `json:"siteId"`
-	PaymentIntentID   models.PaymentIntentID `json:"paymentIntentId"`
-	TransactionStatus string                 `json:"transactionStatus"`
-	Test              bool                   `json:"test,omitempty"`
-	Status            models.WebhookStatus   `json:"status"`
-	AttemptCount      int                    `json:"attemptCount"`
-	CreatedAt         models.Millis          `json:"createdAt"`
-	RequestedAt       models.Millis          `json:"requestedAt"`
-	NextAttemptAt     models.Millis          `json:"nextAttemptAt,omitempty"`
-	DeliveredAt       models.Millis          `json:"deliveredAt,omitempty"`
-	Body              string                 `json:"body,omitempty"`
-	BodySHA256        string                 `json:"bodySha256,omitempty"`
-	Attempts          []webhookAttemptData   `json:"attempts,omitempty"`
+	IdempotencyKey    models.WebhookEventID   `json:"idempotencyKey"`
+	Type              models.WebhookEventType `json:"type"`
+	SiteID            models.SiteID           `json:"siteId"`
+	PaymentIntentID   models.PaymentIntentID  `json:"paymentIntentId,omitzero"`    // only of transactionStatus
+	TransactionStatus string                  `json:"transactionStatus,omitempty"` // only of transactionStatus
+	Test              bool                    `json:"test,omitempty"`
+	Status            models.WebhookStatus    `json:"status"`
+	AttemptCount      int                     `json:"attemptCount"`
+	CreatedAt         models.Millis           `json:"createdAt"`
+	RequestedAt       models.Millis           `json:"requestedAt"`
+	NextAttemptAt     models.Millis           `json:"nextAttemptAt,omitempty"`
+	DeliveredAt       models.Millis           `json:"deliveredAt,omitempty"`
+	Body              string                  `json:"body,omitempty"`
+	BodySHA256        string                  `json:"bodySha256,omitempty"`
+	Attempts          []webhookAttemptData    `json:"attempts,omitempty"`
 }
 
 // webhookAttemptData is an attempt as partners see it.
@@ -77,7 +79,7 @@ type webhookAttemptData struct {
 
 func describeEvent(e *models.WebhookEvent) webhookEventData {
 	return webhookEventData{
-		IdempotencyKey: e.ID, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID, TransactionStatus: e.TransactionStatus,
+		IdempotencyKey: e.ID, Type: e.Type, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID, TransactionStatus: e.TransactionStatus,
 		Test: e.Test, Status: e.Status, AttemptCount: e.Attempts, CreatedAt: e.CreatedAt, RequestedAt: e.RequestedAt,
 		NextAttemptAt: e.NextAttemptAt, DeliveredAt: e.DeliveredAt,
 	}
@@ -105,17 +107,19 @@ type webhookEventList struct {
 
 // webhookFilter is models.WebhookFilter as a pagination link holds it.
 type webhookFilter struct {
-	Status          models.WebhookStatus   `json:"s,omitempty"`
-	SiteID          models.SiteID          `json:"i,omitzero"`
-	PaymentIntentID models.PaymentIntentID `json:"p,omitzero"`
-	From            *models.Millis         `json:"a,omitempty"`
-	To              *models.Millis         `json:"b,omitempty"`
+	Status          models.WebhookStatus    `json:"s,omitempty"`
+	Type            models.WebhookEventType `json:"t,omitempty"`
+	SiteID          models.SiteID           `json:"i,omitzero"`
+	PaymentIntentID models.PaymentIntentID  `json:"p,omitzero"`
+	From            *models.Millis          `json:"a,omitempty"`
+	To              *models.Millis          `json:"b,omitempty"`
 }
 
 func (f *webhookFilter) filter() models.WebhookFilter { return models.WebhookFilter(*f) }
 
 func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	f.Status = oneOf(in, "status", models.WebhookStatuses)
+	f.Type = oneOf(in, "type", models.WebhookEventTypes)
 	readID(in, "siteId", &f.SiteID)
 	readID(in, "paymentIntentId", &f.PaymentIntentID)
 	f.From, f.To = in.millis("from"), in.millis("to")
@@ -230,9 +234,12 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 // readRedelivery decodes the filter of a redelivery, which must select something away: by mistake everything would go out
 // again.
 func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
-	body := strictjson.NewObject(r.Body, "status", "siteId", "paymentIntentId", "from", "to")
+	body := strictjson.NewObject(r.Body, "status", "type", "siteId", "paymentIntentId", "from", "to")
 	if text, ok := body.OptionalString("status", checkWebhookStatus); ok {
 		f.Status = models.WebhookStatus(text)
+	}
+	if text, ok := body.OptionalString("type", checkWebhookType); ok {
+		f.Type = models.WebhookEventType(text)
 	}
 	body.OptionalString("siteId", checkID(&f.SiteID))
 	body.OptionalString("paymentIntentId", checkID(&f.PaymentIntentID))
@@ -261,6 +268,23 @@ func checkWebhookStatus(text string) error {
 		return errors.New("must be one of pending, delivered, failed, undelivered")
 	}
 	return nil
+}
+
+func checkWebhookType(text string) error {
+	if !models.WebhookEventType(text).Valid() {
+		return errWebhookType
+	}
+	return nil
+}
+
+var errWebhookType = fmt.Errorf("must be one of %s", joinTypes(models.WebhookEventTypes))
+
+func joinTypes(types []models.WebhookEventType) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ", ")
 }
 
 // checkID reads an identifier into id.

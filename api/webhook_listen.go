@@ -27,10 +27,14 @@ const (
 	streamWriteTimeout = 30 * time.Second
 )
 
-// listen streams the organisation's events as they are created or redelivered, for development: nothing is stored of who
-// listened, and it is no substitute for an endpoint.
+// listen streams the organisation's events as they are created or redelivered, for development: it is no substitute for
+// an endpoint. A client that was cut off resumes where it was: nothing is left out, and nothing comes again.
 func (w *webhooks) listen(ctx context.Context, r *Request) error {
-	tail, err := w.store.TailWebhooks(ctx, r.Principal.OrganisationID)
+	after, err := lastEventID(r)
+	if err != nil {
+		return err
+	}
+	tail, err := w.store.TailWebhooks(ctx, r.Principal.OrganisationID, after)
 	if err != nil {
 		return err
 	}
@@ -54,6 +58,19 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		l.run(ctx, out, flush)
 	})
 	return nil
+}
+
+// lastEventID is where the client's stream was cut off; nil: it begins one.
+func lastEventID(r *Request) (*models.WebhookStreamPosition, error) {
+	text := r.Header("Last-Event-ID")
+	if text == "" {
+		return nil, nil //nolint:nilnil // there may be none
+	}
+	at, err := models.ParseWebhookStreamPosition(text)
+	if err != nil {
+		return nil, r.RefuseQuery("Last-Event-ID", "must be an id of this stream")
+	}
+	return &at, nil
 }
 
 const contentTypeEvents = "text/event-stream;charset=UTF-8"
@@ -114,7 +131,8 @@ type webhookListener struct {
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
-	_, _ = out.WriteString(": listening\n\n")
+	// Without data this dispatches nothing, and a client that is cut off before the first event knows where it was.
+	fmt.Fprintf(out, ": listening\nid: %s\n\n", l.tail.Position())
 	if flush() != nil {
 		return
 	}
@@ -148,40 +166,52 @@ type heard struct {
 
 // look reads the next events, and what signs them. No events may mean that they could not be read now: the next look may
 // bring more.
-func (l *webhookListener) look(ctx context.Context) ([]models.WebhookEvent, models.WebhookSecrets, error) {
+func (l *webhookListener) look(ctx context.Context) (
+	events []models.WebhookStreamed, more bool, secrets models.WebhookSecrets, err error,
+) {
 	if l.slot.take(ctx, true) != nil {
-		return nil, models.WebhookSecrets{}, nil
+		return nil, false, secrets, nil
 	}
 	defer l.slot.give()
-	events, err := l.tail.Next(ctx)
-	if err != nil || len(events) == 0 {
-		return nil, models.WebhookSecrets{}, nil
+	if events, more, err = l.tail.Next(ctx); err != nil || len(events) == 0 {
+		return nil, false, secrets, nil
 	}
-	secrets, err := l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
+	secrets, err = l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
 	if errors.Is(err, models.ErrNoWebhookSecret) {
 		err = nil
 	}
-	return events, secrets, err
+	return events, more, secrets, err
 }
 
+// forward sends what has come, page by page.
 func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush func() error) error {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = l.forwardPage(ctx, out, flush); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *webhookListener) forwardPage(ctx context.Context, out *bufio.Writer, flush func() error) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
 	defer cancel()
-	events, secrets, err := l.look(ctx)
+	events, more, secrets, err := l.look(ctx)
 	if err != nil || len(events) == 0 {
-		return err
+		return false, err
 	}
 	for i := range events {
 		e := &events[i]
 		h := heard{Headers: map[string]string{}, Body: string(e.Body)}
-		for _, header := range secrets.Sign(e.ID, l.now(), max(1, e.Attempts), e.Body) {
+		for _, header := range secrets.Sign(&e.WebhookEvent, l.now(), max(1, e.Attempts)) {
 			h.Headers[header.Name] = header.Value
 		}
 		data, err := json.Marshal(h)
 		if err != nil {
-			return err
+			return false, err
 		}
-		fmt.Fprintf(out, "id: %s\nevent: transactionStatus\ndata: %s\n\n", e.ID, data)
+		fmt.Fprintf(out, "id: %s\nevent: %s\ndata: %s\n\n", e.Position, e.Type, data)
 	}
-	return flush()
+	return more, flush()
 }

@@ -88,8 +88,7 @@ func (d *DeliverWebhook) attempt(
 	ctx = models.WithTraceID(ctx, delivery.Event.TraceID)
 	// What has begun is brought to its end, which is near, also while the process shuts down.
 	result := d.Sender.Send(context.WithoutCancel(ctx), webhook.Message{
-		URL: delivery.URL, ID: delivery.Event.ID, Body: delivery.Event.Body, Attempt: delivery.Number,
-		Secrets: delivery.Secrets, Fresh: delivery.Fresh,
+		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets, Fresh: delivery.Fresh,
 	})
 	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Once, d.random())
 	attempt := models.WebhookAttempt{
@@ -97,7 +96,7 @@ func (d *DeliverWebhook) attempt(
 		StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address, Error: result.Failure, ResponseHead: result.Head,
 	}
 	d.Metrics.webhook(verdict.Status, result.Duration)
-	d.Log.InfoContext(ctx, "webhook attempt", "event", delivery.Event.ID, "attempt", attempt.Number, "status", attempt.StatusCode,
+	d.Log.InfoContext(ctx, "webhook attempt", "event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", attempt.Number, "status", attempt.StatusCode,
 		"verdict", verdict.Status, "ms", result.Duration.Milliseconds(), "failure", result.Failure, "error", result.Err)
 	return attempt, verdict, result.Failure, d.record(ctx, delivery, attempt, verdict)
 }

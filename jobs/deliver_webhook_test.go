@@ -184,6 +184,7 @@ func TestAttemptTimes(t *testing.T) {
 		"410 ends it":           {times(1, status(410)), models.WebhookFailed, schedule[:1]},
 		"410 after 500":         {append(times(1, status(500)), status(410)), models.WebhookFailed, schedule[:2]},
 		"429 says when":         {times(1, status(429, "Retry-After", "30")), models.WebhookDelivered, []time.Duration{0, 30 * time.Second}},
+		"503 says too soon":     {times(1, status(503, "Retry-After", "1")), models.WebhookDelivered, schedule[:2]},
 		"503 says too late":     {times(1, status(503, "Retry-After", "86400")), models.WebhookDelivered, []time.Duration{0, time.Hour}},
 		"500 five times, 200":   {times(5, status(500)), models.WebhookDelivered, schedule},
 		"500 six times":         {times(6, status(500)), models.WebhookFailed, schedule},
@@ -277,7 +278,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.job.Sender.Send(t.Context(), webhook.Message{
-		URL: delivery.URL, ID: delivery.Event.ID, Body: delivery.Event.Body, Attempt: delivery.Number, Secrets: delivery.Secrets,
+		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 	})
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil { // another worker, while the lease holds
 		t.Fatal(err)

@@ -50,6 +50,8 @@ func New(cfg Config) queue.Jobs {
 			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
 		models.TaskDeliverWebhook:       NewDeliverWebhook(cfg),
+		models.TaskAnnounceBatch:        &Announce{Store: cfg.Store, Notify: cfg.Notify},
+		models.TaskAnnounceRow:          &Announce{Store: cfg.Store, Notify: cfg.Notify},
 		models.TaskReleaseWebhooks:      ReleaseWebhooks(cfg.Store),
 		models.TaskExpireInvitations:    ExpireInvitations(cfg.Store),
 		models.TaskExpirePaymentIntents: ExpirePaymentIntents(cfg.Store),

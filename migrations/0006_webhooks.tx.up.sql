@@ -1,5 +1,7 @@
 -- Webhooks: endpoints, secrets, events, the leases of their deliveries, and attempts.
 
+CREATE TYPE webhook_event_type AS ENUM ('transactionStatus', 'batchSettled', 'rowCorrected', 'customerLinked',
+    'customerRevoked', 'customerExpired');
 CREATE TYPE webhook_event_status AS ENUM ('pending', 'delivered', 'failed', 'undelivered');
 
 -- Where an organisation's events go: its default (no Site: the nil UUID) and overrides for single Sites. The breaker is
@@ -8,6 +10,7 @@ CREATE TABLE webhook_endpoints (
     organisation_id uuid   NOT NULL REFERENCES organisations,
     site_id         uuid   NOT NULL,
     url             text   NOT NULL,
+    events          webhook_event_type[] NOT NULL DEFAULT '{transactionStatus}',  -- that it asks for
     created_at      bigint NOT NULL,
     updated_at      bigint NOT NULL,
     disabled_at     bigint,
@@ -16,8 +19,20 @@ CREATE TABLE webhook_endpoints (
     openings        int    NOT NULL DEFAULT 0,  -- since deliveries last went at full width
     width           int    NOT NULL,            -- deliveries at once
     gone_since      bigint,                     -- the first 410 of an unbroken row
-    PRIMARY KEY (organisation_id, site_id)
+    PRIMARY KEY (organisation_id, site_id),
+    CHECK ('transactionStatus' = ANY (events))
 ) WITH (fillfactor = 50);
+
+-- webhook_wanted reports whether the endpoint that applies to a Site now takes events and asks for this type. The
+-- statement that changes a state calls it for each event that it may cause, so that no event is written unasked.
+CREATE FUNCTION webhook_wanted(organisation uuid, site uuid, type webhook_event_type) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT w.disabled_at IS NULL AND webhook_wanted.type = ANY (w.events) FROM webhook_endpoints w
+        WHERE w.organisation_id = organisation AND w.site_id IN (site, '00000000-0000-0000-0000-000000000000')
+        ORDER BY w.site_id DESC LIMIT 1), false);
+END $$;
 
 -- An organisation's secrets, sealed under the master key. All that have not retired sign; the newest active one also
 -- makes x-svc-signature.
@@ -31,13 +46,15 @@ CREATE TABLE webhook_secrets (
     PRIMARY KEY (organisation_id, id)
 );
 
--- One row an event, written in the transaction that makes its status final. body is what every attempt sends.
+-- One row an event. The id derives from what the event tells, so that a state that is reported again after a loss has
+-- the id of the first report. body is what every attempt sends.
 CREATE TABLE webhook_events (
     organisation_id    uuid                 NOT NULL,
     id                 uuid                 NOT NULL,
     site_id            uuid                 NOT NULL,
-    payment_intent_id  uuid                 NOT NULL,
-    transaction_status text                 NOT NULL,
+    type               webhook_event_type   NOT NULL,
+    payment_intent_id  uuid,                                     -- of transactionStatus, and its final status
+    transaction_status text,
     is_test            boolean              NOT NULL DEFAULT false,
     endpoint_site_id   uuid,                                     -- of a test: of the endpoint that is tested
     status             webhook_event_status NOT NULL,
@@ -46,19 +63,25 @@ CREATE TABLE webhook_events (
     failures           int                  NOT NULL DEFAULT 0,  -- in this round
     created_at         bigint               NOT NULL,
     requested_at       bigint               NOT NULL,            -- when this round began
+    requested_in       xid8                 NOT NULL DEFAULT pg_current_xact_id(),  -- in which transaction it began
     next_attempt_at    bigint,                                   -- while pending
     delivered_at       bigint,
     task_id            uuid,                                     -- of this round, in the outbox
     trace_id           text                 NOT NULL,
     body               bytea                NOT NULL,
-    CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL))
+    CHECK ((type = 'transactionStatus') = (payment_intent_id IS NOT NULL)),
+    CHECK ((payment_intent_id IS NULL) = (transaction_status IS NULL)),
+    CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
+    CHECK ((status = 'pending') = (task_id IS NOT NULL))
 ) WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
 ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- read as often as written, and small
 -- One final status, one event.
-CREATE UNIQUE INDEX webhook_events_intent ON webhook_events (organisation_id, payment_intent_id);
+CREATE UNIQUE INDEX webhook_events_intent ON webhook_events (organisation_id, payment_intent_id)
+    WHERE payment_intent_id IS NOT NULL;
 CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
 CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, status, created_at DESC, id DESC);
-CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_at);
+-- Streams follow the order of transactions, which is complete below the oldest one that runs.
+CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_in, id);
 CREATE INDEX webhook_events_age ON webhook_events (created_at);
 -- The primary key comes last: among indexes that look alike, as they do while a table is small, the planner takes the
 -- youngest.
@@ -104,3 +127,15 @@ CREATE TABLE webhook_attempts (
     PRIMARY KEY (organisation_id, event_id, number),
     FOREIGN KEY (organisation_id, event_id) REFERENCES webhook_events ON DELETE CASCADE
 );
+
+-- A batch that settles, by whichever statement, leaves a task that tells the partner, if the endpoint asks for it.
+CREATE FUNCTION announce_settled_batch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF webhook_wanted(NEW.organisation_id, NEW.site_id, 'batchSettled') THEN
+        INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
+        VALUES (gen_random_uuid(), 'announceBatch', 'webhooks', NEW.organisation_id, NEW.site_id, NEW.id, NEW.trace_id, NEW.settled_at);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER batches_settle AFTER UPDATE ON batches
+    FOR EACH ROW WHEN (OLD.settled_at IS NULL AND NEW.settled_at IS NOT NULL) EXECUTE FUNCTION announce_settled_batch();

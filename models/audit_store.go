@@ -39,12 +39,12 @@ WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`},
 SELECT DISTINCT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at IS NULL
 WHERE r.state <> 'settled' AND NOT EXISTS (
-    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND r.row_index BETWEEN o.first_row AND o.last_row)
+    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows' AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
 	{"a row in doubt has a task", `
 SELECT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 WHERE r.in_doubt AND NOT EXISTS (
-    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND r.row_index BETWEEN o.first_row AND o.last_row)
+    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows' AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
 	{"a batch's generation is at most that of its reference", `
 SELECT b.id::text, b.generation || ', the reference has ' || coalesce(f.generation, 0) FROM batches b
@@ -61,7 +61,9 @@ JOIN batches b ON b.site_id = l.site_id AND b.batch_reference = l.batch_referenc
 WHERE NOT EXISTS (SELECT FROM debited r WHERE r.rail_key = l.rail_key)`},
 	{"a pending webhook event has its task", `
 SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
-WHERE e.status = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id)`},
+WHERE e.status = 'pending' AND NOT EXISTS (
+    SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id AND o.organisation_id = e.organisation_id
+        AND o.kind = 'deliverWebhook' AND o.queue = 'webhooks')`},
 	{"who waits for an endpoint is a pending webhook event, in the round that its task is of", `
 SELECT p.event_id::text, coalesce(e.status::text, 'gone') FROM webhook_places p
 LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id

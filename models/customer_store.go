@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"database/sql"
+	_ "embed" // statements
 	"errors"
 	"fmt"
 
@@ -20,7 +21,8 @@ func (l *Link) fields() []any {
 
 // createLink expires the reference's invitation if its time is over and makes a new one, all at one reading of the
 // clock. A reference that is active, or an expiry outside $8 to $9 from now, makes nothing. A link is later than every
-// earlier one of its reference even if the clock stands still or steps back.
+// earlier one of its reference even if the clock stands still or steps back. The last column is the link that it
+// expired, if the endpoint asks for that.
 const createLink = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
 over AS (
@@ -41,7 +43,10 @@ made AS (
 	ON CONFLICT (site_id, customer_reference) WHERE state IN ('invited', 'linked') DO NOTHING
 	RETURNING invited_at, expires_at
 )
-SELECT (SELECT now FROM clock), made.invited_at, made.expires_at FROM clock LEFT JOIN made ON true`
+SELECT (SELECT now FROM clock), made.invited_at, made.expires_at, (
+	SELECT o.id FROM over o
+	WHERE webhook_wanted((SELECT organisation_id FROM sites s WHERE s.id = $1), $1, 'customerExpired'))
+FROM clock LEFT JOIN made ON true`
 
 // CreateInvitation makes a link in state invited, or gives back the one that key made before (replayed; as it was
 // then, whatever became of it). Errors: ErrCustomerReferenceActive, *FieldError on expiresAt,
@@ -72,14 +77,20 @@ func insertLink(ctx context.Context, tx bun.Tx, in NewInvitation) (Link, error) 
 		State: LinkInvited, KeyID: in.KeyID, TraceID: TraceIDFrom(ctx)}
 	var now Millis
 	var invitedAt, expiresAt sql.NullInt64
+	var over LinkID
 	err := tx.Tx.QueryRowContext(ctx, createLink, link.SiteID, link.CustomerReference, link.ID, in.ExpiresAt,
 		link.KeyID, link.TraceID, DefaultInvitationLife.Milliseconds(), MinInvitationLife.Milliseconds(),
-		MaxInvitationLife.Milliseconds()).Scan(&now, &invitedAt, &expiresAt)
+		MaxInvitationLife.Milliseconds()).Scan(&now, &invitedAt, &expiresAt, &over)
 	if err != nil {
 		return Link{}, err
 	}
 	if !invitedAt.Valid {
 		return Link{}, whyNoLink(in.ExpiresAt, now)
+	}
+	if !over.IsZero() {
+		if err := announceLinks(ctx, tx, over); err != nil {
+			return Link{}, err
+		}
 	}
 	link.InvitedAt, link.ExpiresAt = Millis(invitedAt.Int64), Millis(expiresAt.Int64)
 	return link, nil
@@ -153,10 +164,15 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error
 // revokeLink decides by one conditional update; what it did not move, the row's state explains.
 func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
 	var link Link
+	var wanted bool
 	err := tx.Tx.QueryRowContext(ctx, `
 		UPDATE customer_links l SET state = 'revoked', revoked_at = svc_now()
 		WHERE site_id = $1 AND id = $2 AND (state = 'linked' OR state = 'invited' AND expires_at > svc_now())
-		RETURNING `+linkColumns, site, id).Scan(link.fields()...)
+		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = $1), $1, 'customerRevoked'), `+linkColumns,
+		site, id).Scan(append([]any{&wanted}, link.fields()...)...)
+	if err == nil && wanted {
+		err = announceLinks(ctx, tx, id)
+	}
 	if !errors.Is(err, sql.ErrNoRows) {
 		return link, err
 	}
@@ -166,24 +182,23 @@ func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, e
 	return link, err
 }
 
-// ExpireInvitations writes down that invitations are expired, at most limit of them, and reports how many. It
-// waits for nobody: a row that another transaction holds is left for the next call.
+//go:embed customer_expire.sql
+var expireInvitationsSQL string
+
+// ExpireInvitations writes down that invitations are expired, at most limit of them, with the events of those whose
+// endpoint asks for them, and reports how many. It waits for nobody: a row that another transaction holds is left for
+// the next call.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
-	err = s.statement(ctx, func() error {
-		res, err := s.db.DB.ExecContext(ctx, `
-			WITH due AS (
-				SELECT site_id, id FROM customer_links
-				WHERE state = 'invited' AND expires_at <= svc_now()
-				ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
-			)
-			UPDATE customer_links l SET state = 'expired' FROM due
-			WHERE l.site_id = due.site_id AND l.id = due.id AND l.state = 'invited'`, limit)
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		rows, err := tx.Tx.QueryContext(ctx, expireInvitationsSQL, limit)
 		if err != nil {
 			return err
 		}
-		rows, err := res.RowsAffected()
-		n = int(rows)
-		return err
+		wanted, err := scanAll(rows, func(id *LinkID) []any { return []any{&n, id} })
+		if err != nil || wanted[0].IsZero() {
+			return err
+		}
+		return announceLinks(ctx, tx, wanted...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("models: expire invitations: %w", err)

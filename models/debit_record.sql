@@ -71,6 +71,11 @@ WITH fence AS MATERIALIZED (
            format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id, b.now
     FROM r, b WHERE r.corrected OR r.alert <> ''
     ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL
+), announced AS (
+    -- corrections, if the endpoint asks for them; the trigger batches_settle announces a batch that settles
+    INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
+    SELECT gen_random_uuid(), 'announceRow', 'webhooks', b.organisation_id, b.site_id, b.id, r.row_index, r.row_index, b.trace_id, b.now
+    FROM r, b WHERE r.corrected AND webhook_wanted(b.organisation_id, b.site_id, 'rowCorrected')
 ), done AS (
     DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8
 )

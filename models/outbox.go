@@ -21,6 +21,8 @@ const (
 	TaskSettleTransaction    TaskKind = "settleTransaction"
 	TaskDebitRows            TaskKind = "debitRows"
 	TaskDeliverWebhook       TaskKind = "deliverWebhook"
+	TaskAnnounceBatch        TaskKind = "announceBatch"
+	TaskAnnounceRow          TaskKind = "announceRow"
 	TaskReleaseWebhooks      TaskKind = "releaseWebhooks"
 	TaskExpireInvitations    TaskKind = "expireInvitations"
 	TaskExpirePaymentIntents TaskKind = "expirePaymentIntents"
@@ -35,7 +37,7 @@ func (k TaskKind) Queue() Queue {
 		return QueueCheckout
 	case TaskDebitRows:
 		return QueueDebits
-	case TaskDeliverWebhook:
+	case TaskDeliverWebhook, TaskAnnounceBatch, TaskAnnounceRow:
 		return QueueWebhooks
 	default:
 		return QueueSweeps

@@ -313,7 +313,8 @@ WITH due AS (
 
 // announceEnd writes the one event of an intent that has just ended, in the transaction that ended it.
 func announceEnd(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
-	return insertWebhookEvent(ctx, tx, p.OrganisationID, p.TraceID, p.push())
+	_, task, err := insertWebhookEvent(ctx, tx.Tx, p.OrganisationID, p.TraceID, p.push())
+	return task, err
 }
 
 // endUnpaid ends the payment intents that due locks, whose parameters begin at $3, with this status. It returns them,

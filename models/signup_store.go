@@ -56,10 +56,16 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 
 // linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
 func linkParty(ctx context.Context, tx bun.Tx, id LinkID, party Party) error {
-	_, err := tx.Tx.ExecContext(ctx, `
-		UPDATE customer_links SET state = 'linked', linked_at = svc_now(), customer_id = $2, agreement_id = $3
-		WHERE id = $1 AND state = 'invited' AND expires_at > svc_now()`, id, party.CustomerID, party.AgreementID)
-	return err
+	var wanted bool
+	err := tx.Tx.QueryRowContext(ctx, `
+		UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), customer_id = $2, agreement_id = $3
+		WHERE id = $1 AND state = 'invited' AND expires_at > svc_now()
+		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`,
+		id, party.CustomerID, party.AgreementID).Scan(&wanted)
+	if err != nil || !wanted {
+		return ignore(err, sql.ErrNoRows)
+	}
+	return announceLinks(ctx, tx, id)
 }
 
 // whyNotLinked judges a link after linkParty: nil if the customer is the one that it is linked to; the

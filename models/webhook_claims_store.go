@@ -99,10 +99,10 @@ func (c *webhookClaims) claimed() []WebhookClaimed {
 // lockDueSQL reads each event by its key, whatever the planner takes for rare: a status, or a lease, which would lead it through all
 // events that wait.
 const lockDueSQL = `
-SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.status, e.attempts,
+SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.type, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
        coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0), (SELECT now FROM service_now),
-       coalesce(p.endpoint_site_id = w.site_id AND p.until > clock_timestamp(), false),
+       coalesce(p.endpoint_site_id = w.site_id AND p.until > statement_timestamp(), false),
        coalesce(p.endpoint_site_id = w.site_id AND p.until IS NULL, false)
 FROM (SELECT ` + notFlushed + `) AS commit CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
@@ -117,7 +117,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT endpoint_site_id, until, token FROM webhook_places x
     WHERE x.organisation_id = e.organisation_id AND x.event_id = e.id LIMIT 1) p ON true
-WHERE o.redispatch_after > clock_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
+WHERE o.redispatch_after > statement_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
   AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
   AND p.token IS NULL AND (p.until IS NOT NULL OR p.endpoint_site_id IS NOT DISTINCT FROM w.site_id OR p.endpoint_site_id IS NULL)`
 
@@ -153,7 +153,7 @@ func (c *webhookClaims) lockEvents(ctx context.Context) error {
 func (p *plainClaim) columns() []any {
 	d, e, b := &p.delivery, &p.delivery.Event, &p.breaker
 	return []any{
-		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Status, &e.Attempts,
+		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.Type, &e.Status, &e.Attempts,
 		&d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.TraceID, &e.Body, &d.EndpointSite, &d.URL, &b.Failures,
 		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now, &p.letGo, &p.waits,
 	}

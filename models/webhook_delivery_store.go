@@ -81,11 +81,11 @@ func (c *webhookClaim) lockEvent(ctx context.Context) error {
 	var mine bool
 	var endpoint SiteID
 	err := c.tx.Tx.QueryRowContext(ctx, `
-SELECT e.organisation_id, e.id, e.site_id, e.payment_intent_id, e.transaction_status, e.is_test, e.status, e.attempts, e.failures,
+SELECT e.organisation_id, e.id, e.site_id, e.type, e.is_test, e.status, e.attempts, e.failures,
        e.round, e.created_at, e.requested_at, coalesce(e.next_attempt_at, 0), coalesce(e.delivered_at, 0), e.trace_id, e.body,
        e.endpoint_site_id, e.task_id IS NOT DISTINCT FROM o.id, svc_now()
 FROM outbox o JOIN webhook_events e ON e.organisation_id = o.organisation_id AND e.id = o.subject_id
-WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Test,
+WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.SiteID, &e.Type, &e.Test,
 		&e.Status, &e.Attempts, &d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.DeliveredAt, &e.TraceID,
 		&e.Body, &endpoint, &mine, &c.now)
 	d.Task, d.lease = c.task, c.lease
@@ -120,7 +120,7 @@ func (c *webhookClaim) readPlace(ctx context.Context) (leased bool, err error) {
 	var live bool
 	var number int
 	err = c.tx.Tx.QueryRowContext(ctx, `
-SELECT coalesce(until > clock_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_places
+SELECT coalesce(until > statement_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_places
 WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.placeAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
@@ -239,8 +239,8 @@ func (c *webhookClaim) take(ctx context.Context) error {
 	}
 	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
 	_, err := c.tx.Tx.ExecContext(ctx, `
-UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, clock_timestamp()),
-    redispatch_after = clock_timestamp() + $2 * interval '1 ms'
+UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, statement_timestamp()),
+    redispatch_after = statement_timestamp() + $2 * interval '1 ms'
 WHERE id = $1`, c.task, WebhookLease.Milliseconds())
 	return err
 }

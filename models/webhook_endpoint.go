@@ -5,6 +5,7 @@ type WebhookEndpoint struct {
 	OrganisationID OrganisationID
 	SiteID         SiteID // zero: the organisation's default
 	URL            string
+	Events         []WebhookEventType // that it asks for, EventTransactionStatus among them
 	CreatedAt      Millis
 	UpdatedAt      Millis
 	DisabledAt     Millis // after a day of nothing but 410; 0: it is not. Its next PUT enables it again

@@ -6,27 +6,29 @@ import (
 	"errors"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
 )
 
 type webhookEndpointRow struct {
 	bun.BaseModel `bun:"table:webhook_endpoints"`
 
-	OrganisationID OrganisationID `bun:"organisation_id,pk"`
-	SiteID         SiteID         `bun:"site_id,pk"`
-	URL            string         `bun:"url"`
-	CreatedAt      Millis         `bun:"created_at"`
-	UpdatedAt      Millis         `bun:"updated_at"`
-	DisabledAt     Millis         `bun:"disabled_at,nullzero"`
-	Failures       int            `bun:"failures"`
-	OpenUntil      Millis         `bun:"open_until,nullzero"`
-	Openings       int            `bun:"openings"`
-	Width          int            `bun:"width"`
-	GoneSince      Millis         `bun:"gone_since,nullzero"`
+	OrganisationID OrganisationID     `bun:"organisation_id,pk"`
+	SiteID         SiteID             `bun:"site_id,pk"`
+	URL            string             `bun:"url"`
+	Events         []WebhookEventType `bun:"events,array"`
+	CreatedAt      Millis             `bun:"created_at"`
+	UpdatedAt      Millis             `bun:"updated_at"`
+	DisabledAt     Millis             `bun:"disabled_at,nullzero"`
+	Failures       int                `bun:"failures"`
+	OpenUntil      Millis             `bun:"open_until,nullzero"`
+	Openings       int                `bun:"openings"`
+	Width          int                `bun:"width"`
+	GoneSince      Millis             `bun:"gone_since,nullzero"`
 }
 
 func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	return WebhookEndpoint{
-		r.OrganisationID, r.SiteID, r.URL, r.CreatedAt, r.UpdatedAt, r.DisabledAt,
+		r.OrganisationID, r.SiteID, r.URL, r.Events, r.CreatedAt, r.UpdatedAt, r.DisabledAt,
 		WebhookBreaker{r.Failures, r.OpenUntil, r.Openings, r.Width, r.GoneSince},
 	}
 }
@@ -52,12 +54,29 @@ func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID
 	return row.endpoint(), wrap("webhook endpoint", err)
 }
 
+// WebhookEndpoints are the organisation's endpoints: the default first, then those of Sites in the order of their ids.
+func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationID) ([]WebhookEndpoint, error) {
+	var rows []webhookEndpointRow
+	err := s.statement(ctx, func() error {
+		rows = nil
+		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("site_id").Scan(ctx)
+	})
+	endpoints := make([]WebhookEndpoint, len(rows))
+	for i := range rows {
+		endpoints[i] = rows[i].endpoint()
+	}
+	return endpoints, wrap("webhook endpoints", err)
+}
+
 // PutWebhookEndpoint configures the endpoint at one place, enables it, and forgets what was held against it: events that
 // wait for it go out. The organisation's first endpoint comes with its secret; else secret is nil. The URL must have been
-// checked (WebhookTargets).
+// checked (WebhookTargets). events are the types that the endpoint asks for; none means EventTransactionStatus alone.
 func (s *Store) PutWebhookEndpoint(
-	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string,
+	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
+	if len(events) == 0 {
+		events = []WebhookEventType{EventTransactionStatus}
+	}
 	var taken int
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		secret = nil
@@ -67,7 +86,7 @@ func (s *Store) PutWebhookEndpoint(
 		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
 			return err
 		}
-		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, url)
+		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, url, events)
 		return err
 	})
 	if err == nil && taken == reviveStep {
@@ -91,15 +110,15 @@ func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisa
 }
 
 func putWebhookEndpoint(
-	ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string,
+	ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
 	err = tx.NewRaw(`
-		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, created_at, updated_at, width)
-		VALUES (?, ?, ?, svc_now(), svc_now(), ?)
-		ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, events, created_at, updated_at, width)
+		VALUES (?, ?, ?, ?, svc_now(), svc_now(), ?)
+		ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events = excluded.events, updated_at = excluded.updated_at,
 			disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = excluded.width, gone_since = NULL
-		RETURNING *`, organisation, site, url, newWebhookBreaker().Width).Scan(ctx, row)
+		RETURNING *`, organisation, site, url, pgdialect.Array(events), newWebhookBreaker().Width).Scan(ctx, row)
 	if err != nil {
 		return WebhookEndpoint{}, 0, err
 	}

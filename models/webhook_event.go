@@ -1,6 +1,30 @@
 package models
 
-import "time"
+import (
+	"slices"
+	"time"
+)
+
+// WebhookEventType is what an event tells of.
+type WebhookEventType string
+
+// The types of events, as on the wire and in Postgres.
+const (
+	EventTransactionStatus WebhookEventType = "transactionStatus" // a payment intent has its final status
+	EventBatchSettled      WebhookEventType = "batchSettled"      // every row of a batch is settled
+	EventRowCorrected      WebhookEventType = "rowCorrected"      // the truth about a settled row came late
+	EventCustomerLinked    WebhookEventType = "customerLinked"    // a customer has signed up
+	EventCustomerRevoked   WebhookEventType = "customerRevoked"   // an invitation or a link was called off
+	EventCustomerExpired   WebhookEventType = "customerExpired"   // an invitation has expired
+)
+
+// WebhookEventTypes are all types. Every endpoint gets the first; the others go to endpoints that ask for them.
+var WebhookEventTypes = []WebhookEventType{
+	EventTransactionStatus, EventBatchSettled, EventRowCorrected, EventCustomerLinked, EventCustomerRevoked, EventCustomerExpired,
+}
+
+// Valid reports whether t is one of WebhookEventTypes.
+func (t WebhookEventType) Valid() bool { return slices.Contains(WebhookEventTypes, t) }
 
 // WebhookStatus is where an event stands.
 type WebhookStatus string
@@ -40,14 +64,15 @@ func (s WebhookStatus) Valid() bool {
 	return ok
 }
 
-// WebhookEvent is the notification of one final status, and what became of it.
+// WebhookEvent is one notification, and what became of it.
 type WebhookEvent struct {
 	ID                WebhookEventID
 	OrganisationID    OrganisationID
 	SiteID            SiteID
-	PaymentIntentID   PaymentIntentID
-	TransactionStatus string
-	Test              bool // asked for by the partner; no transaction is behind it
+	Type              WebhookEventType
+	PaymentIntentID   PaymentIntentID // of EventTransactionStatus, else zero
+	TransactionStatus string          // of EventTransactionStatus, else ""
+	Test              bool            // asked for by the partner; no transaction is behind it
 	Status            WebhookStatus
 	Attempts          int // whose outcome is known, or known to be lost, over all rounds
 	CreatedAt         Millis
@@ -80,5 +105,18 @@ const WebhookHistory = 90 * 24 * time.Hour
 // NewPaymentIntentID makes a fresh id.
 func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
 
-// NewWebhookEventID makes a fresh id.
+// NewWebhookEventID makes a fresh id, for an event that reports nothing: a test.
 func NewWebhookEventID() WebhookEventID { return NewID[eventNoun]() }
+
+// webhookEventIDOf derives the id of the event by which a subject reports a value: a final status, an outcome. Its time
+// part, the first 48 bits, is that of the subject's id; the rest of the UUIDv7 is a hash. What is reported again after a
+// loss has the same id, and another value another.
+func webhookEventIDOf[N Noun](subject ID[N], event WebhookEventType, value ...string) WebhookEventID {
+	const version, variant = 0x70, 0x80
+	hash := digest(append([]string{subject.String(), string(event)}, value...)...)
+	id := WebhookEventID(subject)
+	copy(id[6:], hash[:])
+	id[6] = version | id[6]&0x0f
+	id[8] = variant | id[8]&0x3f
+	return id
+}

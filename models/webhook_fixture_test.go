@@ -1,7 +1,9 @@
 package models_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +20,17 @@ type webhooks struct {
 	ring *models.Keyring
 	site models.Site
 
-	master string // the ring's text
+	master  string // the ring's text
+	intents atomic.Int64
+}
+
+// intent makes an id that is later than every earlier one of the fixture, by its time part, as are the ids of its events.
+func (w *webhooks) intent() models.PaymentIntentID {
+	id := models.NewPaymentIntentID()
+	var at [8]byte
+	binary.BigEndian.PutUint64(at[:], uint64(int64(webhookStart)+w.intents.Add(1))) //nolint:gosec // positive
+	copy(id[:6], at[2:])
+	return id
 }
 
 func newWebhooks(t *testing.T) *webhooks {
@@ -30,7 +42,7 @@ func newWebhooks(t *testing.T) *webhooks {
 	}
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, webhookStart)
-	return &webhooks{store, t, ring, modelstest.Site(t, store), master}
+	return &webhooks{Store: store, t: t, ring: ring, site: modelstest.Site(t, store), master: master}
 }
 
 func (w *webhooks) put(site models.SiteID, url string) *models.WebhookSecret {
@@ -45,7 +57,7 @@ func (w *webhooks) put(site models.SiteID, url string) *models.WebhookSecret {
 func (w *webhooks) push() models.TransactionStatusPush {
 	paid := models.Amount(500)
 	return models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: w.site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
+		SiteID: models.PushSite{ID: w.site.ID}, PaymentIntentID: w.intent(), TransactionStatus: "Settled",
 		AmountPaid: &paid,
 	}
 }

@@ -3,6 +3,7 @@ package models
 // WebhookFilter selects events of an organisation. Zero fields select nothing away.
 type WebhookFilter struct {
 	Status          WebhookStatus
+	Type            WebhookEventType
 	SiteID          SiteID
 	PaymentIntentID PaymentIntentID
 	From, To        *Millis // of CreatedAt, both inclusive

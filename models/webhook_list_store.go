@@ -6,16 +6,15 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // webhookColumns are those that scanWebhook reads; the body is added where it is wanted.
-const webhookColumns = `w.organisation_id, w.id, w.site_id, w.payment_intent_id, w.transaction_status, w.is_test, w.status, w.attempts,
+const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, coalesce(w.transaction_status, ''), w.is_test, w.status, w.attempts,
     w.created_at, w.requested_at, coalesce(w.next_attempt_at, 0), coalesce(w.delivered_at, 0), w.trace_id`
 
 func (e *WebhookEvent) columns() []any {
 	return []any{
-		&e.OrganisationID, &e.ID, &e.SiteID, &e.PaymentIntentID, &e.TransactionStatus, &e.Test, &e.Status, &e.Attempts,
+		&e.OrganisationID, &e.ID, &e.SiteID, &e.Type, &e.PaymentIntentID, &e.TransactionStatus, &e.Test, &e.Status, &e.Attempts,
 		&e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.DeliveredAt, &e.TraceID,
 	}
 }
@@ -29,6 +28,9 @@ func (f WebhookFilter) where(args []any) (string, []any) {
 	}
 	if f.Status != "" {
 		add("status = $%d::webhook_event_status", string(f.Status))
+	}
+	if f.Type != "" {
+		add("type = $%d::webhook_event_type", string(f.Type))
 	}
 	if !f.SiteID.IsZero() {
 		add("site_id = $%d", f.SiteID)
@@ -100,7 +102,7 @@ FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC
 
 // nullable makes the columns of a row that may not be there readable.
 func nullable(columns string) string {
-	return strings.NewReplacer("w.transaction_status", "coalesce(w.transaction_status, '')", "w.is_test", "coalesce(w.is_test, false)",
+	return strings.NewReplacer("w.type", "coalesce(w.type, 'transactionStatus')", "w.is_test", "coalesce(w.is_test, false)",
 		"w.status", "coalesce(w.status, 'pending')", "w.attempts", "coalesce(w.attempts, 0)", "w.created_at", "coalesce(w.created_at, 0)",
 		"w.requested_at", "coalesce(w.requested_at, 0)", "w.trace_id", "coalesce(w.trace_id, '')").Replace(columns)
 }
@@ -157,75 +159,6 @@ FROM webhook_attempts WHERE organisation_id = $1 AND event_id = $2 AND ($3 = 0 O
 			&a.ResponseHead,
 		}
 	})
-}
-
-// webhookCommitWithin is how long after its time stamp an event may become visible: transactions do not commit in the order
-// of their stamps.
-const webhookCommitWithin = 30 * time.Second
-
-// WebhookTail follows an organisation's events as they are created or redelivered. It is for one goroutine.
-type WebhookTail struct {
-	store        *Store
-	organisation OrganisationID
-	from         Millis
-	seen         map[seenWebhook]Millis
-}
-
-// seenWebhook is one time that an event was asked for.
-type seenWebhook struct {
-	id          WebhookEventID
-	requestedAt Millis
-}
-
-// TailWebhooks begins to follow the organisation's events from now on.
-func (s *Store) TailWebhooks(ctx context.Context, organisation OrganisationID) (*WebhookTail, error) {
-	tail := &WebhookTail{store: s, organisation: organisation, seen: map[seenWebhook]Millis{}}
-	now, err := s.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tail.from = now
-	if _, err := tail.Next(ctx); err != nil { // what was there before
-		return nil, err
-	}
-	return tail, nil
-}
-
-// Next reads what has come since, oldest first, with bodies; at most 100 events at a time.
-func (t *WebhookTail) Next(ctx context.Context) ([]WebhookEvent, error) {
-	var fresh []WebhookEvent
-	var now Millis
-	err := t.store.statement(ctx, func() error {
-		ids, times := make([]WebhookEventID, 0, len(t.seen)), make([]int64, 0, len(t.seen))
-		for s := range t.seen {
-			ids, times = append(ids, s.id), append(times, int64(s.requestedAt))
-		}
-		rows, err := t.store.db.DB.QueryContext(ctx, `
-SELECT svc_now(), `+webhookColumns+`, w.body FROM webhook_events w
-WHERE w.organisation_id = $1 AND w.requested_at >= $2
-  AND NOT EXISTS (SELECT FROM unnest($3::uuid[], $4::bigint[]) AS s (id, at) WHERE s.id = w.id AND s.at = w.requested_at)
-ORDER BY w.requested_at, w.id LIMIT 100`, t.organisation, t.from.Add(-webhookCommitWithin), ids, times)
-		if err != nil {
-			return err
-		}
-		fresh, err = scanAll(rows, func(e *WebhookEvent) []any { return append(append([]any{&now}, e.columns()...), &e.Body) })
-		return err
-	})
-	if err != nil {
-		return nil, wrap("tail webhooks", err)
-	}
-	for i := range fresh {
-		t.seen[seenWebhook{fresh[i].ID, fresh[i].RequestedAt}] = fresh[i].RequestedAt
-	}
-	if len(fresh) > 0 && len(fresh) < 100 {
-		t.from = max(t.from, now)
-		for s, at := range t.seen {
-			if at < t.from.Add(-webhookCommitWithin) {
-				delete(t.seen, s)
-			}
-		}
-	}
-	return fresh, nil
 }
 
 // DropOldWebhookEvents deletes events that ended more than WebhookHistory ago, with their attempts, at most limit of them. It

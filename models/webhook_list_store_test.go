@@ -157,50 +157,6 @@ func TestWebhookRedeliveryByFilterLeavesTestsOut(t *testing.T) {
 	}
 }
 
-func TestWebhookTail(t *testing.T) {
-	t.Parallel()
-	w := newWebhooks(t)
-	before, _ := w.insert()
-	tail, err := w.TailWebhooks(t.Context(), w.site.OrganisationID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := func(want ...models.WebhookEventID) {
-		t.Helper()
-		events, err := tail.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ids []string
-		for _, id := range want {
-			ids = append(ids, id.String())
-		}
-		if diff := cmp.Diff(ids, eventIDs(events)); diff != "" {
-			t.Errorf("tail (-want +got):\n%s", diff)
-		}
-		for _, e := range events {
-			if len(e.Body) == 0 {
-				t.Error("no body")
-			}
-		}
-	}
-	next()
-	first, _ := w.insert()
-	second, _ := w.insert()
-	next(first, second)
-	next()
-	if _, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, before); err != nil {
-		t.Fatal(err)
-	}
-	next() // asked for at the same millisecond as before: known
-	w.advance(time.Hour)
-	if _, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, before); err != nil {
-		t.Fatal(err)
-	}
-	next(before)
-	next()
-}
-
 func TestOldWebhookEventsAreDropped(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

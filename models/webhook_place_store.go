@@ -23,7 +23,7 @@ import (
 const (
 	laneWaits = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NULL`
 	laneTaken = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NOT NULL
-          AND w.until > clock_timestamp()`
+          AND w.until > statement_timestamp()`
 )
 
 // webhookPlace is an event's place that is about to change.
@@ -84,7 +84,7 @@ func leasePlaces(ctx context.Context, tx bun.Tx, places []webhookPlace, mayWait 
 	}
 	rows, err := tx.Tx.QueryContext(ctx, `
 INSERT INTO webhook_places AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token, number, url, until)
-SELECT t.*, clock_timestamp() + $10 * interval '1 ms'
+SELECT t.*, statement_timestamp() + $10 * interval '1 ms'
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::bigint[], $6::uuid[], $7::uuid[], $8::int[], $9::text[]) AS t
 ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
     requested_at = excluded.requested_at, task_id = excluded.task_id, token = excluded.token, number = excluded.number, url = excluded.url,
@@ -114,7 +114,7 @@ const releaseSQL = `, rooms AS (
         ORDER BY w.requested_at, w.event_id LIMIT l.room FOR UPDATE SKIP LOCKED) p
     WHERE l.room > 0
 ), released AS (
-    UPDATE webhook_places w SET until = clock_timestamp() + ` + placeHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
+    UPDATE webhook_places w SET until = statement_timestamp() + ` + placeHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
 )` + dueSQL
 
 // dueSQL makes tasks due. They are given by a common table expression "released", and locked in the order in which everybody locks many.

@@ -9,7 +9,7 @@ import (
 // TransactionStatusPush is what an event tells: the final status of a payment intent. Its JSON is the data object of the
 // notification.
 type TransactionStatusPush struct {
-	IdempotencyKey               WebhookEventID  `json:"idempotencyKey"` // given when the event is written
+	IdempotencyKey               WebhookEventID  `json:"idempotencyKey"` // set when the event is written
 	SiteID                       PushSite        `json:"siteId"`
 	PaymentIntentID              PaymentIntentID `json:"paymentIntentId"`
 	TransactionID                TransactionID   `json:"transactionId,omitzero"` // if the customer began to pay
@@ -49,15 +49,21 @@ type PushDiscount struct {
 	Reason string `json:"reason"`
 }
 
-// pushBody writes the notification as it will be sent on every attempt. It happens once; nothing is escaped that JSON does
-// not demand, so that <, >, & and U+2028 stay as they are.
-func pushBody(push *TransactionStatusPush, trace TraceID) ([]byte, error) {
+// id is the key of the notification of a final status.
+func (p *TransactionStatusPush) id() WebhookEventID {
+	return webhookEventIDOf(p.PaymentIntentID, EventTransactionStatus, p.TransactionStatus)
+}
+
+// body writes the notification as every attempt sends it. It escapes nothing that JSON does not demand, so that <, >, &
+// and U+2028 stay as they are. Only a test says that it is one.
+func (p *TransactionStatusPush) body(trace TraceID, test bool) ([]byte, error) {
 	body, err := json.Marshal(struct {
 		Data    *TransactionStatusPush `json:"data"`
 		TraceID TraceID                `json:"traceId"`
-	}{push, trace})
+		Test    bool                   `json:"test,omitzero"`
+	}{p, trace, test})
 	if err != nil {
-		return nil, fmt.Errorf("models: write the notification of %s: %w", push.PaymentIntentID, err)
+		return nil, fmt.Errorf("models: write the notification of %s: %w", p.PaymentIntentID, err)
 	}
 	return body, nil
 }

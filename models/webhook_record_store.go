@@ -161,7 +161,7 @@ UPDATE outbox SET available_at = svc_now(), dispatched_at = NULL, redispatch_aft
 	case r.decided && r.verdict.Status == WebhookPending:
 		_, err = r.tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = CASE WHEN NOT $4 THEN dispatched_at END,
-    redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL THEN clock_timestamp() + ($2 + $3) * interval '1 ms' END
+    redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL THEN statement_timestamp() + ($2 + $3) * interval '1 ms' END
 WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds(), r.verdict.Anew)
 	case r.decided:
 		_, err = r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)

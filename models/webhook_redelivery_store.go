@@ -111,7 +111,7 @@ WITH asked AS MATERIALIZED (
     JOIN webhook_events w ON w.organisation_id = $1 AND w.id = a.id
     ORDER BY w.id FOR UPDATE OF w
 ), e AS (
-    UPDATE webhook_events w SET round = w.round + 1, failures = 0, requested_at = a.now,
+    UPDATE webhook_events w SET round = w.round + 1, failures = 0, requested_at = a.now, requested_in = pg_current_xact_id(),
         status = CASE WHEN a.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,
         next_attempt_at = CASE WHEN a.open THEN a.now END, task_id = CASE WHEN a.open THEN a.task END
     FROM asked a WHERE w.organisation_id = a.organisation_id AND w.id = a.id
@@ -150,20 +150,26 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 		case of.IsZero():
 			return ErrNotFound
 		}
-		written, err := writeWebhookEvent(ctx, tx.Tx, webhookInsert{
-			organisation: organisation, trace: trace, push: testPush(of), test: true, endpoint: site,
+		push := testPush(of)
+		id = push.IdempotencyKey
+		body, err := push.body(trace, true)
+		if err != nil {
+			return err
+		}
+		task, err = writeWebhookEvent(ctx, tx.Tx, webhookInsert{
+			organisation: organisation, site: of, id: id, event: EventTransactionStatus, intent: push.PaymentIntentID,
+			status: push.TransactionStatus, trace: trace, body: body, test: true, endpoint: site,
 		})
-		id, task = written.id, written.task
 		return err
 	})
 	return id, task, wrap("create test webhook", err)
 }
 
-// testPush is what a test event tells. No payment intent has its id.
+// testPush is what a test event tells. No payment intent has its id, and no other event its key.
 func testPush(site SiteID) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{
-		SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
+		IdempotencyKey: NewWebhookEventID(), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
 		TransactionStatus: "Settled", TransactionStatusDescription: "Test event: no payment was made.", OrderID: "test",
 		AmountPaid: &paid,
 	}

@@ -11,9 +11,9 @@ func (w *webhooks) park(n int, site, endpoint models.SiteID) {
 	w.t.Helper()
 	if _, err := w.DB().ExecContext(w.t.Context(), `
 WITH e AS (
-    INSERT INTO webhook_events (organisation_id, id, site_id, payment_intent_id, transaction_status, status, created_at, requested_at,
-        next_attempt_at, task_id, trace_id, body)
-    SELECT ?0, gen_random_uuid(), ?1, gen_random_uuid(), 'Settled', 'pending', n, n, n, gen_random_uuid(), '', '{}'
+    INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status, created_at,
+        requested_at, next_attempt_at, task_id, trace_id, body)
+    SELECT ?0, gen_random_uuid(), ?1, 'transactionStatus', gen_random_uuid(), 'Settled', 'pending', n, n, n, gen_random_uuid(), '', '{}'
     FROM generate_series(1, ?3) n RETURNING *
 ), p AS (
     INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)

@@ -61,29 +61,33 @@ type WebhookSecrets struct {
 // WebhookHeader is one header of a notification.
 type WebhookHeader struct{ Name, Value string }
 
-// Sign makes the headers of a notification: x-svc-signature, keyed with the secret's text as the partner sees it, and those
-// of Standard Webhooks, keyed with the bytes that the text encodes. at is real time, which receivers compare with their own.
-// attempt counts from 1. Without secrets there are no signatures.
-func (s WebhookSecrets) Sign(id WebhookEventID, at time.Time, attempt int, body []byte) []WebhookHeader {
-	second := strconv.FormatInt(at.Unix(), 10)
+// Sign makes the headers of an event's notification: x-svc-signature, keyed with the secret's text as the partner sees it,
+// and those of Standard Webhooks, keyed with the bytes that the text encodes. at is real time, which receivers compare with
+// their own. attempt counts from 1. Without secrets there are no signatures.
+func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []WebhookHeader {
+	id, second := e.ID.String(), strconv.FormatInt(at.Unix(), 10)
 	headers := []WebhookHeader{
-		{"webhook-id", id.String()},
+		{"webhook-id", id},
 		{"webhook-timestamp", second},
+		{"svc-event-type", string(e.Type)},
 		{"svc-webhook-attempt", strconv.Itoa(attempt)},
 		{"content-type", "application/json;charset=UTF-8"},
+	}
+	if e.Test {
+		headers = append(headers, WebhookHeader{"svc-webhook-test", "true"})
 	}
 	if len(s.Live) == 0 {
 		return headers
 	}
-	signed := []byte(id.String() + "." + second + ".")
-	signed = append(signed, body...)
+	signed := []byte(id + "." + second + ".")
+	signed = append(signed, e.Body...)
 	signatures := make([]string, len(s.Live))
 	for i, secret := range s.Live {
 		signatures[i] = "v1," + sign(secret.bytes(), signed)
 	}
 	return append(headers,
 		WebhookHeader{"webhook-signature", strings.Join(signatures, " ")},
-		WebhookHeader{"x-svc-signature", sign([]byte(s.Current.text), body)})
+		WebhookHeader{"x-svc-signature", sign([]byte(s.Current.text), e.Body)})
 }
 
 // sign is the standard base64 of the HMAC-SHA256.

@@ -47,10 +47,11 @@ var secrets = func() models.WebhookSecrets {
 }()
 
 func message(url string) webhook.Message {
-	return webhook.Message{
-		URL: url, ID: models.NewWebhookEventID(), Body: []byte(`{"data":{"a":"<>& 🧾` + "\u2028" + `","n":9007199254740991},"traceId":"0"}`),
-		Attempt: 3, Secrets: secrets,
+	event := models.WebhookEvent{
+		ID: models.NewWebhookEventID(), Type: models.EventBatchSettled,
+		Body: []byte(`{"data":{"a":"<>& 🧾` + "\u2028" + `","n":9007199254740991},"traceId":"0"}`),
 	}
+	return webhook.Message{URL: url, Event: event, Attempt: 3, Secrets: secrets}
 }
 
 // raw is a server whose connections a test answers by itself. A connection is closed when its handler returns.
@@ -241,8 +242,8 @@ func TestSignatures(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	r, body := <-requests, <-bodies
-	if string(body) != string(m.Body) {
-		t.Errorf("body %s, want %s", body, m.Body)
+	if string(body) != string(m.Event.Body) {
+		t.Errorf("body %s, want %s", body, m.Event.Body)
 	}
 	mac := hmac.New(sha256.New, []byte(secrets.Current.Reveal()))
 	mac.Write(body)
@@ -259,8 +260,8 @@ func TestSignatures(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"Webhook-Id": m.ID.String(), "Svc-Webhook-Attempt": "3", "Content-Type": "application/json;charset=UTF-8",
-		"User-Agent": "svc-webhooks/1", "Idempotency-Key": "", "Content-Length": fmt.Sprint(len(m.Body)),
+		"Webhook-Id": m.Event.ID.String(), "Svc-Webhook-Attempt": "3", "Svc-Event-Type": "batchSettled", "Svc-Webhook-Test": "", "Content-Type": "application/json;charset=UTF-8",
+		"User-Agent": "svc-webhooks/1", "Idempotency-Key": "", "Content-Length": fmt.Sprint(len(m.Event.Body)),
 	} {
 		got := r.Header.Get(name)
 		if name == "Content-Length" {

@@ -12,9 +12,6 @@ import (
 // maxRetryAfter is the longest that a receiver may ask us to wait.
 const maxRetryAfter = time.Hour
 
-// minRetryAfter is the least that we wait, whatever a receiver asks for.
-const minRetryAfter = time.Second
-
 // Schedule says when a failed notification is sent again.
 type Schedule struct {
 	// Delays are the waits after the first, second, … failure; there are as many retries. Default DefaultDelays.
@@ -33,19 +30,17 @@ func DefaultSchedule() Schedule {
 }
 
 // Verdict is what an attempt means for its event. failures counts the failures of this round before it; random is in [0, 1).
-// A receiver that says when it will take the notification is taken at its word, up to an hour; one that answers 410 gets
-// no more, and neither does one that is asked only once.
+// The wait is that of the schedule, or longer if the receiver asks for more, up to an hour. A receiver that answers 410
+// gets no more, and neither does one that is asked only once.
 func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():
 		return models.WebhookVerdict{Status: models.WebhookDelivered}
 	case r.Gone(), once, failures >= len(s.Delays):
 		return models.WebhookVerdict{Status: models.WebhookFailed, Gone: r.Gone()}
-	case r.RetryAfter >= 0:
-		return models.WebhookVerdict{Status: models.WebhookPending, Retry: min(max(r.RetryAfter, minRetryAfter), maxRetryAfter)}
 	}
-	wait := float64(s.Delays[failures]) * (1 - s.Jitter + 2*s.Jitter*random)
-	return models.WebhookVerdict{Status: models.WebhookPending, Retry: time.Duration(wait).Round(time.Millisecond)}
+	wait := time.Duration(float64(s.Delays[failures]) * (1 - s.Jitter + 2*s.Jitter*random)).Round(time.Millisecond)
+	return models.WebhookVerdict{Status: models.WebhookPending, Retry: max(wait, min(r.RetryAfter, maxRetryAfter))}
 }
 
 // retryAfter reads a Retry-After header (RFC 9110: seconds, or a date); -1 if it says nothing that can be understood. A time

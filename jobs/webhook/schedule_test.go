@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -61,14 +62,36 @@ func TestVerdict(t *testing.T) {
 		"sixth":                  {Result{RetryAfter: -1}, 5, false, 0.5, models.WebhookVerdict{Status: models.WebhookFailed}},
 		"earliest":               {Result{RetryAfter: -1}, 0, false, 0, retry(8 * time.Second)},
 		"asked to wait":          {Result{StatusCode: 429, RetryAfter: 30 * time.Second}, 0, false, 0.9, retry(30 * time.Second)},
-		"asked to wait less":     {Result{StatusCode: 503, RetryAfter: 5 * time.Second}, 3, false, 0.9, retry(5 * time.Second)},
-		"asked not to wait":      {Result{StatusCode: 503, RetryAfter: 0}, 0, false, 0.9, retry(time.Second)},
+		"asked to wait less":     {Result{StatusCode: 503, RetryAfter: 5 * time.Second}, 3, false, 0.5, retry(3 * time.Hour)},
+		"less than its jitter":   {Result{StatusCode: 503, RetryAfter: 11 * time.Second}, 0, false, 0.75, retry(11 * time.Second)},
+		"asked not to wait":      {Result{StatusCode: 503, RetryAfter: 0}, 0, false, 0.5, retry(10 * time.Second)},
+		"asked for too much":     {Result{StatusCode: 503, RetryAfter: 25 * time.Hour}, 1, false, 0.5, retry(time.Hour)},
+		"a longer schedule":      {Result{StatusCode: 503, RetryAfter: 25 * time.Hour}, 4, false, 0.5, retry(24 * time.Hour)},
 		"asked at the last time": {Result{StatusCode: 503, RetryAfter: 0}, 5, false, 0.9, models.WebhookVerdict{Status: models.WebhookFailed}},
 		"gone":                   {Result{StatusCode: 410, RetryAfter: 5}, 0, false, 0, models.WebhookVerdict{Status: models.WebhookFailed, Gone: true}},
 		"a test":                 {Result{StatusCode: 500, RetryAfter: -1}, 0, true, 0, models.WebhookVerdict{Status: models.WebhookFailed}},
 	} {
 		if diff := cmp.Diff(c.want, s.Verdict(&c.result, c.failures, c.test, c.random)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Both forms of Retry-After lengthen the wait, and never shorten it.
+func TestVerdictByHeader(t *testing.T) {
+	t.Parallel()
+	s := DefaultSchedule()
+	for header, want := range map[string]time.Duration{
+		"": 10 * time.Second, "soon": 10 * time.Second,
+		"3": 10 * time.Second, "30": 30 * time.Second, "86400": time.Hour,
+		"Fri, 27 Nov 2026 11:00:00 GMT": 10 * time.Second,
+		"Fri, 27 Nov 2026 12:00:03 GMT": 10 * time.Second,
+		"Fri, 27 Nov 2026 12:00:30 GMT": 30 * time.Second,
+		"Sat, 28 Nov 2026 12:00:00 GMT": time.Hour,
+	} {
+		r := Result{StatusCode: http.StatusServiceUnavailable, RetryAfter: retryAfter(header, noon)}
+		if got := s.Verdict(&r, 0, false, 0.5).Retry; got != want {
+			t.Errorf("%q: %s, want %s", header, got, want)
 		}
 	}
 }

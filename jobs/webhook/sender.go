@@ -43,9 +43,8 @@ type Config struct {
 // Message is one notification to be sent.
 type Message struct {
 	URL     string
-	ID      models.WebhookEventID
-	Body    []byte
-	Attempt int // from 1
+	Event   models.WebhookEvent // with its body
+	Attempt int                 // from 1
 	Secrets models.WebhookSecrets
 	// Fresh asks for a new connection, to where the name leads now.
 	Fresh bool
@@ -187,11 +186,11 @@ func (s *Sender) exchange(ctx context.Context, m Message, tried *tries) (*http.R
 		GotConn: func(c httptrace.GotConnInfo) { tried.note(c.Conn.RemoteAddr().String()) },
 	})
 	// A bytes.Reader makes GetBody, so that a connection that the receiver had closed is replaced without a failure.
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Event.Body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTarget, err)
 	}
-	for _, h := range m.Secrets.Sign(m.ID, s.now(), m.Attempt, m.Body) {
+	for _, h := range m.Secrets.Sign(&m.Event, s.now(), m.Attempt) {
 		request.Header.Set(h.Name, h.Value)
 	}
 	request.Header.Set("User-Agent", userAgent)

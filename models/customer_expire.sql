@@ -1,0 +1,19 @@
+-- Expires invitations whose time is over. The answer repeats how many, and names those whose endpoint asks for the event;
+-- without any it is one row without a name.
+--
+--   $1 most invitations
+WITH due AS (
+    SELECT site_id, id FROM customer_links
+    WHERE state = 'invited' AND expires_at <= (SELECT now FROM service_now)
+    ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+), over AS (
+    UPDATE customer_links l SET state = 'expired' FROM due
+    WHERE l.site_id = due.site_id AND l.id = due.id AND l.state = 'invited' RETURNING l.site_id, l.id
+), touched AS MATERIALIZED (
+    SELECT o.site_id, (SELECT s.organisation_id FROM sites s WHERE s.id = o.site_id) AS organisation_id
+    FROM (SELECT DISTINCT site_id FROM over) o
+), asking AS MATERIALIZED (
+    SELECT site_id FROM touched WHERE webhook_wanted(organisation_id, site_id, 'customerExpired')
+)
+SELECT (SELECT count(*) FROM over), o.id
+FROM (SELECT) one LEFT JOIN (SELECT over.id FROM over JOIN asking USING (site_id)) o ON true

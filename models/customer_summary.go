@@ -1,0 +1,23 @@
+package models
+
+// CustomerSummary is a customer as partners see one in answers and events.
+type CustomerSummary struct {
+	CustomerReference string    `json:"customerReference"`
+	State             LinkState `json:"state"`
+	InvitedAt         Millis    `json:"invitedAt"`
+	ExpiresAt         Millis    `json:"expiresAt,omitempty"` // only of invited
+	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only of linked
+}
+
+// Summary is the link, in the state that it says, as partners see it.
+func (l *Link) Summary() CustomerSummary {
+	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
+	switch l.State {
+	case LinkInvited:
+		s.ExpiresAt = l.ExpiresAt
+	case LinkLinked:
+		s.LinkedAt = l.LinkedAt
+	case LinkExpired, LinkRevoked: // they have no time of their own
+	}
+	return s
+}

@@ -1,0 +1,87 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/uptrace/bun"
+)
+
+// Announce writes the event that a task of TaskAnnounceBatch or TaskAnnounceRow stands for, and ends the task, in one
+// transaction. The statement that changed the state has written the task, if the endpoint asked for the event then. It
+// returns the task that delivers the event; zero: no endpoint takes events now, or there is nothing left to announce.
+func (s *Store) Announce(ctx context.Context, task TaskID) (delivery TaskID, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		delivery = TaskID{}
+		var kind TaskKind
+		var site SiteID
+		var batch BatchID
+		var row int
+		err := tx.Tx.QueryRowContext(ctx, `
+DELETE FROM outbox WHERE id = $1 AND kind IN ($2, $3) RETURNING kind, site_id, subject_id, first_row`,
+			task, string(TaskAnnounceBatch), string(TaskAnnounceRow)).Scan(&kind, &site, &batch, &row)
+		if err != nil {
+			return ignore(err, sql.ErrNoRows) // another worker has announced it
+		}
+		organisation, n, err := batchNotice(ctx, tx, site, batch, kind, row)
+		if err != nil {
+			return ignore(err, sql.ErrNoRows) // dropped by retention
+		}
+		delivery, err = insertNotice(ctx, tx, organisation, n)
+		return ignore(err, errEventExists) // of two corrections of a row at once, the last is announced
+	})
+	return delivery, wrap("announce", err)
+}
+
+// ignore turns an expected error into nil.
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+// batchNotice reads what a task of a kind announces of a batch; sql.ErrNoRows if that is gone.
+func batchNotice(
+	ctx context.Context, tx bun.Tx, site SiteID, id BatchID, kind TaskKind, row int,
+) (OrganisationID, notice, error) {
+	var trace TraceID
+	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+SELECT `+batchColumns+`, b.trace_id FROM batches b WHERE b.site_id = $1 AND b.id = $2`, site, id), &trace)
+	if err != nil || kind == TaskAnnounceBatch {
+		return batch.OrganisationID, batchSettled(&batch, trace), err
+	}
+	var r BatchRow
+	err = tx.Tx.QueryRowContext(ctx, `
+SELECT row_index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
+FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corrected_outcome IS NOT NULL`, site, id, row).
+		Scan(&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome, &r.SettledAt,
+			&r.Attempts)
+	return batch.OrganisationID, rowCorrected(&batch, &r, trace), err
+}
+
+// announceLinks writes the events of links that have just come to their states, in the transaction of those states. The
+// statement that changed a state names the links whose endpoint asks for it (webhook_wanted).
+func announceLinks(ctx context.Context, tx bun.Tx, ids ...LinkID) error {
+	rows, err := tx.Tx.QueryContext(ctx, `
+SELECT s.organisation_id, `+linkColumns+`
+FROM unnest($1::uuid[]) AS a (id) JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l.id`, ids)
+	if err != nil {
+		return err
+	}
+	type owned struct {
+		organisation OrganisationID
+		Link
+	}
+	links, err := scanAll(rows, func(l *owned) []any { return append([]any{&l.organisation}, l.fields()...) })
+	if err != nil {
+		return err
+	}
+	for i := range links {
+		if _, err := insertNotice(ctx, tx, links[i].organisation, customerChanged(&links[i].Link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package models_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// announce runs every announcing task that there is, twice, as a doubled task would, and reports how many there were.
+func (w *webhooks) announce() int {
+	w.t.Helper()
+	var tasks []models.TaskID
+	must(w.t, w.DB().NewRaw("SELECT id FROM outbox WHERE kind IN ('announceBatch', 'announceRow') AND queue = 'webhooks' ORDER BY id").
+		Scan(w.t.Context(), &tasks))
+	for _, task := range tasks {
+		_, err := w.Announce(w.t.Context(), task)
+		must(w.t, err)
+		again, err := w.Announce(w.t.Context(), task)
+		must(w.t, err)
+		if !again.IsZero() {
+			w.t.Errorf("%s announced twice", task)
+		}
+	}
+	return len(tasks)
+}
+
+// told are the bodies of all events of a type, without their keys, oldest first.
+func (w *webhooks) told(event models.WebhookEventType) (bodies []string) {
+	w.t.Helper()
+	for _, e := range slices.Backward(w.list(models.WebhookQuery{Filter: models.WebhookFilter{Type: event}}).Events) {
+		full, _ := w.event(e.ID)
+		if full.Type != event || !full.PaymentIntentID.IsZero() || full.TransactionStatus != "" {
+			w.t.Errorf("%s: %+v", event, full)
+		}
+		bodies = append(bodies, strings.ReplaceAll(string(full.Body), e.ID.String(), "KEY"))
+	}
+	return bodies
+}
+
+func (w *webhooks) wantTold(event models.WebhookEventType, want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.told(event)); diff != "" {
+		w.t.Errorf("%s (-want +got):\n%s", event, diff)
+	}
+}
+
+func (w *webhooks) count(from string, args ...any) (n int) {
+	w.t.Helper()
+	must(w.t, w.DB().NewRaw("SELECT count(*) FROM "+from, args...).Scan(w.t.Context(), &n))
+	return n
+}
+
+// settlements are the ways in which a batch of two customers, of whom one is linked, comes to its end.
+var settlements = map[string]struct {
+	settle            func(w *webhooks, done models.Submission)
+	succeeded, failed int
+}{
+	"the last row is recorded": {func(w *webhooks, done models.Submission) {
+		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, RailsWord: true},
+			models.RowResult{Index: 1, Outcome: models.OutcomeCustomerNotActive})
+	}, 1, 1},
+	"it is cancelled": {func(w *webhooks, done models.Submission) {
+		for range 2 {
+			_, _, err := w.CancelBatch(w.t.Context(), w.site.ID, done.Batch.Reference)
+			must(w.t, err)
+		}
+	}, 0, 2},
+	"no attempt may begin any more": {func(w *webhooks, _ models.Submission) {
+		w.advance(models.SettleWithin - models.LastAttemptBefore)
+		if n, err := w.CloseUnsentRows(w.t.Context()); n != 2 || err != nil {
+			w.t.Fatalf("closed %d rows, %v", n, err)
+		}
+	}, 0, 2},
+	"its deadline comes": {func(w *webhooks, done models.Submission) {
+		claim(w.t, w.Store, done.Tasks[0])
+		w.advance(models.SettleWithin)
+		_, err := w.CloseOverdueBatch(w.t.Context())
+		must(w.t, err)
+	}, 0, 2},
+	"a read comes after its deadline": {func(w *webhooks, done models.Submission) {
+		w.advance(models.SettleWithin)
+		for range 2 {
+			_, _, err := w.GetBatch(w.t.Context(), w.site.ID, done.Batch.Reference)
+			must(w.t, err)
+		}
+	}, 0, 2},
+}
+
+// However a batch settles, its endpoint is told once, if it asks for it at that moment.
+func TestBatchSettledIsAnnounced(t *testing.T) {
+	t.Parallel()
+	for name, c := range settlements {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			w.ask(models.SiteID{}, models.EventTransactionStatus, models.EventBatchSettled)
+			modelstest.Customer(t, w.Store, w.site.ID, "ada", models.BehaviourPays)
+			done := modelstest.Submit(t, w.Store, modelstest.Batch(w.site, "b <1>", "ada", "unknown"))
+			c.settle(w, done)
+			w.ask(models.SiteID{}) // too late: the endpoint of that moment decides
+			if n := w.announce(); n != 1 {
+				t.Errorf("%d tasks announce it", n)
+			}
+			batch, _, err := w.GetBatch(t.Context(), w.site.ID, "b <1>")
+			must(t, err)
+			w.wantTold(models.EventBatchSettled, fmt.Sprintf(`{"type":"batchSettled","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},`+
+				`"batch":{"batchReference":"b <1>","state":"settled","submittedAt":%d,"settleBy":%d,"settledAt":%d,"rowCount":2,"totalAmount":201,`+
+				`"counts":{"pending":0,"inProgress":0,"settled":2,"succeeded":%d,"failed":%d},"succeededAmount":%d}},"traceId":"%s"}`,
+				w.site.ID, batch.SubmittedAt, batch.SettleBy, batch.SettledAt, c.succeeded, c.failed, batch.SucceededAmount, w.trace(done.Batch.ID)))
+			if n := w.count("outbox WHERE kind = 'deliverWebhook'"); n != 1 {
+				t.Errorf("%d tasks deliver it", n)
+			}
+			modelstest.Audit(t, w.Store)
+		})
+	}
+}
+
+// An endpoint that does not ask gets nothing: neither a task nor an event is written.
+func TestUnaskedEventsAreNotWritten(t *testing.T) {
+	t.Parallel()
+	all := models.WebhookEventTypes
+	for name, configure := range map[string]func(*webhooks){
+		"no endpoint":                  func(*webhooks) {},
+		"an endpoint without wishes":   func(w *webhooks) { w.ask(models.SiteID{}) },
+		"an override decides":          func(w *webhooks) { w.ask(models.SiteID{}, all...); w.ask(w.site.ID) },
+		"the endpoint of another Site": func(w *webhooks) { w.ask(w.otherSite(), all...) },
+		"a disabled endpoint": func(w *webhooks) {
+			w.ask(models.SiteID{}, all...)
+			_, err := w.DB().ExecContext(w.t.Context(), "UPDATE webhook_endpoints SET disabled_at = 1")
+			must(w.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWebhooks(t)
+			configure(w)
+			modelstest.Customer(t, w.Store, w.site.ID, "ada", models.BehaviourPays) // linked
+			for reference, c := range settlements {
+				c.settle(w, modelstest.Submit(t, w.Store, modelstest.Batch(w.site, reference, "ada", "unknown")))
+			}
+			w.correctRow("corrected")
+			_, err := w.RevokeCustomer(t.Context(), w.site.ID, "ada")
+			must(t, err)
+			modelstest.Invite(t, w.Store, w.site.ID, "eve")
+			w.advance(models.DefaultInvitationLife)
+			modelstest.Invite(t, w.Store, w.site.ID, "eve") // the one before has expired
+			w.advance(models.DefaultInvitationLife)
+			if n, err := w.ExpireInvitations(t.Context(), 10); n != 1 || err != nil {
+				t.Errorf("expired %d, %v", n, err)
+			}
+			if tasks, events := w.count("outbox WHERE queue = 'webhooks'"), w.count("webhook_events"); tasks+events != 0 {
+				t.Errorf("%d tasks and %d events", tasks, events)
+			}
+		})
+	}
+}
+
+// ask puts an endpoint that asks for these events.
+func (w *webhooks) ask(site models.SiteID, events ...models.WebhookEventType) {
+	w.t.Helper()
+	_, _, err := w.PutWebhookEndpoint(w.t.Context(), w.ring, w.site.OrganisationID, site, "https://example.com/", events...)
+	must(w.t, err)
+}
+
+func (w *webhooks) otherSite() models.SiteID {
+	w.t.Helper()
+	site, err := w.CreateSite(w.t.Context(), w.site.OrganisationID, "another")
+	must(w.t, err)
+	return site.ID
+}
+
+// correctRow submits a batch whose rows 0 to 2 are in doubt at its deadline; the truth about rows 1 and 2 comes after it.
+func (w *webhooks) correctRow(reference string) models.Submission {
+	w.t.Helper()
+	done := modelstest.Submit(w.t, w.Store, modelstest.Batch(w.site, reference, "ada", "ada", "ada"))
+	late := claim(w.t, w.Store, done.Tasks[0])
+	w.advance(models.SettleWithin)
+	_, err := w.CloseOverdueBatch(w.t.Context())
+	must(w.t, err)
+	w.advance(time.Minute)
+	finish(w.t, w.Store, late, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded, RailsWord: true})
+	must(w.t, w.ParkChunk(w.t.Context(), done.Tasks[0]))
+	confirming := claim(w.t, w.Store, done.Tasks[0])
+	finish(w.t, w.Store, confirming, models.RowResult{Index: 0, RetryAfter: time.Minute},
+		models.RowResult{Index: 2, Outcome: models.OutcomeInsufficientFunds, RailsWord: true})
+	return done
+}
+
+// A late truth reaches the partner once: the row as a GET shows it, and its batch's reference.
+func TestRowCorrectedIsAnnounced(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{})
+	w.ask(w.site.ID, models.EventTransactionStatus, models.EventRowCorrected)
+	modelstest.Customer(t, w.Store, w.site.ID, "ada", models.BehaviourPays)
+	done := w.correctRow("b")
+	if n := w.announce(); n != 2 {
+		t.Errorf("%d tasks announce it", n)
+	}
+	_, rows, err := w.GetBatch(t.Context(), w.site.ID, "b")
+	must(t, err)
+	body := func(i int) string {
+		row, err := models.EncodeJSON(rows[i].Summary())
+		must(t, err)
+		return fmt.Sprintf(`{"type":"rowCorrected","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"batchReference":"b","row":%s},"traceId":"%s"}`,
+			w.site.ID, row, w.trace(done.Batch.ID))
+	}
+	got := w.told(models.EventRowCorrected)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{body(1), body(2)}, got); diff != "" || rows[1].CorrectedOutcome != models.OutcomeSucceeded {
+		t.Errorf("row %+v (-want +got):\n%s", rows[1], diff)
+	}
+}
+
+// Of a batch that retention has dropped there is nothing left to announce.
+func TestAnnounceAfterRetention(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	done := modelstest.Submit(t, w.Store, modelstest.Batch(w.site, "b", "ada"))
+	_, _, err := w.CancelBatch(t.Context(), w.site.ID, done.Batch.Reference)
+	must(t, err)
+	w.advance(models.BatchRetention)
+	if n, err := w.DropOldBatches(t.Context(), 10); n != 1 || err != nil {
+		t.Fatalf("dropped %d, %v", n, err)
+	}
+	if n := w.announce(); n != 1 {
+		t.Errorf("%d tasks", n)
+	}
+	if tasks, events := w.count("outbox WHERE queue = 'webhooks'"), w.count("webhook_events"); tasks+events != 0 {
+		t.Errorf("%d tasks and %d events", tasks, events)
+	}
+}
+
+// An endpoint that is gone by the time of the announcement leaves the event undelivered, to be sent again later.
+func TestAnnounceWithoutAnEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	done := modelstest.Submit(t, w.Store, modelstest.Batch(w.site, "b", "ada"))
+	_, _, err := w.CancelBatch(t.Context(), w.site.ID, done.Batch.Reference)
+	must(t, err)
+	must(t, w.DeleteWebhookEndpoint(t.Context(), w.site.OrganisationID, models.SiteID{}))
+	w.announce()
+	events := w.list(models.WebhookQuery{}).Events
+	if len(events) != 1 || events[0].Status != models.WebhookUndelivered {
+		t.Fatalf("events %+v", events)
+	}
+	w.ask(models.SiteID{})
+	n, _, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID, models.WebhookFilter{Type: models.EventBatchSettled})
+	if n != 1 || err != nil {
+		t.Errorf("sent %d again, %v", n, err)
+	}
+}
+
+// customerBody is the body of a customer's event, whose times are given as JSON.
+func (w *webhooks) customerBody(event models.WebhookEventType, link models.Link, state models.LinkState, more string) string {
+	return fmt.Sprintf(`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
+		`"invitedAt":%d%s}},"traceId":"%s"}`, event, w.site.ID, link.CustomerReference, state, link.InvitedAt, more, link.TraceID)
+}
+
+func (w *webhooks) inviteTraced(reference string) models.Link {
+	w.t.Helper()
+	ctx := models.WithTraceID(w.t.Context(), models.NewTraceID())
+	link, _, err := w.CreateInvitation(ctx, models.NewInvitation{SiteID: w.site.ID, CustomerReference: reference}, nil)
+	must(w.t, err)
+	return link
+}
+
+// Every change of a customer's state is told once, in the transaction of the change.
+func TestCustomerEvents(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	ada, bob, eve := w.inviteTraced("ada"), w.inviteTraced("bob"), w.inviteTraced("eve")
+	w.advance(time.Second)
+	for range 2 { // the same customer again
+		_, err := w.CompleteLink(t.Context(), ada.ID, models.Party{CustomerID: "c", AgreementID: "a"})
+		must(t, err)
+	}
+	if _, err := w.CompleteLink(t.Context(), ada.ID, models.Party{CustomerID: "d", AgreementID: "a"}); !errors.Is(err, models.ErrLinkTaken) {
+		t.Errorf("another customer: %v", err)
+	}
+	w.wantTold(models.EventCustomerLinked,
+		w.customerBody(models.EventCustomerLinked, ada, models.LinkLinked, fmt.Sprintf(`,"linkedAt":%d`, webhookStart+1000)))
+
+	for range 2 { // revoked stays as it is
+		_, err := w.RevokeLink(t.Context(), ada.ID) // by the customer
+		must(t, err)
+	}
+	w.advance(time.Millisecond)
+	_, err := w.RevokeCustomer(t.Context(), w.site.ID, "bob") // by the partner
+	must(t, err)
+	w.wantTold(models.EventCustomerRevoked, w.customerBody(models.EventCustomerRevoked, ada, models.LinkRevoked, ""),
+		w.customerBody(models.EventCustomerRevoked, bob, models.LinkRevoked, ""))
+
+	w.advance(models.DefaultInvitationLife)
+	if _, err := w.RevokeCustomer(t.Context(), w.site.ID, "eve"); !errors.Is(err, models.ErrLinkExpired) {
+		t.Errorf("revoked an expired invitation: %v", err)
+	}
+	again := w.inviteTraced("eve") // turns the one before to expired
+	w.wantTold(models.EventCustomerExpired, w.customerBody(models.EventCustomerExpired, eve, models.LinkExpired, ""))
+	w.advance(models.DefaultInvitationLife)
+	for range 2 {
+		_, err := w.ExpireInvitations(t.Context(), 10)
+		must(t, err)
+	}
+	w.wantTold(models.EventCustomerExpired, w.customerBody(models.EventCustomerExpired, eve, models.LinkExpired, ""),
+		w.customerBody(models.EventCustomerExpired, again, models.LinkExpired, ""))
+	if n := w.count("outbox WHERE kind = 'deliverWebhook'"); n != 5 {
+		t.Errorf("%d tasks deliver 5 events", n)
+	}
+	modelstest.Audit(t, w.Store)
+}
+
+// A request that is refused takes back what it had expired on its way, and the event with it.
+func TestCustomerExpiredIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	eve := w.inviteTraced("eve")
+	w.advance(models.DefaultInvitationLife)
+	_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID, CustomerReference: "eve", ExpiresAt: 1}, nil)
+	if fault := (*models.FieldError)(nil); !errors.As(err, &fault) {
+		t.Fatalf("invited: %v", err)
+	}
+	w.wantTold(models.EventCustomerExpired)
+	_, err = w.ExpireInvitations(t.Context(), 10)
+	must(t, err)
+	w.wantTold(models.EventCustomerExpired, w.customerBody(models.EventCustomerExpired, eve, models.LinkExpired, ""))
+}
+
+// Sweeps and new invitations that race to write an expiry down tell of it once.
+func TestCustomerExpiredOnce(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	const references = 5
+	for i := range references {
+		w.inviteTraced(fmt.Sprint(i))
+	}
+	w.advance(models.DefaultInvitationLife)
+	race(20, func(i int) string {
+		if i%2 == 0 {
+			_, err := w.ExpireInvitations(t.Context(), 2)
+			return fmt.Sprint(err)
+		}
+		_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID, CustomerReference: fmt.Sprint(i / 2 % references)}, nil)
+		return fmt.Sprint(err)
+	})
+	_, err := w.ExpireInvitations(t.Context(), 100)
+	must(t, err)
+	told := w.told(models.EventCustomerExpired)
+	slices.Sort(told)
+	if n := len(slices.Compact(told)); len(told) != references || n != references {
+		t.Errorf("told %d times, of %d links", len(told), n)
+	}
+}
+
+// A database that has lost an event and its state reports the same state under the same key, and another under another.
+func TestKeysSurviveALoss(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.ask(models.SiteID{}, models.WebhookEventTypes...)
+	done := modelstest.Submit(t, w.Store, modelstest.Batch(w.site, "b", "ada"))
+	push := w.push()
+	report := func(status string) (keys []string) {
+		t.Helper()
+		push.TransactionStatus = status
+		_, _, err := w.InsertWebhookEvent(t.Context(), w.site.OrganisationID, models.NewTraceID(), push)
+		must(t, err)
+		_, _, err = w.CancelBatch(t.Context(), w.site.ID, done.Batch.Reference)
+		must(t, err)
+		w.announce()
+		must(t, w.DB().NewRaw("SELECT id::text FROM webhook_events ORDER BY type").Scan(t.Context(), &keys))
+		return keys
+	}
+	lose := func() {
+		t.Helper()
+		for _, query := range []string{
+			"DELETE FROM webhook_events", "DELETE FROM outbox",
+			"UPDATE batch_rows SET state = 'pending', outcome = NULL, settled_at = NULL",
+			"UPDATE batches SET state = 'inProgress', settled_at = NULL, settled_count = 0",
+		} {
+			_, err := w.DB().ExecContext(t.Context(), query)
+			must(t, err)
+		}
+	}
+	first := report("Settled")
+	lose()
+	w.advance(time.Hour)
+	if diff := cmp.Diff(first, report("Settled")); diff != "" || len(first) != 2 {
+		t.Errorf("the same states have other keys (-before +after):\n%s", diff)
+	}
+	lose()
+	if other := report("Declined"); other[0] == first[0] || other[1] != first[1] {
+		t.Errorf("before %s, and with another status %s", first, other)
+	}
+}
+
+// trace is the trace id of the request that made a batch.
+func (w *webhooks) trace(batch models.BatchID) (id models.TraceID) {
+	w.t.Helper()
+	must(w.t, w.DB().NewRaw("SELECT trace_id FROM batches WHERE id = ?", batch).Scan(w.t.Context(), &id))
+	return id
+}
