@@ -59,6 +59,7 @@ type batches struct {
 // batchData is a batch as partners see it; without rows in lists.
 type batchData struct {
 	BatchReference  string            `json:"batchReference"`
+	RetryOf         string            `json:"retryOf,omitempty"` // the reference of the batch whose rows this one retries
 	State           models.BatchState `json:"state"`
 	SubmittedAt     models.Millis     `json:"submittedAt"`
 	SettleBy        models.Millis     `json:"settleBy"`
@@ -93,7 +94,7 @@ type batchRow struct {
 
 func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 	data := batchData{
-		BatchReference: b.Reference, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
+		BatchReference: b.Reference, RetryOf: b.RetryOf, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
 		SettledAt: b.SettledAt, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount, Counts: batchCounts(b.Counts),
 		SucceededAmount: b.SucceededAmount, Rows: make([]batchRow, len(rows)),
 	}
@@ -183,6 +184,10 @@ func batchError(err error) error {
 		return Refuse(BatchInProgress, "batchReference")
 	case errors.Is(err, models.ErrNothingToRetry):
 		return Refuse(NothingToRetry, "batchReference")
+	case errors.Is(err, models.ErrAlreadyRetried):
+		return Refuse(AlreadyRetried, "batchReference")
+	case errors.Is(err, models.ErrBatchReferenceTaken):
+		return Refuse(BatchReferenceConflict, "batchReference")
 	}
 	return err
 }

@@ -80,6 +80,7 @@ const (
 	BatchReferenceConflict  Code = "batches:batch-reference-conflict"
 	BatchInProgress         Code = "batches:batch-in-progress"
 	NothingToRetry          Code = "batches:nothing-to-retry"
+	AlreadyRetried          Code = "batches:already-retried"
 
 	WebhooksMissingField     Code = "webhooks:missing-field"
 	WebhooksInvalidField     Code = "webhooks:invalid-field"
@@ -148,6 +149,7 @@ var catalogue = []Entry{
 	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
 	{BatchInProgress, http.StatusConflict, "The batch has rows that are not settled yet."},
 	{NothingToRetry, http.StatusConflict, "The batch has no row whose outcome may succeed later."},
+	{AlreadyRetried, http.StatusConflict, "The batch has been retried already, under another batchReference."},
 
 	{WebhooksMissingField, http.StatusBadRequest, "A required field is missing."},
 	{WebhooksInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
