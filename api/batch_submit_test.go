@@ -223,6 +223,31 @@ func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
 	}
 }
 
+// The whole answer to another body: places in canonical order, of rows that came and went and of unknown fields, without
+// their values.
+func TestConflictAnswers(t *testing.T) {
+	t.Parallel()
+	b := newBatching(t)
+	row := `{"customerReference":"ada","rowReference":"r%d","amount":%d%s}`
+	rows := func(first string, n int, amount int64) string {
+		list := []string{first}
+		for i := 1; i < n; i++ {
+			list = append(list, fmt.Sprintf(row, i, amount, ""))
+		}
+		return strings.Join(list, ",")
+	}
+	submit := func(unknown, rows string) *apitest.Answer {
+		return b.Post(b.batches(""), `{"batchReference":"b",`+unknown+`"rows":[`+rows+`]}`)
+	}
+	first := fmt.Sprintf(row, 0, 100, `,"tag":{"a":1,"a.b":[1]}`)
+	submit(`"note":"secret one",`, rows(first, 40, 1)).Expect(202)
+	golden(t, "batch-conflict-fields", submit(`"other":"secret two",`,
+		rows(fmt.Sprintf(row, 0, 101, `,"tag":{"a":2,"a.b":[2]}`), 40, 1)).Expect(409))
+	golden(t, "batch-conflict-row-added", submit(`"note":"secret one",`, rows(first, 41, 1)).Expect(409))
+	golden(t, "batch-conflict-row-removed", submit(`"note":"secret one",`, rows(first, 39, 1)).Expect(409))
+	golden(t, "batch-conflict-many", submit(`"note":"secret one",`, rows(first, 40, 2)).Expect(409))
+}
+
 // atOnce submits n bodies at the same time.
 func (b *batching) atOnce(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
 	t.Helper()
