@@ -142,6 +142,10 @@ func batchError(err error) error {
 		return Refuse(BatchInProgress, "batchReference")
 	case errors.Is(err, models.ErrNothingToRetry):
 		return Refuse(NothingToRetry, "batchReference")
+	case errors.Is(err, models.ErrAlreadyRetried):
+		return Refuse(AlreadyRetried, "batchReference")
+	case errors.Is(err, models.ErrBatchReferenceTaken):
+		return Refuse(BatchReferenceConflict, "batchReference")
 	}
 	return err
 }

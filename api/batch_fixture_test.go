@@ -75,6 +75,9 @@ func (b *batching) claim(t testing.TB) models.Chunk {
 // finish writes what a worker has learnt.
 func (b *batching) finish(t testing.TB, chunk models.Chunk, results ...models.RowResult) {
 	t.Helper()
+	for i := range results {
+		results[i].RailKey = chunk.Rows[results[i].Index].RailKey
+	}
 	if _, err := b.store.FinishRows(t.Context(), chunk, results, chunk.Open); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +94,7 @@ func outcomes(list ...models.RowOutcome) []models.RowResult {
 
 // batchData is the data of a batch.
 type batchData struct {
-	BatchReference, State            string
+	BatchReference, RetryOf, State   string
 	SubmittedAt, SettleBy, SettledAt models.Millis
 	RowCount                         int
 	TotalAmount, SucceededAmount     models.Amount

@@ -50,15 +50,25 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 // create stores a batch and answers with its receipt. If it returns another submission, which stands under the reference,
 // there is no answer yet.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
-	if b.debits != nil {
-		n.Claim = b.debits.Room()
-	}
+	n.Claim = b.room()
 	done, err := b.store.SubmitBatch(ctx, *n)
+	if err != nil || done.Conflict != nil {
+		return done.Conflict, err
+	}
+	return nil, b.accept(r, &done)
+}
+
+// room bounds the tasks that a new batch may claim.
+func (b *batches) room() models.Dispatch {
+	if b.debits == nil {
+		return models.Dispatch{}
+	}
+	return b.debits.Room()
+}
+
+// accept sends the tasks of a batch on their way, unless it is a replay, and answers with its receipt.
+func (b *batches) accept(r *Request, done *models.Submission) error {
 	switch {
-	case err != nil:
-		return nil, err
-	case done.Conflict != nil:
-		return done.Conflict, nil
 	case done.Replayed:
 		r.Replayed()
 	case b.debits != nil:
@@ -66,9 +76,9 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 	case b.notify != nil:
 		b.notify(done.Tasks)
 	}
-	r.Location("billing", "sites", r.Site.ID.String(), "batches", n.Reference)
+	r.Location("billing", "sites", r.Site.ID.String(), "batches", done.Batch.Reference)
 	r.RetryAfter(pollAgain)
-	return nil, r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
+	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
 // conflictWith names the places where a body differs from the one that stands under its reference.
@@ -171,33 +181,19 @@ func (b *batches) validate(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, answer)
 }
 
-// retry submits what may succeed later as a batch of its own. It is the same submission as one with that body, so that a
-// repetition finds what it made.
+// retry submits the rows of a settled batch that may succeed later as a batch of their own.
 func (b *batches) retry(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "batchReference")
-	reference := body.RequiredString("batchReference", models.ValidateReference, func(s string) error {
-		if s == r.Param() {
-			return errors.New("must be another than that of the batch to retry")
-		}
-		return nil
-	})
+	reference := body.RequiredString("batchReference", models.ValidateReference)
 	if err := r.BodyError(body); err != nil {
 		return err
 	}
-	rows, err := b.store.RetryableRows(ctx, r.Site.ID, r.Param())
+	done, err := b.store.RetryBatch(ctx, models.NewRetry{
+		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Parent: r.Param(), Reference: reference,
+		TraceID: r.TraceID(), Claim: b.room(),
+	})
 	if err != nil {
 		return batchError(err)
 	}
-	same, err := storedBody(&models.StoredSubmission{Rows: rows}, reference)
-	if err != nil {
-		return err
-	}
-	earlier, err := b.create(ctx, r, &models.NewBatch{
-		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Reference: reference, Rows: rows,
-		Fingerprint: sha256.Sum256(strictjson.Canonical(same)), TraceID: r.TraceID(),
-	})
-	if earlier != nil {
-		return Refuse(BatchReferenceConflict, "batchReference")
-	}
-	return err
+	return b.accept(r, &done)
 }

@@ -223,15 +223,48 @@ func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
 	}
 }
 
-// atOnce posts n bodies at the same time.
+// The whole answer to another body: places in canonical order, of rows that came and went and of unknown fields, without
+// their values.
+func TestConflictAnswers(t *testing.T) {
+	t.Parallel()
+	b := newBatching(t)
+	row := `{"customerReference":"ada","rowReference":"r%d","amount":%d%s}`
+	rows := func(first string, n int, amount int64) string {
+		list := []string{first}
+		for i := 1; i < n; i++ {
+			list = append(list, fmt.Sprintf(row, i, amount, ""))
+		}
+		return strings.Join(list, ",")
+	}
+	submit := func(unknown, rows string) *apitest.Answer {
+		return b.Post(b.batches(""), `{"batchReference":"b",`+unknown+`"rows":[`+rows+`]}`)
+	}
+	first := fmt.Sprintf(row, 0, 100, `,"tag":{"a":1,"a.b":[1]}`)
+	submit(`"note":"secret one",`, rows(first, 40, 1)).Expect(202)
+	golden(t, "batch-conflict-fields", submit(`"other":"secret two",`,
+		rows(fmt.Sprintf(row, 0, 101, `,"tag":{"a":2,"a.b":[2]}`), 40, 1)).Expect(409))
+	golden(t, "batch-conflict-row-added", submit(`"note":"secret one",`, rows(first, 41, 1)).Expect(409))
+	golden(t, "batch-conflict-row-removed", submit(`"note":"secret one",`, rows(first, 39, 1)).Expect(409))
+	golden(t, "batch-conflict-many", submit(`"note":"secret one",`, rows(first, 40, 2)).Expect(409))
+}
+
+// atOnce submits n bodies at the same time.
 func (b *batching) atOnce(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
+	t.Helper()
+	return b.postAtOnce(t, n, b.batches(""), body)
+}
+
+// postAtOnce posts n bodies to a path at the same time.
+func (b *batching) postAtOnce(
+	t *testing.T, n int, path string, body func(i int) string,
+) (statuses map[int]int, answers []*apitest.Answer) {
 	t.Helper()
 	results := make(chan *apitest.Answer, n)
 	start := make(chan struct{})
 	for i := range n {
 		go func() {
 			<-start
-			a, err := b.Try(context.Background(), http.MethodPost, b.batches(""), body(i))
+			a, err := b.Try(context.Background(), http.MethodPost, path, body(i))
 			if err != nil {
 				t.Errorf("submission %d: %v", i, err)
 			}
@@ -313,70 +346,6 @@ func TestValidation(t *testing.T) {
 		t.Error(diff)
 	}
 	b.Get(b.batch("b", "")).Expect(404)
-}
-
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	b := newBatching(t)
-	retry := func(reference, body string) *apitest.Answer { return b.Post(b.batch(reference, "/retry"), body) }
-	chunk := b.submit(t, "first", customersFor(len(models.RowOutcomes))...)
-	golden(t, "batch-retry-in-progress", retry("first", `{"batchReference":"second"}`).Expect(409))
-	b.finish(t, chunk, outcomes(models.RowOutcomes...)...)
-	b.advance(t, time.Minute)
-
-	made := retry("first", `{"batchReference":"second/2"}`).Expect(202)
-	golden(t, "batch-retry", made)
-	if tasks := <-b.tasks; len(tasks) != 1 {
-		t.Errorf("told of %d tasks", len(tasks))
-	}
-	if made.Header.Get("Location") != b.batch("second/2", "") || made.Header.Get("Retry-After") != "1" || made.Header.Get("Idempotent-Replayed") != "" {
-		t.Errorf("headers %v", made.Header)
-	}
-	var rows []string
-	for _, row := range dataOf[batchData](b.Get(made.Header.Get("Location"))).Rows {
-		rows = append(rows, fmt.Sprint(row.CustomerReference, " ", row.RowReference, " ", row.Amount, " ", row.State))
-	}
-	want := []string{
-		"customer-2 row-2 102 pending", "customer-3 row-3 103 pending", "customer-4 row-4 104 pending", "customer-7 row-7 107 pending",
-	}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Error(diff)
-	}
-
-	b.advance(t, time.Minute)
-	again := retry("first", `{ "batchReference" : "second\/2", "unknown": 1 }`).Expect(202)
-	golden(t, "batch-retry", again)
-	body := `{"batchReference":"second/2","rows":[{"customerReference":"customer-2","rowReference":"row-2","amount":102},
-		{"customerReference":"customer-3","rowReference":"row-3","amount":103},{"customerReference":"customer-4","rowReference":"row-4","amount":104},
-		{"customerReference":"customer-7","rowReference":"row-7","amount":107}]}`
-	same := b.Post(b.batches(""), body).Expect(202)
-	golden(t, "batch-retry", same)
-	if again.Header.Get("Idempotent-Replayed") != "true" || same.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("replayed: %v, %v", again.Header, same.Header)
-	}
-
-	b.Post(b.batches(""), bodyOf("taken", "ada")).Expect(202)
-	golden(t, "batch-retry-conflict", retry("first", `{"batchReference":"taken"}`).Expect(409))
-	golden(t, "batch-retry-own-reference", retry("first", `{"batchReference":"first"}`).Expect(400))
-	golden(t, "batch-not-found", retry("none", `{"batchReference":"third"}`).Expect(404))
-	for body, want := range map[string]string{
-		`{}`:                       "batches:missing-field batchReference",
-		`{"batchReference":null}`:  "batches:missing-field batchReference",
-		`{"batchReference":"\n"}`:  "batches:invalid-field batchReference",
-		`{"batchreference":"x"}`:   "requests:malformed-json batchReference",
-		`{"batchReference":["x"]}`: "batches:invalid-field batchReference",
-	} {
-		retry("first", body).Refused(400, want)
-	}
-}
-
-func TestRetryOfNothing(t *testing.T) {
-	t.Parallel()
-	b := newBatching(t)
-	chunk := b.submit(t, "b", "ada", "bob", "eve")
-	b.finish(t, chunk, outcomes(models.OutcomeSucceeded, models.OutcomeUnconfirmed, models.OutcomeTimedOut)...)
-	b.finish(t, chunk, models.RowResult{Index: 2, Outcome: models.OutcomeSucceeded}) // the truth, late
-	golden(t, "batch-nothing-to-retry", b.Post(b.batch("b", "/retry"), `{"batchReference":"again"}`).Expect(409))
 }
 
 func TestRateClassOfSubmissions(t *testing.T) {

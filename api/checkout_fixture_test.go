@@ -37,6 +37,7 @@ type createdIntent struct{ QRCode, PaymentIntentID, OrderID string }
 // intentData is the data of a payment intent.
 type intentData struct {
 	PaymentIntentID, Currency, OrderID, State, TransactionStatus, TransactionID string
+	PaymentURL, ReturnURL                                                       string
 	LineItems                                                                   []models.LineItem
 	Amount                                                                      models.Amount
 	AmountPaid                                                                  *models.Amount

@@ -35,6 +35,7 @@ const (
 	MissingField          Code = "requests:missing-field"
 	InvalidField          Code = "requests:invalid-field"
 	InvalidParameter      Code = "requests:invalid-parameter"
+	InvalidLink           Code = "requests:invalid-pagination-link"
 	InvalidHeader         Code = "requests:invalid-header"
 	UnsupportedAPIVersion Code = "requests:unsupported-api-version"
 	NotFound              Code = "requests:not-found"
@@ -80,6 +81,7 @@ const (
 	BatchReferenceConflict  Code = "batches:batch-reference-conflict"
 	BatchInProgress         Code = "batches:batch-in-progress"
 	NothingToRetry          Code = "batches:nothing-to-retry"
+	AlreadyRetried          Code = "batches:already-retried"
 
 	WebhooksMissingField     Code = "webhooks:missing-field"
 	WebhooksInvalidField     Code = "webhooks:invalid-field"
@@ -103,6 +105,7 @@ var catalogue = []Entry{
 	{MissingField, http.StatusBadRequest, "A required field is missing."},
 	{InvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
 	{InvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
+	{InvalidLink, http.StatusBadRequest, "nextHref is not valid or no longer valid. Restart pagination from the first page."},
 	{InvalidHeader, http.StatusBadRequest, "A header has a value that it must not have."},
 	{UnsupportedAPIVersion, http.StatusBadRequest, "The header Svc-Api-Version must be " + APIVersion + "."},
 	{NotFound, http.StatusNotFound, "There is nothing at this path."},
@@ -148,6 +151,7 @@ var catalogue = []Entry{
 	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
 	{BatchInProgress, http.StatusConflict, "The batch has rows that are not settled yet."},
 	{NothingToRetry, http.StatusConflict, "The batch has no row whose outcome may succeed later."},
+	{AlreadyRetried, http.StatusConflict, "The batch has been retried already, under another batchReference."},
 
 	{WebhooksMissingField, http.StatusBadRequest, "A required field is missing."},
 	{WebhooksInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},

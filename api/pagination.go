@@ -27,7 +27,8 @@ const (
 // cursorLife is how long a pagination link is valid, in service time.
 const cursorLife = 24 * time.Hour
 
-// maxCursorSize is the longest cursor that is looked at, in characters. Ours have about 400.
+// maxCursorSize is the longest cursor that is looked at, in characters. Ours have about 400; one with an
+// orderId in it may have 1,500.
 const maxCursorSize = 2 << 10
 
 // pageQuery is what one page of a list is made from: F are the list's filters, P its positions. A pagination link
@@ -243,6 +244,19 @@ func (in *queryReader) millis(name string) *models.Millis {
 	}
 	at := models.Millis(n)
 	return &at
+}
+
+// reference is a partner's name for something, "" if it is not given.
+func (in *queryReader) reference(name string) string {
+	text, ok := in.r.Query(name)
+	if !ok {
+		return ""
+	}
+	if err := models.ValidateReference(text); err != nil {
+		in.fault(in.r.RefuseQuery(name, err.Error()))
+		return ""
+	}
+	return text
 }
 
 // oneOf is one of a parameter's values, "" if it is not given.

@@ -41,8 +41,13 @@ func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
 func paymentIntentRoutes(cfg Config) []Route {
 	p := &paymentIntents{
 		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
+		pages: &paginator{cfg.Keys, cfg.PublicBaseURL}, sandbox: cfg.Sandbox != nil,
 	}
 	return []Route{
+		{
+			Method: http.MethodGet, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead, Paged: true,
+			Query: []string{"limit", "orderId", "state", "transactionStatus", "createdFrom", "createdTo"}, Handler: p.list,
+		},
 		{
 			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsWrite,
 			Body: JSONBody, Idempotent: true, Handler: p.create,
@@ -64,6 +69,8 @@ type paymentIntents struct {
 	notify   func([]models.TaskID) // may be nil
 	qrBase   string                // what every QR code begins with
 	pictures *qr.Series            // of all QR codes
+	pages    *paginator
+	sandbox  bool
 }
 
 // qrBase is what QR codes say, but for the code: all in upper case, so that it fits the mode that makes them small. A browser
@@ -91,6 +98,8 @@ type paymentIntentData struct {
 	Currency          string                   `json:"currency"`
 	OrderID           string                   `json:"orderId,omitempty"`
 	LineItems         []models.LineItem        `json:"lineItems,omitempty"`
+	PaymentURL        string                   `json:"paymentUrl"` // what the QR code says
+	ReturnURL         string                   `json:"returnUrl,omitempty"`
 	State             models.IntentState       `json:"state"`
 	TransactionStatus models.TransactionStatus `json:"transactionStatus,omitempty"`
 	TransactionID     models.TransactionID     `json:"transactionId,omitzero"`
@@ -99,11 +108,12 @@ type paymentIntentData struct {
 	ExpiresAt         models.Millis            `json:"expiresAt"`
 }
 
-func describeIntent(p *models.PaymentIntent) paymentIntentData {
+func (p *paymentIntents) describe(intent *models.PaymentIntent) paymentIntentData {
 	return paymentIntentData{
-		PaymentIntentID: p.ID, Amount: p.Amount, Currency: p.Currency, OrderID: p.OrderID, LineItems: p.LineItems,
-		State: p.State, TransactionStatus: p.Status, TransactionID: p.Transaction.ID, AmountPaid: amountPaid(p),
-		CreatedAt: p.CreatedAt, ExpiresAt: p.ExpiresAt,
+		PaymentIntentID: intent.ID, Amount: intent.Amount, Currency: intent.Currency, OrderID: intent.OrderID,
+		LineItems: intent.LineItems, PaymentURL: p.qrBase + intent.Code, ReturnURL: intent.ReturnURL, State: intent.State,
+		TransactionStatus: intent.Status, TransactionID: intent.Transaction.ID, AmountPaid: amountPaid(intent),
+		CreatedAt: intent.CreatedAt, ExpiresAt: intent.ExpiresAt,
 	}
 }
 
@@ -116,7 +126,7 @@ func amountPaid(p *models.PaymentIntent) *models.Amount {
 }
 
 func (p *paymentIntents) create(ctx context.Context, r *Request) error {
-	in, err := readPaymentIntent(r)
+	in, err := p.read(r)
 	if err != nil {
 		return err
 	}
@@ -154,9 +164,9 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 	return append(answer, '}'), nil
 }
 
-// readPaymentIntent decodes the body of a payment intent. The error names every fault.
-func readPaymentIntent(r *Request) (models.NewPaymentIntent, error) {
-	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt")
+// read decodes the body of a payment intent. The error names every fault.
+func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
+	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt", "returnUrl")
 	in := models.NewPaymentIntent{SiteID: r.Site.ID, QRCodeFormat: models.QRCodeBase64}
 	in.Amount = models.Amount(body.RequiredInt("amount", checkAmount))
 	in.OrderID, _ = body.OptionalString("orderId", models.ValidateReference)
@@ -169,6 +179,7 @@ func readPaymentIntent(r *Request) (models.NewPaymentIntent, error) {
 	}
 	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
 	in.ExpiresAt = models.Millis(expiresAt)
+	in.ReturnURL, _ = body.OptionalString("returnUrl", func(s string) error { return models.CheckReturnURL(s, p.sandbox) })
 	return in, joinFaults(r.BodyError(body), checkLineItems(in.LineItems))
 }
 
@@ -227,7 +238,7 @@ func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 		}
 		r.SetHeader("Preference-Applied", "wait")
 	}
-	return r.JSON(http.StatusOK, describeIntent(&intent))
+	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
 // await holds the answer until the payment intent is final, but not beyond wait, the client's presence or the begin of a
@@ -261,7 +272,7 @@ func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 		return r.intentError(err)
 	}
 	notifyOf(p.notify, task)
-	return r.JSON(http.StatusOK, describeIntent(&intent))
+	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
 // notifyOf tells of a task, if there is one and somebody to tell.

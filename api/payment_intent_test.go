@@ -44,6 +44,10 @@ func TestPaymentIntentAnswers(t *testing.T) {
 	c.advance(t, 15*time.Minute)
 	golden(t, "intent-expired", c.Get(c.intents("/"+id)).Expect(200))
 	golden(t, "intent-not-cancellable", c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(409))
+
+	shop := `{"amount":1,"returnUrl":"https://shop.example/back?order=7&x=%20#end"}`
+	id = dataOf[createdIntent](c.Post(c.intents(""), shop).Expect(201)).PaymentIntentID
+	golden(t, "intent-return-url", c.Get(c.intents("/"+id)).Expect(200))
 	golden(t, "intent-not-found", c.Get(c.intents("/pi_01932c07-0000-7000-8000-000000000009")).Expect(404))
 }
 
@@ -70,10 +74,14 @@ func TestPaymentIntentFaults(t *testing.T) {
 		`{"amount":0,"orderId":"","qrCodeFormat":"PNG","expiresAt":0}`: {
 			"amount must be greater than 0", "orderId must have 1 to 128 characters", "qrCodeFormat must be one of base64, text",
 			"expiresAt must be at least 1"},
-		`{"amount":5,"expiresAt":1}`:   {"expiresAt must be 1 minute to 24 hours ahead"},
-		`{"amount":5,"orderId":".."}`:  {`orderId must not be "." or ".."`},
-		`{"amount":5,"lineItems":{}}`:  {"lineItems must be an array"},
-		`{"amount":5,"lineItems":[1]}`: {"lineItems[0] must be an object"},
+		`{"amount":5,"expiresAt":1}`:                     {"expiresAt must be 1 minute to 24 hours ahead"},
+		`{"amount":5,"orderId":".."}`:                    {`orderId must not be "." or ".."`},
+		`{"amount":5,"lineItems":{}}`:                    {"lineItems must be an array"},
+		`{"amount":5,"returnUrl":""}`:                    {"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
+		`{"amount":5,"returnUrl":"javascript:alert(1)"}`: {"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
+		`{"amount":5,"returnUrl":"ftp://shop.example"}`:  {"returnUrl must be an http or https URL"},
+		`{"amount":5,"returnUrl":["https://a.example"]}`: {"returnUrl must be a string"},
+		`{"amount":5,"lineItems":[1]}`:                   {"lineItems[0] must be an object"},
 		line(`{}`): {"lineItems[1].itemId is required", "lineItems[1].quantity is required",
 			"lineItems[1].amountPerUnit is required", "lineItems[1].amountSubtotal is required"},
 		line(`{"itemId":"a\nb","quantity":0,"amountPerUnit":-1,"amountSubtotal":-1,"addOns":[]}`): {
@@ -224,7 +232,9 @@ func TestCheckoutErrorsHaveShapeB(t *testing.T) {
 		"slash":        {c.Get(c.intents("/")), 404},
 		"below":        {c.Get(c.intents("/" + id + "/x")), 404},
 		"method":       {c.Send(http.MethodDelete, c.intents("/"+id), nil), 405},
-		"method again": {c.Get(c.intents("")), 405},
+		"method again": {c.Send(http.MethodPut, c.intents(""), nil), 405},
+		"list":         {c.Get(c.intents("?limit=0")), 400},
+		"link":         {c.Get(c.intents("?cursor=x")), 400},
 		"media type":   {c.With("Content-Type", "text/plain").Post(c.intents(""), `{"amount":1}`), 415},
 		"encoding":     {c.With("Content-Encoding", "gzip").Post(c.intents(""), `{"amount":1}`), 415},
 		"large":        {c.Post(c.intents(""), `{"amount":1,"x":"`+strings.Repeat("x", 64<<10)+`"}`), 413},

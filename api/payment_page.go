@@ -42,6 +42,9 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 		Hosted: p.describe(payee.OrganisationName, payee.SiteName, intent.ExpiresAt, paymentChoices()),
 		State:  paymentState(&intent), OrderID: intent.OrderID, Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
 	}
+	if intent.State == models.IntentFinal {
+		page.ReturnURL = intent.ReturnURL
+	}
 	if paid, ok := intent.AmountPaid(); ok {
 		page.Paid = web.Money(int64(paid), intent.Currency)
 	}

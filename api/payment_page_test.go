@@ -79,6 +79,38 @@ func TestPaymentPageEndings(t *testing.T) {
 	checkPage(t, c.Get("/P/"+code), 410, "This payment has expired")
 }
 
+// The way back is shown once the status is final, whatever it is, and not before.
+func TestPaymentPageLeadsBack(t *testing.T) {
+	c := newPaying(t)
+	create := func() (id, code string) {
+		made := dataOf[createdIntent](c.Post(c.intents(""),
+			`{"amount":5,"qrCodeFormat":"text","returnUrl":"https://shop.example:8443/back?a=1&b='x'"}`).Expect(201))
+		return made.PaymentIntentID, strings.TrimPrefix(made.QRCode, "HTTPS://BILLING.EXAMPLE/P/")
+	}
+	const back = `<a class="button primary" href="https://shop.example:8443/back?a=1&amp;b=%27x%27" rel="noreferrer">Back to shop.example:8443</a>`
+	leadsBack := func(code string, want bool) {
+		t.Helper()
+		if body := string(c.Get("/P/" + code).Body); strings.Contains(body, back) != want || strings.Contains(body, "shop.example") != want {
+			t.Errorf("a way back: %v\n%s", !want, body)
+		}
+	}
+	for _, status := range models.TransactionStatuses {
+		id, code := create()
+		leadsBack(code, false)
+		switch status {
+		case models.TransactionCancelled:
+			c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(200)
+		case models.TransactionExpired:
+			c.advance(t, 15*time.Minute)
+		default:
+			claimed := c.pay(t, code)
+			leadsBack(code, false)
+			c.finish(t, claimed, models.TransactionResult{Status: status})
+		}
+		leadsBack(code, true)
+	}
+}
+
 func TestPaymentPageErrors(t *testing.T) {
 	c := newPaying(t)
 	_, code := c.intent(t)
@@ -104,6 +136,7 @@ func TestPaymentPageInProduction(t *testing.T) {
 		t.Errorf("the page plays the app:\n%s", body)
 	}
 	b.browser().Post("/P/"+code, "action=pay&behaviour=pays").Refused(405, "requests:method-not-allowed")
+	complains(t, b.Post(b.intents(""), `{"amount":5,"returnUrl":"http://shop.example"}`), 400, "returnUrl must be an https URL")
 	if got := b.getIntent(id); got.State != "created" {
 		t.Errorf("it is %s", got.State)
 	}

@@ -56,4 +56,10 @@ CREATE TABLE payment_intents (
                 ELSE num_nulls(transaction_id, customer_id, agreement_id, amount_charged, started_at) = 0 END)
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX payment_intents_code ON payment_intents (code);
-CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at) WHERE state = 'created';
+CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at, site_id) WHERE state = 'created';
+-- The list of a Site, newest first: all of it, an order's part, and the parts by state. Final ones are listed by status.
+CREATE INDEX payment_intents_list ON payment_intents (site_id, created_at DESC, id DESC);
+CREATE INDEX payment_intents_list_by_order ON payment_intents (site_id, order_id, created_at DESC, id DESC) WHERE order_id IS NOT NULL;
+CREATE INDEX payment_intents_list_open ON payment_intents (site_id, state, created_at DESC, id DESC) WHERE state IN ('created', 'pending');
+CREATE INDEX payment_intents_list_by_status ON payment_intents (site_id, transaction_status, created_at DESC, id DESC)
+    WHERE transaction_status IS NOT NULL;

@@ -81,6 +81,9 @@ type NewBatch struct {
 	TraceID TraceID
 	// Claim bounds the tasks that the submission claims for its caller to dispatch, as ClaimTasks would. Zero: none.
 	Claim Dispatch
+
+	retryOf string   // the reference of the batch whose rows this one retries; "" for none
+	links   []LinkID // that the rows are bound to already, one a row; zero, or a nil list: none
 }
 
 // NewRow is one row of a submission.
@@ -89,6 +92,19 @@ type NewRow struct {
 	RowReference      string
 	Amount            Amount
 }
+
+// NewRetry asks for a batch of those rows of a settled one that may succeed later.
+type NewRetry struct {
+	SiteID         SiteID
+	OrganisationID OrganisationID
+	Parent         string // the reference of the settled batch
+	Reference      string // of the new one
+	TraceID        TraceID
+	Claim          Dispatch // as of NewBatch
+}
+
+// fingerprint is that of the submission that a retry makes. No body of a submission has it.
+func (n *NewRetry) fingerprint() [32]byte { return digest("retry", n.Parent, n.Reference) }
 
 // Total is the sum of the rows' amounts, or ErrAmountOverflow.
 func (b NewBatch) Total() (Amount, error) {

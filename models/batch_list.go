@@ -28,31 +28,3 @@ type BatchPage struct {
 	Prev    *BatchPosition // where the page before (Backward) begins; nil on the first page
 	Now     Millis         // service time of that moment
 }
-
-// newBatchPage makes a page of the matching batches found in the query's direction (in list order, one more than the
-// limit if there are more) and of whether any lies behind.
-func newBatchPage(q *BatchQuery, found []Batch, behind bool) BatchPage {
-	page := BatchPage{Batches: found}
-	ahead := len(found) > q.Limit
-	if ahead && q.Direction == Backward {
-		page.Batches = found[1:]
-	} else if ahead {
-		page.Batches = found[:q.Limit]
-	}
-	next, prev := ahead, behind
-	if q.Direction == Backward {
-		next, prev = behind, ahead
-	}
-	// A page that has become empty leads back to the end, or the beginning, of what there is.
-	var first, last BatchPosition
-	if n := len(page.Batches); n > 0 {
-		first, last = page.Batches[0].position(), page.Batches[n-1].position()
-	}
-	if next {
-		page.Next = &last
-	}
-	if prev {
-		page.Prev = &first
-	}
-	return page
-}

@@ -125,7 +125,7 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 		b.Counts.InProgress = inProgress
 		found = append(found, b)
 	}
-	page := newBatchPage(q, found, behind)
-	page.Total, page.Now = total, now
+	page := BatchPage{Total: total, Now: now}
+	page.Batches, page.Next, page.Prev = cutPage(found, q.Limit, q.Direction, behind, (*Batch).position)
 	return page, rows.Err()
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	_ "embed" // statements
 	"errors"
-	"fmt"
 
 	"github.com/uptrace/bun"
 )
@@ -117,28 +116,6 @@ SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND su
 		return Batch{}, nil, wrap("cancel batch", err)
 	}
 	return batch, rows, nil
-}
-
-// RetryableRows are the rows of a settled batch whose outcome may be another in a later one, in order. A batch in progress
-// is ErrBatchInProgress, none such row ErrNothingToRetry.
-func (s *Store) RetryableRows(ctx context.Context, site SiteID, reference string) ([]NewRow, error) {
-	batch, rows, err := s.GetBatch(ctx, site, reference)
-	if err != nil {
-		return nil, err
-	}
-	if batch.State != BatchSettled {
-		return nil, fmt.Errorf("models: retry batch: %w", ErrBatchInProgress)
-	}
-	var again []NewRow
-	for _, r := range rows {
-		if r.Outcome.Retryable() && r.CorrectedOutcome == "" {
-			again = append(again, NewRow{CustomerReference: r.CustomerReference, RowReference: r.RowReference, Amount: r.Amount})
-		}
-	}
-	if len(again) == 0 {
-		return nil, fmt.Errorf("models: retry batch: %w", ErrNothingToRetry)
-	}
-	return again, nil
 }
 
 // PredictOutcomes says for each customerReference how a debit would end if it depended on the links alone, as they are

@@ -189,39 +189,6 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	}
 }
 
-func TestRetryableRows(t *testing.T) {
-	t.Parallel()
-	store := modelstest.Open(t)
-	site := modelstest.Site(t, store)
-	customers := make([]string, len(models.RowOutcomes))
-	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", customers...))
-	if _, err := store.RetryableRows(t.Context(), site.ID, "b"); !errors.Is(err, models.ErrBatchInProgress) {
-		t.Fatalf("in progress: %v", err)
-	}
-	results := make([]models.RowResult, len(customers))
-	for i, o := range models.RowOutcomes {
-		results[i] = models.RowResult{Index: i, Outcome: o}
-	}
-	finish(t, store, claim(t, store, done.Tasks[0]), results...)
-	rows, err := store.RetryableRows(t.Context(), site.ID, "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, r := range rows {
-		names = append(names, r.RowReference)
-	}
-	if diff := cmp.Diff([]string{"row-2", "row-3", "row-4", "row-7"}, names); diff != "" {
-		t.Errorf("rows to retry (-want +got):\n%s", diff)
-	}
-
-	done = modelstest.Submit(t, store, modelstest.Batch(site, "hopeless", ""))
-	finish(t, store, claim(t, store, done.Tasks[0]), models.RowResult{Outcome: models.OutcomeUnconfirmed})
-	if _, err := store.RetryableRows(t.Context(), site.ID, "hopeless"); !errors.Is(err, models.ErrNothingToRetry) {
-		t.Errorf("nothing to retry: %v", err)
-	}
-}
-
 func TestPredictOutcomes(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

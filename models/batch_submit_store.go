@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"database/sql"
+	_ "embed" // statements
 	"errors"
 	"fmt"
 
@@ -38,46 +39,8 @@ func (b *Batch) fillCounts() {
 	b.Counts.Failed = b.Counts.Settled - b.Counts.Succeeded
 }
 
-// submitSQL writes the batch, its rows and its tasks in one statement, or nothing if the reference is taken. Rows bind to
-// the link that is active for their reference now. As many tasks as there is room for are written as if ClaimTasks had claimed them
-// already: that spares a statement, and a second version of each.
-const submitSQL = `
-WITH now AS MATERIALIZED (SELECT ms FROM ` + svcNow + ` AS clock (ms)),
-b AS (
-    INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at,
-                         settle_by, fingerprint, extras, trace_id, generation, epoch)
-    SELECT s.id, $2, s.organisation_id, $3, cardinality($9::text[]), $4, s.currency, now.ms, now.ms + $5, $6, $7, $8,
-           coalesce((SELECT generation FROM batch_references WHERE site_id = $1 AND batch_reference = $3), 0) + 1,
-           (SELECT epoch FROM database_epoch)
-    FROM sites s, now WHERE s.id = $1
-    ON CONFLICT (site_id, batch_reference) DO NOTHING
-    RETURNING *
-), used AS (
-    INSERT INTO batch_references AS u (site_id, batch_reference, generation)
-    SELECT site_id, batch_reference, generation FROM b
-    ON CONFLICT (site_id, batch_reference) DO UPDATE SET generation = excluded.generation
-), r AS (
-    INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_reference, amount, link_id)
-    SELECT b.site_id, b.id, v.n - 1, v.customer_reference, v.row_reference, v.amount, l.id
-    FROM b, unnest($9::text[], $10::text[], $11::bigint[]) WITH ORDINALITY AS v (customer_reference, row_reference, amount, n)
-    LEFT JOIN customer_links l ON l.site_id = $1 AND l.customer_reference = v.customer_reference
-        AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > (SELECT ms FROM now))
-), room AS MATERIALIZED (
-    SELECT CASE WHEN $16::int = 0 THEN 0 ELSE greatest(0, least(
-        $16::int - (SELECT count(*) FROM outbox f WHERE f.queue = $14 AND f.organisation_id = b.organisation_id
-                    AND f.dispatched_at IS NOT NULL AND f.available_at <= b.submitted_at),
-        $17::int - (SELECT count(*) FROM outbox f WHERE f.queue = $14
-                    AND f.dispatched_at IS NOT NULL AND f.available_at <= b.submitted_at))) END AS tasks
-    FROM b
-), o AS (
-    INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at,
-                        epoch, dispatched_at, redispatch_after)
-    SELECT c.id, $13, $14, b.organisation_id, b.site_id, b.id, (c.n - 1) * $15, least(c.n * $15, b.row_count) - 1,
-           b.trace_id, b.submitted_at, CASE WHEN claimed.yes THEN 1 ELSE 0 END, CASE WHEN claimed.yes THEN statement_timestamp() END,
-           CASE WHEN claimed.yes THEN statement_timestamp() + $18::bigint * interval '1 ms' END
-    FROM b, room, unnest($12::uuid[]) WITH ORDINALITY AS c (id, n), LATERAL (SELECT c.n <= room.tasks AS yes) claimed
-)
-SELECT ` + batchColumns + `, room.tasks FROM b, room`
+//go:embed batch_submit.sql
+var submitSQL string
 
 // SubmitBatch stores a batch with its rows and tasks, or says what stands under its reference: an identical submission
 // (replayed) or another one (conflict). Of many at once, one creates and the others see it. A reference older than
@@ -100,27 +63,32 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (Submission, error)
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
 }
 
-func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (Submission, error) {
+func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (done Submission, err error) {
+	err = s.statement(ctx, func() error {
+		done, err = insertBatch(ctx, s.db.DB, n, total)
+		return err
+	})
+	return done, err
+}
+
+// insertBatch runs the submit statement; sql.ErrNoRows if the reference is taken.
+func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Submission, error) {
 	rows := len(n.Rows)
 	customers, references, amounts := make([]string, rows), make([]string, rows), make([]int64, rows)
 	for i, r := range n.Rows {
 		customers[i], references[i], amounts[i] = r.CustomerReference, r.RowReference, int64(r.Amount)
 	}
-	tasks := make([]TaskID, (rows+ChunkRows-1)/ChunkRows)
-	for i := range tasks {
-		tasks[i] = NewID[taskNoun]()
+	done := Submission{Tasks: make([]TaskID, (rows+ChunkRows-1)/ChunkRows)}
+	for i := range done.Tasks {
+		done.Tasks[i] = NewID[taskNoun]()
 	}
-	done := Submission{Tasks: tasks}
 	var room int
-	err := s.statement(ctx, func() error {
-		var err error
-		done.Batch, err = scanBatch(s.db.DB.QueryRowContext(ctx, submitSQL, n.SiteID, NewID[batchNoun](), n.Reference,
-			int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
-			amounts, tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows,
-			n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds()), &room)
-		return err
-	})
-	done.Claimed = claimedTasks(n, tasks, room)
+	var err error
+	done.Batch, err = scanBatch(db.QueryRowContext(ctx, submitSQL, n.SiteID, NewID[batchNoun](), n.Reference,
+		int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
+		amounts, done.Tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows,
+		n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds(), n.retryOf, n.links), &room)
+	done.Claimed = claimedTasks(n, done.Tasks, room)
 	return done, err
 }
 

@@ -47,31 +47,3 @@ type LinkPage struct {
 	Prev  *LinkPosition // where the page before (Backward) begins; nil on the first page
 	Now   Millis        // service time of that moment
 }
-
-// newLinkPage makes a page of the matching links found in the query's direction (in list order, one more than the
-// limit if there are more) and of whether any lies behind.
-func newLinkPage(q *LinkQuery, found []Link, total int64, behind bool) LinkPage {
-	page := LinkPage{Links: found, Total: total}
-	ahead := len(found) > q.Limit
-	if ahead && q.Direction == Backward {
-		page.Links = found[1:]
-	} else if ahead {
-		page.Links = found[:q.Limit]
-	}
-	next, prev := ahead, behind
-	if q.Direction == Backward {
-		next, prev = behind, ahead
-	}
-	// A page that has become empty leads back to the end, or the beginning, of what there is.
-	var first, last LinkPosition
-	if n := len(page.Links); n > 0 {
-		first, last = page.Links[0].position(), page.Links[n-1].position()
-	}
-	if next {
-		page.Next = &last
-	}
-	if prev {
-		page.Prev = &first
-	}
-	return page
-}

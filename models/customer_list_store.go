@@ -222,7 +222,7 @@ func listLinks(ctx context.Context, db rowsQuerier, q *LinkQuery) (LinkPage, err
 			found = append(found, l.effective(now))
 		}
 	}
-	page := newLinkPage(q, found, total, behind)
-	page.Now = now
+	page := LinkPage{Total: total, Now: now}
+	page.Links, page.Next, page.Prev = cutPage(found, q.Limit, q.Direction, behind, (*Link).position)
 	return page, rows.Err()
 }

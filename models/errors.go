@@ -34,6 +34,10 @@ var (
 	ErrBatchInProgress = errors.New("models: batch in progress")
 	// ErrNothingToRetry: no row of the batch has an outcome that may succeed later.
 	ErrNothingToRetry = errors.New("models: nothing to retry")
+	// ErrAlreadyRetried: the batch has been retried under another reference.
+	ErrAlreadyRetried = errors.New("models: batch already retried")
+	// ErrBatchReferenceTaken: another batch has the reference.
+	ErrBatchReferenceTaken = errors.New("models: batch reference taken")
 	// ErrIdempotencyKeyReused: the key came before with another body.
 	ErrIdempotencyKeyReused = errors.New("models: idempotency key reused with another body")
 	// ErrIdempotencyKeyInFlight: the first request with the key has not finished.

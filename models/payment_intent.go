@@ -33,6 +33,7 @@ type PaymentIntent struct {
 	Currency       string // ISO 4217
 	OrderID        string // the partner's; "" for none
 	LineItems      []LineItem
+	ReturnURL      string // leads the customer back once the status is final; "" for none
 	QRCodeFormat   QRCodeFormat
 	State          IntentState
 	Status         TransactionStatus // "" until final
@@ -83,6 +84,7 @@ type NewPaymentIntent struct {
 	OrderID      string // "" for none
 	QRCodeFormat QRCodeFormat
 	LineItems    []LineItem
+	ReturnURL    string // "" for none; see CheckReturnURL
 	ExpiresAt    Millis // 0: DefaultIntentLife from now
 }
 

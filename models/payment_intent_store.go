@@ -28,7 +28,7 @@ var (
 
 // intentColumns are the columns that scanIntent reads, in its order.
 const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, coalesce(p.order_id, ''), p.line_items,
-	p.qr_code_format, p.state, coalesce(p.transaction_status::text, ''), coalesce(p.status_reason::text, ''), p.created_at,
+	coalesce(p.return_url, ''), p.qr_code_format, p.state, coalesce(p.transaction_status::text, ''), coalesce(p.status_reason::text, ''), p.created_at,
 	p.expires_at, coalesce(p.final_at, 0), p.trace_id, p.transaction_id, coalesce(p.customer_id, ''),
 	coalesce(p.agreement_id, ''), p.discounts, coalesce(p.amount_charged, 0), coalesce(p.started_at, 0)`
 
@@ -39,7 +39,7 @@ func scanIntent(row scanner, more ...any) (PaymentIntent, error) {
 	t := &p.Transaction
 	err := row.Scan(append([]any{
 		&p.SiteID, &p.ID, &p.OrganisationID, &p.Code, &p.Amount, &p.Currency, &p.OrderID, &lines,
-		&p.QRCodeFormat, &p.State, &p.Status, &p.StatusReason, &p.CreatedAt,
+		&p.ReturnURL, &p.QRCodeFormat, &p.State, &p.Status, &p.StatusReason, &p.CreatedAt,
 		&p.ExpiresAt, &p.FinalAt, &p.TraceID, &t.ID, &t.Party.CustomerID,
 		&t.Party.AgreementID, &discounts, &t.Charge, &t.StartedAt,
 	}, more...)...)
@@ -129,7 +129,7 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 	}
 	p := PaymentIntent{
 		SiteID: in.SiteID, ID: NewID[intentNoun](), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
-		LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
+		LineItems: in.LineItems, ReturnURL: in.ReturnURL, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
 	}
 	asked := &insertedIntent{intent: p, expiresAt: in.ExpiresAt}
 	if lines.Valid {
@@ -152,11 +152,11 @@ func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 
 const insertIntentsSQL = `
 INSERT INTO payment_intents AS p (site_id, id, organisation_id, epoch, code, amount, currency, order_id, line_items, qr_code_format,
-	created_at, expires_at, trace_id)
+	created_at, expires_at, trace_id, return_url)
 SELECT s.id, n.id, s.organisation_id, (SELECT epoch FROM database_epoch), n.code, n.amount, s.currency, nullif(n.order_id, ''), n.line_items::jsonb, n.qr_code_format,
-	now, coalesce(nullif(n.expires_at, 0), now + $10::bigint), n.trace_id
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[])
-	AS n (site_id, id, code, amount, order_id, line_items, qr_code_format, expires_at, trace_id)
+	now, coalesce(nullif(n.expires_at, 0), now + $10::bigint), n.trace_id, nullif(n.return_url, '')
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[], $13::text[])
+	AS n (site_id, id, code, amount, order_id, line_items, qr_code_format, expires_at, trace_id, return_url)
 JOIN sites s ON s.id = n.site_id CROSS JOIN service_now
 WHERE n.expires_at = 0 OR n.expires_at BETWEEN now + $11::bigint AND now + $12::bigint
 RETURNING p.id, p.organisation_id, p.currency, p.created_at, p.expires_at`
@@ -166,14 +166,16 @@ func intentArrays(all []*insertedIntent) []any {
 	n := len(all)
 	sites, ids, codes, amounts, orders := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n), make([]int64, n), make([]string, n)
 	lines, formats, expiries, traces := make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
+	returns := make([]string, n)
 	for i, one := range all {
 		p := &one.intent
 		sites[i], ids[i], codes[i], amounts[i], orders[i] = p.SiteID, p.ID, p.Code, int64(p.Amount), p.OrderID
 		lines[i], formats[i], expiries[i], traces[i] = one.lines, string(p.QRCodeFormat), int64(one.expiresAt), string(p.TraceID)
+		returns[i] = p.ReturnURL
 	}
 	return []any{
 		sites, ids, codes, amounts, orders, lines, formats, expiries, traces,
-		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(),
+		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(), returns,
 	}
 }
 

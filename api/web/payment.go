@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -36,6 +37,17 @@ type Payment struct {
 	OrderID string // "" for none
 	Items   []PaymentItem
 	Code    string // of characters that need no escaping in a path
+	// ReturnURL leads back to the partner; "" for none, and until the payment has ended.
+	ReturnURL string
+}
+
+// ReturnHost is where the way back leads, for people.
+func (p Payment) ReturnHost() string {
+	u, err := url.Parse(p.ReturnURL)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // Path is where the page is, and where its form goes.

@@ -79,7 +79,8 @@ var everyTimeAnew = []struct {
 }{
 	{regexp.MustCompile(`\b1[0-9]{12}\b`), "TIME"},
 	{regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`), `"traceId":"TRACE"`},
-	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "BASE"},
+	{regexp.MustCompile(`(?i:http)://127\.0\.0\.1:\d+`), "BASE"},
+	{regexp.MustCompile(`/P/[A-Z2-7]{16}`), "/P/CODE"},
 	{regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/TOKEN"},
 	{regexp.MustCompile(`\b([a-z]+)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "${1}_ID"},
 }

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"partnerbilling/models"
+)
+
+type paymentIntentList struct {
+	Items    []paymentIntentData `json:"items"`
+	NextHref string              `json:"nextHref,omitempty"`
+	PrevHref string              `json:"prevHref,omitempty"`
+}
+
+type paymentIntentFilter struct {
+	OrderID     string                   `json:"o,omitempty"`
+	State       models.IntentState       `json:"s,omitempty"`
+	Status      models.TransactionStatus `json:"x,omitempty"`
+	CreatedFrom *models.Millis           `json:"a,omitempty"`
+	CreatedTo   *models.Millis           `json:"b,omitempty"`
+}
+
+func readPaymentIntentFilter(in *queryReader) paymentIntentFilter {
+	return paymentIntentFilter{
+		OrderID:     in.reference("orderId"),
+		State:       oneOf(in, "state", models.IntentStates),
+		Status:      oneOf(in, "transactionStatus", models.TransactionStatuses),
+		CreatedFrom: in.millis("createdFrom"),
+		CreatedTo:   in.millis("createdTo"),
+	}
+}
+
+func (p *paymentIntents) list(ctx context.Context, r *Request) error {
+	q, err := openPage[paymentIntentFilter, models.IntentPosition](ctx, p.pages, r, readPaymentIntentFilter)
+	if err != nil {
+		return err
+	}
+	page, err := p.store.ListPaymentIntents(ctx, models.IntentQuery{
+		SiteID: r.Site.ID, OrderID: q.Filter.OrderID, State: q.Filter.State, Status: q.Filter.Status,
+		CreatedFrom: q.Filter.CreatedFrom, CreatedTo: q.Filter.CreatedTo, Direction: q.Direction, From: q.From, Limit: q.Limit,
+	})
+	if err != nil {
+		return err
+	}
+	if err := q.checkAge(r, page.Now); err != nil {
+		return err
+	}
+	list := paymentIntentList{Items: make([]paymentIntentData, len(page.Intents))}
+	for i := range page.Intents {
+		list.Items[i] = p.describe(&page.Intents[i])
+	}
+	if list.NextHref, err = q.href(ctx, p.pages, r, models.Forward, page.Next, page.Now); err != nil {
+		return err
+	}
+	if list.PrevHref, err = q.href(ctx, p.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, list)
+}

@@ -1,0 +1,152 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// RetryBatch makes a batch of those rows of a settled one that may succeed later, and writes to both that they belong
+// together, in one transaction. Each row stays bound to the link of its parent row. A batch is retried once: the same
+// reference again replays the stored submission.
+//
+// Errors, the first that holds: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another reference;
+// ErrNothingToRetry; ErrBatchReferenceTaken.
+func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, err error) {
+	err = s.inTx(ctx, func(tx bun.Tx) error {
+		done, err = retryBatch(ctx, tx, &n)
+		return err
+	})
+	return done, wrap("retry batch", err)
+}
+
+// retryBatch locks the parent, so that of many retries at once one makes the child and the others see it.
+func retryBatch(ctx context.Context, tx bun.Tx, n *NewRetry) (Submission, error) {
+	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
+	switch {
+	case err != nil:
+		return Submission{}, err
+	case parent.RetriedAs == n.Reference:
+		child, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2`, n.SiteID, n.Reference))
+		return Submission{Batch: child, Replayed: true}, err
+	case parent.RetriedAs != "":
+		return Submission{}, ErrAlreadyRetried
+	}
+	child := NewBatch{
+		SiteID: n.SiteID, OrganisationID: n.OrganisationID, Reference: n.Reference, TraceID: n.TraceID, Claim: n.Claim,
+		Fingerprint: n.fingerprint(), retryOf: n.Parent,
+	}
+	if child.Rows, child.links, err = retryableRows(ctx, tx, &parent); err != nil {
+		return Submission{}, err
+	}
+	if len(child.Rows) == 0 {
+		return Submission{}, ErrNothingToRetry
+	}
+	done, err := insertChild(ctx, tx, child)
+	if err != nil {
+		return Submission{}, err
+	}
+	return done, markRetried(ctx, tx, &parent, n.Reference)
+}
+
+// lockSettledBatch locks a batch and settles it if its deadline has come. Errors: ErrNotFound, ErrBatchInProgress.
+func lockSettledBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, error) {
+	var now Millis
+	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+SELECT `+batchColumns+`, svc_now() FROM batches b
+WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3 FOR UPDATE`,
+		site, reference, BatchRetention.Milliseconds()), &now)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return Batch{}, ErrNotFound
+	case err != nil:
+		return Batch{}, err
+	case batch.overdue(now):
+		_, err = tx.Tx.ExecContext(ctx, closeBatchSQL, site, batch.ID, RailMemory.Milliseconds())
+		batch.State = BatchSettled
+	case batch.State != BatchSettled:
+		return Batch{}, ErrBatchInProgress
+	}
+	return batch, err
+}
+
+// retryableRows are the rows of a settled batch that may succeed later, in order, with the links that they are bound to.
+// A row that the truth has corrected is not among them.
+func retryableRows(ctx context.Context, tx bun.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
+	var outcomes []string
+	for _, o := range RowOutcomes {
+		if o.Retryable() {
+			outcomes = append(outcomes, string(o))
+		}
+	}
+	found, err := tx.Tx.QueryContext(ctx, `
+SELECT customer_reference, row_reference, amount, link_id FROM batch_rows
+WHERE site_id = $1 AND batch_id = $2 AND outcome::text = ANY ($3::text[]) AND corrected_outcome IS NULL
+ORDER BY row_index`, b.SiteID, b.ID, outcomes)
+	if err != nil {
+		return nil, nil, err
+	}
+	type boundRow struct {
+		NewRow
+		link LinkID
+	}
+	bound, err := scanAll(found, func(r *boundRow) []any {
+		return []any{&r.CustomerReference, &r.RowReference, &r.Amount, &r.link}
+	})
+	for _, r := range bound {
+		rows, links = append(rows, r.NewRow), append(links, r.link)
+	}
+	return rows, links, err
+}
+
+// insertChild inserts the batch of a retry; ErrBatchReferenceTaken if another one has its reference. A holder whose
+// retention is over is dropped.
+func insertChild(ctx context.Context, tx bun.Tx, child NewBatch) (Submission, error) {
+	total, err := child.Total()
+	if err != nil {
+		return Submission{}, err
+	}
+	for range 2 {
+		done, err := insertBatch(ctx, tx.Tx, child, total)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return done, err
+		}
+		if err := dropExpiredHolder(ctx, tx, child.SiteID, child.Reference); err != nil {
+			return Submission{}, err
+		}
+	}
+	return Submission{}, ErrBatchReferenceTaken
+}
+
+// dropExpiredHolder drops the batch that has the reference if its retention is over. It locks no other, so that no retry
+// waits for another one's parent while it holds its own.
+func dropExpiredHolder(ctx context.Context, tx bun.Tx, site SiteID, reference string) error {
+	var expired BatchID
+	err := tx.Tx.QueryRowContext(ctx, `
+SELECT id FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted_at <= svc_now() - $3 FOR UPDATE`,
+		site, reference, BatchRetention.Milliseconds()).Scan(&expired)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return dropBatch(ctx, tx, site, expired)
+}
+
+// markRetried writes the child's reference to its parent, which the transaction has locked.
+func markRetried(ctx context.Context, tx bun.Tx, parent *Batch, child string) error {
+	result, err := tx.Tx.ExecContext(ctx, `
+UPDATE batches SET retried_as = $3 WHERE site_id = $1 AND id = $2 AND retried_as IS NULL`, parent.SiteID, parent.ID, child)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		return fmt.Errorf("mark the parent: %d rows, %w", n, errors.Join(err, ErrAlreadyRetried))
+	}
+	return nil
+}
