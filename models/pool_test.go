@@ -52,10 +52,10 @@ var withoutServer = []string{
 // connections of the pool are still open and silent.
 func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
-	proxy, dsn := modelstest.ProxyURL(t, modelstest.DSN(t))
+	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
 	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 4, StatementTimeout: 500 * time.Millisecond})
 	warm(t, store, 4)
-	proxy.Freeze()
+	line.Freeze()
 	began := time.Now()
 	type result struct {
 		method string
@@ -87,7 +87,7 @@ func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls ended after %s", calls, time.Since(began))
-	proxy.Thaw()
+	line.Thaw()
 	awaitPing(t, store, 2*time.Second)
 }
 
@@ -156,14 +156,14 @@ func awaitPing(t *testing.T, store *models.Store, within time.Duration) {
 // A statement on a connection that has just been used, and that therefore is not checked, ends by its own deadline.
 func TestStatementOnFrozenConnection(t *testing.T) {
 	t.Parallel()
-	proxy, dsn := modelstest.ProxyURL(t, modelstest.DSN(t))
+	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
 	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 1, StatementTimeout: 500 * time.Millisecond})
 	conn, err := store.DB().Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	proxy.Freeze()
+	line.Freeze()
 	began := time.Now()
 	_, err = conn.ExecContext(context.Background(), "SELECT 1")
 	if took := time.Since(began); err == nil || took > 10*time.Second {
@@ -286,9 +286,9 @@ func hosts(t *testing.T, dsn string, before ...string) string {
 func TestHostThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
-	silent, _ := modelstest.ProxyURL(t, dsn)
+	silent, _ := modelstest.Wire(t, dsn)
 	silent.Freeze()
-	store := openConfig(t, models.Config{DSN: hosts(t, dsn, silent.Addr), MaxConns: 8})
+	store := openConfig(t, models.Config{DSN: hosts(t, dsn, silent.Address()), MaxConns: 8})
 	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := store.Ping(hasty); err == nil {

@@ -23,7 +23,7 @@ type Config struct {
 	MaxConns int
 	// MaxQueued bounds how many calls may wait for a connection; one more is ErrUnavailable at once. 0: no bound.
 	MaxQueued int
-	// StatementTimeout ends a statement on the server; default 15 s. A server that has not answered answerGrace later is
+	// StatementTimeout ends a statement on the server; default 10 s. A server that has not answered answerGrace later is
 	// taken for dead: the statement fails with ErrUnavailable, and its connection is dropped.
 	StatementTimeout time.Duration
 	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth, so that a fleet does not connect in step;
@@ -58,7 +58,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		cfg.MaxConns = 16
 	}
 	if cfg.StatementTimeout <= 0 {
-		cfg.StatementTimeout = 15 * time.Second
+		cfg.StatementTimeout = 10 * time.Second
 	}
 	if cfg.MaxConnAge <= 0 {
 		cfg.MaxConnAge = 30 * time.Minute

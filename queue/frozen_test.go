@@ -24,8 +24,8 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := modelstest.DSN(t)
-			postgres, throughPostgres := modelstest.ProxyURL(t, dsn)
-			redis, throughRedis := modelstest.ProxyURL(t, queuetest.Start(t).URL)
+			postgres, throughPostgres := modelstest.Wire(t, dsn)
+			redis, throughRedis := modelstest.Wire(t, queuetest.Start(t).URL)
 			var took []time.Duration
 			partner := openStore(t, dsn)
 			f := &fleet{T: t, store: partner, site: modelstest.Site(t, partner), ran: make(chan models.TaskID, 10_000)}
@@ -40,11 +40,11 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 			worker.background(worker.dispatcher().Run)
 			for range *freezes {
 				f.await(f.submit(50)) // every loop has connections in use
-				for proxy, freeze := range map[*modelstest.Proxy]bool{postgres: frozen.postgres, redis: frozen.redis} {
-					if freeze {
-						proxy.Freeze()
-						proxy.Thaw()
-					}
+				if frozen.postgres {
+					postgres.FreezeOpen()
+				}
+				if frozen.redis {
+					redis.FreezeOpen()
 				}
 				began := time.Now()
 				f.await(f.submit(1))
@@ -63,7 +63,7 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 // whatever its context says.
 func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
-	proxy, through := modelstest.ProxyURL(t, queuetest.Start(t).URL)
+	line, through := modelstest.Wire(t, queuetest.Start(t).URL)
 	client, err := queue.Connect(through)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Freeze()
+	line.Freeze()
 	errs := make(chan error)
 	const commands = 100 // more than there are connections
 	for range commands {
@@ -89,7 +89,7 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 			t.Fatal("a command does not end")
 		}
 	}
-	proxy.Thaw()
+	line.Thaw()
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}

@@ -18,7 +18,7 @@ const (
 	// dialTimeout bounds one attempt to connect, and commandTimeout the wait for an answer. The client tries a command
 	// retries times again, so that each command of each loop ends within their sum, whatever its context says.
 	dialTimeout    = time.Second
-	commandTimeout = 3 * time.Second
+	commandTimeout = 2 * time.Second
 	retries        = 2
 	// connMaxAge is the age at which a connection is replaced, give or take connAgeJitter, so that a fleet does not connect
 	// in step.

@@ -1,0 +1,64 @@
+package modelstest
+
+import (
+	"net/url"
+	"testing"
+
+	"partnerbilling/deploy/wire"
+)
+
+// Wire starts a wire to the server of a URL and returns it with the URL that leads through it. It ends with the test.
+func Wire(t testing.TB, address string) (w *Line, through string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatalf("modelstest: wire: %v", err)
+	}
+	made, err := wire.New(u.Host)
+	if err != nil {
+		t.Fatalf("modelstest: %v", err)
+	}
+	t.Cleanup(made.Close)
+	return &Line{Wire: made, t: t}, made.Through(address)
+}
+
+// Line is a wire of a test.
+type Line struct {
+	*wire.Wire
+
+	t testing.TB
+}
+
+// The numbers of a line's faults.
+const (
+	frozenOpen = iota
+	frozenAll
+)
+
+// FreezeOpen freezes the connections that are open: they acknowledge what they are sent, and nothing ever comes back. Those
+// that an earlier call has frozen carry again what they were sent since.
+func (l *Line) FreezeOpen() {
+	l.t.Helper()
+	l.check(l.End(frozenOpen))
+	l.check(l.Begin(frozenOpen, wire.Fault{FreezeOpen: true}))
+}
+
+// Freeze is FreezeOpen, and freezes new connections as well until Thaw.
+func (l *Line) Freeze() {
+	l.t.Helper()
+	l.FreezeOpen()
+	l.check(l.Begin(frozenAll, wire.Fault{Freeze: true}))
+}
+
+// Thaw lets new connections work. Those that were open at the freeze stay frozen.
+func (l *Line) Thaw() {
+	l.t.Helper()
+	l.check(l.End(frozenAll))
+}
+
+func (l *Line) check(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatalf("modelstest: %v", err)
+	}
+}
