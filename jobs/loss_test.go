@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -56,6 +57,39 @@ func TestLossAfterADebit(t *testing.T) {
 			modelstest.Audit(t, b.store)
 		})
 	}
+}
+
+// A worker has recorded a part of its rows, and a failover has lost that. When it records the rest, its task stays for the
+// rows that are open again.
+func TestLossOfAPartOfARun(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "ada")
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	if err != nil || chunk.Open != 2 || len(chunk.Rows) != 2 {
+		t.Fatalf("%d of %d open rows claimed, %v", len(chunk.Rows), chunk.Open, err)
+	}
+	lose := modelstest.Backup(t, b.store)
+	for row := range 2 {
+		railtest.Debit(t.Context(), t, b.rail, rail.Debit{
+			Key: b.key(row), AgreementID: chunk.Rows[row].Account.AgreementID, Amount: chunk.Rows[row].Amount, Currency: chunk.Currency,
+		})
+		result := models.RowResult{
+			Index: row, RailKey: b.key(row), Outcome: models.OutcomeSucceeded, RailsWord: true, Called: true,
+		}
+		if _, err := b.store.FinishRows(t.Context(), chunk, []models.RowResult{result}, chunk.Open-row); err != nil {
+			t.Fatal(err)
+		}
+		if row == 0 {
+			lose()
+		}
+	}
+	b.want("inProgress", "succeeded")
+	modelstest.Audit(t, b.store)
+	b.workersDie()
+	b.run()
+	b.want("succeeded", "succeeded")
+	b.moved(0, 1)
+	modelstest.Audit(t, b.store)
 }
 
 // The batch itself is lost, and its partner submits it again: the rows have the keys of the first submission.

@@ -1,7 +1,8 @@
 -- Records what a worker has learnt about rows of a batch. A success is the truth, under any lease or none: it settles an
 -- open row, and corrects a row that was settled otherwise. Every other result counts only under the lease. What the
 -- worker concluded without the rail counts only in the epoch of its claim. Counters, ledger and alerts derive from the
--- rows that came back; the task is done if those were the last.
+-- rows that came back; the task is done if those were the last. A later epoch may have lost the rows that the worker
+-- closed before: the task then stays until ParkChunk finds no open row.
 --
 --   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory  $7 task
 --   $8 how many rows must close here for the task to be done
@@ -77,6 +78,6 @@ WITH fence AS MATERIALIZED (
     SELECT gen_random_uuid(), 'announceRow', 'webhooks', b.organisation_id, b.site_id, b.id, r.row_index, r.row_index, b.trace_id, b.now
     FROM r, b WHERE r.corrected AND webhook_wanted(b.organisation_id, b.site_id, 'rowCorrected')
 ), done AS (
-    DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8
+    DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8 AND (SELECT same_epoch FROM b)
 )
 SELECT indexes, outcomes, corrections FROM n
