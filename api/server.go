@@ -251,7 +251,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	r := &Request{
 		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining,
 	}
-	s.harden(fast)
+	s.prepare(r)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
@@ -263,9 +263,6 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	if !hasPlainHeaderNames(&fast.Request.Header) {
 		s.fail(ctx, r, unreadable(MalformedRequest, errHeaderName))
 		return
-	}
-	if inTree(r.path, "/billing") {
-		r.SetHeader(headerVersion, APIVersion)
 	}
 	if !slices.Contains(s.methods, method) {
 		fast.Request.Header.SetMethod(fiber.MethodTrace) // which no route takes: 404 or 405 as for any other
@@ -283,11 +280,14 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 // strictTransport is what browsers are told of a service that is reached by https: for a year, nothing else.
 const strictTransport = "max-age=31536000"
 
-// harden sets the headers that every answer has.
-func (s *Server) harden(fast *fasthttp.RequestCtx) {
-	fast.Response.Header.Set("X-Content-Type-Options", "nosniff")
+// prepare sets the headers that every answer to a path has.
+func (s *Server) prepare(r *Request) {
+	r.SetHeader("X-Content-Type-Options", "nosniff")
 	if s.secure {
-		fast.Response.Header.Set("Strict-Transport-Security", strictTransport)
+		r.SetHeader("Strict-Transport-Security", strictTransport)
+	}
+	if inTree(r.path, "/billing") {
+		r.SetHeader(headerVersion, APIVersion)
 	}
 }
 
@@ -358,7 +358,7 @@ func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	s.log.InfoContext(ctx, "request could not be read", "err", err)
 	fast.Response.Reset()
-	s.harden(fast)
+	s.prepare(r)
 	s.fail(ctx, r, receiveError(err))
 	s.metrics.observe("none", "other", fast.Response.StatusCode(), 0)
 }

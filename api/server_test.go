@@ -262,6 +262,9 @@ func TestHostileHTTP(t *testing.T) {
 				t.Fatalf("no answer at %s", path)
 			}
 			answers[0].Refused(c.status, c.fault)
+			if got := answers[0].Header.Get("Svc-Api-Version"); strings.Contains(c.text[:min(20, len(c.text))], " /billing/") != (got != "") {
+				t.Errorf("version %q", got)
+			}
 			if !answers[0].Close {
 				t.Error("the connection stays open")
 			}

@@ -153,8 +153,8 @@ func checkProtection(path string, answer *Answer) error {
 		return fmt.Errorf("X-Content-Type-Options %q, not nosniff", got)
 	}
 	isJSON := strings.Contains(answer.Header.Get("Content-Type"), "json") || answer.Status == http.StatusNotModified
-	isPublic := strings.HasPrefix(path, "/.well-known/") || path == "/openapi.json"
-	if got := answer.Header.Get("Cache-Control"); isJSON && got != "no-store" && !(isPublic && answer.Status == http.StatusOK) {
+	isPublic := answer.Status == http.StatusOK && (strings.HasPrefix(path, "/.well-known/") || path == "/openapi.json")
+	if got := answer.Header.Get("Cache-Control"); isJSON && !isPublic && got != "no-store" {
 		return fmt.Errorf("Cache-Control %q, not no-store", got)
 	}
 	if !strings.Contains(answer.Header.Get("Content-Type"), "text/html") {

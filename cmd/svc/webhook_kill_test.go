@@ -19,7 +19,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 	t.Parallel()
 	dsn, master := modelstest.DSN(t), models.GenerateMasterKey()
 	env := map[string]string{
-		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL, "SVC_MASTER_KEY": master,
+		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL, "SVC_MASTER_KEY": master, "SVC_WEBHOOK_LOOPBACK": "on",
 		"SVC_LOG_LEVEL": "WARN",
 	}
 	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
