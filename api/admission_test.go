@@ -224,7 +224,7 @@ func TestListenersHoldNoSlot(t *testing.T) {
 	h.listen()
 	h.Get("/webhooks/events").Expect(200)
 	id, _ := h.insert()
-	s.want("id: " + id.String())
+	s.event(id, models.EventTransactionStatus)
 	h.Get("/webhooks/events").Expect(200)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,7 @@ func (h *hooks) insert() (models.WebhookEventID, models.TaskID) {
 
 type endpointData struct {
 	Endpoint, URL, State, Secret              string
+	Events                                    []models.WebhookEventType
 	CreatedAt, UpdatedAt, DisabledAt, RetryAt models.Millis
 }
 
@@ -117,8 +119,11 @@ func TestWebhookEndpointConfiguration(t *testing.T) {
 	_, changed := h.put(site, h.receiver.URL+"/c")
 	var got endpointData
 	h.Get("/webhooks/endpoints/" + site).Expect(200).Data(&got)
-	want := endpointData{Endpoint: site, URL: h.receiver.URL + "/c", State: "active", CreatedAt: noon, UpdatedAt: noon + 1000}
-	if diff := cmp.Diff(want, got); diff != "" || changed != got {
+	want := endpointData{
+		Endpoint: site, URL: h.receiver.URL + "/c", State: "active", Events: []models.WebhookEventType{models.EventTransactionStatus},
+		CreatedAt: noon, UpdatedAt: noon + 1000,
+	}
+	if diff := cmp.Diff([]endpointData{want, want}, []endpointData{got, changed}); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 	h.Send("DELETE", "/webhooks/endpoints/"+site, nil).Expect(200)
@@ -188,9 +193,12 @@ func TestWebhookTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wh.Verify(body, r.Header); err != nil || r.Header.Get("webhook-id") != good.IdempotencyKey {
+	if err := wh.Verify(body, r.Header); err != nil || r.Header.Get("webhook-id") != good.IdempotencyKey ||
+		r.Header.Get("svc-webhook-test") != "true" || r.Header.Get("svc-event-type") != "transactionStatus" ||
+		!strings.Contains(string(body), `"idempotencyKey":"`+good.IdempotencyKey+`"`) || !strings.HasSuffix(string(body), `","test":true}`) {
 		t.Errorf("%v: %v %s", err, r.Header, body)
 	}
+	asDescribed(t, models.EventTransactionStatus, body)
 	if good.Status != "delivered" || good.StatusCode != http.StatusOK || good.Number != 1 || good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
 		good.Address != strings.TrimPrefix(h.receiver.URL, "http://") || good.StartedAt != noon {
 		t.Errorf("good: %+v", good)
@@ -210,11 +218,17 @@ func TestWebhookTests(t *testing.T) {
 }
 
 type eventDetail struct {
-	IdempotencyKey, SiteID, PaymentIntentID, TransactionStatus, Status, Body, BodySHA256 string
-	Test                                                                                 bool
-	AttemptCount                                                                         int
-	CreatedAt, RequestedAt, NextAttemptAt, DeliveredAt                                   models.Millis
-	Attempts                                                                             []attemptData
+	IdempotencyKey, Type, SiteID, PaymentIntentID, TransactionStatus, Status, Body, BodySHA256 string
+	Test                                                                                       bool
+	AttemptCount                                                                               int
+	CreatedAt, RequestedAt, NextAttemptAt, DeliveredAt                                         models.Millis
+	Attempts                                                                                   []attemptData
+}
+
+type eventPage struct {
+	Items              []eventDetail
+	TotalItems         int
+	NextHref, PrevHref string
 }
 
 func TestWebhookEventsAndRedelivery(t *testing.T) {
@@ -226,7 +240,12 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	if err := h.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Fatal(err)
 	}
-	sent, _ := io.ReadAll((<-h.got).Body)
+	first := <-h.got
+	sent, _ := io.ReadAll(first.Body)
+	asDescribed(t, models.EventTransactionStatus, sent)
+	if len(first.Header["Svc-Webhook-Test"]) != 0 || strings.Contains(string(sent), `"test"`) || first.Header.Get("svc-event-type") != "transactionStatus" {
+		t.Errorf("a real event looks like a test: %v %s", first.Header, sent)
+	}
 	var event eventDetail
 	h.Get("/webhooks/events/" + id.String()).Expect(200).Data(&event)
 	if event.Status != "delivered" || event.Body != string(sent) || len(event.Attempts) != 1 || event.DeliveredAt != noon ||
@@ -260,8 +279,12 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	}
 
 	h.Post("/webhooks/events/redelivery", `{}`).Refused(400, "webhooks:missing-field status")
-	h.Post("/webhooks/events/redelivery", `{"status":"x","siteId":"y","from":-1}`).Refused(400,
-		"webhooks:invalid-field status", "webhooks:invalid-field siteId", "webhooks:invalid-field from")
+	h.Post("/webhooks/events/redelivery", `{"type":"batchSettled"}`).Expect(202).Data(&count)
+	if count.Count != 0 {
+		t.Errorf("redelivered %d of another type", count.Count)
+	}
+	h.Post("/webhooks/events/redelivery", `{"status":"x","type":"y","siteId":"y","from":-1}`).Refused(400,
+		"webhooks:invalid-field status", "webhooks:invalid-field type", "webhooks:invalid-field siteId", "webhooks:invalid-field from")
 	h.Post("/webhooks/events/redelivery", map[string]any{"siteId": h.otherSite}).Refused(403, "sites:site-not-accessible siteId")
 	for _, unknown := range []string{"evt_01932c07-0000-7000-8000-00000000dead", "x", "redelivery"} {
 		h.Get("/webhooks/events/"+unknown).Refused(404, "webhooks:event-not-found idempotencyKey")
@@ -278,15 +301,13 @@ func TestWebhookEventList(t *testing.T) {
 		want = append([]string{id.String()}, want...)
 		h.advance(t, time.Millisecond)
 	}
+	if none := dataOf[eventPage](h.Get("/webhooks/events?type=batchSettled").Expect(200)); none.TotalItems != 0 {
+		t.Errorf("%d events of another type", none.TotalItems)
+	}
 	var got []string
-	path := "/webhooks/events?limit=2&status=undelivered&siteId=" + h.site.String()
+	path := "/webhooks/events?limit=2&status=undelivered&type=transactionStatus&siteId=" + h.site.String()
 	for path != "" {
-		var page struct {
-			Items              []eventDetail
-			TotalItems         int
-			NextHref, PrevHref string
-		}
-		h.Get(path).Expect(200).Data(&page)
+		page := dataOf[eventPage](h.Get(path).Expect(200))
 		for _, e := range page.Items {
 			got = append(got, e.IdempotencyKey)
 		}
@@ -299,7 +320,7 @@ func TestWebhookEventList(t *testing.T) {
 		t.Errorf("walk (-want +got):\n%s", diff)
 	}
 	for query, fault := range map[string]string{
-		"status=x": "status", "siteId=x": "siteId", "paymentIntentId=x": "paymentIntentId", "from=x": "from", "to=": "to", "limit=0": "limit", "x=1": "x",
+		"status=x": "status", "type=x": "type", "type=": "type", "siteId=x": "siteId", "paymentIntentId=x": "paymentIntentId", "from=x": "from", "to=": "to", "limit=0": "limit", "x=1": "x",
 	} {
 		h.Get("/webhooks/events?"+query).Refused(400, "webhooks:invalid-parameter "+fault)
 	}
@@ -331,9 +352,11 @@ type stream struct {
 	t     *testing.T
 	lines *bufio.Scanner
 	close func()
+	id    string // the last one
 }
 
-func (h *hooks) listen() *stream {
+// listen begins a stream, or resumes one behind the id that it gave last.
+func (h *hooks) listen(after ...string) *stream {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.BaseURL+"/webhooks/listen", nil)
@@ -341,6 +364,9 @@ func (h *hooks) listen() *stream {
 		h.t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer owner")
+	for _, id := range after {
+		request.Header.Set("Last-Event-ID", id)
+	}
 	transport := &http.Transport{}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -349,9 +375,13 @@ func (h *hooks) listen() *stream {
 	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || got != "text/event-stream;charset=UTF-8" {
 		h.t.Fatalf("%d, %s", response.StatusCode, got)
 	}
-	s := &stream{h.t, bufio.NewScanner(response.Body), func() { cancel(); _ = response.Body.Close(); transport.CloseIdleConnections() }}
+	s := &stream{
+		t: h.t, lines: bufio.NewScanner(response.Body),
+		close: func() { cancel(); _ = response.Body.Close(); transport.CloseIdleConnections() },
+	}
 	h.t.Cleanup(s.close)
 	s.want(": listening")
+	s.readID()
 	s.want("")
 	return s
 }
@@ -371,20 +401,39 @@ func (s *stream) want(line string) {
 	}
 }
 
+// readID reads the line that says where the stream is, and the event's key in it.
+func (s *stream) readID() (key string) {
+	s.t.Helper()
+	line := s.line()
+	id, ok := strings.CutPrefix(line, "id: ")
+	key, _, positioned := strings.Cut(id, ":")
+	if !ok || !positioned {
+		s.t.Fatalf("got %q, want an id", line)
+	}
+	s.id = id
+	return key
+}
+
+// event reads one event of a type.
+func (s *stream) event(id models.WebhookEventID, event models.WebhookEventType) heardEvent {
+	s.t.Helper()
+	if key := s.readID(); key != id.String() {
+		s.t.Fatalf("got %s, want %s", key, id)
+	}
+	s.want("event: " + string(event))
+	return s.heard()
+}
+
 func TestListen(t *testing.T) {
 	h := newHooks(t, nil)
 	s := h.listen()
 	id, _ := h.insert()
-	s.want("id: " + id.String())
-	s.want("event: transactionStatus")
-	if first := s.heard(); first.header.Get("x-svc-signature") != "" || !strings.Contains(first.body, "<&>\u2028") {
+	if first := s.event(id, models.EventTransactionStatus); first.header.Get("x-svc-signature") != "" || !strings.Contains(first.body, "<&>\u2028") {
 		t.Errorf("without a secret: %+v", first)
 	}
 	_, endpoint := h.put("default", "https://example.com/")
 	id, _ = h.insert()
-	s.want("id: " + id.String())
-	s.want("event: transactionStatus")
-	signed := s.heard()
+	signed := s.event(id, models.EventTransactionStatus)
 	wh, err := standardwebhooks.NewWebhook(endpoint.Secret)
 	if err != nil {
 		t.Fatal(err)
@@ -413,11 +462,150 @@ func TestListenByHTTP10(t *testing.T) {
 		response.Header.Get("Content-Type") != "text/event-stream;charset=UTF-8" || response.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Fatalf("%v, %+v", err, response)
 	}
-	s := &stream{h.t, bufio.NewScanner(response.Body), func() {}}
+	s := &stream{t: h.t, lines: bufio.NewScanner(response.Body), close: func() {}}
 	s.want(": listening")
+	s.readID()
 	s.want("")
 	id, _ := h.insert()
-	s.want("id: " + id.String())
+	s.event(id, models.EventTransactionStatus)
+}
+
+// A stream that is cut off and resumed brings all types of events, each once.
+func TestListenResumes(t *testing.T) {
+	h := newHooks(t, nil)
+	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": "https://example.com/", "events": models.WebhookEventTypes}).Expect(201)
+	s := h.listen()
+	s.close()
+	first, _ := h.insert()
+	s = h.listen(s.id) // before any event came
+	s.event(first, models.EventTransactionStatus)
+	second, _ := h.insert()
+	s.event(second, models.EventTransactionStatus)
+	cutOff := s.id
+	s.close()
+	h.Post("/webhooks/events/"+first.String()+"/redelivery", nil).Expect(202)
+	h.invite(t, "eve")
+	h.Post(h.customer("eve", "/revocation"), nil).Expect(200)
+	s = h.listen(cutOff)
+	s.event(first, models.EventTransactionStatus)
+	key := s.readID()
+	s.want("event: customerRevoked")
+	if e := s.heard(); e.header.Get("webhook-id") != key || e.header.Get("svc-event-type") != "customerRevoked" || e.header.Get("x-svc-signature") == "" {
+		t.Errorf("%s: %+v", key, e)
+	}
+	for _, id := range []string{"x", second.String(), second.String() + ":x", cutOff + "0x"} {
+		h.With("Last-Event-ID", id).Get("/webhooks/listen").Refused(400, "webhooks:invalid-parameter Last-Event-ID")
+	}
+}
+
+// What endpoints ask for is judged element by element, shown, and replaced by every put.
+func TestWebhookEventTypes(t *testing.T) {
+	h := newHooks(t, nil)
+	const invalid = "webhooks:invalid-field "
+	for events, want := range map[string][]string{
+		`[]`:                    {invalid + "events"},
+		`["batchSettled"]`:      {invalid + "events"},
+		`"batchSettled"`:        {invalid + "events"},
+		`{}`:                    {invalid + "events"},
+		`["Transactionstatus"]`: {invalid + "events[0]", invalid + "events"},
+		`["transactionStatus","rowSettled","batchSettled",5]`:      {invalid + "events[1]", invalid + "events[3]"},
+		`["transactionStatus","batchSettled","transactionStatus"]`: {invalid + "events[2]"},
+		`["batchSettled","batchSettled","batchSettled","x",null,null]`: {
+			invalid + "events[1]", invalid + "events[2]", invalid + "events[3]", invalid + "events[4]", invalid + "events[5]", invalid + "events",
+		},
+	} {
+		h.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/","events":`+events+`}`).Refused(400, want...)
+	}
+	h.Send("PUT", "/webhooks/endpoints/default", `{"url":"ftp://x","events":["x"]}`).Refused(400,
+		invalid+"url", invalid+"events[0]", invalid+"events")
+	type list struct{ Items []endpointData }
+	var got list
+	if h.Get("/webhooks/endpoints").Expect(200).Data(&got); got.Items == nil || len(got.Items) != 0 {
+		t.Errorf("before any put: %+v", got)
+	}
+	put := func(place, events string, want ...models.WebhookEventType) endpointData {
+		t.Helper()
+		var data endpointData
+		h.Send("PUT", "/webhooks/endpoints/"+place, `{"url":"https://example.com/`+place+`"`+events+`}`).Data(&data)
+		var again endpointData
+		h.Get("/webhooks/endpoints/" + place).Expect(200).Data(&again)
+		if diff := cmp.Diff([][]models.WebhookEventType{want, want}, [][]models.WebhookEventType{data.Events, again.Events}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", place, diff)
+		}
+		return endpointData{Endpoint: place, URL: data.URL, Events: data.Events}
+	}
+	all := models.WebhookEventTypes
+	put("default", `,"events":["customerExpired","transactionStatus"]`, models.EventCustomerExpired, models.EventTransactionStatus)
+	site := put(h.site.String(), `,"events":["transactionStatus","batchSettled","rowCorrected","customerLinked","customerRevoked","customerExpired"]`, all...)
+	put("default", `,"events":null`, all[0])
+	fallback := put("default", ``, all[0])
+	if diff := cmp.Diff(list{[]endpointData{fallback, site}}, dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
+	h.Send("DELETE", "/webhooks/endpoints/default", nil).Expect(200)
+	if diff := cmp.Diff(list{[]endpointData{site}}, dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
+		t.Errorf("after one was deleted (-want +got):\n%s", diff)
+	}
+	if others := dataOf[list](h.other.Get("/webhooks/endpoints").Expect(200)); len(others.Items) != 0 {
+		t.Errorf("another organisation sees %+v", others)
+	}
+	h.Get("/webhooks/endpoints?limit=1").Refused(400, "webhooks:invalid-parameter limit")
+	h.app.Get("/webhooks/endpoints").Refused(403, "auth:insufficient-scope")
+}
+
+// An event shows its noun in the very bytes of a GET, under the traceId of the request that made it.
+func TestEventsShowWhatAGetShows(t *testing.T) {
+	h := newHooks(t, nil)
+	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": h.receiver.URL + "/ok", "events": models.WebhookEventTypes}).Expect(201)
+	told := func(event models.WebhookEventType) (body string) {
+		t.Helper()
+		list := dataOf[eventPage](h.Get("/webhooks/events?type=" + string(event)).Expect(200))
+		if len(list.Items) != 1 || list.Items[0].Type != string(event) || list.Items[0].PaymentIntentID != "" {
+			t.Fatalf("%s: %+v", event, list)
+		}
+		var detail eventDetail
+		h.Get("/webhooks/events/" + list.Items[0].IdempotencyKey).Expect(200).Data(&detail)
+		asDescribed(t, event, []byte(detail.Body))
+		return detail.Body
+	}
+	shows := func(event models.WebhookEventType, noun string, shown []byte, trace string) {
+		t.Helper()
+		data := strings.TrimPrefix(string(shown), `{"data":`)
+		data = data[:strings.LastIndex(data, `,"traceId"`)]
+		want := `"siteId":{"id":"` + h.site.String() + `"},"` + noun + `":` + data + `},"traceId":"` + trace + `"}`
+		if body := told(event); !strings.HasSuffix(body, want) || !strings.HasPrefix(body, `{"type":"`+string(event)+`","data":{"idempotencyKey":"evt_`) {
+			t.Errorf("%s, want …%s", body, want)
+		}
+	}
+	const reference = "<ada> & \u2028 é"
+	invited := h.Post(h.customers("/invitations"), map[string]string{"customerReference": reference}).Expect(201)
+	h.Post("/sandbox/sites/"+h.site.String()+"/customers/"+url.PathEscape(reference)+"/signup", nil).Expect(200)
+	shows(models.EventCustomerLinked, "customer", h.Get(h.customer(reference, "")).Expect(200).Body, invited.TraceID())
+	h.Post(h.customer(reference, "/revocation"), nil).Expect(200)
+	shows(models.EventCustomerRevoked, "customer", h.Get(h.customer(reference, "")).Expect(200).Body, invited.TraceID())
+	h.advance(t, time.Second)
+	invited = h.Post(h.customers("/invitations"), map[string]string{"customerReference": reference}).Expect(201)
+	h.advance(t, week)
+	if _, err := h.store.ExpireInvitations(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	shows(models.EventCustomerExpired, "customer", h.Get(h.customer(reference, "")).Expect(200).Body, invited.TraceID())
+
+	batch := map[string]any{"batchReference": reference, "rows": []any{map[string]any{"customerReference": "a", "rowReference": "b", "amount": 1}}}
+	submitted := h.Post("/billing/sites/"+h.site.String()+"/batches", batch).Expect(202)
+	h.Post(submitted.Header.Get("Location")+"/cancellation", nil).Expect(200)
+	var task models.TaskID
+	if err := h.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = 'announceBatch'").Scan(t.Context(), &task); err != nil {
+		t.Fatal(err)
+	}
+	job := jobs.Announce{Store: h.store}
+	if err := job.Run(t.Context(), models.Task{ID: task}); err != nil {
+		t.Fatal(err)
+	}
+	listed := string(h.Get("/billing/sites/" + h.site.String() + "/batches").Expect(200).Body)
+	listed = strings.TrimPrefix(listed, `{"data":{"items":[`)
+	listed = listed[:strings.LastIndex(listed, `],"totalItems"`)]
+	shows(models.EventBatchSettled, "batch", []byte(`{"data":`+listed+`,"traceId"`), submitted.TraceID())
 }
 
 type heardEvent struct {
