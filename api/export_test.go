@@ -18,6 +18,9 @@ func init() {
 	}
 }
 
+// MaxExports is how many tables of movements are streamed at once.
+const MaxExports = maxExports
+
 // Answered reports whether any test has provoked the code.
 func Answered(code Code) bool {
 	_, ok := answered.Load(code)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 
 	"partnerbilling/api/web"
@@ -57,34 +56,7 @@ func (r *Request) isForPerson() bool {
 			return false
 		}
 	}
-	for _, header := range r.headers("Accept") {
-		if namesHTML(header) {
-			return true
-		}
-	}
-	return false
-}
-
-// namesHTML reports whether an Accept header lists pages by name, and not as the last resort that */* is.
-func namesHTML(accept string) bool {
-	for media := range splitQuoted(accept, ',') {
-		name, parameters, _ := strings.Cut(media, ";")
-		if strings.EqualFold(trimBlank(name), "text/html") && !isRefused(parameters) {
-			return true
-		}
-	}
-	return false
-}
-
-// isRefused reports whether the parameters of a media type weigh it with nothing.
-func isRefused(parameters string) bool {
-	for parameter := range splitQuoted(parameters, ';') {
-		name, weight, _ := strings.Cut(parameter, "=")
-		if strings.EqualFold(trimBlank(name), "q") {
-			return strings.Trim(trimBlank(weight), "0") == "" || strings.Trim(trimBlank(weight), "0") == "."
-		}
-	}
-	return false
+	return r.accepts("text/html") > 0
 }
 
 // notHere is what a person sees who has mistyped an address.

@@ -15,6 +15,7 @@ func routes(cfg Config) []Route {
 		customerRoutes(cfg),
 		invitationRoutes(cfg),
 		batchRoutes(cfg),
+		movementRoutes(cfg),
 		webhookEndpointRoutes(cfg),
 		webhookEventRoutes(cfg),
 		paymentIntentRoutes(cfg),

@@ -27,6 +27,7 @@ type (
 	eventNoun        struct{}
 	intentNoun       struct{}
 	transactionNoun  struct{}
+	movementNoun     struct{}
 )
 
 func (organisationNoun) prefix() string { return "org" }
@@ -39,6 +40,7 @@ func (keyNoun) prefix() string          { return "key" }
 func (eventNoun) prefix() string        { return "evt" }
 func (intentNoun) prefix() string       { return "pi" }
 func (transactionNoun) prefix() string  { return "txn" }
+func (movementNoun) prefix() string     { return "mov" }
 
 type (
 	// OrganisationID names a partner.
@@ -61,6 +63,8 @@ type (
 	PaymentIntentID = ID[intentNoun]
 	// TransactionID is the transactionId of a payment.
 	TransactionID = ID[transactionNoun]
+	// MovementID is the movementId of a movement of money. It is computed, and not stored.
+	MovementID = ID[movementNoun]
 )
 
 // ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an underscore and a UUIDv7

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"strconv"
+	"strings"
+)
+
+// accepts is the weight that the Accept headers give to a media type that they list by name, and not as part of a range
+// that */* is. One that they do not name has none. A weight that cannot be read counts fully.
+func (r *Request) accepts(mediaType string) (weight float64) {
+	for _, header := range r.headers("Accept") {
+		for item := range splitQuoted(header, ',') {
+			name, parameters, _ := strings.Cut(item, ";")
+			if strings.EqualFold(trimBlank(name), mediaType) {
+				weight = max(weight, weightIn(parameters))
+			}
+		}
+	}
+	return weight
+}
+
+// weightIn is the weight among the parameters of a media type; 1 if there is none.
+func weightIn(parameters string) float64 {
+	for parameter := range splitQuoted(parameters, ';') {
+		name, value, _ := strings.Cut(parameter, "=")
+		if !strings.EqualFold(trimBlank(name), "q") {
+			continue
+		}
+		if weight, err := strconv.ParseFloat(trimBlank(value), 64); err == nil && weight >= 0 {
+			return min(weight, 1)
+		}
+	}
+	return 1
+}

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"partnerbilling/models"
+)
+
+const movementsPath = "/billing/sites/{siteId}/movements"
+
+func movementRoutes(cfg Config) []Route {
+	m := &movements{
+		store: cfg.Store, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}, exports: make(chan struct{}, maxExports),
+	}
+	return []Route{{
+		Method: http.MethodGet, Path: movementsPath, Audience: Partner, Scope: models.ScopeMovementsRead, Version: VersionOptional,
+		Paged: true, Query: []string{"limit", "from", "to"}, Handler: m.list,
+	}}
+}
+
+// movements answers about the movements of a Site's money.
+type movements struct {
+	store   *models.Store
+	pages   *paginator
+	exports chan struct{} // one for each table that is being streamed
+}
+
+// movementData is a movement as partners see it. The CSV has the same fields in the same order.
+type movementData struct {
+	MovementID        models.MovementID      `json:"movementId"`
+	At                models.Millis          `json:"at"`
+	Amount            models.Amount          `json:"amount"`
+	Currency          string                 `json:"currency"`
+	BatchReference    string                 `json:"batchReference,omitempty"`
+	RowReference      string                 `json:"rowReference,omitempty"`
+	CustomerReference string                 `json:"customerReference,omitempty"`
+	PaymentIntentID   models.PaymentIntentID `json:"paymentIntentId,omitzero"`
+	OrderID           string                 `json:"orderId,omitempty"`
+}
+
+func describeMovement(m *models.Movement) movementData {
+	return movementData{
+		MovementID: m.ID(), At: m.RecordedAt, Amount: m.Amount, Currency: m.Currency, BatchReference: m.BatchReference,
+		RowReference: m.RowReference, CustomerReference: m.CustomerReference, PaymentIntentID: m.PaymentIntentID, OrderID: m.OrderID,
+	}
+}
+
+type movementList struct {
+	Items       []movementData `json:"items"`
+	TotalAmount models.Amount  `json:"totalAmount"`
+	TotalItems  int64          `json:"totalItems"`
+	NextHref    string         `json:"nextHref,omitempty"`
+	PrevHref    string         `json:"prevHref,omitempty"`
+}
+
+type movementFilter struct {
+	From *models.Millis `json:"a,omitempty"`
+	To   *models.Millis `json:"b,omitempty"`
+}
+
+func readMovementFilter(in *queryReader) movementFilter {
+	return movementFilter{From: in.millis("from"), To: in.millis("to")}
+}
+
+func (m *movements) list(ctx context.Context, r *Request) error {
+	q, err := openPage[movementFilter, models.MovementPosition](ctx, m.pages, r, readMovementFilter)
+	if err != nil {
+		return err
+	}
+	if csv := r.accepts("text/csv"); csv > 0 && csv >= r.accepts("application/json") {
+		return m.export(ctx, r, &q)
+	}
+	page, err := m.store.ListMovements(ctx, models.MovementQuery{
+		SiteID: r.Site.ID, From: q.Filter.From, To: q.Filter.To, Direction: q.Direction, At: q.From, Limit: q.Limit,
+	})
+	if err != nil {
+		return err
+	}
+	if err := q.checkAge(r, page.Now); err != nil {
+		return err
+	}
+	list := movementList{
+		Items: make([]movementData, len(page.Movements)), TotalAmount: page.TotalAmount, TotalItems: page.Total,
+	}
+	for i := range page.Movements {
+		list.Items[i] = describeMovement(&page.Movements[i])
+	}
+	if list.NextHref, err = q.href(ctx, m.pages, r, models.Forward, page.Next, page.Now); err != nil {
+		return err
+	}
+	if list.PrevHref, err = q.href(ctx, m.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, list)
+}

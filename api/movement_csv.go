@@ -1,0 +1,142 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+const (
+	// maxExports is how many tables of movements one process streams at once.
+	maxExports = 16
+	// exportStepTimeout bounds one look into Postgres, and the wait for a slot.
+	exportStepTimeout = 10 * time.Second
+	// exportPiece is about how much of a table is sent at once, in bytes.
+	exportPiece = 32 << 10
+)
+
+// movementFields are the names of a movement's fields, in the order of movementData.
+var movementFields = []string{
+	"movementId", "at", "amount", "currency", "batchReference", "rowReference", "customerReference", "paymentIntentId", "orderId",
+}
+
+func appendMovement(table []byte, m *models.Movement) []byte {
+	intent := ""
+	if !m.PaymentIntentID.IsZero() {
+		intent = m.PaymentIntentID.String()
+	}
+	return appendRecord(table, m.ID().String(), timeCell(m.RecordedAt), strconv.FormatInt(int64(m.Amount), 10), m.Currency,
+		textCell(m.BatchReference), textCell(m.RowReference), textCell(m.CustomerReference), intent, textCell(m.OrderID))
+}
+
+// export answers with all movements of the range as a table. A long one is streamed in parts.
+func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movementFilter, models.MovementPosition]) error {
+	now, err := m.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := q.checkAge(r, now); err != nil {
+		return err
+	}
+	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, admitted: r.standing(), slot: slot{of: r.slot.of}}
+	if err := e.read(ctx); err != nil {
+		return err
+	}
+	name, table := "movements-"+r.Site.ID.String(), appendRecord(nil, movementFields...)
+	if e.more && r.isHead() {
+		return r.CSV(name, nil)
+	}
+	if !e.more {
+		for i := range e.part {
+			table = appendMovement(table, &e.part[i])
+		}
+		return r.CSV(name, table)
+	}
+	select {
+	case m.exports <- struct{}{}:
+	default:
+		busy := Refuse(Unavailable, "")
+		busy.RetryAfter = retryUnavailable
+		return busy
+	}
+	connection := r.fast.Conn()
+	r.SetHeader("Content-Disposition", attachment(name+".csv"))
+	r.SetHeader("Cache-Control", "no-store")
+	r.stream(ctx, contentTypeCSV, func(ctx context.Context, out *bufio.Writer, flush func() error) {
+		defer func() { <-m.exports }()
+		if e.run(ctx, table, out, flush) != nil {
+			_ = connection.Close() // so that the client sees that the table is not whole
+		}
+	})
+	return nil
+}
+
+// movementExport is a table that is being streamed, newest movement first. What is recorded meanwhile lies before its
+// beginning.
+type movementExport struct {
+	store    *models.Store
+	site     models.SiteID
+	filter   movementFilter
+	admitted *standing
+	slot     slot // of each look into Postgres but the first
+
+	part []models.Movement // that was read last
+	more bool              // movements may follow it
+}
+
+// read reads the next part.
+func (e *movementExport) read(ctx context.Context) error {
+	var at models.MovementPosition
+	if n := len(e.part); n > 0 {
+		at = models.MovementPosition{RecordedAt: e.part[n-1].RecordedAt, RailKey: e.part[n-1].RailKey}
+	}
+	part, err := e.store.MovementsAfter(ctx, e.site, e.filter.From, e.filter.To, at)
+	e.part, e.more = part, len(part) == models.MaxMovements
+	return err
+}
+
+// readNext is read for a request whose slot has gone to another one. It looks whether the client may still read.
+func (e *movementExport) readNext(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, exportStepTimeout)
+	defer cancel()
+	if err := e.admitted.recheckIfDue(ctx); err != nil {
+		return err
+	}
+	for e.slot.take(ctx, true) != nil { // which waits for a while
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	defer e.slot.give()
+	return e.read(ctx)
+}
+
+// run writes the parts to the client as they are read. An error means that the table is not whole.
+func (e *movementExport) run(ctx context.Context, table []byte, out *bufio.Writer, flush func() error) error {
+	send := func() error {
+		if _, err := out.Write(table); err != nil {
+			return err
+		}
+		table = table[:0]
+		return flush()
+	}
+	for {
+		for i := range e.part {
+			if table = appendMovement(table, &e.part[i]); len(table) < exportPiece {
+				continue
+			}
+			if err := send(); err != nil {
+				return err
+			}
+		}
+		if !e.more {
+			return send()
+		}
+		if err := e.readNext(ctx); err != nil {
+			return err
+		}
+	}
+}
