@@ -12,10 +12,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// How old an answer to those who watch a process may be. However many ask, a check or a scrape runs no more often.
+// How old an answer to those who watch a process may be. However many ask, a check runs no more often, and one scrape at a
+// time.
 const (
 	checkMaxAge   = 500 * time.Millisecond
-	metricsMaxAge = 250 * time.Millisecond
+	metricsMaxAge = 0
 )
 
 // ShareChecks makes checks cheap: however many ask for them, each runs at most twice a second.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// shared does something that costs once for all who ask at about the same time, and again only when what came of it is older
-// than maxAge. It is safe for concurrent use.
+// shared does something that costs once for all who ask at the same time, and again only when what came of it is older than
+// maxAge. It is safe for concurrent use.
 type shared[T any] struct {
 	do     func(context.Context) (T, error)
 	maxAge time.Duration
