@@ -186,7 +186,7 @@ func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, e
 var expireInvitationsSQL string
 
 // ExpireInvitations writes down that invitations are expired, at most limit of them, with the events of those whose
-// endpoint asks for them, and reports how many. It waits for nobody: a row that another transaction holds is left for
+// endpoint asks for them, and reports how many. It waits for no lock: a row that another transaction holds is left for
 // the next call.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {

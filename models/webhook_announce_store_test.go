@@ -129,7 +129,7 @@ func TestUnaskedEventsAreNotWritten(t *testing.T) {
 	all := models.WebhookEventTypes
 	for name, configure := range map[string]func(*webhooks){
 		"no endpoint":                  func(*webhooks) {},
-		"an endpoint without wishes":   func(w *webhooks) { w.ask(models.SiteID{}) },
+		"an endpoint that asks not":    func(w *webhooks) { w.ask(models.SiteID{}) },
 		"an override decides":          func(w *webhooks) { w.ask(models.SiteID{}, all...); w.ask(w.site.ID) },
 		"the endpoint of another Site": func(w *webhooks) { w.ask(w.otherSite(), all...) },
 		"a disabled endpoint": func(w *webhooks) {

@@ -68,7 +68,7 @@ func TestWebhookTail(t *testing.T) {
 	}
 	w.wantNext(tail)
 
-	// Whoever is cut off goes on behind the last event that came, or where the stream began.
+	// A stream that is cut off goes on behind its last event, or where it began.
 	w.wantNext(w.tail(&start), first, second, before)
 	w.wantNext(w.tail(&streamed[0].Position), second, before)
 	end := tail.Position()
