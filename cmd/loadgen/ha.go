@@ -122,9 +122,9 @@ func (h *ha) disturb(ctx context.Context) error {
 // tell says how far the run is.
 func (h *ha) tell(done promotion) {
 	did := h.fleet.counted()
-	h.say("promotion %d of %d, lost %t: promoted in %s, answer %s after that; %d rows, %d payments, %d batches vanished so far", len(h.promotions),
-		h.Promotions, done.Loss, done.Promoted.Round(time.Millisecond), done.Answered.Round(time.Millisecond), did.Rows, did.Payments,
-		did.Vanished.Batches)
+	h.say("promotion %d of %d, loss %t: promoted in %s, answer %s after that, standby rebuilt in %s; %d rows, %d payments, %d batches vanished so far",
+		len(h.promotions), h.Promotions, done.Loss, done.Promoted.Round(time.Millisecond), done.Answered.Round(time.Millisecond),
+		done.Rebuilt.Round(time.Millisecond), did.Rows, did.Payments, did.Vanished.Batches)
 }
 
 // say prints a line of progress, unless JSON is wanted.

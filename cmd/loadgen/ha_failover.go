@@ -14,7 +14,8 @@ type promotion struct {
 	Loss     bool          `json:"loss"`
 	Epoch    string        `json:"epoch"`    // of the new primary
 	Promoted time.Duration `json:"promoted"` // from the death of the old primary to the readiness of the new one
-	Answered time.Duration `json:"answered"` // from then to the first good answer to a request that writes
+	Rebuilt  time.Duration `json:"rebuilt"`  // how long it took to make the old primary the standby
+	Answered time.Duration `json:"answered"` // from the readiness to the first good answer to a request that writes
 }
 
 // answerBound is how soon after a new primary's readiness the service answers again.
@@ -68,9 +69,11 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	if done.Epoch, err = pair.Epoch(ctx); err != nil {
 		return done, err
 	}
+	began := time.Now()
 	if err := pair.Rejoin(ctx); err != nil {
 		return done, fmt.Errorf("rebuild the old primary as the standby: %w", err)
 	}
+	done.Rebuilt = time.Since(began)
 	return done, nil
 }
 

@@ -15,8 +15,8 @@ import (
 // replicationSettings are those of a server that is one of a [Pair]. Without fsync a server still keeps what it
 // committed when its processes are killed. pg_rewind needs full_page_writes, and the log since the servers parted.
 var replicationSettings = []string{
-	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=192MB",
-	"max_wal_size=256MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
+	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",
+	"max_wal_size=128MB", "min_wal_size=32MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
 }
 
 // configureReplication writes the settings into a new data folder: pg_rewind starts the server by itself, and must find
