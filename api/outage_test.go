@@ -223,11 +223,31 @@ func TestReadOnlyPostgres(t *testing.T) {
 		}
 	}
 	readOnly("on")
+	w.untilRefused(t) // every server process takes the setting up by itself
 	w.refusedWithoutPostgres(t)
 	readOnly("off")
 	w.recovered(t)
 	w.Get("/readyz").Expect(200)
 	modelstest.Audit(t, store)
+}
+
+// untilRefused submits batches until several in a row are refused.
+func (w *wired) untilRefused(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for refused := 0; refused < 5; {
+		if refused++; w.submit().Status != http.StatusServiceUnavailable {
+			refused = 0
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("batches are still accepted")
+		case <-again.C:
+		}
+	}
 }
 
 // refusedWithoutPostgres sends what needs Postgres, and what does not.
