@@ -99,8 +99,10 @@ FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id`
 		return err
 	}
 	debited, asked := u.gateway.count(), u.gateway.askedAbout()
-	fmt.Fprintf(u.out, "%d rows timed out unsent, %d succeeded, %d ended otherwise; the rail has %d debits and was asked about %d other keys\n",
-		timedOut, succeeded, other, debited, asked)
+	if !u.json {
+		fmt.Fprintf(u.out, "%d rows timed out unsent, %d succeeded, %d ended otherwise; the rail has %d debits and was asked about %d other keys\n",
+			timedOut, succeeded, other, debited, asked)
+	}
 	if late > 0 || debited != succeeded || asked > other || timedOut+succeeded+other != u.rows*u.runs {
 		return fmt.Errorf("%d rows were late; %d of %d are accounted for", late, timedOut+succeeded+other, u.rows*u.runs)
 	}

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
-	"partnerbilling/queue/queuetest"
 )
 
 // joining runs commands on one database.
@@ -19,16 +21,20 @@ type joining struct {
 
 func newJoining(t *testing.T) joining {
 	t.Parallel()
-	dsn := modelstest.DSN(t)
+	servers, err := local.Temp(t.Context(), local.Options{}) // durable, as production demands
+	must(t, err)
+	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
+	dsn := servers.DatabaseURL
 	j := joining{T: t, env: map[string]string{
-		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL, "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
+		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
 		"SVC_LISTEN": "127.0.0.1:0", "SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret", "SVC_OPS_PASSWORD": "password",
 	}}
-	var err error
 	if j.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.store.Close() })
+	_, err = migrations.Up(t.Context(), j.store.DB())
+	must(t, err)
 	return j
 }
 
