@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
 	"partnerbilling/models"
-	"partnerbilling/models/modelstest"
-	"partnerbilling/queue/queuetest"
 )
 
 // workload is a process as a manifest has it.
@@ -174,7 +175,14 @@ type ground struct{ dsn, redis, masterKeyFile string }
 
 func newGround(t *testing.T) ground {
 	t.Helper()
-	g := ground{modelstest.DSN(t), queuetest.Start(t).URL, filepath.Join(t.TempDir(), "master-key")}
+	servers, err := local.Temp(t.Context(), local.Options{}) // durable, as production demands
+	must(t, err)
+	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
+	g := ground{servers.DatabaseURL, servers.RedisURL, filepath.Join(t.TempDir(), "master-key")}
+	store, err := models.Open(t.Context(), models.Config{DSN: g.dsn})
+	must(t, err)
+	_, err = migrations.Up(t.Context(), store.DB())
+	must(t, errors.Join(err, store.Close()))
 	must(t, os.WriteFile(g.masterKeyFile, []byte(models.GenerateMasterKey()+"\n"), 0o600))
 	return g
 }
@@ -210,13 +218,17 @@ func (g ground) variables(w workload) map[string]string {
 // Every workload starts with what its manifest gives it, and answers the probes that are there.
 func TestWorkloadsRun(t *testing.T) {
 	t.Parallel()
-	g := newGround(t)
+	production, sandbox := newGround(t), newGround(t)
 	known := configured(t)
 	for _, w := range workloads(t) {
 		for name := range w.variables {
 			if _, ok := known[name]; strings.HasPrefix(name, "SVC_") && !ok {
 				t.Errorf("%s %s: the service knows no %s", w.kind, w.name, name)
 			}
+		}
+		g := production
+		if w.variables["SVC_ENV"] == "sandbox" {
+			g = sandbox
 		}
 		address := g.start(t, w)
 		switch {
