@@ -39,6 +39,8 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 			worker.serve(worker)
 			worker.background(worker.dispatcher().Run)
 			for range *freezes {
+				postgres.Release() // else abandoned sessions would use up the server's
+				redis.Release()
 				f.await(f.submit(50)) // every loop has connections in use
 				if frozen.postgres {
 					postgres.FreezeOpen()

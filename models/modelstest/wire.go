@@ -35,11 +35,10 @@ const (
 	frozenAll
 )
 
-// FreezeOpen freezes the connections that are open: they acknowledge what they are sent, and nothing ever comes back. Those
-// that an earlier call has frozen carry again what they were sent since.
+// FreezeOpen freezes the connections that are open, until Release: they acknowledge what they are sent, and nothing ever
+// comes back.
 func (l *Line) FreezeOpen() {
 	l.t.Helper()
-	l.check(l.End(frozenOpen))
 	l.check(l.Begin(frozenOpen, wire.Fault{FreezeOpen: true}))
 }
 
@@ -54,6 +53,12 @@ func (l *Line) Freeze() {
 func (l *Line) Thaw() {
 	l.t.Helper()
 	l.check(l.End(frozenAll))
+}
+
+// Release lets frozen connections carry what they have been sent, and their ends.
+func (l *Line) Release() {
+	l.t.Helper()
+	l.check(l.End(frozenOpen))
 }
 
 func (l *Line) check(err error) {
