@@ -176,7 +176,11 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 func (s *Store) auditOne(ctx context.Context, name, query string) ([]Violation, error) {
 	var found []Violation
 	err := s.inTx(ctx, func(tx bun.Tx) error {
-		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
+		ctx, err := allowLongStatements(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
 			return err
 		}
 		rows, err := tx.Tx.QueryContext(ctx, query+" LIMIT $1", auditLimit)

@@ -240,11 +240,14 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 // states lie at the far end of the list, behind all others.
 func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	t.Parallel()
-	store := modelstest.Open(t)
+	// As many rows at once take longer than a statement of the service may.
+	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute})
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
 	modelstest.SetClock(t, store, noon)
 	site := modelstest.Site(t, store)
 	const intents, most = 100_000, 200 // of about 10,000 blocks
-	_, err := store.DB().ExecContext(t.Context(), `
+	_, err = store.DB().ExecContext(t.Context(), `
 		INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency, order_id,
 			qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id, amount_charged, started_at)
 		SELECT ?0, gen_random_uuid(), ?1, 1, 'code ' || i, s.state, s.status, 5, 'AUD', 'order ' || i / 10, 'text', ?2 - i * 1000::bigint,

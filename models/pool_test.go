@@ -44,7 +44,8 @@ func warm(t *testing.T, store *models.Store, n int) {
 
 // withoutServer are the methods that refuse the arguments of the test below before they ask the server.
 var withoutServer = []string{
-	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "OpenSandboxAccount", "Signup",
+	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
+	"Signup", "TailWebhooks",
 }
 
 // A server that takes connections and never answers costs each call of the store a bounded time, also if the caller sets no
