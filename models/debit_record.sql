@@ -15,8 +15,8 @@ WITH fence AS MATERIALIZED (
            b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM fence) AS cancelled,
            b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT epoch FROM fence) = $4 AS same_epoch
     FROM batches b WHERE b.site_id = $1 AND b.id = $2 FOR UPDATE
-), v AS (
-    -- results, less what they may not conclude
+), v AS MATERIALIZED (
+    -- Results, less what they may not conclude. Materialized: the join with the rows is then a hash join.
     SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
            CASE WHEN v.is_word OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
            v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
