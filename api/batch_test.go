@@ -219,17 +219,17 @@ func TestCancellation(t *testing.T) {
 	golden(t, "batch-cancelled", b.Post(b.batch("untouched", "/cancellation"), `{"ignored":1}`).Expect(200)) // the same again
 	golden(t, "batch-not-found", b.Post(b.batch("none", "/cancellation"), nil).Expect(404))
 
-	chunk := b.submit(t, "under way", customersFor(101)...) // the last row is another chunk's
+	chunk := b.submit(t, "under way", customersFor(models.ChunkRows+1)...) // the last row is another chunk's
 	a := b.Post(b.batch("under way", "/cancellation"), nil).Expect(200)
 	got := dataOf[batchData](a)
-	if got.State != "inProgress" || got.Counts.InProgress != 100 || got.Counts.Failed != 1 || a.Header.Get("Retry-After") != "1" {
+	if got.State != "inProgress" || got.Counts.InProgress != models.ChunkRows || got.Counts.Failed != 1 || a.Header.Get("Retry-After") != "1" {
 		t.Errorf("cancelled under way: %+v, %v", got.Counts, a.Header)
 	}
-	results := outcomes(slices.Repeat([]models.RowOutcome{models.OutcomeSucceeded}, 100)...)
+	results := outcomes(slices.Repeat([]models.RowOutcome{models.OutcomeSucceeded}, models.ChunkRows)...)
 	results[7] = models.RowResult{Index: 7, Release: true}
 	b.finish(t, chunk, results...)
 	got = dataOf[batchData](b.Get(b.batch("under way", "")))
-	if got.State != "settled" || got.Counts.Succeeded != 99 || got.Rows[7].Outcome != "cancelled" || got.Rows[100].Outcome != "cancelled" {
+	if got.State != "settled" || got.Counts.Succeeded != models.ChunkRows-1 || got.Rows[7].Outcome != "cancelled" || got.Rows[models.ChunkRows].Outcome != "cancelled" {
 		t.Errorf("in the end: %+v", got.Counts)
 	}
 }

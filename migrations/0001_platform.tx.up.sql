@@ -160,3 +160,14 @@ CREATE TABLE alerts (
 );
 CREATE INDEX alerts_open ON alerts (raised_at) WHERE closed_at IS NULL;
 CREATE INDEX alerts_open_by_kind ON alerts (kind) WHERE closed_at IS NULL;
+
+-- raise_alert raises an alert, or raises it again if it was closed. Everything that raises alerts calls it. Statements
+-- that seldom raise one do not pay for an INSERT that they seldom make.
+CREATE FUNCTION raise_alert(kind text, subject text, organisation uuid, site uuid, detail text, trace_id text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO alerts AS a (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
+    VALUES (kind, subject, organisation, site, detail, trace_id, svc_now())
+    ON CONFLICT ON CONSTRAINT alerts_pkey DO UPDATE SET detail = excluded.detail, closed_at = NULL,
+        raised_at = CASE WHEN a.closed_at IS NULL THEN a.raised_at ELSE excluded.raised_at END;
+END $$;

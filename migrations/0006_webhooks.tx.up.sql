@@ -137,5 +137,15 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+-- announce_correction leaves a task that tells the partner of a row's corrected outcome, if the endpoint asks for it.
+CREATE FUNCTION announce_correction(organisation uuid, site uuid, batch uuid, row_index int, trace_id text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF webhook_wanted(organisation, site, 'rowCorrected') THEN
+        INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
+        VALUES (gen_random_uuid(), 'announceRow', 'webhooks', organisation, site, batch, row_index, row_index, trace_id, svc_now());
+    END IF;
+END $$;
+
 CREATE TRIGGER batches_settle AFTER UPDATE ON batches
     FOR EACH ROW WHEN (OLD.settled_at IS NULL AND NEW.settled_at IS NOT NULL) EXECUTE FUNCTION announce_settled_batch();

@@ -15,7 +15,7 @@ const (
 	// ConfirmWithin is how long after the deadline the rail is still asked about unconfirmed rows.
 	ConfirmWithin = RailMemory
 	// ChunkRows is how many rows of a batch one task handles.
-	ChunkRows = 100
+	ChunkRows = 200
 )
 
 // Batch is what a partner submitted under one batchReference, and how far it is.

@@ -49,7 +49,7 @@ func TestSubmitBatchManyChunks(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
-	for rows, chunks := range map[int]int{1: 1, 100: 1, 101: 2, 1000: 10} {
+	for rows, chunks := range map[int]int{1: 1, models.ChunkRows: 1, models.ChunkRows + 1: 2, 5 * models.ChunkRows: 5} {
 		done := modelstest.Submit(t, store, modelstest.Batch(site, fmt.Sprint(rows), make([]string, rows)...))
 		covered := 0
 		for _, task := range done.Tasks {
@@ -157,23 +157,23 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
-	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", append([]string{"ada"}, make([]string, 100)...)...))
-	chunk := claim(t, store, done.Tasks[0]) // rows 0 to 99; row 100 is another chunk's
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", append([]string{"ada"}, make([]string, models.ChunkRows)...)...))
+	chunk := claim(t, store, done.Tasks[0]) // the last row is another chunk's
 
 	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (models.BatchCounts{InProgress: 100, Settled: 1, Failed: 1}); batch.Counts != want || batch.State != models.BatchInProgress {
+	if want := (models.BatchCounts{InProgress: models.ChunkRows, Settled: 1, Failed: 1}); batch.Counts != want || batch.State != models.BatchInProgress {
 		t.Errorf("cancelled in the middle: %+v", batch)
 	}
-	if rows[100].Outcome != models.OutcomeCancelled || rows[0].Outcome != "" {
-		t.Errorf("rows %+v, %+v", rows[0], rows[100])
+	if rows[models.ChunkRows].Outcome != models.OutcomeCancelled || rows[0].Outcome != "" {
+		t.Errorf("rows %+v, %+v", rows[0], rows[models.ChunkRows])
 	}
 
 	// What comes back unsettled is cancelled; what was debited was debited.
 	results := []models.RowResult{{Index: 0, Outcome: models.OutcomeSucceeded}, {Index: 1, Release: true}, {Index: 2, Outcome: models.OutcomeTimedOut}}
-	for i := 3; i < 100; i++ {
+	for i := 3; i < models.ChunkRows; i++ {
 		results = append(results, models.RowResult{Index: i, Outcome: models.OutcomeCustomerNotActive})
 	}
 	finish(t, store, chunk, results...)

@@ -16,12 +16,10 @@ WITH fence AS MATERIALIZED (
     WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state <> 'settled' RETURNING r.in_doubt
 ), n AS (
     SELECT count(*)::int AS settled, count(*) FILTER (WHERE in_doubt) AS unconfirmed FROM r
-), alert AS (
-    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
-    SELECT 'rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id, n.unconfirmed || ' rows', b.trace_id, b.now
+), alert AS MATERIALIZED (
+    SELECT count(raise_alert('rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id, n.unconfirmed || ' rows', b.trace_id))
     FROM b, n WHERE n.unconfirmed > 0
-    ON CONFLICT (kind, subject) DO NOTHING
 )
 UPDATE batches c SET settled_count = c.settled_count + n.settled, state = 'settled', settled_at = b.now,
     attempts_over_at = coalesce(c.attempts_over_at, b.now)
-FROM n, b WHERE c.site_id = $1 AND c.id = $2
+FROM n, b, alert WHERE c.site_id = $1 AND c.id = $2

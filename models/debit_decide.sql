@@ -2,7 +2,7 @@
 --
 --   $1 site  $2 batchReference  $3 rowReference  $4 whether the row was debited  $5 rail key
 WITH b AS MATERIALIZED (
-    SELECT b.site_id, b.id, b.batch_reference, b.currency, b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
+    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id, b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
     FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE
 ), r AS (
     UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
@@ -10,7 +10,7 @@ WITH b AS MATERIALIZED (
     FROM b
     WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = $3
       AND r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL
-    RETURNING r.row_reference, r.customer_reference, r.amount, r.corrected_outcome
+    RETURNING r.row_index, r.row_reference, r.customer_reference, r.amount, r.corrected_outcome
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
     SELECT $5, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
@@ -18,5 +18,7 @@ WITH b AS MATERIALIZED (
 ), alert AS (
     UPDATE alerts SET closed_at = (SELECT now FROM b)
     WHERE kind IN ('railConflict', 'railForgot') AND subject = $5 AND closed_at IS NULL AND EXISTS (SELECT FROM r)
+), told AS MATERIALIZED (
+    SELECT count(announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id)) FROM r, b
 )
-SELECT corrected_outcome FROM r
+SELECT corrected_outcome FROM r, told

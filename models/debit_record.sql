@@ -54,7 +54,7 @@ WITH fence AS MATERIALIZED (
            coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
            count(*) FILTER (WHERE closed) AS closed,
            array_agg(row_index) FILTER (WHERE closed) AS indexes, array_agg(outcome::text) FILTER (WHERE closed) AS outcomes,
-           array_agg(corrected) FILTER (WHERE closed) AS corrections
+           array_agg(corrected) FILTER (WHERE closed) AS corrections, bool_or(corrected OR alert <> '') AS tell
     FROM r
 ), counted AS (
     UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
@@ -66,18 +66,13 @@ WITH fence AS MATERIALIZED (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
     SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
     FROM r, b WHERE r.outcome = 'succeeded'
-), alert AS (
-    INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
-    SELECT CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
-           format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id, b.now
-    FROM r, b WHERE r.corrected OR r.alert <> ''
-    ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL
-), announced AS (
-    -- corrections, if the endpoint asks for them; the trigger batches_settle announces a batch that settles
-    INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
-    SELECT gen_random_uuid(), 'announceRow', 'webhooks', b.organisation_id, b.site_id, b.id, r.row_index, r.row_index, b.trace_id, b.now
-    FROM r, b WHERE r.corrected AND webhook_wanted(b.organisation_id, b.site_id, 'rowCorrected')
+), told AS MATERIALIZED (
+    -- What is rare is left to functions. The trigger batches_settle announces a batch that settles.
+    SELECT count(CASE WHEN r.corrected THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
+           count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
+               format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id))
+    FROM r, b WHERE (SELECT tell FROM n) AND (r.corrected OR r.alert <> '')
 ), done AS (
     DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8 AND (SELECT same_epoch FROM b)
 )
-SELECT indexes, outcomes, corrections FROM n
+SELECT indexes, outcomes, corrections FROM n, told

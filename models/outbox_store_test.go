@@ -102,10 +102,10 @@ func TestDispatchIsFair(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 1000)...))
+		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 5*models.ChunkRows)...))
 	}
-	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 1000)...))
-	modelstest.Submit(t, store, modelstest.Batch(small, "b", make([]string, 300)...))
+	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 5*models.ChunkRows)...))
+	modelstest.Submit(t, store, modelstest.Batch(small, "b", make([]string, 3*models.ChunkRows)...))
 
 	take := func(limit int) map[string]int {
 		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: limit, InFlight: 10})
@@ -139,9 +139,9 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 1000)...))
+		modelstest.Submit(t, store, modelstest.Batch(large, fmt.Sprint(i), make([]string, 5*models.ChunkRows)...))
 	}
-	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 1000)...))
+	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 5*models.ChunkRows)...))
 	claim := func(total int) models.Task {
 		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 100, InFlight: 15, Total: total})
 		if err != nil || len(tasks) != 1 {
@@ -243,7 +243,7 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
 	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
 	if err != nil || len(first) != 4 {
-		t.Fatalf("claimed %d of 10 under a cap of 4, %v", len(first), err)
+		t.Fatalf("claimed %d of 5 under a cap of 4, %v", len(first), err)
 	}
 	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
 	if err != nil || len(second) != 0 {
@@ -257,10 +257,10 @@ func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	bounds := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 2, Total: 10}
-	batch := modelstest.Batch(site, "batch", slices.Repeat([]string{"x"}, 250)...)
+	batch := modelstest.Batch(site, "batch", slices.Repeat([]string{"x"}, 2*models.ChunkRows+1)...)
 	batch.Claim = bounds
 	first := modelstest.Submit(t, store, batch)
-	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] || first.Claimed[1].Rows != 100 {
+	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] || first.Claimed[1].Rows != models.ChunkRows {
 		t.Fatalf("claimed %+v of %v", first.Claimed, first.Tasks)
 	}
 	batch.Reference = "another"
@@ -271,7 +271,7 @@ func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := store.ClaimDue(t.Context(), bounds)
-	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 || again[0].Rows != 100 {
+	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 || again[0].Rows != models.ChunkRows {
 		t.Errorf("the released one goes out again: %+v, %v", again, err)
 	}
 }
@@ -339,7 +339,7 @@ func TestBacklogs(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	modelstest.SetClock(t, store, 1_800_000_000_000)
-	modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 300)...))
+	modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 3*models.ChunkRows)...))
 	modelstest.AdvanceClock(t, store, 7*time.Second)
 	if _, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 2, InFlight: 2}); err != nil {
 		t.Fatal(err)

@@ -13,11 +13,12 @@ WITH fence AS MATERIALIZED (
     FROM fence f
     WHERE p.site_id = $1 AND p.id = $2 AND p.state = 'pending' AND p.lease_token = $3
     RETURNING p.*
-), alert AS (
-    INSERT INTO alerts (kind, subject, organisation_id, site_id, trace_id, raised_at)
-    SELECT CASE WHEN $12 <> '' THEN $12 ELSE 'transactionInDoubt' END, $8, p.organisation_id, p.site_id, p.trace_id, f.now
-    FROM p, fence f WHERE $12 <> '' OR p.in_doubt AND f.now >= coalesce(p.started_at, p.expires_at) + $9
-    ON CONFLICT (kind, subject) DO NOTHING
+), alert AS MATERIALIZED (
+    -- An alert that an operator has closed stays closed while the doubt lasts.
+    SELECT count(raise_alert(k.kind, $8, p.organisation_id, p.site_id, '', p.trace_id))
+    FROM p, fence f, (SELECT coalesce(nullif($12, ''), 'transactionInDoubt') AS kind) k
+    WHERE ($12 <> '' OR p.in_doubt AND f.now >= coalesce(p.started_at, p.expires_at) + $9)
+      AND NOT EXISTS (SELECT FROM alerts a WHERE a.kind = k.kind AND a.subject = $8)
 )
 UPDATE outbox o SET available_at = p.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL
-FROM p WHERE o.id = $7
+FROM p, alert WHERE o.id = $7

@@ -178,10 +178,8 @@ func alertContradiction(ctx context.Context, tx bun.Tx, t ClaimedTransaction, r 
 		return nil
 	}
 	_, err := tx.Tx.ExecContext(ctx, `
-INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
-SELECT 'railContradiction', $3, organisation_id, site_id, 'debited, but the transaction is ' || transaction_status, trace_id, svc_now()
-FROM payment_intents WHERE site_id = $1 AND id = $2 AND transaction_status <> 'Settled'
-ON CONFLICT (kind, subject) DO NOTHING`, t.SiteID, t.IntentID, t.RailKey())
+SELECT raise_alert('railContradiction', $3, organisation_id, site_id, 'debited, but the transaction is ' || transaction_status, trace_id)
+FROM payment_intents WHERE site_id = $1 AND id = $2 AND transaction_status <> 'Settled'`, t.SiteID, t.IntentID, t.RailKey())
 	return err
 }
 

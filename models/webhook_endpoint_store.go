@@ -178,9 +178,7 @@ type alert struct {
 
 func raiseAlert(ctx context.Context, tx bun.Tx, a alert) error {
 	_, err := tx.Tx.ExecContext(ctx, `
-INSERT INTO alerts (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
-VALUES ($1, $2, $3, nullif($4::uuid, '00000000-0000-0000-0000-000000000000'), $5, $6, svc_now())
-ON CONFLICT (kind, subject) DO UPDATE SET detail = excluded.detail, raised_at = excluded.raised_at, closed_at = NULL`,
+SELECT raise_alert($1, $2, $3, nullif($4::uuid, '00000000-0000-0000-0000-000000000000'), $5, $6)`,
 		a.kind, a.subject, a.organisation, a.site, a.detail, string(a.trace))
 	return err
 }

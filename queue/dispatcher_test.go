@@ -181,7 +181,7 @@ func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
 func TestWhatWasNotSentIsReleased(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher()
-	batch := modelstest.Batch(f.site, "b", make([]string, 500)...)
+	batch := modelstest.Batch(f.site, "b", make([]string, 5*models.ChunkRows)...)
 	batch.Claim = d.Room()
 	submitted := modelstest.Submit(f, f.store, batch)
 	for i := range submitted.Claimed {

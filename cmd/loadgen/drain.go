@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
 )
 
 func drainCommand(out io.Writer) *cobra.Command {
@@ -43,7 +44,7 @@ func (d *drain) run(ctx context.Context) error {
 	}
 	noop := &series{Name: "Asynq, nothing to do", Unit: "tasks/s"}
 	update := &series{Name: "Asynq, one update a task", Unit: "tasks/s"}
-	bare := &series{Name: "bare SQL, chunks of 100", Unit: "rows/s"}
+	bare := &series{Name: fmt.Sprintf("bare SQL, chunks of %d", models.ChunkRows), Unit: "rows/s"}
 	instant := &series{Name: "engine, rail without latency", Unit: "rows/s"}
 	sandbox := &series{Name: "engine, sandbox rail", Unit: "rows/s"}
 	parts := []drainPart{

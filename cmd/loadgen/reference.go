@@ -86,7 +86,7 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 const (
 	bareClaim = `
 UPDATE batch_rows SET state = 'inProgress', lease_token = $4, lease_until = clock_timestamp() + interval '15 s', attempts = attempts + 1
-WHERE site_id = $1 AND batch_id = $2 AND row_index BETWEEN $3 AND $3 + 99 AND state = 'pending' RETURNING row_index, amount`
+WHERE site_id = $1 AND batch_id = $2 AND row_index BETWEEN $3 AND $3 + $5::int - 1 AND state = 'pending' RETURNING row_index, amount`
 	bareFinish = `
 UPDATE batch_rows r SET state = 'settled', outcome = v.outcome::row_outcome, settled_at = $6, lease_token = NULL, lease_until = NULL
 FROM unnest($4::int[], $5::text[]) AS v (i, outcome)
@@ -96,10 +96,10 @@ INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, ba
 SELECT 'r1_' || $2::uuid || v.i, $1, $5, v.amount, 'AUD', 'a batch', 'a row', 'a customer'
 FROM unnest($3::int[], $4::bigint[]) AS v (i, amount)`
 	bareCount = `
-UPDATE batches SET settled_count = settled_count + 100, succeeded_count = succeeded_count + 100,
+UPDATE batches SET settled_count = settled_count + $5::int, succeeded_count = succeeded_count + $5::int,
     succeeded_amount = succeeded_amount + $3,
-    state = CASE WHEN settled_count + 100 = row_count THEN 'settled'::batch_state ELSE state END,
-    settled_at = CASE WHEN settled_count + 100 = row_count THEN $4::bigint END
+    state = CASE WHEN settled_count + $5::int = row_count THEN 'settled'::batch_state ELSE state END,
+    settled_at = CASE WHEN settled_count + $5::int = row_count THEN $4::bigint END
 WHERE site_id = $1 AND id = $2`
 )
 
@@ -163,7 +163,7 @@ func (d *drain) openChunks(ctx context.Context) ([]bareChunk, error) {
 
 func (d *drain) settleBare(ctx context.Context, c bareChunk) error {
 	db, lease, now := d.store.DB().DB, models.NewLeaseToken(), time.Now().UnixMilli()
-	rows, err := db.QueryContext(ctx, bareClaim, c.site, c.batch, c.first, lease)
+	rows, err := db.QueryContext(ctx, bareClaim, c.site, c.batch, c.first, lease, models.ChunkRows)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (d *drain) settleBare(ctx context.Context, c bareChunk) error {
 	}{
 		{bareFinish, []any{c.site, c.batch, lease, index, outcome, now}},
 		{bareLedger, []any{c.site, c.batch, index, amount, now}},
-		{bareCount, []any{c.site, c.batch, sum, now}},
+		{bareCount, []any{c.site, c.batch, sum, now, models.ChunkRows}},
 	} {
 		if _, err := tx.ExecContext(ctx, statement.query, statement.args...); err != nil {
 			return err
