@@ -52,6 +52,14 @@ func (t TraceID) prefix() (prefix tracePrefix, ok bool) {
 	return prefix, err == nil && prefix[6]>>4 == version
 }
 
+// idsFrom are the lowest and the highest UUID that begin with the first n bytes of the prefix.
+func (p tracePrefix) idsFrom(n int) (lowest, highest uuid.UUID) {
+	highest = uuid.Max
+	copy(lowest[:n], p[:n])
+	copy(highest[:n], p[:n])
+	return lowest, highest
+}
+
 // newIDFor makes an ID for what the request of a trace stores. It begins with the first half of the trace id, so that
 // a primary key finds the row of a trace, and sorts as NewID's do. Without such a trace it is NewID.
 func newIDFor[N Noun](trace TraceID) ID[N] {
@@ -74,3 +82,34 @@ func TraceIDFrom(ctx context.Context) TraceID {
 	id, _ := ctx.Value(traceKey{}).(TraceID)
 	return id
 }
+
+// TraceKind names what a request stored.
+type TraceKind string
+
+// The kinds of traces, in the words of the wire.
+const (
+	TraceBatch         TraceKind = "batch"         // a submission or a retry
+	TracePaymentIntent TraceKind = "paymentIntent" // its creation
+	TraceInvitation    TraceKind = "invitation"    // its creation
+	TraceTestEvent     TraceKind = "testEvent"     // the test of a webhook endpoint
+)
+
+// TraceKinds are all kinds.
+var TraceKinds = []TraceKind{TraceBatch, TracePaymentIntent, TraceInvitation, TraceTestEvent}
+
+// Trace is what a request stored, and what that led to.
+type Trace struct {
+	ID     TraceID
+	Kind   TraceKind
+	At     Millis             // when it was stored
+	Batch  *Batch             // of TraceBatch, with exact counts
+	Intent *PaymentIntent     // of TracePaymentIntent
+	Link   *Link              // of TraceInvitation, in its effective state
+	Rows   map[RowOutcome]int // of TraceBatch: settled rows by outcome
+	// Attempts counts the debit calls made, of all rows of a batch, or for a payment intent.
+	Attempts int
+	Events   []WebhookEvent // oldest first, at most MaxTraceEvents, without bodies
+}
+
+// MaxTraceEvents is the most events that a Trace holds. A batch has no more: one for each row, and one for its end.
+const MaxTraceEvents = MaxBatchRows + 1
