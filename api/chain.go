@@ -126,7 +126,8 @@ func (r *Route) permit(p Principal) error {
 		return nil
 	}
 	isPartner := !p.OrganisationID.IsZero()
-	if isPartner == (r.Audience == Partner) && (r.Scope == "" || p.Has(r.Scope)) {
+	hasScope := p.Has(r.Scope) || r.Scope == "" && len(p.Scopes) > 0
+	if isPartner == (r.Audience == Partner) && hasScope {
 		return nil
 	}
 	e := Refuse(InsufficientScope, "")

@@ -55,6 +55,8 @@ const (
 
 	SiteNotAccessible Code = "sites:site-not-accessible"
 
+	TraceNotFound Code = "requests:trace-not-found"
+
 	PaymentIntentNotFound       Code = "requests:payment-intent-not-found"
 	PaymentIntentNotCancellable Code = "requests:payment-intent-not-cancellable"
 	PaymentIntentTaken          Code = "requests:payment-intent-taken"
@@ -124,6 +126,8 @@ var catalogue = []Entry{
 	{InsufficientScope, http.StatusForbidden, "The access token does not have the scope for this."},
 
 	{SiteNotAccessible, http.StatusForbidden, "There is no such Site in your organisation."},
+
+	{TraceNotFound, http.StatusNotFound, "No request of your organisation with this traceId has stored anything that is still there."},
 
 	{PaymentIntentNotFound, http.StatusNotFound, "There is no such payment intent."},
 	{PaymentIntentNotCancellable, http.StatusConflict, "The payment intent cannot be cancelled any more: a customer has begun to pay it, or it has ended."},

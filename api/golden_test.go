@@ -25,7 +25,7 @@ var varying = []struct {
 	{regexp.MustCompile(`/P/[A-Z2-7]{16}"`), `/P/CODE"`},
 	{regexp.MustCompile(`"data:image/png;base64,[A-Za-z0-9+/=]{300,}"`), `"PNG"`},
 	{regexp.MustCompile(`"timestamp":[0-9]{13}`), `"timestamp":NOW`},
-	{regexp.MustCompile(`(site|lnk|pi|txn|mov)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), `${1}_ID`},
+	{regexp.MustCompile(`(site|lnk|pi|txn|mov|evt)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), `${1}_ID`},
 }
 
 // golden holds the exact bytes of an answer against testdata/<name>.golden.json.

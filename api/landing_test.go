@@ -42,7 +42,7 @@ func TestNotFoundForPeople(t *testing.T) {
 				checkPage(t, a, 404, "There is nothing at this address", `href="/"`)
 			}
 		}
-		for _, path := range []string{"/billing", "/billing/x", "/webhooks", "/webhooks/x", "/oauth2", "/oauth2/x", "/customer-app/x", "/sandbox", "/traces", "/traces/x"} {
+		for _, path := range []string{"/billing", "/billing/x", "/webhooks", "/webhooks/x", "/oauth2", "/oauth2/x", "/customer-app/x", "/sandbox", "/traces", "/traces/x/y"} {
 			browser.Get(path).Refused(404, "requests:not-found")
 		}
 		if f := browser.Get("/checkout/x").Expect(404).Faults(); len(f) != 1 || f[0].Code != "" {

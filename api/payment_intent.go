@@ -109,9 +109,13 @@ type paymentIntentData struct {
 }
 
 func (p *paymentIntents) describe(intent *models.PaymentIntent) paymentIntentData {
+	return describeIntent(p.qrBase, intent)
+}
+
+func describeIntent(qrBase string, intent *models.PaymentIntent) paymentIntentData {
 	return paymentIntentData{
 		PaymentIntentID: intent.ID, Amount: intent.Amount, Currency: intent.Currency, OrderID: intent.OrderID,
-		LineItems: intent.LineItems, PaymentURL: p.qrBase + intent.Code, ReturnURL: intent.ReturnURL, State: intent.State,
+		LineItems: intent.LineItems, PaymentURL: qrBase + intent.Code, ReturnURL: intent.ReturnURL, State: intent.State,
 		TransactionStatus: intent.Status, TransactionID: intent.Transaction.ID, AmountPaid: amountPaid(intent),
 		CreatedAt: intent.CreatedAt, ExpiresAt: intent.ExpiresAt,
 	}

@@ -76,7 +76,7 @@ type Route struct {
 	// Area is that of the codes for faults in the route's parameters and fields, if the catalogue has them there.
 	Area     string
 	Audience Audience
-	Scope    models.Scope // that the token must have; "" for none
+	Scope    models.Scope // that the token must have; "" for any of its audience
 	Version  Versioning
 	Rate     RateClass // default RateDefault
 	Query    []string  // the parameters it knows; any other, and a repeated one, is refused

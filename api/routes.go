@@ -16,6 +16,7 @@ func routes(cfg Config) []Route {
 		invitationRoutes(cfg),
 		batchRoutes(cfg),
 		movementRoutes(cfg),
+		traceRoutes(cfg),
 		webhookEndpointRoutes(cfg),
 		webhookEventRoutes(cfg),
 		paymentIntentRoutes(cfg),

@@ -84,7 +84,7 @@ func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Sub
 	}
 	var room int
 	var err error
-	done.Batch, err = scanBatch(db.QueryRowContext(ctx, submitSQL, n.SiteID, NewID[batchNoun](), n.Reference,
+	done.Batch, err = scanBatch(db.QueryRowContext(ctx, submitSQL, n.SiteID, newIDFor[batchNoun](n.TraceID), n.Reference,
 		int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
 		amounts, done.Tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows,
 		n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds(), n.retryOf, n.links), &room)

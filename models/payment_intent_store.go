@@ -127,9 +127,10 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 	if err != nil {
 		return nil, err
 	}
+	trace := TraceIDFrom(ctx)
 	p := PaymentIntent{
-		SiteID: in.SiteID, ID: NewID[intentNoun](), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
-		LineItems: in.LineItems, ReturnURL: in.ReturnURL, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: TraceIDFrom(ctx),
+		SiteID: in.SiteID, ID: newIDFor[intentNoun](trace), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
+		LineItems: in.LineItems, ReturnURL: in.ReturnURL, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: trace,
 	}
 	asked := &insertedIntent{intent: p, expiresAt: in.ExpiresAt}
 	if lines.Valid {

@@ -105,8 +105,11 @@ const WebhookHistory = 90 * 24 * time.Hour
 // NewPaymentIntentID makes a fresh id.
 func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
 
-// NewWebhookEventID makes a fresh id, for an event that reports nothing: a test.
+// NewWebhookEventID makes a fresh id, which no stored event has.
 func NewWebhookEventID() WebhookEventID { return NewID[eventNoun]() }
+
+// eventTimeLength is the number of bytes that the id of an event shares with the id of its subject: their time.
+const eventTimeLength = 6
 
 // webhookEventIDOf derives the id of the event by which a subject reports a value: a final status, an outcome. Its time
 // part, the first 48 bits, is that of the subject's id; the rest of the UUIDv7 is a hash. What is reported again after a
@@ -115,7 +118,7 @@ func webhookEventIDOf[N Noun](subject ID[N], event WebhookEventType, value ...st
 	const version, variant = 0x70, 0x80
 	hash := digest(append([]string{subject.String(), string(event)}, value...)...)
 	id := WebhookEventID(subject)
-	copy(id[6:], hash[:])
+	copy(id[eventTimeLength:], hash[:])
 	id[6] = version | id[6]&0x0f
 	id[8] = variant | id[8]&0x3f
 	return id

@@ -150,7 +150,7 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 		case of.IsZero():
 			return ErrNotFound
 		}
-		push := testPush(of)
+		push := testPush(of, trace)
 		id = push.IdempotencyKey
 		body, err := push.body(trace, true)
 		if err != nil {
@@ -166,10 +166,10 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 }
 
 // testPush is what a test event tells. No payment intent has its id, and no other event its key.
-func testPush(site SiteID) TransactionStatusPush {
+func testPush(site SiteID, trace TraceID) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{
-		IdempotencyKey: NewWebhookEventID(), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
+		IdempotencyKey: newIDFor[eventNoun](trace), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
 		TransactionStatus: "Settled", TransactionStatusDescription: "Test event: no payment was made.", OrderID: "test",
 		AmountPaid: &paid,
 	}

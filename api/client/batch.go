@@ -29,6 +29,7 @@ type Receipt struct {
 	SubmittedAt    int64  `json:"submittedAt"` // Unix ms
 	SettleBy       int64  `json:"settleBy"`    // Unix ms; by then every row is settled
 	Replayed       bool   `json:"-"`           // the same batch had been submitted before
+	TraceID        string `json:"-"`           // of this request: Trace says what it led to, unless it is replayed
 }
 
 // BatchStatus is a batch and its rows.
@@ -42,7 +43,7 @@ type BatchStatus struct {
 	TotalAmount     int64       `json:"totalAmount"`
 	Counts          BatchCounts `json:"counts"`
 	SucceededAmount int64       `json:"succeededAmount"`
-	Rows            []RowStatus `json:"rows"` // in submitted order
+	Rows            []RowStatus `json:"rows,omitempty"` // in submitted order
 }
 
 // BatchCounts counts the rows of a batch.
@@ -73,7 +74,7 @@ func (c *Client) SubmitBatch(ctx context.Context, site string, batch Batch) (Rec
 	answer, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("billing", "sites", site, "batches"), body: batch, repeatable: true,
 	}, &out)
-	out.Replayed = answer.header.Get("Idempotent-Replayed") == "true"
+	out.Replayed, out.TraceID = answer.header.Get("Idempotent-Replayed") == "true", answer.trace
 	return out, err
 }
 
@@ -114,9 +115,10 @@ func (c *Client) CancelBatch(ctx context.Context, site, reference string) (Batch
 // RetryBatch submits, as a new batch, the rows of a settled one that may succeed now.
 func (c *Client) RetryBatch(ctx context.Context, site, reference, newReference string) (Receipt, error) {
 	var out Receipt
-	_, err := c.do(ctx, request{
+	answer, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("billing", "sites", site, "batches", reference, "retry"),
 		body: map[string]string{"batchReference": newReference}, repeatable: true,
 	}, &out)
+	out.Replayed, out.TraceID = answer.header.Get("Idempotent-Replayed") == "true", answer.trace
 	return out, err
 }

@@ -109,11 +109,12 @@ type request struct {
 	repeatable   bool        // safe to send again when the answer was lost
 }
 
-// response is the answer to it. Data is the envelope's.
+// response is the answer to it. Data and trace id are the envelope's.
 type response struct {
 	status int
 	header http.Header
 	data   json.RawMessage
+	trace  string
 }
 
 // do calls the API, again where that is called for, and decodes the answer's data into out, which may be nil.
@@ -221,7 +222,7 @@ func (c *Client) exchange(req *http.Request) (response, error) {
 	case err != nil:
 		return answer, fmt.Errorf("client: the answer is not JSON: %w", err)
 	}
-	answer.data = envelope.Data
+	answer.data, answer.trace = envelope.Data, envelope.TraceID
 	return answer, nil
 }
 

@@ -21,15 +21,16 @@ type Invitation struct {
 	SignupURL         string `json:"signupUrl"` // deliver it to the customer
 	InvitedAt         int64  `json:"invitedAt"` // Unix ms
 	ExpiresAt         int64  `json:"expiresAt"` // Unix ms
+	TraceID           string `json:"-"`         // of the request: Trace says what it led to
 }
 
 // Customer is one customer link.
 type Customer struct {
 	CustomerReference string `json:"customerReference"`
-	State             string `json:"state"`     // invited, linked, expired or revoked
-	InvitedAt         int64  `json:"invitedAt"` // Unix ms
-	ExpiresAt         int64  `json:"expiresAt"` // Unix ms; 0 unless invited
-	LinkedAt          int64  `json:"linkedAt"`  // Unix ms; 0 unless linked
+	State             string `json:"state"`               // invited, linked, expired or revoked
+	InvitedAt         int64  `json:"invitedAt"`           // Unix ms
+	ExpiresAt         int64  `json:"expiresAt,omitempty"` // Unix ms; 0 unless invited
+	LinkedAt          int64  `json:"linkedAt,omitempty"`  // Unix ms; 0 unless linked
 }
 
 // CustomerFilter narrows a list of customers. The zero filter is none.
@@ -47,10 +48,11 @@ func (c *Client) CreateInvitation(ctx context.Context, site string, in NewInvita
 	if idempotencyKey != "" {
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
-	_, err := c.do(ctx, request{
+	answer, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("billing", "sites", site, "customers", "invitations"), body: in, header: header,
 		repeatable: idempotencyKey != "",
 	}, &out)
+	out.TraceID = answer.trace
 	return out, err
 }
 

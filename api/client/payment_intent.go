@@ -36,6 +36,7 @@ type CreatedPaymentIntent struct {
 	PaymentIntentID string `json:"paymentIntentId"`
 	QRCode          string `json:"qrCode"` // a data URI of a PNG, or the text to encode
 	OrderID         string `json:"orderId"`
+	TraceID         string `json:"-"` // of the request: Trace says what it led to
 }
 
 // PaymentIntent is a payment intent and how far it is.
@@ -62,10 +63,11 @@ func (c *Client) CreatePaymentIntent(
 	if idempotencyKey != "" {
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
-	_, err := c.do(ctx, request{
+	answer, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("checkout", site, "payment-intent"), body: in, header: header,
 		repeatable: idempotencyKey != "",
 	}, &out)
+	out.TraceID = answer.trace
 	return out, err
 }
 

@@ -115,3 +115,14 @@ func (c *ctl) batchCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until every row is settled")
 	return cmd
 }
+
+func (c *ctl) traceCommand() *cobra.Command {
+	return c.command("trace TRACEID", "Show what a request led to, by the traceId of its answer", cobra.ExactArgs(1),
+		func(ctx context.Context, api *client.Client, _ string, args []string) error {
+			trace, err := api.Trace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(trace)
+		})
+}

@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 			"`svc dev` writes a file that sets them: set -a; . .svc/sandbox.env; set +a",
 	}
 	root.AddCommand(c.inviteCommand(), c.customersCommand(), c.submitCommand(), c.batchCommand(), c.intentCommand(),
-		c.receiveCommand(), c.listenCommand())
+		c.traceCommand(), c.receiveCommand(), c.listenCommand())
 	root.SetArgs(args)
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)

@@ -23,34 +23,42 @@ func svcctl(ctx context.Context, url string, args ...string) (string, error) {
 }
 
 // What the API leaves out is not there.
-func TestBatchPrintsWhatTheAPISays(t *testing.T) {
+func TestCommandsPrintWhatTheAPISays(t *testing.T) {
 	t.Parallel()
-	const batch = `{"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,"totalAmount":5,
-		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0,"rows":[
+	const summary = `"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,"totalAmount":5,
+		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0`
+	for command, data := range map[string]string{
+		"batch b": `{` + summary + `,"rows":[
 		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},
 		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed","correctedOutcome":"succeeded",
-		 "settledAt":1,"attempts":1}]}`
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"access_token":"token","expires_in":3600}`))
-	})
-	mux.HandleFunc("GET /billing/sites/site/batches/b", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"data":` + batch + `,"traceId":"0"}`))
-	})
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	out, err := svcctl(t.Context(), server.URL, "batch", "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got, want any
-	for text, into := range map[string]*any{out: &got, batch: &want} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
+		 "settledAt":1,"attempts":1}]}`,
+		"trace 01a2": `{"traceId":"01a2","at":1,"kind":"batch","batch":{` + summary + `},"rows":{"unconfirmed":1},"attempts":0,"events":[
+		{"idempotencyKey":"evt_1","type":"rowCorrected","status":"pending","attempts":0}]}`,
+		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation","customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,
+	} {
+		path := map[string]string{"batch": "/billing/sites/site/batches/", "trace": "/traces/"}[command[:5]] + command[6:]
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"access_token":"token","expires_in":3600}`))
+		})
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"data":` + data + `,"traceId":"0"}`))
+		})
+		server := httptest.NewServer(mux)
+		out, err := svcctl(t.Context(), server.URL, strings.Fields(command)...)
+		server.Close()
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("batch (-API +printed):\n%s", diff)
+		var got, want any
+		for text, into := range map[string]*any{out: &got, data: &want} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-API +printed):\n%s", command, diff)
+		}
 	}
 }
 

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"partnerbilling/models"
+)
+
+// traceParam is the path parameter of the route about one trace. A malformed id is answered like an unknown one.
+var traceParam = Param{Name: "traceId", NotFound: TraceNotFound, Check: func(text string) error {
+	_, err := models.ParseTraceID(text)
+	return err
+}}
+
+func traceRoutes(cfg Config) []Route {
+	t := &traces{store: cfg.Store, qrBase: qrBase(cfg.PublicBaseURL)}
+	return []Route{{
+		Method: http.MethodGet, Path: "/traces/{traceId}", Audience: Partner, Param: traceParam, Handler: t.get,
+	}}
+}
+
+// traces answers what a request led to.
+type traces struct {
+	store  *models.Store
+	qrBase string // see paymentIntents
+}
+
+// traceData is a trace as partners see it. Exactly one of Batch, PaymentIntent and Customer is there, except for a test
+// event, which is an event alone.
+type traceData struct {
+	TraceID       models.TraceID            `json:"traceId"`
+	At            models.Millis             `json:"at"`
+	Kind          models.TraceKind          `json:"kind"`
+	Batch         *models.BatchSummary      `json:"batch,omitempty"`
+	PaymentIntent *paymentIntentData        `json:"paymentIntent,omitempty"`
+	Customer      *models.CustomerSummary   `json:"customer,omitempty"`
+	Rows          map[models.RowOutcome]int `json:"rows,omitempty"`
+	Attempts      *int                      `json:"attempts,omitempty"` // may be 0
+	Events        []traceEvent              `json:"events"`
+}
+
+// traceEvent is an event of a trace; GET /webhooks/events/{idempotencyKey} has the rest.
+type traceEvent struct {
+	IdempotencyKey models.WebhookEventID   `json:"idempotencyKey"`
+	Type           models.WebhookEventType `json:"type"`
+	Status         models.WebhookStatus    `json:"status"`
+	Attempts       int                     `json:"attempts"`
+}
+
+func (t *traces) describe(trace *models.Trace) traceData {
+	data := traceData{
+		TraceID: trace.ID, At: trace.At, Kind: trace.Kind, Rows: trace.Rows, Events: make([]traceEvent, len(trace.Events)),
+	}
+	switch {
+	case trace.Batch != nil:
+		batch := trace.Batch.Summary()
+		data.Batch, data.Attempts = &batch, &trace.Attempts
+	case trace.Intent != nil:
+		intent := describeIntent(t.qrBase, trace.Intent)
+		data.PaymentIntent, data.Attempts = &intent, &trace.Attempts
+	case trace.Link != nil:
+		customer := trace.Link.Summary()
+		data.Customer = &customer
+	}
+	for i := range trace.Events {
+		e := &trace.Events[i]
+		data.Events[i] = traceEvent{IdempotencyKey: e.ID, Type: e.Type, Status: e.Status, Attempts: e.Attempts}
+	}
+	return data
+}
+
+func (t *traces) get(ctx context.Context, r *Request) error {
+	trace, err := t.store.Trace(ctx, r.Principal.OrganisationID, models.TraceID(r.Param()))
+	if errors.Is(err, models.ErrNotFound) {
+		return Refuse(TraceNotFound, r.route.Param.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, t.describe(&trace))
+}
