@@ -168,10 +168,8 @@ var relativeLink = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 // TestDocumentLinksLead holds every relative link of every document to a file and, where it names one, to a heading.
 func TestDocumentLinksLead(t *testing.T) {
 	t.Parallel()
-	documents := append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md", "deploy/RUNBOOK.md",
-		"jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
 	links := 0
-	for _, document := range documents {
+	for _, document := range documents(t) {
 		for _, m := range relativeLink.FindAllStringSubmatch(readDocument(t, document), -1) {
 			links++
 			target := document
@@ -189,6 +187,31 @@ func TestDocumentLinksLead(t *testing.T) {
 	}
 	if links < 60 {
 		t.Errorf("%d links found", links)
+	}
+}
+
+// documents lists every document of the repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	return append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md", "deploy/RUNBOOK.md",
+		"jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
+}
+
+// TestMakeTargetsExist holds each make target that a document names to the Makefile.
+func TestMakeTargetsExist(t *testing.T) {
+	t.Parallel()
+	targets := all(regexp.MustCompile(`(?m)^([a-z]+):`), readDocument(t, "Makefile"))
+	named := 0
+	for _, document := range documents(t) {
+		for _, target := range all(regexp.MustCompile("(?m)(?:`|^|=\\S+ )make ([a-z]+)"), readDocument(t, document)) {
+			named++
+			if !slices.Contains(targets, target) {
+				t.Errorf("%s: there is no make %s", document, target)
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("%d targets named", named)
 	}
 }
 
