@@ -216,10 +216,10 @@ func TestDocsListEverything(t *testing.T) {
 	for _, text := range []string{
 		"<td><code>rows[].amount</code><td>yes<td>integer, 1 to 9007199254740991<td>", // of a request
 		"<td><code>counts.failed</code><td>yes<td>integer, 0 to 1000<td>",             // of an answer
-		"<td><code>expiresAt</code><td>no<td>integer<td>When the invitation ends",     // null or a value
+		"<td><code>expiresAt</code><td>no<td>integer<td>The end of the invitation",    // null or a value
 		"<td><code>limit</code><td>query<td>no<td>integer, 1 to 100; default 50<td>",
 		"<td>one of <code>inProgress</code>, <code>settled</code><td>",
-		"<td>404<td><code>batches:batch-not-found</code>: never submitted",
+		"<td>404<td><code>batches:batch-not-found</code>: the batch was never submitted",
 		"<td>The receipt.<td><code>Idempotent-Replayed</code> <code>Location</code>",
 	} {
 		if !strings.Contains(page, text) {

@@ -167,9 +167,11 @@ func TestExpressionsAskForWhatIsExported(t *testing.T) {
 			t.Errorf("%s: nobody exports %s", where, missing)
 		}
 	}
-	for _, name := range regexp.MustCompile(`\b(?:svc|go_sql|process)_[a-z_]+\b`).FindAllString(read(t, "RUNBOOK.md"), -1) {
-		if all[name] == nil && all[name+"_count"] == nil && name != "svc_now" { // which is a function of the database
-			t.Errorf("RUNBOOK.md: nobody exports %s", name)
+	for _, document := range operatorsDocuments {
+		for _, name := range regexp.MustCompile(`\b(?:svc|go_sql|process)_[a-z_]+\b`).FindAllString(read(t, document), -1) {
+			if all[name] == nil && all[name+"_count"] == nil && name != "svc_now" { // which is a function of the database
+				t.Errorf("%s: nobody exports %s", document, name)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,29 +83,92 @@ func TestRunbookLinksLead(t *testing.T) {
 	}
 }
 
-func TestRunbookVariablesExist(t *testing.T) {
+// operatorsDocuments are what operators read.
+var operatorsDocuments = []string{"RUNBOOK.md", "OPERATIONS.md"}
+
+func TestDocumentedVariablesExist(t *testing.T) {
 	t.Parallel()
 	known := configured(t)
-	for _, name := range regexp.MustCompile(`\bSVC_[A-Z_]+\b`).FindAllString(read(t, "RUNBOOK.md"), -1) {
-		if _, ok := known[name]; !ok {
-			t.Errorf("the service knows no %s", name)
+	for _, document := range append(operatorsDocuments, "../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md") {
+		for _, name := range regexp.MustCompile(`\bSVC_[A-Z_]+[A-Z]\b`).FindAllString(read(t, document), -1) {
+			if _, ok := known[name]; !ok {
+				t.Errorf("%s: the service has no variable %s", document, name)
+			}
 		}
 	}
 }
 
-func TestRunbookCommandsExist(t *testing.T) {
+// TestOperationsListsEveryVariable holds the table of variables and defaults to svc config.
+func TestOperationsListsEveryVariable(t *testing.T) {
 	t.Parallel()
-	commands := regexp.MustCompile(`\bsvc ((?:admin|migrate|worker)(?: [A-Za-z-]+)*)`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
-	if len(commands) < 10 {
-		t.Fatalf("%d commands", len(commands))
+	listed := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(SVC_\\w+)` \\| (?:`([^`]*)`|–) \\| \\S.* \\|$").FindAllStringSubmatch(read(t, "OPERATIONS.md"), -1) {
+		listed[m[1]] = m[2]
 	}
-	for _, m := range commands {
-		words := strings.Fields(m[1])
-		if end := slices.IndexFunc(words, func(w string) bool { return w != strings.ToLower(w) || strings.HasPrefix(w, "-") }); end >= 0 {
-			words = words[:end] // arguments and flags
+	if diff := cmp.Diff(configured(t), listed); diff != "" {
+		t.Errorf("variables and defaults (-svc config +OPERATIONS.md):\n%s", diff)
+	}
+}
+
+// documentedCommand finds a command of svc with its arguments and flags.
+var documentedCommand = regexp.MustCompile(`\bsvc ((?:admin|api|config|dashboard|dev|migrate|rail|worker)\b(?: [A-Za-z_.\[\]-]+)*)`)
+
+// TestDocumentedCommandsExist holds each command of svc that the documents name, with its flags, to the binary's own help.
+func TestDocumentedCommandsExist(t *testing.T) {
+	t.Parallel()
+	for document, least := range map[string]int{"RUNBOOK.md": 30, "OPERATIONS.md": 30, "../.github/SECURITY.md": 1, "../README.md": 1} {
+		commands := documentedCommand.FindAllStringSubmatch(strings.ReplaceAll(read(t, document), "`", "\n"), -1)
+		if len(commands) < least {
+			t.Errorf("%s names %d commands", document, len(commands))
 		}
-		if help := output(t, nil, append(words, "--help")...); !strings.Contains(help, "  svc "+strings.Join(words, " ")) {
-			t.Errorf("there is no svc %s:\n%s", m[1], help)
+		for _, m := range commands {
+			words := strings.Fields(m[1])
+			var path []string
+			for _, w := range words {
+				if w != strings.ToLower(w) || strings.HasPrefix(w, "-") {
+					break
+				}
+				path = append(path, w)
+			}
+			help := output(t, nil, append(slices.Clone(path), "--help")...)
+			for len(path) > 1 && !strings.Contains(help, "  svc "+strings.Join(path, " ")) && takesArguments(help) {
+				path = path[:len(path)-1] // an argument in lower case, or prose
+			}
+			if !strings.Contains(help, "  svc "+strings.Join(path, " ")) {
+				t.Errorf("%s: there is no svc %s:\n%s", document, m[1], help)
+			}
+			for _, flag := range words {
+				if strings.HasPrefix(flag, "--") && !strings.Contains(help, flag+" ") {
+					t.Errorf("%s: svc %s has no flag %s", document, m[1], flag)
+				}
+			}
+		}
+	}
+}
+
+// takesArguments reports whether a command takes arguments rather than subcommands.
+func takesArguments(help string) bool { return !strings.Contains(help, "Available Commands:") }
+
+// TestRunbookLogLinesExist holds each log line that the runbook quotes to the source.
+func TestRunbookLogLinesExist(t *testing.T) {
+	t.Parallel()
+	lines := regexp.MustCompile("(?:log|log lines?)\\s+`([A-Za-z][^`]*)`|grep '\"([a-z ]+)\"'").FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
+	if len(lines) < 6 {
+		t.Fatalf("%d log lines found", len(lines))
+	}
+	var source strings.Builder
+	for _, folder := range []string{"api", "jobs", "models", "queue"} {
+		files, err := filepath.Glob("../" + folder + "/*.go")
+		must(t, err)
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				source.WriteString(read(t, file))
+			}
+		}
+	}
+	for _, m := range lines {
+		if line := m[1] + m[2]; !strings.Contains(source.String(), `"`+line+`"`) {
+			t.Errorf("the service never logs %q", line)
 		}
 	}
 }

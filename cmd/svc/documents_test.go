@@ -1,0 +1,225 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/deploy/local"
+)
+
+// transcriptBlock finds a document's shell blocks, and the answer that follows one, if any.
+var transcriptBlock = regexp.MustCompile("(?s)```sh\n(.*?)```(?:\n\n```(?:json|text)\n(.*?)```)?")
+
+// guideLink finds the guides in the order of their index.
+var guideLink = regexp.MustCompile(`(?m)^\| \[([a-z-]+\.md)\]`)
+
+// transcripts lists the documents whose shell blocks continue each other, from the root of the repository.
+func transcripts(t *testing.T) []string {
+	t.Helper()
+	const guides = "api/docs/guides/"
+	documents := []string{"README.md"}
+	for _, m := range guideLink.FindAllStringSubmatch(readDocument(t, guides+"README.md"), -1) {
+		documents = append(documents, guides+m[1])
+	}
+	there, err := filepath.Glob("../../" + guides + "*.md")
+	if err != nil || len(there) != len(documents) { // both have a README.md
+		t.Fatalf("the index of the guides lists %d of %d: %v", len(documents)-1, len(there)-1, err)
+	}
+	return append(documents, "deploy/OPERATIONS.md")
+}
+
+func readDocument(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestDocumentsAreTrueTranscripts runs the shell blocks of README, guides and operations as they are printed, in one shell, against
+// a fresh svc dev. It compares the output with the printed answers, without values that differ each time.
+func TestDocumentsAreTrueTranscripts(t *testing.T) {
+	d := newDevFolder(t)
+	dir := filepath.Dir(d.dir)
+	d.env["SVC_DATA_DIR"] = filepath.Join(dir, ".svc")
+	d.dir = d.env["SVC_DATA_DIR"]
+	delete(d.env, "SVC_RATE_LIMIT") // a guide shows the default
+	d.start()
+	build(t, filepath.Join(d.dir, "bin"))
+	const mark = "@@ end of a block @@"
+	receiver := freeAddress(t)
+	script := "set -eu\n"
+	var want, where []string
+	for _, document := range transcripts(t) {
+		text := strings.ReplaceAll(readDocument(t, document), "127.0.0.1:9000", receiver)
+		for i, block := range transcriptBlock.FindAllStringSubmatch(text, -1) {
+			script += block[1] + fmt.Sprintf("echo; echo '%s'\n", mark)
+			want, where = append(want, sameEveryTime(block[2])), append(where, fmt.Sprintf("%s, block %d", document, i+1))
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script) //nolint:gosec // the documents' own commands
+	cmd.Dir, cmd.Env = dir, local.Environ()
+	out, err := cmd.Output()
+	blocks := strings.Split(string(out), mark)
+	if err != nil || len(want) < 30 || len(blocks) != len(want)+1 {
+		t.Fatalf("%d of %d blocks ran: %v; the last said:\n%s", len(blocks)-1, len(want), err, blocks[len(blocks)-1])
+	}
+	for i, w := range want {
+		if diff := cmp.Diff(w, sameEveryTime(blocks[i])); diff != "" {
+			t.Errorf("%s (-printed +here):\n%s", where[i], diff)
+		}
+	}
+}
+
+// build makes the binaries that make run would have made.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl").CombinedOutput(); err != nil { //nolint:gosec // our own code
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+}
+
+// freeAddress returns an address that is reserved for a listener of the test.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := local.ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Address()
+}
+
+var everyTimeAnew = []struct {
+	pattern *regexp.Regexp
+	as      string
+}{
+	{regexp.MustCompile(`\b1[0-9]{12}\b`), "TIME"},
+	{regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`), `"traceId":"TRACE"`},
+	{regexp.MustCompile(`(?i:http)://127\.0\.0\.1:\d+`), "BASE"},
+	{regexp.MustCompile(`/P/[A-Z2-7]{16}`), "/P/CODE"},
+	{regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/TOKEN"},
+	{regexp.MustCompile(`\b(secret +)\S+`), "${1}SECRET"},
+	{regexp.MustCompile(`\b([a-z]+)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "${1}_ID"},
+}
+
+func sameEveryTime(s string) string {
+	for _, e := range everyTimeAnew {
+		s = e.pattern.ReplaceAllString(s, e.as)
+	}
+	return strings.TrimSpace(s)
+}
+
+// signatureExample finds the body, secret and signature of the guide's openssl command.
+var signatureExample = regexp.MustCompile(`(?s)printf '%s' '([^']*)' \|\n\s+openssl dgst -sha256 -hmac '([^']*)' -binary \| base64\n(\S+)\n`)
+
+func TestGuideSignsAsTheServiceDoes(t *testing.T) {
+	t.Parallel()
+	m := signatureExample.FindStringSubmatch(readDocument(t, "api/docs/guides/webhooks.md"))
+	if m == nil {
+		t.Fatal("the guide has no example")
+	}
+	mac := hmac.New(sha256.New, []byte(m[2]))
+	mac.Write([]byte(m[1]))
+	if got := base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != m[3] {
+		t.Errorf("the example's signature is %s, printed is %s", got, m[3])
+	}
+}
+
+// directRequirement finds the modules in go.mod that our own code imports.
+var directRequirement = regexp.MustCompile(`(?m)^\t(\S+) v\S+$`)
+
+// dependencyLine finds the modules of the table.
+var dependencyLine = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+ \\| [^|]+ \\|$")
+
+// TestEveryDependencyHasAReason holds the table of dependencies against go.mod: each direct requirement has a line, and each line is one.
+func TestEveryDependencyHasAReason(t *testing.T) {
+	t.Parallel()
+	if diff := cmp.Diff(all(directRequirement, readDocument(t, "go.mod")), all(dependencyLine, readDocument(t, "deploy/DEPENDENCIES.md"))); diff != "" {
+		t.Errorf("direct requirements (-go.mod +DEPENDENCIES.md):\n%s", diff)
+	}
+}
+
+// all returns the first groups of all matches, sorted.
+func all(pattern *regexp.Regexp, text string) []string {
+	var found []string
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	slices.Sort(found)
+	return found
+}
+
+// relativeLink finds the links of a document that lead to a file of the repository, or to a heading.
+var relativeLink = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
+
+// TestDocumentLinksLead holds every relative link of every document to a file and, where it names one, to a heading.
+func TestDocumentLinksLead(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, document := range documents(t) {
+		for _, m := range relativeLink.FindAllStringSubmatch(readDocument(t, document), -1) {
+			links++
+			target := document
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(document), m[1])
+			}
+			if _, err := os.Stat(filepath.Join("../..", target)); err != nil {
+				t.Errorf("%s: %s leads nowhere", document, m[0])
+				continue
+			}
+			if m[2] != "" && !slices.Contains(anchors(readDocument(t, target)), m[2]) {
+				t.Errorf("%s: %s has no heading %s", document, target, m[2])
+			}
+		}
+	}
+	if links < 60 {
+		t.Errorf("%d links found", links)
+	}
+}
+
+// documents lists every document of the repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	return append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md", "deploy/RUNBOOK.md",
+		"jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
+}
+
+// TestMakeTargetsExist holds each make target that a document names to the Makefile.
+func TestMakeTargetsExist(t *testing.T) {
+	t.Parallel()
+	targets := all(regexp.MustCompile(`(?m)^([a-z]+):`), readDocument(t, "Makefile"))
+	named := 0
+	for _, document := range documents(t) {
+		for _, target := range all(regexp.MustCompile("(?m)(?:`|^|=\\S+ )make ([a-z]+)"), readDocument(t, document)) {
+			named++
+			if !slices.Contains(targets, target) {
+				t.Errorf("%s: there is no make %s", document, target)
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("%d targets named", named)
+	}
+}
+
+// anchors returns the headings of a document as links name them.
+func anchors(text string) []string {
+	var names []string
+	for _, heading := range all(regexp.MustCompile(`(?m)^#+ (.*)$`), text) {
+		names = append(names, "#"+strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-"))
+	}
+	return names
+}
