@@ -17,11 +17,8 @@ CREATE TABLE customer_links (
     agreement_id       text,
     key_id             uuid       NOT NULL,
     trace_id           text       NOT NULL DEFAULT '',
-    PRIMARY KEY (site_id, id),
     CHECK ((state = 'linked') <= (linked_at IS NOT NULL AND customer_id IS NOT NULL AND agreement_id IS NOT NULL))
 );
-CREATE UNIQUE INDEX customer_links_active ON customer_links (site_id, customer_reference)
-    WHERE state IN ('invited', 'linked');
 CREATE UNIQUE INDEX customer_links_id ON customer_links (id);
 CREATE INDEX customer_links_newest ON customer_links (site_id, customer_reference, invited_at DESC, id DESC);
 CREATE INDEX customer_links_list ON customer_links (site_id, invited_at DESC, id DESC);
@@ -31,6 +28,9 @@ CREATE INDEX customer_links_due_expiry ON customer_links (expires_at) WHERE stat
 -- holds all that a page of a list shows of them.
 CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
     WHERE state = 'invited';
+CREATE UNIQUE INDEX customer_links_active ON customer_links (site_id, customer_reference)
+    WHERE state IN ('invited', 'linked');
+ALTER TABLE customer_links ADD PRIMARY KEY (site_id, id);
 
 -- Totals of a list are kept, not counted. A trigger writes each change of a link's state to link_changes, in the
 -- transaction of the change. Rows are only added, so that writers never wait for each other. Folding moves changes into

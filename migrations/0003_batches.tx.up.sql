@@ -39,7 +39,6 @@ CREATE TABLE batches (
     fingerprint      bytea       NOT NULL,  -- SHA-256 of the canonical body
     extras           bytea,                 -- canonical JSON of what the body had beyond the known fields
     trace_id         text        NOT NULL DEFAULT '',
-    PRIMARY KEY (site_id, id),
     CHECK (settled_count BETWEEN 0 AND row_count AND succeeded_count BETWEEN 0 AND settled_count),
     CHECK ((state = 'settled') = (settled_count = row_count)),
     CHECK ((state = 'settled') = (settled_at IS NOT NULL))
@@ -49,6 +48,7 @@ CREATE INDEX batches_list ON batches (site_id, submitted_at DESC, id DESC);
 CREATE INDEX batches_open_deadline ON batches (settle_by) WHERE settled_at IS NULL;
 CREATE INDEX batches_unsent ON batches (settle_by) WHERE settled_at IS NULL AND attempts_over_at IS NULL;
 CREATE INDEX batches_age ON batches (submitted_at);
+ALTER TABLE batches ADD PRIMARY KEY (site_id, id);
 
 -- A row's name inside the service is (batch, index). Nothing but the primary key is indexed, so that a row's two updates
 -- stay on its page (HOT); work finds its rows through the outbox. Rows are only written beside their batch: a foreign key
@@ -91,7 +91,7 @@ CREATE TABLE batch_rows (
 -- intents that they came from, and so repeat their references.
 CREATE TYPE ledger_account AS ENUM ('railClearing', 'sitePayable');
 CREATE TABLE ledger_entries (
-    rail_key           text           COLLATE "C" PRIMARY KEY CHECK (left(rail_key, 3) IN ('r1_', 'p1_')),
+    rail_key           text           COLLATE "C" NOT NULL CHECK (left(rail_key, 3) IN ('r1_', 'p1_')),
     site_id            uuid           NOT NULL,
     recorded_at        bigint         NOT NULL,
     debit_account      ledger_account NOT NULL DEFAULT 'railClearing',
@@ -107,5 +107,5 @@ CREATE TABLE ledger_entries (
     CHECK (num_nonnulls(batch_reference, row_reference, customer_reference) IN (0, 3)),
     CHECK ((batch_reference IS NULL) <> (payment_intent_id IS NULL) AND (order_id IS NULL OR payment_intent_id IS NOT NULL))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.02); -- totals read the index alone where a vacuum has been
--- Entries of one millisecond are few: they are sorted by their keys when they are read.
-CREATE INDEX ledger_entries_site ON ledger_entries (site_id, recorded_at DESC) INCLUDE (amount);
+CREATE INDEX ledger_entries_site ON ledger_entries (site_id, recorded_at DESC, rail_key DESC) INCLUDE (amount);
+ALTER TABLE ledger_entries ADD PRIMARY KEY (rail_key);

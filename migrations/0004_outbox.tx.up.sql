@@ -7,7 +7,7 @@
 -- A webhook delivery that waits in Redis for its next attempt is in flight with an available_at to come. It does not
 -- count against its organisation's cap, and goes out at once if the service's clock is moved.
 CREATE TABLE outbox (
-    id               uuid        PRIMARY KEY,
+    id               uuid        NOT NULL,
     kind             text        NOT NULL,
     queue            text        NOT NULL,
     organisation_id  uuid        NOT NULL,
@@ -34,6 +34,7 @@ CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id, available_
 CREATE INDEX outbox_retries ON outbox (available_at) WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook';
 CREATE INDEX outbox_oldest ON outbox (queue, available_at) WHERE redispatch_after IS NULL;
 CREATE INDEX outbox_in_flight ON outbox (redispatch_after) WHERE redispatch_after IS NOT NULL;
+ALTER TABLE outbox ADD PRIMARY KEY (id);
 
 -- Recurring work. The transaction that moves next_run_at inserts the outbox row, so that each tick has one leader. A tick
 -- whose predecessor is still at work is left out.

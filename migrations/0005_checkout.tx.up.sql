@@ -46,7 +46,6 @@ CREATE TABLE payment_intents (
     lease_token        uuid,
     lease_until        timestamptz,
 
-    PRIMARY KEY (site_id, id),
     CHECK ((state = 'final') = (transaction_status IS NOT NULL)),
     CHECK ((state = 'final') = (final_at IS NOT NULL)),
     CHECK ((lease_token IS NULL) = (lease_until IS NULL) AND (lease_token IS NULL OR state = 'pending')),
@@ -63,3 +62,4 @@ CREATE INDEX payment_intents_list_by_order ON payment_intents (site_id, order_id
 CREATE INDEX payment_intents_list_open ON payment_intents (site_id, state, created_at DESC, id DESC) WHERE state IN ('created', 'pending');
 CREATE INDEX payment_intents_list_by_status ON payment_intents (site_id, transaction_status, created_at DESC, id DESC)
     WHERE transaction_status IS NOT NULL;
+ALTER TABLE payment_intents ADD PRIMARY KEY (site_id, id);

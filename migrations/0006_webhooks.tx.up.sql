@@ -101,7 +101,6 @@ CREATE TABLE webhook_places (
     token            uuid,             -- of the worker that sends it. NULL: it waits, or is on its way to a worker
     number           int,              -- of the attempt that is being made
     url              text,             -- that it goes to
-    PRIMARY KEY (organisation_id, event_id),
     CHECK ((token IS NULL) = (number IS NULL) AND (token IS NULL OR until IS NOT NULL))
 ) WITH (fillfactor = 70,
     -- Most rows live for milliseconds: vacuum by what has come and gone, not by what is there.
@@ -111,6 +110,7 @@ CREATE INDEX webhook_places_taken ON webhook_places (organisation_id, endpoint_s
 CREATE INDEX webhook_places_waiting ON webhook_places (organisation_id, endpoint_site_id, requested_at, event_id) WHERE until IS NULL;
 CREATE INDEX webhook_places_waiting_of_site ON webhook_places (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
     WHERE until IS NULL;
+ALTER TABLE webhook_places ADD PRIMARY KEY (organisation_id, event_id);
 
 CREATE TABLE webhook_attempts (
     organisation_id  uuid   NOT NULL,

@@ -12,7 +12,7 @@ CREATE TABLE sandbox_debits (
     amount       bigint,
     decided_at   bigint  NOT NULL,
     due_at       timestamptz,        -- of a debit that is or was undecided
-    key          text    COLLATE "C" PRIMARY KEY,
+    key          text    COLLATE "C" NOT NULL,
     agreement_id text    COLLATE "C",
     currency     text,
     status       text    NOT NULL,
@@ -23,3 +23,4 @@ CREATE TABLE sandbox_debits (
     CHECK (status = 'cancelled' OR agreement_id IS NOT NULL)
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';
+ALTER TABLE sandbox_debits ADD PRIMARY KEY (key);

@@ -126,7 +126,9 @@ func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []st
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT CASE WHEN l.id IS NULL THEN 'customerNotActive' ELSE 'succeeded' END
 FROM unnest($2::text[]) WITH ORDINALITY AS v (customer_reference, n)
-LEFT JOIN customer_links l ON l.site_id = $1 AND l.customer_reference = v.customer_reference AND l.state = 'linked'
+LEFT JOIN LATERAL (
+    SELECT l.id FROM customer_links l
+    WHERE l.site_id = $1 AND l.customer_reference = v.customer_reference AND l.state = 'linked' LIMIT 1) l ON true
 ORDER BY v.n`, site, customers)
 		if err != nil {
 			return err

@@ -80,8 +80,11 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
 	var rows []clientRow
 	err := s.statement(ctx, func() error {
-		return s.db.NewSelect().Model(&rows).
-			Where("organisation_id IS NOT DISTINCT FROM ?", bun.NullZero(organisation)).Order("id").Scan(ctx)
+		q := s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation)
+		if organisation.IsZero() {
+			q = s.db.NewSelect().Model(&rows).Where("organisation_id IS NULL")
+		}
+		return q.Order("id").Scan(ctx)
 	})
 	all := make([]Client, len(rows))
 	for i := range rows {

@@ -3,12 +3,12 @@
 --
 --   $1 most invitations
 WITH due AS (
-    SELECT site_id, id FROM customer_links
+    SELECT id FROM customer_links
     WHERE state = 'invited' AND expires_at <= (SELECT now FROM service_now)
     ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), over AS (
-    UPDATE customer_links l SET state = 'expired' FROM due
-    WHERE l.site_id = due.site_id AND l.id = due.id AND l.state = 'invited' RETURNING l.site_id, l.id
+    UPDATE customer_links l SET state = 'expired'
+    WHERE l.id = ANY (ARRAY(SELECT id FROM due)) AND l.state = 'invited' RETURNING l.site_id, l.id
 ), touched AS MATERIALIZED (
     SELECT o.site_id, (SELECT s.organisation_id FROM sites s WHERE s.id = o.site_id) AS organisation_id
     FROM (SELECT DISTINCT site_id FROM over) o

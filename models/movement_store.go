@@ -53,17 +53,24 @@ func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (page Moveme
 	if q.Limit < 1 || q.Limit > MaxMovements {
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
 	}
-	err = s.call(ctx, func() error {
+	err = s.inMovements(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		page, err = readMovements(ctx, tx, &q)
+		return err
+	})
+	return page, wrap("list movements", err)
+}
+
+// inMovements runs a transaction that reads movements.
+func (s *Store) inMovements(ctx context.Context, read func(ctx context.Context, tx bun.Tx) error) error {
+	deadline := fmt.Sprintf("SET LOCAL statement_timeout = %d", movementsWithin.Milliseconds())
+	return s.call(ctx, func() error {
 		return s.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
-			deadline := fmt.Sprintf("SET LOCAL statement_timeout = %d", movementsWithin.Milliseconds())
 			if _, err := tx.Tx.ExecContext(ctx, deadline); err != nil {
 				return err
 			}
-			page, err = readMovements(ctx, tx, &q)
-			return err
+			return read(ctx, tx)
 		})
 	})
-	return page, wrap("list movements", err)
 }
 
 func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page MovementPage, err error) {
@@ -104,8 +111,13 @@ func (s *Store) MovementsAfter(
 ) (movements []Movement, err error) {
 	q := MovementQuery{SiteID: site, From: from, To: to, Direction: Forward, At: at}
 	span := q.span()
-	err = s.statement(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, `
+	err = s.inMovements(ctx, func(ctx context.Context, tx bun.Tx) error {
+		// The index has the order of the list, so that a scan of it ends at the limit. The planner, which does not know the
+		// range, would rather sort the whole of it.
+		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
+			return err
+		}
+		rows, err := tx.Tx.QueryContext(ctx, `
 SELECT `+movementColumns+` FROM ledger_entries l
 WHERE l.site_id = $1 AND (l.recorded_at, l.rail_key) < ($2, $3) AND l.recorded_at >= $4
 ORDER BY l.recorded_at DESC, l.rail_key DESC LIMIT `+strconv.Itoa(MaxMovements),

@@ -1,0 +1,605 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// wholeTables are the calls that read a table from end to end by design, and those that the other tests of plans read.
+var wholeTables = map[string]string{
+	"Audit":                     "compares all rows with the ledger",
+	"CancelRestored":            "once after a restore",
+	"ResumeRestored":            "once after a restore",
+	"BeginEpoch":                "once after a restore",
+	"Epoch":                     "counts what is in doubt, for an operator",
+	"ExplainListLinks":          "EXPLAIN",
+	"ExplainListMovements":      "EXPLAIN",
+	"ExplainListPaymentIntents": "EXPLAIN",
+	"ExplainFindTrace":          "EXPLAIN",
+	"FoldLinkChanges":           "reads what is left to fold",
+	"LinkedSites":               "lists every Site",
+	"Organisations":             "lists every organisation",
+	"ProveTotal":                "counts a Site's links",
+	"RecountLinks":              "counts a Site's links",
+	"ReclaimAll":                "runs after Redis was flushed: all tasks in flight go out again",
+	"ReplaceRail":               "looks for any work in doubt",
+	"ResealKeys":                "reads every key",
+	"ResealWebhookSecrets":      "reads every secret",
+}
+
+// fillTables makes every table that grows large, with rows of 200 Sites and of the test's own (OWN), which is large.
+// Most work is done; the rest waits, is in flight or overdue.
+const fillTables = `
+CREATE FUNCTION pg_temp.many(site uuid, own uuid, n int, of_own int) RETURNS int LANGUAGE sql AS
+    'SELECT CASE WHEN site = own THEN of_own WHEN site >= ''b0000000-0000-7000-8000-000000000000'' THEN n ELSE 0 END';
+SET session_replication_role = replica;
+INSERT INTO organisations (id, name, created_at) SELECT ('a0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'o', 1 FROM generate_series(1, 50) i;
+INSERT INTO sites (id, organisation_id, name, created_at)
+SELECT ('b0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, ('a0000000-0000-7000-8000-' || lpad((i % 50 + 1)::text, 12, '0'))::uuid, 's', 1
+FROM generate_series(1, 200) i;
+INSERT INTO api_clients (id, organisation_id, name, scopes, created_at) SELECT gen_random_uuid(), o.id, 'c', '{}', 1 FROM organisations o, generate_series(1, 20);
+INSERT INTO client_assertions (client_id, jti, expires_at) SELECT gen_random_uuid(), i::text, svc_now() + 600000 FROM generate_series(1, 20000) i;
+INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
+SELECT gen_random_uuid(), '/p', i::text, '', gen_random_uuid(), svc_now() FROM generate_series(1, 50000) i;
+INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id, agreement_id, key_id)
+SELECT s.id, gen_random_uuid(), 'customer ' || i, CASE WHEN i % 10 = 0 THEN 'invited' WHEN i % 7 = 0 THEN 'expired' ELSE 'linked' END::link_state,
+       svc_now() - i * 1000, svc_now() + CASE WHEN i < 990 THEN 600000 ELSE -i * 10 END, 1, 'c', 'a', gen_random_uuid()
+FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
+INSERT INTO batches (site_id, id, organisation_id, batch_reference, generation, epoch, state, row_count, settled_count, succeeded_count,
+    total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, attempts_over_at, fingerprint)
+SELECT s.id, gen_random_uuid(), s.organisation_id, 'batch ' || i, 1, 1, CASE WHEN i % 4 = 0 THEN 'inProgress' ELSE 'settled' END::batch_state, 100,
+       CASE WHEN i % 4 = 0 THEN 0 ELSE 100 END, 0, 10000, 0, 'AUD', svc_now() - i * 3600000::bigint, svc_now() + 36000000,
+       CASE WHEN i % 4 = 0 THEN NULL ELSE svc_now() END, CASE WHEN i % 4 = 0 THEN NULL ELSE svc_now() END, 'f'
+FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 12, 1000)) i;
+INSERT INTO batch_references (site_id, batch_reference, generation) SELECT site_id, batch_reference, 1 FROM batches ON CONFLICT DO NOTHING;
+INSERT INTO batch_rows (site_id, batch_id, row_index, amount, customer_reference, row_reference, state, outcome, settled_at)
+SELECT b.site_id, b.id, i, 100, 'customer ' || i, 'row ' || i, CASE WHEN b.state = 'settled' THEN 'settled' ELSE 'pending' END::row_state,
+       CASE WHEN b.state = 'settled' THEN 'insufficientFunds' END::row_outcome, b.settled_at
+FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %' AND b.batch_reference NOT LIKE '%round%';
+INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+SELECT 'r1_' || md5(b.id::text) || md5(i::text), b.site_id, b.submitted_at + i, 100, 'AUD', b.batch_reference, 'row ' || i, 'customer ' || i
+FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %' AND b.batch_reference NOT LIKE '%round%';
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, last_row, available_at, dispatched_at, redispatch_after)
+SELECT gen_random_uuid(), k.kind, k.queue, b.organisation_id, b.site_id, b.id, 99, svc_now() - 1000,
+       CASE WHEN i % 50 = 0 THEN now() END, CASE WHEN i % 50 = 0 THEN now() + interval '1 hour' END
+FROM batches b, generate_series(1, 25) i, (VALUES ('debitRows', 'debits'), ('settleTransaction', 'checkout'), ('deliverWebhook', 'webhooks')) k (kind, queue)
+WHERE b.batch_reference LIKE 'batch %' AND b.batch_reference NOT LIKE '%round%';
+INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency, order_id, qr_code_format, created_at,
+    expires_at, final_at)
+SELECT s.id, gen_random_uuid(), s.organisation_id, 1, i || ' of ' || s.id, CASE WHEN i % 20 = 0 THEN 'created' ELSE 'final' END::intent_state,
+       CASE WHEN i % 20 = 0 THEN NULL ELSE 'Expired' END::transaction_status, 100, 'AUD', 'order ' || i, 'text', svc_now() - i * 1000,
+       svc_now() + 600000, CASE WHEN i % 20 = 0 THEN NULL ELSE svc_now() END
+FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
+INSERT INTO webhook_endpoints (organisation_id, site_id, url, created_at, updated_at, width, open_until)
+SELECT s.organisation_id, s.id, 'https://example.com/', 1, 1, 8, svc_now() + 3600000 FROM sites s WHERE s.id >= 'b0000000-0000-7000-8000-000000000000';
+INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status, created_at, requested_at, next_attempt_at,
+    task_id, trace_id, body)
+SELECT s.organisation_id, gen_random_uuid(), s.id, 'transactionStatus', gen_random_uuid(), 'Settled',
+       CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN 'pending' ELSE 'delivered' END::webhook_event_status, svc_now() - i * 1000, svc_now(),
+       CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN svc_now() END, CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN gen_random_uuid() END, '', 'body'
+FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
+INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url)
+SELECT organisation_id, id, 1, site_id, 1, 1, 'u' FROM webhook_events ON CONFLICT DO NOTHING;
+INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
+SELECT organisation_id, id, site_id, site_id, requested_at, task_id FROM webhook_events WHERE status = 'pending'
+AND organisation_id >= 'a0000000-0000-7000-8000-000000000000';
+INSERT INTO alerts (kind, subject, raised_at, closed_at) SELECT 'lateTruth', 'filled ' || i, 1, CASE WHEN i % 100 = 0 THEN NULL ELSE 2 END FROM generate_series(1, 20000) i;
+INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) SELECT 'filled ' || i, 'pays', 1 FROM generate_series(1, 20000) i;
+INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at) SELECT rail_key, 'a', 100, 'AUD', 'succeeded', 1 FROM ledger_entries
+ON CONFLICT DO NOTHING;
+SET session_replication_role = DEFAULT`
+
+// grown are the tables that fillTables fills.
+var grown = []string{
+	"idempotency_keys", "client_assertions", "customer_links", "batches", "batch_references", "batch_rows", "ledger_entries", "outbox",
+	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_places", "alerts", "sandbox_accounts", "sandbox_debits",
+}
+
+// planned is a database whose statements one connection plans and runs, so that a plan once made is kept.
+type planned struct {
+	t     *testing.T
+	dsn   string
+	admin *models.Store // another connection
+	store *models.Store
+	ring  *models.Keyring
+	keys  *models.Keys
+	site  models.Site
+	round int
+	reads map[string]int64 // blocks by method, of the last round
+}
+
+func newPlanned(t *testing.T) *planned {
+	dsn := modelstest.DSN(t)
+	p := &planned{t: t, dsn: dsn, admin: openConfig(t, models.Config{DSN: dsn, StatementTimeout: 5 * time.Minute})}
+	for _, table := range grown {
+		p.exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
+	}
+	var err error
+	p.ring, err = models.ParseKeyring(models.GenerateMasterKey())
+	must(t, err)
+	p.connect()
+	must(t, p.store.EnsureKeys(t.Context(), p.ring))
+	p.site = modelstest.Site(t, p.store)
+	p.keys = models.NewKeys(p.store, p.ring)
+	return p
+}
+
+func (p *planned) exec(query string) {
+	p.t.Helper()
+	if _, err := p.admin.DB().DB.ExecContext(p.t.Context(), query); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// connect begins a connection without plans.
+func (p *planned) connect() {
+	if p.store != nil {
+		must(p.t, p.store.Close())
+	}
+	p.store = openConfig(p.t, models.Config{DSN: p.dsn, MaxConns: 1, StatementTimeout: time.Minute})
+	p.keys = models.NewKeys(p.store, p.ring)
+}
+
+// blocks counts the blocks that the database has read, from its cache or from disk.
+func (p *planned) blocks() (n int64) {
+	p.t.Helper()
+	db := p.store.DB().DB
+	if _, err := db.ExecContext(p.t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+		p.t.Fatal(err)
+	}
+	must(p.t, db.QueryRowContext(p.t.Context(),
+		"SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
+	return n
+}
+
+// call counts the blocks that a call of the method reads. Several calls of one method: the most.
+func (p *planned) call(method string, do func(ctx context.Context) error) {
+	p.t.Helper()
+	before := p.blocks()
+	if err := do(p.t.Context()); err != nil {
+		p.t.Errorf("%s: %v", method, err)
+	}
+	p.reads[method] = max(p.reads[method], p.blocks()-before)
+}
+
+func expect(err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return fmt.Errorf("%w, want %w", err, want)
+}
+
+// run calls every method once or more, on objects of its own, with little to do in each.
+func (p *planned) run() {
+	p.round++
+	p.reads = map[string]int64{}
+	p.runPlatform()
+	p.runCustomers()
+	p.runBatches()
+	p.runPayments()
+	p.runWebhooks()
+	p.runSweeps()
+}
+
+func (p *planned) name(s string) string { return fmt.Sprintf("%s of round %d", s, p.round) }
+
+// only drops the value of a call.
+func only[T any](_ T, err error) error { return err }
+
+func (p *planned) runPlatform() {
+	s, now := p.store, time.Now().UnixMilli()
+	client, err := s.CreateClient(p.t.Context(), p.site.OrganisationID, "client", []models.Scope{models.ScopeCustomersRead})
+	must(p.t, err)
+	p.call("CreateClient", func(ctx context.Context) error {
+		return only(s.CreateClient(ctx, p.site.OrganisationID, "client", []models.Scope{models.ScopeCustomersRead}))
+	})
+	p.call("Client", func(ctx context.Context) error { return only(s.Client(ctx, client.ID)) })
+	p.call("Clients", func(ctx context.Context) error { return only(s.Clients(ctx, p.site.OrganisationID)) })
+	p.call("ClientCredentials", func(ctx context.Context) error { return only(s.ClientCredentials(ctx, client.ID)) })
+	p.call("SetClientScopes", func(ctx context.Context) error {
+		return s.SetClientScopes(ctx, client.ID, []models.Scope{models.ScopeCustomersWrite})
+	})
+	p.call("SetClientJWKS", func(ctx context.Context) error { return s.SetClientJWKS(ctx, client.ID, []byte(`{"keys":[]}`)) })
+	p.call("DisableClient", func(ctx context.Context) error { return s.DisableClient(ctx, client.ID) })
+	p.call("EnableClient", func(ctx context.Context) error { return s.EnableClient(ctx, client.ID) })
+	p.call("AddClientSecret", func(ctx context.Context) error { return only(s.AddClientSecret(ctx, client.ID)) })
+	p.call("ClientSecrets", func(ctx context.Context) error { return only(s.ClientSecrets(ctx, client.ID)) })
+	secrets, err := s.ClientSecrets(p.t.Context(), client.ID)
+	must(p.t, err)
+	p.call("RemoveClientSecret", func(ctx context.Context) error { return s.RemoveClientSecret(ctx, client.ID, secrets[0].Fingerprint) })
+	p.call("UseAssertion", func(ctx context.Context) error {
+		return s.UseAssertion(ctx, client.ID, "jti", models.Millis(now)+60_000)
+	})
+	p.call("Now", func(ctx context.Context) error { return only(s.Now(ctx)) })
+	p.call("AdvanceClock", func(ctx context.Context) error { return only(s.AdvanceClock(ctx, time.Millisecond)) })
+	p.call("CreateOrganisation", func(ctx context.Context) error { return only(s.CreateOrganisation(ctx, "another")) })
+	p.call("Organisation", func(ctx context.Context) error { return only(s.Organisation(ctx, p.site.OrganisationID)) })
+	p.call("CreateSite", func(ctx context.Context) error { return only(s.CreateSite(ctx, p.site.OrganisationID, "another")) })
+	p.call("Site", func(ctx context.Context) error { return only(s.Site(ctx, p.site.OrganisationID, p.site.ID)) })
+	p.call("Sites", func(ctx context.Context) error { return only(s.Sites(ctx, p.site.OrganisationID)) })
+	p.call("JoinDeployment", func(ctx context.Context) error {
+		return only(s.JoinDeployment(ctx, models.Deployment{Environment: "sandbox"}))
+	})
+	p.call("Deployment", func(ctx context.Context) error { return only(s.Deployment(ctx)) })
+	p.call("CheckDurability", func(ctx context.Context) error { _ = s.CheckDurability(ctx); return nil })
+	p.call("RequireDurability", func(ctx context.Context) error { _ = s.CheckDurability(ctx); return nil })
+	p.call("EnsureKeys", func(ctx context.Context) error { return s.EnsureKeys(ctx, p.ring) })
+	p.call("RotateKey", func(ctx context.Context) error {
+		err := only(s.RotateKey(ctx, p.ring, models.KeyAccessToken))
+		if p.round > 1 {
+			return expect(err, models.ErrKeyRotating)
+		}
+		return err
+	})
+	p.call("RetireKey", func(ctx context.Context) error {
+		return expect(s.RetireKey(ctx, p.ring, models.KeyID{1}), models.ErrNotFound)
+	})
+	p.call("Ping", s.Ping)
+	p.call("OpenAlerts", func(ctx context.Context) error { return only(s.OpenAlerts(ctx, 10)) })
+	p.call("CloseAlert", func(ctx context.Context) error {
+		return expect(s.CloseAlert(ctx, "lateTruth", "none"), models.ErrNotFound)
+	})
+	p.call("Figures", func(ctx context.Context) error { return only(s.Figures(ctx)) })
+	p.call("PurgeIdempotencyKeys", func(ctx context.Context) error { return only(s.PurgeIdempotencyKeys(ctx, 10)) })
+	trace := models.NewTraceID()
+	p.call("Trace", func(ctx context.Context) error {
+		return expect(only(s.Trace(ctx, p.site.OrganisationID, trace)), models.ErrNotFound)
+	})
+}
+
+func (p *planned) runCustomers() {
+	s := p.store
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"), Fingerprint: []byte("f")}
+	if p.round == 1 {
+		modelstest.Customer(p.t, s, p.site.ID, "ada", models.BehaviourPays)
+	}
+	signing, err := p.keys.Current(p.t.Context(), models.KeySignupLink)
+	must(p.t, err)
+	var link models.Link
+	p.call("CreateInvitation", func(ctx context.Context) (err error) {
+		link, _, err = s.CreateInvitation(ctx,
+			models.NewInvitation{SiteID: p.site.ID, CustomerReference: p.name("bob"), KeyID: signing.ID}, key)
+		return err
+	})
+	p.call("LiveInvitation", func(ctx context.Context) error { return only(s.LiveInvitation(ctx, p.site.ID, p.name("bob"))) })
+	p.call("Customer", func(ctx context.Context) error { return only(s.Customer(ctx, p.site.ID, p.name("bob"))) })
+	token, err := p.keys.SignupToken(p.t.Context(), link.ID, link.KeyID)
+	must(p.t, err)
+	p.call("Signup", func(ctx context.Context) error { return only(s.Signup(ctx, p.keys, token)) })
+	p.call("CompleteSignup", func(ctx context.Context) error {
+		return only(s.CompleteSignup(ctx, p.keys, token, models.Party{CustomerID: "c", AgreementID: "a"}))
+	})
+	carol := modelstest.Invite(p.t, s, p.site.ID, p.name("carol"))
+	p.call("CompleteLink", func(ctx context.Context) error {
+		return only(s.CompleteLink(ctx, carol.ID, models.Party{CustomerID: "c", AgreementID: "a"}))
+	})
+	p.call("RevokeCustomer", func(ctx context.Context) error { return only(s.RevokeCustomer(ctx, p.site.ID, p.name("bob"))) })
+	p.call("RevokeLink", func(ctx context.Context) error { return only(s.RevokeLink(ctx, carol.ID)) })
+	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
+		p.call("ListLinks", func(ctx context.Context) error {
+			return only(s.ListLinks(ctx, models.LinkQuery{SiteID: p.site.ID, State: state, Direction: models.Forward, Limit: 50}))
+		})
+	}
+	p.call("OpenSandboxAccount", func(ctx context.Context) error {
+		return s.OpenSandboxAccount(ctx, p.name("agreement"), models.BehaviourPays)
+	})
+	order := models.SandboxOrder{Key: p.name("key")}
+	order.AgreementID, order.Amount, order.Currency = p.name("agreement"), 100, "AUD"
+	p.call("DebitSandbox", func(ctx context.Context) error { return only(s.DebitSandbox(ctx, []models.SandboxOrder{order})) })
+	p.call("LookupSandbox", func(ctx context.Context) error { return only(s.LookupSandbox(ctx, []string{order.Key})) })
+	p.call("CancelSandbox", func(ctx context.Context) error {
+		return only(s.CancelSandbox(ctx, []string{order.Key, p.name("none")}))
+	})
+	p.call("SandboxDebits", func(ctx context.Context) error { return only(s.SandboxDebits(ctx, "", 10)) })
+}
+
+func (p *planned) runBatches() {
+	s := p.store
+	var done models.Submission
+	p.call("SubmitBatch", func(ctx context.Context) (err error) {
+		done, err = s.SubmitBatch(ctx, modelstest.Batch(p.site, p.name("batch"), "ada", "ada", "unknown"))
+		return err
+	})
+	dispatch := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 100_000}
+	p.call("ClaimTasks", func(ctx context.Context) error { return only(s.ClaimTasks(ctx, done.Tasks, dispatch, dispatch)) })
+	p.call("PredictOutcomes", func(ctx context.Context) error { return only(s.PredictOutcomes(ctx, p.site.ID, []string{"ada", "x"})) })
+	p.call("GetBatch", func(ctx context.Context) error { return only3(s.GetBatch(ctx, p.site.ID, p.name("batch"))) })
+	p.call("BatchVersion", func(ctx context.Context) error { return only(s.BatchVersion(ctx, p.site.ID, p.name("batch"))) })
+	for _, state := range []models.BatchState{"", models.BatchInProgress, models.BatchSettled} {
+		p.call("ListBatches", func(ctx context.Context) error {
+			return only(s.ListBatches(ctx, models.BatchQuery{SiteID: p.site.ID, State: state, Direction: models.Forward, Limit: 50}))
+		})
+	}
+	p.call("RowRailKey", func(ctx context.Context) error { return only(s.RowRailKey(ctx, p.site.ID, p.name("batch"), "row-1")) })
+
+	var chunk models.Chunk
+	p.call("ClaimChunk", func(ctx context.Context) (err error) {
+		chunk, err = s.ClaimChunk(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+		return err
+	})
+	p.call("HoldRows", func(ctx context.Context) error { return only(s.HoldRows(ctx, chunk, []int{0, 1, 2})) })
+	p.call("CheckRows", func(ctx context.Context) error { return only(s.CheckRows(ctx, chunk, []int{0, 1, 2})) })
+	key := func(i int) string { return chunk.Rows[i].RailKey }
+	p.call("FinishRows", func(ctx context.Context) error {
+		return only(s.FinishRows(ctx, chunk, []models.RowResult{
+			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, RailsWord: true, Called: true},
+			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, RailsWord: true, Called: true},
+			{Index: 2, RailKey: key(2), RetryAfter: time.Hour, Alert: models.AlertRailConflict},
+		}, 3))
+	})
+	p.call("ParkChunk", func(ctx context.Context) error { return s.ParkChunk(ctx, done.Tasks[0]) })
+	p.call("CancelBatch", func(ctx context.Context) error { return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch"))) })
+	p.call("DecideRow", func(ctx context.Context) error {
+		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)), models.ErrNotUndecided)
+	})
+	p.call("ListMovements", func(ctx context.Context) error {
+		return only(s.ListMovements(ctx, models.MovementQuery{SiteID: p.site.ID, Direction: models.Forward, Limit: 10}))
+	})
+	p.call("MovementsAfter", func(ctx context.Context) error {
+		return only(s.MovementsAfter(ctx, p.site.ID, nil, nil, models.MovementPosition{}))
+	})
+
+	parent := modelstest.Batch(p.site, p.name("parent"), "ada", "ada", "unknown")
+	held := claim(p.t, s, modelstest.Submit(p.t, s, parent).Tasks[0])
+	must(p.t, only(s.FinishRows(p.t.Context(), held, []models.RowResult{
+		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded}, {Index: 2, Outcome: models.OutcomeTimedOut},
+	}, 3)))
+	p.call("RetryBatch", func(ctx context.Context) error {
+		return only(s.RetryBatch(ctx, models.NewRetry{
+			SiteID: p.site.ID, OrganisationID: p.site.OrganisationID, Parent: parent.Reference, Reference: p.name("child"),
+		}))
+	})
+	p.call("Trace", func(ctx context.Context) error {
+		return only(s.Trace(ctx, p.site.OrganisationID, parent.TraceID))
+	})
+}
+
+func (p *planned) runPayments() {
+	s := p.store
+	var intent models.PaymentIntent
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"), Fingerprint: []byte("f")}
+	for _, k := range []*models.IdempotencyKey{nil, key} {
+		p.call("CreatePaymentIntent", func(ctx context.Context) (err error) {
+			intent, _, err = s.CreatePaymentIntent(ctx,
+				models.NewPaymentIntent{SiteID: p.site.ID, Amount: 100, OrderID: p.name("order"), QRCodeFormat: models.QRCodeText}, k)
+			return err
+		})
+	}
+	p.call("PaymentIntent", func(ctx context.Context) error { return only(s.PaymentIntent(ctx, p.site.ID, intent.ID)) })
+	p.call("PaymentIntentByCode", func(ctx context.Context) error { return only3(s.PaymentIntentByCode(ctx, intent.Code)) })
+	p.call("OrganisationPaymentIntent", func(ctx context.Context) error {
+		return only(s.OrganisationPaymentIntent(ctx, p.site.OrganisationID, intent.ID))
+	})
+	for _, q := range []models.IntentQuery{{}, {OrderID: p.name("order")}, {State: models.IntentCreated}, {State: models.IntentPending}, {Status: models.TransactionSettled}} {
+		q.SiteID, q.Direction, q.Limit = p.site.ID, models.Forward, 50
+		p.call("ListPaymentIntents", func(ctx context.Context) error { return only(s.ListPaymentIntents(ctx, q)) })
+	}
+	party := models.Party{CustomerID: "c", AgreementID: "a"}
+	var started models.StartedTransaction
+	p.call("StartTransaction", func(ctx context.Context) (err error) {
+		started, err = s.StartTransaction(ctx, intent.Code, party, nil)
+		return err
+	})
+	var claimed models.ClaimedTransaction
+	p.call("ClaimTransaction", func(ctx context.Context) (err error) {
+		claimed, err = s.ClaimTransaction(ctx, started.Task, models.NewLeaseToken())
+		return err
+	})
+	p.call("HoldTransaction", func(ctx context.Context) error { return only(s.HoldTransaction(ctx, claimed)) })
+	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
+	p.call("FinishTransaction", func(ctx context.Context) error {
+		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled, RailsWord: true, Called: true}))
+	})
+	undecided := modelstest.Intent(p.t, s, p.site.ID, 100)
+	modelstest.Pay(p.t, s, undecided, party)
+	p.call("DecidePayment", func(ctx context.Context) error {
+		return only3(s.DecidePayment(ctx, undecided.ID, models.DecidedNotDebited))
+	})
+	unpaid := modelstest.Intent(p.t, s, p.site.ID, 100)
+	p.call("CancelPaymentIntent", func(ctx context.Context) error { return only3(s.CancelPaymentIntent(ctx, p.site.ID, unpaid.ID)) })
+}
+
+func (p *planned) runWebhooks() {
+	s, organisation := p.store, p.site.OrganisationID
+	p.call("PutWebhookEndpoint", func(ctx context.Context) error {
+		return only3(s.PutWebhookEndpoint(ctx, p.ring, organisation, p.site.ID, "https://example.com/hook", models.WebhookEventTypes...))
+	})
+	p.call("WebhookEndpoint", func(ctx context.Context) error { return only(s.WebhookEndpoint(ctx, organisation, p.site.ID)) })
+	p.call("WebhookEndpoints", func(ctx context.Context) error { return only(s.WebhookEndpoints(ctx, organisation)) })
+	p.call("RotateWebhookSecret", func(ctx context.Context) error { return only(s.RotateWebhookSecret(ctx, p.ring, organisation, nil)) })
+	p.call("WebhookSecrets", func(ctx context.Context) error { return only(s.WebhookSecrets(ctx, p.ring, organisation)) })
+	push := func() (models.WebhookEventID, models.TaskID) {
+		paid := models.Amount(500)
+		var id models.WebhookEventID
+		var task models.TaskID
+		p.call("InsertWebhookEvent", func(ctx context.Context) (err error) {
+			id, task, err = s.InsertWebhookEvent(ctx, organisation, models.NewTraceID(), models.TransactionStatusPush{
+				SiteID: models.PushSite{ID: p.site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled", AmountPaid: &paid,
+			})
+			return err
+		})
+		return id, task
+	}
+	claim := func(task models.TaskID) (d models.WebhookDelivery) {
+		p.call("ClaimWebhook", func(ctx context.Context) (err error) {
+			d, err = s.ClaimWebhook(ctx, p.ring, task, models.NewLeaseToken())
+			return err
+		})
+		return d
+	}
+	id, task := push()
+	p.call("RecordWebhook", func(ctx context.Context) error {
+		return only(s.RecordWebhook(ctx, claim(task), models.WebhookAttempt{StatusCode: 204}, models.WebhookVerdict{Status: models.WebhookDelivered}))
+	})
+	_, bundled := push()
+	dispatch := models.Dispatch{Queue: models.QueueWebhooks, Limit: 10, InFlight: 100_000}
+	p.call("ClaimTasks", func(ctx context.Context) error {
+		return only(s.ClaimTasks(ctx, []models.TaskID{bundled}, dispatch, dispatch))
+	})
+	var many []models.WebhookClaimed
+	p.call("ClaimWebhooks", func(ctx context.Context) (err error) {
+		many, err = s.ClaimWebhooks(ctx, p.ring, []models.WebhookClaim{{Task: bundled, Lease: models.NewLeaseToken()}})
+		return err
+	})
+	if len(many) == 1 && many[0].Delivery != nil {
+		p.call("RecordDelivered", func(ctx context.Context) error {
+			return only3(s.RecordDelivered(ctx, []models.WebhookSuccess{{Delivery: *many[0].Delivery, Attempt: models.WebhookAttempt{StatusCode: 204}}}))
+		})
+	} else {
+		p.t.Errorf("claimed %+v", many)
+	}
+	_, failing := push()
+	p.call("RecordWebhook", func(ctx context.Context) error {
+		return only(s.RecordWebhook(ctx, claim(failing), models.WebhookAttempt{StatusCode: 500},
+			models.WebhookVerdict{Status: models.WebhookPending, Retry: time.Minute}))
+	})
+	p.call("WebhookEvent", func(ctx context.Context) error { return only3(s.WebhookEvent(ctx, organisation, id)) })
+	p.call("WebhookAttempt", func(ctx context.Context) error { return only(s.WebhookAttempt(ctx, organisation, id, 1)) })
+	for _, f := range []models.WebhookFilter{{}, {Status: models.WebhookPending}, {SiteID: p.site.ID}, {Type: models.EventBatchSettled}} {
+		p.call("ListWebhookEvents", func(ctx context.Context) error {
+			return only(s.ListWebhookEvents(ctx, models.WebhookQuery{OrganisationID: organisation, Filter: f, Direction: models.Forward, Limit: 50}))
+		})
+	}
+	p.call("RedeliverWebhook", func(ctx context.Context) error { return only3(s.RedeliverWebhook(ctx, organisation, id)) })
+	p.call("RedeliverWebhooks", func(ctx context.Context) error {
+		return only3(s.RedeliverWebhooks(ctx, organisation, models.WebhookFilter{Status: models.WebhookFailed}))
+	})
+	p.call("CreateTestWebhook", func(ctx context.Context) error {
+		return only3(s.CreateTestWebhook(ctx, organisation, p.site.ID, models.NewTraceID()))
+	})
+	p.call("TailWebhooks", func(ctx context.Context) error {
+		tail, err := s.TailWebhooks(ctx, organisation, nil)
+		if err == nil {
+			_, _, err = tail.Next(ctx)
+		}
+		return err
+	})
+	batch := modelstest.Submit(p.t, s, modelstest.Batch(p.site, p.name("announced"), "ada"))
+	must(p.t, only3(s.CancelBatch(p.t.Context(), p.site.ID, batch.Batch.Reference)))
+	var announcement models.TaskID
+	must(p.t, p.admin.DB().NewRaw("SELECT id FROM outbox WHERE subject_id = ? AND kind = 'announceBatch'", batch.Batch.ID).Scan(p.t.Context(), &announcement))
+	p.call("Announce", func(ctx context.Context) error { return only(s.Announce(ctx, announcement)) })
+	p.call("DeleteWebhookEndpoint", func(ctx context.Context) error { return s.DeleteWebhookEndpoint(ctx, organisation, p.site.ID) })
+}
+
+func (p *planned) runSweeps() {
+	s := p.store
+	for _, queue := range []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks, models.QueueSweeps} {
+		dispatch := models.Dispatch{Queue: queue, Limit: 5, InFlight: 100_000, Total: 100_000}
+		var due []models.Task
+		p.call("ClaimDue", func(ctx context.Context) (err error) {
+			due, err = s.ClaimDue(ctx, dispatch)
+			return err
+		})
+		p.call("ConfirmDispatched", func(ctx context.Context) error { return s.ConfirmDispatched(ctx, due) })
+		p.call("ReleaseTasks", func(ctx context.Context) error { return s.ReleaseTasks(ctx, due) })
+		p.call("InFlight", func(ctx context.Context) error { return only(s.InFlight(ctx, queue)) })
+	}
+	task := models.TaskID(uuid.New())
+	p.call("HoldTask", func(ctx context.Context) error { return s.HoldTask(ctx, task) })
+	p.call("FinishTask", func(ctx context.Context) error { return s.FinishTask(ctx, task) })
+	p.call("RepeatTask", func(ctx context.Context) error { return s.RepeatTask(ctx, task, time.Second) })
+	p.call("ReclaimLost", func(ctx context.Context) error { return only(s.ReclaimLost(ctx, 10)) })
+	p.call("ReclaimEarly", func(ctx context.Context) error { return only(s.ReclaimEarly(ctx, 10)) })
+	p.call("Backlogs", func(ctx context.Context) error { return only(s.Backlogs(ctx)) })
+	p.call("StartRecurring", func(ctx context.Context) error {
+		return only(s.StartRecurring(ctx, models.TaskCloseBatches, time.Hour))
+	})
+	p.call("ReleaseWebhooks", func(ctx context.Context) error { return only(s.ReleaseWebhooks(ctx)) })
+	p.call("ExpireInvitations", func(ctx context.Context) error { return only(s.ExpireInvitations(ctx, 5)) })
+	p.call("ExpirePaymentIntents", func(ctx context.Context) error { return only(s.ExpirePaymentIntents(ctx, 5)) })
+	p.call("CloseUnsentRows", func(ctx context.Context) error { return notFoundIsFine(only(s.CloseUnsentRows(ctx))) })
+	p.call("CloseOverdueBatch", func(ctx context.Context) error { return notFoundIsFine(only(s.CloseOverdueBatch(ctx))) })
+	p.call("DropOldBatches", func(ctx context.Context) error { return only(s.DropOldBatches(ctx, 5)) })
+	p.call("DropOldWebhookEvents", func(ctx context.Context) error { return only(s.DropOldWebhookEvents(ctx, 5)) })
+}
+
+func notFoundIsFine(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// only3 drops the two values of a call.
+func only3[A, B any](_ A, _ B, err error) error { return err }
+
+// allowedReads are the blocks that a call may read beyond those of small tables. The smallest table that a scan would show
+// has more than the default: indexes are deeper than in small tables, and sweeps find work.
+func allowedReads(method string) int64 {
+	if reads, ok := map[string]int64{
+		"ClaimDue":          2500, // a look-up for each of 200 Sites with waiting tasks
+		"DecidePayment":     1000, // a look-up for each Site
+		"Figures":           2000, // counts up to MostCounted of each thing
+		"ListBatches":       8000, // the rows of 50 open batches, and an exact total
+		"ListLinks":         1000, // an exact total
+		"ListMovements":     6000, // an exact total, ahead of any vacuum
+		"ListWebhookEvents": 2000, // an exact total
+		"MovementsAfter":    1500, // a thousand movements
+		"ReleaseWebhooks":   2000, // a look-up for each of 200 endpoints with waiting events
+	}[method]; ok {
+		return reads
+	}
+	return 500
+}
+
+// Every call of the store reads a bounded part of large tables, whatever the tables were like when its statements were
+// planned: empty, never analysed, analysed, or emptied. A connection keeps its plans for as long as it lives.
+func TestEveryCallReadsABoundedPart(t *testing.T) {
+	t.Parallel()
+	p := newPlanned(t)
+	p.run() // plans every statement on empty tables, and reads the catalog
+	p.run()
+	small := p.reads
+	check := func(when string) {
+		t.Helper()
+		for method, reads := range p.reads {
+			if reads > 4*small[method]+allowedReads(method) {
+				t.Errorf("%s: %s reads %d blocks, of small tables %d", when, method, reads, small[method])
+			}
+		}
+	}
+	p.exec(strings.ReplaceAll(fillTables, "OWN", uuid.UUID(p.site.ID).String()))
+	p.run()
+	check("planned on empty tables")
+
+	p.connect()
+	p.run()
+	p.run()
+	check("planned without statistics")
+
+	for _, table := range grown {
+		p.exec("VACUUM ANALYZE " + table)
+	}
+	p.connect()
+	p.run()
+	p.run()
+	check("planned on large tables")
+
+	p.every(small)
+}
+
+// every checks that the test calls every method of the store that takes a context.
+func (p *planned) every(called map[string]int64) {
+	typ := reflect.TypeFor[*models.Store]()
+	for i := range typ.NumMethod() {
+		m := typ.Method(i)
+		if m.Type.NumIn() < 2 || m.Type.In(1) != reflect.TypeFor[context.Context]() {
+			continue
+		}
+		_, whole := wholeTables[m.Name]
+		if _, ok := called[m.Name]; ok == whole {
+			p.t.Errorf("%s is called: %v, reads whole tables: %v", m.Name, ok, whole)
+		}
+	}
+}
