@@ -55,13 +55,14 @@ func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) err
 // recallIdempotencyKey must be its own statement after the lock, so that it sees what the lock's last holder wrote.
 func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *IdempotencyKey) (id ID[N], found bool, err error) {
 	var fingerprint []byte
+	var live bool
 	err = tx.Tx.QueryRowContext(ctx, `
-		SELECT fingerprint, resource_id FROM idempotency_keys
-		WHERE client_id = $1 AND path = $2 AND key = $3 AND created_at > svc_now() - $4`,
-		key.ClientID, key.Path, key.Key, IdempotencyKeyLife.Milliseconds()).Scan(&fingerprint, &id)
+		SELECT fingerprint, resource_id, created_at > svc_now() - $4 FROM idempotency_keys
+		WHERE client_id = $1 AND path = $2 AND key = $3`,
+		key.ClientID, key.Path, key.Key, IdempotencyKeyLife.Milliseconds()).Scan(&fingerprint, &id, &live)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return id, false, nil
+	case errors.Is(err, sql.ErrNoRows), err == nil && !live:
+		return ID[N]{}, false, nil
 	case err != nil:
 		return id, false, err
 	case !bytes.Equal(fingerprint, key.Fingerprint):
@@ -74,11 +75,9 @@ func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *Idempoten
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
 	err = s.statement(ctx, func() error {
 		res, err := s.db.DB.ExecContext(ctx, `
-			DELETE FROM idempotency_keys k USING (
-				SELECT client_id, path, key FROM idempotency_keys WHERE created_at <= svc_now() - $1
-				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
-			) old
-			WHERE (k.client_id, k.path, k.key) = (old.client_id, old.path, old.key)`,
+			DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM idempotency_keys WHERE created_at <= svc_now() - $1
+				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))`,
 			IdempotencyKeyLife.Milliseconds(), limit)
 		if err != nil {
 			return err

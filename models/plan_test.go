@@ -40,13 +40,13 @@ var wholeTables = map[string]string{
 // fillTables makes every table that grows large, with rows of 200 Sites and of the test's own (OWN), which is large.
 // Most work is done; the rest waits, is in flight or overdue.
 const fillTables = `
-CREATE FUNCTION pg_temp.many(site uuid, own uuid, n int, of_own int) RETURNS int LANGUAGE sql AS
+CREATE OR REPLACE FUNCTION pg_temp.many(site uuid, own uuid, n int, of_own int) RETURNS int LANGUAGE sql AS
     'SELECT CASE WHEN site = own THEN of_own WHEN site >= ''b0000000-0000-7000-8000-000000000000'' THEN n ELSE 0 END';
 SET session_replication_role = replica;
-INSERT INTO organisations (id, name, created_at) SELECT ('a0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'o', 1 FROM generate_series(1, 50) i;
+INSERT INTO organisations (id, name, created_at) SELECT ('a0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, 'o', 1 FROM generate_series(1, 50) i ON CONFLICT DO NOTHING;
 INSERT INTO sites (id, organisation_id, name, created_at)
 SELECT ('b0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, ('a0000000-0000-7000-8000-' || lpad((i % 50 + 1)::text, 12, '0'))::uuid, 's', 1
-FROM generate_series(1, 200) i;
+FROM generate_series(1, 200) i ON CONFLICT DO NOTHING;
 INSERT INTO api_clients (id, organisation_id, name, scopes, created_at) SELECT gen_random_uuid(), o.id, 'c', '{}', 1 FROM organisations o, generate_series(1, 20);
 INSERT INTO client_assertions (client_id, jti, expires_at) SELECT gen_random_uuid(), i::text, svc_now() + 600000 FROM generate_series(1, 20000) i;
 INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
@@ -104,6 +104,9 @@ var grown = []string{
 	"idempotency_keys", "client_assertions", "customer_links", "batches", "batch_references", "batch_rows", "ledger_entries", "outbox",
 	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_places", "alerts", "sandbox_accounts", "sandbox_debits",
 }
+
+// transient are those that hold what is under way, and so are empty again and again.
+var transient = []string{"outbox", "webhook_places", "idempotency_keys", "client_assertions", "alerts"}
 
 // planned is a database whose statements one connection plans and runs, so that a plan once made is kept.
 type planned struct {
@@ -236,8 +239,8 @@ func (p *planned) runPlatform() {
 	p.call("EnsureKeys", func(ctx context.Context) error { return s.EnsureKeys(ctx, p.ring) })
 	p.call("RotateKey", func(ctx context.Context) error {
 		err := only(s.RotateKey(ctx, p.ring, models.KeyAccessToken))
-		if p.round > 1 {
-			return expect(err, models.ErrKeyRotating)
+		if errors.Is(err, models.ErrKeyRotating) { // in the first round
+			return nil
 		}
 		return err
 	})
@@ -260,7 +263,7 @@ func (p *planned) runPlatform() {
 func (p *planned) runCustomers() {
 	s := p.store
 	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"), Fingerprint: []byte("f")}
-	if p.round == 1 {
+	if _, err := s.Customer(p.t.Context(), p.site.ID, "ada"); errors.Is(err, models.ErrNotFound) {
 		modelstest.Customer(p.t, s, p.site.ID, "ada", models.BehaviourPays)
 	}
 	signing, err := p.keys.Current(p.t.Context(), models.KeySignupLink)
@@ -585,6 +588,18 @@ func TestEveryCallReadsABoundedPart(t *testing.T) {
 	p.run()
 	p.run()
 	check("planned on large tables")
+
+	for _, table := range transient {
+		p.exec("CREATE TABLE kept AS SELECT * FROM " + table)
+		p.exec("DELETE FROM " + table)
+		p.exec("VACUUM ANALYZE " + table)
+		p.connect()
+		p.run()
+		p.run()
+		p.exec("INSERT INTO " + table + " SELECT * FROM kept ON CONFLICT DO NOTHING; DROP TABLE kept")
+		p.run()
+		check("planned when " + table + " was empty")
+	}
 
 	p.every(small)
 }
