@@ -125,7 +125,7 @@ func TestFlushWithRetriesWaiting(t *testing.T) {
 		}
 	}
 	f.await(sites*each, "wait for their second attempt", "attempts = 1 AND failures = 1")
-	if n := queuetest.Waiting(t, f.redis, "webhooks"); n < sites*each-1 {
+	if n := queuetest.Delayed(t, f.redis, "webhooks"); n < sites*each-1 {
 		t.Errorf("%d retries wait in Redis", n)
 	}
 	if err := f.redis.FlushAll(t.Context()).Err(); err != nil {
