@@ -178,8 +178,8 @@ func TestDecisionsAfterARecheck(t *testing.T) {
 			models.RowResult{}},
 		"cancelled": {attempt, models.Eligibility{Phase: models.PhaseAttempt, Cancelled: true,
 			Account: linked}, callNone, models.RowResult{Outcome: models.OutcomeTimedOut, Calls: -1}},
-		"cancelled, in doubt": {doubt, models.Eligibility{Phase: models.PhaseAttempt, Cancelled: true,
-			Account: linked}, callCancel, models.RowResult{}},
+		"cancelled, in doubt": {doubt, models.Eligibility{Phase: models.PhaseAttempt, Cancelled: true, Account: linked},
+			callCancel, models.RowResult{}},
 		"too late": {attempt, models.Eligibility{Phase: models.PhaseClose, Account: linked}, callNone,
 			models.RowResult{Outcome: models.OutcomeTimedOut, Calls: -1}},
 		"too late, and revoked": {attempt, models.Eligibility{Phase: models.PhaseClose}, callNone,
@@ -215,10 +215,11 @@ func TestDecisionsAfterARecheck(t *testing.T) {
 // For all answers of the rail within the rules of the port, no decision breaks the rules about
 // money.
 func TestDecisionsKeepTheRules(t *testing.T) {
+	phases := []models.DebitPhase{models.PhaseAttempt, models.PhaseClose, models.PhaseConfirm}
+	laterPhases := []models.DebitPhase{models.PhaseAttempt, models.PhaseAttempt, models.PhaseClose}
 	rapid.Check(t, func(t *rapid.T) {
 		row := rowRun{
-			phase: rapid.SampledFrom([]models.DebitPhase{models.PhaseAttempt, models.PhaseClose,
-				models.PhaseConfirm}).Draw(t, "phase"),
+			phase:     rapid.SampledFrom(phases).Draw(t, "phase"),
 			cancelled: rapid.Bool().Draw(t, "cancelled"),
 			certain:   rapid.Bool().Draw(t, "certain"),
 			row: models.ClaimedRow{
@@ -235,8 +236,7 @@ func TestDecisionsKeepTheRules(t *testing.T) {
 			}
 			if call == callDebit {
 				read := models.Eligibility{ // right before the debit
-					Phase: rapid.SampledFrom([]models.DebitPhase{models.PhaseAttempt, models.PhaseAttempt,
-						models.PhaseClose}).Draw(t, "phase now"),
+					Phase:     rapid.SampledFrom(laterPhases).Draw(t, "phase now"),
 					Cancelled: rapid.IntRange(0, 3).Draw(t, "cancelled now") == 0,
 					Account:   models.DebitAccount{Linked: rapid.IntRange(0, 3).Draw(t, "linked now") > 0},
 				}

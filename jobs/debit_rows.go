@@ -462,8 +462,8 @@ func (run *chunkRun) record(ctx context.Context) error {
 	}
 	for _, result := range run.results {
 		if result.Alert != "" {
-			run.job.Log.ErrorContext(ctx, "the rail cannot tell the outcome of a row", "alert", result.Alert, "key",
-				result.RailKey)
+			run.job.Log.ErrorContext(ctx, "the rail cannot tell the outcome of a row",
+				"alert", result.Alert, "key", result.RailKey)
 		}
 	}
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)

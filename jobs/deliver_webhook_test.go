@@ -167,8 +167,8 @@ const day = 24 * time.Hour
 
 // schedule holds the times of the attempts since the event, in the default schedule.
 var schedule = []time.Duration{
-	0, 10 * time.Second, 130 * time.Second, 1330 * time.Second, 1330*time.Second + 3*time.Hour, 1330*time.Second +
-		3*time.Hour + day,
+	0, 10 * time.Second, 130 * time.Second, 1330 * time.Second,
+	1330*time.Second + 3*time.Hour, 1330*time.Second + 3*time.Hour + day,
 }
 
 func TestAttemptTimes(t *testing.T) {
@@ -275,8 +275,9 @@ func TestSecretRotationBetweenAttempts(t *testing.T) {
 		newStandard, newPlain := d.verify(rotation.Secret, q)
 		got = append(got, [4]bool{oldStandard, newStandard, oldPlain, newPlain})
 	}
-	want := [][4]bool{{true, false, true, false}, {true, true, true, false}, {true, true, false, true},
-		{false, true, false, true}}
+	want := [][4]bool{
+		{true, false, true, false}, {true, true, true, false}, {true, true, false, true}, {false, true, false, true},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("standard under old, new; plain under old, new (-want +got):\n%s", diff)
 	}

@@ -293,8 +293,8 @@ func TestLossOfAPayment(t *testing.T) {
 	}{
 		"expires": {func(b *till) { b.advance(models.DefaultIntentLife) }, "Settled"},
 		"is cancelled": {func(b *till) {
-			if _, _, err := b.store.CancelPaymentIntent(b.Context(), b.site.ID, b.intent.ID); !errors.Is(err,
-				models.ErrIntentNotCancellable) {
+			_, _, err := b.store.CancelPaymentIntent(b.Context(), b.site.ID, b.intent.ID)
+			if !errors.Is(err, models.ErrIntentNotCancellable) {
 				b.Errorf("cancelled: %v", err)
 			}
 		}, "Settled"},
@@ -366,8 +366,8 @@ func TestLossOfAPaymentThatAnotherCustomerRepeats(t *testing.T) {
 		t.Errorf("decided: %s, %v", status, err)
 	}
 	b.want("Settled")
-	if _, _, err := b.store.DecidePayment(t.Context(), b.intent.ID, models.DecidedDebited); !errors.Is(err,
-		models.ErrNotUndecided) {
+	_, _, err = b.store.DecidePayment(t.Context(), b.intent.ID, models.DecidedDebited)
+	if !errors.Is(err, models.ErrNotUndecided) {
 		t.Errorf("decided twice: %v", err)
 	}
 }

@@ -58,8 +58,9 @@ func (m *Metrics) initSeries() {
 			m.railCalls.WithLabelValues(call.String(), status.String())
 		}
 	}
-	for _, verdict := range []models.WebhookStatus{models.WebhookDelivered, models.WebhookPending,
-		models.WebhookFailed} {
+	for _, verdict := range []models.WebhookStatus{
+		models.WebhookDelivered, models.WebhookPending, models.WebhookFailed,
+	} {
 		m.webhooks.WithLabelValues(string(verdict))
 	}
 }

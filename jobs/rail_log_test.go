@@ -36,8 +36,8 @@ func TestAnswersThatAreNotFinalAreLogged(t *testing.T) {
 		status rail.Status
 		logged bool
 	}{
-		{0, rail.Succeeded, false}, {0, rail.NotFound, false}, {0, rail.Unknown, true}, {railLogInterval - 1,
-			rail.Unknown, false},
+		{0, rail.Succeeded, false}, {0, rail.NotFound, false}, {0, rail.Unknown, true},
+		{railLogInterval - 1, rail.Unknown, false},
 		{railLogInterval, rail.Refused, false}, {railLogInterval, rail.Unavailable, true},
 	} {
 		log.Reset()

@@ -104,8 +104,8 @@ func (m *limiterModel) distribute(t *rapid.T, tokens int, do func()) {
 	for one := range wanted {
 		for other := range wanted {
 			if got[one] > got[other]+1 && got[other] < wanted[other] {
-				t.Fatalf("%v got %d tokens while %v, which wants %d, got %d", one, got[one], other, wanted[other],
-					got[other])
+				t.Fatalf("%v got %d tokens while %v, which wants %d, got %d",
+					one, got[one], other, wanted[other], got[other])
 			}
 		}
 	}

@@ -51,8 +51,8 @@ func (d *Dispatcher) extendRemaining(ctx context.Context) {
 	defer cancel()
 	for range 2 { // the previous interval, and the current one
 		if _, err := d.extendLeases(ctx); err != nil {
-			d.cfg.Log.WarnContext(ctx, "cannot extend the leases of enqueued tasks; they are dispatched again", "error",
-				err)
+			d.cfg.Log.WarnContext(ctx, "cannot extend the leases of enqueued tasks; they are dispatched again",
+				"error", err)
 		}
 	}
 }

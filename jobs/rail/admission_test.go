@@ -31,8 +31,8 @@ func TestOnlyAdmitWaitsForTheLimiter(t *testing.T) {
 	org := models.OrganisationID{1}
 	n := h.Admit(t.Context(), org, 5)
 	if n != 0 || len(limiter.organisations) != 1 || limiter.organisations[0] != org || limiter.largest != 5 {
-		t.Errorf("%d of 5 are admitted; the limiter was called for %v, %d at once", n, limiter.organisations,
-			limiter.largest)
+		t.Errorf("%d of 5 are admitted; the limiter was called for %v, %d at once",
+			n, limiter.organisations, limiter.largest)
 	}
 	var answers [3]rail.Result
 	h.Debit(t.Context(), []rail.Debit{newDebit("k")}, func(_ int, r rail.Result) { answers[0] = r })

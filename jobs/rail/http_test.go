@@ -157,17 +157,15 @@ func answering(t *testing.T, answer http.HandlerFunc) string {
 // The adapter reads answers as the tables of the contract say, and every other answer as unknown.
 func TestAnswersAreReadByTheContract(t *testing.T) {
 	t.Parallel()
-	const u, held = rail.Unknown, `"agreementId":"agr","amount":100,"currency":"AUD"`
+	const u, ok, held = rail.Unknown, rail.Succeeded, `"agreementId":"agr","amount":100,"currency":"AUD"`
 	tests := []struct {
 		status                int
 		body                  string
 		debit, lookup, cancel rail.Status
 	}{
-		{200, `{"key":"k","status":"succeeded",` + held + `}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, rail.Succeeded, rail.Succeeded,
-			rail.Succeeded},
-		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused,
-			rail.Refused},
+		{200, `{"key":"k","status":"succeeded",` + held + `}`, ok, ok, ok},
+		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, ok, ok, ok},
+		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"refused",` + held + `}`, rail.Refused, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"cancelled",` + held + `}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
 		{200, `{"key":"k","status":"cancelled"}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
@@ -182,10 +180,9 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 
 		// The answer to a debit may omit the particulars, others must have them. No answer may have
 		// only some.
-		{200, `{"key":"k","status":"succeeded"}`, rail.Succeeded, u, u},
+		{200, `{"key":"k","status":"succeeded"}`, ok, u, u},
 		{200, `{"key":"k","status":"refused","reason":"limitExceeded"}`, rail.Refused, u, u},
-		{200, `{"key":"k","status":"succeeded","agreementId":null,"amount":null,"currency":null}`, rail.Succeeded, u,
-			u},
+		{200, `{"key":"k","status":"succeeded","agreementId":null,"amount":null,"currency":null}`, ok, u, u},
 		{200, `{"key":"k","status":"succeeded","amount":100,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100}`, u, u, u},
@@ -194,8 +191,7 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 		{200, `{"key":"k","status":"refused","reason":"declined","amount":200}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"","amount":100,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":0,"currency":"AUD"}`, u, u, u},
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":9007199254740992,"currency":"AUD"}`, u, u,
-			u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":9007199254740992,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100.0,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":"100","currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":"aud"}`, u, u, u},
@@ -203,14 +199,12 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 
 		// Particulars of another debit are a conflict for a debit. Look-up and cancellation report
 		// them.
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict,
-			rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict,
-			rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`, rail.Conflict,
-			rail.Refused, rail.Refused},
-		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict,
-			rail.Cancelled, rail.Cancelled},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`,
+			rail.Conflict, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`,
+			rail.Conflict, rail.Cancelled, rail.Cancelled},
 		{202, `{"key":"k","status":"pending","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, u, u},
 		{200, `{"key":"other","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"done","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
@@ -547,8 +541,9 @@ func TestNewHTTPRefuses(t *testing.T) {
 
 func TestGatewayWithItsOwnAuthority(t *testing.T) {
 	t.Parallel()
-	s, err := rail.NewServer(rail.ServerConfig{Rail: railtest.NewScripted(), Keys: []rail.SigningKey{signingKey},
-		Log: quiet})
+	s, err := rail.NewServer(rail.ServerConfig{
+		Rail: railtest.NewScripted(), Keys: []rail.SigningKey{signingKey}, Log: quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

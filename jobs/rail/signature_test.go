@@ -36,8 +36,8 @@ func TestSignatureWindow(t *testing.T) {
 		290 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 		-50 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 	} {
-		if err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after)); !errors.Is(err,
-			want) {
+		err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after))
+		if !errors.Is(err, want) {
 			t.Errorf("%v after signing: %v, want %v", after, err, want)
 		}
 	}
@@ -50,8 +50,8 @@ func TestParseSignatureRefuses(t *testing.T) {
 		t.Fatalf("%s: %v", valid, err)
 	}
 	for _, header := range []string{
-		"", "keyId=", "k-_1,timestamp=1,v1=" + digits, " " + valid, valid + " ", valid + ",v1=" +
-			digits, strings.ToUpper(valid),
+		"", "keyId=", "k-_1,timestamp=1,v1=" + digits, " " + valid, valid + " ",
+		valid + ",v1=" + digits, strings.ToUpper(valid),
 		"keyId=,timestamp=1,v1=" + digits,
 		"keyId=" + strings.Repeat("k", 65) + ",timestamp=1,v1=" + digits,
 		"keyId=ké,timestamp=1,v1=" + digits,

@@ -10,8 +10,9 @@ import (
 // Every result survives its answer in the contract.
 func TestRepliesReadBack(t *testing.T) {
 	finals := []Result{{Status: Succeeded}, {Status: Cancelled}}
-	for _, reason := range []Reason{InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer,
-		Declined} {
+	for _, reason := range []Reason{
+		InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer, Declined,
+	} {
 		finals = append(finals, Result{Status: Refused, Reason: reason})
 	}
 	d := Debit{Key: "a/b", AgreementID: "agr", Amount: models.MaxAmount, Currency: "AUD"}

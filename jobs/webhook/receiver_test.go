@@ -123,6 +123,7 @@ func TestReceivers(t *testing.T) {
 			_, _ = io.WriteString(w, "this is the body")
 		}
 	}
+	longHeader := "X: " + strings.Repeat("y", 1000) + "\r\n"
 	type outcome struct {
 		status  int
 		failure string
@@ -157,8 +158,8 @@ func TestReceivers(t *testing.T) {
 			want: outcome{0, "the answer is not valid HTTP"}},
 		"garbage headers": {raw: answer("HTTP/1.1 200 OK\r\nno colon here\r\n\r\n"),
 			want: outcome{0, "the answer is not valid HTTP"}},
-		"endless headers": {raw: answer("HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("y",
-			1000)+"\r\n", 200)), want: outcome{0, "the answer is not valid HTTP"}},
+		"endless headers": {raw: answer("HTTP/1.1 200 OK\r\n" + strings.Repeat(longHeader, 200)),
+			want: outcome{0, "the answer is not valid HTTP"}},
 		"endless body": {http: endless, want: outcome{200, ""}},
 		"gzip bomb":    {http: bomb, want: outcome{200, ""}},
 		"resets":       {raw: reset, want: outcome{0, "the connection was reset"}},
@@ -179,8 +180,8 @@ func TestReceivers(t *testing.T) {
 				t.Errorf("took %s", took)
 			}
 			if (outcome{got.StatusCode, got.Failure}) != c.want {
-				t.Errorf("got %d %q, want %d %q (%v)", got.StatusCode, got.Failure, c.want.status, c.want.failure,
-					got.Err)
+				t.Errorf("got %d %q, want %d %q (%v)",
+					got.StatusCode, got.Failure, c.want.status, c.want.failure, got.Err)
 			}
 			if got.Address != strings.TrimPrefix(url, "http://") {
 				t.Errorf("address %q, want %q", got.Address, url)
