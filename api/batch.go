@@ -42,8 +42,8 @@ func batchRoutes(cfg Config) []Route {
 
 // DebitDispatch sends the tasks of new batches on their way.
 type DebitDispatch interface {
-	// Room bounds the tasks that the transaction which writes them may claim.
-	Room() models.Dispatch
+	// ClaimBounds bounds the tasks that the transaction which writes them may claim.
+	ClaimBounds() models.Dispatch
 	// Send is handed those right after the commit. It must not wait.
 	Send(claimed []models.Task)
 }

@@ -63,7 +63,7 @@ func (b *batches) room() models.Dispatch {
 	if b.debits == nil {
 		return models.Dispatch{}
 	}
-	return b.debits.Room()
+	return b.debits.ClaimBounds()
 }
 
 // accept sends the tasks of a batch on their way, unless it is a replay, and answers with its receipt.

@@ -7,14 +7,15 @@ import (
 	"partnerbilling/models"
 )
 
-// Announce writes the event of a batch that has settled, or of a row whose outcome was corrected.
+// Announce writes the webhook event of a settled batch, or of a row whose outcome was corrected.
 type Announce struct {
 	Store *models.Store
-	// Notify is told of the event's delivery. It must not wait. Nil: the delivery starts when a dispatcher looks.
+	// Notify is called with the task that delivers the event. It must not block. If it is nil, the
+	// delivery starts when a dispatcher polls.
 	Notify func([]models.TaskID)
 }
 
-// Run handles one task.
+// Run implements queue.Job.
 func (a *Announce) Run(ctx context.Context, task models.Task) error {
 	delivery, err := a.Store.Announce(ctx, task.ID)
 	if err != nil {

@@ -8,52 +8,53 @@ import (
 	"partnerbilling/models"
 )
 
-// railCall is what a row needs from the rail next.
+// railCall is a call of the rail that a row needs next.
 type railCall int
 
 const (
-	callNone   railCall = iota // nothing: the row's result is known, or must wait
+	callNone   railCall = iota // no call: the row's result is known, or must wait
 	callDebit                  // take the money
-	callLookup                 // ask what became of an earlier call
-	callCancel                 // close the key for ever
+	callLookup                 // ask for the result of an earlier call
+	callCancel                 // close the key against debits
 )
 
 func (c railCall) String() string { return [...]string{"none", "debit", "lookup", "cancel"}[c] }
 
-// admittedFor is the organisation whose share of the rail a call takes: none for calls that resolve doubt.
-func (c railCall) admittedFor(organisation models.OrganisationID) models.OrganisationID {
+// chargedTo returns the organisation on whose account the rail admits a call. Calls that resolve a
+// row in doubt are on no account: it returns zero.
+func (c railCall) chargedTo(organisation models.OrganisationID) models.OrganisationID {
 	if c == callDebit {
 		return organisation
 	}
 	return models.OrganisationID{}
 }
 
-// rowRun is one row's way through one run of its chunk. Its methods are the whole of what is decided about money: they
-// look at nothing but the row and the rail's answers.
+// rowRun is a row in one run of its chunk. Its methods make all decisions about money. They depend
+// on the row and the rail's answers only.
 type rowRun struct {
 	row       models.ClaimedRow
 	payee     payee
 	phase     models.DebitPhase
-	cancelled bool      // no debit may begin: by the partner, or by an operator after a restore
-	certain   bool      // no loss of the database can matter: a row without a debit call may be closed without asking
-	late      bool      // the time for attempts has gone by since the row was claimed
-	readAt    time.Time // when the row was read, or a little before
+	cancelled bool      // by the partner, or by an operator after a restore: no debit may begin
+	certain   bool      // no database loss can hide a debit call: a row without one may be closed without the rail
+	late      bool      // the time for attempts has ended since the claim
+	readAt    time.Time // right before the row was read
 
 	debited  bool             // this run has made a debit call
-	lookedUp bool             // this run has looked the key up after its own debit call
-	invalid  bool             // the rail cannot carry the debit out as it stands
+	lookedUp bool             // this run has looked the key up after its debit call
+	invalid  bool             // the rail has answered Invalid
 	called   bool             // the rail has answered
-	held     rail.Particulars // what the rail holds under the key, as far as it has said
+	held     rail.Particulars // under the key, as last reported by the rail
 }
 
-// payee is the party that a row pays, and in which currency.
+// payee is the party that a row pays, and the currency.
 type payee struct {
 	organisation models.OrganisationID
 	site         models.SiteID
 	currency     string
 }
 
-// debit is the order to take the row's money.
+// debit returns the debit of the row.
 func (r *rowRun) debit() rail.Debit {
 	return rail.Debit{
 		Key: r.row.RailKey, AgreementID: r.row.Account.AgreementID, CustomerID: r.row.Account.CustomerID,
@@ -61,8 +62,8 @@ func (r *rowRun) debit() rail.Debit {
 	}
 }
 
-// see takes in what has been read anew right before a debit, and did not allow for it.
-func (r *rowRun) see(e models.Eligibility) {
+// update takes over what a recheck has read.
+func (r *rowRun) update(e models.Eligibility) {
 	r.late, r.cancelled, r.row.Account = e.Phase != models.PhaseAttempt, e.Cancelled, e.Account
 }
 
@@ -71,7 +72,7 @@ func (r *rowRun) mayDebit() bool { return r.inTime() && !r.cancelled && r.row.Ac
 
 func (r *rowRun) inTime() bool { return r.phase == models.PhaseAttempt && !r.late }
 
-// first decides how a claimed row begins.
+// first returns the first call of a claimed row, or its result.
 func (r *rowRun) first() (railCall, models.RowResult) {
 	if r.row.InDoubt && r.inTime() {
 		return callLookup, models.RowResult{}
@@ -79,9 +80,9 @@ func (r *rowRun) first() (railCall, models.RowResult) {
 	return r.debitOrClose()
 }
 
-// debitOrClose decides for a row under whose key nothing has arrived at the rail. Where a debit call may have been made,
-// by this run, by an earlier one, or in a time that the database has lost, something may still arrive: only Cancel can
-// close the row. A row without one is closed without asking.
+// debitOrClose decides for a row under whose key nothing has arrived at the rail. A debit call may
+// still be on its way: from this run, from an earlier one, or from a time that the database has
+// lost. Then only Cancel can close the row. Otherwise it is closed without the rail.
 func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	switch {
 	case r.mayDebit():
@@ -95,10 +96,10 @@ func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 
 func (r *rowRun) mayHaveCalled() bool { return r.row.InDoubt || r.debited || !r.certain }
 
-// next decides what follows a rail's answer.
+// next returns the call that follows the rail's answer, or the result.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {
-	known := r.row.InDoubt || r.debited || r.lookedUp // something may have arrived before this answer's call
-	r.note(call, answer)
+	calledBefore := r.row.InDoubt || r.debited || r.lookedUp // an earlier debit may have arrived
+	r.noteAnswer(call, answer)
 	if answer.Status == rail.Conflict || r.conflicts() {
 		return callNone, r.undecidable(models.AlertRailConflict)
 	}
@@ -120,7 +121,7 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 			return r.debitOrClose()
 		}
 	case rail.Invalid:
-		if r.invalid = true; known || !r.certain {
+		if r.invalid = true; calledBefore || !r.certain {
 			return callCancel, models.RowResult{}
 		}
 		return callNone, r.settled(r.closedOutcome())
@@ -137,8 +138,8 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 	return callNone, r.unsettled()
 }
 
-// note keeps what an answer says beyond its status.
-func (r *rowRun) note(call railCall, answer rail.Result) {
+// noteAnswer records what an answer means for later decisions.
+func (r *rowRun) noteAnswer(call railCall, answer rail.Result) {
 	if call == callDebit {
 		r.debited = true
 	}
@@ -148,8 +149,8 @@ func (r *rowRun) note(call railCall, answer rail.Result) {
 	}
 }
 
-// conflicts reports whether the rail holds another debit under the key. A row that was never bound to a customer has no
-// account to compare.
+// conflicts reports whether the rail holds another debit under the key. A row that was never bound
+// to a customer has no agreement to compare.
 func (r *rowRun) conflicts() bool {
 	ours := r.debit()
 	if ours.AgreementID == "" {
@@ -158,10 +159,10 @@ func (r *rowRun) conflicts() bool {
 	return r.held.ConflictsWith(ours)
 }
 
-// hasForgotten reports whether a rail that knows of no debit under the key may have forgotten it.
+// hasForgotten reports whether a rail that holds nothing under the key may have forgotten a debit.
 func (r *rowRun) hasForgotten() bool { return r.row.Forgotten && r.held == (rail.Particulars{}) }
 
-// closedOutcome is how a row ends that was not debited and never will be.
+// closedOutcome returns the outcome of a row that was not debited and never will be.
 func (r *rowRun) closedOutcome() models.RowOutcome {
 	switch {
 	case r.invalid:
@@ -169,46 +170,49 @@ func (r *rowRun) closedOutcome() models.RowOutcome {
 	case r.inTime() && !r.cancelled && !r.row.Account.Linked:
 		return models.OutcomeCustomerNotActive
 	default:
-		return models.OutcomeTimedOut // the store writes "cancelled" where the batch was cancelled
+		return models.OutcomeTimedOut // the store turns it into "cancelled" if the batch was cancelled
 	}
 }
 
-// released gives a row back that this run certainly did not debit. An earlier call that is still in doubt is not cleared by
-// that, and keeps the row in doubt.
+// released returns the result that releases a row which this run certainly did not debit. A row
+// with an earlier call in doubt stays in doubt.
 func (r *rowRun) released() models.RowResult {
 	result := r.unsettled()
 	result.Release = !r.row.InDoubt && !r.lookedUp
 	return result
 }
 
-// settled ends a row by what this side knows.
+// settled returns the result of a row that is settled without the rail.
 func (r *rowRun) settled(outcome models.RowOutcome) models.RowResult {
 	result := r.unsettled()
 	result.Outcome = outcome
 	return result
 }
 
-// settledByRail ends a row by what the rail said about its key.
+// settledByRail returns the result of a row that is settled by an answer of the rail.
 func (r *rowRun) settledByRail(outcome models.RowOutcome) models.RowResult {
 	result := r.settled(outcome)
 	result.RailsWord = true
 	return result
 }
 
-// undecidable ends a row whose outcome the rail cannot tell: an operator must decide.
+// undecidable returns the result of a row whose outcome the rail cannot tell. An operator must
+// decide.
 func (r *rowRun) undecidable(alert string) models.RowResult {
 	result := r.settledByRail(models.OutcomeUnconfirmed)
 	result.Alert = alert
 	return result
 }
 
+// unsettled returns the result of a row that stays open.
 func (r *rowRun) unsettled() models.RowResult {
 	return models.RowResult{
 		Index: r.row.Index, RailKey: r.row.RailKey, Calls: r.calls(), Called: r.called, Confirming: r.row.Settled,
 	}
 }
 
-// calls corrects the row's count of debit calls: the claim of a row that was not in doubt has counted one already.
+// calls returns the correction of the row's count of debit calls. The claim of a row that was not
+// in doubt has counted one already.
 func (r *rowRun) calls() int {
 	made, counted := 0, 0
 	if r.debited {
@@ -236,16 +240,16 @@ func outcomeOf(reason rail.Reason) models.RowOutcome {
 }
 
 const (
-	firstRetryAfter = time.Second
-	lastRetryAfter  = 5 * time.Minute
-	retryGrowth     = 1.5
-	retryJitter     = 0.2
+	minRetryAfter = time.Second
+	maxRetryAfter = 5 * time.Minute
+	retryGrowth   = 1.5
+	retryJitter   = 0.2
 )
 
-// retryAfter is how long a row waits after its n-th try (from 0) that brought no final answer: one second, half as long
-// again each time, five minutes at the most, and up to 20 % more or less, so that what failed together does not come back
-// together. An outage of a duration d is so made up for within about d/2 of its end. random is in [0, 1).
+// retryAfter returns the backoff of a row after its n-th try (from 0) without a final answer. It
+// grows from one second by half each time, up to five minutes, with a jitter of ±20 %. After an
+// outage of duration d, rows are thus retried within about d/2. random is in [0, 1).
 func retryAfter(n int, random float64) time.Duration {
-	wait := min(float64(firstRetryAfter)*math.Pow(retryGrowth, float64(n)), float64(lastRetryAfter))
+	wait := min(float64(minRetryAfter)*math.Pow(retryGrowth, float64(n)), float64(maxRetryAfter))
 	return time.Duration(wait * (1 - retryJitter + 2*retryJitter*random))
 }

@@ -10,8 +10,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// savedTables are the tables that a loss brings back, with the condition that selects the rows of one batch. $1 is its
-// batchReference, which is its customer's reference too.
+// savedTables lists the tables that a loss restores, each with the condition for the rows of one
+// batch. The parameter is its batchReference, which is also its customer's reference.
 var savedTables = []struct{ name, rows string }{
 	{"batch_references", "batch_reference = ?"},
 	{"batch_rows", "batch_id IN (SELECT id FROM batches WHERE batch_reference = ?)"},
@@ -21,62 +21,64 @@ var savedTables = []struct{ name, rows string }{
 	{"customer_links", "customer_reference = ?"},
 }
 
-// prepareLosses makes the tables that backUp writes.
-func prepareLosses(t *testing.T, store *models.Store) {
+// createSavedTables creates the tables that backUp writes.
+func createSavedTables(t *testing.T, store *models.Store) {
 	t.Helper()
 	for _, table := range savedTables {
-		if _, err := store.DB().ExecContext(t.Context(), fmt.Sprintf("CREATE TABLE saved_%[1]s (LIKE %[1]s)", table.name)); err != nil {
+		create := fmt.Sprintf("CREATE TABLE saved_%[1]s (LIKE %[1]s)", table.name)
+		if _, err := store.DB().ExecContext(t.Context(), create); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (l *debitLife) key(row int) string {
-	return models.NewBatchKey(l.site.ID, l.reference, 1).Row(fmt.Sprint("row-", row))
+func (m *debitModel) key(row int) string {
+	return models.NewBatchKey(m.site.ID, m.reference, 1).Row(fmt.Sprint("row-", row))
 }
 
-// backUp keeps the batch as it is for a later loss.
-func (l *debitLife) backUp(t *rapid.T) {
+// backUp saves the batch as it is for a later loss.
+func (m *debitModel) backUp(t *rapid.T) {
 	for _, table := range savedTables {
-		l.exec(t, "DELETE FROM saved_"+table.name)
-		l.exec(t, fmt.Sprintf("INSERT INTO saved_%[1]s SELECT * FROM %[1]s WHERE %[2]s", table.name, table.rows), l.reference)
+		m.exec(t, "DELETE FROM saved_"+table.name)
+		m.exec(t, fmt.Sprintf("INSERT INTO saved_%[1]s SELECT * FROM %[1]s WHERE %[2]s", table.name, table.rows),
+			m.reference)
 	}
-	l.backedUp = true
+	m.backedUp = true
 }
 
-// lose brings the batch back as it was backed up, as the promotion of a standby that lagged does: all that was committed
-// since is lost. Workers and the rail know nothing of it.
-func (l *debitLife) lose(t *rapid.T) {
-	if !l.backedUp {
-		t.Skip("nothing to bring back")
+// lose restores the batch from the backup, as the promotion of a lagging standby does: all later
+// commits are lost. Workers and the rail do not notice.
+func (m *debitModel) lose(t *rapid.T) {
+	if !m.backedUp {
+		t.Skip("no backup")
 	}
-	l.drop(t, "batch_rows", "outbox", "batch_references", "batches", "ledger_entries", "customer_links")
+	m.drop(t, "batch_rows", "outbox", "batch_references", "batches", "ledger_entries", "customer_links")
 	for _, table := range savedTables {
-		l.exec(t, fmt.Sprintf("INSERT INTO %[1]s SELECT * FROM saved_%[1]s", table.name))
+		m.exec(t, fmt.Sprintf("INSERT INTO %[1]s SELECT * FROM saved_%[1]s", table.name))
 	}
-	l.beginEpoch(t)
+	m.beginEpoch(t)
 }
 
-// loseAll loses the batch from its submission on. Its partner, whose GET answers 404, submits it again.
-func (l *debitLife) loseAll(t *rapid.T) {
-	l.drop(t, "batch_rows", "outbox", "batch_references", "batches", "ledger_entries")
-	l.beginEpoch(t)
-	done := modelstest.Submit(l.t, l.store, modelstest.Batch(l.site, l.reference, l.reference, l.reference, "nobody"))
-	l.batch, l.task, l.age, l.backedUp = done.Batch.ID, done.Tasks[0], 0, false
+// loseAll loses the whole batch. Its partner gets a 404 and submits it again.
+func (m *debitModel) loseAll(t *rapid.T) {
+	m.drop(t, "batch_rows", "outbox", "batch_references", "batches", "ledger_entries")
+	m.beginEpoch(t)
+	done := modelstest.Submit(m.t, m.store, modelstest.Batch(m.site, m.reference, m.reference, m.reference, "unknown"))
+	m.batch, m.task, m.age, m.backedUp = done.Batch.ID, done.Tasks[0], 0, false
 }
 
-func (l *debitLife) drop(t *rapid.T, tables ...string) {
+func (m *debitModel) drop(t *rapid.T, tables ...string) {
 	for _, name := range tables {
 		for _, table := range savedTables {
 			if table.name == name {
-				l.exec(t, fmt.Sprintf("DELETE FROM %s WHERE %s", table.name, table.rows), l.reference)
+				m.exec(t, fmt.Sprintf("DELETE FROM %s WHERE %s", table.name, table.rows), m.reference)
 			}
 		}
 	}
 }
 
-// beginEpoch makes the server look like another one.
-func (l *debitLife) beginEpoch(t *rapid.T) {
-	l.exec(t, "UPDATE database_epoch SET timeline = 'lost'")
-	l.before = map[int]models.BatchRow{}
+// beginEpoch makes the database look like a new one.
+func (m *debitModel) beginEpoch(t *rapid.T) {
+	m.exec(t, "UPDATE database_epoch SET timeline = 'lost'")
+	m.before = map[int]models.BatchRow{}
 }

@@ -16,52 +16,54 @@ import (
 )
 
 const (
-	// flushAfter is how long a known result waits for others to be written with it.
-	flushAfter = 25 * time.Millisecond
-	// holdEvery is how often a running chunk shows that it lives; a third of the lease, so that one missed beat costs
-	// nothing.
-	holdEvery = models.RowLease / 3
-	// freshFor is how long after it was read a row may still be debited by what was read: a little more than rows that were claimed
-	// ahead wait for a permit on a rail of ordinary speed.
-	freshFor = 100 * time.Millisecond
-	// callGrace is how long rail calls under way may go on after the task's time is over, or a shutdown began: an answer
-	// that is waited for spares a look-up.
+	// flushDelay is how long a result waits for others to be recorded with it.
+	flushDelay = 25 * time.Millisecond
+	// heartbeatInterval is the time between two lease extensions of a run. At a third of the lease,
+	// a missed heartbeat does no harm.
+	heartbeatInterval = models.RowLease / 3
+	// recheckAfter is the age from which the lease and the eligibility of a row must be checked
+	// again before a debit. It is a little longer than claimed rows wait for a call permit on a
+	// rail of ordinary speed.
+	recheckAfter = 100 * time.Millisecond
+	// callGrace is how long rail calls in flight may go on after the run's context has ended. An
+	// answer that arrives in time saves a look-up.
 	callGrace = 10 * time.Second
-	// recordWithin bounds what is written after the task's own time is over: results must not be lost to a shutdown.
-	recordWithin = 10 * time.Second
+	// recordTimeout bounds the statements that run after the run's context has ended, so that a
+	// shutdown loses no result.
+	recordTimeout = 10 * time.Second
 )
 
-// DebitRows debits one chunk of a batch: it claims the chunk's due rows, asks the rail for each, and writes what it has
-// learnt. Nothing is held in Postgres while the rail works, and a crash at any point leaves rows whose lease runs out
-// and which the next run begins with a look-up.
+// DebitRows debits one chunk of a batch. It claims the due rows of the chunk, calls the rail for
+// each, and records the results. It holds no transaction during a rail call. After a crash at any
+// point the leases of the rows expire, and the next run looks each row up first.
 type DebitRows struct {
 	Store *models.Store
 	Rail  rail.Rail
 	// Permits bounds the rail calls of this process.
 	Permits *Permits
-	// Now is the process's clock; it measures spans, and decides nothing that Postgres decides.
+	// Now is the clock of the process. It measures durations only: Postgres decides what is due.
 	Now     func() time.Time
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	doubts doubts
+	railLog railLog
 }
 
-// Run handles one task.
+// Run implements queue.Job.
 func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
-	// What is written outlives the task's own time: a claim or a result that is not known to be written costs a lease,
-	// or a look-up. Every statement has a time-out of its own all the same.
-	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
+	// Claims and records go on after ctx has ended: a claim or result of unknown fate costs a lease
+	// or a look-up. Each statement has a time-out.
+	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
 	run := newChunkRun(d, task)
-	err := run.settleAll(ctx)
+	err := run.process(ctx)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return d.Store.FinishTask(ctx, task.ID)
 	case err != nil && run.chunk.Task.IsZero(): // nothing was claimed, so that the batch is not known
 		return fmt.Errorf("jobs: debit rows of task %s: %w", task.ID, err)
-	case run.closed < run.chunk.Open || run.chunk.Open == 0: // the task of a chunk that others have closed ends, too
+	case run.closed < run.chunk.Open || run.chunk.Open == 0: // park also ends the task of a closed chunk
 		err = errors.Join(err, d.park(ctx, task.ID))
 	}
 	if err != nil {
@@ -71,176 +73,184 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 }
 
 func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	return d.Store.ParkChunk(ctx, task)
 }
 
-// chunkRun is one run of a chunk. One goroutine, settleAll's, owns all of it; claims and waves of rail calls report to it.
+// chunkRun is one run of a chunk. The goroutine of process owns it. Claims and rail calls run in
+// other goroutines and report to it over channels.
 type chunkRun struct {
 	job     *DebitRows
 	task    models.Task
 	lease   models.LeaseToken
-	turn    Turn
-	chunk   models.Chunk // the first part that was claimed
+	ticket  Ticket
+	chunk   models.Chunk // of the first claim
 	rows    map[int]*rowRun
 	answers chan answer
 	work    sync.WaitGroup
 
-	claiming    bool // there are parts to come
-	outstanding int  // rows whose answer has yet to come
-	known       []models.RowResult
-	closed      int // open rows that this run has closed
+	claiming    bool // claimAll is running
+	outstanding int  // rows whose answer has not arrived
+	results     []models.RowResult
+	closed      int // rows that this run has closed
 }
 
-// answer is what one row's call brought, or why there was none.
+// answer reports the result of a row's call, or why the call was not made.
 type answer struct {
-	index  int
-	call   railCall
-	result rail.Result
-	unsent bool                // the call was not made
-	lost   bool                // nor may it be: the row is no longer this worker's
-	seen   *models.Eligibility // nor may it be, as it is by now
+	index      int
+	call       railCall
+	result     rail.Result
+	unsent     bool                // the call was not made, and is due again
+	lost       bool                // the call was not made: another worker has the row
+	ineligible *models.Eligibility // the call was not made: the row may not be debited any more
 }
 
 func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
 	if task.Rows <= 0 {
-		task.Rows = models.ChunkRows // as a binary before this one enqueued it
+		task.Rows = models.ChunkRows // a task without the header
 	}
 	return &chunkRun{
-		job: d, task: task, lease: models.NewLeaseToken(), turn: d.Permits.Turn(task.OrganisationID), rows: make(map[int]*rowRun, task.Rows),
-		answers: make(chan answer, task.Rows), // a row has one call under way: reports never block
+		job: d, task: task, lease: models.NewLeaseToken(), ticket: d.Permits.Ticket(task.OrganisationID),
+		rows:    make(map[int]*rowRun, task.Rows),
+		answers: make(chan answer, task.Rows), // never blocks: a row has one call at a time
 	}
 }
 
-// settleAll takes every row that can be claimed as far as it goes now. ErrNotFound: there is nothing left to do.
-func (run *chunkRun) settleAll(ctx context.Context) (err error) {
+// process claims all rows that are due and takes each as far as it goes now. It returns ErrNotFound
+// if nothing is left to do.
+func (run *chunkRun) process(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	callCtx, stopCalls := withGrace(ctx, callGrace)
-	parts := make(chan *claimed, run.task.Rows) // a part has a row at least: the claims never block
+	claims := make(chan *claim, run.task.Rows) // never blocks: a claim has at least one row
 	defer func() {
 		stop()
 		stopCalls()
 		run.work.Wait()
-		for part := range parts { // of a run that has failed
-			run.job.Permits.GivePlaces(run.task.OrganisationID, len(part.Rows))
+		for c := range claims { // left over if the run has failed
+			run.job.Permits.ReleaseClaims(run.task.OrganisationID, len(c.Rows))
 		}
 	}()
 
-	ahead := parts
+	nextClaim := claims
 	run.claiming = true
-	run.work.Go(func() { run.claimAll(ctx, parts) })
-	beat := time.NewTicker(holdEvery)
-	defer beat.Stop()
+	run.work.Go(func() { run.claimAll(ctx, claims) })
+	heartbeat := time.NewTicker(heartbeatInterval)
+	defer heartbeat.Stop()
 	var flush <-chan time.Time
 	for run.claiming || run.outstanding > 0 {
 		select {
-		case part, more := <-ahead:
+		case c, more := <-nextClaim:
 			if run.claiming = more; !more {
-				ahead = nil
+				nextClaim = nil
 				continue
 			}
-			err = errors.Join(err, part.err)
-			run.begin(ctx, callCtx, part)
+			err = errors.Join(err, c.err)
+			run.begin(ctx, callCtx, c)
 		case a := <-run.answers:
-			run.take(ctx, callCtx, a)
+			run.handleAnswers(ctx, callCtx, a)
 		case <-flush:
 			flush = nil
 			if recordErr := run.record(ctx); recordErr != nil {
 				return errors.Join(err, recordErr)
 			}
-		case <-beat.C:
-			run.hold(ctx)
+		case <-heartbeat.C:
+			run.extendLease(ctx)
 		}
-		if flush == nil && len(run.known) > 0 {
-			flush = time.After(flushAfter)
+		if flush == nil && len(run.results) > 0 {
+			flush = time.After(flushDelay)
 		}
 	}
 	return errors.Join(err, run.record(ctx))
 }
 
-// claimed is a part of the chunk that has been claimed, or why it has not.
-type claimed struct {
+// claim is a claimed part of the chunk, or the error of the claim.
+type claim struct {
 	models.Chunk
-	readAt time.Time // since when its rows' accounts may have changed
+	readAt time.Time // right before the rows and their accounts were read
 	err    error
 }
 
-// claimAll claims the chunk part by part, each no sooner than there are places for its rows, until the context ends.
-func (run *chunkRun) claimAll(ctx context.Context, parts chan<- *claimed) {
-	defer close(parts)
+// claimAll claims the chunk part by part until the context ends. Each claim waits for claim permits
+// for its rows.
+func (run *chunkRun) claimAll(ctx context.Context, claims chan<- *claim) {
+	defer close(claims)
 	for next := 0; next < run.task.Rows; {
-		n := run.job.Permits.TakePlaces(ctx, run.turn, run.task.Rows-next)
+		n := run.job.Permits.AcquireClaims(ctx, run.ticket, run.task.Rows-next)
 		if n == 0 {
 			return
 		}
-		part := run.claim(ctx, models.Part{First: next, Rows: n})
-		run.job.Permits.GivePlaces(run.task.OrganisationID, n-len(part.Rows))
-		parts <- part
-		if part.err != nil {
+		c := run.claim(ctx, models.Part{First: next, Rows: n})
+		run.job.Permits.ReleaseClaims(run.task.OrganisationID, n-len(c.Rows))
+		claims <- c
+		if c.err != nil {
 			return
 		}
 		next += n
 	}
 }
 
-func (run *chunkRun) claim(ctx context.Context, part models.Part) *claimed {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+func (run *chunkRun) claim(ctx context.Context, part models.Part) *claim {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	readAt := run.job.Now()
 	chunk, err := run.job.Store.ClaimChunk(ctx, run.task.ID, run.lease, part)
 	if err != nil {
-		return &claimed{err: err}
+		return &claim{err: err}
 	}
-	return &claimed{Chunk: chunk, readAt: readAt}
+	return &claim{Chunk: chunk, readAt: readAt}
 }
 
-// begin sends the rows of a part on their way.
-func (run *chunkRun) begin(ctx, callCtx context.Context, part *claimed) {
-	todo := run.add(part)
+// begin starts the first calls of the claimed rows. Rows that need no call release their claim
+// permits.
+func (run *chunkRun) begin(ctx, callCtx context.Context, c *claim) {
+	todo := run.addRows(c)
 	calls := 0
 	for _, rows := range todo {
 		calls += len(rows)
 	}
-	run.job.Permits.GivePlaces(run.task.OrganisationID, len(part.Rows)-calls)
-	run.start(ctx, callCtx, todo, true)
+	run.job.Permits.ReleaseClaims(run.task.OrganisationID, len(c.Rows)-calls)
+	run.startCalls(ctx, callCtx, todo, true)
 }
 
-// add decides how the rows of a part begin.
-func (run *chunkRun) add(part *claimed) map[railCall][]int {
+// addRows adds the claimed rows to the run, and returns the rows by the call that each needs first.
+func (run *chunkRun) addRows(c *claim) map[railCall][]int {
 	if run.chunk.Task.IsZero() {
-		run.chunk = part.Chunk
+		run.chunk = c.Chunk
 	}
 	todo := map[railCall][]int{}
-	for _, row := range part.Rows {
+	for _, row := range c.Rows {
 		run.rows[row.Index] = &rowRun{
-			row: row, payee: payee{part.OrganisationID, part.SiteID, part.Currency}, phase: part.Phase, cancelled: part.Cancelled,
-			certain: part.Certain, readAt: part.readAt,
+			row: row, payee: payee{c.OrganisationID, c.SiteID, c.Currency}, phase: c.Phase, cancelled: c.Cancelled,
+			certain: c.Certain, readAt: c.readAt,
 		}
 		call, result := run.rows[row.Index].first()
-		run.follow(todo, call, row.Index, result)
+		run.decide(todo, call, row.Index, result)
 	}
 	return todo
 }
 
-// follow notes what comes after a decision: another call, or a result to write.
-func (run *chunkRun) follow(todo map[railCall][]int, call railCall, index int, result models.RowResult) {
+// decide adds the row to todo under its next call, or, if it needs none, adds its result to those
+// to be recorded.
+func (run *chunkRun) decide(todo map[railCall][]int, call railCall, index int, result models.RowResult) {
 	if call != callNone {
 		todo[call] = append(todo[call], index)
 		return
 	}
 	if result.Outcome == "" {
-		result.RetryAfter = retryAfter(run.rows[index].row.Deferrals, rand.Float64()) //nolint:gosec // jitter, not a secret
+		deferrals := run.rows[index].row.Deferrals
+		result.RetryAfter = retryAfter(deferrals, rand.Float64()) //nolint:gosec // jitter, not a secret
 	}
-	run.known = append(run.known, result)
+	run.results = append(run.results, result)
 }
 
-// take follows one answer, and whatever else has arrived by now.
-func (run *chunkRun) take(ctx, callCtx context.Context, a answer) {
+// handleAnswers handles an answer and all others that have arrived by now, and starts the calls
+// that follow.
+func (run *chunkRun) handleAnswers(ctx, callCtx context.Context, a answer) {
 	todo := map[railCall][]int{}
 	for {
 		run.outstanding--
-		run.takeOne(todo, a)
+		run.handleAnswer(todo, a)
 		select {
 		case a = <-run.answers:
 			continue
@@ -248,37 +258,39 @@ func (run *chunkRun) take(ctx, callCtx context.Context, a answer) {
 		}
 		break
 	}
-	run.start(ctx, callCtx, todo, false)
+	run.startCalls(ctx, callCtx, todo, false)
 }
 
-func (run *chunkRun) takeOne(todo map[railCall][]int, a answer) {
+func (run *chunkRun) handleAnswer(todo map[railCall][]int, a answer) {
 	row := run.rows[a.index]
 	switch {
 	case a.lost:
-	case a.unsent: // due again at once: whoever comes next can send it
-		run.known = append(run.known, row.released())
-	case a.seen != nil:
-		row.see(*a.seen)
+	case a.unsent: // due at once, for the next worker
+		run.results = append(run.results, row.released())
+	case a.ineligible != nil:
+		row.update(*a.ineligible)
 		call, result := row.debitOrClose()
-		run.follow(todo, call, a.index, result)
+		run.decide(todo, call, a.index, result)
 	default:
 		call, result := row.next(a.call, a.result)
-		run.follow(todo, call, a.index, result)
+		run.decide(todo, call, a.index, result)
 	}
 }
 
-// start sends calls on their way, in waves as wide as there are permits and turns on the rail; the rows may have places, which
-// they give up as their calls begin. No call begins once ctx has ended; those under way then have until callCtx ends.
-func (run *chunkRun) start(ctx, callCtx context.Context, todo map[railCall][]int, placed bool) {
+// startCalls starts the calls of the rows in todo, in waves as permits and the rail's admission
+// allow. No call begins after ctx has ended; calls in flight then have until callCtx ends. If
+// holdClaims is set, each row holds a claim permit and releases it when its call begins.
+func (run *chunkRun) startCalls(ctx, callCtx context.Context, todo map[railCall][]int, holdClaims bool) {
 	for call, indexes := range todo {
 		run.outstanding += len(indexes)
-		rows := run.pick(indexes)
-		run.work.Go(func() { run.launch(ctx, callCtx, call, rows, placed) })
+		rows := run.rowsAt(indexes)
+		run.work.Go(func() { run.sendWaves(ctx, callCtx, call, rows, holdClaims) })
 	}
 }
 
-// pick are the rows with these indexes. Waves do not look them up themselves: parts are added meanwhile.
-func (run *chunkRun) pick(indexes []int) []*rowRun {
+// rowsAt returns the rows with these indexes. Only the goroutine of process may call it, since
+// claims add rows.
+func (run *chunkRun) rowsAt(indexes []int) []*rowRun {
 	rows := make([]*rowRun, len(indexes))
 	for i, index := range indexes {
 		rows[i] = run.rows[index]
@@ -286,39 +298,41 @@ func (run *chunkRun) pick(indexes []int) []*rowRun {
 	return rows
 }
 
-func (run *chunkRun) launch(ctx, callCtx context.Context, call railCall, rows []*rowRun, placed bool) {
-	leavePlaces := func(n int) {
-		if placed {
-			run.job.Permits.GivePlaces(run.task.OrganisationID, n)
+// sendWaves makes one kind of call for the rows, each wave in a goroutine of its own.
+func (run *chunkRun) sendWaves(ctx, callCtx context.Context, call railCall, rows []*rowRun, holdClaims bool) {
+	releaseClaims := func(n int) {
+		if holdClaims {
+			run.job.Permits.ReleaseClaims(run.task.OrganisationID, n)
 		}
 	}
 	for len(rows) > 0 {
 		n := run.admit(ctx, call, len(rows))
 		if n == 0 {
-			leavePlaces(len(rows))
+			releaseClaims(len(rows))
 			run.reportUnsent(rows)
 			return
 		}
-		leavePlaces(n)
+		releaseClaims(n)
 		wave := rows[:n]
 		rows = rows[n:]
-		run.work.Go(func() { run.wave(callCtx, call, wave) })
+		run.work.Go(func() { run.callRail(callCtx, call, wave) })
 	}
 }
 
-// admit waits until calls for some of n rows may begin, which then have a permit and a turn on the rail each. It returns for how many;
-// 0 if the context ended first. Permits that no turn came for go to others meanwhile.
+// admit waits until calls for some of n rows may begin: each then has a call permit and the rail's
+// admission. It returns their number; 0 if the context ends first. Permits without admission are
+// released meanwhile.
 func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
-	permits := run.job.Permits.Take(ctx, run.turn, n)
+	permits := run.job.Permits.AcquireCalls(ctx, run.ticket, n)
 	if permits == 0 {
 		return 0
 	}
-	turns := run.job.Rail.Admit(ctx, call.admittedFor(run.task.OrganisationID), permits)
-	run.job.Permits.Give(run.task.OrganisationID, permits-turns)
-	return turns
+	admitted := run.job.Rail.Admit(ctx, call.chargedTo(run.task.OrganisationID), permits)
+	run.job.Permits.ReleaseCalls(run.task.OrganisationID, permits-admitted)
+	return admitted
 }
 
-// withGrace is a context that ends the grace after ctx did.
+// withGrace returns a context that ends the grace period after ctx.
 func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -334,20 +348,21 @@ func (run *chunkRun) reportUnsent(rows []*rowRun) {
 	}
 }
 
-// wave makes one call for rows that hold a permit and a turn each.
-func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
+// callRail makes one call for rows that hold a call permit and an admission each. It releases the
+// permits.
+func (run *chunkRun) callRail(ctx context.Context, call railCall, rows []*rowRun) {
 	if call == callDebit {
-		rows = run.confirmed(ctx, rows)
+		rows = run.recheck(ctx, rows)
 	}
 	if len(rows) == 0 {
 		return
 	}
 	began := run.job.Now()
 	report := func(i int, r rail.Result) {
-		run.job.Permits.Give(run.task.OrganisationID, 1)
+		run.job.Permits.ReleaseCalls(run.task.OrganisationID, 1)
 		now := run.job.Now()
 		run.job.Metrics.railCall(call, r.Status, now.Sub(began))
-		run.job.doubts.note(ctx, run.job.Log, now, rows[i].row.RailKey, call, r)
+		run.job.railLog.answer(ctx, run.job.Log, now, rows[i].row.RailKey, call, r)
 		run.answers <- answer{index: rows[i].row.Index, call: call, result: r}
 	}
 	switch call {
@@ -357,14 +372,14 @@ func (run *chunkRun) wave(ctx context.Context, call railCall, rows []*rowRun) {
 		run.job.Rail.Lookup(ctx, keysOf(rows), report)
 	case callCancel:
 		run.job.Rail.Cancel(ctx, keysOf(rows), report)
-	case callNone: // is not a call, and never a wave
+	case callNone: // decide starts no call for it
 	}
 }
 
-// confirmed makes sure, right before the rail is called, that the rows are still this worker's and may be debited. It reports
-// the others and gives their permits back.
-func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
-	if run.fresh(rows) {
+// recheck returns the rows that this worker still holds and that may be debited. It reports the
+// others and releases their call permits.
+func (run *chunkRun) recheck(ctx context.Context, rows []*rowRun) []*rowRun {
+	if run.isFresh(rows) {
 		return rows
 	}
 	indexes := indexesOf(rows)
@@ -374,30 +389,30 @@ func (run *chunkRun) confirmed(ctx context.Context, rows []*rowRun) []*rowRun {
 	}
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
-		run.job.Permits.Give(run.task.OrganisationID, len(rows))
+		run.job.Permits.ReleaseCalls(run.task.OrganisationID, len(rows))
 		run.reportUnsent(rows)
 		return nil
 	}
 	kept := make([]*rowRun, 0, len(rows))
 	for _, r := range rows {
-		row, is := held[r.row.Index]
+		eligibility, ok := held[r.row.Index]
 		switch {
-		case !is:
+		case !ok:
 			run.answers <- answer{index: r.row.Index, lost: true}
-		case !row.MayDebit():
-			run.answers <- answer{index: r.row.Index, seen: &row}
+		case !eligibility.MayDebit():
+			run.answers <- answer{index: r.row.Index, ineligible: &eligibility}
 		default:
 			kept = append(kept, r)
 		}
 	}
-	run.job.Permits.Give(run.task.OrganisationID, len(rows)-len(kept))
+	run.job.Permits.ReleaseCalls(run.task.OrganisationID, len(rows)-len(kept))
 	return kept
 }
 
-// fresh reports whether all the rows were read so short a time ago that it may go by what was read.
-func (run *chunkRun) fresh(rows []*rowRun) bool {
+// isFresh reports whether all the rows were read less than recheckAfter ago.
+func (run *chunkRun) isFresh(rows []*rowRun) bool {
 	now := run.job.Now()
-	return !slices.ContainsFunc(rows, func(r *rowRun) bool { return now.Sub(r.readAt) >= freshFor })
+	return !slices.ContainsFunc(rows, func(r *rowRun) bool { return now.Sub(r.readAt) >= recheckAfter })
 }
 
 func indexesOf(rows []*rowRun) []int {
@@ -424,9 +439,9 @@ func keysOf(rows []*rowRun) []string {
 	return keys
 }
 
-// hold shows that the worker lives. A beat that fails is made up by the next; should the lease run out meanwhile, no debit
-// begins without it.
-func (run *chunkRun) hold(ctx context.Context) {
+// extendLease extends the leases of the task and its rows. The next heartbeat makes up for a
+// failure. If the lease expires meanwhile, no debit begins.
+func (run *chunkRun) extendLease(ctx context.Context) {
 	var err error
 	if run.claiming {
 		err = run.job.Store.HoldTask(ctx, run.task.ID)
@@ -440,28 +455,29 @@ func (run *chunkRun) hold(ctx context.Context) {
 	}
 }
 
-// record writes the known results. It outlives the task's own time, since a result that is not written costs a look-up.
+// record writes the results. It runs even if ctx has ended, since a lost result costs a look-up.
 func (run *chunkRun) record(ctx context.Context) error {
-	if len(run.known) == 0 {
+	if len(run.results) == 0 {
 		return nil
 	}
-	for _, result := range run.known {
+	for _, result := range run.results {
 		if result.Alert != "" {
-			run.job.Log.ErrorContext(ctx, "the rail cannot tell what became of a row", "alert", result.Alert, "key", result.RailKey)
+			run.job.Log.ErrorContext(ctx, "the rail cannot tell the outcome of a row",
+				"alert", result.Alert, "key", result.RailKey)
 		}
 	}
-	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	settled, err := run.job.Store.FinishRows(recordCtx, run.chunk, run.known, run.chunk.Open-run.closed)
+	settled, err := run.job.Store.FinishRows(recordCtx, run.chunk, run.results, run.chunk.Open-run.closed)
 	if err != nil {
 		return err
 	}
-	run.known = run.known[:0]
+	run.results = run.results[:0]
 	for _, row := range settled {
 		run.closed++
-		run.job.Metrics.settled(row.Outcome)
+		run.job.Metrics.rowSettled(row.Outcome)
 		if row.Corrected {
-			run.job.Log.ErrorContext(ctx, "the rail's truth came after the row was settled",
+			run.job.Log.ErrorContext(ctx, "the rail corrected the outcome of a settled row",
 				"batch", run.chunk.BatchID, "row", row.Index, "correctedOutcome", row.Outcome)
 		}
 	}

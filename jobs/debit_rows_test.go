@@ -19,7 +19,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// billing is a Site whose batches run against a scripted rail, with the service's clock standing still.
+// billing is a Site with one batch on a scripted rail. The service's clock stands still.
 type billing struct {
 	*testing.T
 	store *models.Store
@@ -36,7 +36,7 @@ func newBilling(t *testing.T) *billing {
 	t.Parallel()
 	store, scripted := modelstest.Open(t), railtest.NewScripted()
 	modelstest.SetClock(t, store, noon)
-	t.Cleanup(func() { wantTurns(t, scripted) })
+	t.Cleanup(func() { wantAdmissions(t, scripted) })
 	return &billing{T: t, store: store, site: modelstest.Site(t, store), rail: scripted, job: &DebitRows{
 		Store: store, Rail: scripted, Permits: NewPermits(64), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}}
@@ -56,18 +56,18 @@ func (b *billing) submit(customers ...string) {
 	b.batch, b.tasks = done.Batch, done.Tasks
 }
 
-// wantTurns checks that no call went out without a turn on the rail.
-func wantTurns(t *testing.T, r *railtest.Scripted) {
+// wantAdmissions checks that the rail admitted every call.
+func wantAdmissions(t *testing.T, r *railtest.Scripted) {
 	t.Helper()
-	if n := r.WithoutTurn(); n > 0 {
-		t.Errorf("%d calls went out without a turn", n)
+	if n := r.Unadmitted(); n > 0 {
+		t.Errorf("%d calls were made without admission", n)
 	}
 }
 
 func (b *billing) key(row int) string { return b.batch.RailKeys().Row(fmt.Sprint("row-", row)) }
 
-// wake is a task as the queue brings it.
-func (b *billing) wake(task models.TaskID) models.Task {
+// taskOf returns the task as the queue delivers it.
+func (b *billing) taskOf(task models.TaskID) models.Task {
 	return models.Task{ID: task, Kind: models.TaskDebitRows, OrganisationID: b.site.OrganisationID}
 }
 
@@ -75,16 +75,16 @@ func (b *billing) wake(task models.TaskID) models.Task {
 func (b *billing) run() {
 	b.Helper()
 	for _, task := range b.tasks {
-		if err := b.job.Run(b.Context(), b.wake(task)); err != nil {
+		if err := b.job.Run(b.Context(), b.taskOf(task)); err != nil {
 			b.Fatalf("run: %v", err)
 		}
 	}
 }
 
-// start runs the batch's first task in the background; the returned function waits for its end.
+// start runs the batch's first task in the background. The returned function waits for its end.
 func (b *billing) start(ctx context.Context) (wait func()) {
 	done := make(chan error, 1)
-	go func() { done <- b.job.Run(ctx, b.wake(b.tasks[0])) }()
+	go func() { done <- b.job.Run(ctx, b.taskOf(b.tasks[0])) }()
 	return func() {
 		b.Helper()
 		if err := <-done; err != nil {
@@ -93,23 +93,25 @@ func (b *billing) start(ctx context.Context) (wait func()) {
 	}
 }
 
-// send sends the debits of rows that a run holds, and nobody hears the answers.
+// send sends the debits of rows that a run holds, and drops the answers.
 func (b *billing) send(ctx context.Context, run *chunkRun, rows ...int) {
 	b.rail.Admit(b.Context(), b.site.OrganisationID, len(rows))
-	b.rail.Debit(ctx, debitsOf(run.pick(rows)), func(int, rail.Result) {})
+	b.rail.Debit(ctx, debitsOf(run.rowsAt(rows)), func(int, rail.Result) {})
 }
 
-// workersDie plays that whoever holds rows is dead for longer than its lease.
-func (b *billing) workersDie() {
+// expireLeases expires the leases of all rows, as if their workers had died.
+func (b *billing) expireLeases() {
 	b.Helper()
-	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE batch_rows SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
+	expire := "UPDATE batch_rows SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"
+	if _, err := b.store.DB().ExecContext(b.Context(), expire); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *billing) advance(by time.Duration) { modelstest.AdvanceClock(b, b.store, by) }
 
-// outcomes are the rows' outcomes, or their states while they are open; a correction follows after an arrow.
+// outcomes returns the outcomes of the rows, or their states while they are open. A correction
+// follows an arrow.
 func (b *billing) outcomes() []string {
 	b.Helper()
 	_, rows, err := b.store.GetBatch(b.Context(), b.site.ID, "batch")
@@ -137,8 +139,8 @@ func (b *billing) want(outcomes ...string) {
 	}
 }
 
-// moved checks that money moved for these rows, once each, and for no other, and that the books are right.
-func (b *billing) moved(rows ...int) {
+// wantMoved checks that money moved for these rows only, once each, and that the books agree.
+func (b *billing) wantMoved(rows ...int) {
 	b.Helper()
 	want := map[string]models.Amount{}
 	for _, r := range rows {
@@ -161,7 +163,8 @@ func TestEveryOutcome(t *testing.T) {
 	b := newBilling(t)
 	b.submit("pays", "insufficient", "unavailable", "limited", "declines", "refused", "stranger", "revoked")
 	for row, reason := range map[int]rail.Reason{
-		1: rail.InsufficientFunds, 2: rail.AccountUnavailable, 3: rail.LimitExceeded, 4: rail.DeclinedByCustomer, 5: rail.Declined,
+		1: rail.InsufficientFunds, 2: rail.AccountUnavailable, 3: rail.LimitExceeded, 4: rail.DeclinedByCustomer,
+		5: rail.Declined,
 	} {
 		b.rail.Script(b.key(row), railtest.Refuse(reason))
 	}
@@ -173,7 +176,7 @@ func TestEveryOutcome(t *testing.T) {
 	b.run()
 	b.want("succeeded", "insufficientFunds", "accountUnavailable", "limitExceeded", "declinedByCustomer", "declined",
 		"customerNotActive", "customerNotActive")
-	b.moved(0)
+	b.wantMoved(0)
 	batch, rows, err := b.store.GetBatch(t.Context(), b.site.ID, "batch")
 	if err != nil || batch.State != models.BatchSettled || batch.SucceededAmount != 100 {
 		t.Errorf("batch %+v, %v", batch, err)
@@ -184,11 +187,11 @@ func TestEveryOutcome(t *testing.T) {
 }
 
 func TestAThousandRowsThroughFewPermits(t *testing.T) {
-	for name, turns := range map[string]int{"on any rail": 0, "and few turns at a time": 3} {
+	for name, admitted := range map[string]int{"any admission": 0, "three admitted at a time": 3} {
 		t.Run(name, func(t *testing.T) {
 			b := newBilling(t)
 			b.job.Permits = NewPermits(7)
-			b.rail.AllowAtMost(turns)
+			b.rail.SetMaxAdmitted(admitted)
 			customers := make([]string, models.MaxBatchRows)
 			for i := range customers {
 				customers[i] = fmt.Sprintf("customer-%d", i%50)
@@ -196,9 +199,9 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 			b.submit(customers...)
 			var workers sync.WaitGroup
 			for _, task := range b.tasks {
-				for range 2 { // every task comes twice at once
+				for range 2 { // every task comes twice
 					workers.Go(func() {
-						if err := b.job.Run(t.Context(), b.wake(task)); err != nil {
+						if err := b.job.Run(t.Context(), b.taskOf(task)); err != nil {
 							t.Error(err)
 						}
 					})
@@ -209,37 +212,38 @@ func TestAThousandRowsThroughFewPermits(t *testing.T) {
 				t.Errorf("%d debits for %d rows", n, models.MaxBatchRows)
 			}
 			if n := b.rail.Admitted(b.site.OrganisationID); n != models.MaxBatchRows {
-				t.Errorf("%d turns for %d rows", n, models.MaxBatchRows)
+				t.Errorf("%d admissions for %d rows", n, models.MaxBatchRows)
 			}
-			b.wantPermitsBack(7, leastPlaces)
+			b.wantPermitsReleased(7, minClaimPermits)
 			modelstest.Audit(t, b.store)
 		})
 	}
 }
 
-func (b *billing) wantPermitsBack(permits, places int) {
+func (b *billing) wantPermitsReleased(calls, claims int) {
 	b.Helper()
-	wantAllBack(b.T, b.job.Permits, permits, places)
+	wantPermitsReleased(b.T, b.job.Permits, calls, claims)
 }
 
-// wantAllBack checks that all permits and places came back.
-func wantAllBack(t *testing.T, p *Permits, permits, places int) {
+// wantPermitsReleased checks that all call and claim permits are free.
+func wantPermitsReleased(t *testing.T, p *Permits, calls, claims int) {
 	t.Helper()
 	for _, s := range []struct {
-		*share
-		all int
-	}{{p.calls, permits}, {p.places, places}} {
-		if s.free != s.all || len(s.held) != 0 {
-			t.Errorf("%d of %d came back, %v are held", s.free, s.all, s.held)
+		*semaphore
+		n int
+	}{{p.calls, calls}, {p.claims, claims}} {
+		if s.free != s.n || len(s.held) != 0 {
+			t.Errorf("%d of %d permits are free, %v are held", s.free, s.n, s.held)
 		}
 	}
 }
 
-// What a worker cannot debit soon it leaves alone: others may have it, and a link that is revoked meanwhile is seen by the claim.
-func TestRowsAreClaimedOnlyAsPermitsComeFree(t *testing.T) {
+// A worker claims only the rows that it can debit soon. Other workers may claim the rest, and those
+// claims see links revoked meanwhile.
+func TestRowsAreClaimedOnlyAsPermitsAreReleased(t *testing.T) {
 	b := newBilling(t)
-	b.job.Permits = NewPermits(8) // and 10 places
-	b.rail.Otherwise(railtest.Hang)
+	b.job.Permits = NewPermits(8) // and 10 claim permits
+	b.rail.SetDefault(railtest.Hang)
 	b.submit(slices.Repeat([]string{"ada"}, 60)...)
 	wait := b.start(t.Context())
 	for row := range 8 {
@@ -249,18 +253,18 @@ func TestRowsAreClaimedOnlyAsPermitsComeFree(t *testing.T) {
 	if n := len(claimed); n < 8 || n > 18 {
 		t.Errorf("%d rows are claimed, for 8 permits", n)
 	}
-	b.rail.Otherwise(railtest.Succeed)
+	b.rail.SetDefault(railtest.Succeed)
 	for row := range 8 {
 		b.rail.Release(b.key(row))
 	}
 	wait()
 	b.want(slices.Repeat([]string{"succeeded"}, 60)...)
 	modelstest.Audit(t, b.store)
-	b.wantPermitsBack(8, 10)
+	b.wantPermitsReleased(8, 10)
 }
 
-// A task ends with its chunk, also when it was not the task's own run that closed the last row: it would go out for ever, and
-// count as in flight.
+// A task ends with its chunk, even if another transaction closed the last row. Otherwise it would
+// be dispatched for ever.
 func TestTaskOfAClosedChunkEnds(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")
@@ -291,7 +295,7 @@ func TestBankDownThenUp(t *testing.T) {
 	b.advance(3 * time.Second)
 	b.run()
 	b.want("succeeded")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
 func TestAnswerLost(t *testing.T) {
@@ -304,7 +308,7 @@ func TestAnswerLost(t *testing.T) {
 	b.advance(2 * time.Second)
 	b.run()
 	b.want("succeeded", "succeeded", "succeeded")
-	b.moved(0, 1, 2)
+	b.wantMoved(0, 1, 2)
 }
 
 func TestRailDown(t *testing.T) {
@@ -312,22 +316,23 @@ func TestRailDown(t *testing.T) {
 	b.submit("ada")
 	b.rail.SetDown(true)
 	b.run()
-	b.want("pending") // certainly not debited: the partner may still cancel it
+	b.want("pending") // certainly not debited, so that the partner may still cancel it
 	b.rail.SetDown(false)
 	b.advance(2 * time.Second)
 	b.run()
 	b.want("succeeded")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
-// Of a claim that fails, only the task is known.
+// The error of a failed claim names the task, since the batch is not known.
 func TestFailedClaimNamesItsTask(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.job.Run(t.Context(), b.wake(b.tasks[0])); err == nil || !strings.Contains(err.Error(), "debit rows of task "+b.tasks[0].String()+": ") {
+	err := b.job.Run(t.Context(), b.taskOf(b.tasks[0]))
+	if err == nil || !strings.Contains(err.Error(), "debit rows of task "+b.tasks[0].String()+": ") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -335,17 +340,18 @@ func TestFailedClaimNamesItsTask(t *testing.T) {
 func TestWorkerDiesBeforeTheRailCall(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
-	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); err != nil {
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows}); err != nil {
 		t.Fatal(err)
 	}
 	b.run()
-	b.want("inProgress") // the lease is not over
-	b.workersDie()
+	b.want("inProgress") // the lease has not expired
+	b.expireLeases()
 	b.run()
 	b.want("succeeded")
-	b.moved(0)
+	b.wantMoved(0)
 	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
-		t.Errorf("calls %+v: what is in doubt is looked up first", calls)
+		t.Errorf("calls %+v, want a look-up before the debit", calls)
 	}
 }
 
@@ -355,31 +361,32 @@ func TestWorkerDiesDuringTheRailCall(t *testing.T) {
 	b.rail.Script(b.key(0), railtest.Hang, railtest.Succeed)
 	wait := b.start(t.Context())
 	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
-	b.workersDie() // frozen rather than dead: its call still hangs
-	b.rail.Otherwise(railtest.Succeed)
+	b.expireLeases() // the worker is frozen: its call hangs
+	b.rail.SetDefault(railtest.Succeed)
 	b.run()
 	b.want("succeeded")
-	b.rail.Release(b.key(0)) // the frozen worker's debit arrives at last, under the same key
+	b.rail.Release(b.key(0)) // the frozen worker's debit arrives under the same key
 	wait()
 	b.want("succeeded")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
 func TestWorkerDiesBeforeTheRecord(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")
-	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
-	run := newChunkRun(b.job, b.wake(chunk.Task))
-	run.add(&claimed{Chunk: chunk})
+	run := newChunkRun(b.job, b.taskOf(chunk.Task))
+	run.addRows(&claim{Chunk: chunk})
 	b.send(t.Context(), run, 0, 1)
-	b.workersDie()
+	b.expireLeases()
 	b.run()
 	b.want("succeeded", "insufficientFunds")
-	b.moved(0)
+	b.wantMoved(0)
 	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
 		t.Errorf("calls %+v", calls)
 	}
@@ -390,11 +397,12 @@ func TestLinkRevokedWhileInDoubt(t *testing.T) {
 	b.submit("ada", "bob")
 	b.rail.Script(b.key(0), railtest.LoseRequest)
 	b.rail.Script(b.key(1), railtest.LoseAnswer)
-	b.rail.Otherwise(railtest.LoseRequest)
-	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); err != nil {
+	b.rail.SetDefault(railtest.LoseRequest)
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows}); err != nil {
 		t.Fatal(err)
 	}
-	b.workersDie()
+	b.expireLeases()
 	for _, reference := range []string{"ada", "bob"} {
 		if _, err := b.store.RevokeCustomer(t.Context(), b.site.ID, reference); err != nil {
 			t.Fatal(err)
@@ -402,9 +410,9 @@ func TestLinkRevokedWhileInDoubt(t *testing.T) {
 	}
 	b.run()
 	b.want("customerNotActive", "customerNotActive")
-	b.moved()
+	b.wantMoved()
 	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Lookups: 1, Cancels: 1}) {
-		t.Errorf("calls %+v: a debit that may be on its way is closed on the rail", calls)
+		t.Errorf("calls %+v, want a cancellation of the debit that may be in flight", calls)
 	}
 }
 
@@ -426,8 +434,8 @@ func TestCancellationAgainstAnAttempt(t *testing.T) {
 	}
 	b.advance(2 * time.Second)
 	b.run()
-	b.want("succeeded", "cancelled", "cancelled") // no debit begins after a cancellation: the third is closed on the rail
-	b.moved(0)
+	b.want("succeeded", "cancelled", "cancelled") // no debit begins after a cancellation: the rail closes the third row
+	b.wantMoved(0)
 }
 
 func TestDeadlineClosesOnTheRail(t *testing.T) {
@@ -440,13 +448,13 @@ func TestDeadlineClosesOnTheRail(t *testing.T) {
 	b.advance(models.SettleWithin - models.LastAttemptBefore)
 	b.run()
 	b.want("timedOut", "timedOut", "succeeded")
-	b.moved(2)
-	b.rail.Otherwise(railtest.Succeed)
+	b.wantMoved(2)
+	b.rail.SetDefault(railtest.Succeed)
 	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1}) {
-		t.Errorf("calls %+v: nothing may have been debited, and the rail need not say so", calls)
+		t.Errorf("calls %+v, want none after Unavailable: no debit can be in flight", calls)
 	}
 	if calls := b.rail.Calls(b.key(1)); calls.Debits != 1 || calls.Cancels != 1 {
-		t.Errorf("calls %+v: no debit begins in the last half hour", calls)
+		t.Errorf("calls %+v, want a cancellation: no debit begins in the last half hour", calls)
 	}
 }
 
@@ -464,14 +472,14 @@ func TestDeadlineAgainstALateAnswer(t *testing.T) {
 	b.close()
 	b.want("unconfirmed", "unconfirmed")
 
-	b.rail.Release(b.key(0)) // the worker still waits: its answer corrects the row
+	b.rail.Release(b.key(0)) // the worker still waits, and its answer corrects the row
 	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
 	b.rail.Release(b.key(1))
 	wait()
 	b.want("unconfirmed→succeeded", "unconfirmed")
 	b.run()
 	b.want("unconfirmed→succeeded", "unconfirmed→insufficientFunds")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
 func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
@@ -480,17 +488,18 @@ func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
 	b.rail.Script(b.key(0), railtest.LoseAnswer)
 	b.rail.Script(b.key(1), railtest.Hang)
 	ctx, cancel := context.WithCancel(t.Context())
-	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := newChunkRun(b.job, b.wake(chunk.Task))
-	run.add(&claimed{Chunk: chunk})
+	run := newChunkRun(b.job, b.taskOf(chunk.Task))
+	run.addRows(&claim{Chunk: chunk})
 	cancel()
 	b.send(t.Context(), run, 0)
 	b.send(ctx, run, 1)
 	b.rail.SetDown(true)
-	b.workersDie()
+	b.expireLeases()
 	for _, by := range []time.Duration{0, models.SettleWithin - models.LastAttemptBefore, time.Minute} {
 		b.advance(by)
 		b.run()
@@ -505,7 +514,7 @@ func TestRailGoneUntilAfterTheDeadline(t *testing.T) {
 	b.advance(10 * time.Minute)
 	b.run()
 	b.want("unconfirmed→succeeded", "unconfirmed→timedOut")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
 func TestClockStepDuringAnAttempt(t *testing.T) {
@@ -514,7 +523,7 @@ func TestClockStepDuringAnAttempt(t *testing.T) {
 	b.rail.Script(b.key(0), railtest.Hang)
 	wait := b.start(t.Context())
 	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
-	b.advance(12 * time.Hour) // leases are real time: nobody takes the row over
+	b.advance(12 * time.Hour) // leases go by real time: no other worker takes the row
 	b.run()
 	if calls := b.rail.Calls(b.key(0)); calls.Lookups != 0 {
 		t.Error("a clock step took a living worker's row")
@@ -522,37 +531,38 @@ func TestClockStepDuringAnAttempt(t *testing.T) {
 	b.rail.Release(b.key(0))
 	wait()
 	b.want("succeeded")
-	b.moved(0)
+	b.wantMoved(0)
 }
 
-func TestShutdownReleasesWhatWasNotSent(t *testing.T) {
+func TestShutdownReleasesUnsentRows(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob", "cyd")
 	b.job.Permits = NewPermits(1)
-	b.rail.Otherwise(railtest.Hang)
+	b.rail.SetDefault(railtest.Hang)
 	ctx, shutdown := context.WithCancel(t.Context())
 	wait := b.start(ctx)
 	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
 	shutdown()
-	b.rail.Otherwise(railtest.Succeed)
-	b.rail.Release(b.key(0)) // a call under way is waited for
+	b.rail.SetDefault(railtest.Succeed)
+	b.rail.Release(b.key(0)) // the run waits for calls in flight
 	wait()
 	b.want("succeeded", "pending", "pending")
 	b.run()
 	b.want("succeeded", "succeeded", "succeeded")
-	b.moved(0, 1, 2)
+	b.wantMoved(0, 1, 2)
 }
 
 func TestShutdownBeforeTheClaim(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
-	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, models.Dispatch{InFlight: 1}); err != nil {
+	bounds := models.Dispatch{InFlight: 1}
+	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, bounds, bounds); err != nil {
 		t.Fatal(err)
 	}
 	ctx, shutdown := context.WithCancel(t.Context())
 	shutdown()
 	b.start(ctx)()
-	again, err := b.store.ClaimTasks(t.Context(), b.tasks, models.Dispatch{InFlight: 1}, models.Dispatch{InFlight: 1}) // at once, not after a lease
+	again, err := b.store.ClaimTasks(t.Context(), b.tasks, bounds, bounds) // at once, not after a lease
 	if err != nil || len(again) != 1 {
 		t.Errorf("due again: %v, %v", again, err)
 	}
@@ -563,19 +573,19 @@ func TestLinkRevokedBeforeALaterWave(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")
 	b.job.Permits = NewPermits(1)
-	began, looks := time.Now(), atomic.Int64{}
-	b.job.Now = func() time.Time { // every look at the clock finds the links' states no longer fresh
-		return began.Add(time.Duration(looks.Add(1)) * 2 * freshFor)
+	began, calls := time.Now(), atomic.Int64{}
+	b.job.Now = func() time.Time { // advances with each call, so that no row is fresh
+		return began.Add(time.Duration(calls.Add(1)) * 2 * recheckAfter)
 	}
-	b.rail.Otherwise(railtest.Hang)
+	b.rail.SetDefault(railtest.Hang)
 	wait := b.start(t.Context())
 	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
 	if _, err := b.store.RevokeCustomer(t.Context(), b.site.ID, "bob"); err != nil {
 		t.Fatal(err)
 	}
-	b.rail.Otherwise(railtest.Succeed)
+	b.rail.SetDefault(railtest.Succeed)
 	b.rail.Release(b.key(0))
 	wait()
 	b.want("succeeded", "customerNotActive")
-	b.moved(0)
+	b.wantMoved(0)
 }

@@ -13,25 +13,26 @@ import (
 	"partnerbilling/queue"
 )
 
-// recordAgainAfter is the pause before what could not be written down is tried again.
-const recordAgainAfter = 500 * time.Millisecond
-
-// Claims and successes are written together, and at least these times lie between two transactions of each: a little of how soon an event
-// arrives, and of how soon its success is known, for many fewer transactions while events come at a steady rate.
 const (
-	claimEvery  = 3 * time.Millisecond
-	recordEvery = 25 * time.Millisecond
+	// recordRetryDelay is the pause before a failed record is tried again.
+	recordRetryDelay = 500 * time.Millisecond
+	// claimInterval is the minimum time between two transactions that claim attempts. At a steady
+	// rate it merges many claims into one transaction, and delays an attempt a little.
+	claimInterval = 3 * time.Millisecond
+	// recordInterval is claimInterval for the records of successful attempts.
+	recordInterval = 25 * time.Millisecond
 )
 
-// DeliverWebhook sends one event to its endpoint: it claims the attempt that is due, makes it, and writes down what came of it
-// and what follows. A worker that dies in between leaves an attempt without a known outcome; the next one sends the same
-// bytes under the same key.
+// DeliverWebhook delivers one webhook event to its endpoint. It claims the attempt that is due,
+// makes it, and records the result and the retry, if one follows. If a worker dies in between, the
+// outcome of the attempt stays unknown, and the next worker sends the same bytes under the same id.
 type DeliverWebhook struct {
 	Store    *models.Store
 	Keyring  *models.Keyring
 	Sender   *webhook.Sender
 	Schedule webhook.Schedule
-	// Notify is told of events that the endpoint takes now. It must not wait. Nil: they go out when a dispatcher looks.
+	// Notify is called with the tasks of parked events that an attempt has released. It must not
+	// block. If it is nil, they are dispatched when a dispatcher polls.
 	Notify  func([]models.TaskID)
 	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
 	Metrics *Metrics
@@ -41,8 +42,8 @@ type DeliverWebhook struct {
 	successes models.Gather[models.WebhookSuccess, bool]
 }
 
-// NewDeliverWebhook makes the job, of those parts of a Config that are about webhooks. The API has one too, for tests that
-// partners ask for.
+// NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it
+// too, for the test webhooks of partners.
 func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 	if len(cfg.WebhookSchedule.Delays) == 0 {
 		cfg.WebhookSchedule = webhook.DefaultSchedule()
@@ -51,12 +52,12 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	d.claims.Do, d.claims.Every = d.claimMany, claimEvery
-	d.successes.Do, d.successes.Every = d.recordMany, recordEvery
+	d.claims.Do, d.claims.Every = d.claimMany, claimInterval
+	d.successes.Do, d.successes.Every = d.recordMany, recordInterval
 	return d
 }
 
-// Run handles one task. A failed attempt that will be repeated is an error that says when.
+// Run implements queue.Job. A failed attempt with a retry returns the error of queue.RetryAfter.
 func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	_, verdict, failure, err := d.attempt(ctx, task.ID)
 	switch {
@@ -65,14 +66,14 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	case err != nil:
 		return fmt.Errorf("jobs: deliver webhook: %w", err)
 	case verdict.Status == models.WebhookPending:
-		return queue.RetryAfter(verdict.Retry, errors.New(failure)) //nolint:err113 // the partner's fault, worded already
+		return queue.RetryAfter(verdict.Retry, errors.New(failure)) //nolint:err113 // the text is for the log only
 	default:
 		return nil
 	}
 }
 
-// Deliver makes the attempt of a task at once, whatever it brings, and returns it. models.ErrNothingDue: another worker was
-// faster.
+// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed. It
+// returns models.ErrNothingDue if another worker has made the attempt.
 func (d *DeliverWebhook) Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error) {
 	attempt, _, _, err := d.attempt(ctx, task)
 	return attempt, err
@@ -86,17 +87,22 @@ func (d *DeliverWebhook) attempt(
 		return models.WebhookAttempt{}, models.WebhookVerdict{}, "", err
 	}
 	ctx = models.WithTraceID(ctx, delivery.Event.TraceID)
-	// What has begun is brought to its end, which is near, also while the process shuts down.
+	// An attempt is short. It is completed even if the process shuts down.
 	result := d.Sender.Send(context.WithoutCancel(ctx), webhook.Message{
-		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets, Fresh: delivery.Fresh,
+		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
+		Fresh: delivery.Fresh,
 	})
 	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Once, d.random())
 	attempt := models.WebhookAttempt{
-		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt, Duration: result.Duration,
-		StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address, Error: result.Failure, ResponseHead: result.Head,
+		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt,
+		Duration:   result.Duration,
+		StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address, Error: result.Failure,
+		ResponseHead: result.Head,
 	}
 	d.Metrics.webhook(verdict.Status, result.Duration)
-	d.Log.InfoContext(ctx, "webhook attempt", "event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", attempt.Number, "status", attempt.StatusCode,
+	d.Log.InfoContext(ctx, "webhook attempt",
+		"event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", attempt.Number,
+		"status", attempt.StatusCode,
 		"verdict", verdict.Status, "ms", result.Duration.Milliseconds(), "failure", result.Failure, "error", result.Err)
 	return attempt, verdict, result.Failure, d.record(ctx, delivery, attempt, verdict)
 }
@@ -108,8 +114,8 @@ func (d *DeliverWebhook) random() float64 {
 	return rand.Float64() //nolint:gosec // jitter, not a secret
 }
 
-// claim claims an attempt together with others that are claimed now; what is not plain goes on its own. Whoever has begun to
-// claim goes on also while the process shuts down: what was claimed must be sent.
+// claim claims an attempt, in one transaction with other claims if possible, else in its own. It
+// goes on after ctx has ended, since a claimed attempt must be sent.
 func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.WebhookDelivery, error) {
 	if err := ctx.Err(); err != nil {
 		return models.WebhookDelivery{}, err
@@ -120,7 +126,7 @@ func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.
 	case errors.Is(err, models.ErrUnavailable):
 		return models.WebhookDelivery{}, err
 	case err != nil:
-		d.Log.WarnContext(ctx, "claims go on one by one", "error", err)
+		d.Log.WarnContext(ctx, "cannot claim webhooks together; each is claimed alone", "error", err)
 	case claimed.Delivery != nil:
 		return *claimed.Delivery, nil
 	case claimed.Parked:
@@ -143,18 +149,20 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, successes []models.Webh
 	return done, err
 }
 
-// record outlives the task's own time, and a short absence of Postgres: what is not written is sent again.
+// record writes the attempt and its verdict. It goes on after ctx has ended, and retries while
+// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made
+// again.
 func (d *DeliverWebhook) record(
 	ctx context.Context, delivery models.WebhookDelivery, attempt models.WebhookAttempt, verdict models.WebhookVerdict,
 ) error {
 	if verdict.Status == models.WebhookDelivered {
-		// What could not be written together is written on its own.
-		if done, err := d.successes.Ask(context.WithoutCancel(ctx), models.WebhookSuccess{Delivery: delivery, Attempt: attempt}); err == nil && done {
+		success := models.WebhookSuccess{Delivery: delivery, Attempt: attempt}
+		if done, err := d.successes.Ask(context.WithoutCancel(ctx), success); err == nil && done {
 			return nil
 		}
 	}
-	verdict.Anew = ctx.Err() != nil // Asynq has let go of the run, and may have looked again before there was anything to repeat
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {
 		released, err := d.Store.RecordWebhook(ctx, delivery, attempt, verdict)
@@ -164,7 +172,7 @@ func (d *DeliverWebhook) record(
 		if !errors.Is(err, models.ErrUnavailable) {
 			return err
 		}
-		timer := time.NewTimer(recordAgainAfter)
+		timer := time.NewTimer(recordRetryDelay)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -174,10 +182,10 @@ func (d *DeliverWebhook) record(
 	}
 }
 
-// ReleaseWebhooks lets events go that wait for their endpoint to take them.
+// ReleaseWebhooks returns the sweep that releases parked events whose endpoint can take them.
 func ReleaseWebhooks(store *models.Store) *Sweep {
 	step := func(ctx context.Context, _ int) (int, error) {
-		_, err := store.ReleaseWebhooks(ctx) // all that there is room for, in one step
+		_, err := store.ReleaseWebhooks(ctx) // releases all that the bounds allow in one step
 		return 0, err
 	}
 	return &Sweep{Store: store, Name: "release webhooks", Steps: []func(context.Context, int) (int, error){step}}

@@ -19,13 +19,13 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// fleet is a dispatcher and a worker on a database and a Redis, with everything that they need to deliver webhooks.
+// fleet is a dispatcher and a worker that deliver webhooks.
 type fleet struct {
 	*deliveries
 	redis *redis.Client
 }
 
-func newFleet(t *testing.T, patience time.Duration) *fleet {
+func newFleet(t *testing.T, timeout time.Duration) *fleet {
 	d := newDeliveries(t, "")
 	f := &fleet{deliveries: d, redis: queuetest.Client(t, queuetest.Start(t).URL)}
 	quiet := slog.New(slog.DiscardHandler)
@@ -33,7 +33,9 @@ func newFleet(t *testing.T, patience time.Duration) *fleet {
 		Recurring: map[models.TaskKind]time.Duration{models.TaskReleaseWebhooks: time.Second}, Log: quiet,
 	})
 	d.job.Notify = dispatcher.Notify
-	d.job.Sender = webhook.NewSender(webhook.Config{Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: patience})
+	d.job.Sender = webhook.NewSender(webhook.Config{
+		Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: timeout,
+	})
 	server := queue.NewServer(f.redis, queue.Jobs{
 		models.TaskDeliverWebhook: d.job, models.TaskReleaseWebhooks: ReleaseWebhooks(d.store),
 	}, queue.ServerConfig{ShutdownTimeout: 5 * time.Second, Log: quiet})
@@ -54,7 +56,7 @@ func newFleet(t *testing.T, patience time.Duration) *fleet {
 	return f
 }
 
-// sites makes Sites with an endpoint each.
+// sites creates n Sites with an endpoint each.
 func (f *fleet) sites(n int, url func(int) string) []models.SiteID {
 	f.Helper()
 	var all []models.SiteID
@@ -69,15 +71,17 @@ func (f *fleet) sites(n int, url func(int) string) []models.SiteID {
 	return all
 }
 
-// await polls until as many events have the status as are wanted.
-func (f *fleet) await(want int, what, condition string) {
+// await polls until the wanted number of events meets the SQL condition. description completes the
+// failure message.
+func (f *fleet) await(want int, description, condition string) {
 	f.Helper()
 	deadline := time.After(3 * time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var n int
-		if err := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE "+condition).Scan(f.Context(), &n); err != nil {
+		query := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE " + condition)
+		if err := query.Scan(f.Context(), &n); err != nil {
 			f.Fatal(err)
 		}
 		if n == want {
@@ -86,7 +90,7 @@ func (f *fleet) await(want int, what, condition string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			f.Fatalf("%d of %d events %s", n, want, what)
+			f.Fatalf("%d of %d events %s", n, want, description)
 		}
 	}
 }
@@ -107,8 +111,9 @@ func (c *tally) add(id string) int {
 	return c.n[id]
 }
 
-// Redis loses its memory while retries wait in it, and then their time comes, by a move of the clock: all are delivered.
-func TestFlushWithRetriesWaiting(t *testing.T) {
+// Redis loses its data while retries wait in it. When a move of the clock makes them due, all are
+// delivered.
+func TestRetriesSurviveAFlush(t *testing.T) {
 	f := newFleet(t, 10*time.Second)
 	var seen tally
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +130,7 @@ func TestFlushWithRetriesWaiting(t *testing.T) {
 		}
 	}
 	f.await(sites*each, "wait for their second attempt", "attempts = 1 AND failures = 1")
-	if n := queuetest.Waiting(t, f.redis, "webhooks"); n < sites*each-1 {
+	if n := queuetest.Delayed(t, f.redis, "webhooks"); n < sites*each-1 {
 		t.Errorf("%d retries wait in Redis", n)
 	}
 	if err := f.redis.FlushAll(t.Context()).Err(); err != nil {
@@ -136,7 +141,7 @@ func TestFlushWithRetriesWaiting(t *testing.T) {
 	modelstest.Audit(t, f.store)
 }
 
-// Retries that wait in Redis go out at once when the service's clock passes their time.
+// A move of the service's clock past the time of retries that wait in Redis makes them due at once.
 func TestClockMovesPastRetries(t *testing.T) {
 	r := newReceiver(t, times(5, status(500))...)
 	f := newFleet(t, 10*time.Second)
@@ -160,8 +165,9 @@ func TestClockMovesPastRetries(t *testing.T) {
 	}
 }
 
-// One endpoint in ten takes every request and never answers. While it hangs, nobody else waits.
-func TestHangingEndpointsDelayNobody(t *testing.T) {
+// One endpoint in ten accepts every request and never answers. Meanwhile all events of the others
+// are delivered.
+func TestHangingEndpointsDoNotDelayOthers(t *testing.T) {
 	f := newFleet(t, time.Minute)
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -189,7 +195,8 @@ func TestHangingEndpointsDelayNobody(t *testing.T) {
 		"status = 'pending' AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id)")
 }
 
-// An endpoint that is down takes its events up again by itself: a probe first, then more and more.
+// When an endpoint that was down answers again, its parked events are released and delivered: first
+// a probe, then more and more.
 func TestEndpointRecovers(t *testing.T) {
 	var mu sync.Mutex
 	down := true
@@ -207,16 +214,18 @@ func TestEndpointRecovers(t *testing.T) {
 	for range events {
 		f.insert(f.site.ID)
 	}
-	f.await(events-models.WebhookOpensAfter, "are parked", "attempts = 0 AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.until IS NULL)")
-	// The last of the failures, which opens the breaker, must be on record before the clock moves past that.
+	f.await(events-models.WebhookOpensAfter, "are parked", `attempts = 0
+AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.until IS NULL)`)
+	// The failure that opens the breaker must be recorded before the clock moves.
 	f.await(models.WebhookOpensAfter, "have failed", "failures = 1")
 	mu.Lock()
 	down = false
 	mu.Unlock()
 	modelstest.AdvanceClock(t, f.store, models.WebhookOpenFor)
 	f.await(events, "are delivered", "status = 'delivered'")
-	var most int
-	if err := f.store.DB().NewRaw("SELECT max(attempts) FROM webhook_events").Scan(t.Context(), &most); err != nil || most > 2 {
-		t.Errorf("an event took %d attempts, %v", most, err)
+	var attempts int
+	err := f.store.DB().NewRaw("SELECT max(attempts) FROM webhook_events").Scan(t.Context(), &attempts)
+	if err != nil || attempts > 2 {
+		t.Errorf("an event took %d attempts, %v", attempts, err)
 	}
 }

@@ -24,13 +24,13 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// received is a notification as it arrived.
+// received is a notification that a receiver got.
 type received struct {
 	header http.Header
 	body   string
 }
 
-// receiver is a partner's server. It answers as it is told, in turn, and with 200 when it was told nothing.
+// receiver is a partner's server. It gives its answers in order, and 200 when none is left.
 type receiver struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func times(n int, answer http.HandlerFunc) (all []http.HandlerFunc) {
 	return all
 }
 
-// deliveries is a Site with events to deliver, while the service's clock stands still.
+// deliveries is a Site with events to deliver. The service's clock stands still.
 type deliveries struct {
 	*testing.T
 	store *models.Store
@@ -98,7 +98,8 @@ func newDeliveries(t *testing.T, url string) *deliveries {
 	modelstest.SetClock(t, store, noon)
 	d := &deliveries{T: t, store: store, ring: ring, site: modelstest.Site(t, store)}
 	d.job = NewDeliverWebhook(Config{
-		Store: store, Keyring: ring, WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
+		Store: store, Keyring: ring, WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true},
+		Log: slog.New(slog.DiscardHandler),
 	})
 	d.job.Random = func() float64 { return 0.5 } // no jitter
 	t.Cleanup(func() { d.job.Sender.Close() })
@@ -118,10 +119,11 @@ func (d *deliveries) put(site models.SiteID, url string) {
 func (d *deliveries) insert(site models.SiteID) (models.WebhookEventID, models.TaskID) {
 	d.Helper()
 	paid := models.MaxAmount
-	id, task, err := d.store.InsertWebhookEvent(d.Context(), d.site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
+	push := models.TransactionStatusPush{
 		SiteID: models.PushSite{ID: site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
 		OrderID: "a<b>&\u2028🧾", AmountPaid: &paid,
-	})
+	}
+	id, task, err := d.store.InsertWebhookEvent(d.Context(), d.site.OrganisationID, models.NewTraceID(), push)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -137,9 +139,9 @@ func (d *deliveries) event(id models.WebhookEventID) (models.WebhookEvent, []mod
 	return event, attempts
 }
 
-// play runs the task whenever its attempt is due, and not a millisecond earlier, until the event has ended. It returns how
-// that was, and when each attempt was made.
-func (d *deliveries) play(id models.WebhookEventID, task models.TaskID) (models.WebhookStatus, []time.Duration) {
+// deliver runs the task at the time of each attempt, and once a millisecond before, until the event
+// is final. It returns the event's status and the times of the attempts since noon.
+func (d *deliveries) deliver(id models.WebhookEventID, task models.TaskID) (models.WebhookStatus, []time.Duration) {
 	d.Helper()
 	for range 10 {
 		_ = d.job.Run(d.Context(), models.Task{ID: task})
@@ -153,19 +155,20 @@ func (d *deliveries) play(id models.WebhookEventID, task models.TaskID) (models.
 		}
 		modelstest.SetClock(d, d.store, event.NextAttemptAt-1)
 		if err := d.job.Run(d.Context(), models.Task{ID: task}); err != nil {
-			d.Fatalf("before its time: %v", err)
+			d.Fatalf("before the attempt is due: %v", err)
 		}
 		modelstest.SetClock(d, d.store, event.NextAttemptAt)
 	}
-	d.Fatal("the event never ends")
+	d.Fatal("the event is not final after ten attempts")
 	return "", nil
 }
 
 const day = 24 * time.Hour
 
-// The waits after the first, second, … failure, added up.
+// schedule holds the times of the attempts since the event, in the default schedule.
 var schedule = []time.Duration{
-	0, 10 * time.Second, 130 * time.Second, 1330 * time.Second, 1330*time.Second + 3*time.Hour, 1330*time.Second + 3*time.Hour + day,
+	0, 10 * time.Second, 130 * time.Second, 1330 * time.Second,
+	1330*time.Second + 3*time.Hour, 1330*time.Second + 3*time.Hour + day,
 }
 
 func TestAttemptTimes(t *testing.T) {
@@ -175,32 +178,39 @@ func TestAttemptTimes(t *testing.T) {
 		status  models.WebhookStatus
 		at      []time.Duration
 	}{
-		"200":                   {times(1, status(200)), models.WebhookDelivered, schedule[:1]},
-		"204":                   {times(1, status(204)), models.WebhookDelivered, schedule[:1]},
-		"299":                   {times(1, status(299)), models.WebhookDelivered, schedule[:1]},
-		"301 to 200":            {times(1, status(301, "Location", "/elsewhere")), models.WebhookDelivered, schedule[:2]},
-		"307":                   {times(2, status(307, "Location", "/elsewhere")), models.WebhookDelivered, schedule[:3]},
-		"400":                   {times(3, status(400)), models.WebhookDelivered, schedule[:4]},
-		"410 ends it":           {times(1, status(410)), models.WebhookFailed, schedule[:1]},
-		"410 after 500":         {append(times(1, status(500)), status(410)), models.WebhookFailed, schedule[:2]},
-		"429 says when":         {times(1, status(429, "Retry-After", "30")), models.WebhookDelivered, []time.Duration{0, 30 * time.Second}},
-		"503 says too soon":     {times(1, status(503, "Retry-After", "1")), models.WebhookDelivered, schedule[:2]},
-		"503 says too late":     {times(1, status(503, "Retry-After", "86400")), models.WebhookDelivered, []time.Duration{0, time.Hour}},
-		"500 five times, 200":   {times(5, status(500)), models.WebhookDelivered, schedule},
-		"500 six times":         {times(6, status(500)), models.WebhookFailed, schedule},
-		"an aborted connection": {times(1, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), models.WebhookDelivered, schedule[:2]},
+		"200": {times(1, status(200)), models.WebhookDelivered, schedule[:1]},
+		"204": {times(1, status(204)), models.WebhookDelivered, schedule[:1]},
+		"299": {times(1, status(299)), models.WebhookDelivered, schedule[:1]},
+		"301 to 200": {times(1, status(301, "Location", "/elsewhere")), models.WebhookDelivered,
+			schedule[:2]},
+		"307": {times(2, status(307, "Location", "/elsewhere")), models.WebhookDelivered,
+			schedule[:3]},
+		"400":           {times(3, status(400)), models.WebhookDelivered, schedule[:4]},
+		"410 ends it":   {times(1, status(410)), models.WebhookFailed, schedule[:1]},
+		"410 after 500": {append(times(1, status(500)), status(410)), models.WebhookFailed, schedule[:2]},
+		"429 with a delay": {times(1, status(429, "Retry-After", "30")), models.WebhookDelivered,
+			[]time.Duration{0, 30 * time.Second}},
+		"503 with a short delay": {times(1, status(503, "Retry-After", "1")), models.WebhookDelivered, schedule[:2]},
+		"503 with a long delay": {times(1, status(503, "Retry-After", "86400")), models.WebhookDelivered,
+			[]time.Duration{0, time.Hour}},
+		"500 five times, 200": {times(5, status(500)), models.WebhookDelivered, schedule},
+		"500 six times":       {times(6, status(500)), models.WebhookFailed, schedule},
+		"an aborted connection": {times(1, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+			models.WebhookDelivered, schedule[:2]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t, c.answers...)
 			d := newDeliveries(t, r.URL)
 			id, task := d.insert(d.site.ID)
-			got, at := d.play(id, task)
+			got, at := d.deliver(id, task)
 			if diff := cmp.Diff(c.at, at); diff != "" || got != c.status {
 				t.Errorf("%s, attempts at (-want +got):\n%s", got, diff)
 			}
 			requests := r.requests()
 			for i, q := range requests {
-				if q.body != requests[0].body || q.header.Get("webhook-id") != id.String() || q.header.Get("svc-webhook-attempt") != strconv.Itoa(i+1) {
+				attempt := q.header.Get("svc-webhook-attempt")
+				if q.body != requests[0].body || q.header.Get("webhook-id") != id.String() ||
+					attempt != strconv.Itoa(i+1) {
 					t.Errorf("request %d: %s, %v", i+1, q.body, q.header)
 				}
 			}
@@ -213,17 +223,19 @@ func TestAttemptTimes(t *testing.T) {
 	}
 }
 
-func TestRetryRidesOnAsynq(t *testing.T) {
+func TestFailedRunReturnsItsRetry(t *testing.T) {
 	d := newDeliveries(t, newReceiver(t, status(500)).URL)
 	_, task := d.insert(d.site.ID)
-	if err := d.job.Run(t.Context(), models.Task{ID: task}); err == nil || err.Error() != "answered 500; again in 10s" {
+	if err := d.job.Run(t.Context(), models.Task{ID: task}); err == nil || err.Error() != "answered 500; retry in 10s" {
 		t.Errorf("the run ended with %v", err)
 	}
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {
-		t.Errorf("a double: %v", err)
+		t.Errorf("a second run at once: %v", err)
 	}
 }
 
+// verify reports whether the Standard Webhooks signatures, and the plain signature, of a
+// notification verify under the secret.
 func (d *deliveries) verify(secret models.WebhookSecret, q received) (standard, plain bool) {
 	d.Helper()
 	wh, err := standardwebhooks.NewWebhook(secret.Reveal())
@@ -232,10 +244,11 @@ func (d *deliveries) verify(secret models.WebhookSecret, q received) (standard, 
 	}
 	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
 	mac.Write([]byte(q.body))
-	return wh.Verify([]byte(q.body), q.header) == nil, q.header.Get("x-svc-signature") == base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return wh.Verify([]byte(q.body), q.header) == nil, q.header.Get("x-svc-signature") == signature
 }
 
-func TestRotationBetweenTwoAttempts(t *testing.T) {
+func TestSecretRotationBetweenAttempts(t *testing.T) {
 	r := newReceiver(t, times(3, status(500))...)
 	d := newDeliveries(t, r.URL)
 	_, task := d.insert(d.site.ID)
@@ -262,13 +275,15 @@ func TestRotationBetweenTwoAttempts(t *testing.T) {
 		newStandard, newPlain := d.verify(rotation.Secret, q)
 		got = append(got, [4]bool{oldStandard, newStandard, oldPlain, newPlain})
 	}
-	want := [][4]bool{{true, false, true, false}, {true, true, true, false}, {true, true, false, true}, {false, true, false, true}}
+	want := [][4]bool{
+		{true, false, true, false}, {true, true, true, false}, {true, true, false, true}, {false, true, false, true},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("verified by old, new; plain by old, new (-want +got):\n%s", diff)
+		t.Errorf("standard under old, new; plain under old, new (-want +got):\n%s", diff)
 	}
 }
 
-// A worker dies after its POST and before its record: the same key and bytes go out again.
+// A worker dies between its POST and its record: the next worker sends the same id and bytes.
 func TestWorkerDiesAfterThePost(t *testing.T) {
 	r := newReceiver(t)
 	d := newDeliveries(t, r.URL)
@@ -286,23 +301,26 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	if n := len(r.requests()); n != 1 {
 		t.Fatalf("%d requests under the lease", n)
 	}
-	if _, err := d.store.DB().ExecContext(t.Context(), "UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL"); err != nil {
+	expire := "UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL"
+	if _, err := d.store.DB().ExecContext(t.Context(), expire); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Fatal(err)
 	}
 	requests := r.requests()
-	if len(requests) != 2 || requests[0].body != requests[1].body || requests[1].header.Get("webhook-id") != id.String() {
+	if len(requests) != 2 || requests[0].body != requests[1].body ||
+		requests[1].header.Get("webhook-id") != id.String() {
 		t.Errorf("requests %+v", requests)
 	}
 	event, attempts := d.event(id)
-	if event.Status != models.WebhookDelivered || len(attempts) != 2 || attempts[0].Error == "" || attempts[1].StatusCode != http.StatusOK {
+	if event.Status != models.WebhookDelivered || len(attempts) != 2 ||
+		attempts[0].Error == "" || attempts[1].StatusCode != http.StatusOK {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
 }
 
-// A shutdown that comes during the POST does not lose its answer.
+// A shutdown during the POST does not lose its answer.
 func TestShutdownDuringThePost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := newReceiver(t, func(http.ResponseWriter, *http.Request) { cancel() })
@@ -316,11 +334,14 @@ func TestShutdownDuringThePost(t *testing.T) {
 	}
 }
 
-// Asynq lets go of a run as soon as a shutdown begins, and may have looked in vain before the run writes down what follows: the
-// retry must not depend on it.
-func TestShutdownDuringAPostThatFails(t *testing.T) {
+// Asynq requeues a run as soon as a shutdown begins, and may run it again before the retry is
+// recorded. The retry must not depend on Asynq.
+func TestShutdownDuringAFailingPost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { cancel(); w.WriteHeader(http.StatusInternalServerError) })
+	r := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		w.WriteHeader(http.StatusInternalServerError)
+	})
 	d := newDeliveries(t, r.URL)
 	id, task := d.insert(d.site.ID)
 	_ = d.job.Run(ctx, models.Task{ID: task})
@@ -341,7 +362,8 @@ func TestDeliverAtOnce(t *testing.T) {
 	r := newReceiver(t, status(500))
 	d := newDeliveries(t, r.URL)
 	for i, want := range []int{500, 200} {
-		id, task, err := d.store.CreateTestWebhook(t.Context(), d.site.OrganisationID, models.SiteID{}, models.NewTraceID())
+		id, task, err := d.store.CreateTestWebhook(t.Context(), d.site.OrganisationID, models.SiteID{},
+			models.NewTraceID())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +372,7 @@ func TestDeliverAtOnce(t *testing.T) {
 			t.Errorf("test %d: %+v, %v", i, attempt, err)
 		}
 		if _, err := d.job.Deliver(t.Context(), task); !errors.Is(err, models.ErrNothingDue) {
-			t.Errorf("twice: %v", err)
+			t.Errorf("a second attempt: %v", err)
 		}
 		if event, _ := d.event(id); fmt.Sprint(event.Status) != map[int]string{500: "failed", 200: "delivered"}[want] {
 			t.Errorf("event %+v", event)

@@ -1,8 +1,8 @@
-// Package jobs holds what the worker fleet does: one file a kind of task.
+// Package jobs holds the jobs of the worker fleet, one file for each kind of task.
 //
-// A task is a wake-up that carries an id. What there is to do, and whether this worker may do it, the job asks Postgres, by
-// conditional updates whose affected rows it checks. So a task may be lost, doubled, or come late, and nothing changes
-// but time.
+// A task is a wake-up that carries an id. The job asks Postgres what to do, and whether this worker
+// may do it, with conditional updates whose affected rows it checks. A task may therefore be lost,
+// doubled or late: only the time of its effect changes.
 package jobs
 
 import (
@@ -15,25 +15,26 @@ import (
 	"partnerbilling/queue"
 )
 
-// Config is what the jobs work with.
+// Config configures the jobs.
 type Config struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// RailConcurrency bounds the rail calls that this process has under way; default 256. A call waits for nothing more once it has
-	// begun if the Rail takes as many.
+	// RailConcurrency bounds the rail calls of this process in flight; default 256. If the Rail
+	// allows as many, a call never waits once it has begun.
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.
 	Keyring         *models.Keyring
 	WebhookTargets  models.WebhookTargets
 	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
-	// Notify is told of tasks that may start at once. It must not wait. Nil: they start when a dispatcher looks.
+	// Notify is called with tasks that may start at once. It must not block. If it is nil, they
+	// start when a dispatcher polls.
 	Notify  func([]models.TaskID)
-	Metrics *Metrics // nil counts nothing
+	Metrics *Metrics // nil records nothing
 	Log     *slog.Logger
 }
 
-// New makes the job of every kind of task.
+// New returns the job of every kind of task.
 func New(cfg Config) queue.Jobs {
 	if cfg.RailConcurrency <= 0 {
 		cfg.RailConcurrency = 256
@@ -44,7 +45,8 @@ func New(cfg Config) queue.Jobs {
 	permits := NewPermits(cfg.RailConcurrency)
 	return queue.Jobs{
 		models.TaskSettleTransaction: &SettleTransaction{
-			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
+			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics,
+			Log: cfg.Log,
 		},
 		models.TaskDebitRows: &DebitRows{
 			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
@@ -60,7 +62,7 @@ func New(cfg Config) queue.Jobs {
 	}
 }
 
-// Recurring says which work starts by itself, and how often.
+// Recurring maps each recurring kind of task to its interval.
 var Recurring = map[models.TaskKind]time.Duration{
 	models.TaskReleaseWebhooks:      time.Second,
 	models.TaskExpireInvitations:    2 * time.Second,

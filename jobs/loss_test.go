@@ -18,7 +18,8 @@ func (b *billing) cancelBatch() {
 	}
 }
 
-// Rows were debited, and a failover has lost that. Whatever happens to them afterwards, they end as the rail says.
+// Rows were debited, and a failover has lost the records. The rows end as the rail says, whatever
+// happens afterwards.
 func TestLossAfterADebit(t *testing.T) {
 	for name, then := range map[string]func(*billing){
 		"goes on":          func(*billing) {},
@@ -53,25 +54,27 @@ func TestLossAfterADebit(t *testing.T) {
 					t.Errorf("row %d is %s, corrected to %q", r.Index, r.Outcome, r.CorrectedOutcome)
 				}
 			}
-			b.moved(0, 1)
+			b.wantMoved(0, 1)
 			modelstest.Audit(t, b.store)
 		})
 	}
 }
 
-// A worker has recorded a part of its rows, and a failover has lost that. When it records the rest, its task stays for the
-// rows that are open again.
+// A failover has lost the first record of a run. When the run records the rest, its task stays for
+// the rows that are open again.
 func TestLossOfAPartOfARun(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "ada")
-	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows})
 	if err != nil || chunk.Open != 2 || len(chunk.Rows) != 2 {
 		t.Fatalf("%d of %d open rows claimed, %v", len(chunk.Rows), chunk.Open, err)
 	}
 	lose := modelstest.Backup(t, b.store)
 	for row := range 2 {
 		railtest.Debit(t.Context(), t, b.rail, rail.Debit{
-			Key: b.key(row), AgreementID: chunk.Rows[row].Account.AgreementID, Amount: chunk.Rows[row].Amount, Currency: chunk.Currency,
+			Key: b.key(row), AgreementID: chunk.Rows[row].Account.AgreementID, Amount: chunk.Rows[row].Amount,
+			Currency: chunk.Currency,
 		})
 		result := models.RowResult{
 			Index: row, RailKey: b.key(row), Outcome: models.OutcomeSucceeded, RailsWord: true, Called: true,
@@ -85,22 +88,24 @@ func TestLossOfAPartOfARun(t *testing.T) {
 	}
 	b.want("inProgress", "succeeded")
 	modelstest.Audit(t, b.store)
-	b.workersDie()
+	b.expireLeases()
 	b.run()
 	b.want("succeeded", "succeeded")
-	b.moved(0, 1)
+	b.wantMoved(0, 1)
 	modelstest.Audit(t, b.store)
 }
 
-// The batch itself is lost, and its partner submits it again: the rows have the keys of the first submission.
+// The batch itself is lost, and the partner submits it again: the rows get the keys of the first
+// submission.
 func TestLossOfABatch(t *testing.T) {
 	for name, tt := range map[string]struct {
 		then func(*billing)
 		want []string
 	}{
-		"submitted again":     {func(*billing) {}, []string{"succeeded", "insufficientFunds"}},
-		"and then cancelled":  {func(b *billing) { b.cancelBatch() }, []string{"succeeded", "insufficientFunds"}},
-		"and customers leave": {func(b *billing) { b.revoke("ada"); b.revoke("bob") }, []string{"succeeded", "insufficientFunds"}},
+		"submitted again":    {func(*billing) {}, []string{"succeeded", "insufficientFunds"}},
+		"and then cancelled": {func(b *billing) { b.cancelBatch() }, []string{"succeeded", "insufficientFunds"}},
+		"and customers leave": {func(b *billing) { b.revoke("ada"); b.revoke("bob") },
+			[]string{"succeeded", "insufficientFunds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBilling(t)
@@ -118,15 +123,15 @@ func TestLossOfABatch(t *testing.T) {
 			tt.then(b)
 			b.run()
 			b.want(tt.want...)
-			b.moved(0)
+			b.wantMoved(0)
 			modelstest.Audit(t, b.store)
 		})
 	}
 }
 
-// Another body under the reference of a lost batch is another debit under a key that is taken: nothing is debited, and
-// an operator must look.
-func TestLossOfABatchThatComesBackDifferent(t *testing.T) {
+// The partner submits a different batch under the reference of the lost one. The rail holds another
+// debit under the key: nothing is debited, and an operator must decide.
+func TestLossOfABatchThatIsSubmittedDifferently(t *testing.T) {
 	b := newBilling(t)
 	modelstest.Customer(t, b.store, b.site.ID, "ada", models.BehaviourPays)
 	lose := modelstest.Backup(t, b.store)
@@ -144,16 +149,18 @@ func TestLossOfABatchThatComesBackDifferent(t *testing.T) {
 	b.run()
 	b.want("unconfirmed")
 	b.wantAlert(models.AlertRailConflict, b.key(0))
-	if outcome, err := b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedNotDebited); err != nil || outcome != models.OutcomeTimedOut {
+	outcome, err := b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedNotDebited)
+	if err != nil || outcome != models.OutcomeTimedOut {
 		t.Errorf("decided: %s, %v", outcome, err)
 	}
-	if _, err := b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedDebited); !errors.Is(err, models.ErrNotUndecided) {
+	_, err = b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedDebited)
+	if !errors.Is(err, models.ErrNotUndecided) {
 		t.Errorf("decided twice: %v", err)
 	}
 	b.wantAlert("", "")
 }
 
-// wantAlert checks that this one of the alerts about the rail is open, or none.
+// wantAlert checks that exactly this alert about the rail is open, or none if kind is empty.
 func (b *billing) wantAlert(kind, subject string) {
 	b.Helper()
 	alerts, err := b.store.OpenAlerts(b.Context(), 10)
@@ -171,7 +178,7 @@ func (b *billing) wantAlert(kind, subject string) {
 	}
 }
 
-// What a worker concludes without the rail counts only as long as the database is the one that it was claimed from.
+// A result without the rail's answer is dropped if the database has changed since the claim.
 func TestLossBetweenClaimAndRecord(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
@@ -180,7 +187,7 @@ func TestLossBetweenClaimAndRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modelstest.Backup(t, b.store)() // nothing is lost, as far as this row goes; nothing says so
+	modelstest.Backup(t, b.store)() // loses nothing, but the worker cannot know
 	settled, err := b.store.FinishRows(t.Context(), chunk, []models.RowResult{
 		{Index: 0, RailKey: b.key(0), Outcome: models.OutcomeCustomerNotActive, Calls: -1},
 	}, 1)
@@ -190,11 +197,11 @@ func TestLossBetweenClaimAndRecord(t *testing.T) {
 	b.run()
 	b.want("customerNotActive")
 	if calls := b.rail.Calls(b.key(0)); calls.Cancels != 1 {
-		t.Errorf("calls %+v: the rail must say so", calls)
+		t.Errorf("calls %+v: only the rail may close the row", calls)
 	}
 }
 
-// A restore holds what it brought back until an operator decides.
+// Restored work is held until an operator decides.
 func TestRestore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		decide func(*models.Store) func() error
@@ -216,7 +223,7 @@ func TestRestore(t *testing.T) {
 			b.run()
 			b.want("succeeded", "pending")
 			b.cancelBatch()
-			b.want("succeeded", "cancelled") // which the restore forgets
+			b.want("succeeded", "cancelled") // the restore loses the cancellation
 			lose()
 			epoch, err := b.store.BeginEpoch(t.Context())
 			if err != nil || epoch.HeldBefore != epoch.Number || epoch.Doubted != 1 {
@@ -226,7 +233,7 @@ func TestRestore(t *testing.T) {
 			b.run()
 			b.want("pending", "pending")
 			if now := b.rail.Calls(b.key(0)); now != calls {
-				t.Errorf("calls of held work: %+v", now)
+				t.Errorf("calls for held work: %+v", now)
 			}
 			if err := tt.decide(b.store)(); err != nil {
 				t.Fatal(err)
@@ -237,27 +244,28 @@ func TestRestore(t *testing.T) {
 			b.advance(time.Minute)
 			b.run()
 			b.want(tt.want...)
-			b.moved(tt.moved...)
+			b.wantMoved(tt.moved...)
 			modelstest.Audit(t, b.store)
 		})
 	}
 }
 
-// A rail may forget a key seven days after the last call. Then "never seen" proves nothing.
+// A rail may forget a key seven days after the last call. Then an answer of "never seen" proves
+// nothing.
 func TestForgottenKey(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada", "bob")
-	b.rail.Otherwise(railtest.LoseRequest)
+	b.rail.SetDefault(railtest.LoseRequest)
 	b.run()
 	b.advance(models.SettleWithin)
 	b.close()
 	b.want("unconfirmed", "unconfirmed")
-	b.rail.Otherwise(railtest.Succeed)
-	b.advance(models.RailMemory - time.Hour) // the rows were called at the beginning
+	b.rail.SetDefault(railtest.Succeed)
+	b.advance(models.RailMemory - time.Hour) // the last calls were at the beginning
 	b.run()
 	b.want("unconfirmed", "unconfirmed")
 	b.wantForgotten(b.key(0), b.key(1))
-	b.moved()
+	b.wantMoved()
 }
 
 func (b *billing) wantForgotten(keys ...string) {
@@ -277,7 +285,7 @@ func (b *billing) wantForgotten(keys ...string) {
 	}
 }
 
-// A payment was made, and a failover has lost that: not even its beginning is known.
+// A payment was made, and a failover has lost all of it.
 func TestLossOfAPayment(t *testing.T) {
 	for name, tt := range map[string]struct {
 		then func(*till)
@@ -285,7 +293,8 @@ func TestLossOfAPayment(t *testing.T) {
 	}{
 		"expires": {func(b *till) { b.advance(models.DefaultIntentLife) }, "Settled"},
 		"is cancelled": {func(b *till) {
-			if _, _, err := b.store.CancelPaymentIntent(b.Context(), b.site.ID, b.intent.ID); !errors.Is(err, models.ErrIntentNotCancellable) {
+			_, _, err := b.store.CancelPaymentIntent(b.Context(), b.site.ID, b.intent.ID)
+			if !errors.Is(err, models.ErrIntentNotCancellable) {
 				b.Errorf("cancelled: %v", err)
 			}
 		}, "Settled"},
@@ -308,25 +317,28 @@ func TestLossOfAPayment(t *testing.T) {
 	}
 }
 
-// runAll looks at the intent, as its partner does, and runs the task that is there then.
+// runAll reads the intent, as its partner does, and runs the task of its settlement.
 func (b *till) runAll() {
 	b.Helper()
 	if _, err := b.store.PaymentIntent(b.Context(), b.site.ID, b.intent.ID); err != nil {
 		b.Fatal(err)
 	}
-	if err := b.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = 'settleTransaction'").Scan(b.Context(), &b.started.Task); err != nil {
+	query := b.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = 'settleTransaction'")
+	if err := query.Scan(b.Context(), &b.started.Task); err != nil {
 		b.Fatal(err)
 	}
 	b.run()
 }
 
-// Nothing was paid before the loss: the rail says so, and the payment intent ends as it was to.
+// There was no payment before the loss. The rail confirms it, and the cancellation of the intent
+// succeeds.
 func TestLossBeforeAnyPayment(t *testing.T) {
 	b := newTill(t)
 	b.intent = modelstest.Intent(b, b.store, b.site.ID, price, price)
 	modelstest.Backup(t, b.store)()
-	if _, _, err := b.store.CancelPaymentIntent(t.Context(), b.site.ID, b.intent.ID); !errors.Is(err, models.ErrIntentNotCancellable) {
-		t.Errorf("cancelled without asking the rail: %v", err)
+	_, _, err := b.store.CancelPaymentIntent(t.Context(), b.site.ID, b.intent.ID)
+	if !errors.Is(err, models.ErrIntentNotCancellable) {
+		t.Errorf("cancelled without the rail: %v", err)
 	}
 	b.want("pending")
 	b.runAll()
@@ -337,7 +349,8 @@ func TestLossBeforeAnyPayment(t *testing.T) {
 	}
 }
 
-// Another customer pays after the loss: the key is taken, and an operator must decide.
+// Another customer pays after the loss. The rail holds the first payment under the key, and an
+// operator must decide.
 func TestLossOfAPaymentThatAnotherCustomerRepeats(t *testing.T) {
 	b := newTill(t)
 	b.intent = modelstest.Intent(b, b.store, b.site.ID, price, price)
@@ -353,7 +366,8 @@ func TestLossOfAPaymentThatAnotherCustomerRepeats(t *testing.T) {
 		t.Errorf("decided: %s, %v", status, err)
 	}
 	b.want("Settled")
-	if _, _, err := b.store.DecidePayment(t.Context(), b.intent.ID, models.DecidedDebited); !errors.Is(err, models.ErrNotUndecided) {
+	_, _, err = b.store.DecidePayment(t.Context(), b.intent.ID, models.DecidedDebited)
+	if !errors.Is(err, models.ErrNotUndecided) {
 		t.Errorf("decided twice: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Metrics counts what the jobs do. A nil *Metrics counts nothing.
+// Metrics holds the metrics of the jobs. A nil *Metrics records nothing.
 type Metrics struct {
 	rowsSettled  *prometheus.CounterVec
 	transactions *prometheus.CounterVec
@@ -17,31 +17,34 @@ type Metrics struct {
 	webhooks     *prometheus.HistogramVec
 }
 
-// NewMetrics registers the jobs' metrics.
+// NewMetrics registers and returns the metrics of the jobs.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		rowsSettled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "svc_rows_settled_total", Help: "Rows that became terminal, or were corrected, by outcome.",
+			Name: "svc_rows_settled_total", Help: "Rows that were settled or corrected, by outcome.",
 		}, []string{"outcome"}),
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "svc_transactions_total", Help: "Checkout transactions that became final, by status.",
+			Name: "svc_transactions_total", Help: "Checkout transactions that reached a final status, by status.",
 		}, []string{"status"}),
 		railCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "svc_rail_call_seconds", Help: "Time from a rail call to the answer for one row, by call and status.",
+			Name:    "svc_rail_call_seconds",
+			Help:    "Time from a rail call to the answer for one row, by call and status of the answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"call", "status"}),
 		webhooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "svc_webhook_attempt_seconds", Help: "Time of an attempt to deliver a webhook, by what its event became.",
+			Name:    "svc_webhook_attempt_seconds",
+			Help:    "Duration of webhook attempts, by the status of the event afterwards.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"verdict"}),
 	}
-	m.beginAtZero()
+	m.initSeries()
 	reg.MustRegister(m.rowsSettled, m.transactions, m.railCalls, m.webhooks)
 	return m
 }
 
-// beginAtZero makes every series there is: one that began with its first event would hide that event from a rate.
-func (m *Metrics) beginAtZero() {
+// initSeries creates every series at zero. A series that began with its first event would hide that
+// event from rate().
+func (m *Metrics) initSeries() {
 	for _, outcome := range models.RowOutcomes {
 		m.rowsSettled.WithLabelValues(string(outcome))
 	}
@@ -55,12 +58,14 @@ func (m *Metrics) beginAtZero() {
 			m.railCalls.WithLabelValues(call.String(), status.String())
 		}
 	}
-	for _, verdict := range []models.WebhookStatus{models.WebhookDelivered, models.WebhookPending, models.WebhookFailed} {
+	for _, verdict := range []models.WebhookStatus{
+		models.WebhookDelivered, models.WebhookPending, models.WebhookFailed,
+	} {
 		m.webhooks.WithLabelValues(string(verdict))
 	}
 }
 
-func (m *Metrics) settled(outcome models.RowOutcome) {
+func (m *Metrics) rowSettled(outcome models.RowOutcome) {
 	if m != nil {
 		m.rowsSettled.WithLabelValues(string(outcome)).Inc()
 	}

@@ -12,7 +12,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// series are a registry's values by name and the values of their labels; of a histogram its count.
+// series returns the values of a registry, by name and label values. The value of a histogram is
+// its count.
 func series(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -32,7 +33,7 @@ func series(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
 	return all
 }
 
-// What has not happened yet is 0, so that the first time shows in a rate.
+// Every series exists at zero before its first event.
 func TestMetricsBeginAtZero(t *testing.T) {
 	b := newBilling(t)
 	registry := prometheus.NewRegistry()
@@ -41,8 +42,8 @@ func TestMetricsBeginAtZero(t *testing.T) {
 		"svc_rows_settled_total unconfirmed", "svc_transactions_total Failed", "svc_rail_call_seconds cancel unknown",
 		"svc_webhook_attempt_seconds failed",
 	} {
-		if n, there := series(t, registry)[name]; !there || n != 0 {
-			t.Errorf("%s is %v, there %v; want 0", name, n, there)
+		if n, exists := series(t, registry)[name]; !exists || n != 0 {
+			t.Errorf("%s is %v, exists %v; want 0", name, n, exists)
 		}
 	}
 	before := series(t, registry)
@@ -63,14 +64,15 @@ func TestMetricsBeginAtZero(t *testing.T) {
 	}
 }
 
-func TestFiguresAreScraped(t *testing.T) {
+func TestStateMetricsAreScraped(t *testing.T) {
 	t.Parallel()
 	store, registry := modelstest.Open(t), prometheus.NewRegistry()
-	RegisterFigures(registry, store, slog.New(slog.DiscardHandler))
+	RegisterStateMetrics(registry, store, slog.New(slog.DiscardHandler))
 	site := modelstest.Site(t, store)
 	modelstest.SetClock(t, store, noon)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "batch", "someone"))
-	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: 1}); err != nil {
+	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: 1}); err != nil {
 		t.Fatal(err)
 	}
 	modelstest.SetClock(t, store, noon+models.Millis(models.SettleWithin.Milliseconds()))
@@ -84,14 +86,14 @@ func TestFiguresAreScraped(t *testing.T) {
 		"svc_alerts_open rowsUnconfirmed": 1, "svc_alerts_open lateTruth": 0, "svc_batch_oldest_open_seconds": 1.5,
 		"svc_webhook_endpoints_parked": 0, "svc_webhook_events_parked": 0,
 	} {
-		if n, there := got[name]; !there || n != want {
-			t.Errorf("%s is %v, there %v; want %v", name, n, there, want)
+		if n, exists := got[name]; !exists || n != want {
+			t.Errorf("%s is %v, exists %v; want %v", name, n, exists, want)
 		}
 	}
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := series(t, registry); len(got) != 0 {
-		t.Errorf("figures without Postgres: %v", got)
+		t.Errorf("gauges without Postgres: %v", got)
 	}
 }

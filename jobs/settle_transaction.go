@@ -13,30 +13,31 @@ import (
 	"partnerbilling/models"
 )
 
-// SettleTransaction takes one customer's payment to its end: it claims the transaction, asks the rail as it would for a row
-// of a batch, and writes what it has learnt. A crash at any point leaves a transaction whose lease runs out and which the
-// next run begins with a look-up, under the same key.
+// SettleTransaction settles one checkout payment. It claims the transaction, calls the rail as for
+// a row of a batch, and records the result. After a crash at any point the lease expires, and the
+// next run begins with a look-up under the same key.
 type SettleTransaction struct {
 	Store *models.Store
 	Rail  rail.Rail
 	// Permits bounds the rail calls of this process, those of batches included.
 	Permits *Permits
-	// Now is the process's clock; it measures spans, and decides nothing that Postgres decides.
+	// Now is the clock of the process. It measures durations only: Postgres decides what is due.
 	Now func() time.Time
-	// Notify is told of the task that tells the partner. It may be nil.
+	// Notify is called with the task that delivers the webhook event. It must not block, and may be
+	// nil.
 	Notify  func([]models.TaskID)
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	doubts doubts
+	railLog railLog
 }
 
-// Run handles one task.
+// Run implements queue.Job.
 func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
-	// What is written outlives the task.ID's own time, as in DebitRows.
-	recordCtx, cancel := withGrace(ctx, callGrace+recordWithin)
+	// As in DebitRows, the records go on after ctx has ended.
+	recordCtx, cancel := withGrace(ctx, callGrace+recordTimeout)
 	defer cancel()
-	if ctx.Err() != nil { // a shutdown before anything began: somebody else's, at once
+	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
 	t, err := s.Store.ClaimTransaction(recordCtx, task.ID, models.NewLeaseToken())
@@ -48,7 +49,7 @@ func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
 	case !t.Held:
 		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
-	run := &settlement{job: s, transaction: t, heldAt: s.Now()}
+	run := &settlement{job: s, transaction: t, leaseCheckedAt: s.Now()}
 	ctx, recordCtx = models.WithTraceID(ctx, t.TraceID), models.WithTraceID(recordCtx, t.TraceID)
 	if err := run.record(recordCtx, run.settle(ctx)); err != nil {
 		return fmt.Errorf("jobs: settle transaction %s: %w", t.ID, err)
@@ -58,21 +59,23 @@ func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
 
 // settlement is one run of a transaction.
 type settlement struct {
-	job         *SettleTransaction
-	transaction models.ClaimedTransaction
-	heldAt      time.Time // when the lease was last seen to be ours
-	lost        bool      // the lease is another's now
+	job            *SettleTransaction
+	transaction    models.ClaimedTransaction
+	leaseCheckedAt time.Time
+	lost           bool // another worker has the lease
 }
 
-// settle takes the transaction as far as it goes now. A transaction is decided as a row of a batch whose customer is linked.
+// settle takes the transaction as far as it goes now, and returns the result. It decides as for a
+// row of a batch whose customer is linked.
 func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	row := s.row()
-	if row.row.Amount == 0 && !row.row.InDoubt && s.transaction.ClosingAs == "" { // discounts have left nothing to debit
+	// Discounts may leave nothing to debit.
+	if row.row.Amount == 0 && !row.row.InDoubt && s.transaction.ClosingAs == "" {
 		return models.TransactionResult{Status: models.TransactionSettled}
 	}
 	callCtx, stopCalls := withGrace(ctx, callGrace)
 	defer stopCalls()
-	defer s.live(callCtx)()
+	defer s.startHeartbeat(callCtx)()
 	call, result := row.first()
 	for call != callNone {
 		var made bool
@@ -85,16 +88,17 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	return s.resultOf(row, result)
 }
 
-// row is the transaction as a row of a batch that the rail must close: Failed is only what the rail confirms. Nothing is
-// debited where nothing is to be: a payment that discounts have left nothing of, or a payment intent that is closing, is
-// only cancelled on the rail.
+// row returns the transaction as a row of a batch. It is not certain, so that only the rail can
+// close it: Failed needs the rail's confirmation. A charge of zero, or a payment intent that is
+// closing, is never debited, only cancelled on the rail.
 func (s *settlement) row() *rowRun {
 	t := s.transaction
 	row := &rowRun{
 		phase: t.Phase, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
 		row: models.ClaimedRow{
 			RailKey: t.RailKey(), Amount: t.Charge, InDoubt: t.InDoubt || t.ClosingAs != "", Forgotten: t.Forgotten,
-			Account: models.DebitAccount{Linked: true, CustomerID: t.Party.CustomerID, AgreementID: t.Party.AgreementID},
+			Account: models.DebitAccount{Linked: true, CustomerID: t.Party.CustomerID,
+				AgreementID: t.Party.AgreementID},
 		},
 	}
 	if t.Charge == 0 {
@@ -103,36 +107,44 @@ func (s *settlement) row() *rowRun {
 	return row
 }
 
-// step makes a call, once there are a permit and a turn on the rail for it, or finds that a debit may not be made any more, and tells what
-// follows. False: the context ended first, or the transaction may be another worker's.
-func (s *settlement) step(ctx, callCtx context.Context, row *rowRun, call railCall) (next railCall, result models.RowResult, made bool) {
-	if s.job.Permits.Take(ctx, atOnce, 1) == 0 {
+// step waits for a call permit and the rail's admission, and makes the call. A debit that is no
+// longer allowed is not made. It returns the call that follows, or the result. made is false if the
+// context ended first, or if another worker may have the transaction.
+func (s *settlement) step(
+	ctx, callCtx context.Context, row *rowRun, call railCall,
+) (next railCall, result models.RowResult, made bool) {
+	if s.job.Permits.AcquireCalls(ctx, checkoutTicket, 1) == 0 {
 		return call, result, false
 	}
-	defer s.job.Permits.Give(atOnce.organisation, 1)
-	if s.job.Rail.Admit(ctx, call.admittedFor(s.transaction.OrganisationID), 1) == 0 || call == callDebit && !s.confirmed(callCtx, row) {
+	defer s.job.Permits.ReleaseCalls(checkoutTicket.organisation, 1)
+	if s.job.Rail.Admit(ctx, call.chargedTo(s.transaction.OrganisationID), 1) == 0 {
+		return call, result, false
+	}
+	if call == callDebit && !s.recheck(callCtx, row) {
 		return call, result, false
 	}
 	if call == callDebit && !row.mayDebit() {
 		next, result = row.debitOrClose()
 	} else {
-		next, result = s.next(row, call, s.ask(callCtx, row, call))
+		next, result = s.next(row, call, s.callRail(callCtx, row, call))
 	}
 	return next, result, true
 }
 
-// next decides what follows a rail's answer. A payment that the database has lost is what the rail says that it was.
+// next returns the call that follows the rail's answer, or the result. For a payment that the
+// database has lost, it takes amount and agreement from the answer.
 func (s *settlement) next(row *rowRun, call railCall, answer rail.Result) (railCall, models.RowResult) {
-	if s.transaction.ClosingAs != "" && answer.Held.Currency == s.transaction.Currency && answer.Held.Amount <= s.transaction.Amount {
-		row.row.Amount, row.row.Account.AgreementID = answer.Held.Amount, answer.Held.AgreementID
+	held := answer.Held
+	if s.transaction.ClosingAs != "" && held.Currency == s.transaction.Currency && held.Amount <= s.transaction.Amount {
+		row.row.Amount, row.row.Account.AgreementID = held.Amount, held.AgreementID
 	}
 	return row.next(call, answer)
 }
 
-// confirmed makes sure, right before the rail is asked for money, that the transaction is still this worker's, and looks whether
-// its time is over.
-func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
-	if s.job.Now().Sub(s.heldAt) < freshFor {
+// recheck reports, right before a debit, whether this worker still holds the transaction. It marks
+// the row late if the time for attempts has ended.
+func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
+	if s.job.Now().Sub(s.leaseCheckedAt) < recheckAfter {
 		return true
 	}
 	phase, err := s.job.Store.HoldTransaction(ctx, s.transaction)
@@ -143,8 +155,8 @@ func (s *settlement) confirmed(ctx context.Context, row *rowRun) bool {
 	return err == nil
 }
 
-// ask makes one call, which has a permit and a turn on the rail.
-func (s *settlement) ask(ctx context.Context, row *rowRun, call railCall) rail.Result {
+// callRail makes one call that holds a call permit and the rail's admission.
+func (s *settlement) callRail(ctx context.Context, row *rowRun, call railCall) rail.Result {
 	began := s.job.Now()
 	var answer rail.Result
 	report := func(_ int, r rail.Result) { answer = r }
@@ -160,27 +172,29 @@ func (s *settlement) ask(ctx context.Context, row *rowRun, call railCall) rail.R
 	}
 	now := s.job.Now()
 	s.job.Metrics.railCall(call, answer.Status, now.Sub(began))
-	s.job.doubts.note(ctx, s.job.Log, now, key, call, answer)
+	s.job.railLog.answer(ctx, s.job.Log, now, key, call, answer)
 	return answer
 }
 
-// live shows that the worker lives, while it waits for turns and answers, until the returned function is called.
-func (s *settlement) live(ctx context.Context) (stop func()) {
+// startHeartbeat keeps the lease while the run waits for permits, admissions and answers, until
+// stop is called.
+func (s *settlement) startHeartbeat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var beats sync.WaitGroup
-	beats.Go(func() { s.hold(ctx) })
-	return func() { cancel(); beats.Wait() }
+	var running sync.WaitGroup
+	running.Go(func() { s.heartbeat(ctx) })
+	return func() { cancel(); running.Wait() }
 }
 
-// hold extends the lease until the context ends. A beat that fails is made up by the next.
-func (s *settlement) hold(ctx context.Context) {
-	beat := time.NewTicker(holdEvery)
-	defer beat.Stop()
+// heartbeat extends the lease at every interval until the context ends. The next heartbeat makes up
+// for a failure.
+func (s *settlement) heartbeat(ctx context.Context) {
+	tick := time.NewTicker(heartbeatInterval)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
+		case <-tick.C:
 		}
 		_, err := s.job.Store.HoldTransaction(ctx, s.transaction)
 		if err != nil && !errors.Is(err, models.ErrNotFound) && ctx.Err() == nil {
@@ -189,14 +203,14 @@ func (s *settlement) hold(ctx context.Context) {
 	}
 }
 
-// The growth of the waits ends early: a customer is waiting.
+// The backoff stops growing early, since a customer waits.
 const (
-	lastAttemptGrowth = 4 // tries; about 5 s
-	lastCloseGrowth   = 9 // about 40 s
+	maxAttemptGrowth = 4 // tries; about 5 s
+	maxCloseGrowth   = 9 // tries; about 40 s
 )
 
-// resultOf turns what is known of a row into what that means for a transaction. A transaction whose outcome the rail
-// cannot tell stays pending until an operator decides.
+// resultOf returns the result of the transaction that follows from the result of its row. A
+// transaction whose outcome the rail cannot tell stays pending until an operator decides.
 func (s *settlement) resultOf(row *rowRun, r models.RowResult) models.TransactionResult {
 	result := models.TransactionResult{
 		Release: r.Release, Calls: r.Calls, RailsWord: r.RailsWord, Called: r.Called, Alert: r.Alert,
@@ -204,26 +218,27 @@ func (s *settlement) resultOf(row *rowRun, r models.RowResult) models.Transactio
 	}
 	switch r.Outcome {
 	case "":
-		growth := lastAttemptGrowth
+		growth := maxAttemptGrowth
 		if s.transaction.Phase != models.PhaseAttempt {
-			growth = lastCloseGrowth
+			growth = maxCloseGrowth
 		}
-		result.RetryAfter = retryAfter(min(s.transaction.Deferrals, growth), rand.Float64()) //nolint:gosec // jitter, not a secret
+		deferrals := min(s.transaction.Deferrals, growth)
+		result.RetryAfter = retryAfter(deferrals, rand.Float64()) //nolint:gosec // jitter, not a secret
 	case models.OutcomeUnconfirmed:
-		result.RetryAfter = lastRetryAfter
-		s.job.Log.Error("the rail cannot tell what became of a payment", "alert", r.Alert, "key", r.RailKey)
+		result.RetryAfter = maxRetryAfter
+		s.job.Log.Error("the rail cannot tell the outcome of a payment", "alert", r.Alert, "key", r.RailKey)
 	case models.OutcomeSucceeded:
 		result.Status = models.TransactionSettled
 	case models.OutcomeTimedOut:
-		result.Status = s.endUnpaid()
+		result.Status = s.unpaidStatus()
 	default:
 		result.Status, result.Reason = models.TransactionDeclined, r.Outcome
 	}
 	return result
 }
 
-// endUnpaid is how a transaction ends that was not debited and never will be.
-func (s *settlement) endUnpaid() models.TransactionStatus {
+// unpaidStatus returns the final status of a transaction that was not debited and never will be.
+func (s *settlement) unpaidStatus() models.TransactionStatus {
 	switch t := s.transaction; {
 	case t.ClosingAs != "":
 		return t.ClosingAs
@@ -234,10 +249,10 @@ func (s *settlement) endUnpaid() models.TransactionStatus {
 	}
 }
 
-// record writes what is known.
+// record writes the result.
 func (s *settlement) record(ctx context.Context, result models.TransactionResult) error {
 	if s.lost {
-		return nil // it is another worker's, and so is its task
+		return nil // the transaction and its task belong to another worker
 	}
 	done, err := s.job.Store.FinishTransaction(ctx, s.transaction, result)
 	if err != nil || !done.Ended {

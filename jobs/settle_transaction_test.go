@@ -16,16 +16,16 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// till is a Site whose customers pay over a scripted rail, with the service's clock standing still.
+// till is a Site with one checkout payment on a scripted rail. The service's clock stands still.
 type till struct {
 	*testing.T
-	store   *models.Store
-	site    models.Site
-	rail    *railtest.Scripted
-	job     *SettleTransaction
-	told    []models.TaskID // that Notify was told of
-	intent  models.PaymentIntent
-	started models.StartedTransaction
+	store    *models.Store
+	site     models.Site
+	rail     *railtest.Scripted
+	job      *SettleTransaction
+	notified []models.TaskID // by Notify
+	intent   models.PaymentIntent
+	started  models.StartedTransaction
 }
 
 const price = 1000
@@ -36,21 +36,22 @@ func newTill(t *testing.T) *till {
 	modelstest.SetClock(t, store, noon)
 	b := &till{T: t, store: store, site: modelstest.Site(t, store), rail: railtest.NewScripted()}
 	t.Cleanup(func() {
-		wantTurns(t, b.rail)
-		wantAllBack(t, b.job.Permits, 64, 80)
+		wantAdmissions(t, b.rail)
+		wantPermitsReleased(t, b.job.Permits, 64, 80)
 	})
 	b.job = &SettleTransaction{
 		Store: store, Rail: b.rail, Permits: NewPermits(64), Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Notify: func(tasks []models.TaskID) { b.told = append(b.told, tasks...) },
+		Notify: func(tasks []models.TaskID) { b.notified = append(b.notified, tasks...) },
 	}
 	return b
 }
 
-// pay lets a customer begin to pay a new intent.
+// pay creates an intent and starts its payment.
 func (b *till) pay(discounts ...models.Discount) {
 	b.Helper()
 	b.intent = modelstest.Intent(b, b.store, b.site.ID, price, price)
-	b.started = modelstest.Pay(b, b.store, b.intent, models.Party{CustomerID: "ada", AgreementID: "agreement"}, discounts...)
+	payer := models.Party{CustomerID: "ada", AgreementID: "agreement"}
+	b.started = modelstest.Pay(b, b.store, b.intent, payer, discounts...)
 }
 
 func (b *till) key() string { return models.PaymentRailKey(b.intent.ID) }
@@ -62,7 +63,7 @@ func (b *till) run() {
 	}
 }
 
-// start runs the task in the background; the returned function waits for its end.
+// start runs the task in the background. The returned function waits for its end.
 func (b *till) start(ctx context.Context) (wait func()) {
 	done := make(chan error, 1)
 	go func() { done <- b.job.Run(ctx, models.Task{ID: b.started.Task}) }()
@@ -74,31 +75,33 @@ func (b *till) start(ctx context.Context) (wait func()) {
 	}
 }
 
-func (b *till) workersDie() {
+func (b *till) expireLeases() {
 	b.Helper()
-	if _, err := b.store.DB().ExecContext(b.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
+	expire := "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"
+	if _, err := b.store.DB().ExecContext(b.Context(), expire); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *till) advance(by time.Duration) { modelstest.AdvanceClock(b, b.store, by) }
 
-// want checks how the intent stands, "pending" or a final status, and that money moved if it is settled, once, and not
-// otherwise, and that the books are right.
+// want checks that the intent is "pending" or has the final status, that money moved once if it is
+// settled and not otherwise, and that the books agree.
 func (b *till) want(status string) {
 	b.Helper()
-	is, err := b.store.PaymentIntent(b.Context(), b.site.ID, b.intent.ID)
+	intent, err := b.store.PaymentIntent(b.Context(), b.site.ID, b.intent.ID)
 	if err != nil {
 		b.Fatal(err)
 	}
-	got, moved := string(is.State), b.rail.Amounts()[b.key()]
-	if is.Status != "" {
-		got = string(is.Status)
+	got, moved := string(intent.State), b.rail.Amounts()[b.key()]
+	if intent.Status != "" {
+		got = string(intent.Status)
 	}
 	if got != status {
 		b.Errorf("the intent is %s, want %s", got, status)
 	}
-	if paid, ok := is.AmountPaid(); ok != (status == "Settled") || ok && paid != moved || !ok && moved != 0 && is.State == models.IntentFinal {
+	paid, ok := intent.AmountPaid()
+	if ok != (status == "Settled") || ok && paid != moved || !ok && moved != 0 && intent.State == models.IntentFinal {
 		b.Errorf("%s with %d paid, and %d moved", got, paid, moved)
 	}
 	if n := len(b.rail.Moved()); n > 1 {
@@ -107,6 +110,7 @@ func (b *till) want(status string) {
 	modelstest.Audit(b, b.store)
 }
 
+// calls checks the calls of the payment.
 func (b *till) calls(want railtest.Calls) {
 	b.Helper()
 	if got := b.rail.Calls(b.key()); got != want {
@@ -114,7 +118,7 @@ func (b *till) calls(want railtest.Calls) {
 	}
 }
 
-func TestEveryEnding(t *testing.T) {
+func TestEveryFinalStatus(t *testing.T) {
 	for name, tt := range map[string]struct {
 		step   railtest.Step
 		status string
@@ -134,11 +138,11 @@ func TestEveryEnding(t *testing.T) {
 			b.rail.Script(b.key(), tt.step)
 			b.run()
 			b.want(tt.status)
-			is, err := b.store.PaymentIntent(t.Context(), b.site.ID, b.intent.ID)
-			if err != nil || is.StatusReason != tt.reason {
-				t.Errorf("reason %s, %v", is.StatusReason, err)
+			intent, err := b.store.PaymentIntent(t.Context(), b.site.ID, b.intent.ID)
+			if err != nil || intent.StatusReason != tt.reason {
+				t.Errorf("reason %s, %v", intent.StatusReason, err)
 			}
-			b.run() // a task that comes late finds nothing to do
+			b.run() // a late task has no effect
 			b.want(tt.status)
 		})
 	}
@@ -157,13 +161,13 @@ func TestDiscountsAreNotCharged(t *testing.T) {
 func TestNothingLeftToCharge(t *testing.T) {
 	b := newTill(t)
 	b.pay(models.Discount{LineItem: 0, Amount: price, Reason: "free"})
-	b.rail.SetDown(true) // nobody asks it
+	b.rail.SetDown(true) // the rail is not called
 	b.run()
 	b.want("Settled")
 	b.calls(railtest.Calls{})
 }
 
-func TestPartnerIsToldAtOnce(t *testing.T) {
+func TestWebhookTaskIsNotified(t *testing.T) {
 	b := newTill(t)
 	if _, err := b.store.DB().ExecContext(t.Context(), `
 INSERT INTO webhook_endpoints (organisation_id, site_id, url, created_at, updated_at, width)
@@ -173,10 +177,11 @@ VALUES (?, '00000000-0000-0000-0000-000000000000', 'https://partner.example', 1,
 	b.pay()
 	b.run()
 	b.want("Settled")
-	if len(b.told) != 1 {
-		t.Fatalf("told of %d tasks", len(b.told))
+	if len(b.notified) != 1 {
+		t.Fatalf("notified of %d tasks", len(b.notified))
 	}
-	tasks, err := b.store.ClaimTasks(t.Context(), b.told, models.Dispatch{InFlight: 10}, models.Dispatch{InFlight: 10, Limit: 10})
+	bounds := models.Dispatch{InFlight: 10, Limit: 10}
+	tasks, err := b.store.ClaimTasks(t.Context(), b.notified, bounds, bounds)
 	if err != nil || len(tasks) != 1 || tasks[0].Kind != models.TaskDeliverWebhook {
 		t.Errorf("tasks %+v, %v", tasks, err)
 	}
@@ -199,7 +204,8 @@ func TestPaymentWhileTheBankIsDown(t *testing.T) {
 	b.calls(railtest.Calls{Debits: 3})
 }
 
-// A rail that cannot answer is retried for 60 seconds, and then closed: only that the rail confirms is a failure.
+// A payment is retried for 60 seconds while the rail is down, and then closed. It is Failed only
+// once the rail confirms the cancellation.
 func TestPaymentWhileTheRailIsDown(t *testing.T) {
 	b := newTill(t)
 	b.pay()
@@ -228,8 +234,9 @@ func TestPaymentWhileTheRailIsDown(t *testing.T) {
 	b.calls(railtest.Calls{Debits: tries, Cancels: 3})
 }
 
-// The time is over while a debit is on its way: if it arrives before the cancellation it counts.
-func TestTimeIsOverAgainstALateDebit(t *testing.T) {
+// The time for attempts ends while a debit is in flight. The debit counts if it arrives before the
+// cancellation.
+func TestTimeoutAgainstALateDebit(t *testing.T) {
 	for status, arrives := range map[string]bool{"Settled": true, "Failed": false} {
 		t.Run(status, func(t *testing.T) {
 			b := newTill(t)
@@ -237,7 +244,7 @@ func TestTimeIsOverAgainstALateDebit(t *testing.T) {
 			b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
 			wait := b.start(t.Context())
 			b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
-			b.workersDie() // frozen rather than dead
+			b.expireLeases() // the worker is frozen
 			b.advance(models.AnswerWithin)
 			if arrives {
 				b.rail.Release(b.key())
@@ -266,7 +273,7 @@ func TestRequestLost(t *testing.T) {
 	b.calls(railtest.Calls{Debits: 2, Lookups: 2})
 }
 
-func TestRequestLostUntilTheTimeIsOver(t *testing.T) {
+func TestRequestLostUntilTheTimeout(t *testing.T) {
 	b := newTill(t)
 	b.pay()
 	b.rail.Script(b.key(), railtest.LoseRequest)
@@ -277,38 +284,40 @@ func TestRequestLostUntilTheTimeIsOver(t *testing.T) {
 	b.calls(railtest.Calls{Debits: 1, Lookups: 1, Cancels: 1})
 }
 
-func TestSettlerDiesBeforeTheRailCall(t *testing.T) {
+func TestPaymentWorkerDiesBeforeTheRailCall(t *testing.T) {
 	b := newTill(t)
 	b.pay()
 	if _, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken()); err != nil {
 		t.Fatal(err)
 	}
 	b.run()
-	b.want("pending") // the lease is not over
+	b.want("pending") // the lease has not expired
 	b.calls(railtest.Calls{})
-	b.workersDie()
+	b.expireLeases()
 	b.run()
 	b.want("Settled")
 	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
 }
 
-func TestSettlerDiesDuringTheRailCall(t *testing.T) {
+func TestPaymentWorkerDiesDuringTheRailCall(t *testing.T) {
 	b := newTill(t)
 	b.pay()
 	b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
 	wait := b.start(t.Context())
 	b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
-	b.workersDie()
-	b.rail.Otherwise(railtest.Succeed)
+	b.expireLeases()
+	b.rail.SetDefault(railtest.Succeed)
 	b.run()
 	b.want("Settled")
-	b.rail.Release(b.key()) // the frozen worker's debit arrives at last, under the same key
+	b.rail.Release(b.key()) // the frozen worker's debit arrives under the same key
 	wait()
 	b.want("Settled")
 }
 
-func TestSettlerDiesBeforeTheRecord(t *testing.T) {
-	for status, step := range map[string]railtest.Step{"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds)} {
+func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
+	for status, step := range map[string]railtest.Step{
+		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds),
+	} {
 		t.Run(status, func(t *testing.T) {
 			b := newTill(t)
 			b.pay()
@@ -317,9 +326,9 @@ func TestSettlerDiesBeforeTheRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.rail.Script(b.key(), step)
-			dead := &settlement{job: b.job, transaction: claimed, heldAt: time.Now()}
-			dead.settle(t.Context()) // and nobody writes down what it says
-			b.workersDie()
+			dead := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
+			dead.settle(t.Context()) // the result is not recorded
+			b.expireLeases()
 			b.run()
 			b.want(status)
 			b.calls(railtest.Calls{Debits: 1, Lookups: 1})
@@ -335,7 +344,7 @@ func TestShutdownDuringAPayment(t *testing.T) {
 	wait := b.start(ctx)
 	b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
 	shutdown()
-	b.rail.Release(b.key()) // a call under way is waited for
+	b.rail.Release(b.key()) // the run waits for calls in flight
 	wait()
 	b.want("Settled")
 }
@@ -352,7 +361,7 @@ func TestShutdownBeforeAPayment(t *testing.T) {
 	if err != nil || !claimed.Held || claimed.InDoubt {
 		t.Errorf("another worker's claim: %+v, %v", claimed, err)
 	}
-	run := &settlement{job: b.job, transaction: claimed, heldAt: time.Now()} // one that had claimed it already
+	run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()} // a shutdown after the claim
 	if err := run.record(t.Context(), run.settle(ctx)); err != nil {
 		t.Fatal(err)
 	}
@@ -364,16 +373,16 @@ func TestShutdownBeforeAPayment(t *testing.T) {
 func TestLeaseLostBeforeADebit(t *testing.T) {
 	b := newTill(t)
 	b.pay()
-	began, looks := time.Now(), atomic.Int64{}
-	b.job.Now = func() time.Time { // every look at the clock finds the lease no longer fresh
-		return began.Add(time.Duration(looks.Add(1)) * 2 * freshFor)
+	began, calls := time.Now(), atomic.Int64{}
+	b.job.Now = func() time.Time { // advances with each call, so that the lease must be checked
+		return began.Add(time.Duration(calls.Add(1)) * 2 * recheckAfter)
 	}
 	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.workersDie()
-	run := &settlement{job: b.job, transaction: claimed, heldAt: began}
+	b.expireLeases()
+	run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: began}
 	if err := run.record(t.Context(), run.settle(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -383,8 +392,8 @@ func TestLeaseLostBeforeADebit(t *testing.T) {
 	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
 }
 
-// TestRandomPayments lets a rail do whatever rails do, and workers die, until the payment has come to its end: money has
-// moved if and only if it is settled.
+// The rail answers at random and workers die until the payment is final. Money has moved if and
+// only if it is settled.
 func TestRandomPayments(t *testing.T) {
 	b := newTill(t)
 	steps := map[string]railtest.Step{
@@ -395,7 +404,8 @@ func TestRandomPayments(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b.rail = railtest.NewScripted()
 		b.job.Rail = b.rail
-		b.pay(models.Discount{LineItem: 0, Amount: models.Amount(rapid.IntRange(1, price-1).Draw(rt, "off")), Reason: "r"})
+		discount := models.Amount(rapid.IntRange(1, price-1).Draw(rt, "discount"))
+		b.pay(models.Discount{LineItem: 0, Amount: discount, Reason: "r"})
 		var script []railtest.Step
 		for range rapid.IntRange(0, 4).Draw(rt, "steps") {
 			script = append(script, steps[rapid.SampledFrom(names).Draw(rt, "step")])
@@ -403,25 +413,26 @@ func TestRandomPayments(t *testing.T) {
 		b.rail.Script(b.key(), script...)
 		for n := 0; b.state() == models.IntentPending; n++ {
 			if n > 100 {
-				rt.Fatal("the payment does not end")
+				rt.Fatal("the payment is not final after 100 runs")
 			}
 			b.rail.SetDown(n < 20 && rapid.Bool().Draw(rt, "down"))
 			if rapid.Bool().Draw(rt, "dies") {
-				b.dies(rt)
+				b.runAndDie(rt)
 			} else if err := b.job.Run(rt.Context(), models.Task{ID: b.started.Task}); err != nil {
 				rt.Fatal(err)
 			}
 			b.advance(time.Duration(rapid.IntRange(1, 20).Draw(rt, "seconds")) * time.Second)
 		}
 		b.rail.SetDown(false)
-		is, err := b.store.PaymentIntent(rt.Context(), b.site.ID, b.intent.ID)
+		intent, err := b.store.PaymentIntent(rt.Context(), b.site.ID, b.intent.ID)
 		moved, debits := b.rail.Amounts()[b.key()], len(b.rail.Moved())
-		settled := is.Status == models.TransactionSettled
-		if err != nil || settled != (debits == 1) || debits > 1 || settled && moved != is.Transaction.Charge {
-			rt.Fatalf("%s with %d debits of %d, %v", is.Status, debits, moved, err)
+		settled := intent.Status == models.TransactionSettled
+		if err != nil || settled != (debits == 1) || debits > 1 || settled && moved != intent.Transaction.Charge {
+			rt.Fatalf("%s with %d debits of %d, %v", intent.Status, debits, moved, err)
 		}
-		if events := modelstest.PushedStatuses(t, b.store, is.ID); fmt.Sprint(events) != fmt.Sprint([]models.TransactionStatus{is.Status}) {
-			rt.Fatalf("%s, and the events say %v", is.Status, events)
+		pushed := modelstest.PushedStatuses(t, b.store, intent.ID)
+		if fmt.Sprint(pushed) != fmt.Sprint([]models.TransactionStatus{intent.Status}) {
+			rt.Fatalf("%s, and the events have %v", intent.Status, pushed)
 		}
 	})
 	modelstest.Audit(t, b.store)
@@ -429,34 +440,36 @@ func TestRandomPayments(t *testing.T) {
 
 func (b *till) state() models.IntentState {
 	b.Helper()
-	is, err := b.store.PaymentIntent(b.Context(), b.site.ID, b.intent.ID)
+	intent, err := b.store.PaymentIntent(b.Context(), b.site.ID, b.intent.ID)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return is.State
+	return intent.State
 }
 
-// dies is a run whose worker dies before it has written anything down.
-func (b *till) dies(t *rapid.T) {
+// runAndDie is a run whose worker dies before its record.
+func (b *till) runAndDie(t *rapid.T) {
 	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if claimed.Held {
-		dead := &settlement{job: b.job, transaction: claimed, heldAt: time.Now()}
+		dead := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
 		dead.settle(t.Context())
-		b.workersDie()
+		b.expireLeases()
 	}
 }
 
-// The same over the sandbox's own rail, whose list must agree with the books.
-func TestPaymentsOverTheSandbox(t *testing.T) {
+// Payments on the sandbox rail reach the status of the payer's behaviour, and the rail's list
+// agrees with the books.
+func TestPaymentsOnTheSandbox(t *testing.T) {
 	b := newTill(t)
 	b.job.Rail = rail.NewSandbox(b.store)
 	for behaviour, want := range map[models.Behaviour]models.TransactionStatus{
 		models.BehaviourPays: models.TransactionSettled, models.BehaviourInsufficientFunds: models.TransactionDeclined,
-		models.BehaviourAccountUnavailable: models.TransactionDeclined, models.BehaviourLimitExceeded: models.TransactionDeclined,
-		models.BehaviourDeclines: models.TransactionDeclined, models.BehaviourSlow: models.TransactionSettled,
+		models.BehaviourAccountUnavailable: models.TransactionDeclined,
+		models.BehaviourLimitExceeded:      models.TransactionDeclined,
+		models.BehaviourDeclines:           models.TransactionDeclined, models.BehaviourSlow: models.TransactionSettled,
 		models.BehaviourBankDown: models.TransactionSettled, models.BehaviourAnswerLost: models.TransactionSettled,
 	} {
 		b.intent = modelstest.Intent(t, b.store, b.site.ID, price, price)
@@ -469,9 +482,9 @@ func TestPaymentsOverTheSandbox(t *testing.T) {
 			b.advance(6 * time.Second)
 			b.run()
 		}
-		is, err := b.store.PaymentIntent(t.Context(), b.site.ID, b.intent.ID)
-		if err != nil || is.Status != want {
-			t.Errorf("%s: %s, %v", behaviour, is.Status, err)
+		intent, err := b.store.PaymentIntent(t.Context(), b.site.ID, b.intent.ID)
+		if err != nil || intent.Status != want {
+			t.Errorf("%s: %s, %v", behaviour, intent.Status, err)
 		}
 	}
 	modelstest.AuditRail(t, b.store)

@@ -8,24 +8,25 @@ import (
 	"partnerbilling/models"
 )
 
-// sweepStep is how much one step of a sweep moves at the most. A step is one short transaction; nothing is locked
-// between steps.
-const sweepStep = 500
+// sweepLimit is the maximum number of items of one step of a sweep. A step is one short
+// transaction. No lock is held between steps.
+const sweepLimit = 500
 
-// Sweep is recurring work in bounded steps, each of which moves state and calls nobody.
+// Sweep is a recurring job in bounded steps. A step changes state in Postgres and calls no other
+// system.
 type Sweep struct {
 	Store *models.Store
 	Name  string
-	// Steps are run in order, each until it reports that less than the limit was there.
+	// Steps run in order. Each is repeated until it returns less than the limit.
 	Steps []func(ctx context.Context, limit int) (int, error)
 }
 
-// Run takes the sweep to its end. What fails, or is not reached in the task's time, is left to the task's next run.
+// Run implements queue.Job. The next run continues after a failed or timed-out step.
 func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 	for _, step := range s.Steps {
-		for n := sweepStep; n >= sweepStep; {
+		for n := sweepLimit; n >= sweepLimit; {
 			var err error
-			if n, err = step(ctx, sweepStep); err != nil {
+			if n, err = step(ctx, sweepLimit); err != nil {
 				return fmt.Errorf("jobs: %s: %w", s.Name, err)
 			}
 		}
@@ -33,20 +34,21 @@ func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 	return s.Store.FinishTask(ctx, task.ID)
 }
 
-// ExpireInvitations turns invitations past expiry to expired, and folds what has happened to links into their counts. Reads do not
-// wait for either; it keeps the stored state, and with it the indexes, close to the effective one, and totals cheap.
+// ExpireInvitations returns the sweep that stores the expiry of invitations, and folds changes of
+// customer links into their counts. Reads do not depend on it. It keeps the stored states, and with
+// them the indexes, close to the effective ones, and totals cheap.
 func ExpireInvitations(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "expire invitations", Steps: []func(context.Context, int) (int, error){
 		store.ExpireInvitations,
 		func(ctx context.Context, limit int) (int, error) {
-			n, err := store.FoldLinkChanges(ctx, limit*10) // many meet in one row of counts
+			n, err := store.FoldLinkChanges(ctx, limit*10) // many changes go into one row of counts
 			return n / 10, err
 		},
 	}}
 }
 
-// ExpirePaymentIntents ends the payment intents whose time is over and that nobody has looked at since. Each has an event to
-// be written with it, so that the steps are small.
+// ExpirePaymentIntents returns the sweep that ends expired payment intents which no read has ended.
+// Steps are small, since each intent writes an event.
 func ExpirePaymentIntents(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "expire payment intents", Steps: []func(context.Context, int) (int, error){
 		func(ctx context.Context, limit int) (int, error) {
@@ -56,8 +58,8 @@ func ExpirePaymentIntents(store *models.Store) *Sweep {
 	}}
 }
 
-// CloseBatches closes rows that no debit call was begun for once the time for attempts is over, and settles what is open
-// at its deadline. It never asks the rail.
+// CloseBatches returns the sweep that closes rows without a debit call when the time for attempts
+// has ended, and settles open batches at their deadline. It never calls the rail.
 func CloseBatches(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "close batches", Steps: []func(context.Context, int) (int, error){
 		batchByBatch(func(ctx context.Context) error { _, err := store.CloseUnsentRows(ctx); return err }),
@@ -65,7 +67,7 @@ func CloseBatches(store *models.Store) *Sweep {
 	}}
 }
 
-// batchByBatch is a step that handles one batch a call, until closeOne finds none.
+// batchByBatch returns a step that calls closeOne for one batch at a time, until it finds none.
 func batchByBatch(closeOne func(context.Context) error) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, limit int) (int, error) {
 		for n := range limit {
@@ -79,7 +81,7 @@ func batchByBatch(closeOne func(context.Context) error) func(context.Context, in
 	}
 }
 
-// DropHistory deletes what its retention no longer keeps.
+// DropHistory returns the sweep that deletes rows past their retention.
 func DropHistory(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "drop history", Steps: []func(context.Context, int) (int, error){
 		func(ctx context.Context, limit int) (int, error) {

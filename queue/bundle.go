@@ -15,38 +15,42 @@ import (
 	"partnerbilling/models"
 )
 
-// Webhooks are many, and small: one Asynq task each would cost more than all the rest of a delivery. So those that go out together
-// travel in bundles, several of which share out a backlog among the workers.
+// Webhooks are many and small: an Asynq task for each would cost more than the rest of the
+// delivery. One Asynq task therefore carries a bundle of them.
 const (
-	// bundleMost is the most webhooks in a bundle.
-	bundleMost = 64
-	// bundleShares is into how many bundles few webhooks are divided, unless they would have fewer members than bundleLeast, which
-	// one worker sends as soon as several would.
-	bundleShares = 16
-	bundleLeast  = 4
-	// repeatWithin bounds the hand-over of a failed member to Asynq. What does not get there comes back by its lease.
-	repeatWithin = time.Second
+	// maxBundleSize is the maximum number of webhooks in a bundle.
+	maxBundleSize = 64
+	// minBundleSize is the size up to which webhooks are not spread over several bundles.
+	minBundleSize = 4
+	// targetBundles is the number of bundles over which webhooks are spread between these two
+	// sizes, so that several workers share a small backlog.
+	targetBundles = 16
+	// retryTimeout bounds the enqueue of a failed member. A member that is not enqueued comes back
+	// when its lease expires.
+	retryTimeout = time.Second
 )
 
-// bundled says whether tasks of the kind travel in bundles.
-func bundled(kind models.TaskKind) bool { return kind == models.TaskDeliverWebhook }
+// isBundled reports whether tasks of the kind travel in bundles.
+func isBundled(kind models.TaskKind) bool { return kind == models.TaskDeliverWebhook }
 
-// pack divides tasks into what travels together.
-func pack(tasks []models.Task) (parcels [][]models.Task) {
-	var together []models.Task
+// makeBundles divides tasks into bundles. A task of a kind that is not bundled gets a bundle of its
+// own.
+func makeBundles(tasks []models.Task) (bundles [][]models.Task) {
+	var webhooks []models.Task
 	for i, t := range tasks {
-		if bundled(t.Kind) {
-			together = append(together, t)
+		if isBundled(t.Kind) {
+			webhooks = append(webhooks, t)
 		} else {
-			parcels = append(parcels, tasks[i:i+1])
+			bundles = append(bundles, tasks[i:i+1])
 		}
 	}
-	size := min(bundleMost, max(bundleLeast, len(together)/bundleShares+1))
-	return slices.AppendSeq(parcels, slices.Chunk(together, size))
+	size := min(maxBundleSize, max(minBundleSize, len(webhooks)/targetBundles+1))
+	return slices.AppendSeq(bundles, slices.Chunk(webhooks, size))
 }
 
-// newParcel is what was packed, as Asynq carries it: a task as it is, or a bundle, with a member a line.
-func newParcel(members []models.Task) *asynq.Task {
+// newBundle returns the Asynq task that carries the members of a bundle. A bundle of one is a plain
+// task. The payload of a larger one has a line for each member.
+func newBundle(members []models.Task) *asynq.Task {
 	if len(members) == 1 {
 		return newTask(members[0])
 	}
@@ -61,15 +65,15 @@ func newParcel(members []models.Task) *asynq.Task {
 		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
 }
 
-// unpack reads the members of a bundle; none of another task.
-func unpack(t *asynq.Task) (members []models.Task, err error) {
-	if !bundled(models.TaskKind(t.Type())) {
+// readBundle returns the members of a bundle. It returns none if the task is a plain task.
+func readBundle(t *asynq.Task) (members []models.Task, err error) {
+	if !isBundled(models.TaskKind(t.Type())) {
 		return nil, nil
 	}
 	for line := range strings.Lines(string(t.Payload())) {
 		text, ok := strings.CutSuffix(line, "\n")
 		if !ok {
-			return nil, nil // a task on its own
+			return nil, nil
 		}
 		fields := strings.Split(text, " ")
 		if len(fields) != 4 {
@@ -86,15 +90,15 @@ func unpack(t *asynq.Task) (members []models.Task, err error) {
 	return members, nil
 }
 
-// runBundle runs the members beside each other, as far as there are slots. Each has its own outcome; only if the context ends
-// before all have one does the bundle fail, and comes again as a whole.
+// runBundle runs the members concurrently, each in a slot. A member that fails is retried alone.
+// The bundle itself fails, and comes again, only if the context ends first.
 func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	var running sync.WaitGroup
 	for _, m := range members {
 		running.Go(func() {
 			err := s.inSlot(ctx, func() error { return s.runMember(ctx, m) })
 			if err != nil && ctx.Err() == nil {
-				s.repeatMember(ctx, m, err)
+				s.retryMember(ctx, m, err)
 			}
 		})
 	}
@@ -102,32 +106,29 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	return ctx.Err()
 }
 
-// runMember runs the job of one member. A panic is its error, as Asynq has it for tasks on their own.
+// runMember runs the job of one member. It returns a panic as an error, as Asynq does for plain
+// tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
 	defer models.CatchPanic(&err)
-	job, ok := s.jobs[m.Kind]
-	if !ok {
-		return fmt.Errorf("%w: kind %q", errUnknownTask, m.Kind)
-	}
-	return job.Run(models.WithTraceID(ctx, m.TraceID), m)
+	return s.jobs.run(models.WithTraceID(ctx, m.TraceID), m)
 }
 
-// repeatMember makes a failed member a task of its own, which Asynq runs when it is due again.
-func (s *Server) repeatMember(ctx context.Context, m models.Task, failure error) {
+// retryMember enqueues a failed member as a plain task, to be run when its retry is due.
+func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) {
 	task := newTask(m)
 	s.logFailure(ctx, task, failure)
 	if errors.Is(failure, asynq.SkipRetry) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryTimeout)
 	defer cancel()
-	_, err := s.tasks.EnqueueContext(ctx, task, asynq.ProcessIn(retryAfter(0, failure, task)))
+	_, err := s.tasks.EnqueueContext(ctx, task, asynq.ProcessIn(retryDelay(0, failure, task)))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-		s.log.WarnContext(ctx, "a repetition is left to its lease", "task", m.ID, "error", err)
+		s.log.WarnContext(ctx, "cannot enqueue a retry; it starts when its lease expires", "task", m.ID, "error", err)
 	}
 }
 
-// inSlot runs do in one of the slots for webhooks, once one is free.
+// inSlot waits for a free webhook slot and runs do in it.
 func (s *Server) inSlot(ctx context.Context, do func() error) error {
 	select {
 	case s.slots <- struct{}{}:

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -11,17 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DashboardPath is where the dashboard lives.
+// DashboardPath is the URL path of the dashboard.
 const DashboardPath = "/ops/queues"
 
-// Dashboard is asynqmon, to look at only: what is deleted or run in Redis by hand would bypass Postgres. Close it at the
-// end.
+// Dashboard is a read-only asynqmon behind the operator's login. It is read-only because changes in
+// Redis would bypass Postgres. Close releases its connections.
 type Dashboard struct {
 	monitor            *asynqmon.HTTPHandler
 	username, password [sha256.Size]byte
 }
 
-// redisOptions hands asynqmon a client with our settings.
+// redisOptions makes asynqmon connect with the options of the given client.
 type redisOptions struct{ options *redis.Options }
 
 // MakeRedisClient implements asynq.RedisConnOpt.
@@ -30,7 +29,7 @@ func (o redisOptions) MakeRedisClient() any {
 	return redis.NewClient(&options)
 }
 
-// NewDashboard makes the dashboard, behind the operator's login.
+// NewDashboard returns a dashboard that asks for the username and password.
 func NewDashboard(client *redis.Client, username, password string) *Dashboard {
 	return &Dashboard{
 		monitor: asynqmon.New(asynqmon.Options{
@@ -40,12 +39,13 @@ func NewDashboard(client *redis.Client, username, password string) *Dashboard {
 	}
 }
 
-// contentSecurityPolicy allows what asynqmon's page needs: a script and styles inline, and web fonts.
+// contentSecurityPolicy allows the needs of asynqmon's page: an inline script, inline styles and
+// web fonts.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'unsafe-inline'; " +
 	"style-src 'self' 'unsafe-inline' https://fonts.googleapis.com; font-src 'self' https://fonts.gstatic.com; " +
 	"img-src 'self' data:; frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
 
-// ServeHTTP asks for the login, and refuses everything that would change something, whatever asynqmon thinks of it.
+// ServeHTTP checks the login and refuses every method other than GET and HEAD.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -54,12 +54,12 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	if !d.isOperator(r) {
 		header.Set("WWW-Authenticate", `Basic realm="operator", charset="UTF-8"`)
-		http.Error(w, "The operator's login is needed.", http.StatusUnauthorized)
+		http.Error(w, "The operator's login is required.", http.StatusUnauthorized)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		http.Error(w, "The dashboard is to look at only.", http.StatusMethodNotAllowed)
+		http.Error(w, "The dashboard is read-only.", http.StatusMethodNotAllowed)
 		return
 	}
 	d.monitor.ServeHTTP(w, r)
@@ -68,7 +68,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (d *Dashboard) isOperator(r *http.Request) bool {
 	username, password, ok := r.BasicAuth()
 	u, p := sha256.Sum256([]byte(username)), sha256.Sum256([]byte(password))
-	// Both are compared in any case, so that the time tells nothing.
+	// Both comparisons always run, so that the time of the answer reveals nothing.
 	return ok && subtle.ConstantTimeCompare(u[:], d.username[:])&subtle.ConstantTimeCompare(p[:], d.password[:]) == 1
 }
 
@@ -78,14 +78,4 @@ func (d *Dashboard) Close() error {
 		return fmt.Errorf("queue: close the dashboard: %w", err)
 	}
 	return nil
-}
-
-// PingRedis asks Redis for an answer, for readiness checks.
-func PingRedis(client *redis.Client) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := client.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("queue: Redis does not answer: %w", err)
-		}
-		return nil
-	}
 }

@@ -14,151 +14,161 @@ import (
 )
 
 const (
-	// inlineWithin bounds the part of Redis in the dispatch right after a commit; the workers' loop makes up for what it did
-	// not reach. Postgres has longer: a statement that is cut off costs its connection, and making another costs a busy
-	// server more than the statement would.
-	inlineWithin = 50 * time.Millisecond
-	// inlineQueue is how many commits may wait for their inline dispatch; more are left to the workers' loop.
-	inlineQueue = 1024
-	// pollEvery is how often the loops of all workers together look for due tasks while they find none, and busyEvery while they
-	// do: what workers have finished is made up for before they run dry.
-	pollEvery = 100 * time.Millisecond
-	busyEvery = 10 * time.Millisecond
-	// webhooksEvery is busyEvery of webhooks: there are more, so that looking costs more, and more are on their way, so that workers
-	// do not run dry meanwhile.
-	webhooksEvery = 50 * time.Millisecond
-	// busyRounds is how many rounds after it found some the loop takes it that more may be let through any moment.
+	// inlineTimeout bounds the Redis calls of an inline dispatch. The workers' loops dispatch the
+	// tasks that it misses. Postgres has longer: cancelling a statement costs its connection, and a
+	// new connection costs a busy server more than the statement.
+	inlineTimeout = 50 * time.Millisecond
+	// inlineBuffer is the number of commits that may wait for their inline dispatch. The workers'
+	// loops dispatch the rest.
+	inlineBuffer = 1024
+	// idlePoll is how often the loops of all workers together poll an idle queue for due tasks.
+	idlePoll = 100 * time.Millisecond
+	// busyPoll replaces idlePoll while a queue is busy, so that workers do not run dry.
+	busyPoll = 10 * time.Millisecond
+	// busyWebhookPoll is busyPoll for webhooks. Polling costs more there, and more tasks are in
+	// flight, so that workers do not run dry.
+	busyWebhookPoll = 50 * time.Millisecond
+	// busyRounds is the number of empty polls after which a queue counts as idle.
 	busyRounds = 100
-	// pauseAfter is how long the loop waits after Postgres or Redis failed it.
-	pauseAfter = time.Second
-	// housekeepEvery is how often lost tasks, a flushed Redis and recurring work are looked for.
-	housekeepEvery = 500 * time.Millisecond
-	// claimLimit is the most tasks that one claim takes, and webhooksLimit of webhooks: those are small and many, and a
-	// claim's cost grows with the organisations that have some.
-	claimLimit    = 100
-	webhooksLimit = 2000
-	// freshEvery is the least time between two claims of what has been notified: at a steady rate many fewer statements, for a little of
-	// how soon a task starts.
-	freshEvery = 3 * time.Millisecond
-	// roomEvery is how often webhooks in flight are counted while there are new ones.
-	roomEvery = 100 * time.Millisecond
-	// inlineSenders is how many inline dispatches are with Redis at once, and inlineMost the most tasks of one. One claim is under way
-	// at a time, of what has been notified during the one before: the more there is, the less each costs.
+	// errorBackoff is the pause of a loop after an error of Postgres or Redis.
+	errorBackoff = time.Second
+	// storeTimeout bounds a claim, a release and the last lease extension.
+	storeTimeout = time.Second
+	// housekeepInterval is the time between two rounds of housekeeping.
+	housekeepInterval = 500 * time.Millisecond
+	// claimLimit is the maximum number of tasks in one claim.
+	claimLimit = 100
+	// webhookClaimLimit is claimLimit for webhooks. They are many and small, and the cost of a
+	// claim grows with the number of organisations that have due webhooks.
+	webhookClaimLimit = 2000
+	// inlineClaimInterval is the minimum time between two claims of notified tasks. At a steady
+	// rate it merges many claims into one, and delays a task a little.
+	inlineClaimInterval = 3 * time.Millisecond
+	// inlineClaimSize is the number of notified tasks at which a claim stops collecting more.
+	inlineClaimSize = 256
+	// inlineSenders is the number of inline dispatches that enqueue concurrently.
 	inlineSenders = 4
-	inlineMost    = 256
-	// enqueueConcurrency is how many enqueues are under way at once: each is a round trip to Redis.
+	// capacityTTL is how long a count of the webhooks in flight is valid.
+	capacityTTL = 100 * time.Millisecond
+	// enqueueConcurrency is the number of concurrent enqueues of one dispatch. Each is a round trip
+	// to Redis.
 	enqueueConcurrency = 8
 )
 
-// Dispatcher sends due tasks from the outbox to Redis. The API uses its inline half, the workers' both.
+// Dispatcher sends due tasks from the outbox to Redis. The API runs its inline half, right after
+// commits (see RunInline). Workers run both halves (see Run). All methods are safe for concurrent
+// use.
 type Dispatcher struct {
-	store *models.Store
-	redis *redis.Client
-	tasks *asynq.Client
-	cfg   DispatcherConfig
-	fresh chan []models.TaskID // to be claimed
-	sent  chan []models.Task   // claimed already
-	fleet *fleet
+	store    *models.Store
+	redis    *redis.Client
+	tasks    *asynq.Client
+	cfg      DispatcherConfig
+	notified chan []models.TaskID // committed, not claimed
+	claimed  chan []models.Task   // claimed, not enqueued
+	fleet    *fleet
+	enqueued enqueuedTasks
 
-	unconfirmed unconfirmed
-
-	// What claim, and so claimFresh alone, knows of webhooks: how many more may go out, until it is stale.
-	room  int
-	stale <-chan time.Time
+	// webhookCapacity is the number of webhooks that inline claims may still put in flight. It is
+	// valid until capacityExpired fires. Only the goroutine of claimNotified uses either.
+	webhookCapacity int
+	capacityExpired <-chan time.Time
 }
 
 // DispatcherConfig tunes a Dispatcher.
 type DispatcherConfig struct {
-	// InFlight is the most tasks of one queue that one organisation may have in Redis or in work, so that a large
-	// backlog of one never stands in the way of another. Default: of debits half as many again as the fleet can work on
-	// at once, else 16.
+	// InFlight is the maximum number of tasks in flight for one organisation in one queue. It keeps
+	// the backlog of one organisation from delaying another. The default for debits is one and a
+	// half times the slots of the fleet, for other queues 16.
 	InFlight int
-	// Recurring is the work that starts by itself, and how often.
+	// Recurring maps each recurring kind of task to its interval.
 	Recurring map[models.TaskKind]time.Duration
 	Log       *slog.Logger
 }
 
-// NewDispatcher makes a dispatcher; nothing runs until RunInline or Run.
+// NewDispatcher returns a dispatcher. It does nothing until Run or RunInline.
 func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConfig) *Dispatcher {
 	return &Dispatcher{
-		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg,
-		fresh: make(chan []models.TaskID, inlineQueue), sent: make(chan []models.Task, inlineQueue), fleet: newFleet(client),
+		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg, fleet: newFleet(client),
+		notified: make(chan []models.TaskID, inlineBuffer), claimed: make(chan []models.Task, inlineBuffer),
 	}
 }
 
-// Notify tells the dispatcher of tasks whose transaction has just been committed. It never waits; what does not fit is found by
-// the workers' loop.
+// Notify hands over tasks whose transaction has just been committed. It never blocks: the workers'
+// loops find the tasks that do not fit.
 func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	if len(tasks) == 0 {
 		return
 	}
 	select {
-	case d.fresh <- tasks:
+	case d.notified <- tasks:
 	default:
 	}
 }
 
-// Room is how many debit tasks may be claimed by the transaction that writes them, for Send.
-func (d *Dispatcher) Room() models.Dispatch { return d.bounds(models.QueueDebits) }
+// ClaimBounds returns the bounds within which a transaction may claim the debit tasks that it
+// writes. The caller passes the claimed tasks to Send.
+func (d *Dispatcher) ClaimBounds() models.Dispatch { return d.bounds(models.QueueDebits) }
 
-// Send dispatches tasks that have been claimed by the transaction that wrote them, right after its commit. It never waits; what
-// does not fit is found by the workers' loop once the claim's lease is over.
+// Send hands over tasks that the transaction that wrote them has claimed, right after its commit.
+// It never blocks: the workers' loops find the tasks that do not fit when the lease of the claim
+// expires.
 func (d *Dispatcher) Send(claimed []models.Task) {
 	if len(claimed) == 0 {
 		return
 	}
 	select {
-	case d.sent <- claimed:
+	case d.claimed <- claimed:
 	default:
 	}
 }
 
-// RunInline dispatches what Notify and Send tell of, until the context ends.
+// RunInline dispatches the tasks of Notify and Send until the context ends.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
-	group.Go(func() error { return d.repeat(ctx, countEvery, d.fleet.count) })
-	group.Go(func() error { return d.repeat(ctx, confirmEvery, d.confirm) })
-	group.Go(func() error { return d.claimFresh(ctx) })
+	group.Go(func() error { return d.repeat(ctx, fleetCountInterval, d.fleet.count) })
+	group.Go(func() error { return d.repeat(ctx, extendInterval, d.extendLeases) })
+	group.Go(func() error { return d.claimNotified(ctx) })
 	for range inlineSenders {
 		group.Go(func() error {
 			for {
 				select {
 				case <-ctx.Done():
 					return nil
-				case claimed := <-d.sent:
-					d.inlineFailed(ctx, d.sendInline(ctx, claimed))
+				case claimed := <-d.claimed:
+					d.logInlineError(ctx, d.sendInline(ctx, claimed))
 				}
 			}
 		})
 	}
-	defer d.confirmRest(ctx)
+	defer d.extendRemaining(ctx)
 	err := group.Wait()
-	d.releaseRest(ctx)
+	d.releaseUnsent(ctx)
 	return err
 }
 
-// releaseRest releases what has been claimed and not been sent. Should Postgres not take it, it goes out when its claims are over.
-func (d *Dispatcher) releaseRest(ctx context.Context) {
-	var rest []models.Task
+// releaseUnsent releases the claimed tasks that were not enqueued. If Postgres does not answer,
+// they are dispatched when their claims expire.
+func (d *Dispatcher) releaseUnsent(ctx context.Context) {
+	var unsent []models.Task
 	for {
 		select {
-		case claimed := <-d.sent:
-			rest = append(rest, claimed...)
+		case claimed := <-d.claimed:
+			unsent = append(unsent, claimed...)
 			continue
 		default:
 		}
 		break
 	}
-	if err := d.release(ctx, rest); err != nil {
-		d.cfg.Log.WarnContext(ctx, "what was claimed for dispatch could not be released", "tasks", len(rest), "error", err)
+	if err := d.release(ctx, unsent); err != nil {
+		d.cfg.Log.WarnContext(ctx, "cannot release the claimed tasks", "tasks", len(unsent), "error", err)
 	}
 }
 
-// withThoseWaiting adds what has been notified meanwhile.
-func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
-	for len(tasks) < inlineMost {
+// collectNotified appends the tasks that were notified meanwhile, up to inlineClaimSize.
+func (d *Dispatcher) collectNotified(tasks []models.TaskID) []models.TaskID {
+	for len(tasks) < inlineClaimSize {
 		select {
-		case more := <-d.fresh:
+		case more := <-d.notified:
 			tasks = append(tasks[:len(tasks):len(tasks)], more...)
 		default:
 			return tasks
@@ -167,64 +177,67 @@ func (d *Dispatcher) withThoseWaiting(tasks []models.TaskID) []models.TaskID {
 	return tasks
 }
 
-// claimFresh claims what Notify tells of, and has it sent, until the context ends.
-func (d *Dispatcher) claimFresh(ctx context.Context) error {
-	pace := time.NewTicker(freshEvery) // holds a tick while there was nothing to claim
-	defer pace.Stop()
+// claimNotified claims the tasks of Notify and hands them to the senders, until the context ends.
+// One claim runs at a time and takes the tasks that were notified during the claim before it.
+func (d *Dispatcher) claimNotified(ctx context.Context) error {
+	interval := time.NewTicker(inlineClaimInterval) // holds one tick while there is nothing to claim
+	defer interval.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case tasks := <-d.fresh:
+		case tasks := <-d.notified:
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-pace.C:
+			case <-interval.C:
 			}
-			claimed, err := d.claim(ctx, d.withThoseWaiting(tasks))
-			d.inlineFailed(ctx, err)
+			claimed, err := d.claim(ctx, d.collectNotified(tasks))
+			d.logInlineError(ctx, err)
 			if len(claimed) == 0 {
 				continue
 			}
 			select {
 			case <-ctx.Done():
-				d.Send(claimed) // to be released with the rest
-			case d.sent <- claimed:
+				d.Send(claimed) // for releaseUnsent
+			case d.claimed <- claimed:
 			}
 		}
 	}
 }
 
 func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.Task, error) {
-	ctx, cancel := context.WithTimeout(ctx, pauseAfter)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	others := d.bounds(models.QueueWebhooks)
-	if d.isStale() {
+	webhooks := d.bounds(models.QueueWebhooks)
+	if d.isCapacityExpired() {
 		n, err := d.store.InFlight(ctx, models.QueueWebhooks)
 		if err != nil {
 			return nil, err
 		}
-		d.stale = time.After(roomEvery)
-		d.room = others.Total - others.Worth - n // the rest is for those that wait: else they would as long as there are always new ones
+		d.capacityExpired = time.After(capacityTTL)
+		// The capacity of one loop claim stays free. Otherwise a steady flow of new webhooks would
+		// starve the waiting ones.
+		d.webhookCapacity = webhooks.Total - webhooks.Worth - n
 	}
-	others.Limit = max(0, d.room)
-	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), others)
+	webhooks.Limit = max(0, d.webhookCapacity)
+	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), webhooks)
 	for _, t := range claimed {
 		if t.Kind.Queue() == models.QueueWebhooks {
-			d.room--
+			d.webhookCapacity--
 		}
 	}
 	return claimed, err
 }
 
-// isStale says whether webhooks in flight have to be counted.
-func (d *Dispatcher) isStale() bool {
-	if d.stale == nil {
+// isCapacityExpired reports whether the webhooks in flight must be counted.
+func (d *Dispatcher) isCapacityExpired() bool {
+	if d.capacityExpired == nil {
 		return true
 	}
 	select {
-	case <-d.stale:
-		d.stale = nil // until they have been
+	case <-d.capacityExpired:
+		d.capacityExpired = nil // stays expired if the count fails
 		return true
 	default:
 		return false
@@ -232,67 +245,71 @@ func (d *Dispatcher) isStale() bool {
 }
 
 func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
-	ctx, cancel := context.WithTimeout(ctx, inlineWithin)
+	ctx, cancel := context.WithTimeout(ctx, inlineTimeout)
 	defer cancel()
 	return d.send(ctx, claimed)
 }
 
-// inlineFailed logs an error, if it is one.
-func (d *Dispatcher) inlineFailed(ctx context.Context, err error) {
+// logInlineError logs a non-nil error, unless the dispatcher is shutting down.
+func (d *Dispatcher) logInlineError(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loop takes over", "error", err)
+		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loops take over", "error", err)
 	}
 }
 
-// Run dispatches due tasks until the context ends: the loop of every worker. Only one of them claims at a time, and it does
-// not matter which.
+// Run dispatches all due tasks until the context ends: those of Notify and Send, and those that its
+// polls of the outbox find. It also does the housekeeping. Every worker runs it; the store lets one
+// of them claim from a queue at a time.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.RunInline(ctx) })
-	group.Go(func() error { return d.repeat(ctx, housekeepEvery, d.housekeep) })
+	group.Go(func() error { return d.repeat(ctx, housekeepInterval, d.housekeep) })
 	for _, q := range Names() {
 		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
-	defer d.confirmRest(ctx)
+	defer d.extendRemaining(ctx)
 	return group.Wait()
 }
 
-// runQueue dispatches what is due on one queue, until the context ends.
+// runQueue dispatches the due tasks of one queue until the context ends. It polls at once after a
+// full claim, often while the queue is busy, and rarely while it is idle.
 func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
-	idle := busyRounds
+	emptyRounds := busyRounds
 	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		bounds := d.bounds(q)
 		n, err := d.dispatchDue(ctx, bounds)
 		if n > 0 {
-			idle = 0
+			emptyRounds = 0
 		} else {
-			idle = min(idle+1, busyRounds)
+			emptyRounds = min(emptyRounds+1, busyRounds)
 		}
 		switch {
 		case n == bounds.Limit:
 			return 0, err
-		case idle < busyRounds && q == models.QueueWebhooks:
-			return d.fleet.each(webhooksEvery), err
-		case idle < busyRounds:
-			return d.fleet.each(busyEvery), err
+		case emptyRounds < busyRounds && q == models.QueueWebhooks:
+			return d.fleet.perWorker(busyWebhookPoll), err
+		case emptyRounds < busyRounds:
+			return d.fleet.perWorker(busyPoll), err
 		default:
-			return d.fleet.each(pollEvery), err
+			return d.fleet.perWorker(idlePoll), err
 		}
 	})
 }
 
-// repeat calls do, again at once while it reports more, else after the pause.
-func (d *Dispatcher) repeat(ctx context.Context, pause time.Duration, do func(context.Context) (bool, error)) error {
+// repeat calls do until the context ends: at once while do reports more work, else after the
+// interval.
+func (d *Dispatcher) repeat(ctx context.Context, interval time.Duration, do func(context.Context) (bool, error)) error {
 	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
 		more, err := do(ctx)
 		if more {
 			return 0, err
 		}
-		return pause, err
+		return interval, err
 	})
 }
 
-// pace calls do until the context ends, each time after the pause that the call before has asked for.
+// pace calls do until the context ends. Each call returns the pause before the next. After an error
+// the pause is errorBackoff.
 func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -308,15 +325,15 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 		}
 		if err != nil {
 			d.cfg.Log.WarnContext(ctx, "dispatch failed", "error", err)
-			pause = pauseAfter
+			pause = errorBackoff
 		}
 		timer.Reset(pause)
 	}
 }
 
-// bounds are how much of a queue may be on its way. Debits have a total, since what is in Redis before a newcomer's task is run
-// before it: as much as keeps every slot busy until the next round, and no more. Whatever one organisation has waiting, there is
-// room for another one's.
+// bounds returns how many tasks of a queue may be in flight. Redis runs debits in order, so the
+// tasks of an organisation wait for all that were enqueued before them. The total therefore keeps
+// every slot busy until the next poll, and is no larger. One organisation cannot use up the total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
@@ -324,8 +341,8 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = slots*3/2, slots*5/2
 	case models.QueueWebhooks:
-		b.Limit, b.Total, b.Worth = webhooksLimit, 4*d.fleet.slots(q), webhooksLimit*3/4
-	case models.QueueCheckout, models.QueueSweeps: // never many at a time
+		b.Limit, b.Total, b.Worth = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
+	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
 	if d.cfg.InFlight > 0 {
 		b.InFlight = d.cfg.InFlight
@@ -336,6 +353,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	return b
 }
 
+// dispatchDue claims and sends due tasks. It returns the number of claimed tasks.
 func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (int, error) {
 	tasks, err := d.store.ClaimDue(ctx, bounds)
 	if err != nil {
@@ -344,51 +362,51 @@ func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (i
 	return len(tasks), d.send(ctx, tasks)
 }
 
-// send enqueues claimed tasks; they are confirmed a while later. Those that Redis did not take are released at once. No transaction is
-// open meanwhile; a crash here costs the claims' short lease.
+// send enqueues claimed tasks and releases those that Redis does not accept. It holds no
+// transaction open. A crash in send delays the tasks by the short lease of their claims.
 func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	if len(claimed) == 0 {
 		return nil
 	}
-	parcels := pack(claimed)
-	taken := make([]bool, len(parcels))
+	bundles := makeBundles(claimed)
+	accepted := make([]bool, len(bundles))
 	group, enqueueCtx := errgroup.WithContext(ctx)
 	group.SetLimit(enqueueConcurrency)
-	for i, parcel := range parcels {
+	for i, bundle := range bundles {
 		group.Go(func() error {
-			// A name that is taken says only that this very dispatch has been here before; if it is not worked on, the
-			// lease runs out and the next epoch has a name of its own.
-			_, err := d.tasks.EnqueueContext(enqueueCtx, newParcel(parcel))
+			// A task id conflict only means that this dispatch was enqueued before. If no worker
+			// runs it, the lease expires, and the next epoch has another task id.
+			_, err := d.tasks.EnqueueContext(enqueueCtx, newBundle(bundle))
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 				return err
 			}
-			taken[i] = true
+			accepted[i] = true
 			return nil
 		})
 	}
-	err := errors.Join(group.Wait(), publishWork(ctx, d.redis, claimed))
-	return errors.Join(err, d.settle(ctx, parcels, taken))
+	err := errors.Join(group.Wait(), publishWakeUps(ctx, d.redis, claimed))
+	return errors.Join(err, d.recordSent(ctx, bundles, accepted))
 }
 
-// settle keeps in mind which claims Redis has taken, and releases the others: a forgotten claim delays its task.
-func (d *Dispatcher) settle(ctx context.Context, parcels [][]models.Task, taken []bool) error {
+// recordSent remembers the tasks that Redis accepted, for extendLeases, and releases the others.
+func (d *Dispatcher) recordSent(ctx context.Context, bundles [][]models.Task, accepted []bool) error {
 	var unsent []models.Task
-	for i, parcel := range parcels {
-		if taken[i] {
-			d.unconfirmed.add(parcel)
+	for i, bundle := range bundles {
+		if accepted[i] {
+			d.enqueued.add(bundle)
 		} else {
-			unsent = append(unsent, parcel...)
+			unsent = append(unsent, bundle...)
 		}
 	}
 	return d.release(ctx, unsent)
 }
 
-// release makes claimed tasks that Redis does not get due again. It outlives the context.
+// release makes claimed tasks due again at once. It runs even if the context has ended.
 func (d *Dispatcher) release(ctx context.Context, unsent []models.Task) error {
 	if len(unsent) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseAfter)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	return d.store.ReleaseTasks(ctx, unsent)
 }

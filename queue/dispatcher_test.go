@@ -21,14 +21,14 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// fleet is a database, a Redis, and what a test runs on them.
+// fleet is a database, a Redis, and the workers and dispatchers that a test runs on them.
 type fleet struct {
 	*testing.T
 	store  *models.Store
 	server *queuetest.Server
 	redis  *redis.Client
 	site   models.Site
-	ran    chan models.TaskID // tasks that have been run to their end
+	ran    chan models.TaskID // finished tasks
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -45,7 +45,7 @@ func newFleet(t *testing.T) *fleet {
 	}
 }
 
-// Run is a job that ends its task.
+// Run implements queue.Job. It finishes its task.
 func (f *fleet) Run(ctx context.Context, task models.Task) error {
 	if err := f.store.FinishTask(ctx, task.ID); err != nil {
 		return err
@@ -95,20 +95,20 @@ func (f *fleet) submit(n int) []models.TaskID {
 	return tasks
 }
 
-// await waits until each of the tasks has been run.
+// await waits until all the tasks are finished.
 func (f *fleet) await(tasks []models.TaskID) {
 	f.Helper()
-	open := map[models.TaskID]bool{}
+	missing := map[models.TaskID]bool{}
 	for _, t := range tasks {
-		open[t] = true
+		missing[t] = true
 	}
 	deadline := time.After(3 * time.Minute)
-	for len(open) > 0 {
+	for len(missing) > 0 {
 		select {
 		case t := <-f.ran:
-			delete(open, t)
+			delete(missing, t)
 		case <-deadline:
-			f.Fatalf("%d of %d tasks have not been run", len(open), len(tasks))
+			f.Fatalf("%d of %d tasks are not finished", len(missing), len(tasks))
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestCommittedTasksAreRun(t *testing.T) {
 	f := newFleet(t)
 	f.serve(f)
 	f.background(f.dispatcher().Run)
-	f.await(f.submit(40)) // nobody was notified: the API died after its commit
+	f.await(f.submit(40)) // without a Notify, as if the API had died after its commit
 }
 
 func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
@@ -126,21 +126,24 @@ func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
 	d := f.dispatcher()
 	f.background(d.RunInline)
 	tasks := f.submit(1)
-	again := time.NewTicker(200 * time.Millisecond) // on a busy machine 50 ms may be too short, and no loop makes up for it here
+	again := time.NewTicker(200 * time.Millisecond) // on a busy machine an inline dispatch may time out
 	defer again.Stop()
+	deadline := time.After(3 * time.Minute)
 	for {
 		d.Notify(tasks)
 		select {
 		case <-f.ran:
 			return
 		case <-again.C:
+		case <-deadline:
+			t.Fatal("the notified task is not finished")
 		}
 	}
 }
 
-func TestNotifyAndSendNeverWait(t *testing.T) {
+func TestNotifyAndSendNeverBlock(t *testing.T) {
 	f := newFleet(t)
-	d := f.dispatcher() // nobody takes what it is told
+	d := f.dispatcher() // not running
 	for range 5000 {
 		d.Notify([]models.TaskID{{}})
 		d.Send([]models.Task{{}})
@@ -159,14 +162,14 @@ func TestDispatcherDiesBetweenClaimAndEnqueue(t *testing.T) {
 	f.await(tasks)
 }
 
-// The API may die after a commit that has claimed the tasks it wrote, before it sends them, and it may not.
+// The API may die between the commit that claimed the tasks and their Send.
 func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
 	f := newFleet(t)
 	f.serve(f)
 	d := f.dispatcher()
 	f.background(d.Run)
 	batch := modelstest.Batch(f.site, "dies", "x")
-	batch.Claim = d.Room()
+	batch.Claim = d.ClaimBounds()
 	lost := modelstest.Submit(f, f.store, batch)
 	batch.Reference = "lives"
 	sent := modelstest.Submit(f, f.store, batch)
@@ -177,12 +180,12 @@ func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
 	f.await(append(sent.Tasks, lost.Tasks...))
 }
 
-// What a dispatcher has not sent when it ends, others may send at once.
-func TestWhatWasNotSentIsReleased(t *testing.T) {
+// A dispatcher that ends releases the tasks that it has not sent.
+func TestUnsentTasksAreReleased(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher()
 	batch := modelstest.Batch(f.site, "b", make([]string, 5*models.ChunkRows)...)
-	batch.Claim = d.Room()
+	batch.Claim = d.ClaimBounds()
 	submitted := modelstest.Submit(f, f.store, batch)
 	for i := range submitted.Claimed {
 		d.Send(submitted.Claimed[i : i+1])
@@ -198,14 +201,17 @@ func TestWhatWasNotSentIsReleased(t *testing.T) {
 	}
 }
 
-// Postgres has gone silent when the process is asked to end. That neither takes long, however much was to be sent, nor fails the process.
-func TestEndWhilePostgresIsSilent(t *testing.T) {
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and says nothing
+// A dispatcher ends soon and without an error while Postgres does not answer, however many tasks
+// are unsent.
+func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
+	// The server accepts connections and never answers.
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	store, err := models.Open(t.Context(), models.Config{DSN: "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"})
+	dsn := "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"
+	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +226,8 @@ func TestEndWhilePostgresIsSilent(t *testing.T) {
 	if err := d.RunInline(ctx); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 10*time.Second { // one statement's time, of twenty
-		t.Errorf("it took %s", took)
+	if took := time.Since(began); took > 10*time.Second { // the timeout of one statement, not of twenty
+		t.Errorf("the dispatcher ended after %s", took)
 	}
 }
 
@@ -231,11 +237,15 @@ func TestFlushedRedis(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	dispatched := make(chan error, 1)
 	go func() { dispatched <- d.Run(ctx) }()
-	tasks := f.submit(10) // and no worker to run them: they wait in Redis
+	tasks := f.submit(10) // without a worker, they wait in Redis
 	inspector := asynq.NewInspectorFromRedisClient(f.redis)
-	for pending := 0; pending < len(tasks); {
-		if info, err := inspector.GetQueueInfo(string(models.QueueDebits)); err == nil {
-			pending = info.Pending
+	for deadline := time.Now().Add(3 * time.Minute); ; {
+		info, err := inspector.GetQueueInfo(string(models.QueueDebits))
+		if err == nil && info.Pending >= len(tasks) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the queue before the flush: %+v, %v", info, err)
 		}
 	}
 	if err := f.redis.FlushAll(t.Context()).Err(); err != nil {
@@ -243,14 +253,15 @@ func TestFlushedRedis(t *testing.T) {
 	}
 	f.serve(f)
 	f.await(tasks)
-	// The tasks may have been on their way when the memory went; that it went is noticed all the same.
-	for deadline := time.Now().Add(10 * time.Second); ; { // a second on a machine with nothing else to do
+	// The tasks may have been enqueued after the flush. The dispatcher detects the flush
+	// nevertheless.
+	for deadline := time.Now().Add(10 * time.Second); ; {
 		names, err := inspector.Queues()
 		if err == nil && len(names) == len(queue.Names()) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("long after the flush the dashboard sees the queues %v, %v", names, err)
+			t.Fatalf("after the flush the dashboard shows the queues %v, %v", names, err)
 		}
 	}
 	stop()
@@ -259,7 +270,7 @@ func TestFlushedRedis(t *testing.T) {
 	}
 }
 
-func TestRedisGoneForAWhile(t *testing.T) {
+func TestTasksSurviveAnOutageOfRedis(t *testing.T) {
 	f := newFleet(t)
 	f.serve(f)
 	d := f.dispatcher()
@@ -275,7 +286,7 @@ func TestRedisGoneForAWhile(t *testing.T) {
 func TestUnknownTasksAreNotRetried(t *testing.T) {
 	f := newFleet(t)
 	for name, task := range map[string]*asynq.Task{
-		"kind":    asynq.NewTask("unheardOf", []byte(models.TaskID{}.String())),
+		"kind":    asynq.NewTask("unknownKind", []byte(models.TaskID{}.String())),
 		"payload": asynq.NewTask(string(models.TaskDebitRows), []byte("../etc/passwd")),
 	} {
 		err := queue.Jobs{models.TaskDebitRows: f}.ProcessTask(t.Context(), task)
@@ -294,11 +305,11 @@ func TestCheckRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := queue.CheckRedis(t.Context(), f.redis); err == nil || !strings.Contains(err.Error(), "noeviction") {
-		t.Errorf("a Redis that may drop tasks: %v", err)
+		t.Errorf("a Redis that evicts tasks: %v", err)
 	}
 }
 
-func TestConnectKeepsPasswordsToItself(t *testing.T) {
+func TestConnectHidesThePassword(t *testing.T) {
 	if _, err := queue.Connect("redis://:secret@host:port"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v", err)
 	}
@@ -318,8 +329,10 @@ func TestDashboard(t *testing.T) {
 		"page":           {"GET", "/ops/queues", "operator", "secret", http.StatusOK},
 		"subpage":        {"GET", "/ops/queues/queues/debits", "operator", "secret", http.StatusOK},
 		"data":           {"GET", "/ops/queues/api/queues", "operator", "secret", http.StatusOK},
-		"delete":         {"DELETE", "/ops/queues/api/queues/debits", "operator", "secret", http.StatusMethodNotAllowed},
-		"pause":          {"POST", "/ops/queues/api/queues/debits:pause", "operator", "secret", http.StatusMethodNotAllowed},
+		"delete": {"DELETE", "/ops/queues/api/queues/debits", "operator", "secret",
+			http.StatusMethodNotAllowed},
+		"pause": {"POST", "/ops/queues/api/queues/debits:pause", "operator", "secret",
+			http.StatusMethodNotAllowed},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil)
 		if tt.user != "" {

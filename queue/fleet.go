@@ -13,40 +13,42 @@ import (
 )
 
 const (
-	// countEvery is how often a dispatcher counts the fleet.
-	countEvery = 2 * time.Second
-	// mostTurns bounds by how much a worker looks less often because there are others: they may have died since they were counted.
-	mostTurns = 16
+	// fleetCountInterval is the time between two counts of the fleet.
+	fleetCountInterval = 2 * time.Second
+	// maxPollStretch bounds the factor by which perWorker stretches an interval. Counted workers
+	// may have died since.
+	maxPollStretch = 16
 )
 
-// leastSlots are what one worker has by default; a fleet is never taken for smaller.
-var leastSlots = map[models.Queue]int{models.QueueDebits: 16, models.QueueWebhooks: 1024}
+// minSlots holds the default slots of one worker. A fleet never counts as smaller.
+var minSlots = map[models.Queue]int{models.QueueDebits: 16, models.QueueWebhooks: 1024}
 
-// fleet is how many workers there are, and how many tasks of a queue all of them together can run at once, as they tell in Redis.
+// fleet counts the running workers and their slots, as their Asynq servers report them in Redis.
 type fleet struct {
-	inspector *asynq.Inspector
-	counted   map[models.Queue]*atomic.Int64 // slots
-	workers   atomic.Int64
+	inspector  *asynq.Inspector
+	slotCounts map[models.Queue]*atomic.Int64
+	workers    atomic.Int64
 }
 
 func newFleet(client *redis.Client) *fleet {
-	f := &fleet{inspector: asynq.NewInspectorFromRedisClient(client), counted: map[models.Queue]*atomic.Int64{}}
-	for q := range leastSlots {
-		f.counted[q] = new(atomic.Int64)
+	f := &fleet{inspector: asynq.NewInspectorFromRedisClient(client), slotCounts: map[models.Queue]*atomic.Int64{}}
+	for q := range minSlots {
+		f.slotCounts[q] = new(atomic.Int64)
 	}
 	return f
 }
 
-// slots is the last count.
-func (f *fleet) slots(q models.Queue) int { return max(leastSlots[q], int(f.counted[q].Load())) }
+// slots returns the number of tasks of the queue that the fleet can run at once, as last counted.
+func (f *fleet) slots(q models.Queue) int { return max(minSlots[q], int(f.slotCounts[q].Load())) }
 
-// each is how often each worker does what all of them together do so often.
-func (f *fleet) each(together time.Duration) time.Duration {
-	return together * time.Duration(min(max(f.workers.Load(), 1), mostTurns))
+// perWorker converts the interval of a poll that all workers share into the interval of each
+// worker.
+func (f *fleet) perWorker(shared time.Duration) time.Duration {
+	return shared * time.Duration(min(max(f.workers.Load(), 1), maxPollStretch))
 }
 
-// count asks Redis. While Redis does not answer, the last count stands.
-func (f *fleet) count(context.Context) (bool, error) {
+// count asks Redis for the running workers. If Redis does not answer, the last count stays valid.
+func (f *fleet) count(context.Context) (more bool, err error) {
 	servers, err := f.inspector.Servers()
 	if err != nil {
 		return false, fmt.Errorf("queue: count the fleet: %w", err)
@@ -61,8 +63,8 @@ func (f *fleet) count(context.Context) (bool, error) {
 			workers++
 		}
 	}
-	for q, counted := range f.counted {
-		counted.Store(int64(slots[q]))
+	for q, n := range f.slotCounts {
+		n.Store(int64(slots[q]))
 	}
 	f.workers.Store(int64(workers))
 	return false, nil

@@ -13,11 +13,12 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-var freezes = flag.Int("freezes", 2, "how often TestWorkGoesOnAfterFrozenConnections freezes the connections to each server")
+var freezes = flag.Int("freezes", 2,
+	"how often TestTasksRunAfterFrozenConnections freezes the connections to each server")
 
-// Connections that stay open and never answer again, to Postgres, to Redis or to both, hold up no loop for long: a task that is
-// submitted then runs within 30 s. `-freezes 20` measures more often.
-func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
+// After all connections to Postgres, Redis or both freeze (stay open and never answer), a new task
+// runs within 30 s. The flag -freezes sets the number of repetitions.
+func TestTasksRunAfterFrozenConnections(t *testing.T) {
 	for name, frozen := range map[string]struct{ postgres, redis bool }{
 		"Postgres": {postgres: true}, "Redis": {redis: true}, "both": {true, true},
 	} {
@@ -39,9 +40,9 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 			worker.serve(worker)
 			worker.background(worker.dispatcher().Run)
 			for range *freezes {
-				postgres.Release() // else abandoned sessions would use up the server's
+				postgres.Release() // abandoned sessions would exhaust the server
 				redis.Release()
-				f.await(f.submit(50)) // every loop has connections in use
+				f.await(f.submit(50)) // opens the connections of every loop
 				if frozen.postgres {
 					postgres.FreezeOpen()
 				}
@@ -53,20 +54,20 @@ func TestWorkGoesOnAfterFrozenConnections(t *testing.T) {
 				took = append(took, time.Since(began))
 			}
 			slices.Sort(took)
-			t.Logf("work went on after %s", took)
+			t.Logf("a new task ran after %s", took)
 			if longest := took[len(took)-1]; longest > 30*time.Second {
-				t.Errorf("work went on only after %s", longest)
+				t.Errorf("a new task ran only after %s", longest)
 			}
 		})
 	}
 }
 
-// A Redis that takes connections and never answers costs each command a bounded time, on old connections and on new ones,
-// whatever its context says.
+// While Redis accepts connections and never answers, each command ends within a bounded time, even
+// if its context has no deadline.
 func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
-	line, through := modelstest.Wire(t, queuetest.Start(t).URL)
-	client, err := queue.Connect(through)
+	wire, url := modelstest.Wire(t, queuetest.Start(t).URL)
+	client, err := queue.Connect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +75,9 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	line.Freeze()
+	wire.Freeze()
 	errs := make(chan error)
-	const commands = 100 // more than there are connections
+	const commands = 100 // more than the connections of the pool
 	for range commands {
 		go func() { errs <- client.Incr(context.Background(), "n").Err() }()
 	}
@@ -91,7 +92,7 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 			t.Fatal("a command does not end")
 		}
 	}
-	line.Thaw()
+	wire.Thaw()
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}

@@ -11,23 +11,25 @@ import (
 )
 
 const (
-	// markerKey is in Redis as long as Redis has kept its memory. Whoever finds it missing sends everything again.
+	// markerKey exists as long as Redis keeps its data. If it is missing, the dispatcher sends
+	// every task in flight again.
 	markerKey = "partnerbilling:marker"
-	// markerReady is what the marker holds once everything has gone out again.
+	// markerReady is the value of the marker once every task is due again.
 	markerReady = "ready"
-	// asynqQueuesKey is where Asynq keeps the names of the queues. Its clients write it once in their life, so that a
-	// flush would hide the queues from the dashboard.
+	// asynqQueuesKey holds the names of Asynq's queues. A client writes it once in its life.
+	// Without it the dashboard shows no queues.
 	asynqQueuesKey = "asynq:queues"
-	// reclaimLimit is how many lost tasks one round makes due again.
+	// reclaimLimit is the maximum number of tasks that one statement reclaims.
 	reclaimLimit = 1000
 )
 
-// housekeep starts recurring work, brings back lost tasks and those whose time a move of the clock has brought, and notices
-// a Redis that has lost its memory. None depends on another: a failure of one keeps no other.
+// housekeep reclaims lost tasks and retries that a move of the clock made due, starts recurring
+// work, and detects a flush of Redis. A failure of one step does not stop the others. It reports
+// whether more tasks may be there to reclaim.
 func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	reclaimed, err := d.store.ReclaimLost(ctx, reclaimLimit)
 	if reclaimed > 0 {
-		d.cfg.Log.InfoContext(ctx, "tasks whose worker or queue was lost are due again", "tasks", reclaimed)
+		d.cfg.Log.InfoContext(ctx, "reclaimed tasks with an expired lease", "tasks", reclaimed)
 	}
 	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
 	reclaimed, err = max(reclaimed, early), errors.Join(err, earlyErr)
@@ -35,26 +37,27 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 		_, startErr := d.store.StartRecurring(ctx, kind, every)
 		err = errors.Join(err, startErr)
 	}
-	return reclaimed == reclaimLimit, errors.Join(err, d.noticeFlush(ctx))
+	return reclaimed == reclaimLimit, errors.Join(err, d.detectFlush(ctx))
 }
 
-// completeMarker makes a marker ready if it still is the caller's: it is another's or gone if Redis has lost its memory again.
+// completeMarker makes the marker ready if it still holds the caller's value. After another flush
+// it is missing or holds the value of another caller.
 var completeMarker = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
 return 0`)
 
-// noticeFlush sends everything in flight again if Redis has lost its memory. The marker comes before, and is made ready only
-// after that, if it is still there: a crash or another flush in between repeats it.
-func (d *Dispatcher) noticeFlush(ctx context.Context) error {
+// detectFlush makes every task in flight due again if Redis has lost its data. It sets the marker
+// first, and makes it ready last. A crash or another flush in between repeats the whole.
+func (d *Dispatcher) detectFlush(ctx context.Context) error {
 	marker, err := d.redis.Get(ctx, markerKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("queue: look for the marker: %w", err)
+		return fmt.Errorf("queue: read the marker: %w", err)
 	}
 	if marker == markerReady {
 		return nil
 	}
-	mine := uuid.NewString()
-	if err := d.redis.Set(ctx, markerKey, mine, 0).Err(); err != nil {
+	marker = uuid.NewString()
+	if err := d.redis.Set(ctx, markerKey, marker, 0).Err(); err != nil {
 		return fmt.Errorf("queue: set the marker: %w", err)
 	}
 	names := make([]any, 0, len(Names()))
@@ -70,8 +73,8 @@ func (d *Dispatcher) noticeFlush(ctx context.Context) error {
 	}
 	level := slog.LevelWarn
 	if reclaimed == 0 {
-		level = slog.LevelInfo // a first start, most likely
+		level = slog.LevelInfo // most likely a first start
 	}
-	d.cfg.Log.Log(ctx, level, "Redis has no memory of us; everything in flight goes out again", "tasks", reclaimed)
-	return completeMarker.Run(ctx, d.redis, []string{markerKey}, mine, markerReady).Err()
+	d.cfg.Log.Log(ctx, level, "Redis has lost its data; all tasks in flight are due again", "tasks", reclaimed)
+	return completeMarker.Run(ctx, d.redis, []string{markerKey}, marker, markerReady).Err()
 }

@@ -10,24 +10,26 @@ import (
 	"partnerbilling/models"
 )
 
-// backlogCollector reads the queues' figures from Postgres whenever they are scraped. Asynq's own figures read zero after
-// a requeue and fall silent with a broken key: what waits is known in Postgres.
+// backlogCollector reads the backlogs of the queues from Postgres at each scrape. Asynq's own
+// gauges read zero after a requeue and disappear with a broken key.
 type backlogCollector struct {
 	store               *models.Store
 	log                 *slog.Logger
 	inFlight, oldestDue *prometheus.Desc
 }
 
-// scrapeWithin bounds the reading for one scrape.
-const scrapeWithin = 2 * time.Second
+// scrapeTimeout bounds the query of one scrape.
+const scrapeTimeout = 2 * time.Second
 
-// RegisterMetrics registers the figures that workers are scaled on, and how the server fares with Redis.
+// RegisterMetrics registers the gauges that workers are scaled on, and the server's counter of
+// Redis errors.
 func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Server, log *slog.Logger) {
-	reg.MustRegister(server.rester.failed, &backlogCollector{
+	reg.MustRegister(server.gate.faults, &backlogCollector{
 		store: store, log: log,
-		inFlight: prometheus.NewDesc("svc_tasks_in_flight", "Tasks in Redis or in work.", []string{"queue"}, nil),
+		inFlight: prometheus.NewDesc("svc_tasks_in_flight",
+			"Tasks in flight: enqueued or running.", []string{"queue"}, nil),
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",
-			"Age of the oldest due task that has not gone out.", []string{"queue"}, nil),
+			"Age of the oldest due task that is not dispatched.", []string{"queue"}, nil),
 	})
 }
 
@@ -37,9 +39,9 @@ func (c *backlogCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.oldestDue
 }
 
-// Collect implements prometheus.Collector. Without Postgres there are no figures, rather than zeros.
+// Collect implements prometheus.Collector. Without Postgres it sends nothing, rather than zeros.
 func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	backlogs, err := c.store.Backlogs(ctx)
 	if err != nil {

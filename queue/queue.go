@@ -1,8 +1,8 @@
 // Package queue carries the outbox's tasks to the worker fleet over Asynq.
 //
-// Postgres says what there is to do (models.Task); Redis only spreads it. The Dispatcher takes due tasks from the outbox,
-// fairly between organisations, and enqueues them; the Server runs a Job for each that it fetches. A task in Redis carries
-// an id and nothing else.
+// Postgres holds the work (models.Task); Redis only distributes it. The Dispatcher claims due tasks
+// from the outbox, fairly between organisations, and enqueues them. The Server fetches tasks and
+// runs the Job of each. A task in Redis carries ids only.
 package queue
 
 import (
@@ -17,34 +17,36 @@ import (
 	"partnerbilling/models"
 )
 
-// Job does the work of one kind of task. It returns an error only if the run failed as a whole; the task then comes again.
+// Job does the work of one kind of task. Run returns an error only if the run failed as a whole;
+// the task then comes again.
 type Job interface {
 	Run(ctx context.Context, task models.Task) error
 }
 
-// Jobs are the jobs by kind.
+// Jobs maps each kind of task to its job.
 type Jobs map[models.TaskKind]Job
 
-// weights are how often a worker looks first at each of the queues that share its slots, of all its looks. Checkout and webhooks
-// have slots of their own.
+// weights holds the Asynq priority of each queue that shares its slots with others. Checkout and
+// webhooks have slots of their own.
 var weights = map[models.Queue]int{
 	models.QueueDebits: 6,
 	models.QueueSweeps: 2,
 }
 
-// Names lists the queues.
+// Names returns all queues.
 func Names() []models.Queue {
 	return []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks, models.QueueSweeps}
 }
 
 const (
-	// taskTimeout ends a run's context. It is far above what any chunk needs, and in whole seconds, since Asynq reads
-	// anything below one as "none".
+	// taskTimeout ends the context of a run. It is far above the time of any chunk. It must be in
+	// whole seconds: Asynq takes a fraction below one second as "none".
 	taskTimeout = 2 * time.Minute
-	// maxRetry is how often Asynq itself repeats a failed run; after that the outbox's own lease brings the task back.
+	// maxRetry is how often Asynq retries a failed run. After that the task comes back when its
+	// lease expires.
 	maxRetry = 3
-	// maxWebhookRetry is how often Asynq repeats a webhook: the retries that partners were promised. What counts is
-	// Postgres, which says when an event has failed, and whether an attempt is due when Asynq brings one.
+	// maxWebhookRetry is maxRetry for webhooks: the retries that the contract promises. Postgres
+	// has the last word on whether an attempt is due and when an event has failed.
 	maxWebhookRetry = 5
 )
 
@@ -55,25 +57,26 @@ func maxRetryOf(kind models.TaskKind) int {
 	return maxRetry
 }
 
-// retry is a failure whose job has decided when the task comes again.
-type retry struct {
+// plannedRetry is a failure for which the job has set the delay of the retry.
+type plannedRetry struct {
 	after time.Duration
 	cause error
 }
 
-func (r *retry) Error() string { return fmt.Sprintf("%v; again in %s", r.cause, r.after) }
+func (r *plannedRetry) Error() string { return fmt.Sprintf("%v; retry in %s", r.cause, r.after) }
 
-func (r *retry) Unwrap() error { return r.cause }
+func (r *plannedRetry) Unwrap() error { return r.cause }
 
-// RetryAfter makes the error of a run that failed as it may, and that Asynq repeats after d: the job has written that down
-// already. It shows in the dashboard as a retry, and in the log as no fault of ours.
-func RetryAfter(d time.Duration, cause error) error { return &retry{d, cause} }
+// RetryAfter returns the error of a run that failed in an expected way and that Asynq retries after
+// d. The job has recorded the retry in Postgres already. The dashboard shows it as a retry, the log
+// as information.
+func RetryAfter(d time.Duration, cause error) error { return &plannedRetry{d, cause} }
 
 const (
 	// traceHeader carries the trace id of the request that caused a task.
 	traceHeader = "traceId"
-	// organisationHeader and rowsHeader say whose a task is and how many rows it has, for taking turns. What a task does
-	// depends on what Postgres says alone.
+	// organisationHeader and rowsHeader carry the organisation and the number of rows of a task,
+	// for fair scheduling. The effect of a task depends on Postgres alone.
 	organisationHeader = "organisationId"
 	rowsHeader         = "rows"
 )
@@ -82,8 +85,8 @@ func withTrace(ctx context.Context, t *asynq.Task) context.Context {
 	return models.WithTraceID(ctx, models.TraceID(t.Headers()[traceHeader]))
 }
 
-// newTask is a task as Asynq carries it. The epoch makes the name of each dispatch its own, so that a leftover of an earlier
-// one in Redis cannot swallow it.
+// newTask returns the Asynq task that carries t. The epoch makes the task id of each dispatch
+// unique, so that a leftover of an earlier dispatch in Redis cannot block it.
 func newTask(t models.Task) *asynq.Task {
 	headers := map[string]string{
 		traceHeader: string(t.TraceID), organisationHeader: t.OrganisationID.String(), rowsHeader: strconv.Itoa(t.Rows),
@@ -94,7 +97,8 @@ func newTask(t models.Task) *asynq.Task {
 		asynq.MaxRetry(maxRetryOf(t.Kind)), asynq.Timeout(taskTimeout))
 }
 
-// readTask is the task that Asynq carried: kind, id and, as far as the headers say it, organisation and rows.
+// readTask returns the task that t carries: kind, id and, if the headers hold them, organisation
+// and number of rows.
 func readTask(t *asynq.Task) (models.Task, error) {
 	task := models.Task{Kind: models.TaskKind(t.Type())}
 	if err := task.ID.UnmarshalText(t.Payload()); err != nil {
@@ -105,35 +109,40 @@ func readTask(t *asynq.Task) (models.Task, error) {
 			return task, fmt.Errorf("%w: %w", errUnknownTask, err)
 		}
 	}
-	task.Rows, _ = strconv.Atoi(t.Headers()[rowsHeader]) // 0 if it is not said
+	task.Rows, _ = strconv.Atoi(t.Headers()[rowsHeader]) // 0 without a header
 	return task, nil
 }
 
-// errUnknownTask fails a task that no job of this binary knows, without another try: a newer binary's worker gets it when
-// the outbox sends it again.
+// errUnknownTask fails a task that this binary cannot read, without a retry. A worker with a newer
+// binary may get it when the dispatcher sends it again.
 var errUnknownTask = fmt.Errorf("queue: unknown task: %w", asynq.SkipRetry)
 
 // ProcessTask runs the job of a fetched task.
 func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
-	job, ok := j[models.TaskKind(t.Type())]
-	if !ok {
-		return fmt.Errorf("%w: kind %q", errUnknownTask, t.Type())
-	}
 	task, err := readTask(t)
 	if err != nil {
 		return err
 	}
-	return job.Run(withTrace(ctx, t), task)
+	return j.run(withTrace(ctx, t), task)
 }
 
-// retryAfter is Asynq's wait before its n-th repetition of a failed run.
-func retryAfter(n int, err error, _ *asynq.Task) time.Duration {
-	var planned *retry
+func (j Jobs) run(ctx context.Context, task models.Task) error {
+	job, ok := j[task.Kind]
+	if !ok {
+		return fmt.Errorf("%w: kind %q", errUnknownTask, task.Kind)
+	}
+	return job.Run(ctx, task)
+}
+
+// retryDelay returns the delay before the n-th retry of a failed run. It implements
+// asynq.RetryDelayFunc.
+func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
+	var planned *plannedRetry
 	if errors.As(err, &planned) {
 		return planned.after
 	}
 	return min(time.Second<<min(n, 4), 10*time.Second)
 }
 
-// isFailure tells Asynq which errors count as failures in its figures: not those of a shutdown.
+// isFailure reports whether Asynq counts an error as a failure. Errors of a shutdown do not count.
 func isFailure(err error) bool { return !errors.Is(err, context.Canceled) }

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// dialTimeout bounds one attempt to connect, and commandTimeout the wait for an answer. The client tries a command
-	// retries times again, so that each command of each loop ends within their sum, whatever its context says.
+	// dialTimeout bounds an attempt to connect, and commandTimeout the wait for an answer. The
+	// client retries a command. Together these bound each command, even if its context has no
+	// deadline.
 	dialTimeout    = time.Second
 	commandTimeout = 2 * time.Second
 	retries        = 2
-	// connMaxAge is the age at which a connection is replaced, give or take connAgeJitter, so that a fleet does not connect
-	// in step.
+	// connMaxAge is the age at which a connection is replaced, plus or minus connAgeJitter. The
+	// jitter keeps a fleet from reconnecting in step.
 	connMaxAge    = 30 * time.Minute
 	connAgeJitter = 5 * time.Minute
 )
 
-// Connect makes the one Redis client that everything of a process shares. It does not connect.
+// Connect returns the Redis client that all parts of a process share. It does not connect yet.
 func Connect(url string) (*redis.Client, error) {
 	opts, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") // the parser quotes the password
+		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") // the parser's error quotes the password
 	}
 	opts.ContextTimeoutEnabled = true
 	opts.Dialer = dialer(opts.TLSConfig)
@@ -42,20 +43,20 @@ func Connect(url string) (*redis.Client, error) {
 	return redis.NewClient(opts), nil
 }
 
-// dialer connects as models.NewDialer does, with TLS if the URL asks for it.
-func dialer(secure *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialer returns the dial function of models.NewDialer, with TLS if tlsConfig is not nil.
+func dialer(tlsConfig *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
 	plain := models.NewDialer(dialTimeout)
-	if secure == nil {
+	if tlsConfig == nil {
 		return plain.DialContext
 	}
-	return (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext
+	return (&tls.Dialer{NetDialer: plain, Config: tlsConfig}).DialContext
 }
 
-// CheckRedis makes sure that Redis drops nothing when it runs short of memory. A server that does not say (many hosted ones
-// do not) passes.
+// CheckRedis returns an error if Redis does not answer, or evicts keys when it runs short of
+// memory. A server that hides its policy passes, as many hosted servers do.
 func CheckRedis(ctx context.Context, client *redis.Client) error {
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("queue: Redis does not answer: %w", err)
+	if err := PingRedis(client)(ctx); err != nil {
+		return err
 	}
 	policy, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
 	if err != nil {
@@ -67,13 +68,23 @@ func CheckRedis(ctx context.Context, client *redis.Client) error {
 	return nil
 }
 
-// LogRedis sends what the Redis client says of its own accord to the log: that it cannot connect, mostly, which whoever needed
-// the connection says as well. It is for the whole process.
+// PingRedis returns a readiness check that fails if Redis does not answer.
+func PingRedis(client *redis.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := client.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("queue: Redis does not answer: %w", err)
+		}
+		return nil
+	}
+}
+
+// LogRedis sends the log lines of the Redis client library to log, at level debug. Most report
+// failed connections, which the callers report as well. It applies to the whole process.
 func LogRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
 
 type redisLog struct{ log *slog.Logger }
 
-// Printf implements the client's interface for loggers.
+// Printf implements the logger interface of the Redis client library.
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }

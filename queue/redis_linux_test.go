@@ -9,8 +9,8 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// The kernel ends connections to Redis whose peer acknowledges nothing any more.
-func TestDeadRedisIsNoticed(t *testing.T) {
+// The kernel closes connections to a Redis that acknowledges nothing any more.
+func TestConnectionsToADeadRedisAreClosed(t *testing.T) {
 	t.Parallel()
 	client, err := queue.Connect(queuetest.Start(t).URL)
 	if err != nil {

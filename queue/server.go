@@ -16,50 +16,51 @@ import (
 
 // ServerConfig tunes a Server.
 type ServerConfig struct {
-	// Concurrency is how many tasks run at once, webhooks and payments aside; default 16.
+	// Concurrency is the number of slots for debits and sweeps; default 16.
 	Concurrency int
-	// CheckoutConcurrency is how many payments are under way at once; default 64. A batch of slow accounts must not let
-	// a customer at a till wait.
+	// CheckoutConcurrency is the number of slots for checkout payments; default 64. They have slots
+	// of their own so that a slow batch does not delay a customer at a till.
 	CheckoutConcurrency int
-	// WebhookConcurrency is how many webhooks are under way at once, beside the others; default 1024. Each waits for a
-	// stranger's server, up to 10 s, so there are many, and they have no part in what the other tasks may use.
+	// WebhookConcurrency is the number of slots for webhooks; default 1024. There are many, since
+	// each webhook waits up to 10 s for the partner's server.
 	WebhookConcurrency int
-	// Queues are the queues to serve; default all.
+	// Queues lists the queues to serve; default all.
 	Queues []models.Queue
-	// ShutdownTimeout is how long running tasks may go on after a shutdown began; default 40 s. It is above what any run
-	// needs once its context has ended.
+	// ShutdownTimeout bounds the wait for running tasks in a shutdown; default 40 s. It must exceed
+	// the time that a run needs after its context has ended.
 	ShutdownTimeout time.Duration
 	Log             *slog.Logger
 }
 
-// lookForTasks is how often the server of the queues that share slots looks for tasks while it finds none. The others rest
-// (see rester).
-const lookForTasks = 100 * time.Millisecond
-
-// retriesEvery is how often tasks are looked for whose time has come, and webhooksRetriesEvery of webhooks: where endpoints hang there are
-// many, which all come at once if they are looked for rarely.
 const (
-	retriesEvery         = time.Second
-	webhooksRetriesEvery = 250 * time.Millisecond
+	// sharedPoll is the pause between two polls of empty queues that share slots. The other queues
+	// have an idle gate.
+	sharedPoll = 100 * time.Millisecond
+	// forwardInterval is how often Asynq moves retries that are due to the pending tasks.
+	forwardInterval = time.Second
+	// webhookForwardInterval is forwardInterval for webhooks. It is shorter because hanging
+	// endpoints cause many retries, which would become pending in bursts.
+	webhookForwardInterval = 250 * time.Millisecond
 )
 
 // Server fetches tasks and runs their jobs.
 type Server struct {
-	servers []*asynq.Server // one for each queue with slots of its own, one for the others
+	servers []*asynq.Server // one for each queue with slots of its own, one for the other queues
 	jobs    Jobs
 	client  *redis.Client
-	tasks   *asynq.Client // for members of bundles that come again
-	slots   chan struct{} // one for each webhook under way
+	tasks   *asynq.Client // for retries of bundle members
+	slots   chan struct{} // full while every webhook slot is in use
 	log     *slog.Logger
 	queues  []models.Queue
-	rester  *rester
-	base    context.Context //nolint:containedctx // of every run, and of the ear for words
-	cancel  context.CancelFunc
-	running sync.WaitGroup // Asynq lets go of a run whose context has ended before it has returned
-	grace   time.Duration
+	gate    *idleGate
+
+	runCtx          context.Context //nolint:containedctx // parent of every run's context
+	cancel          context.CancelFunc
+	running         sync.WaitGroup // Asynq does not wait for runs whose context has ended
+	shutdownTimeout time.Duration
 }
 
-// NewServer makes a server; it does nothing before Start.
+// NewServer returns a server. It does nothing before Start.
 func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	if cfg.Concurrency <= 0 {
 		cfg.Concurrency = 16
@@ -76,59 +77,65 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	if cfg.CheckoutConcurrency <= 0 {
 		cfg.CheckoutConcurrency = 64
 	}
-	own := map[models.Queue]int{models.QueueCheckout: cfg.CheckoutConcurrency, models.QueueWebhooks: cfg.WebhookConcurrency}
-	base, cancel := context.WithCancel(context.Background())
-	s := &Server{
-		jobs: jobs, client: client, tasks: asynq.NewClientFromRedisClient(client), slots: make(chan struct{}, cfg.WebhookConcurrency),
-		log: cfg.Log, queues: cfg.Queues, rester: newRester(cfg.Queues), base: base, cancel: cancel, grace: cfg.ShutdownTimeout,
+	ownSlots := map[models.Queue]int{
+		models.QueueCheckout: cfg.CheckoutConcurrency,
+		models.QueueWebhooks: cfg.WebhookConcurrency,
 	}
-	looking := client.WithTimeout(client.Options().ReadTimeout) // the same connections, and a hook of its own
-	looking.AddHook(s.rester)
+	runCtx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		jobs: jobs, client: client, tasks: asynq.NewClientFromRedisClient(client),
+		slots: make(chan struct{}, cfg.WebhookConcurrency),
+		log:   cfg.Log, queues: cfg.Queues, gate: newIdleGate(cfg.Queues),
+		runCtx: runCtx, cancel: cancel, shutdownTimeout: cfg.ShutdownTimeout,
+	}
+	gated := client.WithTimeout(client.Options().ReadTimeout) // shares the connections of client, but not its hooks
+	gated.AddHook(s.gate)
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
-		if slots := own[q]; slots > 0 {
-			retries := retriesEvery
+		if slots := ownSlots[q]; slots > 0 {
+			forward := forwardInterval
 			if q == models.QueueWebhooks {
-				retries = webhooksRetriesEvery
+				forward = webhookForwardInterval
 			}
-			s.servers = append(s.servers, s.newAsynq(looking, map[string]int{string(q): 1}, slots, afterRest, retries, cfg))
+			own := map[string]int{string(q): 1}
+			s.servers = append(s.servers, s.newAsynq(gated, own, slots, gatedPoll, forward, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, s.newAsynq(looking, shared, cfg.Concurrency, lookForTasks, retriesEvery, cfg))
+		s.servers = append(s.servers, s.newAsynq(gated, shared, cfg.Concurrency, sharedPoll, forwardInterval, cfg))
 	}
 	return s
 }
 
 func (s *Server) newAsynq(
-	client *redis.Client, queues map[string]int, concurrency int, look, retries time.Duration, cfg ServerConfig,
+	client *redis.Client, queues map[string]int, concurrency int, poll, forward time.Duration, cfg ServerConfig,
 ) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
 		Concurrency:              concurrency,
 		Queues:                   queues,
-		BaseContext:              func() context.Context { return s.base },
-		TaskCheckInterval:        look,
-		DelayedTaskCheckInterval: retries,
+		BaseContext:              func() context.Context { return s.runCtx },
+		TaskCheckInterval:        poll,
+		DelayedTaskCheckInterval: forward,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
-		RetryDelayFunc:           retryAfter,
+		RetryDelayFunc:           retryDelay,
 		IsFailure:                isFailure,
 		Logger:                   asynqLog{cfg.Log},
 		ErrorHandler:             asynq.ErrorHandlerFunc(s.logFailure),
 	})
 }
 
-// logFailure says that a run has failed.
+// logFailure logs a failed run.
 func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 	level := slog.LevelError
-	if planned := (*retry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
-		level = slog.LevelInfo // as it may be: a retry that was promised, a shutdown
+	if planned := (*plannedRetry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
+		level = slog.LevelInfo // expected: a planned retry, or a shutdown
 	}
 	s.log.Log(withTrace(ctx, t), level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
 }
 
-// Start begins to fetch tasks, and returns.
+// Start starts fetching tasks and returns.
 func (s *Server) Start() error {
 	for i, server := range s.servers {
 		if err := server.Start(s); err != nil {
@@ -141,7 +148,7 @@ func (s *Server) Start() error {
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
-		s.rester.listen(s.base, s.client, s.queues)
+		s.gate.listen(s.runCtx, s.client, s.queues)
 	}()
 	return nil
 }
@@ -150,22 +157,23 @@ func (s *Server) Start() error {
 func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	s.running.Add(1)
 	defer s.running.Done()
-	members, err := unpack(t)
+	members, err := readBundle(t)
 	switch {
 	case err != nil:
 		return err
 	case len(members) > 0:
 		return s.runBundle(ctx, members)
-	case bundled(models.TaskKind(t.Type())):
+	case isBundled(models.TaskKind(t.Type())):
 		return s.inSlot(ctx, func() error { return s.jobs.ProcessTask(ctx, t) })
 	default:
 		return s.jobs.ProcessTask(ctx, t)
 	}
 }
 
-// Shutdown fetches no more, ends the running tasks' contexts, and waits until they have written down where they are.
+// Shutdown stops fetching, cancels the contexts of the running tasks, and waits until they have
+// returned, for ShutdownTimeout at most.
 func (s *Server) Shutdown() {
-	s.rester.end()
+	s.gate.open()
 	for _, server := range s.servers {
 		server.Stop()
 	}
@@ -177,11 +185,11 @@ func (s *Server) Shutdown() {
 	go func() { defer close(done); s.running.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(s.grace):
+	case <-time.After(s.shutdownTimeout):
 	}
 }
 
-// asynqLog writes Asynq's own log lines to slog.
+// asynqLog writes Asynq's log lines to slog.
 type asynqLog struct{ log *slog.Logger }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug("asynq", "message", fmt.Sprint(args...)) }
@@ -189,5 +197,6 @@ func (l asynqLog) Info(args ...any)  { l.log.Debug("asynq", "message", fmt.Sprin
 func (l asynqLog) Warn(args ...any)  { l.log.Warn("asynq", "message", fmt.Sprint(args...)) }
 func (l asynqLog) Error(args ...any) { l.log.Error("asynq", "message", fmt.Sprint(args...)) }
 
-// Fatal is called for what Asynq cannot go on from; it does not end the process here, the readiness checks tell.
+// Fatal logs an error from which Asynq cannot recover. It does not end the process: the readiness
+// checks report the failure.
 func (l asynqLog) Fatal(args ...any) { l.log.Error("asynq: fatal", "message", fmt.Sprint(args...)) }

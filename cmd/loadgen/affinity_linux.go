@@ -10,12 +10,12 @@ import (
 	"unsafe"
 )
 
-// cpuMask is a set of CPUs as the kernel has it.
+// cpuMask is the kernel's set of CPUs: one bit per CPU.
 type cpuMask [16]uint64
 
 func (m *cpuMask) has(cpu int) bool { return m[cpu/64]>>(cpu%64)&1 == 1 }
 
-// ownCPUs are the CPUs that this process may use.
+// ownCPUs returns the CPUs that this process may use.
 func ownCPUs() ([]int, error) {
 	var mask cpuMask
 	if err := affinity(syscall.SYS_SCHED_GETAFFINITY, 0, &mask); err != nil {
@@ -30,21 +30,22 @@ func ownCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// pinSelf moves this process to some CPUs. Processes that it starts from then on are there, too.
+// pinSelf pins this process to the CPUs. Processes that it starts later inherit them.
 func pinSelf(cpus []int) error {
 	var mask cpuMask
 	for _, cpu := range cpus {
 		mask[cpu/64] |= 1 << (cpu % 64)
 	}
 	defer runtime.GOMAXPROCS(len(cpus))
-	for range 2 { // a thread that was just being started has its CPUs from one that was not moved yet
+	for range 2 { // a thread that starts meanwhile may inherit the CPUs of one that was not moved yet
 		threads, err := filepath.Glob(procFile(os.Getpid(), "task/*"))
 		if err != nil {
 			return err
 		}
 		for _, path := range threads {
 			id, _ := strconv.Atoi(filepath.Base(path))
-			if err := affinity(syscall.SYS_SCHED_SETAFFINITY, id, &mask); err != nil && err != syscall.ESRCH { //nolint:errorlint // a bare errno
+			err := affinity(syscall.SYS_SCHED_SETAFFINITY, id, &mask)
+			if err != nil && err != syscall.ESRCH { //nolint:errorlint // a bare errno
 				return fmt.Errorf("move to CPUs %v: %w", cpus, err)
 			}
 		}

@@ -2,8 +2,8 @@
 
 package main
 
-// ownCPUs are the CPUs that this process may use; none are known here.
+// ownCPUs returns no CPUs on this system.
 func ownCPUs() ([]int, error) { return nil, nil }
 
-// pinSelf would move this process to some CPUs.
+// pinSelf does nothing on this system.
 func pinSelf([]int) error { return nil }

@@ -14,17 +14,20 @@ import (
 
 func backlogCommand(out io.Writer) *cobra.Command {
 	g := growth{partners: partners{bench: bench{out: out}}}
-	cmd := g.command("backlog", "Measure whether a long backlog, or a long history in the same tables and Sites, slows a worker down", 5,
+	cmd := g.command("backlog",
+		"Measure whether a long backlog, or a long history in the same tables and Sites, slows a worker down", 5,
 		g.run, g.close)
 	cmd.Flags().IntVar(&g.short, "short", 10_000, "rows of the short backlog")
 	cmd.Flags().IntVar(&g.long, "long", 1_000_000, "rows of the long backlog")
-	cmd.Flags().IntVar(&g.history, "history", 10_000_000, "settled rows that are there before, for the other comparison")
-	cmd.Flags().DurationVar(&g.measured, "measure", 5*time.Second, "time in which settled rows count; before it, a fifth of it goes by")
+	cmd.Flags().IntVar(&g.history, "history", 10_000_000, "settled rows in the tables, for the second comparison")
+	cmd.Flags().DurationVar(&g.measured, "measure", 5*time.Second,
+		"duration of the measurement, after a warm-up of a fifth of it")
 	return cmd
 }
 
-// growth measures one worker, on a rail without latency, while the backlog is held at a level: what is settled is submitted anew,
-// so that a short backlog lasts as long as a long one, and both cost the same beside it.
+// growth measures one worker on a rail without latency, while a feeder keeps the backlog at a
+// level. A short backlog thus lasts as long as a long one, and the submissions cost the same in
+// both.
 type growth struct {
 	partners
 	short, long, history int
@@ -35,17 +38,17 @@ func (g *growth) run(ctx context.Context) error {
 	if err := g.open(ctx); err != nil {
 		return err
 	}
-	if err := g.addPartners(ctx, drainSites); err != nil {
+	if err := g.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
 	short := &series{Name: fmt.Sprintf("backlog of %d rows", g.short), Unit: "rows/s"}
 	long := &series{Name: fmt.Sprintf("backlog of %d rows", g.long), Unit: "rows/s"}
 	after := &series{Name: fmt.Sprintf("the short backlog after %d settled rows", g.history), Unit: "rows/s"}
-	for range g.runs { // in turns, so that a drift of the machine meets both alike
-		if err := errors.Join(g.measure(ctx, g.short, short), g.forgetBatches(ctx)); err != nil {
+	for range g.runs { // alternately, so that a drift of the machine affects both
+		if err := errors.Join(g.measure(ctx, g.short, short), g.deleteBatches(ctx)); err != nil {
 			return err
 		}
-		if err := errors.Join(g.measure(ctx, g.long, long), g.forgetBatches(ctx)); err != nil {
+		if err := errors.Join(g.measure(ctx, g.long, long), g.deleteBatches(ctx)); err != nil {
 			return err
 		}
 	}
@@ -63,13 +66,13 @@ func (g *growth) run(ctx context.Context) error {
 	})
 }
 
-// measure holds the backlog at the level and counts what a worker settles.
+// measure adds the rate at which a worker settles rows while the backlog stays at the level.
 func (g *growth) measure(ctx context.Context, level int, to *series) error {
 	load, err := g.feed(ctx, level)
 	if err != nil {
 		return err
 	}
-	if err := g.settle(ctx); err != nil {
+	if err := g.checkpoint(ctx); err != nil {
 		return errors.Join(err, load.end())
 	}
 	w, err := g.startWorker(ctx, debitWorker(instantRail{}))
@@ -81,7 +84,7 @@ func (g *growth) measure(ctx context.Context, level int, to *series) error {
 	return errors.Join(err, load.end(), w.end())
 }
 
-// awaitDrained lets a worker settle what is left.
+// awaitDrained lets a worker settle the remaining rows.
 func (g *growth) awaitDrained(ctx context.Context) error {
 	w, err := g.startWorker(ctx, debitWorker(instantRail{}))
 	if err != nil {
@@ -90,8 +93,9 @@ func (g *growth) awaitDrained(ctx context.Context) error {
 	return errors.Join(g.awaitSettled(ctx), w.end())
 }
 
-// What a settled batch has left behind: the same rows as if it had been submitted, debited and settled two days ago. $1 is the
-// Site, $2 and $3 are the numbers of the first and the last batch.
+// These statements write the rows that settled batches leave behind, as if they had been submitted
+// and settled two days ago. $1 is the Site, $2 and $3 are the numbers of the first and the last
+// batch.
 const (
 	historyBatches = `
 INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count, total_amount,
@@ -114,9 +118,9 @@ WHERE b.site_id = $1 AND b.batch_reference IN (SELECT 'history ' || n FROM gener
 ORDER BY 1`
 )
 
-// writeHistory writes settled batches of 1000 rows, shared among the Sites.
+// writeHistory writes settled batches of 1000 rows, spread over the Sites.
 func (g *growth) writeHistory(ctx context.Context, rows int) error {
-	const step = 100 // batches in one statement
+	const step = 100 // batches per statement
 	for n := 0; n < rows/models.MaxBatchRows; n += step {
 		last := min(n+step, rows/models.MaxBatchRows) - 1
 		site := g.sites[n/step%len(g.sites)]
@@ -126,5 +130,5 @@ func (g *growth) writeHistory(ctx context.Context, rows int) error {
 			}
 		}
 	}
-	return g.execLong(ctx, "VACUUM ANALYZE")
+	return g.execWithoutTimeout(ctx, "VACUUM ANALYZE")
 }

@@ -23,13 +23,13 @@ import (
 	"partnerbilling/queue"
 )
 
-// bench is what every measuring scenario works on: private, durable servers (fsync and synchronous_commit on), so that
-// everything that is compared runs on the same ones.
+// bench holds the private servers of a measuring scenario. They are durable (fsync and
+// synchronous_commit on), and all compared parts run on the same ones.
 type bench struct {
 	out  io.Writer
 	runs int
 	json bool
-	svc  string // the service's binary, for scenarios with processes of their own
+	svc  string // path of the svc binary; "" for the one beside this program
 
 	local     *local.Servers
 	store     *models.Store
@@ -39,23 +39,23 @@ type bench struct {
 	ring      *models.Keyring
 }
 
-// command makes a scenario's command, with the flags that all have.
+// command returns the command of a scenario, with the flags that all scenarios have.
 func (b *bench) command(use, short string, runs int, run func(context.Context) error, end func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return errors.Join(run(cmd.Context()), end()) },
 	}
-	cmd.Flags().IntVar(&b.runs, "runs", runs, "runs of each")
+	cmd.Flags().IntVar(&b.runs, "runs", runs, "runs of each measurement")
 	cmd.Flags().BoolVar(&b.json, "json", false, "print JSON")
 	return cmd
 }
 
-// usesSvc adds the flag of a scenario that starts processes of the service.
-func (b *bench) usesSvc(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&b.svc, "svc", "", "binary of the service (default the svc beside this program)")
+// addSvcFlag adds the flag for the svc binary.
+func (b *bench) addSvcFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.svc, "svc", "", "path of the svc binary (default: beside this program)")
 }
 
-// open starts the servers in a temporary folder.
+// open starts the servers in a temporary directory.
 func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	b.masterKey = models.GenerateMasterKey()
@@ -73,10 +73,12 @@ func (b *bench) open(ctx context.Context) error {
 	return err
 }
 
-// openStore opens a database of the program's own, with the schema. maxConns is 0 for the store's default.
+// openStore opens the database and migrates its schema. A maxConns of 0 selects the store's
+// default.
 func openStore(ctx context.Context, database string, maxConns int) (*models.Store, error) {
 	store, err := models.Open(ctx, models.Config{
-		DSN: database, MaxConns: maxConns, StatementTimeout: time.Hour, ApplicationName: "loadgen", // it also seeds and audits
+		// Seeding and audits may take long.
+		DSN: database, MaxConns: maxConns, StatementTimeout: time.Hour, ApplicationName: "loadgen",
 	})
 	if err != nil {
 		return nil, err
@@ -103,17 +105,17 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// exec runs a statement of the scenario's own.
+// exec runs a statement of the scenario.
 func (b *bench) exec(ctx context.Context, query string, args ...any) error {
 	_, err := b.store.DB().DB.ExecContext(ctx, query, args...)
 	return err
 }
 
-// settle waits until what has been written is on the disk, so that no measurement pays for the one before it.
-func (b *bench) settle(ctx context.Context) error { return b.execLong(ctx, "CHECKPOINT") }
+// checkpoint flushes all written data to disk, so that no measurement pays for the one before it.
+func (b *bench) checkpoint(ctx context.Context) error { return b.execWithoutTimeout(ctx, "CHECKPOINT") }
 
-// execLong runs a statement that may take longer than one of the service's ever may.
-func (b *bench) execLong(ctx context.Context, query string) error {
+// execWithoutTimeout runs a statement that may take longer than the statement time-out.
+func (b *bench) execWithoutTimeout(ctx context.Context, query string) error {
 	conn, err := b.store.DB().DB.Conn(ctx)
 	if err != nil {
 		return err
@@ -126,17 +128,17 @@ func (b *bench) execLong(ctx context.Context, query string) error {
 	return conn.Close()
 }
 
-// forgetBatches removes all batches, and what is left to do.
-func (b *bench) forgetBatches(ctx context.Context) error {
+// deleteBatches deletes all batches and all tasks.
+func (b *bench) deleteBatches(ctx context.Context) error {
 	if err := b.exec(ctx, "TRUNCATE batches, batch_rows, ledger_entries, outbox, sandbox_debits"); err != nil {
 		return err
 	}
 	return b.redis.FlushDB(ctx).Err()
 }
 
-// await asks until the answer is yes.
-func await(ctx context.Context, every time.Duration, done func() (bool, error)) error {
-	ticker := time.NewTicker(every)
+// await calls done at the interval until it returns true or an error, or the context ends.
+func await(ctx context.Context, interval time.Duration, done func() (bool, error)) error {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if ok, err := done(); ok || err != nil {
@@ -150,7 +152,7 @@ func await(ctx context.Context, every time.Duration, done func() (bool, error)) 
 	}
 }
 
-// series are the figures of one thing over several runs.
+// series is a measured quantity over several runs.
 type series struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
@@ -161,7 +163,7 @@ func (s *series) add(v float64) { s.Values = append(s.Values, v) }
 
 func (s *series) sorted() []float64 { return slices.Sorted(slices.Values(s.Values)) }
 
-// median is the middle of the values, the lower one of two.
+// median returns the median of the values, the lower one of two; 0 without values.
 func (s *series) median() float64 {
 	if len(s.Values) == 0 {
 		return 0
@@ -169,19 +171,19 @@ func (s *series) median() float64 {
 	return s.sorted()[(len(s.Values)-1)/2]
 }
 
-// most is the largest value.
-func (s *series) most() float64 {
+// max returns the largest value; 0 without values.
+func (s *series) max() float64 {
 	if len(s.Values) == 0 {
 		return 0
 	}
 	return slices.Max(s.Values)
 }
 
-// ratio is a figure that has a target: mostly what the medians of two series make.
+// ratio is a result with a target. Most are the ratio of the medians of two series.
 type ratio struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
-	Target float64 `json:"target"` // at least, if positive; at most, if negative
+	Target float64 `json:"target"` // a minimum if positive; the negated maximum if negative
 	Unit   string  `json:"unit,omitempty"`
 }
 
@@ -192,13 +194,13 @@ func (r ratio) met() bool {
 	return r.Value >= r.Target
 }
 
-// report prints the figures as a table or as JSON.
+// report prints the results as a table or as JSON.
 func (b *bench) report(all []*series, ratios []ratio) error {
 	if b.json {
 		return json.NewEncoder(b.out).Encode(map[string]any{"series": all, "ratios": ratios})
 	}
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tmedian\tleast\tmost\truns\t")
+	fmt.Fprintln(w, "\tmedian\tmin\tmax\truns\t")
 	for _, s := range all {
 		v := s.sorted()
 		if len(v) == 0 {
@@ -208,7 +210,7 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 	}
 	for _, r := range ratios {
 		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
-			continue // one of the two was not measured
+			continue // one of the two series was not measured
 		}
 		bound, verdict := "at least", "met"
 		if r.Target < 0 {
@@ -217,7 +219,8 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 		if !r.met() {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s %.4g\t%s\t\t\n", r.Name, strings.TrimSpace(fmt.Sprintf("%.4g %s", r.Value, r.Unit)), bound, max(r.Target, -r.Target), verdict)
+		value := strings.TrimSpace(fmt.Sprintf("%.4g %s", r.Value, r.Unit))
+		fmt.Fprintf(w, "%s\t%s\t%s %.4g\t%s\t\t\n", r.Name, value, bound, max(r.Target, -r.Target), verdict)
 	}
 	return w.Flush()
 }

@@ -20,15 +20,18 @@ func chaosCommand(out io.Writer) *cobra.Command {
 	var plan haPlan
 	cmd := &cobra.Command{
 		Use: "chaos", Args: cobra.NoArgs,
-		Short: "Break whatever can break under a running fleet, and prove that nothing was lost or debited twice",
-		Long: `Runs an API, three workers and a payment gateway as processes of their own, on a private PostgreSQL and a private Redis, lets partners
-submit, resubmit and cancel batches, and breaks things meanwhile: processes are killed and stopped, servers restarted, wires cut, torn and
-slowed, answers lost, tasks doubled, the clock moved. Then everything must settle, and the books are held against the gateway's own list.
+		Short: "Inject faults into a running fleet, and prove that nothing was lost or debited twice",
+		Long: `Runs an API, three workers and a payment gateway as processes of their own, on a private PostgreSQL
+and a private Redis. Partners submit, resubmit and cancel batches. Meanwhile processes are killed and stopped,
+servers restarted, wires cut, torn and slowed, answers lost, tasks doubled and the clock moved. Then everything
+must settle, and the books must agree with the gateway's own list.
 
-With --ha, the primary of a PostgreSQL pair is killed instead and its standby promoted, again and again; some standbys have lagged, so that
-acknowledged commits are lost. The gateway has a database of its own, which never fails: its list is the judge.
+With --ha, the primary of a PostgreSQL pair is killed instead and its standby promoted, again and again. Some
+standbys lag, so that acknowledged commits are lost. The gateway has a database of its own, which never fails:
+the books must agree with its list.
 
-What breaks when derives from the seed alone. The exit code is 1 if anything was lost, debited twice, or shown otherwise than it is.`,
+The seed alone determines the faults and their times. The exit code is 1 if anything was lost, debited twice,
+or shown wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !failOver {
 				return c.run(cmd.Context())
@@ -38,24 +41,27 @@ What breaks when derives from the seed alone. The exit code is 1 if anything was
 			return run.run(cmd.Context())
 		},
 	}
-	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "what the schedule derives from; 0: draw one")
-	cmd.Flags().IntVar(&c.Faults, "faults", 100, "how many faults")
-	cmd.Flags().DurationVar(&c.Every, "every", time.Second, "one about every so often")
-	cmd.Flags().IntVar(&c.Rows, "rows", 100_000, "how many rows are submitted meanwhile")
-	cmd.Flags().BoolVar(&failOver, "ha", false, "kill the primary PostgreSQL and promote its standby; the faults are left out")
-	cmd.Flags().IntVar(&plan.Promotions, "promotions", 20, "with --ha: how many promotions")
-	cmd.Flags().IntVar(&plan.Loss, "loss", 10, "with --ha: how many of them lose acknowledged commits")
-	cmd.Flags().BoolVar(&plan.Proxy, "proxy", false, "with --ha: the service reaches the primary through a proxy; default: by a URL with both addresses")
-	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: how many payment intents are created meanwhile")
-	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "only these kinds of fault")
-	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute, "how long after the last fault all must be settled")
-	cmd.Flags().StringVar(&c.svc, "svc", "", "the service's binary; default: svc, beside this one")
+	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "seed of the schedule; 0 draws one")
+	cmd.Flags().IntVar(&c.Faults, "faults", 100, "number of faults")
+	cmd.Flags().DurationVar(&c.Every, "every", time.Second, "mean time between two faults")
+	cmd.Flags().IntVar(&c.Rows, "rows", 100_000, "number of rows that partners submit")
+	cmd.Flags().BoolVar(&failOver, "ha", false,
+		"kill the primary PostgreSQL and promote its standby, instead of the faults")
+	cmd.Flags().IntVar(&plan.Promotions, "promotions", 20, "with --ha: number of promotions")
+	cmd.Flags().IntVar(&plan.Loss, "loss", 10, "with --ha: number of promotions that lose acknowledged commits")
+	cmd.Flags().BoolVar(&plan.Proxy, "proxy", false,
+		"with --ha: reach the primary through a proxy instead of a URL with both addresses")
+	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: number of payment intents to create")
+	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "inject only these kinds of fault")
+	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute,
+		"time after the last fault within which everything must settle")
+	cmd.Flags().StringVar(&c.svc, "svc", "", "path of the svc binary (default: beside this program)")
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&c.only, "schedule", false, "print the schedule, and do nothing")
+	cmd.Flags().BoolVar(&c.only, "schedule", false, "print the schedule and exit")
 	return cmd
 }
 
-// chaos is one run.
+// chaos is one run under faults.
 type chaos struct {
 	out          io.Writer
 	json, only   bool
@@ -70,7 +76,7 @@ type chaos struct {
 	performed []fault
 }
 
-// chaosPlan is what a run can be repeated from.
+// chaosPlan holds the parameters that determine a run.
 type chaosPlan struct {
 	Seed   uint64        `json:"seed"`
 	Faults int           `json:"faults"`
@@ -80,9 +86,9 @@ type chaosPlan struct {
 }
 
 // errBroken ends the command with exit code 1.
-var errBroken = errors.New("promises were broken")
+var errBroken = errors.New("the service broke its promises")
 
-// drawnSeed is the seed, drawn if none was given.
+// drawnSeed returns the seed, and draws one if none was given.
 func (c *chaos) drawnSeed() uint64 {
 	if c.Seed != 0 {
 		return c.Seed
@@ -103,7 +109,7 @@ func (c *chaos) run(ctx context.Context) error {
 		return err
 	}
 	c.fleet = &chaosFleet{svc: c.svc}
-	report, err := c.play(ctx)
+	report, err := c.execute(ctx)
 	if err := errors.Join(err, c.fleet.close()); err != nil {
 		return err
 	}
@@ -118,16 +124,16 @@ func (c *chaos) run(ctx context.Context) error {
 	return errBroken
 }
 
-// play runs the fleet, the faults and the partners, and looks at what has become of it all.
-func (c *chaos) play(ctx context.Context) (chaosReport, error) {
-	c.say("seed %d: %d faults and %d rows in about %s", c.Seed, c.Faults, c.Rows, time.Duration(c.Faults)*c.Every)
+// execute runs the fleet, the faults and the partners, and audits the result.
+func (c *chaos) execute(ctx context.Context) (chaosReport, error) {
+	c.printf("seed %d: %d faults and %d rows in about %s", c.Seed, c.Faults, c.Rows, time.Duration(c.Faults)*c.Every)
 	if err := c.fleet.open(ctx, c.Seed, c.Rows, time.Duration(c.Faults)*c.Every); err != nil {
 		return chaosReport{}, err
 	}
 	began := time.Now()
-	stopTelling := c.tell(ctx)
-	err := c.disturb(ctx)
-	stopTelling()
+	stopReporting := c.reportProgress(ctx)
+	err := c.runUnderFaults(ctx)
+	stopReporting()
 	if err != nil {
 		return chaosReport{}, err
 	}
@@ -136,23 +142,24 @@ func (c *chaos) play(ctx context.Context) (chaosReport, error) {
 		return chaosReport{}, err
 	}
 	report := chaosReport{chaosPlan: c.chaosPlan, Took: time.Since(began), Broken: unsettled}
-	return report, c.examine(ctx, &report)
+	return report, c.audit(ctx, &report)
 }
 
-// disturb lets everything break in its time while the partners are at work, and ends when all is mended and submitted.
-func (c *chaos) disturb(ctx context.Context) error {
-	watch, unwatch := context.WithCancel(ctx)
-	defer unwatch()
+// runUnderFaults injects the faults while the partners submit. It returns when all faults are over
+// and all rows submitted.
+func (c *chaos) runUnderFaults(ctx context.Context) error {
+	watch, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
 	group, ctx := errgroup.WithContext(watch)
 	dead := make(chan error, 1)
-	go func() { // a server that ends by itself is no fault of the schedule's
+	go func() { // a server that dies by itself fails the run
 		select {
 		case err := <-c.fleet.database.Died():
 			dead <- err
-			unwatch()
+			stopWatching()
 		case err := <-c.fleet.cache.Died():
 			dead <- err
-			unwatch()
+			stopWatching()
 		case <-watch.Done():
 			dead <- nil
 		}
@@ -176,34 +183,34 @@ func (c *chaos) disturb(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
-	unwatch()
+	stopWatching()
 	return errors.Join(<-dead, err)
 }
 
-// say prints a line of progress, unless JSON is wanted.
-func (c *chaos) say(format string, args ...any) {
+// printf prints a line of progress, unless the output is JSON.
+func (c *chaos) printf(format string, args ...any) {
 	if !c.json {
 		fmt.Fprintf(c.out, format+"\n", args...)
 	}
 }
 
-// tellEvery is how often a run says how far it is.
-const tellEvery = 15 * time.Second
+// progressInterval is the time between two lines of progress.
+const progressInterval = 15 * time.Second
 
-// tell says now and then how far the run is, until it is stopped.
-func (c *chaos) tell(ctx context.Context) (stop func()) {
+// reportProgress prints the progress at each interval, until stop is called.
+func (c *chaos) reportProgress(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var telling sync.WaitGroup
-	telling.Go(func() {
-		for sleep(ctx, tellEvery) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		for sleep(ctx, progressInterval) {
 			c.mu.Lock()
 			n := len(c.performed)
 			c.mu.Unlock()
-			did := c.fleet.progress()
-			c.say("%d faults, %d rows in %d batches", n, did.Rows, did.Batches)
+			counts := c.fleet.progress()
+			c.printf("%d faults, %d rows in %d batches", n, counts.Rows, counts.Batches)
 		}
 	})
-	return func() { cancel(); telling.Wait() }
+	return func() { cancel(); running.Wait() }
 }
 
 func (c *chaos) printSchedule(out io.Writer) error {

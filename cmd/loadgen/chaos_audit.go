@@ -19,7 +19,7 @@ import (
 	"partnerbilling/models"
 )
 
-// chaosReport is what came of a run.
+// chaosReport is the result of a run.
 type chaosReport struct {
 	chaosPlan
 	Took     time.Duration             `json:"took"`
@@ -30,20 +30,20 @@ type chaosReport struct {
 	Logs     string                    `json:"logs,omitempty"`
 }
 
-// faultCounts count the faults of a kind by their targets.
+// faultCounts counts the faults of a kind, by target.
 type faultCounts struct {
 	All      int            `json:"all"`
 	ByTarget map[string]int `json:"byTarget"`
 }
 
-// outcomeCount counts rows that ended alike.
+// outcomeCount is the number of rows with an outcome.
 type outcomeCount struct {
 	Outcome   string `json:"outcome"`
 	Corrected string `json:"corrected,omitempty"`
 	Rows      int    `json:"rows"`
 }
 
-// openWork is what is not settled yet.
+// openWork counts the work that is not settled.
 type openWork struct{ Batches, Rows, Tasks int }
 
 func (c *chaosFleet) openWork(ctx context.Context) (openWork, error) {
@@ -57,13 +57,14 @@ SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
 	return open, err
 }
 
-// settle waits until nothing is open any more. It returns what is, if that takes too long.
+// settle waits until all work is settled. If that takes too long, it returns the open work as
+// broken.
 func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
-	// A rail that starts anew has no faults, not even those that were told to it while it was stopped.
+	// A rail that restarts has no faults. It also drops faults that were set while it was stopped.
 	if err := c.fleet.members["rail"].kill(ctx, 0); err != nil {
 		return nil, err
 	}
-	deadline, told := time.Now().Add(c.settleWithin), time.Now()
+	deadline, printed := time.Now().Add(c.settleWithin), time.Now()
 	for {
 		open, err := c.fleet.openWork(ctx)
 		switch {
@@ -72,19 +73,19 @@ func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
 		case open == openWork{}:
 			return nil, nil
 		case time.Now().After(deadline):
-			return []string{fmt.Sprintf("%s after the last fault there are open: %+v", c.settleWithin, open)}, nil
-		case time.Since(told) > tellEvery:
-			told = time.Now()
-			c.say("all faults are over; open: %+v", open)
+			return []string{fmt.Sprintf("open work %s after the last fault: %+v", c.settleWithin, open)}, nil
+		case time.Since(printed) > progressInterval:
+			printed = time.Now()
+			c.printf("all faults are over; open: %+v", open)
 		}
 		sleep(ctx, 250*time.Millisecond)
 	}
 }
 
-// chaosChecks are queries of what may not be, beside those of the service's own audit: the rail's list is the succeeded rows,
-// no more, no less.
-var chaosChecks = []struct{ what, query string }{
-	{"rows are not settled, or never confirmed", `
+// chaosChecks lists queries that must return nothing, beside those of the service's own audit. The
+// rail's list must consist of exactly the succeeded rows.
+var chaosChecks = []struct{ breach, query string }{
+	{"rows are not settled, or unconfirmed", `
 SELECT batch_id || ':' || row_index || ' ' || state || ' ' || coalesce(outcome::text, '') FROM batch_rows
 WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL`},
 	{"the rail's list is not the succeeded rows", `
@@ -96,14 +97,15 @@ FULL JOIN (SELECT e.rail_key AS key, w.amount, l.agreement_id
            LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
            WHERE coalesce(w.corrected_outcome, w.outcome) = 'succeeded') r ON r.key = d.key
 WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agreement_id)`},
-	{"the rail has debits that nobody has decided", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},
+	{"the rail has undecided debits", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},
 }
 
-// examine looks at what the run has left: through the partners' eyes, through the books, and through the service's own audit.
-func (c *chaos) examine(ctx context.Context, report *chaosReport) error {
+// audit checks the result of the run: by the partners' records, by the books, and by the service's
+// own audit.
+func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 	report.ByKind = c.countFaults()
 	if n := len(c.performed); n != len(c.schedule) {
-		report.Broken = append(report.Broken, fmt.Sprintf("only %d of %d faults were performed", n, len(c.schedule)))
+		report.Broken = append(report.Broken, fmt.Sprintf("only %d of %d faults were injected", n, len(c.schedule)))
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, p := range c.fleet.partners {
@@ -127,14 +129,15 @@ func (c *chaos) examine(ctx context.Context, report *chaosReport) error {
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
-// stopMembers ends the processes as an operator would, and says what was not well.
+// stopMembers stops the processes gracefully, and returns the breaches in how they ended and in
+// what they printed.
 func stopMembers(members map[string]*member) []string {
 	var broken []string
 	for name, m := range members {
 		if err := m.stop(time.Minute); err != nil {
 			broken = append(broken, err.Error())
 		}
-		_, fatal := m.said.read()
+		_, fatal := m.output.read()
 		for _, line := range fatal {
 			broken = append(broken, name+": "+line)
 		}
@@ -143,7 +146,7 @@ func stopMembers(members map[string]*member) []string {
 }
 
 func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
-	if _, err := c.store.SandboxDebits(ctx, "", 1); err != nil { // decides what is still to be decided
+	if _, err := c.store.SandboxDebits(ctx, "", 1); err != nil { // decides the undecided debits
 		return nil, err
 	}
 	var broken []string
@@ -153,26 +156,28 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, subject := range found {
-			broken = append(broken, check.what+": "+subject)
+			broken = append(broken, check.breach+": "+subject)
 		}
 	}
 	return broken, nil
 }
 
-// query reads whole tables, for as long as that takes.
+// query runs a query over whole tables, without a time-out.
 func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 	return c.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		if _, err := tx.ExecContext(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off"); err != nil {
+		if _, err := tx.ExecContext(ctx,
+			"SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off"); err != nil {
 			return err
 		}
 		return tx.NewRaw(query).Scan(ctx, into)
 	})
 }
 
-// audit runs the service's own.
+// audit runs `svc admin audit`, and returns its output if it fails.
 func (c *chaosFleet) audit(ctx context.Context) []string {
 	cmd := exec.CommandContext(ctx, c.svc, "admin", "audit")
-	cmd.Env = append(local.Environ(c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL, "SVC_REDIS_URL="+c.cache.RedisURL)
+	cmd.Env = append(local.Environ(c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL,
+		"SVC_REDIS_URL="+c.cache.RedisURL)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
@@ -183,27 +188,27 @@ func (c *chaosFleet) audit(ctx context.Context) []string {
 func (c *chaos) countFaults() map[faultKind]faultCounts {
 	counts := map[faultKind]faultCounts{}
 	for _, f := range c.performed {
-		one := counts[f.Kind]
-		if one.ByTarget == nil {
-			one.ByTarget = map[string]int{}
+		count := counts[f.Kind]
+		if count.ByTarget == nil {
+			count.ByTarget = map[string]int{}
 		}
-		one.All++
-		one.ByTarget[f.Target]++
-		counts[f.Kind] = one
+		count.All++
+		count.ByTarget[f.Target]++
+		counts[f.Kind] = count
 	}
 	return counts
 }
 
-// print shows the report; a broken one with all that is needed to see it again.
+// print prints the report. If it has breaches, it also prints how to repeat the run.
 func (c *chaos) print(report chaosReport) error {
 	if c.json {
 		return json.NewEncoder(c.out).Encode(report)
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nfault\ttimes\ttargets\n")
-	for _, shape := range faultShapes {
-		if one, ok := report.ByKind[shape.kind]; ok {
-			fmt.Fprintf(w, "%s\t%d\t%s\n", shape.kind, one.All, one.targets())
+	for _, spec := range faultSpecs {
+		if count, ok := report.ByKind[spec.kind]; ok {
+			fmt.Fprintf(w, "%s\t%d\t%s\n", spec.kind, count.All, count.targets())
 		}
 	}
 	fmt.Fprintf(w, "\noutcome\trows\n")
@@ -218,9 +223,11 @@ func (c *chaos) print(report chaosReport) error {
 		return err
 	}
 	p := report.Partners
-	fmt.Fprintf(c.out, "\nseed %d: %d faults; %d rows in %d batches, settled within %s (%.0f rows/s);\n", report.Seed, len(c.performed),
-		p.Rows, p.Batches, report.Took.Round(100*time.Millisecond), float64(p.Rows)/report.Took.Seconds())
-	fmt.Fprintf(c.out, "%d resubmissions, %d conflicts, %d cancellations, %d reads\n", p.Resubmissions, p.Conflicts, p.Cancellations, p.Reads)
+	fmt.Fprintf(c.out, "\nseed %d: %d faults; %d rows in %d batches, settled within %s (%.0f rows/s);\n",
+		report.Seed, len(c.performed), p.Rows, p.Batches,
+		report.Took.Round(100*time.Millisecond), float64(p.Rows)/report.Took.Seconds())
+	fmt.Fprintf(c.out, "%d resubmissions, %d conflicts, %d cancellations, %d reads\n",
+		p.Resubmissions, p.Conflicts, p.Cancellations, p.Reads)
 	if len(report.Broken) == 0 {
 		fmt.Fprintln(c.out, "0 lost, 0 debited twice, every batch settled, the audit is clean")
 		return nil
@@ -229,22 +236,23 @@ func (c *chaos) print(report chaosReport) error {
 }
 
 func (c *chaos) printBroken(report chaosReport) error {
-	fmt.Fprintf(c.out, "\nThe schedule, which `loadgen chaos --seed %d --faults %d --every %s --rows %d", report.Seed, report.Faults, report.Every, report.Rows)
+	fmt.Fprintf(c.out, "\nRepeat this run with `loadgen chaos --seed %d --faults %d --every %s --rows %d",
+		report.Seed, report.Faults, report.Every, report.Rows)
 	if len(report.Kinds) > 0 {
 		fmt.Fprintf(c.out, " --kinds %s", strings.Join(report.Kinds, ","))
 	}
-	fmt.Fprintln(c.out, "` plays again:")
+	fmt.Fprintln(c.out, "`. The schedule:")
 	if err := c.printSchedule(c.out); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "\nWhat the processes printed is in %s. Broken:\n", report.Logs)
+	fmt.Fprintf(c.out, "\nThe logs of the processes are in %s. Broken:\n", report.Logs)
 	for _, line := range report.Broken {
 		fmt.Fprintln(c.out, line)
 	}
 	return nil
 }
 
-// targets are the targets, most often hit first.
+// targets lists the targets with their counts, the most frequent first.
 func (f faultCounts) targets() string {
 	names := make([]string, 0, len(f.ByTarget))
 	for name := range f.ByTarget {

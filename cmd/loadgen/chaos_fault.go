@@ -20,7 +20,7 @@ import (
 	"partnerbilling/models"
 )
 
-// inject breaks what a fault says, and mends it when its time is over or ctx ends.
+// inject injects a fault, and ends it when its time is over or ctx ends.
 func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	switch f.Kind {
 	case killWorker, killAPI, killRail:
@@ -28,7 +28,7 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	case pauseWorker, pauseWorkerLong, pauseAPI, pauseRail:
 		return c.members[f.Target].pause(ctx, f.For)
 	case flushRedis:
-		return insist(ctx, func(ctx context.Context) error { return c.redis.FlushAll(ctx).Err() })
+		return retryUntilDone(ctx, func(ctx context.Context) error { return c.redis.FlushAll(ctx).Err() })
 	case restartRedis:
 		return c.restart(ctx, c.cache.Redis, f.For)
 	case restartPostgres:
@@ -48,16 +48,18 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 		return c.breakWire(ctx, f, wire.Fault{FreezeOpen: true})
 	case loseAnswers:
 		p := rail.Fault{Probability: float64(f.Amount) / 100}
-		return c.knobs.during(ctx, f, rail.Faults{LoseAnswer: p})
+		return c.railFaults.apply(ctx, f, rail.Faults{LoseAnswer: p})
 	case bankUnavailable:
 		p := rail.Fault{Probability: float64(f.Amount) / 100}
-		return c.knobs.during(ctx, f, rail.Faults{Unavailable: p, LoseRequest: rail.Fault{Probability: p.Probability / 4}})
+		return c.railFaults.apply(ctx, f, rail.Faults{
+			Unavailable: p, LoseRequest: rail.Fault{Probability: p.Probability / 4},
+		})
 	case duplicateTasks:
-		return insist(ctx, func(ctx context.Context) error { return c.duplicate(ctx, f) })
+		return retryUntilDone(ctx, func(ctx context.Context) error { return c.duplicate(ctx, f) })
 	case dueAgain:
-		return insist(ctx, func(ctx context.Context) error { return c.makeDueAgain(ctx, f) })
+		return retryUntilDone(ctx, func(ctx context.Context) error { return c.makeDueAgain(ctx, f) })
 	case stepClock:
-		return insist(ctx, func(ctx context.Context) error {
+		return retryUntilDone(ctx, func(ctx context.Context) error {
 			_, err := c.store.AdvanceClock(ctx, time.Duration(f.Amount)*time.Millisecond)
 			return err
 		})
@@ -66,11 +68,11 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	}
 }
 
-// insist does something again until it succeeds: other faults may be in its way.
-func insist(ctx context.Context, do func(context.Context) error) error {
+// retryUntilDone calls do until it succeeds or ctx ends, since other faults may make it fail.
+func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
 	for {
-		once, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := do(once)
+		attemptCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := do(attemptCtx)
 		cancel()
 		if err == nil || !sleep(ctx, 50*time.Millisecond) {
 			return err
@@ -78,7 +80,7 @@ func insist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// restart stops a server hard, and starts it again. It is up afterwards, whatever ctx says.
+// restart stops a server hard and starts it again. It starts the server even if ctx ends meanwhile.
 func (c *chaosFleet) restart(ctx context.Context, server *local.Server, down time.Duration) error {
 	if err := server.Stop(ctx, local.Immediate); err != nil {
 		return err
@@ -95,11 +97,12 @@ func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) 
 	return c.wires.each(f.Target, func(w *wire.Wire) error { return w.End(f.Number) })
 }
 
-// errNothingInFlight says that a fault would have no effect now.
+// errNothingInFlight reports that a fault would have no effect now.
 var errNothingInFlight = fmt.Errorf("no task is in flight")
 
-// duplicate delivers tasks that are in flight a second time and a third time, under names that are not those of their
-// dispatches, and beside them tasks of earlier duplicates, which may be done by now.
+// duplicate enqueues tasks in flight twice more, under task ids other than those of their
+// dispatches. It also enqueues the tasks of the previous duplicate fault, which may be finished by
+// now.
 func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
 	tasks, err := c.inFlight(ctx, f.Amount)
 	if err != nil {
@@ -112,7 +115,8 @@ func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
 	client := asynq.NewClientFromRedisClient(c.redis)
 	for i, id := range slices.Concat(tasks, tasks, old) {
 		_, err := client.EnqueueContext(ctx, asynq.NewTask(string(models.TaskDebitRows), []byte(id)),
-			asynq.Queue(string(models.QueueDebits)), asynq.TaskID(fmt.Sprintf("%s:%s:chaos%d.%d", models.TaskDebitRows, id, f.Number, i)),
+			asynq.Queue(string(models.QueueDebits)),
+			asynq.TaskID(fmt.Sprintf("%s:%s:chaos%d.%d", models.TaskDebitRows, id, f.Number, i)),
 			asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 		if err != nil {
 			return err
@@ -121,10 +125,11 @@ func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
 	return nil
 }
 
-func (c *chaosFleet) inFlight(ctx context.Context, most int64) ([]string, error) {
+// inFlight returns the ids of up to limit debit tasks in flight.
+func (c *chaosFleet) inFlight(ctx context.Context, limit int64) ([]string, error) {
 	var tasks []models.TaskID
 	err := c.store.DB().NewRaw(`SELECT id FROM outbox WHERE kind = ? AND dispatched_at IS NOT NULL LIMIT ?`,
-		models.TaskDebitRows, most).Scan(ctx, &tasks)
+		models.TaskDebitRows, limit).Scan(ctx, &tasks)
 	if err == nil && len(tasks) == 0 {
 		err = errNothingInFlight
 	}
@@ -135,7 +140,7 @@ func (c *chaosFleet) inFlight(ctx context.Context, most int64) ([]string, error)
 	return texts, err
 }
 
-// makeDueAgain lets the dispatcher send tasks out again that are in Redis or in work.
+// makeDueAgain makes tasks in flight due again.
 func (c *chaosFleet) makeDueAgain(ctx context.Context, f fault) error {
 	result, err := c.store.DB().NewRaw(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = least(available_at, svc_now())
@@ -150,8 +155,8 @@ WHERE id IN (SELECT id FROM outbox WHERE kind = ? AND dispatched_at IS NOT NULL 
 	return errNothingInFlight
 }
 
-// railKnobs set what the rail does wrong. Faults overlap; a rail that starts anew has none.
-type railKnobs struct {
+// railFaults sets the faults of the rail. Faults may overlap. A rail that restarts has none.
+type railFaults struct {
 	url string
 	key rail.SigningKey
 
@@ -159,36 +164,40 @@ type railKnobs struct {
 	active map[int]rail.Faults
 }
 
-// during sets a fault, and takes it back when its time is over. The rail may be down meanwhile, and then loses it sooner.
-func (k *railKnobs) during(ctx context.Context, f fault, faults rail.Faults) error {
-	if err := insist(ctx, func(ctx context.Context) error {
+// apply sets a fault, and removes it when its time is over. If the rail restarts meanwhile, the
+// fault ends earlier.
+func (k *railFaults) apply(ctx context.Context, f fault, faults rail.Faults) error {
+	if err := retryUntilDone(ctx, func(ctx context.Context) error {
 		return k.change(ctx, func() { k.active[f.Number] = faults })
 	}); err != nil {
 		return err
 	}
 	sleep(ctx, f.For)
-	return insist(ctx, func(ctx context.Context) error { return k.change(ctx, func() { delete(k.active, f.Number) }) })
+	return retryUntilDone(ctx, func(ctx context.Context) error {
+		return k.change(ctx, func() { delete(k.active, f.Number) })
+	})
 }
 
-func (k *railKnobs) change(ctx context.Context, do func()) error {
+func (k *railFaults) change(ctx context.Context, do func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	do()
 	sum := rail.Faults{Seed: rand.Uint64()} //nolint:gosec // not a secret
 	for _, number := range slices.Sorted(maps.Keys(k.active)) {
 		f := k.active[number]
-		sum.LoseAnswer = likelier(sum.LoseAnswer, f.LoseAnswer)
-		sum.Unavailable = likelier(sum.Unavailable, f.Unavailable)
-		sum.LoseRequest = likelier(sum.LoseRequest, f.LoseRequest)
+		sum.LoseAnswer = moreLikely(sum.LoseAnswer, f.LoseAnswer)
+		sum.Unavailable = moreLikely(sum.Unavailable, f.Unavailable)
+		sum.LoseRequest = moreLikely(sum.LoseRequest, f.LoseRequest)
 	}
 	return k.put(ctx, sum)
 }
 
-func likelier(a, b rail.Fault) rail.Fault {
+// moreLikely returns the fault with the higher probability.
+func moreLikely(a, b rail.Fault) rail.Fault {
 	return rail.Fault{Probability: max(a.Probability, b.Probability)}
 }
 
-func (k *railKnobs) put(ctx context.Context, faults rail.Faults) error {
+func (k *railFaults) put(ctx context.Context, faults rail.Faults) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	body, err := json.Marshal(faults)
@@ -206,7 +215,7 @@ func (k *railKnobs) put(ctx context.Context, faults rail.Faults) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the rail refuses its faults: %s", resp.Status)
+		return fmt.Errorf("the rail rejects the faults: %s", resp.Status)
 	}
 	return nil
 }

@@ -22,35 +22,35 @@ import (
 	"partnerbilling/queue"
 )
 
-// chaosFleet is all that runs: the servers, the processes, the wires between them, and the partners.
+// chaosFleet holds the servers, the processes, the wires between them, and the partners.
 type chaosFleet struct {
-	svc      string
-	database *local.Servers
-	cache    *local.Servers // without persistence: what restarts has forgotten everything
-	store    *models.Store  // these two reach the servers directly
-	redis    *redis.Client
-	wires    wiring
-	members  map[string]*member
-	knobs    *railKnobs
-	partners []*chaosPartner
-	env      []string // of every process
+	svc        string
+	database   *local.Servers
+	cache      *local.Servers // without persistence: a restart loses all data
+	store      *models.Store  // store and redis bypass the wires
+	redis      *redis.Client
+	wires      wireSet
+	members    map[string]*member
+	railFaults *railFaults
+	partners   []*chaosPartner
+	env        []string // of every process
 
-	apiPort, railPort *local.Port // of processes that come and go
+	apiPort, railPort *local.Port // reserved, since their processes restart
 	running           *errgroup.Group
 	end               context.CancelFunc
 
 	mu         sync.Mutex
-	duplicated []string // tasks that the last duplication was of
+	duplicated []string // tasks of the last duplicate fault
 }
 
 const (
 	chaosOrganisations = 3
-	chaosSites         = 2 // of each organisation
+	chaosSites         = 2 // per organisation
 )
 
 // open starts the fleet and waits until the API answers.
 func (c *chaosFleet) open(ctx context.Context, seed uint64, rows int, within time.Duration) error {
-	c.wires, c.members, c.end = wiring{}, map[string]*member{}, func() {}
+	c.wires, c.members, c.end = wireSet{}, map[string]*member{}, func() {}
 	for _, step := range []func(context.Context) error{c.openServers, c.openWires} {
 		if err := step(ctx); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	if c.store, err = openStore(ctx, c.database.DatabaseURL, 0); err != nil {
 		return err
 	}
-	queue.LogRedis(slog.New(slog.DiscardHandler)) // what it says of a Redis that is down is known
+	queue.LogRedis(slog.New(slog.DiscardHandler)) // it would log every fault of Redis
 	c.redis, err = queue.Connect(c.cache.RedisURL)
 	return err
 }
@@ -92,7 +92,8 @@ func (c *chaosFleet) openWires(context.Context) error {
 		"api/postgres": postgres, "api/redis": redis, "rail/postgres": postgres, "partners/api": c.apiPort.Address(),
 	}
 	for _, worker := range workerNames {
-		upstreams[worker+"/postgres"], upstreams[worker+"/redis"], upstreams[worker+"/rail"] = postgres, redis, c.railPort.Address()
+		upstreams[worker+"/postgres"], upstreams[worker+"/redis"] = postgres, redis
+		upstreams[worker+"/rail"] = c.railPort.Address()
 	}
 	for name, upstream := range upstreams {
 		if err := c.wires.add(name, upstream); err != nil {
@@ -102,7 +103,7 @@ func (c *chaosFleet) openWires(context.Context) error {
 	return nil
 }
 
-// seed makes the partners: a few organisations, each with a few Sites, each with its customers.
+// seed creates the partners: a few organisations, each with a few Sites and their customers.
 func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within time.Duration) error {
 	for i := range chaosOrganisations {
 		organisation, err := c.store.CreateOrganisation(ctx, fmt.Sprint("organisation ", i))
@@ -125,11 +126,15 @@ func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within tim
 			n := len(c.partners)
 			c.partners = append(c.partners, &chaosPartner{
 				name: fmt.Sprintf("%d.%d", i, j), site: site.ID.String(), within: within,
-				random: rand.New(rand.NewPCG(seed, uint64(1+n))), //nolint:gosec // as repeatable as it can be
+				random: rand.New(rand.NewPCG(seed, uint64(1+n))), //nolint:gosec // repeatable on purpose
 				rows:   rows*(n+1)/(chaosOrganisations*chaosSites) - rows*n/(chaosOrganisations*chaosSites),
 				api: client.New(client.Config{
-					BaseURL: "http://" + c.wires["partners/api"].Address(), ClientID: credentials.ID.String(), ClientSecret: secret,
-					HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2}}, MaxBackoff: time.Second,
+					BaseURL: "http://" + c.wires["partners/api"].Address(), ClientID: credentials.ID.String(),
+					ClientSecret: secret,
+					HTTP: &http.Client{
+						Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2},
+					},
+					MaxBackoff: time.Second,
 				}),
 			})
 		}
@@ -137,6 +142,7 @@ func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within tim
 	return nil
 }
 
+// site creates a Site with its customers.
 func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationID) (models.Site, error) {
 	site, err := c.store.CreateSite(ctx, organisation, "Site")
 	if err != nil {
@@ -156,15 +162,17 @@ func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationI
 // startMembers starts all processes.
 func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
-	c.knobs = &railKnobs{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
+	c.railFaults = &railFaults{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
 	c.env = []string{
-		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
-		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + models.GenerateMasterKey(),
+		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
+		"SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 	}
-	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
+	ctx, end := context.WithCancel(context.Background()) // ended by close
 	c.end, c.running = end, &errgroup.Group{}
 	c.member(ctx, "rail", "SVC_LISTEN="+c.railPort.Address(), "SVC_REDIS_URL="+c.cache.RedisURL)
-	c.member(ctx, "api", "SVC_LISTEN="+c.apiPort.Address(), "SVC_PUBLIC_BASE_URL=http://"+c.wires["partners/api"].Address(),
+	c.member(ctx, "api", "SVC_LISTEN="+c.apiPort.Address(),
+		"SVC_PUBLIC_BASE_URL=http://"+c.wires["partners/api"].Address(),
 		"SVC_REDIS_URL="+c.wires["api/redis"].Through(c.cache.RedisURL))
 	for _, worker := range workerNames {
 		c.member(ctx, worker, "SVC_REDIS_URL="+c.wires[worker+"/redis"].Through(c.cache.RedisURL),
@@ -172,15 +180,16 @@ func (c *chaosFleet) startMembers() {
 	}
 }
 
-// member starts a process; its name's first part is the command.
+// member starts a process. The first part of its name is the svc command.
 func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 	command := name
 	if len(name) > len("worker") {
 		command = "worker"
 	}
 	m := &member{
-		name: name, svc: c.svc, args: []string{command}, said: &transcript{}, done: make(chan struct{}),
-		env: append(append(env, c.env...), "SVC_DATABASE_URL="+c.wires[name+"/postgres"].Through(c.database.DatabaseURL)),
+		name: name, svc: c.svc, args: []string{command}, output: &transcript{}, done: make(chan struct{}),
+		env: append(append(env, c.env...),
+			"SVC_DATABASE_URL="+c.wires[name+"/postgres"].Through(c.database.DatabaseURL)),
 	}
 	c.members[name] = m
 	c.running.Go(func() error { return m.run(ctx) })
@@ -190,17 +199,17 @@ func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 func (c *chaosFleet) awaitReady(ctx context.Context) error {
 	err := awaitReady(ctx, "http://"+c.apiPort.Address())
 	if err != nil {
-		said, _ := c.members["api"].said.read()
-		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+		output, _ := c.members["api"].output.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, output)
 	}
 	return nil
 }
 
-// awaitReady waits until an API says that it is ready.
+// awaitReady waits until the API at the URL is ready.
 func awaitReady(ctx context.Context, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return insist(ctx, func(ctx context.Context) error {
+	return retryUntilDone(ctx, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", nil)
 		if err != nil {
 			return err
@@ -217,7 +226,7 @@ func awaitReady(ctx context.Context, base string) error {
 	})
 }
 
-// progress is what the partners have done so far.
+// progress returns what the partners have done so far.
 func (c *chaosFleet) progress() partnerCounts {
 	var all partnerCounts
 	for _, p := range c.partners {
@@ -228,22 +237,22 @@ func (c *chaosFleet) progress() partnerCounts {
 
 func (c *chaosFleet) keepTranscripts() (string, error) { return keepTranscripts(c.members) }
 
-// keepTranscripts writes down what the processes printed, and returns the folder.
+// keepTranscripts writes the output of the processes to a new directory, and returns its path.
 func keepTranscripts(members map[string]*member) (string, error) {
 	dir, err := os.MkdirTemp("", "chaos-")
 	if err != nil {
 		return "", err
 	}
 	for name, m := range members {
-		said, _ := m.said.read()
-		if err := os.WriteFile(filepath.Join(dir, name+".log"), said, 0o600); err != nil {
+		output, _ := m.output.read()
+		if err := os.WriteFile(filepath.Join(dir, name+".log"), output, 0o600); err != nil {
 			return dir, err
 		}
 	}
 	return dir, nil
 }
 
-// close ends what is left of the fleet, hard.
+// close kills the processes and stops the servers.
 func (c *chaosFleet) close() error {
 	c.end()
 	var errs []error

@@ -14,24 +14,25 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// member is one process of the fleet. However it ends, it is started again, as an orchestrator would, until the fleet ends.
+// member is a process of the fleet. It is restarted whenever it ends, as by an orchestrator, until
+// the fleet ends.
 type member struct {
-	name string
-	env  []string
-	svc  string   // the binary
-	args []string // its command
-	said *transcript
+	name   string
+	env    []string
+	svc    string   // path of the binary
+	args   []string // its command
+	output *transcript
 
 	mu       sync.Mutex
 	process  *os.Process // nil while it is down
 	stayDown time.Duration
-	done     chan struct{} // closed when it is not started again
-	ending   bool
+	done     chan struct{} // closed when it is not restarted any more
+	stopping bool
 	lastExit int
 }
 
-// restartAfter is how long after an end that nobody asked for a process is started again.
-const restartAfter = 200 * time.Millisecond
+// minRestartDelay is the minimum time between the end of a process and its restart.
+const minRestartDelay = 200 * time.Millisecond
 
 // run keeps the process up until ctx ends, which kills it, or until stop.
 func (m *member) run(ctx context.Context) error {
@@ -39,25 +40,25 @@ func (m *member) run(ctx context.Context) error {
 	for {
 		cmd := exec.CommandContext(ctx, m.svc, m.args...)
 		cmd.Env = local.Environ(m.env...)
-		cmd.Stdout, cmd.Stderr = m.said, m.said
+		cmd.Stdout, cmd.Stderr = m.output, m.output
 		cmd.WaitDelay = time.Second
 		again, err := m.start(cmd)
 		if !again || err != nil {
 			return err
 		}
-		_ = cmd.Wait() // killed, most likely
-		pause, again := m.ended(cmd)
+		_ = cmd.Wait() // it was most likely killed
+		pause, again := m.exited(cmd)
 		if !again || !sleep(ctx, pause) {
 			return nil
 		}
 	}
 }
 
-// start starts the process, unless the fleet ends.
+// start starts the process, unless the member is stopping. It reports whether it did.
 func (m *member) start(cmd *exec.Cmd) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ending {
+	if m.stopping {
 		return false, nil
 	}
 	if err := cmd.Start(); err != nil {
@@ -67,15 +68,17 @@ func (m *member) start(cmd *exec.Cmd) (bool, error) {
 	return true, nil
 }
 
-func (m *member) ended(cmd *exec.Cmd) (pause time.Duration, again bool) {
+// exited records the end of the process. It returns whether to restart it, and the delay until
+// then.
+func (m *member) exited(cmd *exec.Cmd) (pause time.Duration, again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.process, m.lastExit = nil, cmd.ProcessState.ExitCode()
-	pause, m.stayDown = max(m.stayDown, restartAfter), 0
-	return pause, !m.ending
+	pause, m.stayDown = max(m.stayDown, minRestartDelay), 0
+	return pause, !m.stopping
 }
 
-// current waits until the process is up.
+// current waits until the process runs, and returns it; nil if ctx ends first.
 func (m *member) current(ctx context.Context) *os.Process {
 	for {
 		m.mu.Lock()
@@ -87,7 +90,7 @@ func (m *member) current(ctx context.Context) *os.Process {
 	}
 }
 
-// kill is kill -9; the process then stays down for a while.
+// kill kills the process, which stays down for the given time.
 func (m *member) kill(ctx context.Context, down time.Duration) error {
 	p := m.current(ctx)
 	if p == nil {
@@ -99,7 +102,7 @@ func (m *member) kill(ctx context.Context, down time.Duration) error {
 	return p.Kill()
 }
 
-// pause stops the process for a while with SIGSTOP. One that is killed meanwhile stays dead.
+// pause stops the process with SIGSTOP, and continues it after d.
 func (m *member) pause(ctx context.Context, d time.Duration) error {
 	p := m.current(ctx)
 	if p == nil {
@@ -113,10 +116,11 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// stop asks the process to end, and says so if it does not do that well.
+// stop asks the process to end. It returns an error if the process does not end in time with exit
+// code 0.
 func (m *member) stop(within time.Duration) error {
 	m.mu.Lock()
-	m.ending = true
+	m.stopping = true
 	p := m.process
 	m.mu.Unlock()
 	if p != nil {
@@ -133,42 +137,43 @@ func (m *member) stop(within time.Duration) error {
 	return nil
 }
 
-// transcript keeps the end of what a process printed, and notices what no process of ours may print, whatever is done to it.
+// transcript keeps the end of the output of a process, and the lines that report a bug.
 type transcript struct {
 	mu    sync.Mutex
-	end   []byte
-	fatal []string
+	tail  []byte
+	fatal []string // lines with one of fatalMarkers
 }
 
 const transcriptSize = 1 << 20
 
-var fatalWords = []string{"panic:", "fatal error:", "DATA RACE", "concurrent map"}
+// fatalMarkers are texts that no process may print under any fault.
+var fatalMarkers = []string{"panic:", "fatal error:", "DATA RACE", "concurrent map"}
 
 // Write implements io.Writer.
 func (t *transcript) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for line := range bytes.Lines(b) {
-		for _, word := range fatalWords {
-			if len(t.fatal) < 10 && bytes.Contains(line, []byte(word)) {
+		for _, marker := range fatalMarkers {
+			if len(t.fatal) < 10 && bytes.Contains(line, []byte(marker)) {
 				t.fatal = append(t.fatal, strings.TrimSpace(string(line)))
 			}
 		}
 	}
-	t.end = append(t.end, b...)
-	if len(t.end) > 2*transcriptSize {
-		t.end = append([]byte(nil), t.end[len(t.end)-transcriptSize:]...)
+	t.tail = append(t.tail, b...)
+	if len(t.tail) > 2*transcriptSize {
+		t.tail = append([]byte(nil), t.tail[len(t.tail)-transcriptSize:]...)
 	}
 	return len(b), nil
 }
 
-func (t *transcript) read() (end []byte, fatal []string) {
+func (t *transcript) read() (tail []byte, fatal []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return bytes.Clone(t.end), t.fatal
+	return bytes.Clone(t.tail), t.fatal
 }
 
-// sleep waits, and reports whether ctx is still alive.
+// sleep waits for d. It returns false early if ctx ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,25 +12,25 @@ import (
 	"partnerbilling/models"
 )
 
-// chaosPartner is a partner's program for one Site. It submits batches at a steady pace, and does beside that what programs do
-// that lose answers or change their minds: it submits batches again, submits others under a known reference, cancels, and reads.
-// It remembers everything that it was told.
+// chaosPartner is the program of a partner for one Site. It submits batches at a steady pace. At
+// random it also resubmits batches, submits different ones under a known reference, cancels and
+// reads, as programs do that lose answers. It records all answers, and checks each against them.
 type chaosPartner struct {
 	name   string
 	api    *client.Client
 	site   string
 	random *rand.Rand
 	rows   int           // to submit
-	within time.Duration // in which to do that, if the service keeps up
+	within time.Duration // in which to submit them, if the service keeps up
 
 	mu      sync.Mutex
 	sent    []*sentBatch
 	counts  partnerCounts
-	broken  []string // promises, as the partner sees it
-	settled int      // batches that were seen settled
+	broken  []string // breaches of the contract
+	settled int      // batches known to be settled, from the first
 }
 
-// partnerCounts count what partners did, and were answered.
+// partnerCounts counts the calls of partners.
 type partnerCounts struct {
 	Rows          int `json:"rows"`
 	Batches       int `json:"batches"`
@@ -45,50 +45,51 @@ func (c *partnerCounts) add(o partnerCounts) {
 	c.Conflicts, c.Cancellations, c.Reads = c.Conflicts+o.Conflicts, c.Cancellations+o.Cancellations, c.Reads+o.Reads
 }
 
-// sentBatch is a batch that was answered with 202.
+// sentBatch is a batch that the service has acknowledged with 202.
 type sentBatch struct {
 	client.Batch
 	receipt   client.Receipt
-	outcomes  []string // by row, as first seen settled; nil if never read
-	cancelled bool     // the partner asked for that
-	settled   bool     // as last seen
+	outcomes  []string // by row, as last read; nil if never read
+	cancelled bool     // by the partner
+	settled   bool     // as last read
 }
 
-// chaosCustomers are the customers of each Site, a few of whom do not simply pay.
+// chaosCustomers is the number of customers of each Site. A few of them do not simply pay.
 const chaosCustomers = 200
 
-// chaosBehaviour is how a customer behaves, and how the debit then ends.
+// chaosBehaviour returns the behaviour of a customer, and the outcome of its debits.
 func chaosBehaviour(customer int) (models.Behaviour, string) {
-	odd := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9} // into behaviours
-	b := behaviours[odd[customer]]
+	// The customers that do not simply pay, each with an index of behaviours.
+	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
+	b := behaviours[behaviour[customer]]
 	return models.Behaviour(b.behaviour), b.outcome
 }
 
-// outstandingBatches is how many batches a partner has open at a time.
+// outstandingBatches is the maximum number of batches that a partner has open.
 const outstandingBatches = 16
 
-// run does it all. It ends when all is submitted, or with ctx.
+// run submits all rows. It returns when they are submitted or ctx ends.
 func (p *chaosPartner) run(ctx context.Context) error {
 	began := time.Now()
 	for p.counts.Rows < p.rows {
 		if err := p.submit(ctx, p.next()); err != nil {
 			return err
 		}
-		if err := p.aside(ctx); err != nil {
+		if err := p.actAtRandom(ctx); err != nil {
 			return err
 		}
 		due := began.Add(time.Duration(float64(p.within) * float64(p.counts.Rows) / float64(p.rows)))
 		if !sleep(ctx, time.Until(due)) {
 			return ctx.Err()
 		}
-		if err := p.hold(ctx); err != nil {
+		if err := p.awaitOldest(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next is a new batch; most are large.
+// next returns a new batch. Most are large.
 func (p *chaosPartner) next() client.Batch {
 	n := models.MaxBatchRows
 	if p.random.IntN(4) == 0 {
@@ -98,14 +99,16 @@ func (p *chaosPartner) next() client.Batch {
 	batch := client.Batch{BatchReference: fmt.Sprintf("%s/%d é", p.name, len(p.sent)), Rows: make([]client.Row, n)}
 	for i := range batch.Rows {
 		batch.Rows[i] = client.Row{
-			CustomerReference: fmt.Sprint(p.random.IntN(chaosCustomers)), RowReference: fmt.Sprint(i), Amount: 1 + p.random.Int64N(100_000),
+			CustomerReference: fmt.Sprint(p.random.IntN(chaosCustomers)), RowReference: fmt.Sprint(i),
+			Amount: 1 + p.random.Int64N(100_000),
 		}
 	}
 	return batch
 }
 
-// insistent repeats a call that fails because something is down, as it must sometime succeed; a refusal ends it.
-func insistent(ctx context.Context, call func() error) error {
+// retryUnavailable repeats a call until it succeeds, is refused, or ctx ends. It retries errors
+// without an answer, and the statuses 429 and 5xx.
+func retryUnavailable(ctx context.Context, call func() error) error {
 	for {
 		err := call()
 		var refused *client.Error
@@ -120,7 +123,7 @@ func insistent(ctx context.Context, call func() error) error {
 
 func (p *chaosPartner) submit(ctx context.Context, batch client.Batch) error {
 	var receipt client.Receipt
-	err := insistent(ctx, func() (err error) {
+	err := retryUnavailable(ctx, func() (err error) {
 		receipt, err = p.api.SubmitBatch(ctx, p.site, batch)
 		return err
 	})
@@ -136,8 +139,8 @@ func (p *chaosPartner) submit(ctx context.Context, batch client.Batch) error {
 	return nil
 }
 
-// did counts what the partner did.
-func (p *chaosPartner) did(count *int) {
+// increment increments one of the counts.
+func (p *chaosPartner) increment(count *int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*count++
@@ -148,20 +151,22 @@ func (p *chaosPartner) checkReceipt(batch client.Batch, receipt client.Receipt) 
 	for _, r := range batch.Rows {
 		total += r.Amount
 	}
-	if receipt.BatchReference != batch.BatchReference || receipt.RowCount != len(batch.Rows) || receipt.TotalAmount != total {
-		p.breaks("%s: %d rows of %d in all, and the receipt says %+v", batch.BatchReference, len(batch.Rows), total, receipt)
+	if receipt.BatchReference != batch.BatchReference || receipt.RowCount != len(batch.Rows) ||
+		receipt.TotalAmount != total {
+		p.breach("%s: the receipt of %d rows with a total of %d is %+v",
+			batch.BatchReference, len(batch.Rows), total, receipt)
 	}
 }
 
-// breaks notes a broken promise.
-func (p *chaosPartner) breaks(format string, args ...any) {
+// breach records a breach of the contract.
+func (p *chaosPartner) breach(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = append(p.broken, fmt.Sprintf(format, args...))
 }
 
-// aside does what is drawn, with one of the latest batches.
-func (p *chaosPartner) aside(ctx context.Context) error {
+// actAtRandom makes a random call about one of the latest batches, or none.
+func (p *chaosPartner) actAtRandom(ctx context.Context) error {
 	latest := p.sent[max(0, len(p.sent)-outstandingBatches):]
 	b := latest[p.random.IntN(len(latest))]
 	switch n := p.random.IntN(20); {
@@ -178,10 +183,10 @@ func (p *chaosPartner) aside(ctx context.Context) error {
 	}
 }
 
-// resubmit sends the same batch again: the answer is the same receipt.
+// resubmit submits a batch again. The answer must be the same receipt.
 func (p *chaosPartner) resubmit(ctx context.Context, b *sentBatch) error {
 	var again client.Receipt
-	err := insistent(ctx, func() (err error) {
+	err := retryUnavailable(ctx, func() (err error) {
 		again, err = p.api.SubmitBatch(ctx, p.site, b.Batch)
 		return err
 	})
@@ -191,18 +196,18 @@ func (p *chaosPartner) resubmit(ctx context.Context, b *sentBatch) error {
 	want := b.receipt
 	want.Replayed = true
 	if again != want {
-		p.breaks("%s: the first receipt was %+v, then it was %+v", b.BatchReference, b.receipt, again)
+		p.breach("%s: the first receipt was %+v, the second %+v", b.BatchReference, b.receipt, again)
 	}
-	p.did(&p.counts.Resubmissions)
+	p.increment(&p.counts.Resubmissions)
 	return nil
 }
 
-// contradict sends another batch under the same reference, which is refused.
+// contradict submits a different batch under the same reference. It must be refused.
 func (p *chaosPartner) contradict(ctx context.Context, b *sentBatch) error {
 	other := b.Batch
 	other.Rows = append([]client.Row(nil), other.Rows...)
 	other.Rows[0].Amount++
-	err := insistent(ctx, func() error {
+	err := retryUnavailable(ctx, func() error {
 		_, err := p.api.SubmitBatch(ctx, p.site, other)
 		return err
 	})
@@ -210,44 +215,44 @@ func (p *chaosPartner) contradict(ctx context.Context, b *sentBatch) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !client.Has(err, "batches:batch-reference-conflict"):
-		p.breaks("%s: another batch under its reference was answered with %v", b.BatchReference, err)
+		p.breach("%s: the answer to a different batch under its reference is %v", b.BatchReference, err)
 	}
-	p.did(&p.counts.Conflicts)
+	p.increment(&p.counts.Conflicts)
 	return nil
 }
 
 func (p *chaosPartner) cancel(ctx context.Context, b *sentBatch) error {
 	b.cancelled = true
-	err := insistent(ctx, func() error {
+	err := retryUnavailable(ctx, func() error {
 		got, err := p.api.CancelBatch(ctx, p.site, b.BatchReference)
 		if err == nil {
-			p.look(b, got)
+			p.check(b, got)
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("cancel %s: %w", b.BatchReference, err)
 	}
-	p.did(&p.counts.Cancellations)
+	p.increment(&p.counts.Cancellations)
 	return nil
 }
 
 func (p *chaosPartner) read(ctx context.Context, b *sentBatch) error {
 	var got client.BatchStatus
-	err := insistent(ctx, func() (err error) {
+	err := retryUnavailable(ctx, func() (err error) {
 		got, err = p.api.Batch(ctx, p.site, b.BatchReference)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("read %s, which was answered with 202: %w", b.BatchReference, err)
+		return fmt.Errorf("read the acknowledged batch %s: %w", b.BatchReference, err)
 	}
-	p.did(&p.counts.Reads)
-	p.look(b, got)
+	p.increment(&p.counts.Reads)
+	p.check(b, got)
 	return nil
 }
 
-// hold waits while too much is open, for the oldest.
-func (p *chaosPartner) hold(ctx context.Context) error {
+// awaitOldest waits for the oldest batches while too many are open.
+func (p *chaosPartner) awaitOldest(ctx context.Context) error {
 	for p.settled < len(p.sent)-outstandingBatches {
 		b := p.sent[p.settled]
 		if !b.settled {
@@ -255,7 +260,7 @@ func (p *chaosPartner) hold(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p.look(b, got)
+			p.check(b, got)
 		}
 		p.settled++
 	}
@@ -263,20 +268,21 @@ func (p *chaosPartner) hold(ctx context.Context) error {
 }
 
 func (p *chaosPartner) await(ctx context.Context, b *sentBatch) (got client.BatchStatus, err error) {
-	err = insistent(ctx, func() (err error) {
+	err = retryUnavailable(ctx, func() (err error) {
 		got, err = p.api.AwaitBatch(ctx, p.site, b.BatchReference)
 		return err
 	})
 	if err != nil {
-		err = fmt.Errorf("await %s, which was answered with 202: %w", b.BatchReference, err)
+		err = fmt.Errorf("await the acknowledged batch %s: %w", b.BatchReference, err)
 	}
 	return got, err
 }
 
-// look holds a batch as it is shown against what was submitted, what was shown before, and how its customers behave.
-func (p *chaosPartner) look(b *sentBatch, got client.BatchStatus) {
+// check compares an answer about a batch with the submission, with earlier answers, and with the
+// behaviour of its customers.
+func (p *chaosPartner) check(b *sentBatch, got client.BatchStatus) {
 	if len(got.Rows) != len(b.Rows) || got.TotalAmount != b.receipt.TotalAmount || got.SettleBy != b.receipt.SettleBy {
-		p.breaks("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
+		p.breach("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
 		return
 	}
 	if b.outcomes == nil {
@@ -284,14 +290,15 @@ func (p *chaosPartner) look(b *sentBatch, got client.BatchStatus) {
 	}
 	open := 0
 	for i, row := range got.Rows {
-		was := b.outcomes[i]
+		before := b.outcomes[i]
 		switch {
 		case row.RowReference != b.Rows[i].RowReference || row.Amount != b.Rows[i].Amount:
-			p.breaks("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
-		case was != "" && was != row.Outcome:
-			p.breaks("%s row %d was %s and is %q", b.BatchReference, i, was, row.Outcome)
+			p.breach("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
+		case before != "" && before != row.Outcome:
+			p.breach("%s row %d was %s and is %q", b.BatchReference, i, before, row.Outcome)
 		case row.State == "settled" && !b.plausible(i, row):
-			p.breaks("%s row %d of customer %s ended as %s, corrected %q", b.BatchReference, i, row.CustomerReference, row.Outcome, row.CorrectedOutcome)
+			p.breach("%s row %d of customer %s is %s, corrected to %q",
+				b.BatchReference, i, row.CustomerReference, row.Outcome, row.CorrectedOutcome)
 		}
 		if row.State != "settled" {
 			open++
@@ -299,45 +306,45 @@ func (p *chaosPartner) look(b *sentBatch, got client.BatchStatus) {
 		b.outcomes[i] = row.Outcome
 	}
 	if b.settled = got.State == "settled"; b.settled != (open == 0) {
-		p.breaks("%s is %s with %d open rows", b.BatchReference, got.State, open)
+		p.breach("%s is %s with %d open rows", b.BatchReference, got.State, open)
 	}
 }
 
-// plausible reports whether a row may have ended so: as its customer behaves, cancelled if the partner asked for it, or by the
-// deadline, which clock steps bring.
+// plausible reports whether the outcome of a row is possible: that of its customer's behaviour,
+// cancelled after a cancellation, or timed out, since clock steps may cross the deadline.
 func (b *sentBatch) plausible(i int, row client.RowStatus) bool {
 	var customer int
 	if _, err := fmt.Sscan(b.Rows[i].CustomerReference, &customer); err != nil {
 		return false
 	}
 	_, want := chaosBehaviour(customer)
-	may := func(outcome string) bool {
+	isPossible := func(outcome string) bool {
 		return outcome == want || outcome == "timedOut" || outcome == "cancelled" && b.cancelled
 	}
 	if row.Outcome == "unconfirmed" {
-		return row.CorrectedOutcome == "" || may(row.CorrectedOutcome)
+		return row.CorrectedOutcome == "" || isPossible(row.CorrectedOutcome)
 	}
-	return may(row.Outcome)
+	return isPossible(row.Outcome)
 }
 
-// audit reads every batch once more: each is there, settled, and as it was.
+// audit reads every batch once more. Each must exist, be settled, and agree with earlier answers.
 func (p *chaosPartner) audit(ctx context.Context) error {
 	for _, b := range p.sent {
 		if err := p.read(ctx, b); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			p.breaks("%v", err)
+			p.breach("%v", err)
 			continue
 		}
 		if !b.settled {
-			p.breaks("%s, which was answered with 202, is not settled", b.BatchReference)
+			p.breach("the acknowledged batch %s is not settled", b.BatchReference)
 		}
 	}
 	return nil
 }
 
-// progress is what was submitted so far.
+// progress returns the counts so far.
 func (p *chaosPartner) progress() partnerCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()

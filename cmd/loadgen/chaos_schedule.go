@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// faultKind is a way to break something.
+// faultKind is a kind of fault.
 type faultKind string
 
 // The kinds of fault.
@@ -17,32 +17,34 @@ const (
 	killAPI         faultKind = "killAPI"         // kill -9
 	killRail        faultKind = "killRail"        // kill -9
 	pauseWorker     faultKind = "pauseWorker"     // SIGSTOP, then SIGCONT within its leases
-	pauseWorkerLong faultKind = "pauseWorkerLong" // SIGCONT only after its leases have run out
+	pauseWorkerLong faultKind = "pauseWorkerLong" // SIGCONT only after its leases have expired
 	pauseAPI        faultKind = "pauseAPI"
 	pauseRail       faultKind = "pauseRail"
 	flushRedis      faultKind = "flushRedis"      // FLUSHALL
-	restartRedis    faultKind = "restartRedis"    // kill -9; it comes back with an empty memory
-	restartPostgres faultKind = "restartPostgres" // an immediate shutdown; it comes back by recovery
-	cutWire         faultKind = "cutWire"         // connections end, new ones are refused
-	tearWire        faultKind = "tearWire"        // connections end in the middle of what they carry
-	hangWire        faultKind = "hangWire"        // connections are taken, and nothing comes through
-	slowWire        faultKind = "slowWire"        // everything comes late
-	freezeWire      faultKind = "freezeWire"      // open and new connections carry nothing, for longer than all deadlines, and then go on
-	freezeOpen      faultKind = "freezeOpen"      // the same of the connections that are open; new ones work
-	loseAnswers     faultKind = "loseAnswers"     // the rail debits and does not say so
-	bankUnavailable faultKind = "bankUnavailable" // the rail refuses for now, or loses the request
-	duplicateTasks  faultKind = "duplicateTasks"  // tasks in flight, and old ones, are delivered again under other names
-	dueAgain        faultKind = "dueAgain"        // tasks in flight are made due again
-	stepClock       faultKind = "stepClock"       // the service's time moves forward
+	restartRedis    faultKind = "restartRedis"    // kill -9; it restarts without data
+	restartPostgres faultKind = "restartPostgres" // an immediate shutdown; it restarts with crash recovery
+	cutWire         faultKind = "cutWire"         // connections close, new ones are refused
+	tearWire        faultKind = "tearWire"        // connections close within a message
+	hangWire        faultKind = "hangWire"        // connections are accepted and carry nothing
+	slowWire        faultKind = "slowWire"        // every message is late
+	// freezeWire: all connections carry nothing for longer than all deadlines, and then resume.
+	freezeWire      faultKind = "freezeWire"
+	freezeOpen      faultKind = "freezeOpen"      // like freezeWire, but new connections work
+	loseAnswers     faultKind = "loseAnswers"     // the rail debits and does not answer
+	bankUnavailable faultKind = "bankUnavailable" // the rail answers Unavailable, or loses the request
+	// duplicateTasks: tasks in flight, and old ones, are enqueued again under other task ids.
+	duplicateTasks faultKind = "duplicateTasks"
+	dueAgain       faultKind = "dueAgain"  // tasks in flight are made due again
+	stepClock      faultKind = "stepClock" // the service's clock jumps forward
 )
 
-// fault is one thing that breaks, and how.
+// fault is one scheduled fault.
 type fault struct {
 	Number int           `json:"number"`
-	At     time.Duration `json:"at"` // since the faults began
+	At     time.Duration `json:"at"` // since the first fault is due
 	Kind   faultKind     `json:"kind"`
 	Target string        `json:"target"`
-	For    time.Duration `json:"for,omitzero"` // until it is mended
+	For    time.Duration `json:"for,omitzero"` // duration
 	Amount int64         `json:"amount,omitzero"`
 }
 
@@ -57,7 +59,7 @@ func (f fault) String() string {
 	return text
 }
 
-// wireNames are the wires that can be broken; those of the workers also all at once.
+// wireNames lists the wires with faults. "workers/…" are those of all workers at once.
 var wireNames = []string{
 	"worker-1/postgres", "worker-2/postgres", "worker-3/postgres", "workers/postgres",
 	"worker-1/redis", "worker-2/redis", "worker-3/redis", "workers/redis",
@@ -65,17 +67,17 @@ var wireNames = []string{
 	"api/postgres", "api/redis", "rail/postgres", "partners/api",
 }
 
-// serverWires are those of wireNames that lead to Postgres and Redis.
+// serverWires lists the wires to Postgres and Redis.
 var serverWires = slices.DeleteFunc(slices.Clone(wireNames), func(name string) bool {
 	return !strings.HasSuffix(name, "/postgres") && !strings.HasSuffix(name, "/redis")
 })
 
-// faultShape is what faults of a kind have in common. Times and amounts are drawn from their bounds.
-type faultShape struct {
-	kind             faultKind
-	targets          []string
-	shortest, longer time.Duration
-	least, most      int64
+// faultSpec specifies the faults of a kind. Durations and amounts are drawn between their bounds.
+type faultSpec struct {
+	kind                 faultKind
+	targets              []string
+	minFor, maxFor       time.Duration
+	minAmount, maxAmount int64
 }
 
 var (
@@ -84,45 +86,51 @@ var (
 	onlyRail    = []string{"rail"}
 )
 
-// faultShapes are all kinds. Amounts are what the kind needs: bytes, milliseconds, per cent, tasks.
-var faultShapes = []faultShape{
-	{kind: killWorker, targets: workerNames, shortest: 0, longer: 3 * time.Second},
-	{kind: killAPI, targets: onlyAPI, shortest: 0, longer: 2 * time.Second},
-	{kind: killRail, targets: onlyRail, shortest: 0, longer: 2 * time.Second},
-	{kind: pauseWorker, targets: workerNames, shortest: 500 * time.Millisecond, longer: 8 * time.Second},
-	{kind: pauseWorkerLong, targets: workerNames, shortest: 16 * time.Second, longer: 20 * time.Second},
-	{kind: pauseAPI, targets: onlyAPI, shortest: 500 * time.Millisecond, longer: 3 * time.Second},
-	{kind: pauseRail, targets: onlyRail, shortest: 500 * time.Millisecond, longer: 3 * time.Second},
+// faultSpecs lists all kinds. The unit of an amount depends on the kind: bytes, milliseconds, per
+// cent or tasks.
+var faultSpecs = []faultSpec{
+	{kind: killWorker, targets: workerNames, minFor: 0, maxFor: 3 * time.Second},
+	{kind: killAPI, targets: onlyAPI, minFor: 0, maxFor: 2 * time.Second},
+	{kind: killRail, targets: onlyRail, minFor: 0, maxFor: 2 * time.Second},
+	{kind: pauseWorker, targets: workerNames, minFor: 500 * time.Millisecond, maxFor: 8 * time.Second},
+	{kind: pauseWorkerLong, targets: workerNames, minFor: 16 * time.Second, maxFor: 20 * time.Second},
+	{kind: pauseAPI, targets: onlyAPI, minFor: 500 * time.Millisecond, maxFor: 3 * time.Second},
+	{kind: pauseRail, targets: onlyRail, minFor: 500 * time.Millisecond, maxFor: 3 * time.Second},
 	{kind: flushRedis, targets: []string{"redis"}},
-	{kind: restartRedis, targets: []string{"redis"}, shortest: 0, longer: time.Second},
-	{kind: restartPostgres, targets: []string{"postgres"}, shortest: 0, longer: time.Second},
-	{kind: cutWire, targets: wireNames, shortest: 100 * time.Millisecond, longer: 4 * time.Second},
-	{kind: tearWire, targets: wireNames, shortest: time.Second, longer: 3 * time.Second, least: 200, most: 20_000},
-	{kind: hangWire, targets: wireNames, shortest: 500 * time.Millisecond, longer: 6 * time.Second},
-	{kind: slowWire, targets: wireNames, shortest: time.Second, longer: 5 * time.Second, least: 5, most: 200},
-	{kind: freezeWire, targets: serverWires, shortest: 22 * time.Second, longer: 30 * time.Second},
-	{kind: freezeOpen, targets: serverWires, shortest: 22 * time.Second, longer: 30 * time.Second},
-	{kind: loseAnswers, targets: onlyRail, shortest: 500 * time.Millisecond, longer: 4 * time.Second, least: 10, most: 100},
-	{kind: bankUnavailable, targets: onlyRail, shortest: 500 * time.Millisecond, longer: 3 * time.Second, least: 10, most: 100},
-	{kind: duplicateTasks, targets: []string{"redis"}, least: 16, most: 128},
-	{kind: dueAgain, targets: []string{"postgres"}, least: 16, most: 128},
-	{kind: stepClock, targets: []string{"clock"}, least: 1000, most: 30 * 60_000},
+	{kind: restartRedis, targets: []string{"redis"}, minFor: 0, maxFor: time.Second},
+	{kind: restartPostgres, targets: []string{"postgres"}, minFor: 0, maxFor: time.Second},
+	{kind: cutWire, targets: wireNames, minFor: 100 * time.Millisecond, maxFor: 4 * time.Second},
+	{kind: tearWire, targets: wireNames,
+		minFor: time.Second, maxFor: 3 * time.Second, minAmount: 200, maxAmount: 20_000},
+	{kind: hangWire, targets: wireNames, minFor: 500 * time.Millisecond, maxFor: 6 * time.Second},
+	{kind: slowWire, targets: wireNames,
+		minFor: time.Second, maxFor: 5 * time.Second, minAmount: 5, maxAmount: 200},
+	{kind: freezeWire, targets: serverWires, minFor: 22 * time.Second, maxFor: 30 * time.Second},
+	{kind: freezeOpen, targets: serverWires, minFor: 22 * time.Second, maxFor: 30 * time.Second},
+	{kind: loseAnswers, targets: onlyRail,
+		minFor: 500 * time.Millisecond, maxFor: 4 * time.Second, minAmount: 10, maxAmount: 100},
+	{kind: bankUnavailable, targets: onlyRail,
+		minFor: 500 * time.Millisecond, maxFor: 3 * time.Second, minAmount: 10, maxAmount: 100},
+	{kind: duplicateTasks, targets: []string{"redis"}, minAmount: 16, maxAmount: 128},
+	{kind: dueAgain, targets: []string{"postgres"}, minAmount: 16, maxAmount: 128},
+	{kind: stepClock, targets: []string{"clock"}, minAmount: 1000, maxAmount: 30 * 60_000},
 }
 
-// A clock step may also cross the time in which batches are only closed, or their deadline.
+// Some clock steps are large: they cross the end of the time for attempts, or the deadline of
+// batches.
 const (
 	closingStep  = int64(23*time.Hour+45*time.Minute) / int64(time.Millisecond)
 	deadlineStep = int64(24*time.Hour+time.Minute) / int64(time.Millisecond)
-	// bigStepEvery is how many clock steps there are to a big one.
-	bigStepEvery = 6
-	// mostSteps bounds all steps of a run together: batches are kept for 90 days.
-	mostSteps = int64(80*24*time.Hour) / int64(time.Millisecond)
+	// largeStepOdds is the mean number of clock steps per large one.
+	largeStepOdds = 6
+	// maxTotalStep bounds the sum of all steps of a run, since batches are deleted after 90 days.
+	maxTotalStep = int64(80*24*time.Hour) / int64(time.Millisecond)
 )
 
-// chaosSchedule draws n faults from a seed, one about every so often. The kinds come in shuffled rounds, so that their
-// numbers differ by one at the most. The same arguments make the same schedule.
-func chaosSchedule(seed uint64, kinds []string, n int, every time.Duration) ([]fault, error) {
-	shapes, err := chosenShapes(kinds)
+// chaosSchedule draws n faults from a seed, one in each interval. The kinds come in shuffled
+// rounds, so that their numbers differ by at most one. The same arguments return the same schedule.
+func chaosSchedule(seed uint64, kinds []string, n int, interval time.Duration) ([]fault, error) {
+	specs, err := chosenSpecs(kinds)
 	if err != nil {
 		return nil, err
 	}
@@ -132,14 +140,14 @@ func chaosSchedule(seed uint64, kinds []string, n int, every time.Duration) ([]f
 	var round []int
 	for i := range n {
 		if len(round) == 0 {
-			round = random.Perm(len(shapes))
+			round = random.Perm(len(specs))
 		}
-		f := shapes[round[0]].draw(random)
+		f := specs[round[0]].draw(random)
 		round = round[1:]
 		f.Number = i + 1
-		f.At = (time.Duration(i)*every + between(random, 0, every)).Truncate(time.Millisecond)
+		f.At = (time.Duration(i)*interval + between(random, 0, interval)).Truncate(time.Millisecond)
 		if f.Kind == stepClock {
-			f.Amount = clockStep(random, f.Amount, mostSteps-steps)
+			f.Amount = clockStep(random, f.Amount, maxTotalStep-steps)
 			steps += f.Amount
 		}
 		faults = append(faults, f)
@@ -147,52 +155,54 @@ func chaosSchedule(seed uint64, kinds []string, n int, every time.Duration) ([]f
 	return faults, nil
 }
 
-func chosenShapes(kinds []string) ([]faultShape, error) {
+func chosenSpecs(kinds []string) ([]faultSpec, error) {
 	if len(kinds) == 0 {
-		return faultShapes, nil
+		return faultSpecs, nil
 	}
-	var chosen []faultShape
+	var chosen []faultSpec
 	for _, kind := range kinds {
-		i := slices.IndexFunc(faultShapes, func(s faultShape) bool { return s.kind == faultKind(kind) })
+		i := slices.IndexFunc(faultSpecs, func(s faultSpec) bool { return s.kind == faultKind(kind) })
 		if i < 0 {
-			return nil, fmt.Errorf("--kinds: there is no kind %q; there are %s", kind, strings.Join(faultKindNames(), ", "))
+			return nil, fmt.Errorf("--kinds: there is no kind %q; there are %s", kind,
+				strings.Join(faultKindNames(), ", "))
 		}
-		chosen = append(chosen, faultShapes[i])
+		chosen = append(chosen, faultSpecs[i])
 	}
 	return chosen, nil
 }
 
 func faultKindNames() []string {
 	var names []string
-	for _, s := range faultShapes {
+	for _, s := range faultSpecs {
 		names = append(names, string(s.kind))
 	}
 	return names
 }
 
-func (s faultShape) draw(random *rand.Rand) fault {
+func (s faultSpec) draw(random *rand.Rand) fault {
 	f := fault{
 		Kind: s.kind, Target: s.targets[random.IntN(len(s.targets))],
-		For: between(random, s.shortest, s.longer).Truncate(time.Millisecond), Amount: s.least,
+		For: between(random, s.minFor, s.maxFor).Truncate(time.Millisecond), Amount: s.minAmount,
 	}
-	if s.most > s.least {
-		f.Amount += random.Int64N(s.most - s.least)
+	if s.maxAmount > s.minAmount {
+		f.Amount += random.Int64N(s.maxAmount - s.minAmount)
 	}
 	return f
 }
 
-func between(random *rand.Rand, least, most time.Duration) time.Duration {
-	if most <= least {
-		return least
+// between draws a duration from shortest to longest.
+func between(random *rand.Rand, shortest, longest time.Duration) time.Duration {
+	if longest <= shortest {
+		return shortest
 	}
-	return least + time.Duration(random.Int64N(int64(most-least)))
+	return shortest + time.Duration(random.Int64N(int64(longest-shortest)))
 }
 
-// clockStep makes some steps big ones, as long as there is room for one.
-func clockStep(random *rand.Rand, small, room int64) int64 {
-	big := []int64{closingStep, deadlineStep}[random.IntN(2)]
-	if random.IntN(bigStepEvery) == 0 && big <= room {
-		return big
+// clockStep returns the small step or, at random, a large one. The step is at most limit.
+func clockStep(random *rand.Rand, small, limit int64) int64 {
+	large := []int64{closingStep, deadlineStep}[random.IntN(2)]
+	if random.IntN(largeStepOdds) == 0 && large <= limit {
+		return large
 	}
-	return min(small, room)
+	return min(small, limit)
 }

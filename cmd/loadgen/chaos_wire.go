@@ -10,11 +10,11 @@ import (
 	"partnerbilling/deploy/wire"
 )
 
-// wiring is all wires of the fleet by name.
-type wiring map[string]*wire.Wire
+// wireSet holds the wires of the fleet by name.
+type wireSet map[string]*wire.Wire
 
-// named returns the wires of a name; "workers/…" are those of all workers.
-func (w wiring) named(name string) []*wire.Wire {
+// named returns the wires with the name. "workers/…" names those of all workers.
+func (w wireSet) named(name string) []*wire.Wire {
 	if rest, all := strings.CutPrefix(name, "workers/"); all {
 		var found []*wire.Wire
 		for _, worker := range workerNames {
@@ -25,18 +25,18 @@ func (w wiring) named(name string) []*wire.Wire {
 	return []*wire.Wire{w[name]}
 }
 
-// each does something to the wires of a name.
-func (w wiring) each(name string, do func(*wire.Wire) error) error {
+// each calls do for the wires with the name.
+func (w wireSet) each(name string, do func(*wire.Wire) error) error {
 	var errs []error
-	for _, one := range w.named(name) {
-		errs = append(errs, do(one))
+	for _, wire := range w.named(name) {
+		errs = append(errs, do(wire))
 	}
 	return errors.Join(errs...)
 }
 
-func (w wiring) add(name, upstream string) error {
+func (w wireSet) add(name, upstream string) error {
 	if !slices.Contains(wireNames, name) {
-		return fmt.Errorf("wire %s is in no schedule", name)
+		return fmt.Errorf("wire %s is not in wireNames", name)
 	}
 	made, err := wire.New(upstream)
 	if err == nil {
@@ -45,12 +45,13 @@ func (w wiring) add(name, upstream string) error {
 	return err
 }
 
-func (w wiring) close() {
-	for _, one := range w {
-		one.Close()
+func (w wireSet) close() {
+	for _, wire := range w {
+		wire.Close()
 	}
 }
 
+// hostOf returns the host and port of a URL.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

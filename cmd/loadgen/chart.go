@@ -12,23 +12,28 @@ const (
 	panelHeight = 340
 )
 
-// writeChart draws the rates over the workers, and below it over the latency, into the scenario's file, if it has one.
+// writeChart writes a chart of the rates by number of workers and, below it, by latency. It does
+// nothing without a file name.
 func (s *scale) writeChart(byWorkers, byLatency []scalePoint) error {
 	if s.chart == "" {
 		return nil
 	}
 	page := charts.NewPainter(charts.PainterOptions{
-		OutputFormat: charts.ChartOutputSVG, Width: chartWidth, Height: 2 * panelHeight, Theme: charts.GetTheme(charts.ThemeLight),
+		OutputFormat: charts.ChartOutputSVG, Width: chartWidth, Height: 2 * panelHeight,
+		Theme: charts.GetTheme(charts.ThemeLight),
 	})
 	for i, panel := range []struct {
 		title, axis string
 		points      []scalePoint
 	}{
-		{fmt.Sprintf("Rail at %s, %d debits under way for each worker", s.latency, s.inFlight), "workers", byWorkers},
-		{fmt.Sprintf("%d workers, %d debits under way for each", latencyWorkers, s.inFlight), "latency of the rail, ms", byLatency},
+		{fmt.Sprintf("Rail at %s, %d debits in flight per worker", s.latency, s.inFlight), "workers", byWorkers},
+		{
+			fmt.Sprintf("%d workers, %d debits in flight each", latencyWorkers, s.inFlight), "latency of the rail, ms",
+			byLatency,
+		},
 	} {
-		place := page.Child(charts.PainterBoxOption(charts.NewBox(0, i*panelHeight, chartWidth, (i+1)*panelHeight)))
-		if err := place.LineChart(s.panel(panel.title, panel.axis, panel.points)); err != nil {
+		painter := page.Child(charts.PainterBoxOption(charts.NewBox(0, i*panelHeight, chartWidth, (i+1)*panelHeight)))
+		if err := painter.LineChart(s.panel(panel.title, panel.axis, panel.points)); err != nil {
 			return fmt.Errorf("chart: %w", err)
 		}
 	}
@@ -36,7 +41,7 @@ func (s *scale) writeChart(byWorkers, byLatency []scalePoint) error {
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	return os.WriteFile(s.chart, svg, 0o644) //nolint:gosec // a picture to look at
+	return os.WriteFile(s.chart, svg, 0o644) //nolint:gosec // anyone may read the chart
 }
 
 func (s *scale) panel(title, axis string, points []scalePoint) charts.LineChartOption {
@@ -48,7 +53,7 @@ func (s *scale) panel(title, axis string, points []scalePoint) charts.LineChartO
 	o := charts.NewLineChartOptionWithData([][]float64{measured, limit})
 	o.Padding = charts.NewBoxEqual(16)
 	o.Title.Text, o.Title.FontStyle.FontSize = title, 10
-	o.Legend.SeriesNames = []string{"settled", "what the rail lets through"}
+	o.Legend.SeriesNames = []string{"settled", "limit of the rail"}
 	o.Legend.FontStyle.FontSize = 9
 	o.Legend.Offset = charts.OffsetStr{Left: charts.PositionRight}
 	o.XAxis.Labels, o.XAxis.Title = labels, axis

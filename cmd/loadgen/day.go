@@ -21,7 +21,7 @@ func dayCommand(out io.Writer) *cobra.Command {
 	d := day{out: out}
 	cmd := &cobra.Command{
 		Use: "day", Args: cobra.NoArgs,
-		Short: "Play a partner's whole billing day over HTTP and check every answer",
+		Short: "Run a partner's billing day over HTTP and check every answer",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := readSandbox(file)
 			if err != nil {
@@ -32,37 +32,38 @@ func dayCommand(out io.Writer) *cobra.Command {
 			d.api = client.New(client.Config{
 				BaseURL: s.BaseURL, ClientID: partner.ClientID, ClientSecret: partner.ClientSecret, MaxRetries: 60,
 			})
-			return d.play(cmd.Context())
+			return d.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&file, "sandbox", ".svc/sandbox.json", "what svc dev wrote")
-	cmd.Flags().IntVar(&d.invited, "invited", 1000, "customers to invite; nine of ten sign up")
+	cmd.Flags().StringVar(&file, "sandbox", ".svc/sandbox.json", "sandbox.json of svc dev")
+	cmd.Flags().IntVar(&d.invited, "invited", 1000, "number of customers to invite; nine of ten sign up")
 	return cmd
 }
 
-// day is a partner's billing day: invitations in the morning, a batch at noon, and the books in the evening.
+// day is a partner's billing day: invitations, sign-ups, and a batch with its outcomes.
 type day struct {
 	out     io.Writer
 	api     *client.Client
 	site    string
 	invited int
 
-	name      string // of this day, so that days do not meet
+	name      string // unique prefix of references
 	batch     client.Batch
 	customers []string
 }
 
-// behaviours are how the customers who signed up behave in turn, and how their debits must end.
+// behaviours lists the behaviours of customers, in rotation, each with the outcome of its debits.
 var behaviours = []struct{ behaviour, outcome string }{
 	{"pays", "succeeded"}, {"pays", "succeeded"}, {"pays", "succeeded"}, {"insufficientFunds", "insufficientFunds"},
-	{"accountUnavailable", "accountUnavailable"}, {"limitExceeded", "limitExceeded"}, {"declines", "declinedByCustomer"},
+	{"accountUnavailable", "accountUnavailable"}, {"limitExceeded", "limitExceeded"},
+	{"declines", "declinedByCustomer"},
 	{"slow", "succeeded"}, {"bankDown", "succeeded"}, {"answerLost", "succeeded"},
 }
 
-// signedUp is how many of the invited customers sign up.
+// signedUp returns the number of invited customers that sign up.
 func (d *day) signedUp() int { return d.invited * 9 / 10 }
 
-func (d *day) play(ctx context.Context) error {
+func (d *day) run(ctx context.Context) error {
 	began := time.Now()
 	d.name = began.UTC().Format("2006-01-02 15:04:05.000")
 	for _, step := range []struct {
@@ -73,7 +74,7 @@ func (d *day) play(ctx context.Context) error {
 		{"let nine of ten sign up", d.signUp},
 		{"walk the list of customers", d.walk},
 		{"submit the batch", d.submit},
-		{"submit it again, and another under its name", d.resubmit},
+		{"submit it again, and a different one under its reference", d.resubmit},
 		{"wait until every row is settled", d.settle},
 		{"submit a second batch and cancel it", d.cancel},
 	} {
@@ -87,11 +88,13 @@ func (d *day) play(ctx context.Context) error {
 	return nil
 }
 
-// concurrency is how many requests the partner has under way.
+// concurrency is the number of concurrent requests of a partner.
 const concurrency = 8
 
-// each does something for every customer, several at a time.
-func (d *day) each(ctx context.Context, customers []string, do func(ctx context.Context, i int, reference string) error) error {
+// each calls do for every customer, concurrently.
+func (d *day) each(
+	ctx context.Context, customers []string, do func(ctx context.Context, i int, reference string) error,
+) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for i, reference := range customers {
@@ -105,7 +108,8 @@ func (d *day) invite(ctx context.Context) error {
 		d.customers = append(d.customers, fmt.Sprintf("%s/customer %d", d.name, i))
 	}
 	return d.each(ctx, d.customers, func(ctx context.Context, _ int, reference string) error {
-		in, err := d.api.CreateInvitation(ctx, d.site, client.NewInvitation{CustomerReference: reference}, url.QueryEscape(reference))
+		invitation := client.NewInvitation{CustomerReference: reference}
+		in, err := d.api.CreateInvitation(ctx, d.site, invitation, url.QueryEscape(reference))
 		if err == nil && (in.State != "invited" || in.SignupURL == "" || in.CustomerReference != reference) {
 			err = fmt.Errorf("invitation %+v", in)
 		}
@@ -128,12 +132,13 @@ func (d *day) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ours := map[string]string{}
+	invited := map[string]string{} // states by reference
 	for _, c := range d.customers {
-		ours[c] = ""
+		invited[c] = ""
 	}
 	seen, last := 0, int64(0)
-	for customer, err := range d.api.Customers(ctx, d.site, client.CustomerFilter{InvitedFrom: first.InvitedAt - 60_000, Limit: 100}) {
+	filter := client.CustomerFilter{InvitedFrom: first.InvitedAt - 60_000, Limit: 100}
+	for customer, err := range d.api.Customers(ctx, d.site, filter) {
 		if err != nil {
 			return err
 		}
@@ -141,13 +146,13 @@ func (d *day) walk(ctx context.Context) error {
 			return errors.New("the list is not ordered by invitedAt, descending")
 		}
 		last = customer.InvitedAt
-		if _, isOurs := ours[customer.CustomerReference]; isOurs {
+		if _, ok := invited[customer.CustomerReference]; ok {
 			seen++
-			ours[customer.CustomerReference] = customer.State
+			invited[customer.CustomerReference] = customer.State
 		}
 	}
 	states := map[string]int{}
-	for _, state := range ours {
+	for _, state := range invited {
 		states[state]++
 	}
 	want := map[string]int{"linked": d.signedUp(), "invited": d.invited - d.signedUp()}
@@ -188,7 +193,7 @@ func (d *day) resubmit(ctx context.Context) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || refused.Status != 409 || len(refused.Faults) != 2 ||
 		!client.Has(err, "batches:batch-reference-conflict") || refused.Faults[1].Target != "rows[0].amount" {
-		return fmt.Errorf("another batch under the same name was not refused as it should be: %w", err)
+		return fmt.Errorf("a different batch under the same reference: %w, want 409 with its target", err)
 	}
 	return nil
 }
@@ -211,8 +216,9 @@ func (d *day) settle(ctx context.Context) error {
 			succeeded += row.Amount
 		}
 	}
-	if wrong > 0 || len(batch.Rows) != d.invited || batch.Counts.Settled != d.invited || batch.SucceededAmount != succeeded {
-		return fmt.Errorf("%d of %d rows ended otherwise than expected; counts %+v", wrong, len(batch.Rows), batch.Counts)
+	if wrong > 0 || len(batch.Rows) != d.invited || batch.Counts.Settled != d.invited ||
+		batch.SucceededAmount != succeeded {
+		return fmt.Errorf("%d of %d rows have a wrong outcome; counts %+v", wrong, len(batch.Rows), batch.Counts)
 	}
 	return nil
 }
@@ -230,7 +236,7 @@ func (d *day) cancel(ctx context.Context) error {
 		return err
 	}
 	if done.Counts.Settled != d.invited || done.Counts.Pending+done.Counts.InProgress != 0 {
-		return fmt.Errorf("the cancelled batch came to rest with %+v", done.Counts)
+		return fmt.Errorf("the counts of the cancelled batch are %+v", done.Counts)
 	}
 	return nil
 }

@@ -17,12 +17,10 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// svcDir is where the binary of svc is built, once for all tests.
+// svcDir is the directory of the svc binary, which is built once for all tests.
 var svcDir string
 
-// TestMain makes and removes it.
-//
-// The test binary is loadgen itself where a scenario starts loadgen once more.
+// TestMain runs the tests, or main if a scenario starts the test binary as loadgen.
 func TestMain(m *testing.M) {
 	const runMain = "LOADGEN_TEST_RUN_MAIN"
 	if os.Getenv(runMain) != "" {
@@ -43,6 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// builtSvc builds the svc binary and returns its path.
 var builtSvc = sync.OnceValues(func() (string, error) {
 	binary := filepath.Join(svcDir, "svc")
 	if out, err := exec.Command("go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
@@ -60,10 +59,10 @@ func buildSvc(t *testing.T) string {
 	return binary
 }
 
-// startService runs svc dev on a folder of the test's own. It returns the path of sandbox.json.
+// startService starts svc dev on a temporary directory, and returns the path of its sandbox.json.
 func startService(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "loadgen-") // t.TempDir is closed to the account of the private servers
+	dir, err := os.MkdirTemp("", "loadgen-") // the account of the private servers cannot read t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,7 @@ func startService(t *testing.T) string {
 		t.Fatal(err)
 	}
 	data := filepath.Join(dir, "data")
-	cmd := exec.Command(buildSvc(t), "dev") // ended below
+	cmd := exec.Command(buildSvc(t), "dev") // ended by the clean-up
 	cmd.Env = local.Environ("SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
 	stdout, err := cmd.StdoutPipe()
@@ -112,7 +111,7 @@ func TestDay(t *testing.T) {
 	}
 }
 
-func TestWithoutAService(t *testing.T) {
+func TestDayWithoutAService(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), []string{"day", "--sandbox", filepath.Join(t.TempDir(), "none")}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "is the service running?") {

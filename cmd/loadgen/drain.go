@@ -16,15 +16,16 @@ import (
 
 func drainCommand(out io.Writer) *cobra.Command {
 	d := drain{partners: partners{bench: bench{out: out}}}
-	cmd := d.command("drain", "Measure how fast one worker settles a backlog of rows, against plain Asynq and against bare SQL", 5,
+	cmd := d.command("drain",
+		"Measure how fast one worker settles a backlog of rows, against plain Asynq and against bare SQL", 5,
 		d.run, d.close)
 	cmd.Flags().IntVar(&d.rows, "rows", 200_000, "rows of each run, in batches of 1000")
 	cmd.Flags().IntVar(&d.references, "reference-tasks", 20_000, "tasks of each run of plain Asynq")
-	cmd.Flags().StringSliceVar(&d.only, "only", nil, "measure only these: noop, update, bare, instant, sandbox")
+	cmd.Flags().StringSliceVar(&d.only, "only", nil, "measure only these parts: noop, update, bare, instant, sandbox")
 	return cmd
 }
 
-// drain measures the engine on a backlog.
+// drain measures how fast a worker settles a backlog, beside references without it.
 type drain struct {
 	partners
 	rows       int
@@ -32,14 +33,15 @@ type drain struct {
 	only       []string
 }
 
-// drainSites is over how many Sites the backlog is spread, each of an organisation of its own.
-const drainSites = 4
+// benchSites is the number of Sites over which a backlog is spread. Each belongs to an organisation
+// of its own.
+const benchSites = 4
 
 func (d *drain) run(ctx context.Context) error {
 	if err := d.open(ctx); err != nil {
 		return err
 	}
-	if err := d.addPartners(ctx, drainSites); err != nil {
+	if err := d.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
 	noop := &series{Name: "Asynq, nothing to do", Unit: "tasks/s"}
@@ -50,14 +52,16 @@ func (d *drain) run(ctx context.Context) error {
 	parts := []drainPart{
 		{"noop", noop, d.asynqNoop}, {"update", update, d.asynqUpdate}, {"bare", bare, d.bareSQL},
 		{"instant", instant, func(ctx context.Context) (float64, error) { return d.engine(ctx, instantRail{}) }},
-		{"sandbox", sandbox, func(ctx context.Context) (float64, error) { return d.engine(ctx, rail.NewSandbox(d.store)) }},
+		{"sandbox", sandbox, func(ctx context.Context) (float64, error) {
+			return d.engine(ctx, rail.NewSandbox(d.store))
+		}},
 	}
-	for range d.runs { // in turns, so that a drift of the machine meets all alike
+	for range d.runs { // in rotation, so that a drift of the machine affects all
 		for _, part := range parts {
 			if len(d.only) > 0 && !slices.Contains(d.only, part.name) {
 				continue
 			}
-			if err := d.settle(ctx); err != nil {
+			if err := d.checkpoint(ctx); err != nil {
 				return err
 			}
 			rate, err := part.measure(ctx)
@@ -74,20 +78,20 @@ func (d *drain) run(ctx context.Context) error {
 	})
 }
 
-// drainPart is one of the things that are compared.
+// drainPart is one of the compared parts.
 type drainPart struct {
 	name    string
 	series  *series
 	measure func(context.Context) (float64, error)
 }
 
-// engine lets one worker settle a backlog.
-func (d *drain) engine(ctx context.Context, payments rail.Rail) (float64, error) {
+// engine returns the rate at which one worker settles a backlog.
+func (d *drain) engine(ctx context.Context, r rail.Rail) (float64, error) {
 	if err := d.submit(ctx, d.rows); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	w, err := d.startWorker(ctx, debitWorker(payments))
+	w, err := d.startWorker(ctx, debitWorker(r))
 	if err != nil {
 		return 0, err
 	}
@@ -96,21 +100,24 @@ func (d *drain) engine(ctx context.Context, payments rail.Rail) (float64, error)
 	return float64(d.rows) / took.Seconds(), errors.Join(err, w.end())
 }
 
-// instantRail answers at once that everything was debited.
+// instantRail is a rail on which every debit succeeds at once.
 type instantRail struct{ rail.Unlimited }
 
+// Debit implements rail.Rail.
 func (instantRail) Debit(_ context.Context, debits []rail.Debit, report func(int, rail.Result)) {
 	for i := range debits {
 		report(i, rail.Result{Status: rail.Succeeded})
 	}
 }
 
+// Lookup implements rail.Rail.
 func (instantRail) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i := range keys {
 		report(i, rail.Result{Status: rail.Unknown})
 	}
 }
 
+// Cancel implements rail.Rail.
 func (instantRail) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i := range keys {
 		report(i, rail.Result{Status: rail.Unknown})

@@ -13,16 +13,17 @@ import (
 
 func fairCommand(out io.Writer) *cobra.Command {
 	f := fair{partners: partners{bench: bench{out: out}}}
-	cmd := f.command("fair", "Measure how soon a small batch settles behind another partner's backlog, which a worker is draining", 30,
+	cmd := f.command("fair",
+		"Measure how soon a small batch settles behind another partner's backlog, which a worker is draining", 30,
 		f.run, f.close)
-	cmd.Flags().IntVar(&f.backlog, "rows", 1_000_000, "pending rows of the other partner, at the least, at each submission")
+	cmd.Flags().IntVar(&f.backlog, "rows", 1_000_000, "minimum of pending rows of the other partner at each submission")
 	cmd.Flags().IntVar(&f.small, "batch", 10, "rows of the small batch")
-	f.usesSvc(cmd)
+	f.addSvcFlag(cmd)
 	return cmd
 }
 
-// fair measures a partner who comes after another one's million rows. `svc api` and `svc worker` run as processes of their own,
-// on the sandbox rail.
+// fair measures the small batch of a partner that comes after a million rows of another partner.
+// `svc api` and `svc worker` run as processes of their own, on the sandbox rail.
 type fair struct {
 	partners
 	backlog, small int
@@ -30,8 +31,9 @@ type fair struct {
 	api, worker *process
 }
 
-// fairPause bounds the time between two trials, which varies so that they meet the worker at all times.
-const fairPause = 500 * time.Millisecond
+// maxTrialPause bounds the random time between two trials. It varies so that trials do not run in
+// step with the worker.
+const maxTrialPause = 500 * time.Millisecond
 
 func (f *fair) run(ctx context.Context) error {
 	if err := f.open(ctx); err != nil {
@@ -45,7 +47,7 @@ func (f *fair) run(ctx context.Context) error {
 	if f.api, base, err = f.startAPI(); err != nil {
 		return err
 	}
-	poster, err := f.newPoster(ctx, newWeb(1), base, f.sites[1])
+	small, err := f.newBatchClient(ctx, newHTTPClient(1), base, f.sites[1])
 	if err != nil {
 		return err
 	}
@@ -64,8 +66,8 @@ func (f *fair) run(ctx context.Context) error {
 	settled := &series{Name: "submission to settled", Unit: "ms"}
 	drained := &series{Name: "rows of the other partner settled meanwhile", Unit: "rows"}
 	for range f.runs {
-		if err := f.trial(ctx, poster, answered, settled, drained); err != nil {
-			return errors.Join(err, ended(f.api, f.worker))
+		if err := f.trial(ctx, small, answered, settled, drained); err != nil {
+			return errors.Join(err, checkRunning(f.api, f.worker))
 		}
 	}
 	return f.reportTrials(answered, settled, drained)
@@ -79,26 +81,26 @@ func (f *fair) reportTrials(answered, settled, drained *series) error {
 	sorted := settled.sorted()
 	return f.report([]*series{answered, settled, drained, api, worker}, []ratio{
 		{Name: "submission to settled, p95", Value: sorted[(95*len(sorted)+99)/100-1], Target: -500, Unit: "ms"},
-		{Name: "submission to settled, slowest", Value: settled.most(), Target: -2000, Unit: "ms"},
-		{Name: "memory of the worker", Value: worker.most(), Target: -100, Unit: "MB"},
-		{Name: "memory of the API", Value: api.most(), Target: -100, Unit: "MB"},
+		{Name: "submission to settled, slowest", Value: settled.max(), Target: -2000, Unit: "ms"},
+		{Name: "memory of the worker", Value: worker.max(), Target: -100, Unit: "MB"},
+		{Name: "memory of the API", Value: api.max(), Target: -100, Unit: "MB"},
 	})
 }
 
-// awaitFirst waits until the worker is at work.
+// awaitFirst waits until the worker has settled rows.
 func (f *fair) awaitFirst(ctx context.Context) error {
 	return await(ctx, 20*time.Millisecond, func() (bool, error) {
 		_, settled, err := f.counts(ctx)
-		return settled > 0, errors.Join(err, ended(f.api, f.worker))
+		return settled > 0, errors.Join(err, checkRunning(f.api, f.worker))
 	})
 }
 
-// trial submits a small batch of the second partner and waits until it is settled.
-func (f *fair) trial(ctx context.Context, p *poster, answered, settled, drained *series) error {
+// trial submits a small batch of the second partner, and measures the time until it is settled.
+func (f *fair) trial(ctx context.Context, p *batchClient, answered, settled, drained *series) error {
 	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err
 	}
-	if err := wait(ctx, rand.N(fairPause)); err != nil { //nolint:gosec // any moment will do
+	if err := wait(ctx, rand.N(maxTrialPause)); err != nil { //nolint:gosec // not a secret
 		return err
 	}
 	_, before, err := f.counts(ctx)
@@ -112,9 +114,9 @@ func (f *fair) trial(ctx context.Context, p *poster, answered, settled, drained 
 	if err != nil {
 		return err
 	}
+	const query = "SELECT settled_at IS NOT NULL FROM batches WHERE site_id = ? AND batch_reference = ?"
 	err = await(ctx, 5*time.Millisecond, func() (done bool, err error) {
-		err = f.store.DB().NewRaw("SELECT settled_at IS NOT NULL FROM batches WHERE site_id = ? AND batch_reference = ?",
-			f.sites[1].ID, reference).Scan(ctx, &done)
+		err = f.store.DB().NewRaw(query, f.sites[1].ID, reference).Scan(ctx, &done)
 		return done, err
 	})
 	answered.add(took.Seconds() * 1000)

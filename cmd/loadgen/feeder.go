@@ -7,16 +7,16 @@ import (
 	"partnerbilling/models"
 )
 
-// feeder keeps a backlog at its level by submitting what has been settled anew.
+// feeder keeps a backlog at its level: it submits as many rows as were settled.
 type feeder struct {
 	stop context.CancelFunc
 	done chan error
 }
 
-// feedEvery is how often it looks.
-const feedEvery = 100 * time.Millisecond
+// feedInterval is the time between two submissions.
+const feedInterval = 100 * time.Millisecond
 
-// topUp submits to the Sites what is missing to that many rows that are not settled.
+// topUp submits rows to the Sites until the number of open rows reaches the level.
 func (p *partners) topUp(ctx context.Context, sites []models.Site, level int) error {
 	open, err := p.openRows(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (p *partners) topUp(ctx context.Context, sites []models.Site, level int) er
 	return p.submitTo(ctx, sites, max(0, level-open))
 }
 
-// feed holds the backlog at the level until end. Nobody else may submit meanwhile.
+// feed keeps the backlog at the level until end is called. No other goroutine may submit meanwhile.
 func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 	if err := p.topUp(ctx, p.sites, level); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 	f := &feeder{stop: stop, done: make(chan error, 1)}
 	go func() {
 		for {
-			if wait(ctx, feedEvery) != nil {
+			if wait(ctx, feedInterval) != nil {
 				f.done <- nil
 				return
 			}
@@ -47,6 +47,7 @@ func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 	return f, nil
 }
 
+// end stops the feeder and returns its error.
 func (f *feeder) end() error {
 	f.stop()
 	return <-f.done

@@ -17,22 +17,24 @@ import (
 
 func frozenCommand(out io.Writer) *cobra.Command {
 	f := frozen{recovery: recovery{partners: partners{bench: bench{out: out}}}}
-	cmd := f.command("frozen", "Measure how soon work goes on when connections to Postgres or Redis are accepted and never answered", 20,
+	cmd := f.command("frozen",
+		"Measure how soon work continues when connections to Postgres or Redis are accepted and never answered", 20,
 		f.run, f.close)
-	cmd.Flags().IntVar(&f.backlog, "rows", 20_000, "rows that are always pending")
+	cmd.Flags().IntVar(&f.backlog, "rows", 20_000, "number of pending rows, kept constant")
 	cmd.Flags().DurationVar(&f.latency, "latency", 50*time.Millisecond, "latency of the rail")
-	cmd.Flags().DurationVar(&f.warmUp, "warm-up", 3*time.Second, "time at work before connections freeze")
-	cmd.Flags().DurationVar(&f.thaw, "thaw", 30*time.Second, "time until the thaw, where new connections freeze too")
-	cmd.Flags().DurationVar(&f.patience, "patience", 90*time.Second, "time after which a standstill is taken for endless")
-	f.usesSvc(cmd)
+	cmd.Flags().DurationVar(&f.warmUp, "warm-up", 3*time.Second, "time under load before connections freeze")
+	cmd.Flags().DurationVar(&f.thaw, "thaw", 30*time.Second, "time until the thaw, if new connections freeze too")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 90*time.Second, "maximum time of a measurement")
+	f.addSvcFlag(cmd)
 	return cmd
 }
 
-// frozen measures one `svc api` and three `svc worker` whose connections to a server freeze: they stay, and nothing
-// comes through. Either those that are open freeze, and new ones work; or all do, until the thaw.
+// frozen measures one `svc api` and three `svc worker` whose connections to a server freeze: they
+// stay open and carry nothing. Either the open ones freeze, and new ones work, or all freeze until
+// the thaw.
 type frozen struct {
 	recovery
-	thaw, patience time.Duration
+	thaw, timeout time.Duration
 
 	wires    map[string]*wire.Wire // by server
 	apiProc  *process
@@ -41,29 +43,29 @@ type frozen struct {
 	probes   int
 }
 
-// frozenServers are the servers whose wires freeze.
+// frozenServers lists the servers whose connections freeze.
 var frozenServers = []string{"Postgres", "Redis"}
 
-// frozenFigures are what is measured of one server.
-type frozenFigures struct{ still, flight, answer, thawed, answerThawed *series }
+// frozenSeries holds the results for one server.
+type frozenSeries struct{ gap, inFlight, answer, debitAfterThaw, answerAfterThaw *series }
 
-func newFrozenFigures(server string) frozenFigures {
+func newFrozenSeries(server string) frozenSeries {
 	named := func(text string) *series { return &series{Name: server + ", " + text, Unit: "s"} }
-	return frozenFigures{
-		still:        named("open connections frozen: longest time without a debit"),
-		flight:       named("open connections frozen: until all is settled that was in flight"),
-		answer:       named("open connections frozen: until a submission is answered with 202"),
-		thawed:       named("all frozen: from the thaw to a debit"),
-		answerThawed: named("all frozen: from the thaw to a 202"),
+	return frozenSeries{
+		gap:             named("open connections frozen: longest time without a debit"),
+		inFlight:        named("open connections frozen: until all tasks that were in flight are finished"),
+		answer:          named("open connections frozen: until a submission is answered with 202"),
+		debitAfterThaw:  named("all frozen: from the thaw to a debit"),
+		answerAfterThaw: named("all frozen: from the thaw to a 202"),
 	}
 }
 
-func (f frozenFigures) series() []*series {
-	return []*series{f.still, f.flight, f.answer, f.thawed, f.answerThawed}
+func (f frozenSeries) series() []*series {
+	return []*series{f.gap, f.inFlight, f.answer, f.debitAfterThaw, f.answerAfterThaw}
 }
 
-// frozenBound is how long dispatch and answers may stand still, in seconds.
-const frozenBound = 30
+// maxStandstill is the maximum time without dispatch or answers, in seconds.
+const maxStandstill = 30
 
 func (f *frozen) run(ctx context.Context) error {
 	if err := f.start(ctx); err != nil {
@@ -71,28 +73,30 @@ func (f *frozen) run(ctx context.Context) error {
 	}
 	var all []*series
 	var bounds []ratio
-	figures := map[string]frozenFigures{}
+	results := map[string]frozenSeries{}
 	for _, server := range frozenServers {
-		one := newFrozenFigures(server)
-		figures[server], all = one, append(all, one.series()...)
+		result := newFrozenSeries(server)
+		results[server], all = result, append(all, result.series()...)
 	}
 	for range f.runs {
 		for _, server := range frozenServers {
-			if err := f.freeze(ctx, server, figures[server]); err != nil {
-				return errors.Join(err, f.complaints())
+			if err := f.freeze(ctx, server, results[server]); err != nil {
+				return errors.Join(err, f.workerLogs())
 			}
 		}
 	}
-	if err := f.prove(ctx); err != nil {
+	if err := f.verify(ctx); err != nil {
 		return err
 	}
 	for _, server := range frozenServers {
-		for _, s := range figures[server].series() {
-			bounds = append(bounds, ratio{Name: s.Name + ", slowest", Value: s.most(), Target: -frozenBound, Unit: "s"})
+		for _, s := range results[server].series() {
+			bounds = append(bounds, ratio{
+				Name: s.Name + ", slowest", Value: s.max(), Target: -maxStandstill, Unit: "s",
+			})
 		}
 	}
 	if _, broken := f.observed.seen(); len(broken) > 0 {
-		return fmt.Errorf("answers that should not be:\n%s", strings.Join(broken, "\n"))
+		return fmt.Errorf("unexpected answers:\n%s", strings.Join(broken, "\n"))
 	}
 	return f.report(all, bounds)
 }
@@ -101,7 +105,7 @@ func (f *frozen) start(ctx context.Context) error {
 	if err := f.open(ctx); err != nil {
 		return err
 	}
-	if err := f.addPartners(ctx, drainSites); err != nil {
+	if err := f.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
 	f.wires = map[string]*wire.Wire{}
@@ -116,20 +120,21 @@ func (f *frozen) start(ctx context.Context) error {
 	if f.gateway, err = f.startGateway(ctx, f.latency); err != nil {
 		return err
 	}
-	through := append(f.gateway.variables(),
-		"SVC_DATABASE_URL="+f.wires["Postgres"].Through(f.local.DatabaseURL), "SVC_REDIS_URL="+f.wires["Redis"].Through(f.local.RedisURL))
-	if f.workers, err = f.startWorkers(recoveryWorkers, through...); err != nil {
+	env := append(f.gateway.variables(),
+		"SVC_DATABASE_URL="+f.wires["Postgres"].Through(f.local.DatabaseURL),
+		"SVC_REDIS_URL="+f.wires["Redis"].Through(f.local.RedisURL))
+	if f.workers, err = f.startWorkers(recoveryWorkers, env...); err != nil {
 		return err
 	}
 	var base string
-	if f.apiProc, base, err = f.startAPI(through...); err != nil {
+	if f.apiProc, base, err = f.startAPI(env...); err != nil {
 		return err
 	}
 	id, secret, err := f.newClient(ctx, f.sites[0])
 	f.observed = &observer{next: &http.Transport{MaxIdleConnsPerHost: 2}}
 	f.prober = client.New(client.Config{
 		BaseURL: base, ClientID: id, ClientSecret: secret, MaxRetries: -1,
-		HTTP: &http.Client{Timeout: f.patience, Transport: f.observed},
+		HTTP: &http.Client{Timeout: f.timeout, Transport: f.observed},
 	})
 	return err
 }
@@ -147,35 +152,37 @@ func (f *frozen) close() error {
 	return err
 }
 
-// freeze freezes the wires to a server in both ways, under load.
-func (f *frozen) freeze(ctx context.Context, server string, to frozenFigures) error {
+// freeze freezes the connections to a server in both ways, under load.
+func (f *frozen) freeze(ctx context.Context, server string, to frozenSeries) error {
 	if err := f.underLoad(ctx, func() error { return f.freezeOpen(ctx, f.wires[server], to) }); err != nil {
 		return err
 	}
 	return f.underLoad(ctx, func() error { return f.freezeAll(ctx, f.wires[server], to) })
 }
 
-// freezeOpen freezes the connections that are open, and measures until work goes on over new ones.
-func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenFigures) error {
-	if err := errors.Join(f.remember(ctx), w.Begin(1, wire.Fault{FreezeOpen: true})); err != nil {
+// freezeOpen freezes the open connections, and measures the time until work continues over new
+// ones.
+func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenSeries) error {
+	if err := errors.Join(f.recordInFlight(ctx), w.Begin(1, wire.Fault{FreezeOpen: true})); err != nil {
 		return err
 	}
 	began := time.Now()
-	f.gateway.watch(began)
+	f.gateway.resetGap(began)
 	answered := make(chan float64, 1)
 	go func() { answered <- f.untilAnswered(ctx, began) }()
-	flight, err := f.within(ctx, func(ctx context.Context) error { return f.awaitRemembered(ctx, "true") })
+	inFlight, err := f.measure(ctx, func(ctx context.Context) error { return f.awaitRecorded(ctx, "true") })
 	if err != nil {
 		return err
 	}
-	to.flight.add(flight)
+	to.inFlight.add(inFlight)
 	to.answer.add(<-answered)
-	to.still.add(f.gateway.longestGap(time.Now()).Seconds())
+	to.gap.add(f.gateway.longestGap(time.Now()).Seconds())
 	return w.End(1)
 }
 
-// freezeAll freezes all connections for longer than their deadlines, and measures from the thaw.
-func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenFigures) error {
+// freezeAll freezes all connections for longer than their deadlines, and measures the time from the
+// thaw until work continues.
+func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) error {
 	if err := w.Begin(1, wire.Fault{Freeze: true}); err != nil {
 		return err
 	}
@@ -189,17 +196,19 @@ func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenFigures) 
 	answered := make(chan float64, 1)
 	go func() { answered <- f.untilAnswered(ctx, began) }()
 	before := f.gateway.count()
-	thawed, err := f.within(ctx, func(ctx context.Context) error {
-		return await(ctx, 10*time.Millisecond, func() (bool, error) { return f.gateway.count() > before, ended(f.workers...) })
+	debited, err := f.measure(ctx, func(ctx context.Context) error {
+		return await(ctx, 10*time.Millisecond, func() (bool, error) {
+			return f.gateway.count() > before, checkRunning(f.workers...)
+		})
 	})
-	to.thawed.add(thawed)
-	to.answerThawed.add(<-answered)
+	to.debitAfterThaw.add(debited)
+	to.answerAfterThaw.add(<-answered)
 	return err
 }
 
-// within returns how many seconds something takes, at most the patience.
-func (f *frozen) within(ctx context.Context, do func(context.Context) error) (float64, error) {
-	bounded, cancel := context.WithTimeout(ctx, f.patience)
+// measure returns how many seconds do takes, at most the time-out.
+func (f *frozen) measure(ctx context.Context, do func(context.Context) error) (float64, error) {
+	bounded, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	began := time.Now()
 	err := do(bounded)
@@ -209,15 +218,17 @@ func (f *frozen) within(ctx context.Context, do func(context.Context) error) (fl
 	return time.Since(began).Seconds(), err
 }
 
-// untilAnswered submits a batch of one row until that is answered with 202, and returns how many seconds that took,
-// at most the patience.
+// untilAnswered submits a batch of one row until the answer is 202. It returns how many seconds
+// that took, at most the time-out.
 func (f *frozen) untilAnswered(ctx context.Context, began time.Time) float64 {
 	f.probes++
 	batch := client.Batch{
-		BatchReference: fmt.Sprint("probe ", f.probes), Rows: []client.Row{{CustomerReference: "0", RowReference: "0", Amount: 1}},
+		BatchReference: fmt.Sprint("probe ", f.probes),
+		Rows:           []client.Row{{CustomerReference: "0", RowReference: "0", Amount: 1}},
 	}
-	for time.Since(began) < f.patience {
-		if _, err := f.prober.SubmitBatch(ctx, f.sites[0].ID.String(), batch); err == nil || !sleep(ctx, 50*time.Millisecond) {
+	for time.Since(began) < f.timeout {
+		_, err := f.prober.SubmitBatch(ctx, f.sites[0].ID.String(), batch)
+		if err == nil || !sleep(ctx, 50*time.Millisecond) {
 			break
 		}
 	}

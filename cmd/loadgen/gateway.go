@@ -12,8 +12,8 @@ import (
 	"partnerbilling/jobs/rail"
 )
 
-// gateway is a payment gateway that remembers in memory what it has debited, and when it was first asked to. It serves the HTTP
-// contract, for workers that are processes of their own.
+// gateway is a payment gateway in memory. It records every debit with its time, and serves the HTTP
+// contract to workers that are processes of their own.
 type gateway struct {
 	rail.Unlimited
 	latency time.Duration
@@ -21,11 +21,11 @@ type gateway struct {
 	http    *http.Server
 	served  chan error
 
-	mu      sync.Mutex
-	debited map[string]gatewayDebit // by key
-	asked   map[string]bool         // keys that a look-up or a cancellation was about; true: it is cancelled
-	last    time.Time               // when a debit came last
-	gap     time.Duration           // the longest time without one, since watch
+	mu       sync.Mutex
+	debited  map[string]gatewayDebit // by key
+	lookedUp map[string]bool         // keys without a debit that were looked up or cancelled; true if cancelled
+	last     time.Time               // of the last debit
+	gap      time.Duration           // longest time without a debit since resetGap
 }
 
 // gatewayDebit is the first debit under a key.
@@ -36,9 +36,11 @@ type gatewayDebit struct {
 
 var gatewayKey = rail.SigningKey{ID: "loadgen", Secret: []byte("loadgen")}
 
-// startGateway serves until close.
+// startGateway starts a gateway, which serves until close.
 func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gateway, error) {
-	g := &gateway{latency: latency, debited: map[string]gatewayDebit{}, asked: map[string]bool{}, served: make(chan error, 1)}
+	g := &gateway{
+		latency: latency, debited: map[string]gatewayDebit{}, lookedUp: map[string]bool{}, served: make(chan error, 1),
+	}
 	handler, err := rail.NewServer(rail.ServerConfig{Rail: g, Keys: []rail.SigningKey{gatewayKey}, Log: b.log})
 	if err != nil {
 		return nil, err
@@ -61,16 +63,18 @@ func (g *gateway) close() error {
 	return err
 }
 
-// variables are those of a process that debits there.
+// variables returns the environment variables of a process that uses the gateway.
 func (g *gateway) variables() []string {
-	return []string{"SVC_RAIL=http", "SVC_RAIL_URL=" + g.url, fmt.Sprintf("SVC_RAIL_KEY=%s:%s", gatewayKey.ID, gatewayKey.Secret)}
+	return []string{
+		"SVC_RAIL=http", "SVC_RAIL_URL=" + g.url, fmt.Sprintf("SVC_RAIL_KEY=%s:%s", gatewayKey.ID, gatewayKey.Secret),
+	}
 }
 
 // Debit implements rail.Rail.
 func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
 	answers := make([]rail.Result, len(debits))
 	for i, d := range debits {
-		held, closed := g.note(d, time.Now())
+		held, closed := g.record(d, time.Now())
 		switch {
 		case closed:
 			answers[i].Status = rail.Cancelled
@@ -80,24 +84,25 @@ func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(in
 			answers[i].Status = rail.Succeeded
 		}
 	}
-	late := wait(ctx, g.latency) != nil
+	abandoned := wait(ctx, g.latency) != nil
 	for i, answer := range answers {
-		if late {
+		if abandoned {
 			answer = rail.Result{}
 		}
 		report(i, answer)
 	}
 }
 
-// note remembers a debit, unless its key is known or cancelled. It returns what the key holds.
-func (g *gateway) note(d rail.Debit, now time.Time) (held rail.Particulars, cancelled bool) {
+// record records a debit, unless its key holds one or is cancelled. It returns the particulars that
+// the key holds.
+func (g *gateway) record(d rail.Debit, now time.Time) (held rail.Particulars, cancelled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gap, g.last = max(g.gap, now.Sub(g.last)), now
-	if g.asked[d.Key] {
+	if g.lookedUp[d.Key] {
 		return rail.Particulars{}, true
 	}
-	if _, again := g.debited[d.Key]; !again {
+	if _, known := g.debited[d.Key]; !known {
 		g.debited[d.Key] = gatewayDebit{d.Particulars(), now}
 	}
 	return g.debited[d.Key].held, false
@@ -106,67 +111,61 @@ func (g *gateway) note(d rail.Debit, now time.Time) (held rail.Particulars, canc
 // Lookup implements rail.Rail.
 func (g *gateway) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
-		report(i, g.tell(key, false))
+		report(i, g.resolve(key, false))
 	}
 }
 
 // Cancel implements rail.Rail.
 func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
-		report(i, g.tell(key, true))
+		report(i, g.resolve(key, true))
 	}
 }
 
-// tell is what became of a key, which is cancelled first if it must be.
-func (g *gateway) tell(key string, cancel bool) rail.Result {
+// resolve returns the status of a key. If cancel is set, it first cancels a key without a debit.
+func (g *gateway) resolve(key string, cancel bool) rail.Result {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if d, known := g.debited[key]; known {
 		return rail.Result{Status: rail.Succeeded, Held: d.held}
 	}
-	g.asked[key] = g.asked[key] || cancel
-	if g.asked[key] {
+	g.lookedUp[key] = g.lookedUp[key] || cancel
+	if g.lookedUp[key] {
 		return rail.Result{Status: rail.Cancelled}
 	}
 	return rail.Result{Status: rail.NotFound}
 }
 
-// askedAbout is how many keys without a debit a look-up or a cancellation was about.
-func (g *gateway) askedAbout() int {
+// lookedUpCount returns the number of keys without a debit that were looked up or cancelled.
+func (g *gateway) lookedUpCount() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.asked)
+	return len(g.lookedUp)
 }
 
-// first is the first debit under a key.
-func (g *gateway) first(key string) (gatewayDebit, bool) {
+// debitedAt returns the time of the first debit under a key, if there is one.
+func (g *gateway) debitedAt(key string) (time.Time, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, known := g.debited[key]
-	return d, known
+	return d.at, known
 }
 
-// when is the time of the first debit under a key.
-func (g *gateway) when(key string) (time.Time, bool) {
-	first, known := g.first(key)
-	return first.at, known
-}
-
-// count is how many keys have been debited.
+// count returns the number of debited keys.
 func (g *gateway) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.debited)
 }
 
-// watch begins to look for the longest time without a debit.
-func (g *gateway) watch(now time.Time) {
+// resetGap starts the measurement of longestGap.
+func (g *gateway) resetGap(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last, g.gap = now, 0
 }
 
-// longestGap is the longest time without a debit since watch began.
+// longestGap returns the longest time without a debit since resetGap.
 func (g *gateway) longestGap(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ha is a run of chaos in which the primary PostgreSQL dies and its standby is promoted, again and again.
+// ha is a run in which the primary PostgreSQL is killed and its standby promoted, again and again.
 type ha struct {
 	out          io.Writer
 	json         bool
@@ -28,14 +28,14 @@ type ha struct {
 	promotions []promotion
 }
 
-// haPlan is what a run can be repeated from.
+// haPlan holds the parameters that determine a run.
 type haPlan struct {
 	Seed       uint64 `json:"seed"`
 	Promotions int    `json:"promotions"`
-	Loss       int    `json:"loss"` // promotions of a standby that lags, so that acknowledged commits are lost
+	Loss       int    `json:"loss"` // promotions of a lagging standby, which lose acknowledged commits
 	Rows       int    `json:"rows"`
 	Payments   int    `json:"payments"`
-	Proxy      bool   `json:"proxy,omitempty"` // the processes reach the primary through a proxy, else by a URL with both addresses
+	Proxy      bool   `json:"proxy,omitempty"` // reach the primary through a proxy instead of a URL with both addresses
 }
 
 func (p *haPlan) check() error {
@@ -55,7 +55,7 @@ func (h *ha) run(ctx context.Context) error {
 	}
 	h.random = rand.New(rand.NewPCG(h.Seed, 0)) //nolint:gosec // repeatable on purpose
 	h.fleet = &haFleet{svc: h.svc, plan: h.haPlan, losses: &lossHistory{}}
-	report, err := h.play(ctx)
+	report, err := h.execute(ctx)
 	if err := errors.Join(err, h.fleet.close()); err != nil {
 		return err
 	}
@@ -70,29 +70,30 @@ func (h *ha) run(ctx context.Context) error {
 	return errBroken
 }
 
-// play runs the fleet, the failovers and the partners, and judges what has become of it all.
-func (h *ha) play(ctx context.Context) (haReport, error) {
-	h.say("seed %d: %d promotions, %d of them with loss; %d rows and %d payments", h.Seed, h.Promotions, h.Loss, h.Rows, h.Payments)
+// execute runs the fleet, the failovers and the partners, and audits the result.
+func (h *ha) execute(ctx context.Context) (haReport, error) {
+	h.printf("seed %d: %d promotions, %d of them with loss; %d rows and %d payments",
+		h.Seed, h.Promotions, h.Loss, h.Rows, h.Payments)
 	if err := h.fleet.open(ctx); err != nil {
 		return haReport{}, err
 	}
 	began := time.Now()
-	if err := h.disturb(ctx); err != nil {
+	if err := h.runPromotions(ctx); err != nil {
 		return haReport{}, err
 	}
-	h.say("all promotions are over after %s", time.Since(began).Round(time.Second))
+	h.printf("all promotions are over after %s", time.Since(began).Round(time.Second))
 	report := haReport{haPlan: h.haPlan, PromotionsDone: h.promotions}
 	unsettled, err := h.settle(ctx)
 	if err != nil {
 		return report, err
 	}
 	report.Took, report.Broken = time.Since(began), unsettled
-	return report, h.judge(ctx, &report)
+	return report, h.audit(ctx, &report)
 }
 
-// disturb fails over again and again while the partners are at work. It ends when all is submitted, and what was lost has
-// been submitted again.
-func (h *ha) disturb(ctx context.Context) error {
+// runPromotions fails over again and again while the partners submit. It returns when all is
+// submitted, and lost batches and payments are submitted again.
+func (h *ha) runPromotions(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range h.fleet.partners {
 		group.Go(func() error { return p.run(ctx) })
@@ -111,30 +112,32 @@ func (h *ha) disturb(ctx context.Context) error {
 			h.promotions = append(h.promotions, done)
 			h.mu.Unlock()
 			h.fleet.pace.promoted()
-			h.tell(done)
+			h.printProgress(done)
 		}
-		h.fleet.pace.over()
+		h.fleet.pace.finish()
 		return nil
 	})
 	return group.Wait()
 }
 
-// tell says how far the run is.
-func (h *ha) tell(done promotion) {
-	did := h.fleet.counted()
-	h.say("promotion %d of %d, loss %t: promoted in %s, answer %s after that, standby rebuilt in %s; %d rows, %d payments, %d batches vanished so far",
-		len(h.promotions), h.Promotions, done.Loss, done.Promoted.Round(time.Millisecond), done.Answered.Round(time.Millisecond),
-		done.Rebuilt.Round(time.Millisecond), did.Rows, did.Payments, did.Vanished.Batches)
+// printProgress prints a line of progress after a promotion.
+func (h *ha) printProgress(done promotion) {
+	counts := h.fleet.counts()
+	h.printf("promotion %d of %d, loss %t: promoted in %s, answer %s later, standby rebuilt in %s; "+
+		"so far %d rows, %d payments, %d vanished batches", len(h.promotions), h.Promotions, done.Loss,
+		done.Promoted.Round(time.Millisecond), done.Answered.Round(time.Millisecond),
+		done.Rebuilt.Round(time.Millisecond),
+		counts.Rows, counts.Payments, counts.Vanished.Batches)
 }
 
-// say prints a line of progress, unless JSON is wanted.
-func (h *ha) say(format string, args ...any) {
+// printf prints a line of progress, unless the output is JSON.
+func (h *ha) printf(format string, args ...any) {
 	if !h.json {
 		fmt.Fprintf(h.out, format+"\n", args...)
 	}
 }
 
-// haReport is what came of a run.
+// haReport is the result of a run.
 type haReport struct {
 	haPlan
 	Took           time.Duration  `json:"took"`
@@ -146,7 +149,8 @@ type haReport struct {
 	Logs           string         `json:"logs,omitempty"`
 }
 
-// slowestAnswer is the longest time from the readiness of a new primary to the first good answer.
+// slowestAnswer returns the longest time from the readiness of a new primary to the first
+// successful answer.
 func (r *haReport) slowestAnswer() (slowest time.Duration) {
 	for _, p := range r.PromotionsDone {
 		slowest = max(slowest, p.Answered)
@@ -159,22 +163,29 @@ func (h *ha) print(report haReport) error {
 		return json.NewEncoder(h.out).Encode(report)
 	}
 	p := report.Partners
-	fmt.Fprintf(h.out, "\nseed %d: %d promotions, %d with loss; %d rows in %d batches and %d payments, settled within %s\n", report.Seed,
-		len(report.PromotionsDone), report.Loss, p.Rows, p.Batches, p.Payments, report.Took.Round(time.Second))
-	fmt.Fprintf(h.out, "lost though acknowledged: %d batches, %d cancellations, %d revocations, %d payment intents, %d payments\n", p.Vanished.Batches,
-		p.Vanished.Cancellations, p.Vanished.Revocations, p.Vanished.Intents, p.Vanished.Payments)
-	fmt.Fprintf(h.out, "debits of payment intents that have vanished: %d\n", p.Vanished.Debits)
-	fmt.Fprintf(h.out, "%d cancellations, %d revocations, %d resubmissions; %d requests answered with 503 and Retry-After\n", p.Cancellations,
-		p.Revocations, p.Resubmissions, report.Unavailable)
-	fmt.Fprintf(h.out, "from the new primary's readiness to a good answer: at most %s\n", report.slowestAnswer().Round(time.Millisecond))
+	fmt.Fprintf(h.out,
+		"\nseed %d: %d promotions, %d with loss; %d rows in %d batches and %d payments, settled within %s\n",
+		report.Seed, len(report.PromotionsDone), report.Loss, p.Rows, p.Batches, p.Payments,
+		report.Took.Round(time.Second))
+	v := p.Vanished
+	fmt.Fprintf(h.out,
+		"acknowledged and lost: %d batches, %d cancellations, %d revocations, %d payment intents, %d payments\n",
+		v.Batches, v.Cancellations, v.Revocations, v.Intents, v.Payments)
+	fmt.Fprintf(h.out, "debits of lost payment intents: %d\n", v.Debits)
+	fmt.Fprintf(h.out,
+		"%d cancellations, %d revocations, %d resubmissions; %d requests answered with 503 and Retry-After\n",
+		p.Cancellations, p.Revocations, p.Resubmissions, report.Unavailable)
+	fmt.Fprintf(h.out, "from the readiness of a new primary to a successful answer: at most %s\n",
+		report.slowestAnswer().Round(time.Millisecond))
 	for _, o := range report.Outcomes {
 		fmt.Fprintf(h.out, "%8d %s %s\n", o.Rows, o.Outcome, o.Corrected)
 	}
 	if len(report.Broken) == 0 {
-		fmt.Fprintln(h.out, "0 debited twice, 0 successes lost, everything that exists settled as the gateway says, the audit is clean")
+		fmt.Fprintln(h.out,
+			"0 debited twice, 0 successes lost, everything settled as on the gateway, the audit is clean")
 		return nil
 	}
-	fmt.Fprintf(h.out, "\nWhat the processes printed is in %s. Broken:\n", report.Logs)
+	fmt.Fprintf(h.out, "\nThe logs of the processes are in %s. Broken:\n", report.Logs)
 	for _, line := range report.Broken {
 		fmt.Fprintln(h.out, line)
 	}

@@ -15,7 +15,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// customerApp is the backend of the customer app.
+// customerApp is a client of the API for the customer app.
 type customerApp struct {
 	base, id, secret string
 	http             *http.Client
@@ -25,10 +25,10 @@ type customerApp struct {
 	fetched time.Time
 }
 
-// appTokenAge is for how long the customer app uses a token.
-const appTokenAge = 30 * time.Minute
+// maxTokenAge is how long the customer app uses a token.
+const maxTokenAge = 30 * time.Minute
 
-// pay begins to pay a payment intent. A refusal is a *client.Error.
+// pay starts the payment of a payment intent. The error of a refusal wraps a *client.Error.
 func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
 	token, err := a.accessToken(ctx)
 	if err != nil {
@@ -38,14 +38,16 @@ func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.post(ctx, "/customer-app/payment-intents/"+code+"/transactions", "application/json", "Bearer "+token, body)
+	path := "/customer-app/payment-intents/" + code + "/transactions"
+	_, err = a.post(ctx, path, "application/json", "Bearer "+token, body)
 	return err
 }
 
+// accessToken returns a token, and fetches a new one if the last is too old.
 func (a *customerApp) accessToken(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.token != "" && time.Since(a.fetched) < appTokenAge {
+	if a.token != "" && time.Since(a.fetched) < maxTokenAge {
 		return a.token, nil
 	}
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {a.id}, "client_secret": {a.secret}}
@@ -63,6 +65,7 @@ func (a *customerApp) accessToken(ctx context.Context) (string, error) {
 	return a.token, nil
 }
 
+// post makes a POST request and returns the body of the answer.
 func (a *customerApp) post(ctx context.Context, path, contentType, authorization string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+path, bytes.NewReader(body))
 	if err != nil {

@@ -9,20 +9,21 @@ import (
 	"partnerbilling/api/client"
 )
 
-// promotion is what one failover was like.
+// promotion is the result of one failover.
 type promotion struct {
 	Loss     bool          `json:"loss"`
 	Epoch    string        `json:"epoch"`    // of the new primary
-	Promoted time.Duration `json:"promoted"` // from the death of the old primary to the readiness of the new one
-	Rebuilt  time.Duration `json:"rebuilt"`  // how long it took to make the old primary the standby
-	Answered time.Duration `json:"answered"` // from the readiness to the first good answer to a request that writes
+	Promoted time.Duration `json:"promoted"` // from the kill of the old primary to the readiness of the new one
+	Rebuilt  time.Duration `json:"rebuilt"`  // time to rebuild the old primary as the standby
+	Answered time.Duration `json:"answered"` // from the readiness to the first successful answer to a write
 }
 
-// answerBound is how soon after a new primary's readiness the service answers again.
-const answerBound = 5 * time.Second
+// maxAnswerDelay is the maximum time from the readiness of a new primary to the first successful
+// answer.
+const maxAnswerDelay = 5 * time.Second
 
-// failOver kills the primary under load, promotes the standby, and rebuilds the old primary as the new standby. With loss, the
-// standby has lagged before.
+// failOver kills the primary under load, promotes the standby, and rebuilds the old primary as the
+// new standby. If loss is set, the standby lags before.
 func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	done := promotion{Loss: loss}
 	pair, losses := h.fleet.pair, h.fleet.losses
@@ -31,7 +32,7 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 			return done, fmt.Errorf("replicate synchronously: %w", err)
 		}
 	}
-	if err := wait(ctx, between(h.random, dwell/5, dwell*4/5)); err != nil {
+	if err := wait(ctx, between(h.random, promotionInterval/5, promotionInterval*4/5)); err != nil {
 		return done, err
 	}
 	if loss {
@@ -49,7 +50,7 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	}
 	died := time.Now()
 	pair.KillPrimary()
-	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil { // until the failure is noticed
+	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil { // the time until the failure is detected
 		return done, err
 	}
 	if err := pair.Promote(ctx); err != nil {
@@ -77,12 +78,13 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	return done, nil
 }
 
-// probe creates a payment intent, which nobody pays, as soon as that works.
+// probe tries to create a payment intent until that succeeds.
 func (f *haFleet) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		_, err := f.prober.api.CreatePaymentIntent(ctx, f.prober.site, client.NewPaymentIntent{Amount: 1, QRCodeFormat: "text"}, "")
+		intent := client.NewPaymentIntent{Amount: 1, QRCodeFormat: "text"}
+		_, err := f.prober.api.CreatePaymentIntent(ctx, f.prober.site, intent, "")
 		if err == nil {
 			return nil
 		}

@@ -20,8 +20,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// haFleet is all that runs: a primary with its standby, the gateway with a database of its own that never fails, the
-// processes, and the partners.
+// haFleet holds a primary with its standby, the gateway with a database of its own that never
+// fails, the processes, and the partners.
 type haFleet struct {
 	svc    string
 	plan   haPlan
@@ -29,11 +29,11 @@ type haFleet struct {
 	pace   *haPace
 
 	pair     *local.Pair
-	proxy    *wire.Wire     // to the primary; nil without
-	gateway  *local.Servers // the rail's database
+	proxy    *wire.Wire     // to the primary; may be nil
+	gateway  *local.Servers // database of the rail
 	cache    *local.Servers
 	store    *models.Store // on the pair
-	rail     *models.Store // on the gateway's database
+	rail     *models.Store // on the database of the rail
 	apiPort  *local.Port
 	railPort *local.Port
 
@@ -96,7 +96,7 @@ func (f *haFleet) openServers(ctx context.Context) error {
 	return err
 }
 
-// seed makes the partners: a few organisations, each with a few Sites, each with its customers and tills.
+// seed creates the partners: a few organisations, each with a few Sites, their customers and tills.
 func (f *haFleet) seed(ctx context.Context) error {
 	app, err := f.newClient(ctx, models.OrganisationID{}, models.CustomerAppScopes)
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *haFleet) seed(ctx context.Context) error {
 	}
 	payer := &customerApp{base: f.baseURL(), id: app.ClientID, secret: app.ClientSecret, http: app.HTTP}
 	const sites = chaosOrganisations * chaosSites
-	share := func(all, n int) int { return all*(n+1)/sites - all*n/sites }
+	part := func(all, n int) int { return all*(n+1)/sites - all*n/sites } // of the n-th Site
 	for range chaosOrganisations {
 		organisation, err := f.store.CreateOrganisation(ctx, "organisation")
 		if err != nil {
@@ -117,8 +117,8 @@ func (f *haFleet) seed(ctx context.Context) error {
 		for range chaosSites {
 			n := len(f.partners)
 			p := &haPartner{
-				number: n, fleet: f, api: client.New(access), rows: share(f.plan.Rows, n),
-				random: rand.New(rand.NewPCG(f.plan.Seed, uint64(1+n))), //nolint:gosec // as repeatable as it can be
+				number: n, fleet: f, api: client.New(access), rows: part(f.plan.Rows, n),
+				random: rand.New(rand.NewPCG(f.plan.Seed, uint64(1+n))), //nolint:gosec // repeatable on purpose
 			}
 			site, err := f.store.CreateSite(ctx, organisation.ID, "Site")
 			if err != nil {
@@ -128,7 +128,7 @@ func (f *haFleet) seed(ctx context.Context) error {
 			if p.customers, err = f.signUp(ctx, site); err != nil {
 				return err
 			}
-			p.addTills(payer, share(f.plan.Payments, n))
+			p.addTills(payer, part(f.plan.Payments, n))
 			f.partners = append(f.partners, p)
 		}
 		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site.String()
@@ -136,8 +136,11 @@ func (f *haFleet) seed(ctx context.Context) error {
 	return nil
 }
 
-// newClient makes credentials. Its calls are never repeated by themselves, and every answer is observed.
-func (f *haFleet) newClient(ctx context.Context, owner models.OrganisationID, scopes []models.Scope) (client.Config, error) {
+// newClient creates credentials, and returns the configuration of a client without retries, whose
+// answers are observed.
+func (f *haFleet) newClient(
+	ctx context.Context, owner models.OrganisationID, scopes []models.Scope,
+) (client.Config, error) {
 	c, err := f.store.CreateClient(ctx, owner, "program", scopes)
 	if err != nil {
 		return client.Config{}, err
@@ -149,7 +152,7 @@ func (f *haFleet) newClient(ctx context.Context, owner models.OrganisationID, sc
 	}, err
 }
 
-// databaseURL is the pair as the service reaches it.
+// databaseURL returns the URL by which the service reaches the pair.
 func (f *haFleet) databaseURL() string {
 	if f.proxy != nil {
 		return f.proxy.Through(f.pair.Primary().DatabaseURL)
@@ -157,7 +160,7 @@ func (f *haFleet) databaseURL() string {
 	return f.pair.DatabaseURL()
 }
 
-// redirect points the proxy at the new primary.
+// redirect points the proxy to the new primary.
 func (f *haFleet) redirect() {
 	if f.proxy != nil {
 		f.proxy.Redirect(hostOf(f.pair.Primary().DatabaseURL))
@@ -170,17 +173,18 @@ func (f *haFleet) baseURL() string { return "http://" + f.apiPort.Address() }
 type haCustomer struct {
 	agreement string
 	behaviour models.Behaviour
-	revoked   span // as last acknowledged; zero: never asked for
+	revoked   span // of the last acknowledged revocation; zero without one
 }
 
-// signUp makes the customers of a Site, whose accounts are with the gateway.
+// signUp creates the customers of a Site, with accounts on the gateway.
 func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, error) {
 	customers := make([]*haCustomer, chaosCustomers)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	for i := range customers {
 		group.Go(func() error {
-			link, _, err := f.store.CreateInvitation(ctx, models.NewInvitation{SiteID: site.ID, CustomerReference: fmt.Sprint(i)}, nil)
+			invitation := models.NewInvitation{SiteID: site.ID, CustomerReference: fmt.Sprint(i)}
+			link, _, err := f.store.CreateInvitation(ctx, invitation, nil)
 			if err != nil {
 				return err
 			}
@@ -189,7 +193,8 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 			if err := f.rail.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
 				return err
 			}
-			_, err = f.store.CompleteLink(ctx, link.ID, models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()})
+			party := models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()}
+			_, err = f.store.CompleteLink(ctx, link.ID, party)
 			return err
 		})
 	}
@@ -200,23 +205,33 @@ func (f *haFleet) startMembers(context.Context) error {
 	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
 	f.env = []string{
 		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
-		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret), "SVC_REDIS_URL=" + f.cache.RedisURL,
+		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
+		"SVC_REDIS_URL=" + f.cache.RedisURL,
 		"SVC_DATABASE_CONNS=8",
 	}
-	onGateway := slices.Concat(f.env, []string{"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_LISTEN=" + f.railPort.Address()})
-	f.env = append(f.env, "SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
-	ctx, end := context.WithCancel(context.Background()) // ended by close, after the rest
+	railEnv := slices.Concat(f.env, []string{
+		"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_LISTEN=" + f.railPort.Address(),
+	})
+	f.env = append(f.env,
+		"SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
+	apiEnv := slices.Concat(f.env, []string{
+		"SVC_LISTEN=" + f.apiPort.Address(), "SVC_PUBLIC_BASE_URL=" + f.baseURL(),
+	})
+	ctx, end := context.WithCancel(context.Background()) // ended by close
 	f.end, f.running = end, &errgroup.Group{}
-	f.member(ctx, "rail", "rail", onGateway)
-	f.member(ctx, "api", "api", slices.Concat(f.env, []string{"SVC_LISTEN=" + f.apiPort.Address(), "SVC_PUBLIC_BASE_URL=" + f.baseURL()}))
+	f.member(ctx, "rail", "rail", railEnv)
+	f.member(ctx, "api", "api", apiEnv)
 	for _, worker := range haWorkers {
 		f.member(ctx, worker, "worker", f.env)
 	}
 	return nil
 }
 
+// member starts a process that runs a svc command.
 func (f *haFleet) member(ctx context.Context, name, command string, env []string) {
-	m := &member{name: name, svc: f.svc, args: []string{command}, said: &transcript{}, done: make(chan struct{}), env: env}
+	m := &member{
+		name: name, svc: f.svc, args: []string{command}, output: &transcript{}, done: make(chan struct{}), env: env,
+	}
 	f.members[name] = m
 	f.running.Go(func() error { return m.run(ctx) })
 }
@@ -224,24 +239,24 @@ func (f *haFleet) member(ctx context.Context, name, command string, env []string
 func (f *haFleet) awaitReady(ctx context.Context) error {
 	err := awaitReady(ctx, f.baseURL())
 	if err != nil {
-		said, _ := f.members["api"].said.read()
-		return fmt.Errorf("the fleet does not start: %w\n%s", err, said)
+		output, _ := f.members["api"].output.read()
+		return fmt.Errorf("the fleet does not start: %w\n%s", err, output)
 	}
 	return nil
 }
 
-// counted is what the partners have done, and have lost, so far.
-func (f *haFleet) counted() haCounts {
+// counts returns what the partners have done so far, and what of it was lost.
+func (f *haFleet) counts() haCounts {
 	var all haCounts
 	for _, p := range f.partners {
-		all.add(p.counted())
+		all.add(p.snapshot())
 	}
 	return all
 }
 
 func (f *haFleet) keepTranscripts() (string, error) { return keepTranscripts(f.members) }
 
-// close ends what is left of the fleet, hard.
+// close kills the processes and stops the servers.
 func (f *haFleet) close() error {
 	if f.end == nil {
 		return nil

@@ -5,45 +5,48 @@ import (
 	"time"
 )
 
-// haPace lets the partners do their share between promotions, however long these take.
+// haPace spreads the work of the partners evenly over the promotions. It is safe for concurrent
+// use.
 type haPace struct {
 	promotions int
 
 	mu   sync.Mutex
 	done int
-	last time.Time // when the last promotion was over
+	last time.Time // end of the last promotion
 	end  bool
 }
 
-// dwell is about how long a fleet is at work between two promotions.
-const dwell = 5 * time.Second
+// promotionInterval is the approximate time between two promotions.
+const promotionInterval = 5 * time.Second
 
+// promoted records the end of a promotion.
 func (p *haPace) promoted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.last = p.done+1, time.Now()
 }
 
-func (p *haPace) over() {
+// finish records that all promotions are over.
+func (p *haPace) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end = true
 }
 
-// isOver reports whether all promotions are.
-func (p *haPace) isOver() bool {
+// isFinished reports whether all promotions are over.
+func (p *haPace) isFinished() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.end
 }
 
-// due returns how many of all should have been done by now.
+// due returns how many of all items are due by now.
 func (p *haPace) due(all int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end {
 		return all
 	}
-	part := min(1, time.Since(p.last).Seconds()/dwell.Seconds())
+	part := min(1, time.Since(p.last).Seconds()/promotionInterval.Seconds())
 	return int(float64(all) * (float64(p.done) + part) / float64(p.promotions))
 }

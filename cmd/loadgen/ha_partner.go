@@ -14,11 +14,12 @@ import (
 	"partnerbilling/models"
 )
 
-// haPartner is a partner's program for one Site. It remembers everything that it was told, and when; after each promotion with
-// loss it looks for what has vanished, and does that again under the same reference.
+// haPartner is the program of a partner for one Site. It records all answers with their times.
+// After each promotion with loss it looks for lost changes, and makes them again under the same
+// reference.
 //
-// No two rows of a run have the same amount. So the gateway's list tells for which row it debited, whatever the service
-// calls its keys.
+// No two rows of a run have the same amount. The gateway's list thus shows the row of each debit,
+// independently of its key.
 type haPartner struct {
 	number    int
 	fleet     *haFleet
@@ -31,26 +32,26 @@ type haPartner struct {
 
 	batches   []*haBatch
 	submitted int // rows
-	windows   int // of loss, that it has looked after
+	windows   int // of loss, reconciled so far
 
 	mu     sync.Mutex
 	counts haCounts
 	broken []string
 }
 
-// haBatch is a batch that was submitted.
+// haBatch is a submitted batch.
 type haBatch struct {
 	client.Batch
-	first     time.Time // when it was first sent
-	acked     span      // the last 202
-	cancelled *span     // the last 200 to a cancellation
-	outcomes  []string  // as last seen; nil if never
-	final     []string  // the same, but corrected ones where there are such
-	seen      span
-	vanished  bool // at least once
+	first     time.Time // of the first submission
+	acked     span      // of the last submission with 202
+	cancelled *span     // of the last cancellation with 200; may be nil
+	outcomes  []string  // as last read; nil if never read
+	final     []string  // like outcomes, with corrections applied
+	seen      span      // of the last read
+	vanished  bool      // at least once
 }
 
-// haCounts count what partners have done, and what of it was lost though it had been acknowledged.
+// haCounts counts the changes of partners, and those that were acknowledged and lost.
 type haCounts struct {
 	Rows          int `json:"rows"`
 	Batches       int `json:"batches"`
@@ -62,8 +63,8 @@ type haCounts struct {
 	Vanished vanishedCounts `json:"vanished"`
 }
 
-// vanishedCounts count acknowledged things that were lost. Debits are those of payment intents that have vanished: no one
-// but the gateway knows of them.
+// vanishedCounts counts changes that were acknowledged and lost. Debits are those of lost payment
+// intents: only the gateway has them.
 type vanishedCounts struct {
 	Batches       int `json:"batches"`
 	Cancellations int `json:"cancellations"`
@@ -74,24 +75,34 @@ type vanishedCounts struct {
 }
 
 func (c *haCounts) add(o haCounts) {
-	c.Rows, c.Batches, c.Payments = c.Rows+o.Rows, c.Batches+o.Batches, c.Payments+o.Payments
-	c.Resubmissions, c.Cancellations, c.Revocations = c.Resubmissions+o.Resubmissions, c.Cancellations+o.Cancellations, c.Revocations+o.Revocations
+	c.Rows += o.Rows
+	c.Batches += o.Batches
+	c.Payments += o.Payments
+	c.Resubmissions += o.Resubmissions
+	c.Cancellations += o.Cancellations
+	c.Revocations += o.Revocations
 	v, w := &c.Vanished, o.Vanished
-	v.Batches, v.Cancellations, v.Revocations = v.Batches+w.Batches, v.Cancellations+w.Cancellations, v.Revocations+w.Revocations
-	v.Intents, v.Payments, v.Debits = v.Intents+w.Intents, v.Payments+w.Payments, v.Debits+w.Debits
+	v.Batches += w.Batches
+	v.Cancellations += w.Cancellations
+	v.Revocations += w.Revocations
+	v.Intents += w.Intents
+	v.Payments += w.Payments
+	v.Debits += w.Debits
 }
 
 const (
-	// rowAmounts is how many amounts each Site has for its rows.
+	// rowAmounts is the number of amounts reserved for the rows of each Site.
 	rowAmounts = 10_000_000
-	// haBatchRows is the most rows of a batch: small ones make many acknowledgements.
+	// haBatchRows is the maximum number of rows in a batch. Batches are small, so that there are
+	// many acknowledgements.
 	haBatchRows = 100
 )
 
-// run submits, looks aside and submits again what vanished, until all promotions are over and all is submitted.
+// run submits batches, and again those that have vanished, until all promotions are over and all
+// rows are submitted.
 func (p *haPartner) run(ctx context.Context) error {
 	for {
-		over := p.fleet.pace.isOver()
+		over := p.fleet.pace.isFinished()
 		if err := p.reconcile(ctx); err != nil {
 			return err
 		}
@@ -110,10 +121,11 @@ func (p *haPartner) run(ctx context.Context) error {
 	}
 }
 
-// next is a new batch. A revoked customer is among its customers as often as another one.
+// next returns a new batch. Revoked customers are in it as often as others.
 func (p *haPartner) next() *haBatch {
 	n := min(1+p.random.IntN(haBatchRows), p.rows-p.submitted)
-	b := &haBatch{Batch: client.Batch{BatchReference: fmt.Sprintf("%d/%d é", p.number, len(p.batches)), Rows: make([]client.Row, n)}}
+	reference := fmt.Sprintf("%d/%d é", p.number, len(p.batches))
+	b := &haBatch{Batch: client.Batch{BatchReference: reference, Rows: make([]client.Row, n)}}
 	for i := range b.Rows {
 		p.submitted++
 		b.Rows[i] = client.Row{
@@ -132,14 +144,15 @@ func (p *haPartner) submitNext(ctx context.Context) error {
 	}
 	p.batches = append(p.batches, b)
 	p.count(func(c *haCounts) { c.Batches++; c.Rows += len(b.Rows) })
-	return p.aside(ctx)
+	return p.actAtRandom(ctx)
 }
 
-// submit submits a batch until that is acknowledged. What had no answer, or 503, is sent again as it is.
+// submit submits a batch until it is acknowledged. It repeats the same request after 503 or no
+// answer.
 func (p *haPartner) submit(ctx context.Context, b *haBatch) error {
 	var receipt client.Receipt
 	var began time.Time
-	err := insistent(ctx, func() (err error) {
+	err := retryUnavailable(ctx, func() (err error) {
 		began = time.Now()
 		receipt, err = p.api.SubmitBatch(ctx, p.site.String(), b.Batch)
 		return err
@@ -149,13 +162,13 @@ func (p *haPartner) submit(ctx context.Context, b *haBatch) error {
 	}
 	b.acked = since(began)
 	if receipt.BatchReference != b.BatchReference || receipt.RowCount != len(b.Rows) {
-		p.breaks("%s: %d rows were submitted, and the receipt says %+v", b.BatchReference, len(b.Rows), receipt)
+		p.breach("%s: the receipt of %d rows is %+v", b.BatchReference, len(b.Rows), receipt)
 	}
 	return nil
 }
 
-// aside does what is drawn, with one of the latest batches or a customer.
-func (p *haPartner) aside(ctx context.Context) error {
+// actAtRandom makes a random call about one of the latest batches or a customer, or none.
+func (p *haPartner) actAtRandom(ctx context.Context) error {
 	latest := p.batches[max(0, len(p.batches)-outstandingBatches):]
 	b := latest[p.random.IntN(len(latest))]
 	switch n := p.random.IntN(20); {
@@ -173,7 +186,7 @@ func (p *haPartner) aside(ctx context.Context) error {
 	}
 }
 
-// cancel cancels a batch, unless it has vanished.
+// cancel cancels a batch, and submits it again if it has vanished.
 func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
 	began, err := p.call(ctx, func() error {
 		_, err := p.api.CancelBatch(ctx, p.site.String(), b.BatchReference)
@@ -191,7 +204,7 @@ func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
 	return nil
 }
 
-// read looks at a batch, and submits it again if it has vanished.
+// read reads and checks a batch, and submits it again if it has vanished.
 func (p *haPartner) read(ctx context.Context, b *haBatch) error {
 	var got client.BatchStatus
 	began, err := p.call(ctx, func() (err error) {
@@ -204,20 +217,20 @@ func (p *haPartner) read(ctx context.Context, b *haBatch) error {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", b.BatchReference, err)
 	}
-	p.look(b, got, since(began))
+	p.check(b, got, since(began))
 	return nil
 }
 
-// call repeats a call until it is answered, and returns when the last one began.
+// call repeats a call until it is answered, and returns the time when the last attempt began.
 func (p *haPartner) call(ctx context.Context, do func() error) (began time.Time, err error) {
-	err = insistent(ctx, func() error {
+	err = retryUnavailable(ctx, func() error {
 		began = time.Now()
 		return do()
 	})
 	return began, err
 }
 
-// customerNumber is the customer of a row among those of its Site.
+// customerNumber returns the index of a row's customer in the Site.
 func customerNumber(row client.Row) int {
 	n, _ := strconv.Atoi(row.CustomerReference)
 	return n
@@ -228,10 +241,10 @@ func isMissing(err error) bool {
 	return errors.As(err, &refused) && refused.Status == 404
 }
 
-// missing submits an acknowledged batch again that is not there.
+// missing submits an acknowledged batch again that has vanished.
 func (p *haPartner) missing(ctx context.Context, b *haBatch) error {
 	if !p.fleet.losses.mayBeLost(b.acked) {
-		p.breaks("%s was acknowledged and has vanished, and nothing was lost", b.BatchReference)
+		p.breach("the acknowledged batch %s vanished without a loss", b.BatchReference)
 	}
 	p.count(func(c *haCounts) {
 		c.Vanished.Batches++
@@ -244,27 +257,28 @@ func (p *haPartner) missing(ctx context.Context, b *haBatch) error {
 	return p.submit(ctx, b)
 }
 
-// look holds a batch as it is shown against what was submitted and what was shown before, as far as that cannot have been lost.
-func (p *haPartner) look(b *haBatch, got client.BatchStatus, at span) {
+// check compares an answer about a batch with the submission, and with earlier answers unless those
+// may be lost.
+func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 	if len(got.Rows) != len(b.Rows) {
-		p.breaks("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
+		p.breach("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
 		return
 	}
 	lost := p.fleet.losses.mayBeLost(b.seen)
 	outcomes, final := make([]string, len(b.Rows)), make([]string, len(b.Rows))
 	for i, row := range got.Rows {
 		if b.outcomes != nil && b.outcomes[i] != "" && b.outcomes[i] != row.Outcome && !lost {
-			p.breaks("%s row %d was %s and is %q, and nothing was lost", b.BatchReference, i, b.outcomes[i], row.Outcome)
+			p.breach("%s row %d was %s and is %q, without a loss", b.BatchReference, i, b.outcomes[i], row.Outcome)
 		}
 		if row.Amount != b.Rows[i].Amount || row.RowReference != b.Rows[i].RowReference {
-			p.breaks("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
+			p.breach("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
 		}
 		outcomes[i], final[i] = row.Outcome, cmp.Or(row.CorrectedOutcome, row.Outcome)
 	}
 	b.outcomes, b.final, b.seen = outcomes, final, at
 }
 
-// revoke ends a customer's link.
+// revoke revokes a customer's link.
 func (p *haPartner) revoke(ctx context.Context, customer int) error {
 	began, err := p.call(ctx, func() error {
 		_, err := p.api.RevokeCustomer(ctx, p.site.String(), fmt.Sprint(customer))
@@ -278,12 +292,13 @@ func (p *haPartner) revoke(ctx context.Context, customer int) error {
 	return nil
 }
 
-// reconcile looks, after each promotion with loss, at everything that was acknowledged while commits were lost.
+// reconcile reads, after each promotion with loss, everything that was acknowledged in its window.
 func (p *haPartner) reconcile(ctx context.Context) error {
 	for _, window := range p.fleet.losses.ended(p.windows) {
 		p.windows++
 		for _, b := range p.batches {
-			if b.acked.overlaps(window) || b.seen.overlaps(window) || b.cancelled != nil && b.cancelled.overlaps(window) {
+			mayBeLost := b.acked.overlaps(window) || b.seen.overlaps(window)
+			if mayBeLost || b.cancelled != nil && b.cancelled.overlaps(window) {
 				if err := p.read(ctx, b); err != nil {
 					return err
 				}
@@ -300,7 +315,7 @@ func (p *haPartner) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// revokeAgain revokes a customer once more whose revocation was lost.
+// revokeAgain revokes a customer again if the revocation was lost.
 func (p *haPartner) revokeAgain(ctx context.Context, customer int) error {
 	var got client.Customer
 	_, err := p.call(ctx, func() (err error) {
@@ -314,7 +329,7 @@ func (p *haPartner) revokeAgain(ctx context.Context, customer int) error {
 	return p.revoke(ctx, customer)
 }
 
-// audit reads every batch and every revoked customer once more.
+// audit reads and checks every batch and every revoked customer once more.
 func (p *haPartner) audit(ctx context.Context) error {
 	for _, b := range p.batches {
 		if err := p.read(ctx, b); err != nil {
@@ -327,26 +342,28 @@ func (p *haPartner) audit(ctx context.Context) error {
 		}
 		got, err := p.api.Customer(ctx, p.site.String(), fmt.Sprint(i))
 		if err != nil || got.State != "revoked" {
-			p.breaks("customer %d of Site %d was revoked, and is %q, %v", i, p.number, got.State, err)
+			p.breach("customer %d of Site %d was revoked, and is %q, %v", i, p.number, got.State, err)
 		}
 	}
 	return nil
 }
 
-func (p *haPartner) count(how func(*haCounts)) {
+// count changes the counts.
+func (p *haPartner) count(change func(*haCounts)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	how(&p.counts)
+	change(&p.counts)
 }
 
-func (p *haPartner) counted() haCounts {
+// snapshot returns the counts so far.
+func (p *haPartner) snapshot() haCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts
 }
 
-// breaks notes a broken promise.
-func (p *haPartner) breaks(format string, args ...any) {
+// breach records a breach of the contract.
+func (p *haPartner) breach(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = append(p.broken, fmt.Sprintf(format, args...))

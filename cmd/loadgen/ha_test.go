@@ -14,24 +14,27 @@ import (
 	"partnerbilling/models"
 )
 
-// TestHA is a short run with a promotion that loses nothing and one that does: no row may be debited twice, and no success lost.
+// A short run has a promotion without and one with loss. No row may be debited twice, and no
+// success lost.
 func TestHA(t *testing.T) {
 	t.Parallel()
 	svc := buildSvc(t)
 	var out bytes.Buffer
 	err := run(t.Context(), []string{
-		"chaos", "--ha", "--svc", svc, "--seed", "3", "--promotions", "2", "--loss", "1", "--rows", "2000", "--payments", "100", "--json",
+		"chaos", "--ha", "--svc", svc, "--seed", "3", "--promotions", "2", "--loss", "1",
+		"--rows", "2000", "--payments", "100", "--json",
 	}, &out)
 	var report haReport
 	if decodeErr := json.Unmarshal(out.Bytes(), &report); err != nil || decodeErr != nil {
 		t.Fatalf("%v, %v: %s", err, decodeErr, out.String())
 	}
-	if p := report.Partners; p.Rows != 2000 || p.Payments != 100 || p.Vanished.Batches == 0 || len(report.PromotionsDone) != 2 {
-		t.Errorf("it did less than it should: %+v", report)
+	p := report.Partners
+	if p.Rows != 2000 || p.Payments != 100 || p.Vanished.Batches == 0 || len(report.PromotionsDone) != 2 {
+		t.Errorf("the run did not submit, lose and promote everything: %+v", report)
 	}
 }
 
-func TestHAPlan(t *testing.T) {
+func TestHARefusesAnInvalidPlan(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--promotions", "0"}, {"--promotions", "2", "--loss", "3"}, {"--loss", "-1"}} {
 		err := run(t.Context(), append([]string{"chaos", "--ha"}, args...), io.Discard)
@@ -47,7 +50,7 @@ func TestLossHistory(t *testing.T) {
 	var l lossHistory
 	l.begin(at(10))
 	if len(l.ended(0)) != 0 || !l.mayBeLost(since(time.Now())) {
-		t.Error("a window that is open loses nothing")
+		t.Error("the open window is not open")
 	}
 	l.end(at(20))
 	l.begin(at(40))
@@ -64,73 +67,87 @@ func TestLossHistory(t *testing.T) {
 		}
 	}
 	if l.mayBeLost(span{}) {
-		t.Error("what was never acknowledged may be lost")
+		t.Error("the zero span may be lost")
 	}
 }
 
 func TestHAPace(t *testing.T) {
 	t.Parallel()
-	p := &haPace{promotions: 4, done: 2, last: time.Now().Add(-dwell / 2)}
+	p := &haPace{promotions: 4, done: 2, last: time.Now().Add(-promotionInterval / 2)}
 	if got := p.due(1000); got < 600 || got > 700 {
-		t.Errorf("amid the third part of four, %d of 1000 are due", got)
+		t.Errorf("halfway between the second and third promotion of four, %d of 1000 are due", got)
 	}
 	p.last = time.Now().Add(-time.Hour)
 	if got := p.due(1000); got != 750 {
-		t.Errorf("while the third promotion lasts, %d of 1000 are due", got)
+		t.Errorf("during the third promotion of four, %d of 1000 are due", got)
 	}
-	p.over()
-	if got := p.due(1000); got != 1000 || !p.isOver() {
-		t.Errorf("when all are over, %d of 1000 are due", got)
+	p.finish()
+	if got := p.due(1000); got != 1000 || !p.isFinished() {
+		t.Errorf("after all promotions, %d of 1000 are due", got)
 	}
 }
 
-// The judge finds each way to break a promise, and nothing in books that are in order.
-func TestJudge(t *testing.T) {
+// The books report each kind of breach, and nothing without one.
+func TestBooksReportBreaches(t *testing.T) {
 	t.Parallel()
-	long := span{time.Unix(1, 0), time.Unix(2, 0)}
+	revoked := span{time.Unix(1, 0), time.Unix(2, 0)}
 	for name, tt := range map[string]struct {
-		spoil func(b *books, p *haPartner)
-		want  string
+		change func(b *books, p *haPartner)
+		want   string
 	}{
 		"in order": {func(*books, *haPartner) {}, ""},
 		"debited twice": {func(b *books, _ *haPartner) { b.debits[1] = append(b.debits[1], b.debits[1][0]) },
 			"debited twice"},
-		"a lost success": {func(b *books, p *haPartner) { delete(b.ledger, b.debits[1][0].Key) }, "not in the ledger"},
-		"another amount": {func(b *books, p *haPartner) { b.ledger[b.debits[1][0].Key] = 8 }, "not in the ledger"},
-		"another key":    {func(b *books, _ *haPartner) { b.debits[1][0].Key = "r1_0" }, "another key"},
-		"a success that is none": {func(b *books, _ *haPartner) { delete(b.debits, 1) },
-			"a row is not settled as the gateway says"},
-		"a debit of a row that failed": {func(_ *books, p *haPartner) { p.batches[0].final[0] = "timedOut" },
-			"a row is not settled as the gateway says"},
-		"unconfirmed":         {func(_ *books, p *haPartner) { p.batches[0].final[0] = "unconfirmed" }, "a row is not settled"},
+		"a lost success": {func(b *books, _ *haPartner) { delete(b.ledger, b.debits[1][0].Key) },
+			"not in the ledger"},
+		"another amount": {func(b *books, _ *haPartner) { b.ledger[b.debits[1][0].Key] = 8 },
+			"not in the ledger"},
+		"another key": {func(b *books, _ *haPartner) { b.debits[1][0].Key = "r1_0" }, "another key"},
+		"a success without a debit": {func(b *books, _ *haPartner) { delete(b.debits, 1) },
+			"a row disagrees with the gateway"},
+		"a debit of a failed row": {func(_ *books, p *haPartner) { p.batches[0].final[0] = "timedOut" },
+			"a row disagrees with the gateway"},
+		"unconfirmed": {func(_ *books, p *haPartner) { p.batches[0].final[0] = "unconfirmed" },
+			"a row is not settled"},
 		"vanished at the end": {func(_ *books, p *haPartner) { p.batches[0].final = nil }, "vanished"},
-		"only in the ledger":  {func(b *books, _ *haPartner) { b.ledger["r1_7"] = 7 }, "that the gateway has not"},
-		"another customer":    {func(b *books, _ *haPartner) { b.debits[1][0].AgreementID = "b" }, "another customer"},
-		"nobody's debit":      {func(b *books, _ *haPartner) { b.debits[9] = []railDebit{{Key: "k", Amount: 9}} }, "nobody asked for"},
-		"revoked": {func(_ *books, p *haPartner) { p.customers[0].revoked = long; p.batches[0].first = time.Unix(3, 0) },
+		"only in the ledger": {func(b *books, _ *haPartner) { b.ledger["r1_7"] = 7 },
+			"a ledger entry without a debit"},
+		"another customer": {func(b *books, _ *haPartner) { b.debits[1][0].AgreementID = "b" }, "another customer"},
+		"an unknown debit": {func(b *books, _ *haPartner) { b.debits[9] = []railDebit{{Key: "k", Amount: 9}} },
+			"a debit without a row or payment"},
+		"revoked": {func(_ *books, p *haPartner) {
+			p.customers[0].revoked = revoked
+			p.batches[0].first = time.Unix(3,
+				0)
+		},
 			"a revoked customer was debited"},
-		"a payment that expired": {func(_ *books, p *haPartner) { p.tills[0].made[0].status = "Expired" }, "a payment has not ended"},
+		"a payment that expired": {func(_ *books, p *haPartner) { p.tills[0].made[0].status = "Expired" },
+			"a payment disagrees"},
 	} {
 		p := &haPartner{fleet: &haFleet{losses: &lossHistory{}}, customers: []*haCustomer{{agreement: "a"}}}
 		p.batches = []*haBatch{{
 			Batch: client.Batch{BatchReference: "b", Rows: []client.Row{
-				{CustomerReference: "0", RowReference: "r", Amount: 1}, {CustomerReference: "0", RowReference: "s", Amount: 2}}},
+				{CustomerReference: "0", RowReference: "r", Amount: 1},
+				{CustomerReference: "0", RowReference: "s", Amount: 2}}},
 			final: []string{"succeeded", "insufficientFunds"},
 		}}
-		p.tills = []*till{{made: []*haPayment{{id: "pi_3", amount: 3, status: "Settled"}, {id: "pi_4", amount: 4, vanished: true}}}}
+		p.tills = []*till{{made: []*haPayment{{id: "pi_3", amount: 3, status: "Settled"},
+			{id: "pi_4", amount: 4, vanished: true}}}}
 		row := models.NewBatchKey(p.site, "b", 1).Row("r")
-		b := &books{debits: map[int64][]railDebit{}, ledger: map[string]int64{row: 1, "p1_pi_3": 3}, known: map[int64]bool{}}
+		b := &books{
+			debits: map[int64][]railDebit{}, ledger: map[string]int64{row: 1, "p1_pi_3": 3}, known: map[int64]bool{},
+		}
 		for amount, key := range map[int64]string{1: row, 3: "p1_pi_3", 4: "p1_pi_4"} {
 			b.debits[amount] = []railDebit{{Key: key, AgreementID: "a", Amount: amount}}
 		}
-		tt.spoil(b, p)
-		b.judge([]*haPartner{p})
+		tt.change(b, p)
+		b.compare([]*haPartner{p})
 		lines := strings.Join(b.broken.lines(), "\n")
 		if tt.want == "" && lines != "" || !strings.Contains(lines, tt.want) {
-			t.Errorf("%s: found %q", name, lines)
+			t.Errorf("%s: reported %q, want %q", name, lines, tt.want)
 		}
 		if p.counts.Vanished.Debits != 1 {
-			t.Errorf("%s: %d debits of vanished intents", name, p.counts.Vanished.Debits)
+			t.Errorf("%s: %d debits of vanished intents, want 1", name, p.counts.Vanished.Debits)
 		}
 	}
 }

@@ -11,28 +11,28 @@ import (
 	"partnerbilling/api/client"
 )
 
-// till is a point of sale of a Site, and its customers: it creates payment intents one after another, and brings each to its
-// end. What a promotion has lost it begins again, if the payment intent is still there.
+// till is a point of sale of a Site with its customers. It creates payment intents one after
+// another, and completes each. It makes lost payments again, if the payment intent still exists.
 type till struct {
 	partner  *haPartner
 	app      *customerApp
-	first    int // serial number of its first payment within the Site
+	first    int // serial number of its first payment in the Site
 	payments int // to make
-	windows  int // of loss, that it has looked after
+	windows  int // of loss, reconciled so far
 	made     []*haPayment
-	advanced int // payments that have been brought to their end; customers take their time
+	advanced int // payments that have been completed
 }
 
-// haPayment is a payment intent and what becomes of it.
+// haPayment is a payment intent with its payment.
 type haPayment struct {
-	amount   int64 // no two of a run have the same
+	amount   int64 // unique in a run
 	plan     string
 	customer *haCustomer
 	id, code string
 
 	created span
-	paid    *span // the last 202 to the customer app
-	final   *span // as last seen, with the status
+	paid    *span // of the last payment with 202; may be nil
+	final   *span // of the last read that showed the final status; may be nil
 	status  string
 
 	vanished bool
@@ -40,17 +40,18 @@ type haPayment struct {
 
 const (
 	tillsPerSite = 2
-	// unpaidIntents is how many payment intents of a till wait for their customers: some of them outlive a loss of the payment.
+	// unpaidIntents is the number of a till's payment intents that wait to be paid. Some of them
+	// survive a loss of the payment.
 	unpaidIntents = 4
-	// firstPaymentAmount is above the amounts of all rows.
+	// firstPaymentAmount is larger than the amounts of all rows.
 	firstPaymentAmount = 1_000_000_000
 )
 
-// What becomes of a payment intent.
+// The plans for a payment intent.
 const (
 	planPay    = "pay"
 	planCancel = "cancel"
-	planLeave  = "leave" // it expires
+	planExpire = "expire"
 )
 
 func (p *haPartner) addTills(app *customerApp, payments int) {
@@ -65,7 +66,7 @@ func (p *haPartner) addTills(app *customerApp, payments int) {
 func (t *till) run(ctx context.Context) error {
 	pace := t.partner.fleet.pace
 	for {
-		over := pace.isOver()
+		over := pace.isFinished()
 		if err := t.reconcile(ctx); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (t *till) makeNext(ctx context.Context) error {
 	case 3:
 		p.plan = planCancel
 	case 7:
-		p.plan = planLeave
+		p.plan = planExpire
 	}
 	p.customer = t.partner.customers[serial%len(t.partner.customers)]
 	in := client.NewPaymentIntent{Amount: p.amount, OrderID: fmt.Sprint(serial), QRCodeFormat: "text"}
@@ -115,12 +116,14 @@ func (t *till) makeNext(ctx context.Context) error {
 	return nil
 }
 
-// reconcile looks, after each promotion with loss, at all payments of which something was acknowledged while commits were lost.
+// reconcile completes, after each promotion with loss, all payments with an acknowledgement in its
+// window.
 func (t *till) reconcile(ctx context.Context) error {
 	for _, window := range t.partner.fleet.losses.ended(t.windows) {
 		t.windows++
 		for _, p := range t.made[:t.advanced] {
-			if p.created.overlaps(window) || p.paid != nil && p.paid.overlaps(window) || p.final != nil && p.final.overlaps(window) {
+			paid, final := p.paid != nil && p.paid.overlaps(window), p.final != nil && p.final.overlaps(window)
+			if p.created.overlaps(window) || paid || final {
 				if err := t.advance(ctx, p); err != nil {
 					return err
 				}
@@ -130,14 +133,14 @@ func (t *till) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// advance brings a payment to its end.
+// advance completes a payment according to its plan.
 func (t *till) advance(ctx context.Context, p *haPayment) error {
 	for !p.vanished {
-		got, err := t.look(ctx, p, 5*time.Second)
+		got, err := t.read(ctx, p, 5*time.Second)
 		switch {
 		case err != nil:
 			return err
-		case p.vanished || got.State == "final" || got.State == "created" && p.plan == planLeave:
+		case p.vanished || got.State == "final" || got.State == "created" && p.plan == planExpire:
 			return nil
 		case got.State == "created" && p.plan == planCancel:
 			err = t.cancel(ctx, p)
@@ -151,22 +154,23 @@ func (t *till) advance(ctx context.Context, p *haPayment) error {
 	return nil
 }
 
-// look reads a payment intent and holds it against what was shown before, as far as that cannot have been lost.
-func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (client.PaymentIntent, error) {
+// read reads a payment intent, and compares it with earlier answers unless those may be lost. If
+// the intent is paid, the request waits up to wait for its final status.
+func (t *till) read(ctx context.Context, p *haPayment, wait time.Duration) (client.PaymentIntent, error) {
 	if p.paid == nil {
-		patience = 0
+		wait = 0
 	}
 	partner := t.partner
 	var got client.PaymentIntent
 	began, err := partner.call(ctx, func() (err error) {
-		got, err = partner.api.PaymentIntent(ctx, partner.site.String(), p.id, patience)
+		got, err = partner.api.PaymentIntent(ctx, partner.site.String(), p.id, wait)
 		return err
 	})
 	losses := partner.fleet.losses
 	switch {
 	case isMissing(err):
 		if !losses.mayBeLost(p.created) {
-			partner.breaks("payment intent %s was acknowledged and has vanished, and nothing was lost", p.id)
+			partner.breach("the acknowledged payment intent %s vanished without a loss", p.id)
 		}
 		p.vanished = true
 		partner.count(func(c *haCounts) { c.Vanished.Intents++ })
@@ -176,13 +180,13 @@ func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (
 	}
 	if p.paid != nil && got.State == "created" {
 		if !losses.mayBeLost(*p.paid) {
-			partner.breaks("payment %s was acknowledged and has vanished, and nothing was lost", p.id)
+			partner.breach("the acknowledged payment of %s vanished without a loss", p.id)
 		}
 		p.paid, p.plan = nil, p.afterLoss()
 		partner.count(func(c *haCounts) { c.Vanished.Payments++ })
 	}
 	if p.final != nil && got.TransactionStatus != p.status && !losses.mayBeLost(*p.final) {
-		partner.breaks("payment intent %s was %s and is %q, and nothing was lost", p.id, p.status, got.TransactionStatus)
+		partner.breach("payment intent %s was %s and is %q, without a loss", p.id, p.status, got.TransactionStatus)
 	}
 	p.final, p.status = nil, got.TransactionStatus
 	if got.State == "final" {
@@ -192,10 +196,11 @@ func (t *till) look(ctx context.Context, p *haPayment, patience time.Duration) (
 	return got, nil
 }
 
-// afterLoss is what becomes of a payment intent whose payment was acknowledged and lost: some customers pay again, others have
-// paid as far as they know, and some partners cancel it. The gateway may have the debit all the same.
+// afterLoss returns the plan for a payment intent whose acknowledged payment was lost: some
+// customers pay again, others do not, and some partners cancel it. The gateway may hold the debit
+// nevertheless.
 func (p *haPayment) afterLoss() string {
-	return []string{planPay, planLeave, planCancel, planPay}[p.amount%4]
+	return []string{planPay, planExpire, planCancel, planPay}[p.amount%4]
 }
 
 func (t *till) cancel(ctx context.Context, p *haPayment) error {
@@ -205,7 +210,7 @@ func (t *till) cancel(ctx context.Context, p *haPayment) error {
 	})
 	var refused *client.Error
 	if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
-		return nil // the next look tells
+		return nil // the next read shows the state
 	}
 	return err
 }
@@ -215,10 +220,10 @@ func (t *till) pay(ctx context.Context, p *haPayment) error {
 	var refused *client.Error
 	switch {
 	case isMissing(err):
-		return nil // the next look tells
+		return nil // the next read shows the state
 	case errors.As(err, &refused) && refused.Status < http.StatusInternalServerError:
-		t.partner.breaks("payment intent %s cannot be paid: %v", p.id, err)
-		p.plan = planLeave
+		t.partner.breach("payment intent %s cannot be paid: %v", p.id, err)
+		p.plan = planExpire
 		return nil
 	case err != nil:
 		return err
@@ -228,18 +233,18 @@ func (t *till) pay(ctx context.Context, p *haPayment) error {
 	return nil
 }
 
-// audit reads every payment intent once more.
+// audit reads and checks every payment intent once more.
 func (t *till) audit(ctx context.Context) error {
 	for _, p := range t.made {
 		if p.vanished {
 			continue
 		}
-		got, err := t.look(ctx, p, 0)
+		got, err := t.read(ctx, p, 0)
 		if err != nil {
 			return err
 		}
 		if !p.vanished && got.State != "final" {
-			t.partner.breaks("payment intent %s is %s", p.id, got.State)
+			t.partner.breach("payment intent %s is %s", p.id, got.State)
 		}
 	}
 	return nil

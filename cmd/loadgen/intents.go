@@ -15,15 +15,17 @@ import (
 
 func intentsCommand(out io.Writer) *cobra.Command {
 	i := intents{bench: bench{out: out}}
-	cmd := i.command("intents", "Measure the making of payment intents, against a naive handler and against a bare insert", 5, i.run, i.close)
-	cmd.Flags().IntVar(&i.workers, "workers", 32, "requests under way at once, each on a connection that is kept")
-	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "time of each run")
-	cmd.Flags().Float64Var(&i.rate, "rate", 800, "pictures a second of the runs at a steady rate")
-	i.usesSvc(cmd)
+	cmd := i.command("intents", "Measure the creation of payment intents, against a naive handler and a bare insert", 5,
+		i.run, i.close)
+	cmd.Flags().IntVar(&i.workers, "workers", 32, "number of concurrent requests, each on a kept connection")
+	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "duration of each run")
+	cmd.Flags().Float64Var(&i.rate, "rate", 800, "intents with a picture per second, in the runs at a steady rate")
+	i.addSvcFlag(cmd)
 	return cmd
 }
 
-// intents measures how fast payment intents are made. What they are compared with is in intents_reference.go.
+// intents measures the throughput and latency of payment intents. The handlers for comparison are
+// in intents_reference.go.
 type intents struct {
 	bench
 	workers  int
@@ -40,33 +42,36 @@ func (i *intents) run(ctx context.Context) error {
 	if err := i.start(ctx); err != nil {
 		return err
 	}
-	picture, text := i.intentCall(`{"amount":1250,"orderId":"order 4711"}`), i.intentCall(`{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`)
-	parts := []*callPart{
-		newCallPart("intents with a picture", i.api, picture),
-		newCallPart("naive handler", i.reference, &call{url: i.referenceURL + "/naive", body: picture.body}),
-		newCallPart("intents with text", i.api, text),
-		newCallPart("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
+	picture := i.intentCall(`{"amount":1250,"orderId":"order 4711"}`)
+	text := i.intentCall(`{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`)
+	parts := []*contender{
+		newContender("intents with a picture", i.api, picture),
+		newContender("naive handler", i.reference, &call{url: i.referenceURL + "/naive", body: picture.body}),
+		newContender("intents with text", i.api, text),
+		newContender("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
 	}
-	steady := newSpread(fmt.Sprintf("a picture at %g/s", i.rate))
-	floor := newSpread(fmt.Sprintf("a bare insert at %g/s", i.rate)) // what the disk and the machine make of it
-	turns := slices.Clone(parts)
-	for range i.runs { // in turns and in both orders, so that a drift of the machine meets all alike
-		for _, part := range turns {
-			if err := i.flatOut(ctx, part, i.workers, i.measured); err != nil {
+	steady := newDistribution(fmt.Sprintf("a picture at %g/s", i.rate))
+	// The floor is the latency of the disk and the machine alone.
+	floor := newDistribution(fmt.Sprintf("a bare insert at %g/s", i.rate))
+	order := slices.Clone(parts)
+	for range i.runs { // in alternating order, so that a drift of the machine affects all
+		for _, part := range order {
+			if err := i.measureThroughput(ctx, part, i.workers, i.measured); err != nil {
 				return fmt.Errorf("%s: %w", part.rate.Name, err)
 			}
 		}
-		for spread, call := range map[*spread]*call{steady: picture, floor: parts[3].call} {
-			if err := i.steady(ctx, i.rate, i.measured, call, spread); err != nil {
+		for distribution, call := range map[*distribution]*call{steady: picture, floor: parts[3].call} {
+			if err := i.measureLatency(ctx, i.rate, i.measured, call, distribution); err != nil {
 				return err
 			}
 		}
-		slices.Reverse(turns)
+		slices.Reverse(order)
 	}
 	return i.show(parts, steady, floor)
 }
 
-// start starts the service, with a rate limit that counts but is never met, and the references in a process of their own.
+// start starts the API, with a rate limit that is never reached, and the references in a process of
+// their own.
 func (i *intents) start(ctx context.Context) error {
 	if err := i.open(ctx); err != nil {
 		return err
@@ -82,7 +87,7 @@ func (i *intents) start(ctx context.Context) error {
 	if i.reference, i.referenceURL, err = i.startReference(i.site); err != nil {
 		return err
 	}
-	p, err := i.newPoster(ctx, newWeb(1), i.apiURL, i.site)
+	p, err := i.newBatchClient(ctx, newHTTPClient(1), i.apiURL, i.site)
 	if err == nil {
 		i.token = p.token
 	}
@@ -100,10 +105,11 @@ func (i *intents) close() error {
 }
 
 func (i *intents) intentCall(body string) *call {
-	return &call{url: i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent", authorization: bearer(i.token), body: body}
+	url := i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent"
+	return &call{url: url, authorization: bearer(i.token), body: body}
 }
 
-func (i *intents) show(parts []*callPart, steady, floor *spread) error {
+func (i *intents) show(parts []*contender, steady, floor *distribution) error {
 	var all []*series
 	for _, part := range parts {
 		all = append(all, part.rate, part.cost)

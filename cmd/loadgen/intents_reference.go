@@ -21,22 +21,24 @@ import (
 	"partnerbilling/models"
 )
 
-// referenceBase is what the references' QR codes begin with: as short as the service's, and in its capitals.
+// referenceBase is the base URL in the QR codes of the references. Like that of the service, it is
+// short and in capitals.
 const referenceBase = "HTTP://127.0.0.1:8080/P/"
 
-// startReference starts this program once more, as the references, and returns their base URL.
+// startReference starts this program as the references, and returns their base URL.
 func (b *bench) startReference(site models.Site) (*process, string, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, "", err
 	}
-	return listening(launch("loadgen", own, nil, "intents-reference", b.local.DatabaseURL, site.ID.String(), site.OrganisationID.String()))
+	return listening(launch("loadgen", own, nil,
+		"intents-reference", b.local.DatabaseURL, site.ID.String(), site.OrganisationID.String()))
 }
 
 func intentsReferenceCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use: "intents-reference DATABASE SITE ORGANISATION", Args: cobra.ExactArgs(3), Hidden: true,
-		Short: "Serve what loadgen intents compares with",
+		Short: "Serve the handlers that loadgen intents compares with",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return serveReference(cmd.Context(), out, args[0], args[1], args[2])
 		},
@@ -45,12 +47,14 @@ func intentsReferenceCommand(out io.Writer) *cobra.Command {
 
 // serveReference serves the references until the context ends.
 func serveReference(ctx context.Context, out io.Writer, database, site, organisation string) error {
-	store, err := models.Open(ctx, models.Config{DSN: database, ApplicationName: "reference"}) // a pool as svc api has it
+	// The pool is the same as that of svc api.
+	store, err := models.Open(ctx, models.Config{DSN: database, ApplicationName: "reference"})
 	if err != nil {
 		return err
 	}
 	r := &intentReference{db: store.DB().DB}
-	if err := errors.Join(r.site.UnmarshalText([]byte(site)), r.organisation.UnmarshalText([]byte(organisation))); err != nil {
+	if err := errors.Join(r.site.UnmarshalText([]byte(site)),
+		r.organisation.UnmarshalText([]byte(organisation))); err != nil {
 		return errors.Join(err, store.Close())
 	}
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
@@ -66,7 +70,8 @@ func serveReference(ctx context.Context, out io.Writer, database, site, organisa
 	return errors.Join(app.Listener(ln), store.Close())
 }
 
-// intentReference makes payment intents with as little around the insert as can be: no token, no limits, no checks.
+// intentReference creates payment intents with nothing around the insert: no token, no limits, no
+// checks.
 type intentReference struct {
 	db           *sql.DB
 	site         models.SiteID
@@ -84,7 +89,7 @@ type referenceAnswer struct {
 	OrderID         string `json:"orderId,omitempty"`
 }
 
-// bare inserts the row that the service inserts, and answers with the text of the QR code.
+// bare inserts the same row as the service, and answers with the text of the QR code.
 func (r *intentReference) bare(c *fiber.Ctx) error {
 	answer, err := r.insert(c)
 	if err != nil {
@@ -93,7 +98,7 @@ func (r *intentReference) bare(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(answer)
 }
 
-// naive does that, and makes the picture as the encoder's documentation shows it.
+// naive does the same, and encodes the picture as in the documentation of the encoder.
 func (r *intentReference) naive(c *fiber.Ctx) error {
 	answer, err := r.insert(c)
 	if err != nil {
@@ -114,6 +119,7 @@ func (r *intentReference) naive(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(answer)
 }
 
+// insert inserts a payment intent from the request.
 func (r *intentReference) insert(c *fiber.Ctx) (referenceAnswer, error) {
 	var in referenceIntent
 	if err := c.BodyParser(&in); err != nil {
@@ -123,6 +129,7 @@ func (r *intentReference) insert(c *fiber.Ctx) (referenceAnswer, error) {
 	_, err := r.db.ExecContext(c.Context(), `
 INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, amount, currency, order_id, qr_code_format, created_at, expires_at, trace_id)
 VALUES ($1, $2, $3, 1, $4, $5, 'AUD', $6, 'text', $7, $8, $9)`,
-		r.site, id, r.organisation, code, in.Amount, in.OrderID, now, now+models.DefaultIntentLife.Milliseconds(), string(models.NewTraceID()))
+		r.site, id, r.organisation, code, in.Amount, in.OrderID, now, now+models.DefaultIntentLife.Milliseconds(),
+		string(models.NewTraceID()))
 	return referenceAnswer{referenceBase + code, id.String(), in.OrderID}, err
 }

@@ -15,28 +15,30 @@ func invitationsCommand(out io.Writer) *cobra.Command {
 	i := invitations{bench: bench{out: out}}
 	cmd := &cobra.Command{
 		Use: "invitations", Args: cobra.NoArgs,
-		Short: "Measure what counting costs invitations, with 16 writers on one Site",
+		Short: "Measure the cost of exact counts for invitations, with 16 writers on one Site",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(i.run(cmd.Context()), i.close())
 		},
 	}
-	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "how long each run invites")
-	cmd.Flags().IntVar(&i.runs, "runs", 5, "runs of each")
+	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "duration of each run")
+	cmd.Flags().IntVar(&i.runs, "runs", 5, "runs of each measurement")
 	cmd.Flags().BoolVar(&i.json, "json", false, "print JSON")
 	return cmd
 }
 
-// invitations measures invitations with all that keeps totals exact, the worker's folding included, and the same without.
+// invitations measures the rate of invitations with and without the exact counts of customer links.
+// The worker's folding of counts is included.
 type invitations struct {
 	bench
 	measured time.Duration
 }
 
-// What there is for the sake of totals, taken away and put back. Either has all statements planned anew, for which the planner must know
-// the table: until autovacuum comes by, it knows nothing.
+// These statements remove and restore the trigger and the index that keep totals exact. Both
+// invalidate all plans, so that the table must be analysed for new ones.
 var (
 	withoutCounts = []string{
-		"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue_whole", "ANALYZE customer_links",
+		"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue_whole",
+		"ANALYZE customer_links",
 	}
 	withCounts = []string{
 		"ALTER TABLE customer_links ENABLE TRIGGER USER",
@@ -58,7 +60,7 @@ func (i *invitations) run(ctx context.Context) error {
 			return errors.Join(i.execEach(ctx, withoutCounts), i.invite(ctx, without), i.execEach(ctx, withCounts))
 		},
 	}
-	for range i.runs { // in turns and in both orders, so that a drift of the machine meets both alike
+	for range i.runs { // in alternating order, so that a drift of the machine affects both
 		for _, step := range steps {
 			if err := step(); err != nil {
 				return err
@@ -66,14 +68,16 @@ func (i *invitations) run(ctx context.Context) error {
 		}
 		slices.Reverse(steps)
 	}
-	return i.report([]*series{with, without}, []ratio{{Name: "with counts ÷ without", Value: with.median() / without.median(), Target: 0.8}})
+	return i.report([]*series{with, without}, []ratio{
+		{Name: "with counts ÷ without", Value: with.median() / without.median(), Target: 0.8},
+	})
 }
 
-// invite is one run, on a Site of its own. It is over when everything is folded, too.
+// invite measures one run on a new Site. The time includes the folding of all counts.
 func (i *invitations) invite(ctx context.Context, into *series) error {
 	site, err := i.newSite(ctx)
 	if err == nil {
-		err = i.settle(ctx)
+		err = i.checkpoint(ctx)
 	}
 	if err != nil {
 		return err
@@ -87,6 +91,7 @@ func (i *invitations) invite(ctx context.Context, into *series) error {
 	return err
 }
 
+// execEach executes the statements one by one.
 func (i *invitations) execEach(ctx context.Context, statements []string) error {
 	for _, s := range statements {
 		if err := i.exec(ctx, s); err != nil {

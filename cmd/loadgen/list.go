@@ -22,20 +22,22 @@ func listCommand(out io.Writer) *cobra.Command {
 	l := list{bench: bench{out: out}, recount: &series{Name: "recount of all links", Unit: "s"}}
 	cmd := &cobra.Command{
 		Use: "list", Args: cobra.NoArgs,
-		Short: "Measure the customer list of a Site with many customers against one with few, and its totals while customers are invited",
+		Short: "Measure the customer list of a large Site against a small one, and its totals during invitations",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(l.run(cmd.Context()), l.close())
 		},
 	}
-	cmd.Flags().IntVar(&l.few, "few", 10_000, "links of the Site that is compared with")
-	cmd.Flags().IntVar(&l.links, "links", 10_000_000, "links of the Site that is measured")
-	cmd.Flags().IntVar(&l.reads, "reads", 100, "reads of each page")
-	cmd.Flags().DurationVar(&l.writing, "writing", 10*time.Second, "how long links are written while totals are proved")
+	cmd.Flags().IntVar(&l.few, "few", 10_000, "links of the small Site")
+	cmd.Flags().IntVar(&l.links, "links", 10_000_000, "links of the large Site")
+	cmd.Flags().IntVar(&l.reads, "reads", 100, "number of reads of each page")
+	cmd.Flags().DurationVar(&l.writing, "writing", 10*time.Second,
+		"duration of the verification of totals while links are written")
 	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON")
 	return cmd
 }
 
-// list measures pages of the customer list, read through the store: what the API adds does not know how many customers there are.
+// list measures pages of the customer list, read through the store. The API adds a cost that does
+// not depend on the number of customers.
 type list struct {
 	bench
 	few, links, reads int
@@ -43,21 +45,22 @@ type list struct {
 	recount           *series
 }
 
-// listWriters is how many write links at once.
+// listWriters is the number of concurrent writers of links.
 const listWriters = 16
 
-// listCell is one page of the list by one combination of filters.
+// listCell is a page of the list with a combination of filters.
 type listCell struct {
 	name   string
 	query  models.LinkQuery
 	p50    float64 // ms
-	blocks float64 // read of Postgres's buffers or of the disk
+	blocks float64 // read from the buffers or the disk
 }
 
-// listPages are the pages that are measured.
+// listPages lists the measured pages.
 var listPages = []string{"first", "middle", "last"}
 
-// cells are all pages by all combinations of filters, of a Site whose newest link was invited at now.
+// cells returns all pages with all combinations of filters, of a Site whose newest link was invited
+// at now.
 func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
 	at := func(part int) *models.Millis {
 		m := now.Add(-listSpan / 100 * time.Duration(100-part)).Add(12_345_678)
@@ -70,7 +73,10 @@ func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
 			from, to *models.Millis
 		}{{"", nil, nil}, {" from", at(20), nil}, {" to", nil, at(80)}, {" from to", at(20), at(80)}} {
 			for _, page := range listPages {
-				q := models.LinkQuery{SiteID: site, State: state, InvitedFrom: r.from, InvitedTo: r.to, Limit: 50, Direction: models.Forward}
+				q := models.LinkQuery{
+					SiteID: site, State: state, InvitedFrom: r.from, InvitedTo: r.to, Limit: 50,
+					Direction: models.Forward,
+				}
 				switch page {
 				case "middle":
 					q.From.InvitedAt = *at(50)
@@ -88,53 +94,54 @@ func (l *list) run(ctx context.Context) error {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	little, err := l.littleOne(ctx)
+	small, err := l.smallList(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = little.store.Close() }()
-	_, few, err := little.seedCells(ctx, l.few)
+	defer func() { _ = small.store.Close() }()
+	_, few, err := small.seedCells(ctx, l.few)
 	if err != nil {
 		return err
 	}
 	site, many, err := l.seedCells(ctx, l.links)
 	if err == nil {
-		err = l.measure(ctx, []listReader{{little.store, few}, {l.store, many}})
+		err = l.measure(ctx, []listReader{{small.store, few}, {l.store, many}})
 	}
 	if err != nil {
 		return err
 	}
-	proofs, equal, err := l.prove(ctx, site, many)
+	counts, equal, err := l.verifyTotals(ctx, site, many)
 	if err != nil {
 		return err
 	}
 	all := []*series{l.recount}
 	all = append(all, summary(fmt.Sprint("of ", l.few, " links"), few)...)
 	all = append(all, summary(fmt.Sprint("of ", l.links, " links"), many)...)
-	time, blocks := compare(few, many)
-	return l.report(append(all, proofs), append(append(time, blocks...), ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}))
+	times, blocks := compare(few, many)
+	totals := ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}
+	return l.report(append(all, counts), slices.Concat(times, blocks, []ratio{totals}))
 }
 
-// littleOne is the same with a database of its own on the same server: the Site that is compared with has tables and indexes of its own
-// size.
-func (l *list) littleOne(ctx context.Context) (*list, error) {
+// smallList returns the same list on another database of the server, so that the tables and indexes
+// of the small Site are small.
+func (l *list) smallList(ctx context.Context) (*list, error) {
 	address, err := url.Parse(l.local.DatabaseURL)
 	if err != nil {
 		return nil, err
 	}
-	const name = "little"
+	const name = "small"
 	if err := l.exec(ctx, "CREATE DATABASE "+name); err != nil {
 		return nil, err
 	}
 	address.Path = "/" + name
-	little := *l
-	if little.store, err = openStore(ctx, address.String(), 2); err != nil {
+	small := *l
+	if small.store, err = openStore(ctx, address.String(), 2); err != nil {
 		return nil, err
 	}
-	return &little, nil
+	return &small, nil
 }
 
-// seedCells fills a Site and returns what is to be measured of it.
+// seedCells fills a Site and returns its cells, with the blocks of each.
 func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*listCell, error) {
 	site, err := l.seedList(ctx, links)
 	if err != nil {
@@ -153,13 +160,13 @@ func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*list
 	return site, cells, nil
 }
 
-// listReader is where cells are read.
+// listReader holds cells and their store.
 type listReader struct {
 	store *models.Store
 	cells []*listCell
 }
 
-// measure reads all pages of all Sites in turns, so that a drift of the machine meets all alike.
+// measure reads all pages of all Sites in rotation, so that a drift of the machine affects all.
 func (l *list) measure(ctx context.Context, readers []listReader) error {
 	took := make(map[*listCell]*series)
 	for range l.reads {
@@ -169,7 +176,7 @@ func (l *list) measure(ctx context.Context, readers []listReader) error {
 				began := time.Now()
 				page, err := r.store.ListLinks(ctx, c.query)
 				if err == nil && len(page.Links) == 0 {
-					err = errors.New("nothing is on the page")
+					err = errors.New("the page is empty")
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
@@ -187,7 +194,7 @@ func (l *list) measure(ctx context.Context, readers []listReader) error {
 	return nil
 }
 
-// blocks is how many blocks Postgres reads for a page.
+// blocks returns the number of blocks that Postgres reads for a page.
 func (l *list) blocks(ctx context.Context, q models.LinkQuery) (float64, error) {
 	plan, err := l.store.ExplainListLinks(ctx, q)
 	if err != nil {
@@ -205,7 +212,7 @@ func (l *list) blocks(ctx context.Context, q models.LinkQuery) (float64, error) 
 	return explained[0].Plan.Hit + explained[0].Plan.Read, nil
 }
 
-// summary is a series for each page, with a value for each combination of filters.
+// summary returns two series for each page, with a value for each combination of filters.
 func summary(of string, cells []*listCell) []*series {
 	var all []*series
 	for i, page := range listPages {
@@ -220,12 +227,17 @@ func summary(of string, cells []*listCell) []*series {
 	return all
 }
 
-// compare holds each page of the many against that of the few: the worst of all, and their median.
+// compare compares each page of the large Site with that of the small one. It returns the median
+// and the worst ratio.
 func compare(few, many []*listCell) (times, blocks []ratio) {
 	var byTime, byBlocks []ratio
 	for i := range many {
-		byTime = append(byTime, ratio{Name: "p50, worst: " + many[i].name, Value: many[i].p50 / few[i].p50, Target: -1.2})
-		byBlocks = append(byBlocks, ratio{Name: "blocks, worst: " + many[i].name, Value: many[i].blocks / few[i].blocks, Target: -1.5})
+		byTime = append(byTime, ratio{
+			Name: "p50, worst: " + many[i].name, Value: many[i].p50 / few[i].p50, Target: -1.2,
+		})
+		byBlocks = append(byBlocks, ratio{
+			Name: "blocks, worst: " + many[i].name, Value: many[i].blocks / few[i].blocks, Target: -1.5,
+		})
 	}
 	ends := func(all []ratio, median string) []ratio {
 		slices.SortFunc(all, func(a, b ratio) int { return int(1e6 * (a.Value - b.Value)) })
@@ -233,39 +245,41 @@ func compare(few, many []*listCell) (times, blocks []ratio) {
 		middle.Name = median
 		return []ratio{middle, all[len(all)-1]}
 	}
-	return ends(byTime, "p50, median of all pages and filters"), ends(byBlocks, "blocks, median of all pages and filters")
+	return ends(byTime, "p50, median of all pages and filters"), ends(byBlocks,
+		"blocks, median of all pages and filters")
 }
 
-// prove compares totals with what counting out gives in the same snapshot, while links are written and swept. It returns how long a
-// proof took, and the part of the totals that were right.
-func (l *list) prove(ctx context.Context, site models.SiteID, cells []*listCell) (*series, float64, error) {
-	proofs := &series{Name: "counting out in place of a total", Unit: "ms"}
-	right := 0
+// verifyTotals compares totals with count(*) in the same snapshot, while links are written and
+// swept. It returns the durations of the counts, and the fraction of correct totals.
+func (l *list) verifyTotals(ctx context.Context, site models.SiteID, cells []*listCell) (*series, float64, error) {
+	counts := &series{Name: "count(*) in place of a total", Unit: "ms"}
+	correct := 0
 	_, err := l.whileWriting(ctx, site, false, l.writing, func(ctx context.Context) error {
-		for len(proofs.Values) == 0 || ctx.Err() == nil {
+		for len(counts.Values) == 0 || ctx.Err() == nil {
 			c := cells[rand.IntN(len(cells))]
 			began := time.Now()
-			total, counted, err := l.store.ProveTotal(context.WithoutCancel(ctx), c.query) // what has begun counts
+			// A count that has begun is completed.
+			total, counted, err := l.store.ProveTotal(context.WithoutCancel(ctx), c.query)
 			if err != nil {
 				return err
 			}
-			proofs.add(time.Since(began).Seconds() * 1000)
+			counts.add(time.Since(began).Seconds() * 1000)
 			if total == counted {
-				right++
+				correct++
 			}
 		}
 		return nil
 	})
-	return proofs, float64(right) / float64(len(proofs.Values)), err
+	return counts, float64(correct) / float64(len(counts.Values)), err
 }
 
-// whileWriting does something, if there is something, while 16 write links of a Site and a worker's sweep goes on beside them, for
-// a time. It returns how many invitations they made.
+// whileWriting calls do, which may be nil, while writers write links of a Site and a sweep runs,
+// for the duration. It returns the number of invitations.
 func (b *bench) whileWriting(
-	ctx context.Context, site models.SiteID, inviteOnly bool, d time.Duration, do func(context.Context) error,
+	ctx context.Context, site models.SiteID, inviteOnly bool, duration time.Duration, do func(context.Context) error,
 ) (invited int, err error) {
 	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithTimeout(ctx, d)
+	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	made := make([]int, listWriters)
 	for w := range listWriters {
@@ -285,7 +299,8 @@ func (b *bench) whileWriting(
 	return invited, err
 }
 
-// sweepLinks is what a worker does for links beside their writers, as often as a worker does.
+// sweepLinks runs the sweep of customer links at its interval, as a worker does, until the context
+// ends.
 func (b *bench) sweepLinks(ctx context.Context) error {
 	sweep := jobs.ExpireInvitations(b.store)
 	tick := time.NewTicker(jobs.Recurring[models.TaskExpireInvitations])

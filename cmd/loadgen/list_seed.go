@@ -11,11 +11,12 @@ import (
 	"partnerbilling/models"
 )
 
-// listSpan is over how long the links of a list were invited, evenly.
+// listSpan is the time over which the invitations of a list are spread.
 const listSpan = 2 * 365 * 24 * time.Hour
 
-// seedLinks are the links of a Site, $2 of them, the newest invited at $3: of 100, 60 linked, 25 expired, 5 revoked and 10 invited. Of
-// the newest ones, $5 invitations are past expiry, and no sweep has seen it. Ids grow with time, as ours do.
+// seedLinks inserts $2 links of the Site $1. The newest was invited at $3, the oldest $4 ms
+// earlier. Of 100 links, 60 are linked, 25 expired, 5 revoked and 10 invited. Among the newest, $5
+// invitations are past their expiry and not swept. Ids grow with time, as those of the service do.
 const seedLinks = `
 INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id, agreement_id, key_id)
 SELECT $1, (lpad(to_hex(at), 12, '0') || '7000' || lpad(to_hex(i), 16, '8'))::uuid, 'customer ' || i, state, at,
@@ -25,7 +26,7 @@ FROM generate_series(1::bigint, $2) AS i CROSS JOIN LATERAL (
 	SELECT $3 - ($2 - i) * $4 / $2 AS at, (CASE WHEN i * 7 % 100 < 60 THEN 'linked' WHEN i * 7 % 100 < 85 THEN 'expired'
 		WHEN i * 7 % 100 < 90 THEN 'revoked' ELSE 'invited' END)::link_state AS state) AS l`
 
-// newSite makes a Site of an organisation of its own.
+// newSite creates a Site with a new organisation.
 func (b *bench) newSite(ctx context.Context) (models.SiteID, error) {
 	organisation, err := b.store.CreateOrganisation(ctx, "organisation")
 	if err != nil {
@@ -35,8 +36,8 @@ func (b *bench) newSite(ctx context.Context) (models.SiteID, error) {
 	return site.ID, err
 }
 
-// seedList fills a new Site with links, as fast as Postgres takes them: without triggers, the indexes made afterwards, and the
-// counts made by counting anew.
+// seedList fills a new Site with links. For speed it disables triggers, creates the indexes
+// afterwards, and recounts the totals.
 func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	site, err := l.newSite(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	}
 	overdue := min(100, links/100)
 	err = l.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		return seedWithoutIndexes(ctx, tx, func() error {
+		return withoutIndexes(ctx, tx, func() error {
 			_, err := tx.Tx.ExecContext(ctx, seedLinks, site, links, now, listSpan.Milliseconds(), overdue)
 			return err
 		})
@@ -56,7 +57,7 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	if err != nil {
 		return site, fmt.Errorf("seed %d links: %w", links, err)
 	}
-	if err := l.execLong(ctx, "VACUUM ANALYZE customer_links"); err != nil {
+	if err := l.execWithoutTimeout(ctx, "VACUUM ANALYZE customer_links"); err != nil {
 		return site, err
 	}
 	began := time.Now()
@@ -68,27 +69,28 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 		return site, err
 	}
 	l.recount.add(time.Since(began).Seconds())
-	if err := l.execLong(ctx, "VACUUM ANALYZE link_totals"); err != nil {
+	if err := l.execWithoutTimeout(ctx, "VACUUM ANALYZE link_totals"); err != nil {
 		return site, err
 	}
-	return site, l.settle(ctx)
+	return site, l.checkpoint(ctx)
 }
 
-// seedWithoutIndexes does something to customer_links while no trigger fires and no index but the primary key is there.
-func seedWithoutIndexes(ctx context.Context, tx bun.Tx, do func() error) error {
+// withoutIndexes calls do while customer_links has no triggers and no index but its primary key.
+func withoutIndexes(ctx context.Context, tx bun.Tx, do func() error) error {
 	var names, definitions []string
 	err := tx.NewRaw(`SELECT indexname, indexdef FROM pg_indexes
 		WHERE tablename = 'customer_links' AND indexname <> 'customer_links_pkey'`).Scan(ctx, &names, &definitions)
 	if err != nil {
 		return err
 	}
-	first := []string{
-		"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica", "SET LOCAL maintenance_work_mem = '512MB'",
+	statements := []string{
+		"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica",
+		"SET LOCAL maintenance_work_mem = '512MB'",
 	}
 	for _, name := range names {
-		first = append(first, "DROP INDEX "+name)
+		statements = append(statements, "DROP INDEX "+name)
 	}
-	if err := execAll(ctx, tx, first); err != nil {
+	if err := execAll(ctx, tx, statements); err != nil {
 		return err
 	}
 	if err := do(); err != nil {
@@ -97,6 +99,7 @@ func seedWithoutIndexes(ctx context.Context, tx bun.Tx, do func() error) error {
 	return execAll(ctx, tx, definitions)
 }
 
+// execAll executes the statements one by one.
 func execAll(ctx context.Context, tx bun.Tx, statements []string) error {
 	for _, statement := range statements {
 		if _, err := tx.Tx.ExecContext(ctx, statement); err != nil {
@@ -106,12 +109,13 @@ func execAll(ctx context.Context, tx bun.Tx, statements []string) error {
 	return nil
 }
 
-// writeLinks invites customers of a Site until the context ends; of those, it signs every other one up and revokes every fifth. It
-// returns how many it invited.
+// writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, it signs
+// every second one up and revokes every fifth. It returns the number of invitations.
 func (b *bench) writeLinks(ctx context.Context, site models.SiteID, inviteOnly bool) (int, error) {
 	name := rand.Text()
 	for n := 0; ; n++ {
-		link, _, err := b.store.CreateInvitation(ctx, models.NewInvitation{SiteID: site, CustomerReference: fmt.Sprint(name, n)}, nil)
+		invitation := models.NewInvitation{SiteID: site, CustomerReference: fmt.Sprint(name, n)}
+		link, _, err := b.store.CreateInvitation(ctx, invitation, nil)
 		if err == nil && !inviteOnly && n%2 == 0 {
 			_, err = b.store.CompleteLink(ctx, link.ID, models.Party{CustomerID: "customer", AgreementID: "agreement"})
 		}
@@ -119,15 +123,15 @@ func (b *bench) writeLinks(ctx context.Context, site models.SiteID, inviteOnly b
 			_, err = b.store.RevokeLink(ctx, link.ID)
 		}
 		if err != nil || ctx.Err() != nil {
-			return n, unlessEnded(ctx, err)
+			return n, ignoreAfterEnd(ctx, err)
 		}
 	}
 }
 
-// unlessEnded is the error of work that goes on until its context ends: its end is none.
-func unlessEnded(ctx context.Context, err error) error {
+// ignoreAfterEnd returns nil if the context has ended, and err otherwise.
+func ignoreAfterEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // what fails then has been told to
+		return nil //nolint:nilerr // the end of the context caused the error
 	}
 	return err
 }

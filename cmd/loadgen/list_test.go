@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// figures runs a scenario that prints JSON.
-func figures(t *testing.T, args ...string) (all []series, ratios []ratio) {
+// results runs a scenario and returns its results.
+func results(t *testing.T, args ...string) (all []series, ratios []ratio) {
 	t.Helper()
 	var out bytes.Buffer
 	if err := run(t.Context(), append(args, "--json"), &out); err != nil {
@@ -28,25 +28,25 @@ func figures(t *testing.T, args ...string) (all []series, ratios []ratio) {
 	return printed.Series, printed.Ratios
 }
 
-// A list of three times as many links reads no more than half as many blocks again, by whatever filters; and its totals are right
-// while links are written.
+// A page of a list with three times as many links reads at most 1.5 times as many blocks, with any
+// filters. Totals are correct while links are written.
 func TestList(t *testing.T) {
 	t.Parallel()
-	all, ratios := figures(t, "list", "--few", "5000", "--links", "15000", "--reads", "1", "--writing", "1s")
+	all, ratios := results(t, "list", "--few", "5000", "--links", "15000", "--reads", "1", "--writing", "1s")
 	if len(all) != 14 || len(ratios) != 5 {
 		t.Fatalf("%d series, %d ratios", len(all), len(ratios))
 	}
 	if blocks := ratios[3]; !blocks.met() {
 		t.Errorf("%s: %v", blocks.Name, blocks.Value)
 	}
-	if right := ratios[4]; !right.met() {
-		t.Errorf("%s: %v", right.Name, right.Value)
+	if totals := ratios[4]; !totals.met() {
+		t.Errorf("%s: %v", totals.Name, totals.Value)
 	}
 }
 
 func TestInvitations(t *testing.T) {
 	t.Parallel()
-	all, ratios := figures(t, "invitations", "--measure", "500ms", "--runs", "1")
+	all, ratios := results(t, "invitations", "--measure", "500ms", "--runs", "1")
 	if len(all) != 2 || len(ratios) != 1 {
 		t.Fatalf("%d series, %d ratios", len(all), len(ratios))
 	}

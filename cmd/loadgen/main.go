@@ -25,9 +25,11 @@ func main() {
 	}
 }
 
-// run is main without the process around it.
+// run runs the command with the arguments, and writes its output to out.
 func run(ctx context.Context, args []string, out io.Writer) error {
-	root := &cobra.Command{Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{
+		Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true,
+	}
 	var profile string
 	root.PersistentFlags().StringVar(&profile, "cpuprofile", "", "write a CPU profile of this process")
 	stop := func() {}
@@ -36,15 +38,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { stop() }()
-	root.AddCommand(dayCommand(out), drainCommand(out), chaosCommand(out), submitCommand(out), fairCommand(out), scaleCommand(out),
-		recoverCommand(out), frozenCommand(out), backlogCommand(out), unsentCommand(out), webhooksCommand(out), intentsCommand(out), intentsReferenceCommand(out),
-		listCommand(out), invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out))
+	root.AddCommand(dayCommand(out), drainCommand(out), chaosCommand(out), submitCommand(out), fairCommand(out),
+		scaleCommand(out), recoverCommand(out), frozenCommand(out), backlogCommand(out), unsentCommand(out),
+		webhooksCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
+		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)
 }
 
-// sandbox is what svc dev tells of itself in sandbox.json.
+// sandbox is the content of the sandbox.json of svc dev.
 type sandbox struct {
 	BaseURL       string `json:"baseUrl"`
 	Organisations []struct {
@@ -68,7 +71,8 @@ func readSandbox(path string) (sandbox, error) {
 	return s, nil
 }
 
-// startProfile writes a CPU profile to the file, if it has a name, until stop is called.
+// startProfile writes a CPU profile to the file until stop is called. It does nothing without a
+// file name.
 func startProfile(path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// observer is a partner's HTTP transport that holds every answer against the contract: while the service cannot
-// serve, it says 503 with Retry-After, and nothing else.
+// observer is an HTTP transport of partners that checks every answer: a service that cannot serve
+// must answer 503 with Retry-After. It is safe for concurrent use.
 type observer struct {
 	next http.RoundTripper
 
 	mu          sync.Mutex
-	unavailable int      // answers 503 with Retry-After
-	broken      []string // other answers from 500, and calls without an answer; the first few
+	unavailable int      // answers of 503 with Retry-After
+	broken      []string // the first maxObservedBreaches other answers of 5xx, and requests without an answer
 }
 
-const observedBreaches = 20
+const maxObservedBreaches = 20
 
 // RoundTrip implements http.RoundTripper.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -30,18 +30,21 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
 		o.unavailable++
 	default:
-		o.breach("%s %s was answered with %s, Retry-After %q", req.Method, req.URL.Path, resp.Status, resp.Header.Get("Retry-After"))
+		o.breach("%s %s was answered with %s, Retry-After %q",
+			req.Method, req.URL.Path, resp.Status, resp.Header.Get("Retry-After"))
 	}
 	return resp, err
 }
 
+// breach records a breach.
 func (o *observer) breach(format string, args ...any) {
-	if len(o.broken) < observedBreaches {
+	if len(o.broken) < maxObservedBreaches {
 		o.broken = append(o.broken, fmt.Sprintf(format, args...))
 	}
 }
 
-// seen returns how many requests were refused as they should be, and the answers that should not be.
+// seen returns the number of requests that were answered with 503 and Retry-After, and the
+// breaches.
 func (o *observer) seen() (unavailable int, broken []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

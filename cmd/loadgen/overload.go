@@ -21,52 +21,58 @@ import (
 
 func overloadCommand(out io.Writer) *cobra.Command {
 	o := overload{bench: bench{out: out}}
-	cmd := o.command("overload", "Measure what becomes of requests when four times as many come as the service can answer", 1, o.run, o.close)
-	cmd.Flags().DurationVar(&o.measured, "measure", time.Minute, "time of the overload")
-	cmd.Flags().DurationVar(&o.calm, "calm", 5*time.Second, "time in which capacity and usual latency are measured before, and the recovery after")
-	cmd.Flags().Float64Var(&o.times, "times", 4, "how many times the capacity comes")
-	cmd.Flags().BoolVar(&o.apart, "apart", true, "keep a CPU for the generator and all others for the service and its databases (Linux)")
-	o.usesSvc(cmd)
+	cmd := o.command("overload", "Measure how the service answers four times as many requests as it can serve", 1,
+		o.run, o.close)
+	cmd.Flags().DurationVar(&o.measured, "measure", time.Minute, "duration of the overload")
+	cmd.Flags().DurationVar(&o.calm, "calm", 5*time.Second,
+		"duration of the measurements of capacity and usual latency before, and of the recovery after")
+	cmd.Flags().Float64Var(&o.times, "times", 4, "rate of the overload, as a multiple of the capacity")
+	cmd.Flags().BoolVar(&o.pinned, "pin-cpus", true,
+		"reserve a CPU for the generator, and all others for the service and its databases (Linux)")
+	o.addSvcFlag(cmd)
 	return cmd
 }
 
-// overload measures the service's back-pressure. The service and its databases have all CPUs but one, which is the
-// partners': else they would slow down with the service, and spare it.
+// overload measures the back-pressure of the service. The generator has a CPU of its own. Otherwise
+// it would slow down together with the service.
 type overload struct {
 	bench
 	measured, calm time.Duration
 	times          float64
-	apart          bool
+	pinned         bool
 
-	cpus    []int // that there are
+	cpus    []int // of this process, if pinned
 	api     *process
-	address string  // where it listens
-	callers []*call // that make a payment intent, of one partner each
+	address string  // of the API
+	intents []*call // that create a payment intent, one for each partner
 	next    atomic.Int64
 }
 
 const (
 	overloadPartners = 8
-	overloadWorkers  = 32 // requests under way at once while capacity is measured: as many as the service works on
-	probeRate        = 50 // a second, of requests that look how long one takes
+	overloadWorkers  = 32 // concurrent requests in the measurement of the capacity
+	probeRate        = 50 // probes per second
 )
 
-// overloadFigures is what is measured.
-type overloadFigures struct {
-	capacity, accepted, refused   *series
-	served, turned, before, after *spread
-	lag, back, memory             *series
-	found, failed                 float64 // payment intents that the service acknowledged and that are there; requests without an answer
+// overloadSeries holds the results.
+type overloadSeries struct {
+	capacity, acceptedRate, refusedRate *series
+	accepted, refused, before, after    *distribution
+	lag, recovery, memory               *series
+	found                               float64 // smallest fraction of acknowledged payment intents that are stored
+	failed                              float64 // largest fraction of requests with no or an unexpected answer
 }
 
-func newOverloadFigures() *overloadFigures {
-	return &overloadFigures{
-		capacity: &series{Name: "capacity", Unit: "calls/s"}, accepted: &series{Name: "accepted in the overload", Unit: "calls/s"},
-		refused: &series{Name: "refused in the overload", Unit: "calls/s"},
-		before:  newSpread("before"), served: newSpread("accepted"), turned: newSpread("refused"), after: newSpread("after"),
-		lag:    &series{Name: "the generator is late, p99", Unit: "ms"},
-		back:   &series{Name: "until latency is as before", Unit: "s"},
-		memory: &series{Name: "memory of the API at its peak", Unit: "MB"}, found: 1,
+func newOverloadSeries() *overloadSeries {
+	return &overloadSeries{
+		capacity:     &series{Name: "capacity", Unit: "calls/s"},
+		acceptedRate: &series{Name: "accepted in the overload", Unit: "calls/s"},
+		refusedRate:  &series{Name: "refused in the overload", Unit: "calls/s"},
+		before:       newDistribution("before"), accepted: newDistribution("accepted"),
+		refused: newDistribution("refused"), after: newDistribution("after"),
+		lag:      &series{Name: "the generator is late, p99", Unit: "ms"},
+		recovery: &series{Name: "until latency is as before", Unit: "s"},
+		memory:   &series{Name: "memory of the API at its peak", Unit: "MB"}, found: 1,
 	}
 }
 
@@ -74,31 +80,32 @@ func (o *overload) run(ctx context.Context) error {
 	if err := o.start(ctx); err != nil {
 		return err
 	}
-	f := newOverloadFigures()
+	f := newOverloadSeries()
 	for range o.runs {
 		if err := o.measure(ctx, f); err != nil {
 			return err
 		}
 	}
 	f.memory.add(o.api.peakMemory())
-	all := []*series{f.capacity, f.accepted, f.refused, f.lag, f.back, f.memory}
-	for _, s := range []*spread{f.before, f.served, f.turned, f.after} {
+	all := []*series{f.capacity, f.acceptedRate, f.refusedRate, f.lag, f.recovery, f.memory}
+	for _, s := range []*distribution{f.before, f.accepted, f.refused, f.after} {
 		all = append(all, s.p50, s.p99)
 	}
+	served := f.acceptedRate.median() / f.capacity.median()
 	return o.report(all, []ratio{
-		{Name: "p99 of accepted requests", Value: f.served.p99.most(), Target: -1000, Unit: "ms"},
-		{Name: "p50 of refused requests", Value: f.turned.p50.most(), Target: -50, Unit: "ms"},
-		{Name: "p99 of refused requests", Value: f.turned.p99.most(), Target: -250, Unit: "ms"},
-		{Name: "accepted in the overload ÷ capacity", Value: f.accepted.median() / f.capacity.median(), Target: 0.7},
+		{Name: "p99 of accepted requests", Value: f.accepted.p99.max(), Target: -1000, Unit: "ms"},
+		{Name: "p50 of refused requests", Value: f.refused.p50.max(), Target: -50, Unit: "ms"},
+		{Name: "p99 of refused requests", Value: f.refused.p99.max(), Target: -250, Unit: "ms"},
+		{Name: "accepted in the overload ÷ capacity", Value: served, Target: 0.7},
 		{Name: "payment intents found ÷ acknowledged", Value: f.found, Target: 1},
 		{Name: "requests answered ÷ sent", Value: 1 - f.failed, Target: 1},
-		{Name: "until latency is as before", Value: f.back.most(), Target: -5, Unit: "s"},
+		{Name: "until latency is as before", Value: f.recovery.max(), Target: -5, Unit: "s"},
 	})
 }
 
-// measure finds the capacity and the usual latency, sends more than that for a while, and watches the service recover.
-func (o *overload) measure(ctx context.Context, f *overloadFigures) error {
-	if err := errors.Join(o.settle(ctx), o.probe(ctx, f.before, new([]lateProbe))); err != nil {
+// measure measures the capacity and the usual latency, then the overload, and then the recovery.
+func (o *overload) measure(ctx context.Context, f *overloadSeries) error {
+	if err := errors.Join(o.checkpoint(ctx), o.probe(ctx, f.before, new([]probe))); err != nil {
 		return err
 	}
 	capacity, err := o.findCapacity(ctx)
@@ -106,47 +113,49 @@ func (o *overload) measure(ctx context.Context, f *overloadFigures) error {
 		return err
 	}
 	f.capacity.add(capacity)
-	if err := o.settle(ctx); err != nil {
+	if err := o.checkpoint(ctx); err != nil {
 		return err
 	}
 	l, err := o.flood(ctx, capacity*o.times)
 	if err != nil {
 		return err
 	}
-	var probes []lateProbe
+	var probes []probe
 	if err := o.probe(ctx, f.after, &probes); err != nil {
 		return err
 	}
-	f.back.add(backAfter(probes, usual(f.before)).Seconds())
-	f.accepted.add(float64(len(l.served)) / o.measured.Seconds())
-	f.refused.add(float64(len(l.turned)) / o.measured.Seconds())
-	for _, spans := range [][]time.Duration{l.served, l.turned, l.lag} {
-		slices.Sort(spans)
+	f.recovery.add(recoveryTime(probes, maxUsualLatency(f.before)).Seconds())
+	f.acceptedRate.add(float64(len(l.accepted)) / o.measured.Seconds())
+	f.refusedRate.add(float64(len(l.refused)) / o.measured.Seconds())
+	for _, durations := range [][]time.Duration{l.accepted, l.refused, l.lag} {
+		slices.Sort(durations)
 	}
 	f.lag.add(quantile(l.lag, 0.99))
-	f.served.add(l.served)
-	f.turned.add(l.turned)
-	f.failed = max(f.failed, float64(l.failed)/float64(l.failed+len(l.served)+len(l.turned)))
-	there, err := o.stored(ctx, l.made)
-	f.found = min(f.found, float64(there)/float64(len(l.made)))
+	f.accepted.add(l.accepted)
+	f.refused.add(l.refused)
+	f.failed = max(f.failed, float64(l.failed)/float64(l.failed+len(l.accepted)+len(l.refused)))
+	stored, err := o.countStored(ctx, l.created)
+	f.found = min(f.found, float64(stored)/float64(len(l.created)))
 	return err
 }
 
-// usual is the longest latency that counts as being as before.
-func usual(before *spread) time.Duration {
+// maxUsualLatency returns the largest latency that counts as being as before the overload.
+func maxUsualLatency(before *distribution) time.Duration {
 	return time.Duration(2 * before.p99.median() * float64(time.Millisecond))
 }
 
+// findCapacity returns the number of requests per second that the service answers to workers
+// without a pause.
 func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err error) {
-	c, until := newCaller(overloadWorkers), time.Now().Add(o.calm)
+	c, until := newLoadClient(overloadWorkers), time.Now().Add(o.calm)
 	began := time.Now()
 	var calls atomic.Int64
-	var l laps
+	var l timings
 	var group sync.WaitGroup
 	for range overloadWorkers {
 		group.Go(func() {
 			for time.Now().Before(until) && ctx.Err() == nil {
-				l.add(time.Now(), c.do(o.call()))
+				l.add(time.Now(), c.do(o.nextCall()))
 				calls.Add(1)
 			}
 		})
@@ -155,115 +164,120 @@ func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err err
 	return float64(calls.Load()) / time.Since(began).Seconds(), errors.Join(l.err, ctx.Err())
 }
 
-// call makes a payment intent, of the partners in turn. It has an Idempotency-Key, as those of partners who try again have,
-// which makes it a transaction of several statements: the generator is to have an easier life than the service.
-func (o *overload) call() *call {
+// nextCall returns a call that creates a payment intent, of the partners in rotation. Its
+// Idempotency-Key makes it a transaction of several statements, so that the service has more work
+// than the generator.
+func (o *overload) nextCall() *call {
 	n := int(o.next.Add(1))
-	c := *o.callers[n%len(o.callers)]
+	c := *o.intents[n%len(o.intents)]
 	c.key = strconv.Itoa(n)
 	return &c
 }
 
-// floodLaps are what became of the requests of an overload.
-type floodLaps struct {
-	mu             sync.Mutex
-	served, turned []time.Duration
-	lag            []time.Duration // of ourselves
-	made           []models.PaymentIntentID
-	failed         int // no answer, or one that says something else
+// floodResults collects the results of the requests in an overload. It is safe for concurrent use.
+type floodResults struct {
+	mu                sync.Mutex
+	accepted, refused []time.Duration // latencies
+	lag               []time.Duration // of the generator
+	created           []models.PaymentIntentID
+	failed            int // requests with no or an unexpected answer
 }
 
-// flood sends requests at a rate.
-func (o *overload) flood(ctx context.Context, rate float64) (*floodLaps, error) {
-	c, l := newCaller(openConns), &floodLaps{}
+// flood sends requests at a rate, over connections that are open already.
+func (o *overload) flood(ctx context.Context, rate float64) (*floodResults, error) {
+	c, l := newLoadClient(openConns), &floodResults{}
 	if err := c.dialAhead(ctx, o.address, openConns/2); err != nil {
 		return nil, err
 	}
-	if err := newCaller(1).do(&call{url: "http://" + o.address + "/livez", want: http.StatusOK}); err != nil {
+	if err := newLoadClient(1).do(&call{url: "http://" + o.address + "/livez", want: http.StatusOK}); err != nil {
 		return nil, err
 	}
 	err := pace(ctx, rate, o.measured, func(_ int, due time.Time) {
-		var made models.PaymentIntentID
+		var created models.PaymentIntentID
 		var answered int
 		lag := time.Since(due)
-		err := c.send(o.call(), func(status int, body []byte) error {
+		err := c.send(o.nextCall(), func(status int, body []byte) error {
 			answered = status
 			if status == http.StatusCreated {
-				return made.UnmarshalText([]byte(intentID(body)))
+				return created.UnmarshalText([]byte(intentID(body)))
 			}
 			return nil
 		})
-		l.add(answered, made, lag, time.Since(due), err)
+		l.add(answered, created, lag, time.Since(due), err)
 	})
 	return l, err
 }
 
-func (l *floodLaps) add(status int, made models.PaymentIntentID, lag, took time.Duration, err error) {
+func (l *floodResults) add(status int, created models.PaymentIntentID, lag, took time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lag = append(l.lag, lag)
 	switch {
 	case err == nil && status == http.StatusCreated:
-		l.served, l.made = append(l.served, took), append(l.made, made)
+		l.accepted, l.created = append(l.accepted, took), append(l.created, created)
 	case err == nil && (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests):
-		l.turned = append(l.turned, took)
+		l.refused = append(l.refused, took)
 	default:
 		l.failed++
 	}
 }
 
-// stored counts those payment intents that are there.
-func (o *overload) stored(ctx context.Context, ids []models.PaymentIntentID) (there int, err error) {
-	for some := range slices.Chunk(ids, 10_000) {
+// countStored returns how many of the payment intents are stored.
+func (o *overload) countStored(ctx context.Context, ids []models.PaymentIntentID) (stored int, err error) {
+	const query = "SELECT count(*) FROM payment_intents WHERE id = ANY ($1::uuid[])"
+	for chunk := range slices.Chunk(ids, 10_000) {
 		var n int
-		err := o.store.DB().DB.QueryRowContext(ctx, "SELECT count(*) FROM payment_intents WHERE id = ANY ($1::uuid[])", some).Scan(&n)
-		if err != nil {
-			return there, err
+		if err := o.store.DB().DB.QueryRowContext(ctx, query, chunk).Scan(&n); err != nil {
+			return stored, err
 		}
-		there += n
+		stored += n
 	}
-	return there, nil
+	return stored, nil
 }
 
-// lateProbe is when a probe was due, from the first on, and how long it took; one that was refused took for ever.
-type lateProbe struct{ due, took time.Duration }
+// probe is a request that measures the latency: when it was due since the first, and how long it
+// took.
+type probe struct{ due, took time.Duration }
 
-const forEver = time.Hour
+// refusedProbe is the duration of a probe that was refused.
+const refusedProbe = time.Hour
 
-// probe looks how long requests take that come one now and then.
-func (o *overload) probe(ctx context.Context, to *spread, probes *[]lateProbe) error {
-	c, began := newCaller(openConns), time.Now()
+// probe measures the latency of requests at a low rate.
+func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe) error {
+	c, began := newLoadClient(openConns), time.Now()
 	var mu sync.Mutex
-	var l laps
+	var l timings
 	err := pace(ctx, probeRate, max(o.calm, 2*time.Second), func(_ int, due time.Time) {
-		err := c.do(o.call())
+		err := c.do(o.nextCall())
 		took := time.Since(due)
 		if err != nil {
-			took = forEver
+			took = refusedProbe
 		}
 		l.add(due, nil)
 		mu.Lock()
 		defer mu.Unlock()
-		*probes = append(*probes, lateProbe{due.Sub(began), took})
+		*probes = append(*probes, probe{due.Sub(began), took})
 	})
 	to.add(l.sorted())
 	return err
 }
 
-// inARow is how many probes of the usual length show that the service is as before: a single one is luck, and a single
-// slow one much later is anybody's fault.
-const inARow = 10
+// recoveredProbes is the number of successive probes with usual latency after which the service
+// counts as recovered. One such probe may be chance, and a single slow one much later may have
+// other causes.
+const recoveredProbes = 10
 
-// backAfter is when the first probe of enough usual ones in a row was answered; that of the last one if there are none.
-func backAfter(probes []lateProbe, usual time.Duration) time.Duration {
-	slices.SortFunc(probes, func(a, b lateProbe) int { return cmp.Compare(a.due, b.due) })
-	quick := 0
+// recoveryTime returns the time until the first of recoveredProbes usual probes was answered, or
+// the time of the last probe if there are none.
+func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
+	slices.SortFunc(probes, func(a, b probe) int { return cmp.Compare(a.due, b.due) })
+	usual := 0
 	for i, p := range probes {
-		if quick++; p.took > usual {
-			quick = 0
+		if usual++; p.took > maxUsual {
+			usual = 0
 		}
-		if quick == inARow {
-			first := probes[i-inARow+1]
+		if usual == recoveredProbes {
+			first := probes[i-recoveredProbes+1]
 			return first.due + first.took
 		}
 	}
@@ -271,13 +285,14 @@ func backAfter(probes []lateProbe, usual time.Duration) time.Duration {
 	return last.due + last.took
 }
 
-// start starts the service on its CPUs, with a rate limit that counts but is never met, and moves away to the last one.
+// start starts the service on all CPUs but the last, with a rate limit that is never reached. Then
+// it moves this process to the last CPU.
 func (o *overload) start(ctx context.Context) error {
 	cpus, err := ownCPUs()
 	if err != nil {
 		return err
 	}
-	if o.apart = o.apart && len(cpus) > 1; o.apart {
+	if o.pinned = o.pinned && len(cpus) > 1; o.pinned {
 		o.cpus = cpus
 		if err := pinSelf(cpus[:len(cpus)-1]); err != nil {
 			return err
@@ -291,7 +306,7 @@ func (o *overload) start(ctx context.Context) error {
 		return err
 	}
 	o.address = strings.TrimPrefix(base, "http://")
-	if o.apart {
+	if o.pinned {
 		if err := pinSelf(cpus[len(cpus)-1:]); err != nil {
 			return err
 		}
@@ -301,11 +316,11 @@ func (o *overload) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p, err := o.newPoster(ctx, newWeb(1), base, sites[0])
+		p, err := o.newBatchClient(ctx, newHTTPClient(1), base, sites[0])
 		if err != nil {
 			return err
 		}
-		o.callers = append(o.callers, &call{
+		o.intents = append(o.intents, &call{
 			url:           fmt.Sprint(base, "/checkout/", sites[0].ID, "/payment-intent"),
 			authorization: bearer(p.token), body: `{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`,
 		})

@@ -10,17 +10,19 @@ import (
 	"partnerbilling/models"
 )
 
-// partners are what scenarios on debits work with: organisations with one Site each, whose customers all pay.
+// partners is a bench for scenarios on debits. It has organisations with one Site each, whose
+// customers all pay.
 type partners struct {
 	bench
 	sites     []models.Site
-	submitted int // batches so far: their names
+	submitted int // number of batches so far, for their references
 }
 
-// partnerCustomers are the customers of each Site, named 0, 1, …; the rows of a batch take turns.
+// partnerCustomers is the number of customers of each Site, with the references 0, 1, …. The rows
+// of a batch use them in rotation.
 const partnerCustomers = 100
 
-// organisation makes an organisation with Sites.
+// organisation creates an organisation with Sites.
 func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, error) {
 	organisation, err := b.store.CreateOrganisation(ctx, "organisation")
 	if err != nil {
@@ -35,7 +37,8 @@ func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, err
 	return made, nil
 }
 
-// addPartners makes partners with customers. Postgres knows their tables, as it does those of a service that has run for a minute.
+// addPartners creates n partners with customers. It analyses the tables, as autovacuum does in a
+// running service.
 func (p *partners) addPartners(ctx context.Context, n int) error {
 	p.sites = make([]models.Site, n)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -61,13 +64,17 @@ func (p *partners) addPartners(ctx context.Context, n int) error {
 	return p.exec(ctx, "ANALYZE")
 }
 
+// customer signs up a customer that pays.
 func (b *bench) customer(ctx context.Context, site models.Site, reference string) error {
 	return signUp(ctx, b.store, site, reference, models.BehaviourPays)
 }
 
-// signUp makes a customer who has signed up.
-func signUp(ctx context.Context, store *models.Store, site models.Site, reference string, behaviour models.Behaviour) error {
-	link, _, err := store.CreateInvitation(ctx, models.NewInvitation{SiteID: site.ID, CustomerReference: reference}, nil)
+// signUp invites a customer and completes the sign-up, with a sandbox account of the behaviour.
+func signUp(
+	ctx context.Context, store *models.Store, site models.Site, reference string, behaviour models.Behaviour,
+) error {
+	invitation := models.NewInvitation{SiteID: site.ID, CustomerReference: reference}
+	link, _, err := store.CreateInvitation(ctx, invitation, nil)
 	if err != nil {
 		return err
 	}
@@ -79,12 +86,13 @@ func signUp(ctx context.Context, store *models.Store, site models.Site, referenc
 	return err
 }
 
-// submitConcurrency is how many batches of a backlog are submitted at once.
+// submitConcurrency is the number of concurrent submissions of a backlog.
 const submitConcurrency = 4
 
-// submit stores that many rows in batches of 1000, the Sites in turn, without telling a dispatcher.
+// submit stores rows in batches of 1000, for the Sites in rotation, without notifying a dispatcher.
 func (p *partners) submit(ctx context.Context, rows int) error { return p.submitTo(ctx, p.sites, rows) }
 
+// submitTo is submit for some of the Sites.
 func (p *partners) submitTo(ctx context.Context, sites []models.Site, rows int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(submitConcurrency)
@@ -100,35 +108,40 @@ func (p *partners) submitTo(ctx context.Context, sites []models.Site, rows int) 
 	return group.Wait()
 }
 
-// newBatch makes a batch under a reference of its own.
+// newBatch returns a batch with a new reference.
 func (p *partners) newBatch(site models.Site, rows int) models.NewBatch {
 	p.submitted++
 	batch := models.NewBatch{
-		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: fmt.Sprint(p.submitted), TraceID: models.NewTraceID(),
-		Rows: make([]models.NewRow, rows),
+		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: fmt.Sprint(p.submitted),
+		TraceID: models.NewTraceID(), Rows: make([]models.NewRow, rows),
 	}
 	for i := range batch.Rows {
-		batch.Rows[i] = models.NewRow{CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100}
+		batch.Rows[i] = models.NewRow{
+			CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100,
+		}
 	}
 	return batch
 }
 
-// openRows reads how many rows are not settled.
+// openRows returns the number of rows that are not settled.
 func (b *bench) openRows(ctx context.Context) (n int, err error) {
-	err = b.store.DB().NewRaw("SELECT coalesce(sum(row_count - settled_count), 0) FROM batches WHERE settled_at IS NULL").Scan(ctx, &n)
+	const query = "SELECT coalesce(sum(row_count - settled_count), 0) FROM batches WHERE settled_at IS NULL"
+	err = b.store.DB().NewRaw(query).Scan(ctx, &n)
 	return n, err
 }
 
 // awaitSettled waits until no batch is open.
 func (b *bench) awaitSettled(ctx context.Context) error {
+	const query = "SELECT NOT EXISTS (SELECT FROM batches WHERE settled_at IS NULL)"
 	return await(ctx, 20*time.Millisecond, func() (settled bool, err error) {
-		err = b.store.DB().NewRaw("SELECT NOT EXISTS (SELECT FROM batches WHERE settled_at IS NULL)").Scan(ctx, &settled)
+		err = b.store.DB().NewRaw(query).Scan(ctx, &settled)
 		return settled, err
 	})
 }
 
-// counts reads how many rows all batches have, and how many of them are settled.
+// counts returns the number of rows of all batches, and how many of them are settled.
 func (b *bench) counts(ctx context.Context) (rows, settled int, err error) {
-	err = b.store.DB().NewRaw("SELECT coalesce(sum(row_count), 0), coalesce(sum(settled_count), 0) FROM batches").Scan(ctx, &rows, &settled)
+	const query = "SELECT coalesce(sum(row_count), 0), coalesce(sum(settled_count), 0) FROM batches"
+	err = b.store.DB().NewRaw(query).Scan(ctx, &rows, &settled)
 	return rows, settled, err
 }

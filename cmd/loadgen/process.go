@@ -18,31 +18,35 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// process is a running svc.
+// process is a started program.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
-	stderr *ending
+	stderr *tailBuffer
 	done   chan struct{} // closed when it has ended
-	err    error         // how; set before done is closed
-	peak   float64       // memory, see peakMemory; kept when it is ended
+	err    error         // of its end; set before done is closed
+	peak   float64       // peak memory before its end, see peakMemory
 }
 
-// startSvc starts svc on the scenario's servers, without rate limits. more are variables beside those.
-func (b *bench) startSvc(more []string, args ...string) (*process, *bufio.Reader, error) {
+// startSvc starts svc on the bench's servers, without rate limits. env holds further environment
+// variables.
+func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader, error) {
 	binary, err := b.binary()
 	if err != nil {
 		return nil, nil, err
 	}
 	return launch("svc", binary, append([]string{
-		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.local.DatabaseURL, "SVC_REDIS_URL=" + b.local.RedisURL,
-		"SVC_MASTER_KEY=" + b.masterKey, "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
-	}, more...), args...)
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.local.DatabaseURL,
+		"SVC_REDIS_URL=" + b.local.RedisURL, "SVC_MASTER_KEY=" + b.masterKey,
+		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
+	}, env...), args...)
 }
 
-// launch starts a program with variables, and returns what it prints.
+// launch starts a program with the environment variables, and returns a reader of its standard
+// output.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
-	p := &process{name: name + " " + args[0], cmd: exec.Command(binary, args...), stderr: &ending{}, done: make(chan struct{})} //nolint:gosec,noctx // the scenario ends it
+	cmd := exec.Command(binary, args...) //nolint:gosec,noctx // the scenario ends it
+	p := &process{name: name + " " + args[0], cmd: cmd, stderr: &tailBuffer{}, done: make(chan struct{})}
 	p.cmd.Env = local.Environ(env...)
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -60,7 +64,7 @@ func launch(name, binary string, env []string, args ...string) (*process, *bufio
 	return p, bufio.NewReader(out), nil
 }
 
-// binary is the path of svc.
+// binary returns the path of svc.
 func (b *bench) binary() (string, error) {
 	if b.svc != "" {
 		return b.svc, nil
@@ -71,33 +75,35 @@ func (b *bench) binary() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(own), "svc")
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("the service's binary is not beside this one (make build), nor named by --svc: %w", err)
+		return "", fmt.Errorf("svc is neither beside this program (make build) nor given by --svc: %w", err)
 	}
 	return path, nil
 }
 
-// startAPI starts `svc api` and returns its base URL, once it listens. more are variables.
-func (b *bench) startAPI(more ...string) (*process, string, error) {
-	return listening(b.startSvc(append(more, "SVC_LISTEN=127.0.0.1:0"), "api"))
+// startAPI starts `svc api` with further environment variables. It returns the base URL once the
+// API listens.
+func (b *bench) startAPI(env ...string) (*process, string, error) {
+	return listening(b.startSvc(append(env, "SVC_LISTEN=127.0.0.1:0"), "api"))
 }
 
-// listening waits for a program to say where it listens, in the last word of its first line, and returns that as a base URL.
+// listening waits for the first line of the output, whose last word is the listening address. It
+// returns the base URL of the address.
 func listening(p *process, out *bufio.Reader, err error) (*process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
 	line, err := out.ReadString('\n')
 	if err != nil {
-		return nil, "", errors.Join(fmt.Errorf("%s does not listen: %w", p.name, err), p.kill(), p.said())
+		return nil, "", errors.Join(fmt.Errorf("%s does not listen: %w", p.name, err), p.kill(), p.stderrTail())
 	}
 	return p, "http://" + strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]), nil
 }
 
-// startWorkers starts that many `svc worker`.
-func (b *bench) startWorkers(n int, more ...string) ([]*process, error) {
+// startWorkers starts n `svc worker` with further environment variables.
+func (b *bench) startWorkers(n int, env ...string) ([]*process, error) {
 	workers := make([]*process, 0, n)
 	for range n {
-		p, _, err := b.startSvc(more, "worker")
+		p, _, err := b.startSvc(env, "worker")
 		if err != nil {
 			return workers, err
 		}
@@ -106,12 +112,12 @@ func (b *bench) startWorkers(n int, more ...string) ([]*process, error) {
 	return workers, nil
 }
 
-// terminateAll ends processes gracefully, all at once. Those that have ended are left out.
+// terminateAll terminates the processes concurrently. It skips nil and those that have ended.
 func terminateAll(processes ...*process) error {
 	errs := make([]error, len(processes))
 	var group sync.WaitGroup
 	for i, p := range processes {
-		if p != nil && ended(p) == nil {
+		if p != nil && checkRunning(p) == nil {
 			group.Go(func() { errs[i] = p.terminate() })
 		}
 	}
@@ -119,23 +125,23 @@ func terminateAll(processes ...*process) error {
 	return errors.Join(errs...)
 }
 
-// terminate asks for a graceful end and waits for it.
+// terminate asks the process to end gracefully, and waits for it.
 func (p *process) terminate() error {
 	p.peak = max(p.peak, p.peakMemory())
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(time.Minute):
-		return errors.Join(fmt.Errorf("%s does not end", p.name), p.kill(), p.said())
+		return errors.Join(fmt.Errorf("%s does not end", p.name), p.kill(), p.stderrTail())
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if p.err == nil || status.Signaled() && status.Signal() == syscall.SIGTERM { // it had only just been started
+	if p.err == nil || status.Signaled() && status.Signal() == syscall.SIGTERM { // it ended before it handled signals
 		return nil
 	}
-	return errors.Join(fmt.Errorf("%s: %w", p.name, p.err), p.said())
+	return errors.Join(fmt.Errorf("%s: %w", p.name, p.err), p.stderrTail())
 }
 
-// kill is kill -9.
+// kill kills the process and waits for its end.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
 	<-p.done
@@ -145,52 +151,53 @@ func (p *process) kill() error {
 	return err
 }
 
-// said is the end of what it has logged, as an error; nil if nothing.
-func (p *process) said() error {
+// stderrTail returns the end of the process's log as an error; nil if there is none.
+func (p *process) stderrTail() error {
 	if text := p.stderr.String(); text != "" {
 		return errors.New(text)
 	}
 	return nil
 }
 
-// ended reports processes that have ended though nobody has told them to.
-func ended(processes ...*process) error {
+// checkRunning returns an error if one of the processes has ended.
+func checkRunning(processes ...*process) error {
 	for _, p := range processes {
 		select {
 		case <-p.done:
-			return errors.Join(fmt.Errorf("%s has ended: %w", p.name, p.err), p.said())
+			return errors.Join(fmt.Errorf("%s has ended: %w", p.name, p.err), p.stderrTail())
 		default:
 		}
 	}
 	return nil
 }
 
-// ending keeps the end of what is written to it.
-type ending struct {
+// tailBuffer keeps the last tailSize bytes that were written to it. It is safe for concurrent use.
+type tailBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-const endingSize = 4 << 10
+const tailSize = 4 << 10
 
-func (e *ending) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (e *tailBuffer) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.text = append(e.text, b...)
-	e.text = e.text[max(0, len(e.text)-endingSize):]
+	e.text = e.text[max(0, len(e.text)-tailSize):]
 	return len(b), nil
 }
 
-func (e *ending) String() string {
+func (e *tailBuffer) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return string(e.text)
 }
 
-var _ io.Writer = (*ending)(nil)
+var _ io.Writer = (*tailBuffer)(nil)
 
-// peakMemory is the most memory that a process has had at a time, in MB (10^6 bytes). It is read from /proc, and 0 on systems
-// without.
+// peakMemory returns the peak resident memory of the process in MB (10^6 bytes), from /proc. It
+// returns 0 on systems without /proc.
 func (p *process) peakMemory() float64 {
 	status, err := os.ReadFile(procFile(p.cmd.Process.Pid, "status"))
 	if err != nil {
@@ -205,15 +212,18 @@ func (p *process) peakMemory() float64 {
 	return 0
 }
 
+// procFile returns the path of a file of a process in /proc.
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// ownTime is how much CPU time a process has used. It is read from /proc, and 0 on systems without.
-func ownTime(pid int) time.Duration {
+// cpuTime returns the CPU time that a process has used, from /proc. It returns 0 on systems without
+// /proc.
+func cpuTime(pid int) time.Duration {
 	return time.Duration(cpuTicks(pid, 2)) * time.Second / ticksPerSecond
 }
 
-// wholeTime is that of a process and its children, those included that have ended: of Postgres it is the whole server.
-func wholeTime(pid int) time.Duration {
+// treeCPUTime returns the CPU time of a process and its children, including those that have ended.
+// For Postgres this is the whole server.
+func treeCPUTime(pid int) time.Duration {
 	ticks := cpuTicks(pid, 4)
 	threads, _ := filepath.Glob(procFile(pid, "task/*/children"))
 	for _, path := range threads {
@@ -226,24 +236,25 @@ func wholeTime(pid int) time.Duration {
 	return time.Duration(ticks) * time.Second / ticksPerSecond
 }
 
-// ticksPerSecond is the unit of /proc, the same on every Linux.
+// ticksPerSecond is the unit of CPU times in /proc.
 const ticksPerSecond = 100
 
-// cpuTicks adds up the first of: user and system time of a process, and of its children that have ended.
-func cpuTicks(pid, first int) (ticks int64) {
+// cpuTicks returns the sum of the first n of these times of a process, in ticks: its user and
+// system time, and those of its children that have ended.
+func cpuTicks(pid, n int) (ticks int64) {
 	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return 0
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // after the name, which may hold anything
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name, which may contain spaces
 	fields := strings.Fields(rest)
 	const utime = 11
-	if len(fields) < utime+first {
+	if len(fields) < utime+n {
 		return 0
 	}
-	for _, field := range fields[utime : utime+first] {
-		n, _ := strconv.ParseInt(field, 10, 64)
-		ticks += n
+	for _, field := range fields[utime : utime+n] {
+		t, _ := strconv.ParseInt(field, 10, 64)
+		ticks += t
 	}
 	return ticks
 }

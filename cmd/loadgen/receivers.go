@@ -11,27 +11,29 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// awaitWithin is how long events that were committed may be on their way before a run is given up.
-const awaitWithin = 2 * time.Minute
+// arrivalTimeout bounds the wait for committed events to arrive.
+const arrivalTimeout = 2 * time.Minute
 
-// receivers are the partners' servers, each on a port of its own. They note when each event that counts arrives first.
+// receivers holds the servers of partners, each on a port of its own. They record when each event
+// first arrives.
 type receivers struct {
 	urls   []string
-	ports  map[int]int // endpoints by their ports
+	ports  map[int]int // endpoints by port
 	server *fasthttp.Server
 	served sync.WaitGroup
 
 	mu      sync.Mutex
-	release chan struct{}        // open while one in ten hangs; nil while none does
-	sent    map[string]time.Time // when each event that counts was committed
-	got     map[string]time.Time // when each event arrived
-	missing int                  // of those sent
-	arrived chan struct{}        // a token when none is missing any more
+	release chan struct{}        // closed to release hanging requests; nil while no endpoint hangs
+	sent    map[string]time.Time // commit times of the measured events, by id
+	got     map[string]time.Time // arrival times of all events, by id
+	missing int                  // measured events that have not arrived
+	arrived chan struct{}        // signalled when no event is missing any more
 }
 
+// newReceivers starts n servers.
 func newReceivers(ctx context.Context, n int) (*receivers, error) {
 	r := &receivers{arrived: make(chan struct{}, 1), ports: make(map[int]int, n)}
-	r.forget()
+	r.reset()
 	r.server = &fasthttp.Server{Handler: r.receive, CloseOnShutdown: true}
 	for i := range n {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -59,13 +61,15 @@ func (r *receivers) close() error {
 	return err
 }
 
-func (r *receivers) forget() {
+// reset forgets all events.
+func (r *receivers) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent, r.got, r.missing = map[string]time.Time{}, map[string]time.Time{}, 0
 }
 
-// setHanging makes one in ten hang: it takes requests and does not answer. What hangs is answered when that ends.
+// setHanging makes one endpoint in ten hang: it accepts requests and does not answer. When hanging
+// ends, the held requests are answered.
 func (r *receivers) setHanging(hanging bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,31 +82,33 @@ func (r *receivers) setHanging(hanging bool) {
 	}
 }
 
+// committed records the commit of a measured event.
 func (r *receivers) committed(id string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent[id] = at
-	if _, already := r.got[id]; !already {
+	if _, arrived := r.got[id]; !arrived {
 		r.missing++
 	}
 }
 
-// receive takes a notification.
+// receive handles a notification.
 func (r *receivers) receive(c *fasthttp.RequestCtx) {
-	release := r.note(string(c.Request.Header.Peek("webhook-id")), time.Now())
+	release := r.record(string(c.Request.Header.Peek("webhook-id")), time.Now())
 	if release != nil && hangs(r.ports[portOf(c.LocalAddr())]) {
 		<-release
 	}
 }
 
-func (r *receivers) note(id string, at time.Time) (release chan struct{}) {
+// record records the arrival of an event. It returns the channel that releases hanging requests.
+func (r *receivers) record(id string, at time.Time) (release chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, again := r.got[id]; again {
 		return r.release
 	}
 	r.got[id] = at
-	if _, counts := r.sent[id]; counts {
+	if _, measured := r.sent[id]; measured {
 		if r.missing--; r.missing == 0 {
 			select {
 			case r.arrived <- struct{}{}:
@@ -113,14 +119,15 @@ func (r *receivers) note(id string, at time.Time) (release chan struct{}) {
 	return r.release
 }
 
-// await waits until every event that counts has arrived, once all are committed, and returns how long each took.
+// await waits until every measured event has arrived, and returns their latencies. It must be
+// called after all commits.
 func (r *receivers) await(ctx context.Context) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, awaitWithin)
+	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
 	defer cancel()
 	for {
-		spans, missing := r.spans()
+		latencies, missing := r.latencies()
 		if missing == 0 {
-			return spans, nil
+			return latencies, nil
 		}
 		select {
 		case <-r.arrived:
@@ -130,15 +137,15 @@ func (r *receivers) await(ctx context.Context) ([]time.Duration, error) {
 	}
 }
 
-// spans are how long events took; none while some are missing.
-func (r *receivers) spans() (spans []time.Duration, missing int) {
+// latencies returns the latencies of the measured events, or how many are missing.
+func (r *receivers) latencies() (latencies []time.Duration, missing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missing > 0 {
 		return nil, r.missing
 	}
 	for id, sent := range r.sent {
-		spans = append(spans, max(0, r.got[id].Sub(sent)))
+		latencies = append(latencies, max(0, r.got[id].Sub(sent)))
 	}
-	return spans, 0
+	return latencies, 0
 }

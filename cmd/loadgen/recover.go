@@ -14,17 +14,20 @@ import (
 
 func recoverCommand(out io.Writer) *cobra.Command {
 	r := recovery{partners: partners{bench: bench{out: out}}}
-	cmd := r.command("recover", "Measure how soon work goes on when a worker is killed, a worker is asked to end, and Redis is flushed", 5,
+	cmd := r.command("recover",
+		"Measure how soon work continues when a worker is killed or terminated, and when Redis is flushed", 5,
 		r.run, r.close)
-	cmd.Flags().IntVar(&r.backlog, "rows", 20_000, "rows that are always pending while a worker is killed and Redis is flushed")
-	cmd.Flags().IntVar(&r.rate, "rate", 1000, "rows a second that come in while a worker is asked to end")
+	cmd.Flags().IntVar(&r.backlog, "rows", 20_000,
+		"number of pending rows, kept constant, when a worker is killed and Redis is flushed")
+	cmd.Flags().IntVar(&r.rate, "rate", 1000, "rows submitted per second when a worker is terminated")
 	cmd.Flags().DurationVar(&r.latency, "latency", 50*time.Millisecond, "latency of the rail")
-	cmd.Flags().DurationVar(&r.warmUp, "warm-up", 3*time.Second, "time at work before anything happens")
-	r.usesSvc(cmd)
+	cmd.Flags().DurationVar(&r.warmUp, "warm-up", 3*time.Second, "time under load before a fault")
+	r.addSvcFlag(cmd)
 	return cmd
 }
 
-// recovery measures three `svc worker` that debit through HTTP, while something dies.
+// recovery measures three `svc worker` that debit over HTTP, when a worker or the data of Redis is
+// lost.
 type recovery struct {
 	partners
 	backlog, rate   int
@@ -34,7 +37,7 @@ type recovery struct {
 	workers []*process
 }
 
-// recoveryWorkers are the workers of the fleet.
+// recoveryWorkers is the number of workers of the fleet.
 const recoveryWorkers = 3
 
 func (r *recovery) run(ctx context.Context) error {
@@ -42,32 +45,32 @@ func (r *recovery) run(ctx context.Context) error {
 		return err
 	}
 	killed := &series{Name: "kill -9: until all rows that were in flight are settled", Unit: "s"}
-	noticed := &series{Name: "FLUSHALL: until everything in flight goes out again", Unit: "s"}
+	redispatched := &series{Name: "FLUSHALL: until everything in flight is dispatched again", Unit: "s"}
 	gap := &series{Name: "FLUSHALL: longest time without a debit", Unit: "s"}
-	ended := &series{Name: "SIGTERM: from due to the first attempt, slowest row", Unit: "s"}
+	terminated := &series{Name: "SIGTERM: from due to the first attempt, slowest row", Unit: "s"}
 	for range r.runs {
 		if err := r.underLoad(ctx, func() error {
-			return errors.Join(r.kill(ctx, killed), r.flush(ctx, noticed, gap))
+			return errors.Join(r.kill(ctx, killed), r.flush(ctx, redispatched, gap))
 		}); err != nil {
-			return errors.Join(err, r.complaints())
+			return errors.Join(err, r.workerLogs())
 		}
-		if err := r.terminate(ctx, ended); err != nil {
-			return errors.Join(err, r.complaints())
+		if err := r.terminate(ctx, terminated); err != nil {
+			return errors.Join(err, r.workerLogs())
 		}
 	}
-	if err := r.prove(ctx); err != nil {
+	if err := r.verify(ctx); err != nil {
 		return err
 	}
 	memory := &series{Name: "memory of a worker at its peak", Unit: "MB"}
 	for _, w := range r.workers {
 		memory.add(w.peakMemory())
 	}
-	return r.report([]*series{killed, noticed, gap, ended, memory}, []ratio{
-		{Name: "kill -9, slowest", Value: killed.most(), Target: -30, Unit: "s"},
-		{Name: "FLUSHALL noticed, slowest", Value: noticed.most(), Target: -2, Unit: "s"},
-		{Name: "FLUSHALL, longest time without a debit", Value: gap.most(), Target: -2, Unit: "s"},
-		{Name: "SIGTERM, from due to the first attempt, slowest", Value: ended.most(), Target: -2, Unit: "s"},
-		{Name: "memory of a worker", Value: memory.most(), Target: -100, Unit: "MB"},
+	return r.report([]*series{killed, redispatched, gap, terminated, memory}, []ratio{
+		{Name: "kill -9, slowest", Value: killed.max(), Target: -30, Unit: "s"},
+		{Name: "FLUSHALL detected, slowest", Value: redispatched.max(), Target: -2, Unit: "s"},
+		{Name: "FLUSHALL, longest time without a debit", Value: gap.max(), Target: -2, Unit: "s"},
+		{Name: "SIGTERM, from due to the first attempt, slowest", Value: terminated.max(), Target: -2, Unit: "s"},
+		{Name: "memory of a worker", Value: memory.max(), Target: -100, Unit: "MB"},
 	})
 }
 
@@ -75,7 +78,7 @@ func (r *recovery) start(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	if err := r.addPartners(ctx, drainSites); err != nil {
+	if err := r.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
 	var err error
@@ -94,16 +97,16 @@ func (r *recovery) close() error {
 	return errors.Join(err, r.bench.close())
 }
 
-// complaints are what the workers have logged, for when something went wrong.
-func (r *recovery) complaints() error {
+// workerLogs returns the ends of the workers' logs as an error.
+func (r *recovery) workerLogs() error {
 	var errs []error
 	for _, w := range r.workers {
-		errs = append(errs, w.said())
+		errs = append(errs, w.stderrTail())
 	}
 	return errors.Join(errs...)
 }
 
-// underLoad does something while the fleet has more to do than it can, and then lets it come to the end.
+// underLoad calls do while the fleet has a backlog, and then waits until it is settled.
 func (r *recovery) underLoad(ctx context.Context, do func() error) error {
 	load, err := r.feed(ctx, r.backlog)
 	if err != nil {
@@ -116,33 +119,38 @@ func (r *recovery) underLoad(ctx context.Context, do func() error) error {
 	return errors.Join(err, load.end(), r.awaitSettled(ctx))
 }
 
-// awaitDebits waits until the fleet is at work, and for its warm-up.
+// awaitDebits waits until the fleet debits, and then for the warm-up.
 func (r *recovery) awaitDebits(ctx context.Context) error {
 	before := r.gateway.count()
-	if err := await(ctx, 20*time.Millisecond, func() (bool, error) { return r.gateway.count() > before, ended(r.workers...) }); err != nil {
+	err := await(ctx, 20*time.Millisecond, func() (bool, error) {
+		return r.gateway.count() > before, checkRunning(r.workers...)
+	})
+	if err != nil {
 		return err
 	}
 	return wait(ctx, r.warmUp)
 }
 
-// remember keeps which tasks are in flight now.
-func (r *recovery) remember(ctx context.Context) error {
+// recordInFlight records the tasks in flight.
+func (r *recovery) recordInFlight(ctx context.Context) error {
 	if err := r.exec(ctx, "DROP TABLE IF EXISTS was_in_flight"); err != nil {
 		return err
 	}
 	return r.exec(ctx, "CREATE TABLE was_in_flight AS SELECT id, epoch FROM outbox WHERE dispatched_at IS NOT NULL")
 }
 
-// awaitRemembered waits until no remembered task is such any more.
-func (r *recovery) awaitRemembered(ctx context.Context, such string) error {
+// awaitRecorded waits until no recorded task meets the SQL condition.
+func (r *recovery) awaitRecorded(ctx context.Context, condition string) error {
+	query := "SELECT NOT EXISTS (SELECT FROM was_in_flight f JOIN outbox o ON o.id = f.id AND " + condition + ")"
 	return await(ctx, 10*time.Millisecond, func() (gone bool, err error) {
-		err = r.store.DB().NewRaw("SELECT NOT EXISTS (SELECT FROM was_in_flight f JOIN outbox o ON o.id = f.id AND "+such+")").Scan(ctx, &gone)
-		return gone, errors.Join(err, ended(r.workers...))
+		err = r.store.DB().NewRaw(query).Scan(ctx, &gone)
+		return gone, errors.Join(err, checkRunning(r.workers...))
 	})
 }
 
-// kill kills one of the workers, and another one takes its place in the fleet once all is settled that was in flight: what the
-// killed one held is among it, whether it had claimed it, fetched it, or only sent it to Redis.
+// kill kills a worker and waits until all tasks that were in flight are finished. Those of the
+// killed worker are among them, whether it had claimed, enqueued or fetched them. Then a new worker
+// replaces it.
 func (r *recovery) kill(ctx context.Context, to *series) error {
 	victim := r.workers[0]
 	r.workers = r.workers[1:]
@@ -150,39 +158,41 @@ func (r *recovery) kill(ctx context.Context, to *series) error {
 	if err := victim.kill(); err != nil {
 		return err
 	}
-	if err := wait(ctx, 100*time.Millisecond); err != nil { // what it had sent to Postgres is done there
+	if err := wait(ctx, 100*time.Millisecond); err != nil { // its statements in Postgres end meanwhile
 		return err
 	}
-	if err := r.remember(ctx); err != nil {
+	if err := r.recordInFlight(ctx); err != nil {
 		return err
 	}
-	if err := r.awaitRemembered(ctx, "true"); err != nil {
+	if err := r.awaitRecorded(ctx, "true"); err != nil {
 		return err
 	}
 	to.add(time.Since(began).Seconds())
 	return r.replace()
 }
 
+// replace starts a worker in place of one that has ended.
 func (r *recovery) replace() error {
 	started, err := r.startWorkers(1, r.gateway.variables()...)
 	r.workers = append(r.workers, started...)
 	return err
 }
 
-// flush empties Redis.
-func (r *recovery) flush(ctx context.Context, noticed, gap *series) error {
+// flush flushes Redis. It measures the time until all tasks that were in flight are dispatched
+// again, and the longest time without a debit.
+func (r *recovery) flush(ctx context.Context, redispatched, gap *series) error {
 	began := time.Now()
 	if err := r.redis.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	r.gateway.watch(time.Now())
-	if err := r.remember(ctx); err != nil {
+	r.gateway.resetGap(time.Now())
+	if err := r.recordInFlight(ctx); err != nil {
 		return err
 	}
-	if err := r.awaitRemembered(ctx, "o.epoch = f.epoch AND o.dispatched_at IS NOT NULL"); err != nil {
+	if err := r.awaitRecorded(ctx, "o.epoch = f.epoch AND o.dispatched_at IS NOT NULL"); err != nil {
 		return err
 	}
-	noticed.add(time.Since(began).Seconds())
+	redispatched.add(time.Since(began).Seconds())
 	if err := wait(ctx, r.warmUp); err != nil {
 		return err
 	}
@@ -190,20 +200,21 @@ func (r *recovery) flush(ctx context.Context, noticed, gap *series) error {
 	return nil
 }
 
-// terminate asks a worker to end while rows come in that the fleet can well serve.
+// terminate terminates a worker while rows are submitted at a rate that the fleet can serve. It
+// measures the slowest first attempt of a row.
 func (r *recovery) terminate(ctx context.Context, to *series) error {
 	const rows = 100
-	first := r.submitted
+	before := r.submitted
 	tick := time.NewTicker(rows * time.Second / time.Duration(r.rate))
 	defer tick.Stop()
-	leaving := make(chan error, 1)
-	for began, asked := time.Now(), false; time.Since(began) < 2*r.warmUp; {
+	ended := make(chan error, 1)
+	for began, terminated := time.Now(), false; time.Since(began) < 2*r.warmUp; {
 		if _, err := r.store.SubmitBatch(ctx, r.newBatch(r.sites[r.submitted%len(r.sites)], rows)); err != nil {
 			return err
 		}
-		if !asked && time.Since(began) > r.warmUp {
-			asked = true
-			go func() { leaving <- r.workers[0].terminate() }()
+		if !terminated && time.Since(began) > r.warmUp {
+			terminated = true
+			go func() { ended <- r.workers[0].terminate() }()
 		}
 		select {
 		case <-ctx.Done():
@@ -211,20 +222,21 @@ func (r *recovery) terminate(ctx context.Context, to *series) error {
 		case <-tick.C:
 		}
 	}
-	if err := errors.Join(<-leaving, r.awaitSettled(ctx)); err != nil {
+	if err := errors.Join(<-ended, r.awaitSettled(ctx)); err != nil {
 		return err
 	}
 	r.workers = r.workers[1:]
-	slowest, err := r.slowestAttempt(ctx, first)
+	slowest, err := r.slowestAttempt(ctx, before)
 	to.add(slowest.Seconds())
 	return errors.Join(err, r.replace())
 }
 
-// slowestAttempt is the longest time from the submission of a row to its first debit, of the batches after the first so many.
-func (r *recovery) slowestAttempt(ctx context.Context, first int) (slowest time.Duration, err error) {
+// slowestAttempt returns the longest time from the submission of a row to its first debit. It skips
+// the first skip batches.
+func (r *recovery) slowestAttempt(ctx context.Context, skip int) (slowest time.Duration, err error) {
 	rows, err := r.store.DB().QueryContext(ctx, `
 SELECT b.site_id, b.batch_reference, b.generation, b.submitted_at, r.row_reference
-FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id WHERE b.batch_reference::int > ?`, first)
+FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id WHERE b.batch_reference::int > ?`, skip)
 	if err != nil {
 		return 0, err
 	}
@@ -237,7 +249,7 @@ FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id 
 		if err := rows.Scan(&site, &batch, &generation, &submitted, &row); err != nil {
 			return 0, err
 		}
-		at, known := r.gateway.when(models.NewBatchKey(site, batch, generation).Row(row))
+		at, known := r.gateway.debitedAt(models.NewBatchKey(site, batch, generation).Row(row))
 		if !known {
 			return 0, fmt.Errorf("row %s of batch %s was never debited", row, batch)
 		}
@@ -246,12 +258,13 @@ FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id 
 	return slowest, rows.Err()
 }
 
-// prove checks that every row has succeeded, and that the gateway has a debit for each and no other.
-func (r *recovery) prove(ctx context.Context) error {
+// verify checks that every row has succeeded, and that the gateway has exactly one debit for each.
+func (r *recovery) verify(ctx context.Context) error {
 	var rows, succeeded int
 	err := r.store.DB().NewRaw("SELECT sum(row_count), sum(succeeded_count) FROM batches").Scan(ctx, &rows, &succeeded)
 	if err == nil && (succeeded != rows || r.gateway.count() != rows) {
-		err = fmt.Errorf("of %d rows %d have succeeded, and the gateway has %d debits", rows, succeeded, r.gateway.count())
+		err = fmt.Errorf("of %d rows %d have succeeded, and the gateway has %d debits",
+			rows, succeeded, r.gateway.count())
 	}
 	return err
 }

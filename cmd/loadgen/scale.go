@@ -15,21 +15,28 @@ import (
 
 func scaleCommand(out io.Writer) *cobra.Command {
 	s := scale{partners: partners{bench: bench{out: out}}}
-	cmd := s.command("scale", "Measure what a rail with latency, in the workers' process, lets through, over the number of workers and over the latency", 5, s.run, s.close)
+	cmd := s.command("scale", "Measure the rate of workers on a rail with latency, by number of workers and by latency", 5,
+		s.run, s.close)
 	cmd.Flags().IntSliceVar(&s.workers, "workers", []int{1, 2, 4, 8}, "numbers of workers")
-	cmd.Flags().DurationVar(&s.latency, "latency", 50*time.Millisecond, "latency of the rail, for each number of workers")
+	cmd.Flags().DurationVar(&s.latency, "latency", 50*time.Millisecond,
+		"latency of the rail, for each number of workers")
 	cmd.Flags().DurationSliceVar(&s.latencies, "latencies",
-		[]time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond},
+		[]time.Duration{
+			20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+			500 * time.Millisecond,
+		},
 		"latencies of the rail, for two workers")
-	cmd.Flags().IntVar(&s.inFlight, "in-flight", 64, "debits that a worker has under way at once")
-	cmd.Flags().DurationVar(&s.measured, "measure", 4*time.Second, "time in which settled rows count")
-	cmd.Flags().DurationVar(&s.warmUp, "warm-up", 3*time.Second, "time before it, for connections and for all workers to be under way")
+	cmd.Flags().IntVar(&s.inFlight, "in-flight", 64, "debits in flight per worker")
+	cmd.Flags().DurationVar(&s.measured, "measure", 4*time.Second, "duration of the measurement")
+	cmd.Flags().DurationVar(&s.warmUp, "warm-up", 3*time.Second,
+		"time before the measurement, until connections are open and all workers debit")
 	cmd.Flags().StringVar(&s.chart, "chart", "", "write an SVG chart of the rates to this file")
 	return cmd
 }
 
-// scale measures whether the rail is the limit. The workers are in this process, with a dispatcher, an Asynq server and a
-// Postgres pool each: an HTTP gateway for thousands of debits a second would have no room beside them.
+// scale measures whether the rail is the limit. The workers run in this process, each with a
+// dispatcher, an Asynq server and a Postgres pool of its own. Beside an HTTP gateway for thousands
+// of debits a second, the machine would be the limit.
 type scale struct {
 	partners
 	workers   []int
@@ -41,10 +48,10 @@ type scale struct {
 	chart     string
 }
 
-// latencyWorkers are the workers while the latency varies.
+// latencyWorkers is the number of workers while the latency varies.
 const latencyWorkers = 2
 
-// scalePoint is one place of a chart.
+// scalePoint is a point of a chart.
 type scalePoint struct {
 	label   string
 	workers int
@@ -52,7 +59,7 @@ type scalePoint struct {
 	rate    *series
 }
 
-// limit is what the rail lets through.
+// limit returns the maximum rate of the rail, in rows a second.
 func (s *scale) limit(p scalePoint) float64 {
 	return float64(p.workers*s.inFlight) / p.latency.Seconds()
 }
@@ -61,14 +68,14 @@ func (s *scale) run(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.addPartners(ctx, drainSites); err != nil {
+	if err := s.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
 	byWorkers, byLatency := s.points()
 	all := append(append([]scalePoint{}, byWorkers...), byLatency...)
-	for range s.runs { // in turns, so that a drift of the machine meets all alike
+	for range s.runs { // in rotation, so that a drift of the machine affects all
 		for _, p := range all {
-			if err := errors.Join(s.measure(ctx, p), s.forgetBatches(ctx)); err != nil {
+			if err := errors.Join(s.measure(ctx, p), s.deleteBatches(ctx)); err != nil {
 				return fmt.Errorf("%s: %w", p.rate.Name, err)
 			}
 		}
@@ -76,21 +83,23 @@ func (s *scale) run(ctx context.Context) error {
 	if err := s.writeChart(byWorkers, byLatency); err != nil {
 		return err
 	}
-	var figures []*series
+	var results []*series
 	var ratios []ratio
 	for _, p := range all {
-		figures = append(figures, p.rate)
+		results = append(results, p.rate)
 		ratios = append(ratios, ratio{
 			Name: fmt.Sprintf("%s ÷ %.0f", p.rate.Name, s.limit(p)), Value: p.rate.median() / s.limit(p), Target: 0.9,
 		})
 	}
-	return s.report(figures, ratios)
+	return s.report(results, ratios)
 }
 
+// points returns the points of both charts.
 func (s *scale) points() (byWorkers, byLatency []scalePoint) {
 	for _, n := range s.workers {
 		byWorkers = append(byWorkers, scalePoint{
-			fmt.Sprint(n), n, s.latency, &series{Name: fmt.Sprintf("%d workers, rail at %s", n, s.latency), Unit: "rows/s"},
+			fmt.Sprint(n), n, s.latency,
+			&series{Name: fmt.Sprintf("%d workers, rail at %s", n, s.latency), Unit: "rows/s"},
 		})
 	}
 	for _, latency := range s.latencies {
@@ -102,13 +111,14 @@ func (s *scale) points() (byWorkers, byLatency []scalePoint) {
 	return byWorkers, byLatency
 }
 
-// measure lets workers drain a backlog that outlasts the measurement, and counts what is settled once all are under way.
+// measure adds the rate at which the workers settle a backlog that outlasts the measurement.
 func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
-	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(p.workers*referenceConcurrency*models.ChunkRows)
+	claimed := p.workers * referenceConcurrency * models.ChunkRows
+	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(claimed)
 	if err := s.submit(ctx, (int(rows)/models.MaxBatchRows+1)*models.MaxBatchRows); err != nil {
 		return err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.checkpoint(ctx); err != nil {
 		return err
 	}
 	workers := make([]*worker, 0, p.workers)
@@ -118,8 +128,9 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 		}
 	}()
 	for range p.workers {
-		w, err := s.workerOfItsOwn(ctx, workerConfig{
-			queues: []models.Queue{models.QueueDebits}, rail: latentRail{latency: p.latency}, concurrency: s.inFlight,
+		w, err := s.startIsolatedWorker(ctx, workerConfig{
+			queues: []models.Queue{models.QueueDebits}, rail: latentRail{latency: p.latency},
+			concurrency: s.inFlight,
 		})
 		if err != nil {
 			return err
@@ -131,8 +142,9 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 	return err
 }
 
-// workerOfItsOwn starts a worker with a pool of its own, as large as that of svc worker.
-func (b *bench) workerOfItsOwn(ctx context.Context, cfg workerConfig) (*worker, error) {
+// startIsolatedWorker starts a worker with a Postgres pool of its own, as large as that of svc
+// worker.
+func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
 	store, err := models.Open(ctx, models.Config{DSN: b.local.DatabaseURL, ApplicationName: "loadgen worker"})
 	if err != nil {
 		return nil, err
@@ -145,8 +157,8 @@ func (b *bench) workerOfItsOwn(ctx context.Context, cfg workerConfig) (*worker, 
 	return w, nil
 }
 
-// settledRate is how many rows a second are settled in a time, after some has gone by; the time goes on until there are any. A
-// backlog that ends meanwhile is an error: the rate would be too low.
+// settledRate measures the rate of settled rows after a warm-up. The measurement is repeated until
+// there are any. A backlog that ends before is an error, since the rate would be too low.
 func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
 	if err := wait(ctx, warmUp); err != nil {
 		return 0, err
@@ -166,13 +178,14 @@ func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration)
 		case err != nil:
 			return 0, err
 		case after == all:
-			return 0, errors.New("the backlog has come to its end before the measurement")
+			return 0, errors.New("the backlog was settled before the end of the measurement")
 		case after > before:
 			return float64(after-before) / took.Seconds(), nil
 		}
 	}
 }
 
+// wait waits for d. It returns the error of ctx if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -182,7 +195,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// latentRail answers after the latency that everything was debited.
+// latentRail is a rail on which every debit succeeds after the latency.
 type latentRail struct {
 	rail.Unlimited
 	latency time.Duration

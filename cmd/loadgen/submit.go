@@ -19,33 +19,35 @@ import (
 
 func submitCommand(out io.Writer) *cobra.Command {
 	s := submit{partners: partners{bench: bench{out: out}}}
-	cmd := s.command("submit", "Measure submissions of 1000 rows through HTTP to `svc api`, against the bare insert of the same rows", 5,
+	cmd := s.command("submit",
+		"Measure submissions of 1000 rows through HTTP to `svc api`, against the bare insert of the same rows", 5,
 		s.run, s.close)
 	cmd.Flags().IntVar(&s.batches, "batches", 100, "batches of each run")
-	cmd.Flags().IntVar(&s.organisations, "organisations", 64, "organisations that submit in turn; a few batches of each fill what it may have in flight")
-	s.usesSvc(cmd)
+	cmd.Flags().IntVar(&s.organisations, "organisations", 64,
+		"organisations that submit in rotation; a few batches of each fill its bound of tasks in flight")
+	s.addSvcFlag(cmd)
 	return cmd
 }
 
-// submit measures how soon, at what cost, and how many at once, batches are accepted.
+// submit measures the latency, the CPU time and the throughput of submissions.
 type submit struct {
 	partners
 	batches       int
 	organisations int
 
 	api     *process
-	posters []*poster // one for each Site
-	bodies  int       // submitted so far
+	clients []*batchClient // one for each Site
+	bodies  int            // number of submitted bodies
 }
 
-// submitClients are the numbers of clients at once that are compared.
+// submitClients lists the compared numbers of concurrent clients.
 var submitClients = []int{1, 2, 4, 8}
 
-// submitFigures are what single submissions take, one after another.
-type submitFigures struct{ p50, service, postgres, cpu *series }
+// submitSeries holds the results for successive submissions.
+type submitSeries struct{ p50, service, postgres, cpu *series }
 
-func newSubmitFigures(name, service string) submitFigures {
-	return submitFigures{
+func newSubmitSeries(name, service string) submitSeries {
+	return submitSeries{
 		p50:      &series{Name: name + ", p50", Unit: "ms"},
 		service:  &series{Name: name + ", CPU time of " + service, Unit: "ms"},
 		postgres: &series{Name: name + ", CPU time of Postgres", Unit: "ms"},
@@ -53,27 +55,27 @@ func newSubmitFigures(name, service string) submitFigures {
 	}
 }
 
-func (f submitFigures) all() []*series { return []*series{f.p50, f.service, f.postgres, f.cpu} }
+func (f submitSeries) all() []*series { return []*series{f.p50, f.service, f.postgres, f.cpu} }
 
 func (s *submit) run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	bare, full := newSubmitFigures("bare insert", "its client"), newSubmitFigures("through HTTP", "the API")
+	bare, full := newSubmitSeries("bare insert", "its client"), newSubmitSeries("through HTTP", "the API")
 	rates := make([]*series, len(submitClients))
 	for i, n := range submitClients {
 		rates[i] = &series{Name: fmt.Sprintf("through HTTP, %d at once", n), Unit: "batches/s"}
 	}
 	steps := []func() error{
-		func() error { return s.oneByOne(ctx, bare, s.insertBare, os.Getpid()) },
-		func() error { return s.oneByOne(ctx, full, s.post, s.api.cmd.Process.Pid) },
+		func() error { return s.successive(ctx, bare, s.insertBare, os.Getpid()) },
+		func() error { return s.successive(ctx, full, s.post, s.api.cmd.Process.Pid) },
 	}
 	for i, n := range submitClients {
-		steps = append(steps, func() error { return s.atOnce(ctx, rates[i], n) })
+		steps = append(steps, func() error { return s.concurrent(ctx, rates[i], n) })
 	}
-	for range s.runs { // in turns, so that a drift of the machine meets all alike
+	for range s.runs { // in rotation, so that a drift of the machine affects all
 		for _, step := range steps {
-			if err := errors.Join(step(), s.forgetBatches(ctx)); err != nil {
+			if err := errors.Join(step(), s.deleteBatches(ctx)); err != nil {
 				return err
 			}
 		}
@@ -85,9 +87,12 @@ func (s *submit) run(ctx context.Context) error {
 	}
 	return s.report(slices.Concat(bare.all(), full.all(), []*series{memory}, rates), []ratio{
 		{Name: "p50, through HTTP ÷ bare insert", Value: full.p50.median() / bare.p50.median(), Target: -2},
-		{Name: "CPU time of both, through HTTP ÷ bare insert", Value: full.cpu.median() / bare.cpu.median(), Target: -2},
+		{
+			Name:  "CPU time of both, through HTTP ÷ bare insert",
+			Value: full.cpu.median() / bare.cpu.median(), Target: -2,
+		},
 		{Name: "batches/s, 8 at once ÷ best number", Value: rates[len(rates)-1].median() / best, Target: 0.95},
-		{Name: "memory of the API", Value: memory.most(), Target: -100, Unit: "MB"},
+		{Name: "memory of the API", Value: memory.max(), Target: -100, Unit: "MB"},
 	})
 }
 
@@ -98,7 +103,7 @@ func (s *submit) close() error {
 	return errors.Join(terminateAll(s.api), s.bench.close())
 }
 
-// start starts the API, and makes partners that may use it.
+// start starts the API, and creates partners with clients.
 func (s *submit) start(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
@@ -111,33 +116,35 @@ func (s *submit) start(ctx context.Context) error {
 	if s.api, base, err = s.startAPI(); err != nil {
 		return err
 	}
-	web := newWeb(slices.Max(submitClients))
-	s.posters = make([]*poster, len(s.sites))
+	httpClient := newHTTPClient(slices.Max(submitClients))
+	s.clients = make([]*batchClient, len(s.sites))
 	for i, site := range s.sites {
-		if s.posters[i], err = s.newPoster(ctx, web, base, site); err != nil {
+		if s.clients[i], err = s.newBatchClient(ctx, httpClient, base, site); err != nil {
 			return err
 		}
 	}
-	// As many at once as ever, until the API's connections have their statements prepared.
+	// The maximum concurrency makes all connections of the API prepare their statements.
 	if err := s.postAll(ctx, 100, slices.Max(submitClients)); err != nil {
 		return err
 	}
 	if _, err := s.insertBare(ctx); err != nil {
 		return err
 	}
-	return s.forgetBatches(ctx)
+	return s.deleteBatches(ctx)
 }
 
-// newPoster makes a client of the Site's organisation.
-func (b *bench) newPoster(ctx context.Context, web *http.Client, base string, site models.Site) (*poster, error) {
+// newBatchClient creates a client of the Site's organisation.
+func (b *bench) newBatchClient(
+	ctx context.Context, httpClient *http.Client, base string, site models.Site,
+) (*batchClient, error) {
 	id, secret, err := b.newClient(ctx, site)
 	if err != nil {
 		return nil, err
 	}
-	return newPoster(ctx, web, base, id, secret, site.ID.String())
+	return newBatchClient(ctx, httpClient, base, id, secret, site.ID.String())
 }
 
-// newClient makes a client of the Site's organisation with every scope.
+// newClient creates a client of the Site's organisation with all partner scopes.
 func (b *bench) newClient(ctx context.Context, site models.Site) (id, secret string, err error) {
 	c, err := b.store.CreateClient(ctx, site.OrganisationID, "loadgen", models.PartnerScopes)
 	if err != nil {
@@ -147,24 +154,27 @@ func (b *bench) newClient(ctx context.Context, site models.Site) (id, secret str
 	return c.ID.String(), secret, err
 }
 
-// oneByOne submits batches one after another, and adds the median of their times, and the CPU time that Postgres and the one
-// who uses it have needed for each.
-func (s *submit) oneByOne(ctx context.Context, to submitFigures, one func(context.Context) (time.Duration, error), service int) error {
-	if err := s.settle(ctx); err != nil {
+// successive calls submitOne for one batch after another. It adds the median of their latencies,
+// and the CPU time of Postgres and of the process pid for each.
+func (s *submit) successive(
+	ctx context.Context, to submitSeries, submitOne func(context.Context) (time.Duration, error), pid int,
+) error {
+	if err := s.checkpoint(ctx); err != nil {
 		return err
 	}
 	took := make([]time.Duration, s.batches)
-	serviceBefore, postgresBefore := ownTime(service), wholeTime(s.local.Postgres.PID())
+	serviceBefore, postgresBefore := cpuTime(pid), treeCPUTime(s.local.Postgres.PID())
 	for i := range took {
 		var err error
-		if took[i], err = one(ctx); err != nil {
+		if took[i], err = submitOne(ctx); err != nil {
 			return err
 		}
 	}
 	slices.Sort(took)
 	to.p50.add(quantile(took, 0.5))
-	serviceUsed, postgresUsed := ownTime(service)-serviceBefore, wholeTime(s.local.Postgres.PID())-postgresBefore
-	if postgresUsed > 0 { // else the system does not say
+	serviceUsed := cpuTime(pid) - serviceBefore
+	postgresUsed := treeCPUTime(s.local.Postgres.PID()) - postgresBefore
+	if postgresUsed > 0 { // 0 on systems without /proc
 		each := func(d time.Duration) float64 { return d.Seconds() * 1000 / float64(s.batches) }
 		to.service.add(each(serviceUsed))
 		to.postgres.add(each(postgresUsed))
@@ -176,13 +186,14 @@ func (s *submit) oneByOne(ctx context.Context, to submitFigures, one func(contex
 // post submits a batch through HTTP.
 func (s *submit) post(ctx context.Context) (time.Duration, error) {
 	s.bodies++
-	p := s.posters[s.bodies%len(s.posters)]
+	p := s.clients[s.bodies%len(s.clients)]
 	return p.submit(ctx, s.batchBody(fmt.Sprint("batch ", s.bodies), models.MaxBatchRows))
 }
 
-// atOnce submits batches from many clients at once, each of which waits for its answer before it goes on.
-func (s *submit) atOnce(ctx context.Context, to *series, clients int) error {
-	if err := s.settle(ctx); err != nil {
+// concurrent measures the rate at which concurrent clients submit batches. Each client waits for
+// its answer before the next.
+func (s *submit) concurrent(ctx context.Context, to *series, clients int) error {
+	if err := s.checkpoint(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -191,7 +202,7 @@ func (s *submit) atOnce(ctx context.Context, to *series, clients int) error {
 	return err
 }
 
-// postAll submits that many batches, so many at once.
+// postAll submits batches from concurrent clients.
 func (s *submit) postAll(ctx context.Context, batches, clients int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(clients)
@@ -199,14 +210,15 @@ func (s *submit) postAll(ctx context.Context, batches, clients int) error {
 		s.bodies++
 		n := s.bodies
 		group.Go(func() error {
-			_, err := s.posters[n%len(s.posters)].submit(groupCtx, s.batchBody(fmt.Sprint("batch ", n), models.MaxBatchRows))
+			body := s.batchBody(fmt.Sprint("batch ", n), models.MaxBatchRows)
+			_, err := s.clients[n%len(s.clients)].submit(groupCtx, body)
 			return err
 		})
 	}
 	return group.Wait()
 }
 
-// bareSubmit is the least that storing a batch takes on these tables: the batch and its rows, in one statement.
+// bareSubmit inserts a batch and its rows: the minimum on these tables.
 const bareSubmit = `
 WITH b AS (
     INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at, settle_by,
@@ -217,16 +229,19 @@ INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_re
 SELECT $1, $2, v.n - 1, v.customer_reference, v.row_reference, v.amount, $12::uuid
 FROM unnest($9::text[], $10::text[], $11::bigint[]) WITH ORDINALITY AS v (customer_reference, row_reference, amount, n)`
 
-// insertBare stores a batch with nothing around the statement: no HTTP, no look at the customers' links, no tasks.
+// insertBare stores a batch with nothing around the statement: no HTTP, no check of customer links,
+// no tasks.
 func (s *submit) insertBare(ctx context.Context) (time.Duration, error) {
 	batch := s.newBatch(s.sites[s.submitted%len(s.sites)], models.MaxBatchRows)
-	customers, rows, amounts := make([]string, len(batch.Rows)), make([]string, len(batch.Rows)), make([]int64, len(batch.Rows))
-	for i, r := range batch.Rows {
-		customers[i], rows[i], amounts[i] = r.CustomerReference, r.RowReference, int64(r.Amount)
+	var customers, rows []string
+	var amounts []int64
+	for _, r := range batch.Rows {
+		customers, rows = append(customers, r.CustomerReference), append(rows, r.RowReference)
+		amounts = append(amounts, int64(r.Amount))
 	}
 	id := uuid.Must(uuid.NewV7())
 	began := time.Now()
-	err := s.exec(ctx, bareSubmit, batch.SiteID, id, batch.OrganisationID, batch.Reference, 100*len(rows), began.UnixMilli(),
-		batch.Fingerprint[:], string(batch.TraceID), customers, rows, amounts, id)
+	err := s.exec(ctx, bareSubmit, batch.SiteID, id, batch.OrganisationID, batch.Reference, 100*len(rows),
+		began.UnixMilli(), batch.Fingerprint[:], string(batch.TraceID), customers, rows, amounts, id)
 	return time.Since(began), err
 }

@@ -15,16 +15,17 @@ import (
 
 func tokenCommand(out io.Writer) *cobra.Command {
 	t := token{bench: bench{out: out}}
-	cmd := t.command("token", "Measure the issue of access tokens, and requests that need no more than a token", 5, t.run, t.close)
-	cmd.Flags().IntVar(&t.workers, "workers", 32, "requests under way at once, each on a connection that is kept")
-	cmd.Flags().DurationVar(&t.measured, "measure", 5*time.Second, "time of each run")
-	cmd.Flags().Float64Var(&t.tokenRate, "token-rate", 50, "tokens a second of the runs at a steady rate")
-	cmd.Flags().Float64Var(&t.readRate, "read-rate", 800, "reads a second of the runs at a steady rate")
-	t.usesSvc(cmd)
+	cmd := t.command("token", "Measure the issue of access tokens, and requests that only check a token", 5,
+		t.run, t.close)
+	cmd.Flags().IntVar(&t.workers, "workers", 32, "number of concurrent requests, each on a kept connection")
+	cmd.Flags().DurationVar(&t.measured, "measure", 5*time.Second, "duration of each run")
+	cmd.Flags().Float64Var(&t.tokenRate, "token-rate", 50, "tokens per second, in the runs at a steady rate")
+	cmd.Flags().Float64Var(&t.readRate, "read-rate", 800, "reads per second, in the runs at a steady rate")
+	t.addSvcFlag(cmd)
 	return cmd
 }
 
-// token measures what it costs to know who calls.
+// token measures the cost of authentication.
 type token struct {
 	bench
 	workers             int
@@ -33,21 +34,22 @@ type token struct {
 
 	api    *process
 	issue  *call
-	noRead *call // passes all checks of who calls, and is refused at the next one: Postgres is not asked
+	noRead *call // passes authentication, and is refused before any query
 }
 
 func (t *token) run(ctx context.Context) error {
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	tokens, reads := newCallPart("tokens", t.api, t.issue), newCallPart("reads without a query", t.api, t.noRead)
-	steadyTokens := newSpread(fmt.Sprintf("a token at %g/s", t.tokenRate))
-	steadyReads := newSpread(fmt.Sprintf("a read at %g/s", t.readRate))
+	tokens := newContender("tokens", t.api, t.issue)
+	reads := newContender("reads without a query", t.api, t.noRead)
+	steadyTokens := newDistribution(fmt.Sprintf("a token at %g/s", t.tokenRate))
+	steadyReads := newDistribution(fmt.Sprintf("a read at %g/s", t.readRate))
 	steps := []func() error{
-		func() error { return t.flatOut(ctx, tokens, t.workers, t.measured) },
-		func() error { return t.flatOut(ctx, reads, t.workers, t.measured) },
-		func() error { return t.steady(ctx, t.tokenRate, t.measured, t.issue, steadyTokens) },
-		func() error { return t.steady(ctx, t.readRate, t.measured, t.noRead, steadyReads) },
+		func() error { return t.measureThroughput(ctx, tokens, t.workers, t.measured) },
+		func() error { return t.measureThroughput(ctx, reads, t.workers, t.measured) },
+		func() error { return t.measureLatency(ctx, t.tokenRate, t.measured, t.issue, steadyTokens) },
+		func() error { return t.measureLatency(ctx, t.readRate, t.measured, t.noRead, steadyReads) },
 	}
 	for range t.runs {
 		for _, step := range steps {
@@ -64,7 +66,7 @@ func (t *token) run(ctx context.Context) error {
 	})
 }
 
-// start starts the service, with a rate limit that counts but is never met, and makes a client.
+// start starts the API, with a rate limit that is never reached, and creates a client.
 func (t *token) start(ctx context.Context) error {
 	if err := t.open(ctx); err != nil {
 		return err
@@ -81,7 +83,7 @@ func (t *token) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPoster(ctx, newWeb(1), base, id, secret, sites[0].ID.String())
+	p, err := newBatchClient(ctx, newHTTPClient(1), base, id, secret, sites[0].ID.String())
 	if err != nil {
 		return err
 	}

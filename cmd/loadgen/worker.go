@@ -11,32 +11,34 @@ import (
 	"partnerbilling/queue"
 )
 
-// worker is one as svc worker has it, but in this process.
+// worker runs the parts of svc worker in this process.
 type worker struct {
 	dispatcher *queue.Dispatcher
 	server     *queue.Server
 	webhooks   *jobs.DeliverWebhook
-	store      *models.Store // its own, if it has one
+	store      *models.Store // closed by end; may be nil
 	stop       context.CancelFunc
 	dispatched chan error
 }
 
-// workerConfig is what workers differ in.
+// workerConfig configures a worker.
 type workerConfig struct {
-	store       *models.Store // a pool of its own, which end closes; nil: the scenario's
+	store       *models.Store // of the worker alone; nil for the store of the bench
 	queues      []models.Queue
 	recurring   []models.TaskKind
 	rail        rail.Rail
-	concurrency int // debits under way at once
+	concurrency int // debits in flight
 }
 
-// debitWorker is a worker of which the rail takes as much as there is.
-func debitWorker(payments rail.Rail) workerConfig {
+// debitWorker returns the configuration of a worker for debits that is never limited by its call
+// permits.
+func debitWorker(r rail.Rail) workerConfig {
 	return workerConfig{
-		queues: []models.Queue{models.QueueDebits}, rail: payments, concurrency: referenceConcurrency * models.ChunkRows,
+		queues: []models.Queue{models.QueueDebits}, rail: r, concurrency: referenceConcurrency * models.ChunkRows,
 	}
 }
 
+// startWorker starts a worker on the bench's servers.
 func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
 	store := cfg.store
 	if store == nil {
@@ -63,7 +65,7 @@ func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, err
 	return w, nil
 }
 
-// end lets what is under way come to its end.
+// end stops the worker gracefully and waits for its end.
 func (w *worker) end() error {
 	w.stop()
 	w.server.Shutdown()

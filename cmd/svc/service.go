@@ -259,7 +259,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
 	})
 	queue.RegisterMetrics(s.metrics, store, server, s.log)
-	jobs.RegisterFigures(s.metrics, store, s.log)
+	jobs.RegisterStateMetrics(s.metrics, store, s.log)
 	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
 		if !s.awaitRedis(ctx) {
 			return nil

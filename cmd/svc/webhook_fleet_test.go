@@ -290,7 +290,7 @@ func TestWebhooksAfterAFlush(t *testing.T) {
 		if f.count("failures > 0 AND next_attempt_at > svc_now() AND NOT "+parkedSQL) < f.events {
 			return false
 		}
-		return queuetest.Waiting(t, redis, "webhooks") > f.events/2 // those of an interrupted attempt come from Postgres
+		return queuetest.Delayed(t, redis, "webhooks") > f.events/2 // those of an interrupted attempt come from Postgres
 	})
 	if err := redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)

@@ -21,34 +21,35 @@ import (
 	"partnerbilling/models"
 )
 
-// HTTPConfig says how to reach a payment gateway, and how hard.
+// HTTPConfig configures an HTTP rail.
 type HTTPConfig struct {
-	// BaseURL is where the contract is served: https, without query or fragment.
+	// BaseURL is the URL of the gateway: https, without query or fragment.
 	BaseURL string
-	// AllowPlainHTTP also takes an http BaseURL, for a gateway on a private network.
+	// AllowPlainHTTP also allows an http BaseURL, for a gateway on a private network.
 	AllowPlainHTTP bool
 	// Key signs the requests.
 	Key SigningKey
-	// Timeout bounds one exchange as a whole, from the connection to the last byte; default 10 s. Waiting for others to end,
-	// if Concurrency are under way, is bounded by the caller's context alone.
+	// Timeout bounds one exchange, from the connection to the last byte; default 10 s. The wait for
+	// a slot is bounded by the caller's context only.
 	Timeout time.Duration
-	// Concurrency is the most requests in flight, and the most connections, of this adapter; default 64.
+	// Concurrency is the number of slots: the maximum number of requests in flight, and of
+	// connections; default 64.
 	Concurrency int
-	// Limiter spaces the requests, by Admit; nil: no limit.
+	// Limiter limits the rate of requests, in Admit; nil means no limit.
 	Limiter Limiter
-	// TLS replaces the default TLS settings, for a gateway with its own authority.
+	// TLS replaces the default TLS settings, for a gateway with its own certificate authority.
 	TLS *tls.Config
 	// Now is the wall clock for signatures; default time.Now.
 	Now func() time.Time
 }
 
-// HTTP is a rail behind a payment gateway that serves the contract in HTTP.md. The contract takes one debit a
-// request, so that a call of many fans out, as far as Concurrency allows.
+// HTTP is a rail behind a payment gateway that serves the contract in HTTP.md. The contract has one
+// debit per request, so that a call with many keys sends concurrent requests, up to Concurrency.
 type HTTP struct {
-	base    string // without a slash at the end
+	base    string // without a trailing slash
 	key     SigningKey
 	timeout time.Duration
-	slots   chan struct{} // holds one element per request in flight
+	slots   chan struct{} // full while every slot is in use
 	limiter Limiter
 	client  *http.Client
 	now     func() time.Time
@@ -56,7 +57,7 @@ type HTTP struct {
 
 var _ Rail = (*HTTP)(nil)
 
-// NewHTTP makes the adapter; it does not connect.
+// NewHTTP returns an HTTP rail. It does not connect yet.
 func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	base, err := parseBase(cfg)
 	if err != nil {
@@ -94,7 +95,8 @@ func parseBase(cfg HTTPConfig) (string, error) {
 	return strings.TrimSuffix(u.String(), "/"), nil
 }
 
-// newClient makes a client that speaks to one host, directly, and that no answer can lead or feed further than asked.
+// newClient returns a client that uses no proxy, follows no redirect, and bounds the size of
+// answers.
 func newClient(cfg HTTPConfig) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -111,7 +113,7 @@ func newClient(cfg HTTPConfig) *http.Client {
 	}
 }
 
-// Close closes the connections that are idle.
+// Close closes idle connections.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 // Admit implements Rail.
@@ -139,7 +141,7 @@ func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	case r.Status == Unknown && sends == 0:
 		r.Status = Unavailable
 	case (r.Status == Unavailable || r.Status == Invalid) && sends > 1:
-		r.Status = Unknown // the answer speaks for the second sending; the first may still be at work
+		r.Status = Unknown // the answer is about the second sending; the first may still be processed
 	}
 	return r
 }
@@ -164,7 +166,8 @@ func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix stri
 	return r
 }
 
-// each runs do for 0 to n-1 on as many goroutines as there may be requests in flight, and waits for them.
+// each calls do for 0 to n-1, concurrently in as many goroutines as there are slots, and waits for
+// all.
 func (h *HTTP) each(n int, do func(i int)) {
 	if n == 1 {
 		do(0)
@@ -182,12 +185,13 @@ func (h *HTTP) each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// exchange sends one request when there is a slot for it and reads the answer, Unknown if there is none. It reports how
-// often the request may have left this process: the transport sends it again when a kept connection turns out to be dead.
-func (h *HTTP) exchange(ctx context.Context, method, path string, body []byte,
-	read func(status int, answer []byte) Result,
+// exchange waits for a slot, sends one request and reads the answer: Unknown if there is none. It
+// returns how often the request may have been sent: the transport sends it again if a kept
+// connection turns out to be closed.
+func (h *HTTP) exchange(
+	ctx context.Context, method, path string, body []byte, read func(status int, answer []byte) Result,
 ) (r Result, sends int64) {
-	if err := h.takeSlot(ctx); err != nil {
+	if err := h.acquireSlot(ctx); err != nil {
 		return Result{Status: Unknown, Detail: "waiting for a slot: " + err.Error()}, 0
 	}
 	defer func() { <-h.slots }()
@@ -195,7 +199,7 @@ func (h *HTTP) exchange(ctx context.Context, method, path string, body []byte,
 	defer cancel()
 	var connections atomic.Int64
 	req, err := h.newRequest(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// From here on bytes may have been written, also if the write then fails.
+		// From here on bytes may have been sent, even if the write fails.
 		GotConn: func(httptrace.GotConnInfo) { connections.Add(1) },
 	}), method, path, body)
 	if err != nil {
@@ -208,13 +212,13 @@ func (h *HTTP) exchange(ctx context.Context, method, path string, body []byte,
 	return read(status, answer), connections.Load()
 }
 
-func (h *HTTP) takeSlot(ctx context.Context) error {
+func (h *HTTP) acquireSlot(ctx context.Context) error {
 	select {
 	case h.slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := ctx.Err() // select picks at random when both are ready
+	err := ctx.Err() // select picks at random if both cases are ready
 	if err != nil {
 		<-h.slots
 	}
@@ -230,8 +234,8 @@ func (h *HTTP) newRequest(ctx context.Context, method, path string, body []byte)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json")
-	// Every request is idempotent by the key it carries. An empty value tells so to the transport, which then sends
-	// it again by itself if a kept connection turns out to be dead, and is not itself sent.
+	// Every request is idempotent by its key. The empty header makes the transport send the request
+	// again if a kept connection turns out to be closed. The header itself is not sent.
 	req.Header["Idempotency-Key"] = nil
 	h.key.Sign(req, body, h.now())
 	return req, nil
@@ -250,7 +254,8 @@ func (h *HTTP) roundTrip(req *http.Request) (status int, body []byte, err error)
 	return res.StatusCode, body, err
 }
 
-// describe is an error without the URL, which holds the key and which the caller knows.
+// describe returns the text of an error without the URL. The caller knows the URL, and it contains
+// the key.
 func describe(err error) string {
 	var u *url.Error
 	if errors.As(err, &u) {

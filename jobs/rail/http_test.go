@@ -22,14 +22,15 @@ import (
 	"partnerbilling/jobs/rail/railtest"
 )
 
-func order(key string) rail.Debit {
+// newDebit returns a debit of 1.00 AUD.
+func newDebit(key string) rail.Debit {
 	return rail.Debit{Key: key, AgreementID: "agr", CustomerID: "cus", Amount: 100, Currency: "AUD"}
 }
 
-func wantStatus(t *testing.T, what string, got rail.Result, want rail.Status) {
+func wantStatus(t *testing.T, name string, got rail.Result, want rail.Status) {
 	t.Helper()
 	if got.Status != want {
-		t.Errorf("%s: %v %s (%s), want %v", what, got.Status, got.Reason, got.Detail, want)
+		t.Errorf("%s: %v %s (%s), want %v", name, got.Status, got.Reason, got.Detail, want)
 	}
 }
 
@@ -39,8 +40,8 @@ func TestServerFaults(t *testing.T) {
 	tests := []struct {
 		name   string
 		faults rail.Faults
-		answer rail.Status // of the debit that the fault strikes
-		truth  rail.Status // what look-up says then
+		answer rail.Status // to the debit with the fault
+		truth  rail.Status // of a look-up afterwards
 	}{
 		{"none", rail.Faults{}, rail.Succeeded, rail.Succeeded},
 		{"delay", rail.Faults{Delay: once, DelayMillis: 1}, rail.Succeeded, rail.Succeeded},
@@ -63,13 +64,13 @@ func TestServerFaults(t *testing.T) {
 			if err := g.SetFaults(tt.faults); err != nil {
 				t.Fatal(err)
 			}
-			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], tt.answer)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], tt.answer)
 			if err := g.SetFaults(rail.Faults{}); err != nil {
 				t.Fatal(err)
 			}
 			patient := client(t, g.URL, nil)
 			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, patient, "k")[0], tt.truth)
-			wantStatus(t, "again", railtest.Debit(t.Context(), t, patient, order("k"))[0], rail.Succeeded)
+			wantStatus(t, "again", railtest.Debit(t.Context(), t, patient, newDebit("k"))[0], rail.Succeeded)
 			if moved := behind.Moved(); len(moved) != 1 {
 				t.Errorf("money moved %d times, want once", len(moved))
 			}
@@ -77,7 +78,7 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsAreSeeded draws the same faults for the same seed.
+// The same seed draws the same faults.
 func TestFaultsAreSeeded(t *testing.T) {
 	t.Parallel()
 	g := gateway(t, railtest.NewScripted())
@@ -88,7 +89,7 @@ func TestFaultsAreSeeded(t *testing.T) {
 		}
 		var drawn strings.Builder
 		for i := range 40 {
-			fmt.Fprintf(&drawn, "%d", railtest.Debit(t.Context(), t, h, order(fmt.Sprint(seed, i)))[0].Status)
+			fmt.Fprintf(&drawn, "%d", railtest.Debit(t.Context(), t, h, newDebit(fmt.Sprint(seed, i)))[0].Status)
 		}
 		return drawn.String()
 	}
@@ -101,8 +102,7 @@ func TestFaultsAreSeeded(t *testing.T) {
 	}
 }
 
-// TestFaultKnobs turns the knobs from outside.
-func TestFaultKnobs(t *testing.T) {
+func TestFaultsOverHTTP(t *testing.T) {
 	t.Parallel()
 	g := gateway(t, railtest.NewScripted())
 	call := func(method, body string, sign bool) (int, string) {
@@ -140,13 +140,13 @@ func TestFaultKnobs(t *testing.T) {
 		}
 	}
 	h := client(t, g.URL, nil)
-	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unavailable)
 	if _, answer := call("GET", "", true); answer != `{"seed":7,"only":["debit"],"unavailable":{"count":1}}` {
 		t.Errorf("GET: %s", answer)
 	}
 }
 
-// answering is a gateway that says one thing, whatever it is asked.
+// answering starts a gateway that gives every request the same answer, and returns its URL.
 func answering(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -154,17 +154,17 @@ func answering(t *testing.T, answer http.HandlerFunc) string {
 	return s.URL
 }
 
-// TestWhatAnswersMean holds the adapter to the contract's tables, and to "unknown" for every other answer.
-func TestWhatAnswersMean(t *testing.T) {
+// The adapter reads answers as the tables of the contract say, and every other answer as unknown.
+func TestAnswersAreReadByTheContract(t *testing.T) {
 	t.Parallel()
-	const u, held = rail.Unknown, `"agreementId":"agr","amount":100,"currency":"AUD"`
+	const u, ok, held = rail.Unknown, rail.Succeeded, `"agreementId":"agr","amount":100,"currency":"AUD"`
 	tests := []struct {
 		status                int
 		body                  string
 		debit, lookup, cancel rail.Status
 	}{
-		{200, `{"key":"k","status":"succeeded",` + held + `}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, rail.Succeeded, rail.Succeeded, rail.Succeeded},
+		{200, `{"key":"k","status":"succeeded",` + held + `}`, ok, ok, ok},
+		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, ok, ok, ok},
 		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"refused",` + held + `}`, rail.Refused, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"cancelled",` + held + `}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
@@ -178,10 +178,11 @@ func TestWhatAnswersMean(t *testing.T) {
 		{200, `{"key":"k","status":"conflict",` + held + `}`, u, u, u},
 		{200, `{"key":"k","status":"invalid",` + held + `}`, u, u, u},
 
-		// The particulars: a debit's answer may leave them out, the others must not. Some alone are no answer.
-		{200, `{"key":"k","status":"succeeded"}`, rail.Succeeded, u, u},
+		// The answer to a debit may omit the particulars, others must have them. No answer may have
+		// only some.
+		{200, `{"key":"k","status":"succeeded"}`, ok, u, u},
 		{200, `{"key":"k","status":"refused","reason":"limitExceeded"}`, rail.Refused, u, u},
-		{200, `{"key":"k","status":"succeeded","agreementId":null,"amount":null,"currency":null}`, rail.Succeeded, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":null,"amount":null,"currency":null}`, ok, u, u},
 		{200, `{"key":"k","status":"succeeded","amount":100,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100}`, u, u, u},
@@ -196,11 +197,14 @@ func TestWhatAnswersMean(t *testing.T) {
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":"aud"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","Amount":100,"currency":"AUD"}`, u, u, u},
 
-		// Another debit's particulars: a conflict for a debit; the others report them.
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict, rail.Succeeded, rail.Succeeded},
-		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`, rail.Conflict, rail.Refused, rail.Refused},
-		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, rail.Cancelled, rail.Cancelled},
+		// Particulars of another debit are a conflict for a debit. Look-up and cancellation report
+		// them.
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`,
+			rail.Conflict, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`,
+			rail.Conflict, rail.Cancelled, rail.Cancelled},
 		{202, `{"key":"k","status":"pending","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, u, u},
 		{200, `{"key":"other","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"done","agreementId":"agr","amount":101,"currency":"AUD"}`, u, u, u},
@@ -248,7 +252,7 @@ func TestWhatAnswersMean(t *testing.T) {
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			}), nil)
-			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], tt.debit)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], tt.debit)
 			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, h, "k")[0], tt.lookup)
 			wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], tt.cancel)
 			if calls.Load() != 3 {
@@ -258,7 +262,8 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 }
 
-// TestHeldIsReported reads what a key holds out of every answer that repeats it, also of one that is pending.
+// Look-up and cancellation report the particulars of every answer that has them, also of a pending
+// one.
 func TestHeldIsReported(t *testing.T) {
 	t.Parallel()
 	other := rail.Particulars{AgreementID: "another", Amount: 7, Currency: "NZD"}
@@ -269,38 +274,39 @@ func TestHeldIsReported(t *testing.T) {
 		for call, got := range map[string]rail.Result{
 			"lookup": railtest.Lookup(t.Context(), t, h, "k")[0], "cancel": railtest.Cancel(t.Context(), t, h, "k")[0],
 		} {
-			if got.Held != other || !got.Held.ConflictsWith(order("k")) {
+			if got.Held != other || !got.Held.ConflictsWith(newDebit("k")) {
 				t.Errorf("%s of a %s key: %+v, want it to hold %+v", call, status, got, other)
 			}
 		}
 	}
 }
 
-// TestInvalidOverTheWire has the gateway itself refuse a debit with a 400, before and after one that it carried out.
+// The gateway refuses a debit with a 400, before and after a debit that it carried out.
 func TestInvalidOverTheWire(t *testing.T) {
 	t.Parallel()
 	behind := railtest.NewScripted()
 	behind.Script("k", railtest.Invalid, railtest.LoseAnswer, railtest.Invalid)
 	h := client(t, gateway(t, behind).URL, nil)
-	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Invalid)
-	wantStatus(t, "recorded nowhere", railtest.Lookup(t.Context(), t, h, "k")[0], rail.NotFound)
-	wantStatus(t, "answer lost", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unknown)
-	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Invalid)
+	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Invalid)
+	wantStatus(t, "not recorded", railtest.Lookup(t.Context(), t, h, "k")[0], rail.NotFound)
+	wantStatus(t, "answer lost", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unknown)
+	wantStatus(t, "invalid", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Invalid)
 	wantStatus(t, "the truth", railtest.Lookup(t.Context(), t, h, "k")[0], rail.Succeeded)
-	wantStatus(t, "again", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Succeeded)
+	wantStatus(t, "again", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Succeeded)
 	if moved := behind.Moved(); len(moved) != 1 {
 		t.Errorf("money moved %d times, want once", len(moved))
 	}
 }
 
-// TestServerRefusesInvalidDebits posts what the adapter itself would never send.
+// The requests of this test are invalid, so that the adapter would never send them.
 func TestServerRefusesInvalidDebits(t *testing.T) {
 	t.Parallel()
 	behind := railtest.NewScripted()
 	g := gateway(t, behind)
 	for _, body := range []string{
 		``, `[]`, `{"key":"k"}`, `{"key":"k","agreementId":"agr","amount":0,"currency":"AUD"}`,
-		`{"key":"k","agreementId":"agr","amount":1e2,"currency":"AUD"}`, `{"key":"k","agreementId":"agr","amount":100,"currency":"aud"}`,
+		`{"key":"k","agreementId":"agr","amount":1e2,"currency":"AUD"}`,
+		`{"key":"k","agreementId":"agr","amount":100,"currency":"aud"}`,
 		`{"key":"k","amount":100,"currency":"AUD"}`, `{"key":"..","agreementId":"agr","amount":100,"currency":"AUD"}`,
 		`{"key":"k","key":"k","agreementId":"agr","amount":100,"currency":"AUD"}`,
 	} {
@@ -320,12 +326,12 @@ func TestServerRefusesInvalidDebits(t *testing.T) {
 		}
 	}
 	if calls := behind.Calls("k"); calls != (railtest.Calls{}) {
-		t.Errorf("the rail behind was asked: %+v", calls)
+		t.Errorf("the rail behind was called: %+v", calls)
 	}
 }
 
-// TestFaultsBeforeSending is what certainly debited nothing.
-func TestFaultsBeforeSending(t *testing.T) {
+// A failure before a request is sent certainly debits nothing.
+func TestFailuresBeforeSending(t *testing.T) {
 	t.Parallel()
 	closed, err := local.ReservePort()
 	if err != nil {
@@ -333,7 +339,6 @@ func TestFaultsBeforeSending(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = closed.Close() })
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = nil
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
@@ -346,14 +351,14 @@ func TestFaultsBeforeSending(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := client(t, url, nil)
-			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unavailable)
 			wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, h, "k")[0], rail.Unknown)
 			wantStatus(t, "cancel", railtest.Cancel(t.Context(), t, h, "k")[0], rail.Unknown)
 		})
 	}
 }
 
-// rawGateway speaks to each connection as told, below HTTP.
+// rawGateway starts a server that lets speak handle each connection, and returns its URL.
 func rawGateway(t *testing.T, speak func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -380,29 +385,29 @@ func rawGateway(t *testing.T, speak func(net.Conn)) string {
 	return "http://" + listener.Addr().String()
 }
 
-// TestFaultsAfterSending is what may have debited.
-func TestFaultsAfterSending(t *testing.T) {
+// A failure after a request may have been sent may have debited.
+func TestFailuresAfterSending(t *testing.T) {
 	t.Parallel()
-	head := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	all := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
+	readByte := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
+	readAll := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
 	say := func(text string) func(net.Conn) {
 		return func(conn net.Conn) {
-			all(conn)
+			readAll(conn)
 			_, _ = io.WriteString(conn, text)
 		}
 	}
 	for name, speak := range map[string]func(net.Conn){
-		"closed at once":         func(net.Conn) {},
-		"closed after a byte":    head,
-		"closed without a word":  all,
-		"no HTTP":                say("hello\r\n\r\n"),
-		"headers cut":            say("HTTP/1.1 200 OK\r\nContent-"),
-		"body cut":               say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
-		"chunks cut":             say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
-		"switching protocols":    say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
-		"silent until time runs": func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+		"closed at once":        func(net.Conn) {},
+		"closed after a byte":   readByte,
+		"closed without answer": readAll,
+		"no HTTP":               say("hello\r\n\r\n"),
+		"headers cut":           say("HTTP/1.1 200 OK\r\nContent-"),
+		"body cut":              say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
+		"chunks cut":            say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
+		"switching protocols":   say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+		"silent until time-out": func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		"trickling": func(conn net.Conn) {
-			all(conn)
+			readAll(conn)
 			for {
 				if _, err := io.WriteString(conn, "H"); err != nil {
 					return
@@ -413,13 +418,13 @@ func TestFaultsAfterSending(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := client(t, rawGateway(t, speak), func(c *rail.HTTPConfig) { c.Timeout = 200 * time.Millisecond })
-			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unknown)
+			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unknown)
 		})
 	}
 }
 
-// TestSecondSending has the transport send again by itself because a kept connection is dead, and the second answer
-// be "nothing was debited", which says nothing of the first.
+// The transport sends a request again because a kept connection is closed. An answer of "nothing
+// was debited" then says nothing about the first sending.
 func TestSecondSending(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\n\r\n{\"key\":\"a\",\"status\":\"succeeded\"}"
@@ -444,13 +449,13 @@ func TestSecondSending(t *testing.T) {
 				read()
 				if conns.Add(1) == 1 {
 					_, _ = io.WriteString(conn, ok)
-					read() // the second request arrives, and the connection dies
+					read() // the second request, after which the connection closes
 					return
 				}
 				_, _ = io.WriteString(conn, tt.second)
 			}), nil)
-			wantStatus(t, "first", railtest.Debit(t.Context(), t, h, order("a"))[0], rail.Succeeded)
-			wantStatus(t, "second", railtest.Debit(t.Context(), t, h, order("b"))[0], tt.want)
+			wantStatus(t, "first", railtest.Debit(t.Context(), t, h, newDebit("a"))[0], rail.Succeeded)
+			wantStatus(t, "second", railtest.Debit(t.Context(), t, h, newDebit("b"))[0], tt.want)
 			if conns.Load() != 2 {
 				t.Errorf("%d connections, want 2", conns.Load())
 			}
@@ -458,15 +463,16 @@ func TestSecondSending(t *testing.T) {
 	}
 }
 
-// TestBounds has many calls at once stay within the concurrency and the connections, and use them again.
-func TestBounds(t *testing.T) {
+// Many concurrent calls stay within the bounds of requests and connections, and reuse the
+// connections.
+func TestConcurrencyIsBounded(t *testing.T) {
 	t.Parallel()
 	const bound = 4
-	var inside, most, conns atomic.Int64
+	var running, highest, conns atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		now := inside.Add(1)
-		defer inside.Add(-1)
-		for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for seen := highest.Load(); now > seen && !highest.CompareAndSwap(seen, now); seen = highest.Load() {
 		}
 		var body struct{ Key string }
 		_ = json.NewDecoder(r.Body).Decode(&body)
@@ -482,7 +488,7 @@ func TestBounds(t *testing.T) {
 	h := client(t, s.URL, func(c *rail.HTTPConfig) { c.Concurrency = bound })
 	var debits []rail.Debit
 	for i := range 100 {
-		debits = append(debits, order(fmt.Sprint(i)))
+		debits = append(debits, newDebit(fmt.Sprint(i)))
 	}
 	var wg sync.WaitGroup
 	for range 3 {
@@ -493,8 +499,8 @@ func TestBounds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most.Load() > bound || conns.Load() > bound {
-		t.Errorf("%d requests at once on %d connections, want at most %d", most.Load(), conns.Load(), bound)
+	if highest.Load() > bound || conns.Load() > bound {
+		t.Errorf("%d requests at once on %d connections, want at most %d", highest.Load(), conns.Load(), bound)
 	}
 }
 
@@ -506,13 +512,13 @@ func TestContextEndsInFlight(t *testing.T) {
 		<-release
 	}), func(c *rail.HTTPConfig) { c.Concurrency = 1 })
 	defer close(release)
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	go func() {
 		<-arrived
-		end()
+		cancel()
 	}()
-	got := railtest.Debit(ctx, t, h, order("sent"), order("waiting"))
+	got := railtest.Debit(ctx, t, h, newDebit("sent"), newDebit("waiting"))
 	wantStatus(t, "sent", got[0], rail.Unknown)
 	wantStatus(t, "waiting", got[1], rail.Unavailable)
 }
@@ -528,15 +534,16 @@ func TestNewHTTPRefuses(t *testing.T) {
 		"bad key id":  {BaseURL: "https://gateway.example", Key: rail.SigningKey{ID: "a,b", Secret: []byte("s")}},
 	} {
 		if _, err := rail.NewHTTP(cfg); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-// TestTLS goes through a gateway with an authority of its own.
-func TestTLS(t *testing.T) {
+func TestGatewayWithItsOwnAuthority(t *testing.T) {
 	t.Parallel()
-	s, err := rail.NewServer(rail.ServerConfig{Rail: railtest.NewScripted(), Keys: []rail.SigningKey{signingKey}, Log: quiet})
+	s, err := rail.NewServer(rail.ServerConfig{
+		Rail: railtest.NewScripted(), Keys: []rail.SigningKey{signingKey}, Log: quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,10 +554,9 @@ func TestTLS(t *testing.T) {
 		c.AllowPlainHTTP = false
 		c.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	})
-	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Succeeded)
+	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Succeeded)
 }
 
-// TestWrongSignatures are those that a server must not act on.
 func TestWrongSignatures(t *testing.T) {
 	t.Parallel()
 	behind := railtest.NewScripted()
@@ -558,14 +564,14 @@ func TestWrongSignatures(t *testing.T) {
 	for name, change := range map[string]func(*rail.HTTPConfig){
 		"other secret": func(c *rail.HTTPConfig) { c.Key.Secret = []byte("another") },
 		"other key id": func(c *rail.HTTPConfig) { c.Key.ID = "test-2" },
-		"clock behind": func(c *rail.HTTPConfig) { c.Now = func() time.Time { return time.Now().Add(-6 * time.Minute) } },
-		"clock ahead":  func(c *rail.HTTPConfig) { c.Now = func() time.Time { return time.Now().Add(6 * time.Minute) } },
+		"clock behind": func(c *rail.HTTPConfig) { c.Now = clockAhead(-6 * time.Minute) },
+		"clock ahead":  func(c *rail.HTTPConfig) { c.Now = clockAhead(6 * time.Minute) },
 	} {
 		h := client(t, g.URL, change)
-		wantStatus(t, name, railtest.Debit(t.Context(), t, h, order("k"))[0], rail.Unavailable)
+		wantStatus(t, name, railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unavailable)
 		wantStatus(t, name, railtest.Lookup(t.Context(), t, h, "k")[0], rail.Unknown)
 	}
-	tamper := map[string]func(*http.Request){
+	changes := map[string]func(*http.Request){
 		"no header":   func(r *http.Request) { r.Header.Del("Rail-Signature") },
 		"two headers": func(r *http.Request) { r.Header.Add("Rail-Signature", r.Header.Get("Rail-Signature")) },
 		"method":      func(r *http.Request) { r.Method = http.MethodPut },
@@ -573,8 +579,9 @@ func TestWrongSignatures(t *testing.T) {
 		"query":       func(r *http.Request) { r.URL.RawQuery = "a=b" },
 		"body":        func(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader([]byte(`{"seed":2}`))) },
 	}
-	for name, change := range tamper {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/debits", strings.NewReader(`{"seed":1}`))
+	for name, change := range changes {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/debits",
+			strings.NewReader(`{"seed":1}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -590,6 +597,11 @@ func TestWrongSignatures(t *testing.T) {
 		}
 	}
 	if calls := behind.Calls("k"); calls != (railtest.Calls{}) {
-		t.Errorf("the rail behind was asked: %+v", calls)
+		t.Errorf("the rail behind was called: %+v", calls)
 	}
+}
+
+// clockAhead returns a clock that is ahead of the wall clock.
+func clockAhead(by time.Duration) func() time.Time {
+	return func() time.Time { return time.Now().Add(by) }
 }

@@ -6,13 +6,15 @@ import (
 	"partnerbilling/models"
 )
 
-// Limiter spaces the requests to a gateway. A limiter whose count all workers share limits the fleet as a whole.
+// Limiter limits the rate of requests to a gateway. A limiter that all workers share limits the
+// whole fleet.
 type Limiter interface {
-	// Take admits up to n of an organisation's requests, as Rail.Admit does.
+	// Take waits until requests of the organisation may be made, and returns how many, as
+	// Rail.Admit does.
 	Take(ctx context.Context, organisation models.OrganisationID, n int) int
 }
 
-// Unlimited admits every request at once. Rails that take requests at any rate embed it.
+// Unlimited admits every request at once. Rails without a limit of their rate embed it.
 type Unlimited struct{}
 
 // Admit implements Rail.

@@ -2,6 +2,7 @@ package rail_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http/httptest"
 	"runtime"
 	"testing"
@@ -22,23 +23,24 @@ func TestSandboxConforms(t *testing.T) {
 func TestHTTPConforms(t *testing.T) {
 	railtest.Run(t, func(t *testing.T) railtest.Fixture {
 		f := sandbox(t)
-		f.Rail = client(t, gateway(t, f.Rail).URL, func(c *rail.HTTPConfig) { c.Limiter = fewAtATime{} })
+		f.Rail = client(t, gateway(t, f.Rail).URL, func(c *rail.HTTPConfig) { c.Limiter = threeAtATime{} })
 		return f
 	})
 }
 
-// fewAtATime is a limiter that admits three requests at once at most, and lets other goroutines run first.
-type fewAtATime struct{ rail.Unlimited }
+// threeAtATime is a limiter that admits at most three requests at once, and lets other goroutines
+// run first.
+type threeAtATime struct{ rail.Unlimited }
 
-func (l fewAtATime) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+func (l threeAtATime) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
 	runtime.Gosched()
 	return l.Unlimited.Take(ctx, organisation, min(n, 3))
 }
 
-// sandbox is a sandbox rail with a database and a clock of its own.
+// sandbox returns a sandbox rail with its own database and clock.
 func sandbox(t *testing.T) railtest.Fixture {
 	store := modelstest.Open(t)
-	modelstest.SetClock(t, store, 1_700_000_000_000) // it stands still, however long the test takes
+	modelstest.SetClock(t, store, 1_700_000_000_000) // it stands still
 	return railtest.Fixture{
 		Rail: rail.NewSandbox(store),
 		Open: func(t railtest.TB, agreementID string, b models.Behaviour) {
@@ -55,7 +57,8 @@ func sandbox(t *testing.T) railtest.Fixture {
 	}
 }
 
-// debited reads the sandbox's list in pages.
+// debited returns the amounts of all debits that succeeded, by key. It reads the sandbox's list
+// page by page.
 func debited(t railtest.TB, store *models.Store) map[string]models.Amount {
 	got := make(map[string]models.Amount)
 	for after := ""; ; {
@@ -75,9 +78,12 @@ func debited(t railtest.TB, store *models.Store) map[string]models.Amount {
 	}
 }
 
+// quiet discards log lines.
+var quiet = slog.New(slog.DiscardHandler)
+
 var signingKey = rail.SigningKey{ID: "test-1", Secret: []byte("a secret of the tests")}
 
-// server is a gateway in front of a rail, whose faults can be set.
+// server is a payment gateway in front of a rail.
 type server struct {
 	*rail.Server
 	URL string
@@ -94,7 +100,7 @@ func gateway(t *testing.T, behind rail.Rail) server {
 	return server{s, listener.URL}
 }
 
-// client is an adapter to the gateway at a URL, with the defaults that change makes others of.
+// client returns an adapter to the gateway at a URL. change may change its configuration.
 func client(t *testing.T, url string, change func(*rail.HTTPConfig)) *rail.HTTP {
 	t.Helper()
 	cfg := rail.HTTPConfig{BaseURL: url, AllowPlainHTTP: true, Key: signingKey}

@@ -1,21 +1,22 @@
-// Package rail is the port to a payment rail: a bank, or a gateway to one, that takes money from a customer's account
-// under a standing agreement. The service never holds money itself. It asks a rail to move it, and must then find out
-// whether the rail did.
+// Package rail is the port to a payment rail: a bank, or a gateway to one, that takes money from a
+// customer's account under a standing agreement. The service never holds money. It asks a rail to
+// move money, and must then find out whether the rail did.
 //
 // # The one hard problem
 //
-// A debit is a message to another machine. When no answer comes back, the money may have moved or not, and nothing on
-// this side tells which. Retrying blindly debits twice. Giving up blindly loses a debit that was made. The port
-// excludes both:
+// A debit is a message to another machine. Without an answer the money may have moved or not, and
+// the service cannot tell. A blind retry debits twice. Giving up loses a debit that was made. The
+// port excludes both:
 //
-//   - Every debit carries a key that its caller derives from the debit's purpose and never changes. A rail debits at
-//     most once under one key, however often, and from however many processes, it is asked.
-//   - A rail never claims more than it knows. "Nothing was debited" (Unavailable) and "I do not know" (Unknown) are
-//     different statuses, and everything that is not certain is Unknown.
-//   - Lookup under the same key resolves Unknown, and Cancel ends it: a cancelled key is never debited, even by a
-//     request that is still on its way.
-//   - A key belongs to the Particulars of the first debit that arrived under it. A rail answers a debit with other
-//     particulars with Conflict: neither with a debit nor with the earlier result.
+//   - Every debit carries a key that its caller derives from the debit's purpose and never changes.
+//     A rail debits at most once under one key, however often, and from however many processes, it
+//     is asked.
+//   - A rail never claims more than it knows. "Nothing was debited" (Unavailable) and "I do not
+//     know" (Unknown) are different statuses, and everything that is not certain is Unknown.
+//   - Lookup under the same key resolves Unknown, and Cancel ends it: a cancelled key is never
+//     debited, even by a request that is still in flight.
+//   - A key belongs to the Particulars of the first debit that arrived under it. A rail answers a
+//     debit with other particulars with Conflict: neither with a debit nor with the earlier result.
 //
 // # The statuses
 //
@@ -29,29 +30,31 @@
 //	NotFound       nothing has arrived under the key so far           no      Lookup
 //	Unknown        nothing is known                                   no      Debit Lookup Cancel
 //
-// A final status is the truth about the debit that was asked for: every later call under the key with the same
-// particulars reports it again. Conflict is the truth about the asked-for debit alone. It tells nothing of the debit
-// that holds the key; Lookup does.
+// A final status is the truth about the requested debit: every later call under the key with the
+// same particulars reports it again. Conflict is the truth about the requested debit only. Lookup
+// reports the debit that holds the key.
 //
-// The other statuses are about one call. Unavailable, Invalid and NotFound clear no earlier call under the key: a debit
-// that ended Unknown an hour ago may still arrive after them, or may have succeeded. Only Cancel closes that door.
+// The other statuses are about one call. Unavailable, Invalid and NotFound clear no earlier call
+// under the key: a debit that ended Unknown an hour ago may still arrive after them, or may have
+// succeeded. Only Cancel excludes that.
 //
 // # Memory
 //
-// Rails keep keys for at least seven days after the last call (models.RailMemory). Nothing is promised beyond. Keys are
-// opaque to rails.
+// Rails keep keys for at least seven days after the last call (models.RailMemory). After that a
+// rail may forget them. Keys are opaque to rails.
 //
 // # Admission
 //
-// A rail may take only so many requests a second, so each may have to wait. A debit's preconditions are checked after
-// that wait and right before the call: callers first Admit, then check, then call. The calls themselves do not wait for
-// admission.
+// A rail may limit the rate of requests, so that each may have to wait. The preconditions of a
+// debit must be checked after that wait and right before the call. Callers therefore first Admit,
+// then check, then call. The calls themselves do not wait for admission.
 //
 // # Adapters
 //
-// Sandbox plays a rail in Postgres, with accounts that behave as chosen at sign-up. HTTP speaks to a payment gateway
-// over the contract in HTTP.md, and Server serves that contract from any other Rail. Package railtest holds the
-// conformance suite that every adapter passes, and a scripted double for tests of the port's callers.
+// Sandbox simulates a rail in Postgres, with accounts that behave as chosen at sign-up. HTTP uses a
+// payment gateway over the contract in HTTP.md, and Server serves that contract from any other
+// Rail. Package railtest holds the conformance suite of all adapters, and a scripted double for
+// tests of the port's callers.
 package rail
 
 import (
@@ -66,17 +69,19 @@ import (
 
 // Debit is one order to take money from a customer.
 type Debit struct {
-	// Key names this debit for ever. See ValidateKey for its form.
+	// Key identifies this debit for ever. See ValidateKey for its form.
 	Key string
-	// AgreementID is the customer's payment agreement: which account is debited, and by what right.
+	// AgreementID is the customer's payment agreement. It names the account to debit, and the right
+	// to debit it.
 	AgreementID string
-	// CustomerID is the customer app's name of the customer. Rails may show it to the payer; it does not decide.
+	// CustomerID is the customer app's id of the customer. Rails may show it to the payer. It has
+	// no effect on the debit.
 	CustomerID string
 	// Amount is the sum to take, at least 1, in the minor unit of Currency.
 	Amount models.Amount
 	// Currency is an ISO 4217 code.
 	Currency string
-	// OrganisationID and SiteID name the payee. Limits are shared fairly between organisations.
+	// OrganisationID and SiteID are the payee. Admissions are fair between organisations.
 	OrganisationID models.OrganisationID
 	SiteID         models.SiteID
 }
@@ -84,54 +89,57 @@ type Debit struct {
 // Particulars returns the part of the debit that its key fixes.
 func (d Debit) Particulars() Particulars { return Particulars{d.AgreementID, d.Amount, d.Currency} }
 
-// Particulars are the values that a rail holds under a key. The first debit that arrives under the key fixes them for
-// ever. They are zero if the key was cancelled before any debit arrived; a later debit does not change that.
+// Particulars are the values that a rail holds under a key. The first debit that arrives under the
+// key fixes them for ever. They stay zero if the key was cancelled before any debit arrived.
 type Particulars struct {
 	AgreementID string
 	Amount      models.Amount
 	Currency    string
 }
 
-// ConflictsWith reports whether the particulars are those of another debit than d. Zero particulars conflict with none.
+// ConflictsWith reports whether the particulars are those of another debit than d. Zero particulars
+// conflict with none.
 func (p Particulars) ConflictsWith(d Debit) bool {
 	return p != Particulars{} && p != d.Particulars()
 }
 
-// Status is a rail's answer about one key. The zero Status is Unknown, so that a missing answer claims nothing.
+// Status is a rail's answer about one key. The zero Status is Unknown, so that a missing answer
+// claims nothing.
 type Status int
 
-// The statuses; the package comment has the table of which call reports which.
+// The statuses. The table in the package comment shows the calls that report each.
 const (
-	// Unknown: the call timed out, its answer was lost, or the rail has not decided yet. The key may be debited, or
-	// become so later.
+	// Unknown: the call timed out, its answer was lost, or the rail has not decided yet. The key
+	// may be debited, or become so later.
 	Unknown Status = iota
 	// Succeeded: the money was taken, exactly once.
 	Succeeded
-	// Refused: nothing was taken under the key, and nothing will be. The Reason says why.
+	// Refused: nothing was taken under the key, and nothing will be. Result.Reason has the cause.
 	Refused
-	// Unavailable: the call took nothing, and will not; the bank or the rail cannot serve now. The same key may be
-	// debited again later. It says nothing about earlier calls.
+	// Unavailable: the call took nothing, and will not, since the bank or the rail cannot serve it
+	// now. The same key may be debited later. The status says nothing about earlier calls.
 	Unavailable
-	// NotFound: nothing has arrived under the key so far. An earlier call may still be on its way.
+	// NotFound: nothing has arrived under the key so far. An earlier call may still be in flight.
 	NotFound
 	// Cancelled: the key was cancelled before it was debited, and will never be.
 	Cancelled
-	// Conflict: a debit with another agreement, amount or currency holds the key. That one stands as it is, and is not
-	// told here. The debit asked for was not made and never will be under this key.
+	// Conflict: a debit with another agreement, amount or currency holds the key. It stays as it
+	// is, and the answer does not report it. The requested debit was not made and never will be
+	// under this key.
 	Conflict
-	// Invalid: the rail cannot carry out the debit as it stands. The call took nothing, and is not recorded under the
-	// key. It says nothing about earlier calls.
+	// Invalid: the rail cannot carry out the debit as it stands. The call took nothing, and is not
+	// recorded under the key. The status says nothing about earlier calls.
 	Invalid
 )
 
-// Statuses are all statuses.
+// Statuses lists all statuses.
 var Statuses = []Status{Unknown, Succeeded, Refused, Unavailable, NotFound, Cancelled, Conflict, Invalid}
 
 var statusNames = [...]string{
 	"unknown", "succeeded", "refused", "unavailable", "notFound", "cancelled", "conflict", "invalid",
 }
 
-// String is the status in camelCase, for logs and metrics.
+// String returns the status in camelCase, for logs and metrics.
 func (s Status) String() string {
 	if s < 0 || int(s) >= len(statusNames) {
 		return fmt.Sprintf("status(%d)", int(s))
@@ -139,15 +147,15 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// Final reports whether the status is the truth about the debit asked for, for ever.
+// Final reports whether the status is the truth about the requested debit, for ever.
 func (s Status) Final() bool {
 	return s == Succeeded || s == Refused || s == Cancelled || s == Conflict
 }
 
-// Reason says why a debit was refused, in the words of the wire.
+// Reason is the cause of a refusal, as it appears on the wire.
 type Reason string
 
-// The reasons, each the outcome of the debit as the partner sees it.
+// The reasons. Each is also the outcome that the partner sees.
 const (
 	InsufficientFunds  Reason = "insufficientFunds"
 	AccountUnavailable Reason = "accountUnavailable" // closed, frozen, or no such agreement
@@ -156,8 +164,8 @@ const (
 	Declined           Reason = "declined" // any other refusal
 )
 
-// ParseReason reads the reason of a refusal on record. It reads any other text as Declined, so that a gateway's new
-// reason never makes its refusals unreadable.
+// ParseReason returns the reason of a refusal. It returns Declined for any unknown text, so that a
+// new reason of a gateway does no harm.
 func ParseReason(s string) Reason {
 	switch r := Reason(s); r {
 	case InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer:
@@ -170,52 +178,54 @@ func ParseReason(s string) Reason {
 // Result is a rail's answer about one key.
 type Result struct {
 	Status Status
-	// Reason is that of Refused, "" otherwise.
+	// Reason is set with Refused, and "" otherwise.
 	Reason Reason
-	// Held is what the key holds, of Lookup and Cancel. It is set with Succeeded and Refused, and may be with Unknown and
-	// Cancelled. It is zero otherwise, and always of Debit.
+	// Held holds the particulars under the key, in results of Lookup and Cancel. It is set with
+	// Succeeded and Refused, and may be set with Unknown and Cancelled. Otherwise, and in results
+	// of Debit, it is zero.
 	Held Particulars
-	// Detail explains to logs a status that is no outcome. It holds no names or amounts.
+	// Detail explains a status that is not final, for logs. It contains no names or amounts.
 	Detail string
 }
 
 // Rail takes money from customers. Implementations are safe for concurrent use and never panic.
 //
-// Debit, Lookup and Cancel work on many keys at once and share one form. They call report exactly once for every index
-// of their slice, as soon as its answer is known, in any order and possibly from several goroutines at once. They return
-// when all is reported, and call report no more after that. An adapter whose rail takes one debit a request fans out
-// under its own limits. One bad item never changes the result of another. The same key twice in one call is as in
-// two calls.
+// Debit, Lookup and Cancel handle many keys at once and share one form. They call report exactly
+// once for every index of their slice, as soon as its answer is known, in any order and possibly
+// from several goroutines at once. They return when all is reported, and call report no more after
+// that. An invalid item never changes the result of another. The same key twice in one call is as
+// in two calls.
 //
-// When ctx ends they return soon, with the truth for what was still open: Unknown for what may have been sent,
-// Unavailable (of Debit) for what certainly was not. A debit that has been sent is not called back by that.
+// When ctx ends they return soon, and report the open items truthfully: Unknown if the item may
+// have been sent, Unavailable (Debit only) if it certainly was not. The end of ctx does not revoke
+// a debit that was sent.
 type Rail interface {
-	// Admit waits until the rail takes requests, and returns how many of n are admitted: at least one, or 0 if ctx ended
-	// first or n is below 1. Each admission is for one item of a call that follows at once. An unused one is lost: the rail
-	// gets fewer requests by that, never more. The organisation is the payee, so that admissions can be shared fairly. It
-	// is zero for look-ups and cancellations.
+	// Admit waits until the rail admits requests, and returns how many of n are admitted: at least
+	// 1, or 0 if ctx ends first or n is below 1. Each admission is for one item of a call that
+	// follows at once. An unused admission is lost. The organisation is the payee, so that
+	// admissions are fair between organisations. It is zero for look-ups and cancellations.
 	Admit(ctx context.Context, organisation models.OrganisationID, n int) int
 
-	// Debit takes the money of each debit, at most once for each key. The first debit to arrive under a key fixes its
-	// particulars. A later one with the same particulars is answered as the first was, one with others is Conflict. A
-	// debit under a key that was cancelled before any arrived is Cancelled, whatever its particulars. A debit that fails
-	// Validate is Invalid.
+	// Debit takes the money of each debit, at most once for each key. The first debit that arrives
+	// under a key fixes its particulars. A later debit with the same particulars gets the answer of
+	// the first, with others Conflict. A debit under a key that was cancelled before any arrived is
+	// Cancelled. A debit that fails Validate is Invalid.
 	Debit(ctx context.Context, debits []Debit, report func(i int, r Result))
 
-	// Lookup asks what became of keys, and what they hold. It changes nothing.
+	// Lookup reports the status of keys, and the particulars that they hold. It changes nothing.
 	Lookup(ctx context.Context, keys []string, report func(i int, r Result))
 
-	// Cancel closes keys against being debited, those included that the rail has never seen. The result is Cancelled,
-	// or the final status that the key had reached before, or Unknown if no answer could be had. It reports what the key
-	// holds as Lookup does. Cancel is idempotent.
+	// Cancel closes keys against debits, including keys that the rail has never seen. The result is
+	// Cancelled, or the final status that the key had reached before, or Unknown without an answer.
+	// It reports the particulars as Lookup does. Cancel is idempotent.
 	Cancel(ctx context.Context, keys []string, report func(i int, r Result))
 }
 
-// ErrInvalidKey says that a text cannot be a key.
+// ErrInvalidKey reports that a text cannot be a key.
 var ErrInvalidKey = errors.New("rail: invalid key")
 
-// ValidateKey checks a key: 1 to 128 code points of valid UTF-8, no control characters, neither "." nor "..". Lookup and
-// Cancel, which cannot know anything of an invalid key, report it as Unknown.
+// ValidateKey checks a key: 1 to 128 code points of valid UTF-8, no control characters, neither "."
+// nor "..". Lookup and Cancel report an invalid key as Unknown.
 func ValidateKey(key string) error {
 	if err := models.ValidateReference(key); err != nil {
 		return fmt.Errorf("%w: it %w", ErrInvalidKey, err)
@@ -223,8 +233,9 @@ func ValidateKey(key string) error {
 	return nil
 }
 
-// Validate finds a debit that no rail could ever carry out: an invalid key, agreement or currency, an amount out of range,
-// or text that is not UTF-8. Debit reports such a debit as Invalid.
+// Validate returns an error if no rail can carry out the debit: an invalid key, agreement or
+// currency, an amount out of range, or text that is not UTF-8. Rail.Debit reports such a debit as
+// Invalid.
 func (d Debit) Validate() error {
 	if err := ValidateKey(d.Key); err != nil {
 		return err
@@ -238,7 +249,7 @@ func (d Debit) Validate() error {
 	return d.Particulars().validate()
 }
 
-// validate checks that particulars are complete, with an amount and a currency that exist.
+// validate checks that the particulars are complete and in range.
 func (p Particulars) validate() error {
 	switch {
 	case p.AgreementID == "":

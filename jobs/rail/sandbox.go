@@ -8,8 +8,9 @@ import (
 	"partnerbilling/models"
 )
 
-// Sandbox is a rail played in Postgres, for the sandbox environment: accounts are opened at sign-up and behave as
-// chosen there. A call costs one statement for all its new keys, and waits for slow accounts without holding anything.
+// Sandbox is a rail simulated in Postgres, for the sandbox environment. Its accounts are opened at
+// sign-up and behave as chosen there. A call needs one statement for all its keys, and waits for
+// slow accounts without a transaction.
 type Sandbox struct {
 	Unlimited
 	store *models.Store
@@ -17,73 +18,75 @@ type Sandbox struct {
 
 var _ Rail = (*Sandbox)(nil)
 
-// NewSandbox makes the rail whose state is in the store's database.
+// NewSandbox returns the rail whose state is in the store's database.
 func NewSandbox(store *models.Store) *Sandbox { return &Sandbox{store: store} }
 
 // Debit implements Rail.
 func (s *Sandbox) Debit(ctx context.Context, debits []Debit, report func(i int, r Result)) {
 	orders := make([]models.SandboxOrder, 0, len(debits))
-	at := make([]int, 0, len(debits)) // the index in debits of each order
+	indexes := make([]int, 0, len(debits)) // of each order in debits
 	for i, d := range debits {
 		if err := d.Validate(); err != nil {
 			report(i, Result{Status: Invalid, Detail: err.Error()})
 			continue
 		}
-		orders = append(orders, models.SandboxOrder{Key: d.Key, SandboxParticulars: models.SandboxParticulars(d.Particulars())})
-		at = append(at, i)
+		orders = append(orders, models.SandboxOrder{Key: d.Key,
+			SandboxParticulars: models.SandboxParticulars(d.Particulars())})
+		indexes = append(indexes, i)
 	}
 	if len(orders) == 0 {
 		return
 	}
 	if ctx.Err() != nil {
-		reportAll(at, Result{Status: Unavailable, Detail: "the call ended before it began"}, report)
+		reportAll(indexes, Result{Status: Unavailable, Detail: "the call ended before it began"}, report)
 		return
 	}
 	answers, err := s.store.DebitSandbox(ctx, orders)
-	silence := Result{Status: Unknown}
+	noAnswer := Result{Status: Unknown}
 	if err != nil {
-		silence = lostCall(err)
+		noAnswer = failedCall(err)
 	}
 	var slow []undecided
 	for n, a := range answers {
 		switch a.Status {
 		case models.SandboxUndecided:
-			slow = append(slow, undecided{at[n], orders[n].Key, a.DueIn})
+			slow = append(slow, undecided{indexes[n], orders[n].Key, a.DueIn})
 		case "":
-			report(at[n], silence)
+			report(indexes[n], noAnswer)
 		default:
-			report(at[n], resultOf(a))
+			report(indexes[n], resultOf(a))
 		}
 	}
 	s.await(ctx, slow, report)
 }
 
-// undecided is a debit that the sandbox has taken in and not decided yet.
+// undecided is a debit that the sandbox has accepted and not decided yet.
 type undecided struct {
-	i     int // where it is to be reported
+	i     int // the index to report
 	key   string
 	dueIn time.Duration
 }
 
-// await reports undecided debits as they are decided, or as Unknown when ctx ends.
+// await reports undecided debits when they are decided, or as Unknown when ctx ends.
 func (s *Sandbox) await(ctx context.Context, open []undecided, report func(i int, r Result)) {
 	for len(open) > 0 {
 		next := open[0].dueIn
 		for _, u := range open {
 			next = min(next, u.dueIn)
 		}
-		timer := time.NewTimer(next + time.Millisecond) // due times are cut to milliseconds: never a moment too early
+		timer := time.NewTimer(next + time.Millisecond) // due times are truncated to milliseconds
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		}
 		timer.Stop()
-		open = s.askAgain(ctx, open, report)
+		open = s.reportDecided(ctx, open, report)
 	}
 }
 
-// askAgain reports what is known of the debits by now and returns those that are still undecided.
-func (s *Sandbox) askAgain(ctx context.Context, open []undecided, report func(i int, r Result)) []undecided {
+// reportDecided reports the debits that are decided by now, and returns the others. If the look-up
+// fails, it reports all as Unknown.
+func (s *Sandbox) reportDecided(ctx context.Context, open []undecided, report func(i int, r Result)) []undecided {
 	keys := make([]string, len(open))
 	for n, u := range open {
 		keys[n] = u.key
@@ -118,49 +121,49 @@ func (s *Sandbox) Cancel(ctx context.Context, keys []string, report func(i int, 
 	s.about(ctx, keys, s.store.CancelSandbox, report)
 }
 
-// about asks one question about the keys that are valid.
+// about runs a query for the valid keys and reports all keys.
 func (s *Sandbox) about(ctx context.Context, keys []string,
-	question func(context.Context, []string) ([]models.SandboxAnswer, error), report func(i int, r Result),
+	query func(context.Context, []string) ([]models.SandboxAnswer, error), report func(i int, r Result),
 ) {
 	valid := make([]string, 0, len(keys))
-	at := make([]int, 0, len(keys))
+	indexes := make([]int, 0, len(keys)) // of each valid key in keys
 	for i, key := range keys {
 		if err := ValidateKey(key); err != nil {
 			report(i, Result{Status: Unknown, Detail: err.Error()})
 			continue
 		}
-		valid, at = append(valid, key), append(at, i)
+		valid, indexes = append(valid, key), append(indexes, i)
 	}
 	if len(valid) == 0 {
 		return
 	}
-	answers, err := question(ctx, valid)
+	answers, err := query(ctx, valid)
 	if err != nil {
-		reportAll(at, Result{Status: Unknown, Detail: err.Error()}, report)
+		reportAll(indexes, Result{Status: Unknown, Detail: err.Error()}, report)
 		return
 	}
 	for n, a := range answers {
 		r := resultOf(a)
 		r.Held = Particulars(a.Held)
-		report(at[n], r)
+		report(indexes[n], r)
 	}
 }
 
-func reportAll(at []int, r Result, report func(i int, r Result)) {
-	for _, i := range at {
+func reportAll(indexes []int, r Result, report func(i int, r Result)) {
+	for _, i := range indexes {
 		report(i, r)
 	}
 }
 
-// lostCall is the result of a debit call that failed as a whole.
-func lostCall(err error) Result {
+// failedCall returns the result of the debits in a call that failed as a whole.
+func failedCall(err error) Result {
 	if errors.Is(err, models.ErrSandboxUntouched) {
 		return Result{Status: Unavailable, Detail: err.Error()}
 	}
 	return Result{Status: Unknown, Detail: err.Error()}
 }
 
-// resultOf is what an answer means, without the particulars that the key holds.
+// resultOf returns the result of an answer, without the particulars.
 func resultOf(a models.SandboxAnswer) Result {
 	switch a.Status {
 	case models.SandboxSucceeded:

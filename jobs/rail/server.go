@@ -18,31 +18,33 @@ import (
 	"partnerbilling/models"
 )
 
-// ServerConfig says what a Server serves, and to whom.
+// ServerConfig configures a Server.
 type ServerConfig struct {
-	// Rail carries the requests out.
+	// Rail carries out the requests.
 	Rail Rail
-	// Keys may sign requests. Give two for the time in which one replaces the other.
+	// Keys are the keys that may sign requests. During a rotation there are two.
 	Keys []SigningKey
-	// Faults are what it does wrong from the start.
+	// Faults are the faults to inject from the start.
 	Faults Faults
-	// WorkTimeout bounds the work on one request, which goes on when the client has left; default 30 s.
+	// WorkTimeout bounds the work on one request, which goes on after the client has disconnected;
+	// default 30 s.
 	WorkTimeout time.Duration
-	// Log takes what goes wrong; default slog.Default.
+	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// Now is the wall clock for signatures; default time.Now.
 	Now func() time.Time
 }
 
-// Server is an http.Handler that plays a payment gateway: the contract in HTTP.md in front of any Rail, with faults
-// on request. Beside the contract it has the fault knobs, signed like everything else:
+// Server is an http.Handler that simulates a payment gateway: it serves the contract in HTTP.md
+// from any Rail, and injects faults. Beside the contract it serves the settings of the faults, with
+// signed requests:
 //
-//	GET /faults    the Faults as JSON, with what is left of the counts
+//	GET /faults    the Faults as JSON, with the remaining counts
 //	PUT /faults    replaces them
 type Server struct {
 	rail        Rail
 	secrets     map[string][]byte
-	dice        faultDice
+	injector    faultInjector
 	workTimeout time.Duration
 	log         *slog.Logger
 	now         func() time.Time
@@ -51,7 +53,7 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// NewServer makes the handler.
+// NewServer returns a Server.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	s := &Server{
 		rail: cfg.Rail, secrets: make(map[string][]byte), workTimeout: cfg.WorkTimeout, log: cfg.Log, now: cfg.Now,
@@ -81,7 +83,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
-	// A key may itself be a slash, which {key} would not match.
+	// A key may contain a slash, which {key} does not match.
 	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.about("", s.rail.Lookup)))
 	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.about("/cancellation", s.rail.Cancel)))
 	mux.Handle("GET /faults", s.signed(s.getFaults))
@@ -92,16 +94,16 @@ func (s *Server) routes() *http.ServeMux {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// SetFaults replaces the faults and starts their random numbers afresh.
+// SetFaults replaces the faults and restarts their random numbers.
 func (s *Server) SetFaults(f Faults) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("rail: faults: %w", err)
 	}
-	s.dice.set(f)
+	s.injector.set(f)
 	return nil
 }
 
-// signed reads the body and lets only signed requests through.
+// signed reads the body, and passes on requests with a valid signature only.
 func (s *Server) signed(next func(w http.ResponseWriter, r *http.Request, body []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -119,15 +121,17 @@ func (s *Server) signed(next func(w http.ResponseWriter, r *http.Request, body [
 	})
 }
 
-// operation serves one of the contract's requests, and the faults drawn for it. The work goes on when the client has
-// left, as a gateway's would.
-func (s *Server) operation(op operation, work func(ctx context.Context, r *http.Request, body []byte) reply) http.Handler {
+// operation serves one operation of the contract, with the faults drawn for it. The work goes on
+// after the client has disconnected, as in a real gateway.
+func (s *Server) operation(
+	op operation, work func(ctx context.Context, r *http.Request, body []byte) reply,
+) http.Handler {
 	return s.signed(func(w http.ResponseWriter, r *http.Request, body []byte) {
-		f := s.dice.draw(op)
+		f := s.injector.draw(op)
 		pause(r.Context(), f.delay)
 		switch {
 		case f.loseRequest:
-			s.hangUp(w, nil)
+			s.disconnect(w, nil)
 			return
 		case f.unavailable:
 			errorReply(http.StatusServiceUnavailable, codeBankUnavailable, "nothing was debited; come again").write(w)
@@ -139,32 +143,32 @@ func (s *Server) operation(op operation, work func(ctx context.Context, r *http.
 	})
 }
 
-// answer writes the reply, or what a fault makes of it.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, f fate, rep reply) {
+// answer writes the reply, or applies the fault to it.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, f drawnFaults, rep reply) {
 	switch {
 	case f.hang > 0:
 		pause(r.Context(), f.hang)
-		s.hangUp(w, nil)
+		s.disconnect(w, nil)
 	case f.loseAnswer:
-		s.hangUp(w, nil)
+		s.disconnect(w, nil)
 	case f.cutAnswer:
 		head := "HTTP/1.1 " + strconv.Itoa(rep.status) + " -\r\nContent-Type: application/json\r\nContent-Length: " +
 			strconv.Itoa(len(rep.body)) + "\r\n\r\n"
-		s.hangUp(w, append([]byte(head), rep.body[:len(rep.body)/2]...))
+		s.disconnect(w, append([]byte(head), rep.body[:len(rep.body)/2]...))
 	case f.garbage:
 		reply{http.StatusOK, bytes.Repeat([]byte{'<', 0, 0xff}, 20)}.write(w)
-	case f.failInside:
+	case f.internalFail:
 		errorReply(http.StatusInternalServerError, codeOutcomeUnknown, "something went wrong").write(w)
 	default:
 		rep.write(w)
 	}
 }
 
-// hangUp writes raw bytes and closes the connection.
-func (s *Server) hangUp(w http.ResponseWriter, last []byte) {
+// disconnect writes raw bytes and closes the connection.
+func (s *Server) disconnect(w http.ResponseWriter, last []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		s.log.Error("rail: cannot hang up on purpose", "error", err)
+		s.log.Error("rail: cannot close the connection for a fault", "error", err)
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -182,13 +186,13 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 		return errorReply(http.StatusBadRequest, codeInvalidRequest, err.Error())
 	}
 	if s.rail.Admit(ctx, d.OrganisationID, 1) == 0 {
-		return s.reply(d.Key, Result{Status: Unavailable, Detail: noTurn})
+		return s.reply(d.Key, Result{Status: Unavailable, Detail: notAdmitted})
 	}
-	return s.ask(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
+	return s.call(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
-// about answers a request about the key in its path, which ends in suffix.
-func (s *Server) about(suffix string, question func(context.Context, []string, func(int, Result)),
+// about returns the work of a request about the key in its path, which ends in suffix.
+func (s *Server) about(suffix string, do func(context.Context, []string, func(int, Result)),
 ) func(context.Context, *http.Request, []byte) reply {
 	return func(ctx context.Context, r *http.Request, _ []byte) reply {
 		segment, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), "/debits/"), suffix)
@@ -203,30 +207,30 @@ func (s *Server) about(suffix string, question func(context.Context, []string, f
 			return errorReply(http.StatusBadRequest, codeInvalidRequest, "the path holds no valid key")
 		}
 		if s.rail.Admit(ctx, models.OrganisationID{}, 1) == 0 {
-			return s.reply(key, Result{Status: Unknown, Detail: noTurn})
+			return s.reply(key, Result{Status: Unknown, Detail: notAdmitted})
 		}
-		return s.ask(key, func(report func(int, Result)) { question(ctx, []string{key}, report) })
+		return s.call(key, func(report func(int, Result)) { do(ctx, []string{key}, report) })
 	}
 }
 
-// noTurn is why a request was not carried out whose time was over before the rail took it.
-const noTurn = "no turn on the rail in time"
+// notAdmitted is the detail of a request that timed out before the rail admitted it.
+const notAdmitted = "the rail did not admit the request in time"
 
-func (s *Server) ask(key string, call func(report func(int, Result))) reply {
+func (s *Server) call(key string, do func(report func(int, Result))) reply {
 	var got Result
-	call(func(_ int, r Result) { got = r })
+	do(func(_ int, r Result) { got = r })
 	return s.reply(key, got)
 }
 
 func (s *Server) reply(key string, got Result) reply {
 	if got.Detail != "" {
-		s.log.Info("rail: no outcome", "key", key, "status", got.Status.String(), "detail", got.Detail)
+		s.log.Info("rail: no final answer", "key", key, "status", got.Status.String(), "detail", got.Detail)
 	}
 	return replyTo(key, got)
 }
 
 func (s *Server) getFaults(w http.ResponseWriter, _ *http.Request, _ []byte) {
-	jsonReply(http.StatusOK, s.dice.get()).write(w)
+	jsonReply(http.StatusOK, s.injector.get()).write(w)
 }
 
 func (s *Server) putFaults(w http.ResponseWriter, _ *http.Request, body []byte) {
@@ -242,7 +246,7 @@ func (s *Server) putFaults(w http.ResponseWriter, _ *http.Request, body []byte) 
 	jsonReply(http.StatusOK, f).write(w)
 }
 
-// pause waits, unless the client leaves before.
+// pause waits for d, or until the client disconnects.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

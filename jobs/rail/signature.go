@@ -16,28 +16,30 @@ import (
 const (
 	signatureHeader = "Rail-Signature"
 	signatureScheme = "rail-v1"
-	// signatureWindow is how far a request's timestamp may be from the verifier's clock, either way.
+	// signatureWindow is the maximum distance of a request's timestamp from the verifier's clock.
 	signatureWindow = 5 * time.Minute
 	maxKeyIDLength  = 64
 )
 
-// ErrInvalidSignature reports that a request lacks a valid signature. It does not tell which part of it is wrong.
+// ErrInvalidSignature reports that a request has no valid signature. It does not reveal which part
+// is wrong.
 var ErrInvalidSignature = errors.New("rail: invalid signature")
 
-// SigningKey is a secret shared with a gateway, and the id under which both know it.
+// SigningKey is a secret shared with a gateway, and its id.
 type SigningKey struct {
 	ID     string // 1 to 64 of A-Z a-z 0-9 _ -
 	Secret []byte
 }
 
-// Sign signs a request with its body as the contract says. The URL must not change afterwards.
+// Sign signs a request and its body as the contract requires. The URL must not change afterwards.
 func (k SigningKey) Sign(r *http.Request, body []byte, now time.Time) {
 	s := signature{keyID: k.ID, timestamp: models.MillisOf(now)}
 	s.mac = s.sum(k.Secret, r.Method, r.URL.RequestURI(), body)
 	r.Header.Set(signatureHeader, s.String())
 }
 
-// verifySignature checks a received request against the secrets by key id. Any failure is ErrInvalidSignature.
+// verifySignature checks the signature of a received request. secrets holds the secrets by key id.
+// The error is always ErrInvalidSignature.
 func verifySignature(r *http.Request, body []byte, secrets map[string][]byte, now time.Time) error {
 	values := r.Header.Values(signatureHeader)
 	if len(values) != 1 {
@@ -56,7 +58,7 @@ func verifySignature(r *http.Request, body []byte, secrets map[string][]byte, no
 	return nil
 }
 
-// signature is what the header carries.
+// signature is the content of the signature header.
 type signature struct {
 	keyID     string
 	timestamp models.Millis
@@ -67,17 +69,20 @@ func (s signature) sum(secret []byte, method, target string, body []byte) [sha25
 	digest := sha256.Sum256(body)
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(strings.Join([]string{
-		signatureScheme, s.keyID, strconv.FormatInt(int64(s.timestamp), 10), method, target, hex.EncodeToString(digest[:]),
+		signatureScheme, s.keyID, strconv.FormatInt(int64(s.timestamp),
+			10), method, target, hex.EncodeToString(digest[:]),
 	}, "\n")))
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// String is the header's value.
+// String returns the value of the header.
 func (s signature) String() string {
-	return "keyId=" + s.keyID + ",timestamp=" + strconv.FormatInt(int64(s.timestamp), 10) + ",v1=" + hex.EncodeToString(s.mac[:])
+	return "keyId=" + s.keyID + ",timestamp=" + strconv.FormatInt(int64(s.timestamp), 10) + ",v1=" +
+		hex.EncodeToString(s.mac[:])
 }
 
-// parseSignature reads the header's value. Only the exact form that String writes is taken.
+// parseSignature parses the value of the header. It accepts only the exact form that String
+// returns.
 func parseSignature(header string) (signature, error) {
 	var s signature
 	keyID, rest, _ := strings.Cut(strings.TrimPrefix(header, "keyId="), ",timestamp=")

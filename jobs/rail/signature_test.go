@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSignatureExample pins the scheme to a value that was computed with other tools:
+// The expected signature was computed with other tools:
 //
 //	printf 'rail-v1\nk1\n1700000000000\nPOST\n/debits\n%s' "$(printf '{}' | sha256sum | cut -c1-64)" |
 //		openssl dgst -sha256 -hmac secret
@@ -36,7 +36,8 @@ func TestSignatureWindow(t *testing.T) {
 		290 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 		-50 * 365 * 24 * time.Hour:        ErrInvalidSignature,
 	} {
-		if err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after)); !errors.Is(err, want) {
+		err := verifySignature(r, nil, map[string][]byte{"k1": key.Secret}, signed.Add(after))
+		if !errors.Is(err, want) {
 			t.Errorf("%v after signing: %v, want %v", after, err, want)
 		}
 	}
@@ -49,7 +50,8 @@ func TestParseSignatureRefuses(t *testing.T) {
 		t.Fatalf("%s: %v", valid, err)
 	}
 	for _, header := range []string{
-		"", "keyId=", "k-_1,timestamp=1,v1=" + digits, " " + valid, valid + " ", valid + ",v1=" + digits, strings.ToUpper(valid),
+		"", "keyId=", "k-_1,timestamp=1,v1=" + digits, " " + valid, valid + " ",
+		valid + ",v1=" + digits, strings.ToUpper(valid),
 		"keyId=,timestamp=1,v1=" + digits,
 		"keyId=" + strings.Repeat("k", 65) + ",timestamp=1,v1=" + digits,
 		"keyId=ké,timestamp=1,v1=" + digits,
@@ -66,7 +68,7 @@ func TestParseSignatureRefuses(t *testing.T) {
 		"timestamp=1,keyId=k,v1=" + digits,
 	} {
 		if s, err := parseSignature(header); err == nil {
-			t.Errorf("%q was taken as %+v", header, s)
+			t.Errorf("%q is accepted as %+v", header, s)
 		}
 	}
 }
@@ -81,7 +83,7 @@ func FuzzParseSignature(f *testing.F) {
 			return
 		}
 		if s.String() != header {
-			t.Errorf("%q is read as what is written %q", header, s.String())
+			t.Errorf("%q is written as %q", header, s.String())
 		}
 		if !validKeyID(s.keyID) || s.timestamp < 0 {
 			t.Errorf("%q: key id %q, timestamp %d", header, s.keyID, s.timestamp)

@@ -11,9 +11,9 @@ import (
 	"partnerbilling/models"
 )
 
-// TestFaultyGatewayTellsTheTruth debits through a gateway at which most things go wrong, resolving what is unknown as
-// the port intends, until every key is final. What was reported must be what the rail behind has done.
-func TestFaultyGatewayTellsTheTruth(t *testing.T) {
+// The test debits through a gateway with many faults, and resolves unknown results as the port
+// intends, until every key is final. The reported results must be those of the rail behind.
+func TestResultsThroughAFaultyGatewayAreTrue(t *testing.T) {
 	t.Parallel()
 	behind := railtest.NewScripted()
 	behind.Script("refused", railtest.Unavailable, railtest.Refuse(rail.LimitExceeded))
@@ -32,14 +32,14 @@ func TestFaultyGatewayTellsTheTruth(t *testing.T) {
 	final := make(map[string]rail.Result)
 	var open []rail.Debit
 	for i := range n {
-		d := order(fmt.Sprint("k", i))
+		d := newDebit(fmt.Sprint("k", i))
 		if i%3 == 0 {
 			d.AgreementID = "refused"
 		}
 		open = append(open, d)
 	}
 	for round := 0; len(open) > 0; round++ {
-		open = oneRound(t, h, behind, open, round, final)
+		open = callOnce(t, h, behind, open, round, final)
 	}
 	reported := make(map[string]models.Amount)
 	for key, r := range final {
@@ -48,15 +48,17 @@ func TestFaultyGatewayTellsTheTruth(t *testing.T) {
 		}
 	}
 	if moved := behind.Amounts(); !maps.Equal(moved, reported) || len(behind.Moved()) != len(reported) {
-		t.Errorf("the rail moved %v, reported were %v", moved, reported)
+		t.Errorf("the rail moved %v, the gateway reported %v", moved, reported)
 	}
 	if len(final) != n || len(reported) == 0 || len(reported) == n {
 		t.Errorf("%d keys are final, %d of them debited", len(final), len(reported))
 	}
 }
 
-// oneRound debits, asks or cancels what is open, and returns what still is.
-func oneRound(t *testing.T, h, behind rail.Rail, open []rail.Debit, round int, final map[string]rail.Result) []rail.Debit {
+// callOnce debits, looks up or cancels the open debits, and returns those that are still open.
+func callOnce(
+	t *testing.T, h, behind rail.Rail, open []rail.Debit, round int, final map[string]rail.Result,
+) []rail.Debit {
 	ctx := t.Context()
 	keys := make([]string, len(open))
 	for i, d := range open {
@@ -75,7 +77,9 @@ func oneRound(t *testing.T, h, behind rail.Rail, open []rail.Debit, round int, f
 	truth := railtest.Lookup(ctx, t, behind, keys...)
 	var still []rail.Debit
 	for i, r := range results {
-		if r.Status.Final() && (r.Status != truth[i].Status || r.Reason != truth[i].Reason) || r.Status == rail.Unavailable && before[i].Status == rail.NotFound && truth[i].Status != rail.NotFound {
+		wrong := r.Status.Final() && (r.Status != truth[i].Status || r.Reason != truth[i].Reason)
+		arrived := before[i].Status == rail.NotFound && truth[i].Status != rail.NotFound
+		if wrong || r.Status == rail.Unavailable && arrived {
 			t.Errorf("round %d, %s: reported %v, the truth is %v", round, keys[i], r, truth[i])
 		}
 		if r.Status.Final() {

@@ -10,10 +10,10 @@ import (
 	"partnerbilling/models"
 )
 
-// maxBody is the most bytes that a body of the contract has, either way.
+// maxBody is the maximum size of a body of the contract, in bytes, in both directions.
 const maxBody = 64 << 10
 
-// operation is one of the contract's three requests.
+// operation is one of the three operations of the contract.
 type operation string
 
 const (
@@ -33,7 +33,7 @@ type debitBody struct {
 	SiteID         models.SiteID         `json:"siteId"`
 }
 
-// statusBody is the body of a 200 or 202. The particulars are all there or all absent.
+// statusBody is the body of a 200 or 202. It has either all of the particulars or none.
 type statusBody struct {
 	Key         string         `json:"key"`
 	Status      string         `json:"status"`
@@ -43,7 +43,8 @@ type statusBody struct {
 	Reason      Reason         `json:"reason,omitzero"`
 }
 
-// held reads the particulars: zero if all are absent, an error if only some are there or one makes no sense.
+// held returns the particulars, zero if the body has none. It returns an error if it has only some
+// of them, or if one is invalid.
 func (b statusBody) held() (Particulars, error) {
 	switch {
 	case b.AgreementID == nil && b.Amount == nil && b.Currency == nil:
@@ -58,7 +59,7 @@ func (b statusBody) held() (Particulars, error) {
 	return p, nil
 }
 
-// setHeld writes the particulars, unless they are zero.
+// setHeld sets the particulars, unless they are zero.
 func (b *statusBody) setHeld(p Particulars) {
 	if p != (Particulars{}) {
 		b.AgreementID, b.Amount, b.Currency = &p.AgreementID, &p.Amount, &p.Currency
@@ -73,7 +74,7 @@ type errorBody struct {
 	} `json:"error"`
 }
 
-// The codes of error bodies. Those that the table of refusals lacks say nothing about the key.
+// The codes of error bodies. A code that is not in errorStatuses says nothing about the key.
 const (
 	codeInvalidRequest   = "invalidRequest"
 	codeInvalidSignature = "invalidSignature"
@@ -84,14 +85,15 @@ const (
 	codeOutcomeUnknown   = "outcomeUnknown"
 )
 
-type refusal struct {
+// errorAnswer is an error answer to an operation.
+type errorAnswer struct {
 	op     operation
 	status int
 	code   string
 }
 
-// refusals are the error answers that mean something. Any other is Unknown.
-var refusals = map[refusal]Status{
+// errorStatuses maps error answers to statuses. Any other error answer is Unknown.
+var errorStatuses = map[errorAnswer]Status{
 	{opDebit, http.StatusBadRequest, codeInvalidRequest}:          Invalid,
 	{opDebit, http.StatusUnauthorized, codeInvalidSignature}:      Unavailable,
 	{opDebit, http.StatusConflict, codeKeyConflict}:               Conflict,
@@ -100,10 +102,10 @@ var refusals = map[refusal]Status{
 	{opLookup, http.StatusNotFound, codeKeyNotFound}:              NotFound,
 }
 
-// pending is the status of a debit that the rail has taken in and not decided yet.
+// pending is the status of a debit that the rail has accepted and not decided yet.
 const pending = "pending"
 
-// readAnswer reads an answer to a lookup or cancellation of a key.
+// readAnswer reads the answer to a look-up or cancellation of a key.
 func readAnswer(op operation, key string, status int, body []byte) Result {
 	r := readAny(op, key, status, body)
 	if (r.Status == Succeeded || r.Status == Refused) && r.Held == (Particulars{}) {
@@ -112,7 +114,8 @@ func readAnswer(op operation, key string, status int, body []byte) Result {
 	return r
 }
 
-// readDebitAnswer reads an answer to a debit. An answer that repeats the particulars of another debit is a conflict.
+// readDebitAnswer reads the answer to a debit. An answer with the particulars of another debit is a
+// Conflict.
 func readDebitAnswer(d Debit, status int, body []byte) Result {
 	r := readAny(opDebit, d.Key, status, body)
 	if r.Held.ConflictsWith(d) {
@@ -122,7 +125,8 @@ func readDebitAnswer(d Debit, status int, body []byte) Result {
 	return r
 }
 
-// readAny reads an answer to any request about a key. Held is what the answer repeats, if anything.
+// readAny reads the answer to any operation on a key. Held holds the particulars in the answer, if
+// it has any.
 func readAny(op operation, key string, status int, body []byte) Result {
 	if status == http.StatusOK || status == http.StatusAccepted {
 		return readStatus(key, status, body)
@@ -132,7 +136,7 @@ func readAny(op operation, key string, status int, body []byte) Result {
 		return Result{Status: Unknown, Detail: fmt.Sprintf("HTTP %d without a readable body", status)}
 	}
 	return Result{
-		Status: refusals[refusal{op, status, e.Error.Code}], // Unknown if it is none
+		Status: errorStatuses[errorAnswer{op, status, e.Error.Code}], // Unknown for any other
 		Detail: fmt.Sprintf("HTTP %d, code %.40q", status, e.Error.Code),
 	}
 }
@@ -163,13 +167,13 @@ func readStatus(key string, status int, body []byte) Result {
 	}
 }
 
-// reply is an answer of the contract, ready to be written.
+// reply is an answer of the contract.
 type reply struct {
 	status int
 	body   []byte
 }
 
-// replyTo writes a rail's result as the contract says it. readAnswer and readDebitAnswer are its inverse.
+// replyTo returns the answer that carries a result. readAnswer and readDebitAnswer are its inverse.
 func replyTo(key string, r Result) reply {
 	switch r.Status {
 	case Succeeded, Refused, Cancelled:
@@ -204,7 +208,7 @@ func errorReply(status int, code, message string) reply {
 
 func jsonReply(status int, v any) reply {
 	body, err := json.Marshal(v)
-	if err != nil { // a key that is not UTF-8 gets no further than validation
+	if err != nil { // only for a key that is not UTF-8, which validation excludes
 		return reply{http.StatusInternalServerError, nil}
 	}
 	return reply{status, body}

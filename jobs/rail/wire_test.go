@@ -7,11 +7,13 @@ import (
 	"partnerbilling/models"
 )
 
-// TestRepliesReadBack takes every result through the contract and back.
+// Every result survives its answer in the contract.
 func TestRepliesReadBack(t *testing.T) {
 	finals := []Result{{Status: Succeeded}, {Status: Cancelled}}
-	for _, why := range []Reason{InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer, Declined} {
-		finals = append(finals, Result{Status: Refused, Reason: why})
+	for _, reason := range []Reason{
+		InsufficientFunds, AccountUnavailable, LimitExceeded, DeclinedByCustomer, Declined,
+	} {
+		finals = append(finals, Result{Status: Refused, Reason: reason})
 	}
 	d := Debit{Key: "a/b", AgreementID: "agr", Amount: models.MaxAmount, Currency: "AUD"}
 	check := func(op operation, read func(key string, status int, body []byte) Result, results []Result) {
@@ -19,10 +21,10 @@ func TestRepliesReadBack(t *testing.T) {
 			rep := replyTo("a/b", want)
 			got := read("a/b", rep.status, rep.body)
 			if got.Status != want.Status || got.Reason != want.Reason || got.Held != want.Held {
-				t.Errorf("%s: %+v came back as %+v", op, want, got)
+				t.Errorf("%s: %+v is read as %+v", op, want, got)
 			}
 			if other := read("another", rep.status, rep.body); rep.status == 200 && other.Status != Unknown {
-				t.Errorf("%s: the answer about another key was read as %+v", op, other)
+				t.Errorf("%s: the answer about another key is read as %+v", op, other)
 			}
 		}
 	}
@@ -30,7 +32,8 @@ func TestRepliesReadBack(t *testing.T) {
 		d := d
 		d.Key = key
 		return readDebitAnswer(d, status, body)
-	}, append(slices.Clone(finals), Result{}, Result{Status: Unavailable}, Result{Status: Conflict}, Result{Status: Invalid}))
+	}, append(slices.Clone(finals),
+		Result{}, Result{Status: Unavailable}, Result{Status: Conflict}, Result{Status: Invalid}))
 
 	held := []Result{{Held: d.Particulars()}} // not decided yet
 	for _, r := range finals {
@@ -47,14 +50,15 @@ func TestRepliesReadBack(t *testing.T) {
 	}
 }
 
-// TestReplyBytes pins the bytes of the answers that have particulars.
+// The answers with particulars have exactly these bytes.
 func TestReplyBytes(t *testing.T) {
 	held := Particulars{"agr-81", 1250, "AUD"}
 	for _, tt := range []struct {
 		r    Result
 		want string
 	}{
-		{Result{Status: Succeeded, Held: held}, `{"key":"k","status":"succeeded","agreementId":"agr-81","amount":1250,"currency":"AUD"}`},
+		{Result{Status: Succeeded, Held: held},
+			`{"key":"k","status":"succeeded","agreementId":"agr-81","amount":1250,"currency":"AUD"}`},
 		{
 			Result{Status: Refused, Reason: Declined, Held: held},
 			`{"key":"k","status":"refused","agreementId":"agr-81","amount":1250,"currency":"AUD","reason":"declined"}`,
@@ -100,11 +104,12 @@ func TestStatusNames(t *testing.T) {
 	}
 }
 
-// FuzzReadAnswer looks for an answer that is read as more than it says.
 func FuzzReadAnswer(f *testing.F) {
 	for _, seed := range []string{
-		`{"key":"k","status":"succeeded"}`, `{"key":"k","status":"refused","reason":"declined"}`, `{"error":{"code":"bankUnavailable"}}`,
-		`{"error":{"code":"keyNotFound","message":"\ud800"}}`, `{"error":null}`, `[]`, `{"key":"k","status":"cancelled"}x`,
+		`{"key":"k","status":"succeeded"}`, `{"key":"k","status":"refused","reason":"declined"}`,
+		`{"error":{"code":"bankUnavailable"}}`,
+		`{"error":{"code":"keyNotFound","message":"\ud800"}}`, `{"error":null}`, `[]`,
+		`{"key":"k","status":"cancelled"}x`,
 		`{"error":{"code":"keyConflict"}}`, `{"error":{"code":"invalidRequest"}}`,
 		`{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":"AUD"}`,
 		`{"key":"k","status":"refused","reason":"other","agreementId":"agr","amount":101,"currency":"AUD"}`,
@@ -126,7 +131,7 @@ func FuzzReadAnswer(f *testing.F) {
 	})
 }
 
-// checkAnswer holds what was read out of an answer against the contract's tables.
+// checkAnswer checks the result of an answer against the tables of the contract.
 func checkAnswer(t *testing.T, op operation, status int, r Result) {
 	t.Helper()
 	from := map[Status][]int{
@@ -136,7 +141,8 @@ func checkAnswer(t *testing.T, op operation, status int, r Result) {
 	if from[r.Status] != nil && !slices.Contains(from[r.Status], status) {
 		t.Errorf("%s: HTTP %d read as %+v", op, status, r)
 	}
-	if slices.Contains([]Status{Conflict, Invalid, Unavailable}, r.Status) && op != opDebit || r.Status == NotFound && op != opLookup {
+	ofDebit := slices.Contains([]Status{Conflict, Invalid, Unavailable}, r.Status)
+	if ofDebit && op != opDebit || r.Status == NotFound && op != opLookup {
 		t.Errorf("%s: read as %+v", op, r)
 	}
 	if (r.Reason != "") != (r.Status == Refused) || r.Status == Unknown && r.Detail == "" {

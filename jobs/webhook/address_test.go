@@ -15,11 +15,10 @@ import (
 	"partnerbilling/models"
 )
 
-// nameServer answers every question for an IPv4 address with those that a test sets.
+// nameServer answers every query for an IPv4 address with the addresses that a test sets.
 type nameServer struct {
 	mu        sync.Mutex
 	addresses []netip.Addr
-	asked     int
 }
 
 func (n *nameServer) set(addresses ...string) {
@@ -31,7 +30,7 @@ func (n *nameServer) set(addresses ...string) {
 	}
 }
 
-// resolver starts the server and makes a resolver that asks it.
+// resolver starts the server and returns a resolver that queries it.
 func (n *nameServer) resolver(t testing.TB) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -56,11 +55,11 @@ func (n *nameServer) resolver(t testing.TB) *net.Resolver {
 	}}
 }
 
-// answer repeats the question's header and question and appends A records (RFC 1035).
+// answer returns the answer to a query: its header and question, and an A record for each address
+// (RFC 1035).
 func (n *nameServer) answer(question []byte) []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asked++
 	end := 12
 	for question[end] != 0 {
 		end += int(question[end]) + 1
@@ -70,9 +69,9 @@ func (n *nameServer) answer(question []byte) []byte {
 	answer[2], answer[3] = 0x81, 0x80 // a response, recursion available
 	binary.BigEndian.PutUint16(answer[6:], 0)
 	binary.BigEndian.PutUint16(answer[8:], 0)
-	binary.BigEndian.PutUint16(answer[10:], 0) // not the question's EDNS record
+	binary.BigEndian.PutUint16(answer[10:], 0) // without the EDNS record of the query
 	if binary.BigEndian.Uint16(question[end-4:]) != 1 {
-		return answer // no addresses but IPv4 ones
+		return answer // there are only IPv4 addresses
 	}
 	binary.BigEndian.PutUint16(answer[6:], uint16(len(n.addresses)))
 	for _, a := range n.addresses {
@@ -82,7 +81,7 @@ func (n *nameServer) answer(question []byte) []byte {
 	return answer
 }
 
-func TestNameThatLeadsInside(t *testing.T) {
+func TestNamesOfInternalAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	hits := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hits <- r.Host }))
@@ -100,7 +99,8 @@ func TestNameThatLeadsInside(t *testing.T) {
 		{"loopback in production", false, []string{"127.0.0.1"}, "the name leads to an address that is not allowed"},
 		{"private in the sandbox", true, []string{"10.0.0.1"}, "the name leads to an address that is not allowed"},
 		{"metadata", true, []string{"169.254.169.254"}, "the name leads to an address that is not allowed"},
-		{"all of several", true, []string{"0.0.0.0", "192.168.1.1"}, "the name leads to an address that is not allowed"},
+		{"all of several", true, []string{"0.0.0.0", "192.168.1.1"},
+			"the name leads to an address that is not allowed"},
 		{"nothing", true, nil, "the name cannot be resolved"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -127,7 +127,8 @@ func TestNameThatLeadsInside(t *testing.T) {
 	}
 }
 
-// The name is resolved, and the address judged, anew at every dial: one that pointed outside may point inside now.
+// The name is resolved and its address checked anew at every dial, since it may point to an
+// internal address by now.
 func TestNameThatChangesBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

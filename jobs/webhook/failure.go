@@ -16,7 +16,8 @@ import (
 	"partnerbilling/models"
 )
 
-// describe words a failure for the partner. Nothing of ours shows: no name server, no local address, no library's text.
+// describe returns the partner's text for a failure. It reveals nothing of this side: no name
+// server, no local address, no text of a library.
 func describe(err error, timeout time.Duration) string {
 	var dns *net.DNSError
 	var netErr net.Error

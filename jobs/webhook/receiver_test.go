@@ -27,12 +27,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the time-out of senders under test: enough for what answers on a busy machine, short enough to wait for.
-const patience = 2 * time.Second
+// timeout is the time-out of senders under test: long enough for answers on a busy machine, short
+// enough to wait for.
+const timeout = 2 * time.Second
 
 func newSender(t testing.TB, change func(*webhook.Config)) *webhook.Sender {
 	t.Helper()
-	cfg := webhook.Config{Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: patience}
+	cfg := webhook.Config{Targets: models.WebhookTargets{Sandbox: true, Loopback: true}, Timeout: timeout}
 	if change != nil {
 		change(&cfg)
 	}
@@ -54,8 +55,9 @@ func message(url string) webhook.Message {
 	return webhook.Message{URL: url, Event: event, Attempt: 3, Secrets: secrets}
 }
 
-// raw is a server whose connections a test answers by itself. A connection is closed when its handler returns.
-func raw(t testing.TB, handle func(ctx context.Context, c net.Conn, r *http.Request)) string {
+// rawServer starts a server with a handler for raw connections, and returns its URL. A connection
+// is closed when the handler returns.
+func rawServer(t testing.TB, handle func(ctx context.Context, c net.Conn, r *http.Request)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,12 +88,13 @@ func raw(t testing.TB, handle func(ctx context.Context, c net.Conn, r *http.Requ
 	return "http://" + ln.Addr().String()
 }
 
-// answer writes text and closes.
+// answer returns a handler that writes text.
 func answer(text string) func(context.Context, net.Conn, *http.Request) {
 	return func(_ context.Context, c net.Conn, _ *http.Request) { _, _ = io.WriteString(c, text) }
 }
 
-// trickle writes text, and then one byte after the other until the client has enough.
+// trickle returns a handler that writes text, and then one byte at a time until the client
+// disconnects.
 func trickle(text string) func(context.Context, net.Conn, *http.Request) {
 	return func(ctx context.Context, c net.Conn, _ *http.Request) {
 		_, err := io.WriteString(c, text)
@@ -110,7 +113,7 @@ func trickle(text string) func(context.Context, net.Conn, *http.Request) {
 
 func TestReceivers(t *testing.T) {
 	t.Parallel()
-	megabytes()
+	compressedZeros()
 	status := func(code int, header ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			for i := 0; i < len(header); i += 2 {
@@ -120,6 +123,7 @@ func TestReceivers(t *testing.T) {
 			_, _ = io.WriteString(w, "this is the body")
 		}
 	}
+	longHeader := "X: " + strings.Repeat("y", 1000) + "\r\n"
 	type outcome struct {
 		status  int
 		failure string
@@ -139,19 +143,26 @@ func TestReceivers(t *testing.T) {
 		"429":                 {http: status(429, "Retry-After", "7"), want: outcome{429, "answered 429"}},
 		"500":                 {http: status(500), want: outcome{500, "answered 500"}},
 		"101":                 {raw: answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), want: outcome{101, "answered 101"}},
-		"many 1xx before 200": {raw: answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 4) + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), want: outcome{200, ""}},
-		"hangs":               {raw: func(ctx context.Context, _ net.Conn, _ *http.Request) { <-ctx.Done() }, want: outcome{0, "no answer within 2s"}},
-		"trickles its head":   {raw: trickle("HTTP/1.1 200 OK\r\nX: "), want: outcome{0, "no answer within 2s"}},
-		"trickles its body":   {raw: trickle("HTTP/1.1 200 OK\r\n\r\n"), want: outcome{200, ""}},
-		"closes at once":      {raw: answer(""), want: outcome{0, "the connection was closed without an answer"}},
-		"closes in its head":  {raw: answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"), want: outcome{0, "the connection was closed without an answer"}},
-		"closes in its body":  {raw: answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nten bytes."), want: outcome{200, ""}},
-		"garbage":             {raw: answer("SSH-2.0-OpenSSH_9.2\r\n\r\n"), want: outcome{0, "the answer is not valid HTTP"}},
-		"garbage headers":     {raw: answer("HTTP/1.1 200 OK\r\nno colon here\r\n\r\n"), want: outcome{0, "the answer is not valid HTTP"}},
-		"endless headers":     {raw: answer("HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("y", 1000)+"\r\n", 200)), want: outcome{0, "the answer is not valid HTTP"}},
-		"endless body":        {http: endless, want: outcome{200, ""}},
-		"gzip bomb":           {http: bomb, want: outcome{200, ""}},
-		"resets":              {raw: reset, want: outcome{0, "the connection was reset"}},
+		"many 1xx before 200": {raw: answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 4) +
+			"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), want: outcome{200, ""}},
+		"hangs": {raw: func(ctx context.Context, _ net.Conn, _ *http.Request) { <-ctx.Done() },
+			want: outcome{0, "no answer within 2s"}},
+		"trickles its head": {raw: trickle("HTTP/1.1 200 OK\r\nX: "), want: outcome{0, "no answer within 2s"}},
+		"trickles its body": {raw: trickle("HTTP/1.1 200 OK\r\n\r\n"), want: outcome{200, ""}},
+		"closes at once":    {raw: answer(""), want: outcome{0, "the connection was closed without an answer"}},
+		"closes in its head": {raw: answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"),
+			want: outcome{0, "the connection was closed without an answer"}},
+		"closes in its body": {raw: answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nten bytes."),
+			want: outcome{200, ""}},
+		"garbage": {raw: answer("SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+			want: outcome{0, "the answer is not valid HTTP"}},
+		"garbage headers": {raw: answer("HTTP/1.1 200 OK\r\nno colon here\r\n\r\n"),
+			want: outcome{0, "the answer is not valid HTTP"}},
+		"endless headers": {raw: answer("HTTP/1.1 200 OK\r\n" + strings.Repeat(longHeader, 200)),
+			want: outcome{0, "the answer is not valid HTTP"}},
+		"endless body": {http: endless, want: outcome{200, ""}},
+		"gzip bomb":    {http: bomb, want: outcome{200, ""}},
+		"resets":       {raw: reset, want: outcome{0, "the connection was reset"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,20 +172,22 @@ func TestReceivers(t *testing.T) {
 				t.Cleanup(server.Close)
 				url = server.URL
 			} else {
-				url = raw(t, c.raw)
+				url = rawServer(t, c.raw)
 			}
 			began := time.Now()
 			got := newSender(t, nil).Send(t.Context(), message(url+"/hook"))
-			if took := time.Since(began); took > patience+5*time.Second {
+			if took := time.Since(began); took > timeout+5*time.Second {
 				t.Errorf("took %s", took)
 			}
 			if (outcome{got.StatusCode, got.Failure}) != c.want {
-				t.Errorf("got %d %q, want %d %q (%v)", got.StatusCode, got.Failure, c.want.status, c.want.failure, got.Err)
+				t.Errorf("got %d %q, want %d %q (%v)",
+					got.StatusCode, got.Failure, c.want.status, c.want.failure, got.Err)
 			}
 			if got.Address != strings.TrimPrefix(url, "http://") {
 				t.Errorf("address %q, want %q", got.Address, url)
 			}
-			if len(got.Head) > models.WebhookHeadLimit || got.StatusCode == http.StatusInternalServerError && !strings.HasSuffix(string(got.Head), "\r\n\r\nthis is the body") {
+			whole := strings.HasSuffix(string(got.Head), "\r\n\r\nthis is the body")
+			if len(got.Head) > models.WebhookHeadLimit || got.StatusCode == http.StatusInternalServerError && !whole {
 				t.Errorf("head (%d bytes):\n%s", len(got.Head), got.Head)
 			}
 		})
@@ -191,8 +204,8 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// megabytes are sixteen of them, packed.
-var megabytes = sync.OnceValue(func() []byte {
+// compressedZeros returns 16 MiB of zeros, compressed.
+var compressedZeros = sync.OnceValue(func() []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, _ = z.Write(make([]byte, 16<<20))
@@ -200,11 +213,11 @@ var megabytes = sync.OnceValue(func() []byte {
 	return packed.Bytes()
 })
 
-// bomb answers with what would be gigabytes.
+// bomb answers with 16 GiB of zeros, compressed.
 func bomb(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Encoding", "gzip")
 	for range 1024 {
-		if _, err := w.Write(megabytes()); err != nil {
+		if _, err := w.Write(compressedZeros()); err != nil {
 			return
 		}
 	}
@@ -256,12 +269,14 @@ func TestSignatures(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := wh.Verify(body, r.Header); err != nil {
-			t.Errorf("the published library: %v", err)
+			t.Errorf("the Standard Webhooks library: %v", err)
 		}
 	}
 	for name, want := range map[string]string{
-		"Webhook-Id": m.Event.ID.String(), "Svc-Webhook-Attempt": "3", "Svc-Event-Type": "batchSettled", "Svc-Webhook-Test": "", "Content-Type": "application/json;charset=UTF-8",
-		"User-Agent": "svc-webhooks/1", "Idempotency-Key": "", "Content-Length": fmt.Sprint(len(m.Event.Body)),
+		"Webhook-Id": m.Event.ID.String(), "Svc-Webhook-Attempt": "3", "Svc-Event-Type": "batchSettled",
+		"Svc-Webhook-Test": "",
+		"Content-Type":     "application/json;charset=UTF-8",
+		"User-Agent":       "svc-webhooks/1", "Idempotency-Key": "", "Content-Length": fmt.Sprint(len(m.Event.Body)),
 	} {
 		got := r.Header.Get(name)
 		if name == "Content-Length" {
@@ -273,8 +288,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// A receiver that closes a connection that it was about to be used on costs no attempt.
-func TestKeptConnectionIsReplaced(t *testing.T) {
+// A kept connection that the receiver has closed is replaced without a failed attempt.
+func TestClosedConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	served := map[string]int{} // by connection
@@ -282,7 +297,7 @@ func TestKeptConnectionIsReplaced(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if served[r.RemoteAddr]++; served[r.RemoteAddr] > 1 {
-			panic(http.ErrAbortHandler) // the second request of a connection finds it reset
+			panic(http.ErrAbortHandler) // resets the connection
 		}
 	}))
 	defer server.Close()
@@ -302,7 +317,10 @@ func TestKeptConnectionIsReplaced(t *testing.T) {
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	addresses := make(chan string, 10)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { addresses <- r.RemoteAddr }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		addresses <- r.RemoteAddr
+	}))
 	defer server.Close()
 	s := newSender(t, nil)
 	for _, fresh := range []bool{false, false, true} {
@@ -331,7 +349,8 @@ func TestCertificatesAreVerified(t *testing.T) {
 	}{
 		{"unknown authority", server.URL, "the certificate is not signed by an authority that we trust", nil},
 		{"trusted", server.URL, "", trusting},
-		{"another name", strings.Replace(server.URL, "127.0.0.1", "localhost", 1), "the certificate is for another name", trusting},
+		{"another name", strings.Replace(server.URL, "127.0.0.1", "localhost", 1),
+			"the certificate is for another name", trusting},
 		{"no TLS", strings.Replace(plain.URL, "http", "https", 1), "the port does not speak TLS", trusting},
 		{"refused", "http://127.0.0.1:1", "the connection was refused", nil},
 	} {
@@ -350,7 +369,7 @@ func TestNoProxyOfTheEnvironment(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
 		t.Setenv(name, proxy.URL)
 	}
-	// What the environment's proxy would be asked for; a loopback target would never be.
+	// The target is not a loopback address, for which net/http ignores proxies.
 	got := newSender(t, nil).Send(t.Context(), message("http://hook.invalid/"))
 	if len(proxied) != 0 || got.Failure != "the name cannot be resolved" {
 		t.Errorf("%+v, %d requests at the proxy", got, len(proxied))

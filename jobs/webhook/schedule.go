@@ -9,19 +9,20 @@ import (
 	"partnerbilling/models"
 )
 
-// maxRetryAfter is the longest that a receiver may ask us to wait.
+// maxRetryAfter is the maximum wait that a receiver may ask for.
 const maxRetryAfter = time.Hour
 
-// Schedule says when a failed notification is sent again.
+// Schedule is the backoff of failed notifications.
 type Schedule struct {
-	// Delays are the waits after the first, second, … failure; there are as many retries. Default DefaultDelays.
+	// Delays holds the waits after the first, second, … failure. Its length is the number of
+	// retries.
 	Delays []time.Duration
-	// Jitter spreads each wait by up to this part of it, both ways: 0.2 is ±20 %. What failed together then does not come
-	// back together.
+	// Jitter is the maximum random deviation, as a fraction of each wait: 0.2 is ±20 %. It spreads
+	// the retries of attempts that failed together.
 	Jitter float64
 }
 
-// DefaultSchedule is what partners are promised.
+// DefaultSchedule returns the schedule that the contract with partners promises.
 func DefaultSchedule() Schedule {
 	return Schedule{
 		Delays: []time.Duration{10 * time.Second, 2 * time.Minute, 20 * time.Minute, 3 * time.Hour, 24 * time.Hour},
@@ -29,9 +30,10 @@ func DefaultSchedule() Schedule {
 	}
 }
 
-// Verdict is what an attempt means for its event. failures counts the failures of this round before it; random is in [0, 1).
-// The wait is that of the schedule, or longer if the receiver asks for more, up to an hour. A receiver that answers 410
-// gets no more, and neither does one that is asked only once.
+// Verdict returns the consequence of an attempt for its event. failures is the number of failures
+// of this round before it. random is in [0, 1). The wait is that of the schedule, or longer if the
+// receiver asks for more, up to an hour. An answer of 410 ends the event, and so does any failure
+// if once is set.
 func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():
@@ -43,8 +45,8 @@ func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) mo
 	return models.WebhookVerdict{Status: models.WebhookPending, Retry: max(wait, min(r.RetryAfter, maxRetryAfter))}
 }
 
-// retryAfter reads a Retry-After header (RFC 9110: seconds, or a date); -1 if it says nothing that can be understood. A time
-// that has passed is 0.
+// retryAfter returns the wait of a Retry-After header (RFC 9110: seconds, or a date), at most
+// maxRetryAfter. It returns 0 for a time in the past, and -1 for an empty or invalid header.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header == "" {

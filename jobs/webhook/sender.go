@@ -1,5 +1,6 @@
-// Package webhook sends notifications to servers that partners name, and trusts them with nothing: not with time, memory,
-// connections, nor with a way into our network.
+// Package webhook sends notifications to the servers of partners. It does not trust these servers:
+// it bounds the time, memory and connections of each attempt, and excludes addresses inside the
+// service's network.
 package webhook
 
 import (
@@ -21,50 +22,51 @@ import (
 )
 
 const (
-	// Timeout bounds an attempt as a whole: name, connection, TLS, request, and answer with its body.
+	// Timeout bounds an attempt: name resolution, connection, TLS handshake, request and answer.
 	Timeout = 10 * time.Second
-	// bodyLimit is how much of an answer's body is read, in bytes after decoding.
+	// bodyLimit is the maximum number of bytes, after decoding, that is read of an answer's body.
 	bodyLimit = 64 << 10
-	// headerLimit is how much of an answer's head is read, in bytes.
+	// headerLimit is the maximum number of bytes that is read of an answer's header.
 	headerLimit = 64 << 10
-	// userAgent is what receivers see.
+	// userAgent is the User-Agent header of notifications.
 	userAgent = "svc-webhooks/1"
 )
 
-// Config is what a Sender is made of. The zero Config is production's.
+// Config configures a Sender. The zero Config is for production.
 type Config struct {
 	Targets  models.WebhookTargets
 	Timeout  time.Duration    // default Timeout
-	Now      func() time.Time // wall time, which receivers compare signatures with; default time.Now
-	Resolver *net.Resolver    // default the system's
+	Now      func() time.Time // wall clock for the timestamps of signatures; default time.Now
+	Resolver *net.Resolver    // default the system's resolver
 	TLS      *tls.Config      // for tests: authorities to trust
 }
 
-// Message is one notification to be sent.
+// Message is one notification to send.
 type Message struct {
 	URL     string
 	Event   models.WebhookEvent // with its body
 	Attempt int                 // from 1
 	Secrets models.WebhookSecrets
-	// Fresh asks for a new connection, to where the name leads now.
+	// Fresh forces a new connection, for which the name is resolved anew.
 	Fresh bool
 }
 
-// Result is what came of an attempt. The status alone decides: 2xx is a success, whatever the body does.
+// Result is the result of an attempt. Only the status decides: 2xx is a success, even if the body
+// cannot be read.
 type Result struct {
-	StatusCode int           // 0: no answer
-	Duration   time.Duration // until the answer was read, or given up
-	Address    string        // that was connected to, or tried last; "" if none, or if it must not be dialled
-	Failure    string        // for the partner; "" if it succeeded
-	Err        error         // for the log; nil if there was an answer
-	Head       []byte        // the answer's beginning, at most models.WebhookHeadLimit
-	RetryAfter time.Duration // asked for by the answer; -1: nothing asked
+	StatusCode int           // 0 without an answer
+	Duration   time.Duration // until the answer was read or the attempt given up
+	Address    string        // connected to, or tried last; "" if there was none, or if it is not allowed
+	Failure    string        // text for the partner; "" after a success
+	Err        error         // for the log; nil with an answer
+	Head       []byte        // start of the answer, at most models.WebhookHeadLimit bytes
+	RetryAfter time.Duration // wait that the answer asks for; -1 if it asks for none
 }
 
-// Success reports whether the receiver has taken the notification.
+// Success reports whether the receiver accepted the notification.
 func (r *Result) Success() bool { return r.StatusCode >= 200 && r.StatusCode <= 299 }
 
-// Gone reports whether the receiver said that it is no more.
+// Gone reports whether the receiver answered 410: it wants no more notifications.
 func (r *Result) Gone() bool { return r.StatusCode == http.StatusGone }
 
 // Sender sends notifications. It is safe for concurrent use.
@@ -75,7 +77,7 @@ type Sender struct {
 	pooled, fresh *http.Client
 }
 
-// NewSender makes a sender.
+// NewSender returns a sender.
 func NewSender(cfg Config) *Sender {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = Timeout
@@ -95,14 +97,15 @@ func (s *Sender) Close() {
 }
 
 func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
-	// A connection that comes up after its attempt has ended may serve another; the time-outs end those that never do.
+	// A connection that is established after its attempt has ended may serve another attempt. The
+	// time-outs end the others.
 	dialer := &net.Dialer{
 		Resolver: cfg.Resolver, Timeout: cfg.Timeout, KeepAlive: 15 * time.Second, ControlContext: s.guard,
 	}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy:                  nil, // the environment's proxy would dial for us, where we must not
+			Proxy:                  nil, // a proxy from the environment would dial unchecked addresses
 			DialContext:            dialer.DialContext,
 			TLSClientConfig:        cfg.TLS.Clone(),
 			TLSHandshakeTimeout:    cfg.Timeout,
@@ -118,57 +121,58 @@ func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
 	}
 }
 
-// tries is where the addresses that an attempt tried are noted.
-type tries struct {
-	mu   sync.Mutex
-	last string
+// lastAddress holds the last address that an attempt tried. It is safe for concurrent use.
+type lastAddress struct {
+	mu      sync.Mutex
+	address string
 }
 
-type triesKey struct{}
+// lastAddressKey is the context key of an attempt's *lastAddress.
+type lastAddressKey struct{}
 
-func (t *tries) note(address string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = address
+func (l *lastAddress) set(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.address = address
 }
 
-func (t *tries) address() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.last
+func (l *lastAddress) get() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.address
 }
 
-// guard judges the very address that is about to be dialled, at every dial: what a name was resolved to earlier says
-// nothing.
+// guard checks each address right before it is dialled. An earlier check of the name proves
+// nothing, since the name may resolve to another address now.
 func (s *Sender) guard(ctx context.Context, network, address string, _ syscall.RawConn) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
 		return models.ErrWebhookAddress
 	}
 	if err := s.targets.CheckAddr(addr); err != nil {
-		return err // the partner need not learn where our resolver leads
+		return err // the address is not recorded, since it would reveal internal names
 	}
-	if t, ok := ctx.Value(triesKey{}).(*tries); ok {
-		t.note(address)
+	if last, ok := ctx.Value(lastAddressKey{}).(*lastAddress); ok {
+		last.set(address)
 	}
 	return nil
 }
 
-// Send makes one attempt. It takes no longer than the time-out.
+// Send makes one attempt. It returns within the time-out.
 func (s *Sender) Send(ctx context.Context, m Message) Result {
 	began := time.Now()
 	result := Result{RetryAfter: -1}
-	tried := &tries{}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, triesKey{}, tried), s.timeout)
+	last := &lastAddress{}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, lastAddressKey{}, last), s.timeout)
 	defer cancel()
-	response, err := s.exchange(ctx, m, tried)
+	response, err := s.exchange(ctx, m, last)
 	if err == nil {
 		result.StatusCode = response.StatusCode
 		result.RetryAfter = retryAfter(response.Header.Get("Retry-After"), s.now())
 		result.Head = readHead(response)
 		_ = response.Body.Close()
 	}
-	result.Address, result.Err, result.Duration = tried.address(), err, time.Since(began)
+	result.Address, result.Err, result.Duration = last.get(), err, time.Since(began)
 	switch {
 	case err != nil:
 		result.Failure = describe(err, s.timeout)
@@ -178,14 +182,15 @@ func (s *Sender) Send(ctx context.Context, m Message) Result {
 	return result
 }
 
-func (s *Sender) exchange(ctx context.Context, m Message, tried *tries) (*http.Response, error) {
-	if err := s.targets.CheckURL(m.URL); err != nil { // what was allowed once may not be now
+func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*http.Response, error) {
+	if err := s.targets.CheckURL(m.URL); err != nil { // the rules may have changed since it was set
 		return nil, fmt.Errorf("%w: the URL %w", errTarget, err)
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(c httptrace.GotConnInfo) { tried.note(c.Conn.RemoteAddr().String()) },
+		GotConn: func(c httptrace.GotConnInfo) { last.set(c.Conn.RemoteAddr().String()) },
 	})
-	// A bytes.Reader makes GetBody, so that a connection that the receiver had closed is replaced without a failure.
+	// With a bytes.Reader the request has GetBody, so that a kept connection which the receiver has
+	// closed is replaced without a failure.
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Event.Body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTarget, err)
@@ -194,7 +199,7 @@ func (s *Sender) exchange(ctx context.Context, m Message, tried *tries) (*http.R
 		request.Header.Set(h.Name, h.Value)
 	}
 	request.Header.Set("User-Agent", userAgent)
-	request.Header["Idempotency-Key"] = nil // sent nowhere; it tells net/http that the POST may be repeated
+	request.Header["Idempotency-Key"] = nil // not sent; it tells net/http that the POST may be repeated
 	client := s.pooled
 	if m.Fresh {
 		client = s.fresh
@@ -204,35 +209,36 @@ func (s *Sender) exchange(ctx context.Context, m Message, tried *tries) (*http.R
 
 var errTarget = errors.New("webhook: not a target")
 
-// readHead reads the body, as far as it may, and keeps what an engineer would want to see of the answer.
+// readHead reads the body up to bodyLimit, and returns the start of the answer for people to
+// inspect.
 func readHead(response *http.Response) []byte {
-	head := &limited{limit: models.WebhookHeadLimit}
+	head := &headWriter{limit: models.WebhookHeadLimit}
 	fmt.Fprintf(head, "%s %s\r\n", response.Proto, response.Status)
 	_ = response.Header.Write(head)
 	_, _ = io.WriteString(head, "\r\n")
 	if response.Body != http.NoBody {
-		_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit)) // its errors decide nothing
+		_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit)) // an error does not change the result
 	}
 	return head.kept
 }
 
-// limited keeps the first bytes that are written to it.
-type limited struct {
+// headWriter keeps the first limit bytes that are written to it, and drops the others.
+type headWriter struct {
 	limit int
 	kept  []byte
 }
 
-// buffers are for reading what is mostly thrown away.
+// buffers holds buffers for reading bodies, which are mostly dropped.
 var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
-// ReadFrom implements io.ReaderFrom, without the large buffer that io.Copy makes for itself.
-func (l *limited) ReadFrom(r io.Reader) (n int64, err error) {
-	buffer := buffers.Get().(*[4 << 10]byte) //nolint:forcetypeassert // there is nothing else in it
+// ReadFrom implements io.ReaderFrom. It saves the larger buffer that io.Copy would allocate.
+func (h *headWriter) ReadFrom(r io.Reader) (n int64, err error) {
+	buffer := buffers.Get().(*[4 << 10]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer buffers.Put(buffer)
 	for {
 		read, err := r.Read(buffer[:])
 		n += int64(read)
-		_, _ = l.Write(buffer[:read]) // never fails
+		_, _ = h.Write(buffer[:read]) // never fails
 		switch {
 		case errors.Is(err, io.EOF):
 			return n, nil
@@ -242,7 +248,7 @@ func (l *limited) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-func (l *limited) Write(p []byte) (int, error) {
-	l.kept = append(l.kept, p[:min(len(p), l.limit-len(l.kept))]...)
+func (h *headWriter) Write(p []byte) (int, error) {
+	h.kept = append(h.kept, p[:min(len(p), h.limit-len(h.kept))]...)
 	return len(p), nil
 }

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// countedBody is an endless body that counts the bytes that are read of it.
+// countedBody is an endless body that counts the bytes that were read.
 type countedBody struct{ read int }
 
 func (b *countedBody) Read(p []byte) (int, error) {
@@ -20,7 +20,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 
 func (b *countedBody) Close() error { return nil }
 
-// An answer costs no more than 64 KiB to read and 2 KiB to keep.
+// At most 64 KiB of an answer are read, and 2 KiB kept.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	body := &countedBody{}
@@ -28,14 +28,15 @@ func TestAnswersAreBounded(t *testing.T) {
 	if body.read != 64<<10 || len(head) != 2<<10 || !bytes.HasPrefix(head, []byte("HTTP/1.1 200 OK\r\n\r\nxx")) {
 		t.Errorf("read %d bytes, kept %d: %.30q", body.read, len(head), head)
 	}
-	short := readHead(&http.Response{Proto: "HTTP/1.1", Status: "200 OK", Body: io.NopCloser(bytes.NewReader([]byte("short")))})
+	shortBody := io.NopCloser(bytes.NewReader([]byte("short")))
+	short := readHead(&http.Response{Proto: "HTTP/1.1", Status: "200 OK", Body: shortBody})
 	if string(short) != "HTTP/1.1 200 OK\r\n\r\nshort" {
 		t.Errorf("kept %q", short)
 	}
 }
 
-// An exchange takes at most what partners are promised, unless a configuration says otherwise.
-func TestTimeoutOfAnExchange(t *testing.T) {
+// The default time-out and the length of kept answers are those of the contract.
+func TestDefaultLimits(t *testing.T) {
 	t.Parallel()
 	s := NewSender(Config{})
 	defer s.Close()

@@ -1,6 +1,6 @@
-// Package queuetest gives tests a Redis of their own, and control over it. Each server is a private process, so that
-// FLUSHALL, a stop or a kill in one test is nothing to another; it starts in milliseconds and ends with the
-// test, also if the test process is killed.
+// Package queuetest gives tests a private Redis, and control over it. Each server is a process of
+// its own, so that FLUSHALL, a stop or a kill does not affect other tests. It ends with the test,
+// even if the test process is killed.
 package queuetest
 
 import (
@@ -15,20 +15,22 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// urlEnv is the redis:// URL of a server to use instead of private ones.
+// urlEnv names the environment variable with the redis:// URL of a server to use instead of private
+// ones.
 const urlEnv = "SVC_TEST_REDIS_URL"
 
-// Server is a private Redis without persistence: it is empty after each start.
+// Server is a private Redis without persistence. It is empty after each start.
 type Server struct {
-	// URL is the redis:// URL with the password; it stays the same over stops and starts.
+	// URL is the redis:// URL with the password. It stays the same across stops and starts.
 	URL string
 
 	t      testing.TB
 	server *local.Server
 }
 
-// Redis returns the redis:// URL of an empty Redis of the test's own. With SVC_TEST_REDIS_URL set it is that
-// one, whose database is flushed before and after the test: such tests cannot run in parallel.
+// Redis returns the redis:// URL of an empty private Redis. If SVC_TEST_REDIS_URL is set, it
+// returns that URL and flushes its database before and after the test: such tests cannot run in
+// parallel.
 func Redis(t testing.TB) string {
 	t.Helper()
 	url := os.Getenv(urlEnv)
@@ -40,7 +42,7 @@ func Redis(t testing.TB) string {
 	return url
 }
 
-// Start starts a private Redis for tests that stop, kill and start it.
+// Start starts a private Redis. Tests that only need its URL call Redis.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutPostgres: true})
@@ -48,14 +50,14 @@ func Start(t testing.TB) *Server {
 		t.Fatalf("queuetest: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := servers.Stop(context.Background()); err != nil { // the test's own context has ended
+		if err := servers.Stop(context.Background()); err != nil { // the test's context has ended
 			t.Errorf("queuetest: stop Redis: %v", err)
 		}
 	})
 	return &Server{URL: servers.RedisURL, t: t, server: servers.Redis}
 }
 
-// Stop stops the server in an orderly way; it does nothing if the server is stopped.
+// Stop shuts the server down in an orderly way. It does nothing if the server is stopped.
 func (s *Server) Stop() {
 	s.t.Helper()
 	if err := s.server.Stop(context.Background(), local.Fast); err != nil {
@@ -66,7 +68,7 @@ func (s *Server) Stop() {
 // Kill kills the server with SIGKILL.
 func (s *Server) Kill() { s.server.Kill() }
 
-// Start starts the stopped or killed server again, empty and at the same URL.
+// Start starts the stopped or killed server again, empty, at the same URL.
 func (s *Server) Start() {
 	s.t.Helper()
 	if err := s.server.Start(context.Background()); err != nil {
@@ -74,7 +76,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Client returns a client that is closed with the test.
+// Client returns a client of the server at the URL. It is closed at the end of the test.
 func Client(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -87,18 +89,19 @@ func Client(t testing.TB, url string) *redis.Client {
 	return client
 }
 
-// Waiting is how many tasks of a queue wait in Redis for their time: Asynq's own retries, and members of bundles that come again.
-func Waiting(t testing.TB, client *redis.Client, queue string) int {
+// Delayed returns the number of tasks of a queue that wait in Redis until they are due: Asynq's
+// retries, and retries of bundle members.
+func Delayed(t testing.TB, client *redis.Client, queue string) int {
 	t.Helper()
-	var waiting int64
+	var delayed int64
 	for _, set := range []string{"retry", "scheduled"} {
 		n, err := client.ZCard(t.Context(), "asynq:{"+queue+"}:"+set).Result()
 		if err != nil {
 			t.Fatalf("queuetest: %v", err)
 		}
-		waiting += n
+		delayed += n
 	}
-	return int(waiting)
+	return int(delayed)
 }
 
 func flush(t testing.TB, url string) {

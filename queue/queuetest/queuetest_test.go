@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestServersAreApart(t *testing.T) {
+func TestServersAreIndependent(t *testing.T) {
 	t.Parallel()
 	one := queuetest.Client(t, queuetest.Start(t).URL)
 	two := queuetest.Client(t, queuetest.Start(t).URL)

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// TB is what the kit needs of a test; *testing.T and *rapid.T have it.
+// TB is the part of a test that this package uses. *testing.T and *rapid.T implement it.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -18,53 +18,59 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Debit takes turns and calls Debit, checks that each debit is reported exactly once and none late, and returns the results
-// in the order of the debits.
+// Debit waits for admission and calls Debit. It checks that each debit is reported exactly once and
+// before the return, and returns the results in the order of the debits.
 func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.Result {
 	t.Helper()
 	var payee models.OrganisationID
 	if len(debits) > 0 {
 		payee = debits[0].OrganisationID
 	}
-	takeTurns(ctx, t, r, payee, len(debits))
-	return collect(t, debitResults, len(debits), func(report func(int, rail.Result)) { r.Debit(ctx, debits, report) })
+	admit(ctx, t, r, payee, len(debits))
+	return collect(t, debitResults, len(debits), func(report func(int, rail.Result)) {
+		r.Debit(ctx, debits, report)
+	})
 }
 
-// Lookup takes turns and calls Lookup with the same checks as Debit.
+// Lookup waits for admission and calls Lookup, with the same checks as Debit.
 func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
-	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
-	return collect(t, lookupResults, len(keys), func(report func(int, rail.Result)) { r.Lookup(ctx, keys, report) })
+	admit(ctx, t, r, models.OrganisationID{}, len(keys))
+	return collect(t, lookupResults, len(keys), func(report func(int, rail.Result)) {
+		r.Lookup(ctx, keys, report)
+	})
 }
 
-// Cancel takes turns and calls Cancel with the same checks as Debit.
+// Cancel waits for admission and calls Cancel, with the same checks as Debit.
 func Cancel(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
-	takeTurns(ctx, t, r, models.OrganisationID{}, len(keys))
-	return collect(t, cancelResults, len(keys), func(report func(int, rail.Result)) { r.Cancel(ctx, keys, report) })
+	admit(ctx, t, r, models.OrganisationID{}, len(keys))
+	return collect(t, cancelResults, len(keys), func(report func(int, rail.Result)) {
+		r.Cancel(ctx, keys, report)
+	})
 }
 
-// takeTurns takes n turns, as many at a time as there are, unless ctx ends.
-func takeTurns(ctx context.Context, t TB, r rail.Rail, organisation models.OrganisationID, n int) {
+// admit waits until n requests are admitted, or ctx ends.
+func admit(ctx context.Context, t TB, r rail.Rail, organisation models.OrganisationID, n int) {
 	t.Helper()
 	for n > 0 {
-		turns := r.Admit(ctx, organisation, n)
-		if turns < 0 || turns > n || turns == 0 && ctx.Err() == nil {
-			t.Errorf("railtest: %d of %d requests may be made", turns, n)
+		admitted := r.Admit(ctx, organisation, n)
+		if admitted < 0 || admitted > n || admitted == 0 && ctx.Err() == nil {
+			t.Errorf("railtest: %d of %d requests are admitted", admitted, n)
 		}
-		if turns <= 0 {
+		if admitted <= 0 {
 			return
 		}
-		n -= turns
+		n -= admitted
 	}
 }
 
-// reports are what a call has reported so far.
+// reports collects the reports of a call.
 type reports struct {
 	mu       sync.Mutex
 	results  []rail.Result
 	times    []int
-	order    []int // indexes as they were reported
+	order    []int // indexes in the order of the reports
 	returned bool
 	late     bool
 }
@@ -91,18 +97,18 @@ var (
 	cancelResults = []rail.Status{rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled}
 )
 
-// wellFormed reports whether a result has the form of one of a call that may report the statuses.
-func wellFormed(r rail.Result, statuses []rail.Status) bool {
+// isWellFormed reports whether a call that may report the statuses may report the result.
+func isWellFormed(r rail.Result, statuses []rail.Status) bool {
 	holds := r.Held != rail.Particulars{}
 	ofDebit := slices.Contains(statuses, rail.Conflict)
 	mayHold := !ofDebit && r.Status != rail.NotFound
 	mustHold := !ofDebit && (r.Status == rail.Succeeded || r.Status == rail.Refused)
-	whole := r.Held.AgreementID != "" && r.Held.Amount > 0 && r.Held.Currency != ""
+	complete := r.Held.AgreementID != "" && r.Held.Amount > 0 && r.Held.Currency != ""
 	return slices.Contains(statuses, r.Status) && (r.Reason != "") == (r.Status == rail.Refused) &&
-		(mayHold || !holds) && (holds || !mustHold) && (whole || !holds)
+		(mayHold || !holds) && (holds || !mustHold) && (complete || !holds)
 }
 
-// check ends the call and reports the faults of its reports.
+// check ends the call and checks its reports.
 func (s *reports) check(t TB, statuses []rail.Status) {
 	t.Helper()
 	s.mu.Lock()
@@ -114,7 +120,7 @@ func (s *reports) check(t TB, statuses []rail.Status) {
 		}
 	}
 	for i, r := range s.results {
-		if !wellFormed(r, statuses) {
+		if !isWellFormed(r, statuses) {
 			t.Errorf("railtest: index %d is reported as %+v", i, r)
 		}
 	}
@@ -122,11 +128,12 @@ func (s *reports) check(t TB, statuses []rail.Status) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.late {
-			t.Errorf("railtest: something was reported after the call had returned")
+			t.Errorf("railtest: a report came after the call had returned")
 		}
 	})
 }
 
+// collect makes a call, checks its reports and returns the results.
 func collect(t TB, statuses []rail.Status, n int, call func(report func(int, rail.Result))) []rail.Result {
 	t.Helper()
 	s := newReports(n)

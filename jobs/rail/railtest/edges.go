@@ -11,9 +11,10 @@ import (
 	"partnerbilling/models"
 )
 
-// oddKeys are valid keys that a careless path, query or statement mixes up.
+// oddKeys are valid keys that a careless path, query or statement confuses.
 var oddKeys = []string{
-	"a/b", "a%2Fb", "a%2fb", "a//b", "/", "//", "a/../b", "...", ".a", "%", "%%", "%2E%2E", "a+b", "a b", " ", "a?b=c", "a#b",
+	"a/b", "a%2Fb", "a%2fb", "a//b", "/", "//", "a/../b", "...", ".a", "%", "%%", "%2E%2E",
+	"a+b", "a b", " ", "a?b=c", "a#b",
 	"a;b", "a:b", "a&b", "'", `"`, `\`, "a\\'b", "$1", "{key}", "<&>", "é", "e\u0301", "\u2028", "日本", "🦆", "A", "a",
 	"cancellation", "a/cancellation", "null", strings.Repeat("🦆", models.MaxReferenceLength),
 }
@@ -38,11 +39,13 @@ func testOddKeys(t *testing.T, f Fixture) {
 	f.wantDebited(t, debited)
 }
 
-// testInvalidItems mixes what can never be carried out with what can.
+// testInvalidItems mixes valid and invalid items in one call.
 func testInvalidItems(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
-	invalidKeys := []string{"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1)}
+	invalidKeys := []string{
+		"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1),
+	}
 	debits := []rail.Debit{debit("good", "pays")}
 	keys := []string{"good"}
 	for _, key := range invalidKeys {
@@ -53,11 +56,11 @@ func testInvalidItems(t *testing.T, f Fixture) {
 		change(&d)
 		debits = append(debits, d)
 	}
-	refusals, silence := repeat(invalid, len(debits)-1), repeat(unknown, len(invalidKeys))
+	refusals, unknowns := repeat(invalid, len(debits)-1), repeat(unknown, len(invalidKeys))
 	good := held(debits[0], succeeded)
 	want(t, "debit", Debit(ctx, t, f.Rail, debits...), append([]rail.Result{succeeded}, refusals...)...)
-	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), append([]rail.Result{good}, silence...)...)
-	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), append([]rail.Result{good}, silence...)...)
+	want(t, "lookup", Lookup(ctx, t, f.Rail, keys...), append([]rail.Result{good}, unknowns...)...)
+	want(t, "cancel", Cancel(ctx, t, f.Rail, keys...), append([]rail.Result{good}, unknowns...)...)
 	f.wantDebited(t, map[string]models.Amount{"good": 100})
 
 	largest := debit("largest", "pays")
@@ -66,7 +69,7 @@ func testInvalidItems(t *testing.T, f Fixture) {
 	want(t, "lookup of the largest", Lookup(ctx, t, f.Rail, "largest"), held(largest, succeeded))
 }
 
-// invalidChanges each make a valid debit invalid, under the same key.
+// invalidChanges are changes that make a valid debit invalid, under the same key.
 var invalidChanges = []func(*rail.Debit){
 	func(d *rail.Debit) { d.Amount = 0 },
 	func(d *rail.Debit) { d.Amount = -100 },
@@ -82,9 +85,9 @@ var invalidChanges = []func(*rail.Debit){
 	func(d *rail.Debit) { d.CustomerID = "\xff" },
 }
 
-// testInvalidIsOfTheCall has invalid debits come before and after all else under a key: they change nothing and tell
-// nothing of it.
-func testInvalidIsOfTheCall(t *testing.T, f Fixture) {
+// testInvalidLeavesTheKey makes invalid debits before and after other calls under a key. They do
+// not change the key, and are always Invalid.
+func testInvalidLeavesTheKey(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
 	paid, declined := debit("paid", "pays"), debit("declined", "declines")
@@ -111,8 +114,8 @@ func testInvalidIsOfTheCall(t *testing.T, f Fixture) {
 
 func testContextEndedBefore(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
-	ended, end := context.WithCancel(t.Context())
-	end()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	want(t, "debit", Debit(ended, t, f.Rail, debit("a", "pays"), debit("b", "pays")), unavailable, unavailable)
 	want(t, "lookup", Lookup(ended, t, f.Rail, "a"), unknown)
 	want(t, "cancel", Cancel(ended, t, f.Rail, "a"), unknown)
@@ -122,37 +125,38 @@ func testContextEndedBefore(t *testing.T, f Fixture) {
 
 func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays, models.BehaviourSlow)
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan []rail.Result)
 	go func() { done <- Debit(ctx, t, f.Rail, debit("slow", "slow"), debit("fast", "pays")) }()
 	f.awaitArrival(t.Context(), t, debit("slow", "slow"))
-	// The fast one is in the same call: by now it has been sent, or it will not be.
-	end()
+	// The fast debit is in the same call: by now it was sent, or it never will be.
+	cancel()
 	got := <-done
 	want(t, "slow", got[:1], unknown)
 	fast := f.Debited(t)["fast"]
 	if got[1].Status == rail.Succeeded && fast == 0 || got[1].Status == rail.Unavailable && fast != 0 {
-		t.Errorf("the fast one is reported as %v, and the rail has taken %d", got[1], fast)
+		t.Errorf("the fast debit is reported as %v, and the rail has debited %d", got[1], fast)
 	}
 	final := Cancel(t.Context(), t, f.Rail, "slow", "fast")
 	for i, r := range final {
 		if !r.Status.Final() {
-			t.Errorf("cancel leaves %d as %v", i, r)
+			t.Errorf("cancellation %d is %v, want a final status", i, r)
 		}
 	}
 	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "slow", "fast"), final...)
 }
 
-// testTurns has organisations take turns at once, each as many as it has debits, and none where it wants none.
-func testTurns(t *testing.T, f Fixture) {
+// testAdmission has several organisations ask for admission at once. A caller that asks for less
+// than one gets none.
+func testAdmission(t *testing.T, f Fixture) {
 	const organisations, each = 8, 30
 	f.open(t, models.BehaviourPays)
 	debited := make(map[string]models.Amount)
 	for i := range organisations * each {
 		debited[fmt.Sprint("k", i)] = 100
 	}
-	together(organisations, func(n int) {
+	concurrently(organisations, func(n int) {
 		var debits []rail.Debit
 		for i := range each {
 			d := debit(fmt.Sprint("k", n*each+i), "pays")
@@ -163,23 +167,23 @@ func testTurns(t *testing.T, f Fixture) {
 	})
 	for _, n := range []int{0, -1} {
 		if got := f.Rail.Admit(t.Context(), models.OrganisationID{1}, n); got != 0 {
-			t.Errorf("%d of %d requests may be made", got, n)
+			t.Errorf("%d of %d requests are admitted", got, n)
 		}
 	}
 	f.wantDebited(t, debited)
 }
 
-func testTurnsEndWithTheContext(t *testing.T, f Fixture) {
-	ended, end := context.WithCancel(t.Context())
-	end()
+func testAdmissionEndsWithTheContext(t *testing.T, f Fixture) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	if got := f.Rail.Admit(ended, models.OrganisationID{1}, 3); got != 0 {
-		t.Errorf("%d requests may be made after the context's end", got)
+		t.Errorf("%d requests are admitted after the context ended", got)
 	}
 	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "a"), notFound)
 }
 
-// together runs n goroutines that start at once, and waits for them.
-func together(n int, do func(n int)) {
+// concurrently calls do for 0 to n-1 in goroutines that start at once, and waits for them.
+func concurrently(n int, do func(n int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {

@@ -13,24 +13,24 @@ import (
 	"partnerbilling/models"
 )
 
-// ledger is what a rail must have on record, as small as can be: one entry a key.
+// ledger is a minimal model of a rail's records: one entry per key.
 type ledger map[string]entry
 
 type entry struct {
-	debit  rail.Debit // zero if the key was cancelled before any debit
+	debit  rail.Debit // zero if the key was cancelled before any debit arrived
 	result rail.Result
 }
 
-// held is the result with what the key holds.
+// held returns the result with the particulars of the key.
 func (e entry) held() rail.Result { return held(e.debit, e.result) }
 
-// machineAgreements are the accounts of the machine; what they answer does not depend on time.
+// machineAgreements are the accounts of the machine. Their answers do not depend on time.
 var machineAgreements = []models.Behaviour{
 	models.BehaviourPays, models.BehaviourPays, models.BehaviourInsufficientFunds, models.BehaviourDeclines,
 	models.BehaviourAnswerLost, models.BehaviourBankDown, "noSuchAgreement",
 }
 
-// debit is what a rail answers to a debit, and records.
+// debit records a debit and returns the answer of a rail.
 func (l ledger) debit(d rail.Debit) rail.Result {
 	if d.Amount < 1 {
 		return invalid
@@ -73,7 +73,8 @@ func (l ledger) cancel(key string) rail.Result {
 	return l[key].held()
 }
 
-// testMachine does random things to random keys, some of them at once, and compares every answer with the model's.
+// testMachine makes random calls with random keys, some of them at once, and compares every answer
+// with the model.
 func testMachine(t *testing.T, f Fixture) {
 	f.open(t, slices.Compact(slices.Clone(machineAgreements[:len(machineAgreements)-1]))...)
 	var runs atomic.Int64
@@ -83,11 +84,11 @@ func testMachine(t *testing.T, f Fixture) {
 			m.keys = append(m.keys, fmt.Sprintf("run %d/key %d", run, i))
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"debit":  m.debit,
-			"lookup": m.lookup,
-			"cancel": m.cancel,
-			"race":   m.race,
-			"duel":   m.duel,
+			"debit":                           m.debit,
+			"lookup":                          m.lookup,
+			"cancel":                          m.cancel,
+			"race a debit and a cancellation": m.raceCancel,
+			"race two debits":                 m.raceDebit,
 		})
 		m.check(rt)
 	})
@@ -99,11 +100,11 @@ type machine struct {
 	keys    []string
 }
 
-func (m *machine) someKeys(rt *rapid.T) []string {
+func (m *machine) drawKeys(rt *rapid.T) []string {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(m.keys), 1, len(m.keys), rapid.ID[string]).Draw(rt, "keys")
 }
 
-func (m *machine) someDebit(rt *rapid.T, key string) rail.Debit {
+func (m *machine) drawDebit(rt *rapid.T, key string) rail.Debit {
 	d := debit(key, string(rapid.SampledFrom(machineAgreements).Draw(rt, "agreement")))
 	d.Amount = rapid.SampledFrom([]models.Amount{100, 100, 100, 100, 200, 0}).Draw(rt, "amount")
 	d.Currency = rapid.SampledFrom([]string{"AUD", "AUD", "AUD", "NZD"}).Draw(rt, "currency")
@@ -113,15 +114,15 @@ func (m *machine) someDebit(rt *rapid.T, key string) rail.Debit {
 func (m *machine) debit(rt *rapid.T) {
 	var debits []rail.Debit
 	var wanted []rail.Result
-	for _, key := range m.someKeys(rt) {
-		d := m.someDebit(rt, key)
+	for _, key := range m.drawKeys(rt) {
+		d := m.drawDebit(rt, key)
 		debits, wanted = append(debits, d), append(wanted, m.model.debit(d))
 	}
 	want(rt, "debit", Debit(rt.Context(), rt, m.fixture.Rail, debits...), wanted...)
 }
 
 func (m *machine) lookup(rt *rapid.T) {
-	keys := m.someKeys(rt)
+	keys := m.drawKeys(rt)
 	var wanted []rail.Result
 	for _, key := range keys {
 		wanted = append(wanted, m.model.lookup(key))
@@ -130,7 +131,7 @@ func (m *machine) lookup(rt *rapid.T) {
 }
 
 func (m *machine) cancel(rt *rapid.T) {
-	keys := m.someKeys(rt)
+	keys := m.drawKeys(rt)
 	var wanted []rail.Result
 	for _, key := range keys {
 		wanted = append(wanted, m.model.cancel(key))
@@ -138,12 +139,12 @@ func (m *machine) cancel(rt *rapid.T) {
 	want(rt, "cancel", Cancel(rt.Context(), rt, m.fixture.Rail, keys...), wanted...)
 }
 
-// race debits and cancels one key at once; what follows must be what follows one of the two orders.
-func (m *machine) race(rt *rapid.T) {
+// raceCancel debits and cancels a key at once. The results must be those of one of the two orders.
+func (m *machine) raceCancel(rt *rapid.T) {
 	key := rapid.SampledFrom(m.keys).Draw(rt, "key")
-	d := m.someDebit(rt, key)
+	d := m.drawDebit(rt, key)
 	var byDebit, byCancel rail.Result
-	together(2, func(n int) {
+	concurrently(2, func(n int) {
 		if n == 0 {
 			byDebit = Debit(rt.Context(), rt, m.fixture.Rail, d)[0]
 		} else {
@@ -157,12 +158,13 @@ func (m *machine) race(rt *rapid.T) {
 	want(rt, "cancellation in a race", []rail.Result{byCancel}, m.model.cancel(key))
 }
 
-// duel debits one key twice at once, mostly with different particulars; the results must be those of one of the two orders.
-func (m *machine) duel(rt *rapid.T) {
+// raceDebit debits a key twice at once, mostly with different particulars. The results must be
+// those of one of the two orders.
+func (m *machine) raceDebit(rt *rapid.T) {
 	key := rapid.SampledFrom(m.keys).Draw(rt, "key")
-	debits := [2]rail.Debit{m.someDebit(rt, key), m.someDebit(rt, key)}
+	debits := [2]rail.Debit{m.drawDebit(rt, key), m.drawDebit(rt, key)}
 	var got [2]rail.Result
-	together(2, func(n int) { got[n] = Debit(rt.Context(), rt, m.fixture.Rail, debits[n])[0] })
+	concurrently(2, func(n int) { got[n] = Debit(rt.Context(), rt, m.fixture.Rail, debits[n])[0] })
 	for first := range debits {
 		after := maps.Clone(m.model)
 		one, other := after.debit(debits[first]), after.debit(debits[1-first])
@@ -174,7 +176,7 @@ func (m *machine) duel(rt *rapid.T) {
 	rt.Errorf("debits %+v at once are reported as %+v", debits, got)
 }
 
-// check compares the rail's own list with the model: what was taken, and nothing else.
+// check compares the amounts in the rail's own list with the model.
 func (m *machine) check(rt *rapid.T) {
 	debited := m.fixture.Debited(rt)
 	for _, key := range m.keys {
@@ -183,7 +185,7 @@ func (m *machine) check(rt *rapid.T) {
 			wanted = e.debit.Amount
 		}
 		if debited[key] != wanted {
-			rt.Errorf("the rail has taken %d under %q, want %d", debited[key], key, wanted)
+			rt.Errorf("the rail has debited %d under %q, want %d", debited[key], key, wanted)
 		}
 	}
 }

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
 )
 
-// Step is what one debit call meets.
+// Step is the effect of one debit call on a Scripted rail.
 type Step struct {
 	kind   stepKind
 	reason rail.Reason
@@ -28,45 +29,45 @@ const (
 	stepInvalid
 )
 
-// The steps. Refuse makes one more.
+// The steps. Refuse returns another.
 var (
 	// Succeed debits.
 	Succeed = Step{kind: stepSucceed}
-	// Unavailable debits nothing and says so.
+	// Unavailable debits nothing and answers Unavailable.
 	Unavailable = Step{kind: stepUnavailable}
-	// LoseAnswer debits, and the caller learns nothing.
+	// LoseAnswer debits and answers Unknown.
 	LoseAnswer = Step{kind: stepLoseAnswer}
-	// LoseRequest debits nothing, and the caller learns nothing.
+	// LoseRequest debits nothing and answers Unknown.
 	LoseRequest = Step{kind: stepLoseRequest}
-	// Hang keeps the call until Release, and goes on with the next step of the script then. If the call's context ends
-	// before, the caller learns nothing; the debit is still on its way and arrives with Release, unless the key has
-	// been cancelled meanwhile.
+	// Hang holds the call until Release, which continues with the next step of the script. If the
+	// context of the call ends before, the answer is Unknown. The debit still arrives with Release,
+	// unless the key was cancelled meanwhile.
 	Hang = Step{kind: stepHang}
-	// Invalid debits nothing, records nothing, and says that the debit is invalid. It strikes before the rail looks at the
-	// key, so that it also meets calls of a key that has a final result.
+	// Invalid debits and records nothing, and answers Invalid. It comes before the lookup of the
+	// key, so that it also applies to a key with a final result.
 	Invalid = Step{kind: stepInvalid}
 )
 
-// Refuse debits nothing, for ever.
-func Refuse(why rail.Reason) Step { return Step{kind: stepRefuse, reason: why} }
+// Refuse returns the step that records and answers a refusal.
+func Refuse(reason rail.Reason) Step { return Step{kind: stepRefuse, reason: reason} }
 
-// Calls counts the calls that a key was in.
+// Calls counts the calls with a key.
 type Calls struct{ Debits, Lookups, Cancels int }
 
-// Scripted is a rail in memory, for tests of what uses a rail. It keeps the rules of the port, answers at once, does
-// to each key what its script says, and remembers everything.
+// Scripted is a rail in memory, for tests of the users of rails. It keeps the rules of the port,
+// answers at once, follows a script for each key, and records all calls.
 type Scripted struct {
-	mu      sync.Mutex
-	rest    Step
-	scripts map[string][]Step    // by key or agreement, what is left of a key's
-	started map[[2]string][]Step // by key and agreement, what is left of an agreement's for that key
-	records map[string]scriptedRecord
-	hanging map[string][]*hanging
-	calls   map[string]Calls
-	moved   []rail.Debit
-	down    bool
-	turns   scriptedTurns
-	changed chan struct{} // closed with every call that is recorded, and every other change that tests wait for
+	mu         sync.Mutex
+	fallback   Step                 // of debits without a script
+	scripts    map[string][]Step    // remaining steps, by key or agreement
+	started    map[[2]string][]Step // remaining steps of an agreement's script for a key, by key and agreement
+	records    map[string]scriptedRecord
+	hanging    map[string][]*hanging
+	calls      map[string]Calls
+	moved      []rail.Debit
+	down       bool
+	admissions admissions
+	changed    chan struct{} // closed and replaced at every change that await may wait for
 }
 
 type scriptedRecord struct {
@@ -74,47 +75,48 @@ type scriptedRecord struct {
 	result rail.Result
 }
 
-// hanging is a debit that waits for Release.
+// hanging is a debit held until Release.
 type hanging struct {
 	debit  rail.Debit
-	answer chan rail.Result // holds one
+	answer chan rail.Result // buffered
 }
 
 var _ rail.Rail = (*Scripted)(nil)
 
-// NewScripted makes a rail that lets every debit succeed until told otherwise.
+// NewScripted returns a rail on which every debit succeeds by default.
 func NewScripted() *Scripted {
 	return &Scripted{
-		rest: Succeed, scripts: make(map[string][]Step), started: make(map[[2]string][]Step),
+		fallback: Succeed, scripts: make(map[string][]Step), started: make(map[[2]string][]Step),
 		records: make(map[string]scriptedRecord), hanging: make(map[string][]*hanging), calls: make(map[string]Calls),
-		turns: scriptedTurns{admitted: make(map[models.OrganisationID]int)}, changed: make(chan struct{}),
+		admissions: admissions{total: make(map[models.OrganisationID]int)}, changed: make(chan struct{}),
 	}
 }
 
-// Script says what the next debit calls meet, one step each: those of a key, or those of each key of an agreement
-// that has not been debited so far. Calls of a key that has a final result are answered with that and use up no step but
-// Invalid.
+// Script sets the steps of the next debit calls with a key, or with each key of an agreement that
+// has no call so far. A call with a key that has a final result gets that result, and uses up no
+// step but Invalid.
 func (s *Scripted) Script(keyOrAgreement string, steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scripts[keyOrAgreement] = steps
 }
 
-// Otherwise says what debit calls meet that have no script, or have used it up; Succeed at first.
-func (s *Scripted) Otherwise(step Step) {
+// SetDefault sets the step of debit calls without a script, or after its end. It is Succeed at
+// first.
+func (s *Scripted) SetDefault(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest = step
+	s.fallback = step
 }
 
-// SetDown makes the whole rail unreachable, or reachable again.
+// SetDown makes the rail unreachable, or reachable again.
 func (s *Scripted) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
-// Release lets the debits that hang under a key arrive, whether or not their callers still wait.
+// Release lets the hanging debits of a key arrive, whether or not their callers still wait.
 func (s *Scripted) Release(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,47 +129,59 @@ func (s *Scripted) Release(key string) {
 	}
 }
 
-// Calls are the calls that a key was in so far, those included that never reached the rail.
+// Calls returns the number of calls with a key so far, including calls that never reached the rail.
 func (s *Scripted) Calls(key string) Calls {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls[key]
 }
 
-// AwaitCalls waits until a key was in at least that many calls of each sort.
+// AwaitCalls waits until there were at least that many calls of each kind with a key. It fails the
+// test after awaitTimeout.
 func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("key %q to be in %+v", key, atLeast), func() bool {
+	s.await(t, fmt.Sprintf("%+v with key %q", atLeast, key), func() (bool, string) {
 		c := s.calls[key]
-		return c.Debits >= atLeast.Debits && c.Lookups >= atLeast.Lookups && c.Cancels >= atLeast.Cancels
+		done := c.Debits >= atLeast.Debits && c.Lookups >= atLeast.Lookups && c.Cancels >= atLeast.Cancels
+		return done, fmt.Sprintf("%+v", c)
 	})
 }
 
-func (s *Scripted) await(t TB, what string, come func() bool) {
+// awaitTimeout bounds each wait for a condition.
+const awaitTimeout = time.Minute
+
+// await waits until the condition is met. check also returns the current state, for the message of
+// a failure.
+func (s *Scripted) await(t TB, wanted string, check func() (done bool, state string)) {
 	t.Helper()
+	timeout := time.NewTimer(awaitTimeout)
+	defer timeout.Stop()
 	for {
 		s.mu.Lock()
-		is, changed := come(), s.changed
+		done, state := check()
+		changed := s.changed
 		s.mu.Unlock()
-		if is {
+		if done {
 			return
 		}
 		select {
 		case <-changed:
 		case <-t.Context().Done():
-			t.Fatalf("railtest: still waiting for %s", what)
+			t.Fatalf("railtest: the test ended while it waited for %s; got %s", wanted, state)
+		case <-timeout.C:
+			t.Fatalf("railtest: waited for %s; got %s after %s", wanted, state, awaitTimeout)
 		}
 	}
 }
 
-// wake lets every waiting call of await check again.
-func (s *Scripted) wake() {
+// notify makes every waiting await check again.
+func (s *Scripted) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Moved are the debits whose money was taken, in order. There is never more than one for a key; two keys for one
-// purpose are what a test must look for.
+// Moved returns the debits that took money, in order. There is never more than one for a key. A
+// test must look for two keys with one purpose.
 func (s *Scripted) Moved() []rail.Debit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,20 +244,21 @@ func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), an
 	return answer()
 }
 
-// count records a call and wakes the waiting tests.
+// count records a call and notifies the waiting tests.
 func (s *Scripted) count(key string, add func(*Calls)) {
 	c := s.calls[key]
 	add(&c)
 	s.calls[key] = c
-	s.useTurn()
-	s.wake()
+	s.useAdmission()
+	s.notify()
 }
 
-// receive takes in a debit call. If it hangs, the result comes through answer.
+// receive handles a debit call. If the debit hangs, its result comes over answer.
 func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.count(d.Key, func(c *Calls) { c.Debits++ }) // last, so that a test that waits for the call finds it done
+	// The call counts last, so that AwaitCalls returns after it has had its effect.
+	defer s.count(d.Key, func(c *Calls) { c.Debits++ })
 	if s.down || ctx.Err() != nil {
 		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
 	}
@@ -253,7 +268,7 @@ func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.R
 	return s.arrive(d, answer)
 }
 
-// arrive is a debit reaching the rail.
+// arrive handles a debit that reaches the rail.
 func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
 	rec, seen := s.records[d.Key]
 	if seen && s.peekStep(d).kind != stepInvalid {
@@ -280,7 +295,7 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 	}
 }
 
-// nextStep uses up the next step of the debit's script.
+// nextStep returns the next step of the debit's script, and uses it up.
 func (s *Scripted) nextStep(d rail.Debit) Step {
 	steps, set := s.script(d)
 	step, left := s.first(steps)
@@ -288,14 +303,15 @@ func (s *Scripted) nextStep(d rail.Debit) Step {
 	return step
 }
 
+// peekStep returns the next step of the debit's script.
 func (s *Scripted) peekStep(d rail.Debit) Step {
 	steps, _ := s.script(d)
 	step, _ := s.first(steps)
 	return step
 }
 
-// script returns what is left of the debit's script, and a function that replaces it.
-func (s *Scripted) script(d rail.Debit) (left []Step, set func([]Step)) {
+// script returns the remaining steps of the debit's script, and a function that replaces them.
+func (s *Scripted) script(d rail.Debit) (steps []Step, set func([]Step)) {
 	if steps, own := s.scripts[d.Key]; own {
 		return steps, func(left []Step) { s.scripts[d.Key] = left }
 	}
@@ -307,9 +323,10 @@ func (s *Scripted) script(d rail.Debit) (left []Step, set func([]Step)) {
 	return steps, func(left []Step) { s.started[id] = left }
 }
 
+// first returns the first of the steps and the others.
 func (s *Scripted) first(steps []Step) (step Step, left []Step) {
 	if len(steps) == 0 {
-		return s.rest, nil
+		return s.fallback, nil
 	}
 	return steps[0], steps[1:]
 }
@@ -322,7 +339,7 @@ func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
 	return r
 }
 
-// answerTo is the answer to a later debit under the key.
+// answerTo returns the answer to a later debit under the key.
 func (rec scriptedRecord) answerTo(d rail.Debit) rail.Result {
 	if rec.debit.Particulars().ConflictsWith(d) {
 		return rail.Result{Status: rail.Conflict, Detail: "another debit holds the key"}
@@ -330,14 +347,14 @@ func (rec scriptedRecord) answerTo(d rail.Debit) rail.Result {
 	return rec.result
 }
 
-// held is the result with what the key holds.
+// held returns the result with the particulars of the key.
 func (rec scriptedRecord) held() rail.Result {
 	r := rec.result
 	r.Held = rec.debit.Particulars()
 	return r
 }
 
-// Amounts sums what was moved, by key.
+// Amounts returns the amounts of the debits that took money, by key.
 func (s *Scripted) Amounts() map[string]models.Amount {
 	sums := make(map[string]models.Amount)
 	for _, d := range s.Moved() {

@@ -14,7 +14,7 @@ func TestScriptedConforms(t *testing.T) {
 
 func scriptedFixture() Fixture {
 	s := NewScripted()
-	s.AllowAtMost(7)
+	s.SetMaxAdmitted(7)
 	s.Script("noSuchAgreement", Refuse(rail.AccountUnavailable))
 	return Fixture{
 		Rail: s,

@@ -13,24 +13,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func order(key, agreement string) rail.Debit {
+func newDebit(key, agreement string) rail.Debit {
 	return rail.Debit{Key: key, AgreementID: agreement, Amount: 100, Currency: "AUD"}
 }
 
 func TestScriptedSteps(t *testing.T) {
 	ctx := t.Context()
-	held := order("key", "agreement").Particulars()
+	held := newDebit("key", "agreement").Particulars()
 	succeeded := rail.Result{Status: rail.Succeeded, Held: held}
 	refused := rail.Result{Status: rail.Refused, Reason: rail.LimitExceeded, Held: held}
 	tests := []struct {
 		name    string
 		steps   []railtest.Step
-		debits  []rail.Status // of calls one after another
+		debits  []rail.Status // of successive calls
 		lookup  rail.Result
 		debited int
 	}{
 		{"no script", nil, []rail.Status{rail.Succeeded, rail.Succeeded}, succeeded, 1},
-		{"refuse", []railtest.Step{railtest.Refuse(rail.LimitExceeded)}, []rail.Status{rail.Refused, rail.Refused}, refused, 0},
+		{"refuse", []railtest.Step{railtest.Refuse(rail.LimitExceeded)}, []rail.Status{rail.Refused, rail.Refused},
+			refused, 0},
 		{
 			"unavailable twice", []railtest.Step{railtest.Unavailable, railtest.Unavailable},
 			[]rail.Status{rail.Unavailable, rail.Unavailable, rail.Succeeded}, succeeded, 1,
@@ -47,14 +48,15 @@ func TestScriptedSteps(t *testing.T) {
 			"lost answer, then invalid", []railtest.Step{railtest.LoseAnswer, railtest.Invalid},
 			[]rail.Status{rail.Unknown, rail.Invalid}, succeeded, 1,
 		},
-		{"lost request", []railtest.Step{railtest.LoseRequest}, []rail.Status{rail.Unknown}, rail.Result{Status: rail.NotFound}, 0},
+		{"lost request", []railtest.Step{railtest.LoseRequest}, []rail.Status{rail.Unknown},
+			rail.Result{Status: rail.NotFound}, 0},
 	}
 	for _, tt := range tests {
 		for _, by := range []string{"key", "agreement"} {
 			s := railtest.NewScripted()
 			s.Script(by, tt.steps...)
 			for i, status := range tt.debits {
-				if got := railtest.Debit(ctx, t, s, order("key", "agreement"))[0]; got.Status != status {
+				if got := railtest.Debit(ctx, t, s, newDebit("key", "agreement"))[0]; got.Status != status {
 					t.Errorf("%s, by %s: debit %d is %v, want %v", tt.name, by, i, got, status)
 				}
 			}
@@ -74,33 +76,33 @@ func TestScriptedSteps(t *testing.T) {
 func TestScriptedHang(t *testing.T) {
 	tests := []struct {
 		name           string
-		leave, cancel  bool // what happens before the release
+		giveUp, cancel bool // before the release
 		answer, lookup rail.Status
 	}{
-		{"waited for", false, false, rail.Succeeded, rail.Succeeded},
-		{"caller left", true, false, rail.Unknown, rail.Succeeded},
+		{"caller waits", false, false, rail.Succeeded, rail.Succeeded},
+		{"caller gave up", true, false, rail.Unknown, rail.Succeeded},
 		{"cancelled", false, true, rail.Cancelled, rail.Cancelled},
-		{"caller left, cancelled", true, true, rail.Unknown, rail.Cancelled},
+		{"caller gave up, cancelled", true, true, rail.Unknown, rail.Cancelled},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := railtest.NewScripted()
 			s.Script("a", railtest.Hang)
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
 			done := make(chan []rail.Result)
-			go func() { done <- railtest.Debit(ctx, t, s, order("a", "agreement"), order("b", "agreement")) }()
+			go func() { done <- railtest.Debit(ctx, t, s, newDebit("a", "agreement"), newDebit("b", "agreement")) }()
 			s.AwaitCalls(t, "b", railtest.Calls{Debits: 1})
 			var got []rail.Result
-			if tt.leave {
-				leave()
+			if tt.giveUp {
+				giveUp()
 				got = <-done
 			}
 			if tt.cancel {
 				railtest.Cancel(t.Context(), t, s, "a")
 			}
 			s.Release("a")
-			if !tt.leave {
+			if !tt.giveUp {
 				got = <-done
 			}
 			if got[0].Status != tt.answer || got[1].Status != rail.Succeeded {
@@ -116,17 +118,17 @@ func TestScriptedHang(t *testing.T) {
 func TestScriptedDown(t *testing.T) {
 	ctx, s := t.Context(), railtest.NewScripted()
 	s.SetDown(true)
-	for what, got := range map[string]struct{ is, want rail.Status }{
-		"debit":  {railtest.Debit(ctx, t, s, order("a", "agreement"))[0].Status, rail.Unavailable},
+	for call, got := range map[string]struct{ is, want rail.Status }{
+		"debit":  {railtest.Debit(ctx, t, s, newDebit("a", "agreement"))[0].Status, rail.Unavailable},
 		"lookup": {railtest.Lookup(ctx, t, s, "a")[0].Status, rail.Unknown},
 		"cancel": {railtest.Cancel(ctx, t, s, "a")[0].Status, rail.Unknown},
 	} {
 		if got.is != got.want {
-			t.Errorf("%s is %v, want %v", what, got.is, got.want)
+			t.Errorf("%s is %v, want %v", call, got.is, got.want)
 		}
 	}
 	s.SetDown(false)
-	if got := railtest.Debit(ctx, t, s, order("a", "agreement"))[0]; got.Status != rail.Succeeded {
+	if got := railtest.Debit(ctx, t, s, newDebit("a", "agreement"))[0]; got.Status != rail.Succeeded {
 		t.Errorf("debit is %v, want succeeded", got)
 	}
 	if len(s.Moved()) != 1 || s.Amounts()["a"] != 100 {
@@ -134,30 +136,30 @@ func TestScriptedDown(t *testing.T) {
 	}
 }
 
-func TestScriptedTurns(t *testing.T) {
+func TestScriptedAdmission(t *testing.T) {
 	ctx, s := t.Context(), railtest.NewScripted()
 	one, other := models.OrganisationID{1}, models.OrganisationID{2}
 	if n := s.Admit(ctx, one, 5); n != 5 {
-		t.Errorf("%d of 5 turns without a limit", n)
+		t.Errorf("%d of 5 admissions without a limit", n)
 	}
-	s.Limit()
-	leaving, leave := context.WithCancel(ctx)
-	left, stayed := make(chan int), make(chan int)
-	go func() { left <- s.Admit(leaving, one, 5) }()
-	go func() { stayed <- s.Admit(ctx, other, 5) }()
-	s.AwaitWaiting(t, 2)
-	leave()
-	if n := <-left; n != 0 {
-		t.Errorf("%d turns for the caller that left", n)
+	s.LimitAdmission()
+	cancelled, cancel := context.WithCancel(ctx)
+	gaveUp, waited := make(chan int), make(chan int)
+	go func() { gaveUp <- s.Admit(cancelled, one, 5) }()
+	go func() { waited <- s.Admit(ctx, other, 5) }()
+	s.AwaitAdmitCallers(t, 2)
+	cancel()
+	if n := <-gaveUp; n != 0 {
+		t.Errorf("%d admissions for the caller that gave up", n)
 	}
 	s.Allow(3)
-	if n := <-stayed; n != 3 || s.Admitted(one) != 5 || s.Admitted(other) != 3 {
-		t.Errorf("%d turns of 3; %d and %d in all", n, s.Admitted(one), s.Admitted(other))
+	if n := <-waited; n != 3 || s.Admitted(one) != 5 || s.Admitted(other) != 3 {
+		t.Errorf("%d admissions of 3; %d and %d in total", n, s.Admitted(one), s.Admitted(other))
 	}
-	for range 9 { // calls for 8 turns
+	for range 9 { // calls with 8 admissions
 		s.Lookup(ctx, []string{"k"}, func(int, rail.Result) {})
 	}
-	if n := s.WithoutTurn(); n != 1 {
-		t.Errorf("%d calls had no turn, want 1", n)
+	if n := s.Unadmitted(); n != 1 {
+		t.Errorf("%d calls had no admission, want 1", n)
 	}
 }

@@ -1,5 +1,5 @@
-// Package railtest tests payment rails, and what uses them. Run is the conformance suite that every adapter passes;
-// Scripted is a double of the outside world for tests of the machinery on this side of the port.
+// Package railtest tests payment rails and their users. Run is the conformance suite of all
+// adapters. Scripted is a rail in memory, for tests of the users of a rail.
 package railtest
 
 import (
@@ -14,42 +14,42 @@ import (
 	"partnerbilling/models"
 )
 
-// Fixture is a rail under test, with the means to set up its world and to look behind it.
+// Fixture is a rail under test, with functions that set up its accounts and inspect it.
 type Fixture struct {
 	Rail rail.Rail
 	// Open opens the account behind an agreement.
 	Open func(t TB, agreementID string, b models.Behaviour)
-	// Advance moves the rail's service time forward. It is nil for a rail that knows no time, whose accounts are neither
-	// slow nor ever back from BankDown; Run leaves out the tests of those.
+	// Advance advances the clock of the rail. It is nil for a rail without a clock: its accounts
+	// are never slow and never recover from BankDown, and Run skips their tests.
 	Advance func(t TB, by time.Duration)
-	// Debited is the rail's own list of the amounts it has taken, by key.
+	// Debited returns the amounts that the rail has debited, by key, from its own list.
 	Debited func(t TB) map[string]models.Amount
 }
 
-// Run runs the conformance suite. open makes a fixture with a world of its own; it is called once for each test, and
-// the tests run in parallel.
+// Run runs the conformance suite. It calls open for each test, to get a fixture that no other test
+// uses. The tests run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for name, test := range map[string]func(*testing.T, Fixture){
-		"LostAnswer":             testLostAnswer,
-		"Repeat":                 testRepeat,
-		"Conflict":               testConflict,
-		"ConflictInOneCall":      testConflictInOneCall,
-		"ConflictAtOnce":         testConflictAtOnce,
-		"SameKeyInOneCall":       testSameKeyInOneCall,
-		"SameKeyAtOnce":          testSameKeyAtOnce,
-		"Unseen":                 testUnseen,
-		"CancelThenDebit":        testCancelThenDebit,
-		"DebitThenCancel":        testDebitThenCancel,
-		"CancelRacesDebit":       testCancelRacesDebit,
-		"Many":                   testMany,
-		"None":                   testNone,
-		"Turns":                  testTurns,
-		"TurnsEndWithTheContext": testTurnsEndWithTheContext,
-		"OddKeys":                testOddKeys,
-		"InvalidItems":           testInvalidItems,
-		"InvalidIsOfTheCall":     testInvalidIsOfTheCall,
-		"ContextEndedBefore":     testContextEndedBefore,
-		"Machine":                testMachine,
+		"LostAnswer":                  testLostAnswer,
+		"Repeat":                      testRepeat,
+		"Conflict":                    testConflict,
+		"ConflictInOneCall":           testConflictInOneCall,
+		"ConflictAtOnce":              testConflictAtOnce,
+		"SameKeyInOneCall":            testSameKeyInOneCall,
+		"SameKeyAtOnce":               testSameKeyAtOnce,
+		"Unseen":                      testUnseen,
+		"CancelThenDebit":             testCancelThenDebit,
+		"DebitThenCancel":             testDebitThenCancel,
+		"CancelRacesDebit":            testCancelRacesDebit,
+		"Many":                        testMany,
+		"None":                        testNone,
+		"Admission":                   testAdmission,
+		"AdmissionEndsWithTheContext": testAdmissionEndsWithTheContext,
+		"OddKeys":                     testOddKeys,
+		"InvalidItems":                testInvalidItems,
+		"InvalidLeavesTheKey":         testInvalidLeavesTheKey,
+		"ContextEndedBefore":          testContextEndedBefore,
+		"Machine":                     testMachine,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	}
 	for name, test := range map[string]func(*testing.T, Fixture){
 		"Behaviours":               testBehaviours,
-		"SlowDelaysNoOther":        testSlowDelaysNoOther,
+		"SlowDoesNotDelayOthers":   testSlowDoesNotDelayOthers,
 		"BankDown":                 testBankDown,
 		"CancelUndecided":          testCancelUndecided,
 		"ConflictWithUndecided":    testConflictWithUndecided,
@@ -68,19 +68,19 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 			t.Parallel()
 			f := open(t)
 			if f.Advance == nil {
-				t.Skip("the rail knows no time")
+				t.Skip("the rail has no clock")
 			}
 			test(t, f)
 		})
 	}
 }
 
-// debit is an order for 1.00 AUD unless changed.
+// debit returns a debit of 1.00 AUD.
 func debit(key, agreement string) rail.Debit {
 	return rail.Debit{Key: key, AgreementID: agreement, CustomerID: "cus-1", Amount: 100, Currency: "AUD"}
 }
 
-// open opens an account with an agreement named after its behaviour.
+// open opens an account for each behaviour. Its agreement is named after the behaviour.
 func (f Fixture) open(t TB, behaviours ...models.Behaviour) {
 	t.Helper()
 	for _, b := range behaviours {
@@ -105,15 +105,18 @@ var (
 	invalid     = rail.Result{Status: rail.Invalid}
 )
 
-func refused(why rail.Reason) rail.Result { return rail.Result{Status: rail.Refused, Reason: why} }
+func refused(reason rail.Reason) rail.Result {
+	return rail.Result{Status: rail.Refused, Reason: reason}
+}
 
-// held is a result of Lookup or Cancel whose key holds a debit.
+// held returns the result of Lookup or Cancel for a key that holds the debit.
 func held(d rail.Debit, r rail.Result) rail.Result {
 	r.Held = d.Particulars()
 	return r
 }
 
-// heldAll are results of Lookup or Cancel, each with its key's debit. NotFound holds nothing.
+// heldAll returns the results of Lookup or Cancel for keys that hold the debits. NotFound holds
+// nothing.
 func heldAll(debits []rail.Debit, results ...rail.Result) []rail.Result {
 	all := slices.Clone(results)
 	for i, r := range all {
@@ -124,20 +127,20 @@ func heldAll(debits []rail.Debit, results ...rail.Result) []rail.Result {
 	return all
 }
 
-// same compares two results, but for their details.
+// same reports whether two results are equal. It ignores their details.
 func same(a, b rail.Result) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Held == b.Held
 }
 
-// want compares results, but for their details.
-func want(t TB, what string, got []rail.Result, want ...rail.Result) {
+// want compares results. It ignores their details. name is the name of the call.
+func want(t TB, name string, got []rail.Result, want ...rail.Result) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("%s: %d results, want %d", what, len(got), len(want))
+		t.Fatalf("%s: %d results, want %d", name, len(got), len(want))
 	}
 	for i := range got {
 		if !same(got[i], want[i]) {
-			t.Errorf("%s: result %d is %+v, want %+v", what, i, got[i], want[i])
+			t.Errorf("%s: result %d is %+v, want %+v", name, i, got[i], want[i])
 		}
 	}
 }
@@ -185,18 +188,18 @@ func testBehaviours(t *testing.T, f Fixture) {
 	f.wantDebited(t, debited)
 }
 
-func testSlowDelaysNoOther(t *testing.T, f Fixture) {
+func testSlowDoesNotDelayOthers(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourSlow, models.BehaviourPays)
 	debits := []rail.Debit{debit("slow", "slow"), debit("fast", "pays"), debit("slow too", "slow")}
 	s := newReports(len(debits))
-	takeTurns(t.Context(), t, f.Rail, models.OrganisationID{}, len(debits))
+	admit(t.Context(), t, f.Rail, models.OrganisationID{}, len(debits))
 	start := time.Now()
 	f.Rail.Debit(t.Context(), debits, s.report)
 	took := time.Since(start)
 	s.check(t, debitResults)
 	want(t, "debit", s.results, repeat(succeeded, 3)...)
 	if s.order[0] != 1 {
-		t.Errorf("reported in the order %v, want the fast one first", s.order)
+		t.Errorf("reported in the order %v, want the fast debit first", s.order)
 	}
 	if took < models.SandboxSlowness {
 		t.Errorf("slow debits took %v, want at least %v", took, models.SandboxSlowness)
@@ -213,8 +216,8 @@ func testBankDown(t *testing.T, f Fixture) {
 	f.Advance(t, models.SandboxBankDownFor)
 	dearer := d
 	dearer.Amount++
-	want(t, "later", Debit(ctx, t, f.Rail, dearer), succeeded) // unavailable calls fix no particulars
-	want(t, "as it was first", Debit(ctx, t, f.Rail, d), conflict)
+	want(t, "later", Debit(ctx, t, f.Rail, dearer), succeeded) // an Unavailable call does not fix the particulars
+	want(t, "with the first particulars", Debit(ctx, t, f.Rail, d), conflict)
 	f.wantDebited(t, map[string]models.Amount{"k": 101})
 }
 
@@ -242,7 +245,8 @@ func testRepeat(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// changed are d with each of its particulars changed in turn. The agreement is another that pays.
+// changed returns copies of d, each with one of the particulars changed. The other agreement must
+// pay.
 func changed(d rail.Debit) []rail.Debit {
 	amount, agreement, currency := d, d, d
 	amount.Amount++
@@ -251,7 +255,7 @@ func changed(d rail.Debit) []rail.Debit {
 	return []rail.Debit{amount, agreement, currency}
 }
 
-// testConflict debits again with each of the particulars changed: the key stays with what it holds.
+// testConflict debits again with each of the particulars changed. The key keeps its particulars.
 func testConflict(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
@@ -272,7 +276,8 @@ func testConflict(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testConflictInOneCall debits keys twice in one call, with each of the particulars changed: the first to arrive wins.
+// testConflictInOneCall debits keys twice in one call, with different particulars. One debit of
+// each key succeeds.
 func testConflictInOneCall(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	f.Open(t, "another", models.BehaviourPays)
@@ -288,7 +293,8 @@ func testConflictInOneCall(t *testing.T, f Fixture) {
 	}
 }
 
-// testConflictAtOnce sets callers with different particulars on the same keys, half of them in the opposite order.
+// testConflictAtOnce debits the same keys with different particulars at once, for half of the
+// callers in the opposite order.
 func testConflictAtOnce(t *testing.T, f Fixture) {
 	const keys = 20
 	f.open(t, models.BehaviourPays)
@@ -305,7 +311,7 @@ func testConflictAtOnce(t *testing.T, f Fixture) {
 	}
 	callers := len(wanted[0])
 	got := make([][]rail.Result, callers) // by caller, by key
-	together(callers, func(n int) {
+	concurrently(callers, func(n int) {
 		debits := make([]rail.Debit, keys)
 		for i := range debits {
 			debits[i] = wanted[i][n]
@@ -327,7 +333,8 @@ func testConflictAtOnce(t *testing.T, f Fixture) {
 	}
 }
 
-// wantOneWinner checks that one of the debits under a key succeeded, which the key holds then, and the rest are conflicts.
+// wantOneWinner checks that exactly one of the debits under a key succeeded, that the key holds it,
+// and that the others are conflicts.
 func (f Fixture) wantOneWinner(t TB, debits []rail.Debit, got []rail.Result) {
 	t.Helper()
 	key := debits[0].Key
@@ -354,7 +361,7 @@ func testSameKeyInOneCall(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testSameKeyAtOnce sets many callers on the same keys, half of them in the opposite order.
+// testSameKeyAtOnce debits the same keys at once, for half of the callers in the opposite order.
 func testSameKeyAtOnce(t *testing.T, f Fixture) {
 	const callers, keys = 8, 20
 	f.open(t, models.BehaviourPays)
@@ -365,7 +372,7 @@ func testSameKeyAtOnce(t *testing.T, f Fixture) {
 		backwards[keys-1-i] = debits[i]
 		debited[debits[i].Key] = 100
 	}
-	together(callers, func(n int) {
+	concurrently(callers, func(n int) {
 		if n%2 == 0 {
 			want(t, "debit", Debit(t.Context(), t, f.Rail, debits...), repeat(succeeded, keys)...)
 		} else {
@@ -383,7 +390,8 @@ func testUnseen(t *testing.T, f Fixture) {
 	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), held(debit("a", "pays"), succeeded), notFound)
 }
 
-// testCancelThenDebit debits keys that were cancelled before any debit arrived: they hold nothing, then and later.
+// testCancelThenDebit debits keys that were cancelled before any debit arrived. They hold nothing,
+// before and after.
 func testCancelThenDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -408,7 +416,7 @@ func testDebitThenCancel(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testCancelRacesDebit lets a debit and a cancellation meet: whichever wins, both report the same.
+// testCancelRacesDebit debits and cancels keys at once. Both calls must report the same status.
 func testCancelRacesDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -416,7 +424,7 @@ func testCancelRacesDebit(t *testing.T, f Fixture) {
 	for i := range 100 {
 		key := fmt.Sprint("k", i)
 		var byDebit, byCancel rail.Result
-		together(2, func(n int) {
+		concurrently(2, func(n int) {
 			if n == 0 {
 				byDebit = Debit(ctx, t, f.Rail, debit(key, "pays"))[0]
 			} else {
@@ -450,7 +458,7 @@ func testCancelUndecided(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{})
 }
 
-// testConflictWithUndecided has debits with other particulars arrive while the first is not decided yet.
+// testConflictWithUndecided debits with other particulars while the first debit is not decided yet.
 func testConflictWithUndecided(t *testing.T, f Fixture) {
 	ctx, d := t.Context(), debit("a", "slow")
 	f.open(t, models.BehaviourSlow)
@@ -464,7 +472,7 @@ func testConflictWithUndecided(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// awaitArrival asks until the rail has taken in a slow account's debit, which its key holds from then on.
+// awaitArrival looks up the key until it holds the debit of a slow account.
 func (f Fixture) awaitArrival(ctx context.Context, t TB, d rail.Debit) {
 	t.Helper()
 	for ctx.Err() == nil {

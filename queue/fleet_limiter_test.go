@@ -22,14 +22,14 @@ import (
 func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 	t.Parallel()
 	url := queuetest.Redis(t)
-	const perSecond, events = 50, 100
+	const perSecond, tokens = 50, 100
 	began := time.Now()
 	var group errgroup.Group
 	for range 2 { // processes
 		limiter := queue.NewFleetLimiter(queuetest.Client(t, url), "rail", perSecond)
 		for range 5 {
 			group.Go(func() error {
-				for left := events / 2 / 5; left > 0; {
+				for left := tokens / 2 / 5; left > 0; {
 					left -= limiter.Take(t.Context(), models.OrganisationID{}, left)
 				}
 				return t.Context().Err()
@@ -39,36 +39,36 @@ func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	least := time.Second * (events - perSecond) / perSecond * 9 / 10 // a burst of one second's worth comes at once
-	if took := time.Since(began); took < least {
-		t.Errorf("%d events at %d a second took %s, less than %s", events, perSecond, took, least)
+	minimum := time.Second * (tokens - perSecond) / perSecond * 9 / 10 // the burst is free
+	if took := time.Since(began); took < minimum {
+		t.Errorf("%d tokens at %d a second took %s, want at least %s", tokens, perSecond, took, minimum)
 	}
 }
 
-// A burst that is there goes to one who wants it in one piece, as far as one question goes.
-func TestFleetLimiterHandsOutSeveralTurnsAtOnce(t *testing.T) {
+// One call of Take gets several tokens, up to those of one request.
+func TestFleetLimiterHandsOutSeveralTokensAtOnce(t *testing.T) {
 	t.Parallel()
 	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 40)
 	for _, want := range []struct{ wanted, got int }{{0, 0}, {-1, 0}, {5, 5}, {100, 32}} {
 		if got := limiter.Take(t.Context(), models.OrganisationID{1}, want.wanted); got != want.got {
-			t.Errorf("%d turns of %d, want %d", got, want.wanted, want.got)
+			t.Errorf("%d tokens of %d, want %d", got, want.wanted, want.got)
 		}
 	}
 }
 
-// At a rate that is used up, what is used up has been handed out. (1.5 turns come between two questions: to ask for those that there
-// are at most would lose the half, each time.)
-func TestFleetLimiterHandsOutWhatItUses(t *testing.T) {
+// The limiter hands out every token that it takes from Redis. At this rate 1.5 tokens accrue
+// between two requests, and a request must not discard the half.
+func TestFleetLimiterHandsOutWhatItTakes(t *testing.T) {
 	t.Parallel()
 	const perSecond = 150
 	client := queuetest.Client(t, queuetest.Redis(t))
 	limiter := queue.NewFleetLimiter(client, "rail", perSecond)
-	take := func(turns int) {
-		for turns > 0 {
-			turns -= limiter.Take(t.Context(), models.OrganisationID{}, min(turns, 10))
+	take := func(tokens int) {
+		for tokens > 0 {
+			tokens -= limiter.Take(t.Context(), models.OrganisationID{}, min(tokens, 10))
 		}
 	}
-	usedUntil := func() float64 { // in seconds: the script's own record
+	usedUntil := func() float64 { // redis_rate's own record, in seconds
 		t.Helper()
 		at, err := client.Get(t.Context(), "rate:rail").Float64()
 		if err != nil {
@@ -79,8 +79,8 @@ func TestFleetLimiterHandsOutWhatItUses(t *testing.T) {
 	take(perSecond) // the burst
 	before := usedUntil()
 	take(100)
-	if used := (usedUntil() - before) * perSecond; used > 125 { // a little is the machine's, should it stand still for a second
-		t.Errorf("100 turns have used up %.1f", used)
+	if used := (usedUntil() - before) * perSecond; used > 125 { // with a margin for a machine that stalls
+		t.Errorf("100 tokens cost %.1f", used)
 	}
 }
 
@@ -94,22 +94,23 @@ func TestFleetLimiterWithoutRedis(t *testing.T) {
 			t.Fatalf("took %d of 3", n)
 		}
 	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if n := limiter.Take(ended, models.OrganisationID{}, 1); n != 0 {
-		t.Errorf("took %d after the context's end", n)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n := limiter.Take(cancelled, models.OrganisationID{}, 1); n != 0 {
+		t.Errorf("took %d after the context ended", n)
 	}
 }
 
-// TestFleetLimiterLetsOrganisationsTakeTurns lets one organisation want everything before another comes.
-func TestFleetLimiterLetsOrganisationsTakeTurns(t *testing.T) {
+// An organisation that wants few tokens gets them in rotation with one that has wanted all before.
+func TestFleetLimiterRotatesOrganisations(t *testing.T) {
 	t.Parallel()
 	for name, each := range map[string]int{"one at a time": 1, "many at a time": 100} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20)
 			large, small := models.OrganisationID{1}, models.OrganisationID{2}
-			ctx, end := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			var group sync.WaitGroup
 			var passed atomic.Int64
 			for range 200 {
@@ -119,26 +120,30 @@ func TestFleetLimiterLetsOrganisationsTakeTurns(t *testing.T) {
 					}
 				})
 			}
-			for passed.Load() < 20 { // the burst is used up
+			for deadline := time.Now().Add(time.Minute); passed.Load() < 20; { // until the burst is used up
+				if time.Now().After(deadline) {
+					t.Fatalf("only %d tokens of the burst were handed out", passed.Load())
+				}
 				runtime.Gosched()
 			}
 			before := passed.Load()
-			soon, stop := context.WithTimeout(ctx, time.Minute)
+			limited, stop := context.WithTimeout(ctx, time.Minute)
 			defer stop()
-			for left := 5; left > 0 && soon.Err() == nil; {
-				left -= limiter.Take(soon, small, left)
+			for left := 5; left > 0 && limited.Err() == nil; {
+				left -= limiter.Take(limited, small, left)
 			}
 			if n := passed.Load() - before; n > 10 {
-				t.Errorf("the small organisation's 5 turns waited for %d of the large one's", n)
+				t.Errorf("the small organisation's 5 tokens waited for %d of the large one's", n)
 			}
-			end()
+			cancel()
 			group.Wait()
 		})
 	}
 }
 
-// allowances counts the turns that Redis has allowed, and the questions that it has not answered in time.
-type allowances struct{ turns, unanswered atomic.Int64 }
+// allowances is a hook that counts the tokens that Redis allowed, and the requests without an
+// answer.
+type allowances struct{ tokens, unanswered atomic.Int64 }
 
 func (a *allowances) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -152,7 +157,7 @@ func (a *allowances) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
 			if answer, ok := script.Val().([]any); ok {
-				a.turns.Add(answer[0].(int64)) //nolint:forcetypeassert // the limiter's scripts answer with that
+				a.tokens.Add(answer[0].(int64)) //nolint:forcetypeassert // redis_rate's scripts answer with the allowed tokens
 			}
 		}
 		return err
@@ -163,8 +168,8 @@ func (a *allowances) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-// TestFleetLimiterHandsOutWhatIsAllowed lets takers of several organisations in several processes come and leave at random. What they
-// get is never more than Redis has allowed, and, among those who stay, all of it.
+// Callers of several organisations in several processes come and give up at random. Together they
+// never get more tokens than Redis allowed. If no caller gives up, they get all of them.
 func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	url, runs := queuetest.Redis(t), 0
@@ -173,24 +178,24 @@ func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
 		perSecond := rapid.SampledFrom([]float64{200, 1000, 5000}).Draw(rt, "per second")
 		name := string(rune('a'+runs%26)) + time.Now().Format(time.RFC3339Nano)
 		var allowed, taken atomic.Int64
-		var takers sync.WaitGroup
-		leavers := false
+		var callers sync.WaitGroup
+		someGiveUp := false
 		var counters []*allowances
 		for range rapid.IntRange(1, 3).Draw(rt, "processes") {
 			counter, client := &allowances{}, queuetest.Client(t, url)
 			client.AddHook(counter)
 			counters = append(counters, counter)
 			limiter := queue.NewFleetLimiter(client, name, perSecond)
-			for i := range rapid.IntRange(1, 6).Draw(rt, "takers") {
+			for i := range rapid.IntRange(1, 6).Draw(rt, "callers") {
 				wanted := rapid.IntRange(1, 60).Draw(rt, "wanted")
-				leaves := rapid.IntRange(0, 4).Draw(rt, "leaves") == 0
+				givesUp := rapid.IntRange(0, 4).Draw(rt, "gives up") == 0
 				after := time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "after")) * time.Microsecond
-				leavers = leavers || leaves
-				takers.Go(func() {
-					ctx, leave := context.WithCancel(t.Context())
-					defer leave()
-					if leaves {
-						defer time.AfterFunc(after, leave).Stop()
+				someGiveUp = someGiveUp || givesUp
+				callers.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					if givesUp {
+						defer time.AfterFunc(after, cancel).Stop()
 					}
 					for left := wanted; left > 0; {
 						n := limiter.Take(ctx, models.OrganisationID{byte(i % 3)}, left)
@@ -206,15 +211,15 @@ func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
 				})
 			}
 		}
-		takers.Wait()
+		callers.Wait()
 		for _, counter := range counters {
-			allowed.Add(counter.turns.Load())
+			allowed.Add(counter.tokens.Load())
 			if counter.unanswered.Load() > 0 {
-				return // a process has gone by its own count
+				return // a process has used its local limiter
 			}
 		}
-		if got, most := taken.Load(), allowed.Load(); got > most || got < most && !leavers {
-			rt.Fatalf("%d turns were taken, and %d allowed", got, most)
+		if got, limit := taken.Load(), allowed.Load(); got > limit || got < limit && !someGiveUp {
+			rt.Fatalf("%d tokens were taken, and %d allowed", got, limit)
 		}
 	})
 }

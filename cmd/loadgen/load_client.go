@@ -14,7 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// call is a request that is ready, and how it is answered if all is well.
+// call is a prepared request with its expected status.
 type call struct {
 	url           string
 	authorization string // the header; "" for none
@@ -24,25 +24,27 @@ type call struct {
 	want          int    // status; default 201
 }
 
-// bearer is the Authorization header of a token.
+// bearer returns the Authorization header of a token.
 func bearer(token string) string { return "Bearer " + token }
 
-// caller makes calls over connections that it keeps, as cheaply as can be: what it costs is taken from what is measured.
-type caller struct{ http *fasthttp.Client }
+// loadClient makes calls over kept connections with little CPU time, since it shares the CPUs with
+// the measured service.
+type loadClient struct{ http *fasthttp.Client }
 
-// openConns is how many calls of an open loop may be under way at once.
+// openConns is the maximum number of concurrent calls in an open loop.
 const openConns = 4096
 
-func newCaller(conns int) *caller {
-	return &caller{&fasthttp.Client{
+func newLoadClient(conns int) *loadClient {
+	return &loadClient{&fasthttp.Client{
 		MaxConnsPerHost: conns, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 		RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
 	}}
 }
 
-// dialAhead opens connections before they are needed, as clients have them that have been there for a while. Those that are
-// never used are closed by the server, which must have taken them all once it has answered on a later one.
-func (c *caller) dialAhead(ctx context.Context, address string, conns int) error {
+// dialAhead opens connections before they are needed, as clients that have run for a while do. The
+// server has accepted all of them once it answers on a later one. It closes those that are never
+// used.
+func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) error {
 	ready := make(chan net.Conn, conns)
 	for range conns {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -62,8 +64,8 @@ func (c *caller) dialAhead(ctx context.Context, address string, conns int) error
 	return nil
 }
 
-// do makes a call, and fails unless it is answered as it should be.
-func (c *caller) do(call *call) error {
+// do makes a call. It returns an error unless the answer has the expected status.
+func (c *loadClient) do(call *call) error {
 	return c.send(call, func(status int, body []byte) error {
 		if want := cmp.Or(call.want, http.StatusCreated); status != want {
 			return fmt.Errorf("%s: %d: %s", call.url, status, body)
@@ -72,8 +74,8 @@ func (c *caller) do(call *call) error {
 	})
 }
 
-// send makes a call, and passes on what it is answered with; the body is the caller's until read returns.
-func (c *caller) send(call *call, read func(status int, body []byte) error) error {
+// send makes a call and passes the answer to read. The body is valid until read returns.
+func (c *loadClient) send(call *call, read func(status int, body []byte) error) error {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(request)
 	defer fasthttp.ReleaseResponse(response)
@@ -96,35 +98,38 @@ func (c *caller) send(call *call, read func(status int, body []byte) error) erro
 	return read(response.StatusCode(), response.Body())
 }
 
-// laps collects how long calls took, and the first that failed.
-type laps struct {
-	mu    sync.Mutex
-	spans []time.Duration
-	err   error
+// timings collects the latencies of successful calls, and the first error. It is safe for
+// concurrent use.
+type timings struct {
+	mu        sync.Mutex
+	latencies []time.Duration
+	err       error
 }
 
-func (l *laps) add(due time.Time, err error) {
+func (l *timings) add(due time.Time, err error) {
 	took := time.Since(due)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.spans = append(l.spans, took)
+		l.latencies = append(l.latencies, took)
 	} else if l.err == nil {
 		l.err = err
 	}
 }
 
-func (l *laps) sorted() []time.Duration {
-	slices.Sort(l.spans)
-	return l.spans
+func (l *timings) sorted() []time.Duration {
+	slices.Sort(l.latencies)
+	return l.latencies
 }
 
-// closedLoop lets workers make one call after another until the time is over. It returns how long each took, sorted, and
-// how long all of it.
-func (c *caller) closedLoop(ctx context.Context, workers int, within time.Duration, call *call) ([]time.Duration, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// closedLoop has each worker make one call after another for the duration. It returns the sorted
+// latencies and the total time.
+func (c *loadClient) closedLoop(
+	ctx context.Context, workers int, duration time.Duration, call *call,
+) ([]time.Duration, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
-	var l laps
+	var l timings
 	var group sync.WaitGroup
 	began := time.Now()
 	for range workers {
@@ -140,21 +145,24 @@ func (c *caller) closedLoop(ctx context.Context, workers int, within time.Durati
 	return l.sorted(), took, l.err
 }
 
-// openLoop makes calls at a rate, whether or not earlier ones were answered, and returns how long each took from when it was
-// due, sorted.
-func (c *caller) openLoop(ctx context.Context, rate float64, within time.Duration, call *call) ([]time.Duration, error) {
-	var l laps
-	err := pace(ctx, rate, within, func(_ int, due time.Time) { l.add(due, c.do(call)) })
+// openLoop makes calls at a rate, whether or not earlier calls were answered. It returns the sorted
+// latencies, from the time when each call was due.
+func (c *loadClient) openLoop(
+	ctx context.Context, rate float64, duration time.Duration, call *call,
+) ([]time.Duration, error) {
+	var l timings
+	err := pace(ctx, rate, duration, func(_ int, due time.Time) { l.add(due, c.do(call)) })
 	return l.sorted(), errors.Join(err, l.err)
 }
 
-// pace has things done at a rate, each as soon as it is due, whether or not those before have ended, and waits for all.
-func pace(ctx context.Context, rate float64, within time.Duration, do func(n int, due time.Time)) error {
+// pace calls do at a rate for the duration, each in a goroutine of its own when it is due, and
+// waits for all.
+func pace(ctx context.Context, rate float64, duration time.Duration, do func(n int, due time.Time)) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	began, timer := time.Now(), time.NewTimer(0)
 	defer timer.Stop()
-	for n := range int(rate * within.Seconds()) {
+	for n := range int(rate * duration.Seconds()) {
 		due := began.Add(time.Duration(float64(n) / rate * float64(time.Second)))
 		timer.Reset(time.Until(due))
 		select {

@@ -12,17 +12,18 @@ import (
 	"partnerbilling/models"
 )
 
-// referenceConcurrency is that of a worker by default.
+// referenceConcurrency is the default concurrency of a worker.
 const referenceConcurrency = 16
 
-// asynqNoop is how many tasks a second Asynq carries that do nothing.
+// asynqNoop returns the rate at which Asynq runs tasks that do nothing, in tasks a second.
 func (d *drain) asynqNoop(ctx context.Context) (float64, error) {
 	return d.asynq(ctx, func(context.Context, int) error { return nil })
 }
 
-// asynqUpdate is how many it carries that update one row each.
+// asynqUpdate returns the rate at which Asynq runs tasks that update one row each.
 func (d *drain) asynqUpdate(ctx context.Context) (float64, error) {
-	if err := d.exec(ctx, "CREATE TABLE IF NOT EXISTS reference_rows (id int PRIMARY KEY, settled_at bigint)"); err != nil {
+	if err := d.exec(ctx,
+		"CREATE TABLE IF NOT EXISTS reference_rows (id int PRIMARY KEY, settled_at bigint)"); err != nil {
 		return 0, err
 	}
 	if err := d.exec(ctx, "TRUNCATE reference_rows"); err != nil {
@@ -36,6 +37,7 @@ func (d *drain) asynqUpdate(ctx context.Context) (float64, error) {
 	})
 }
 
+// asynq enqueues the reference tasks and returns the rate at which a server runs them.
 func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) (float64, error) {
 	const queueName = "reference"
 	client := asynq.NewClientFromRedisClient(d.redis)
@@ -43,7 +45,8 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 	enqueue.SetLimit(8)
 	for i := range d.references {
 		enqueue.Go(func() error {
-			_, err := client.EnqueueContext(enqueueCtx, asynq.NewTask("reference", fmt.Append(nil, i)), asynq.Queue(queueName))
+			task := asynq.NewTask("reference", fmt.Append(nil, i))
+			_, err := client.EnqueueContext(enqueueCtx, task, asynq.Queue(queueName))
 			return err
 		})
 	}
@@ -51,8 +54,8 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 		return 0, err
 	}
 	server := asynq.NewServerFromRedisClient(d.redis, asynq.Config{
-		Concurrency: referenceConcurrency, Queues: map[string]int{queueName: 1}, TaskCheckInterval: 100 * time.Millisecond,
-		LogLevel: asynq.FatalLevel,
+		Concurrency: referenceConcurrency, Queues: map[string]int{queueName: 1},
+		TaskCheckInterval: 100 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
 	var left atomic.Int64
 	left.Store(int64(d.references))
@@ -82,7 +85,7 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 	return float64(d.references) / took.Seconds(), ctx.Err()
 }
 
-// The bare minimum of settling a chunk: what no engine on these tables can do without.
+// These statements are the minimum that settles a chunk on these tables.
 const (
 	bareClaim = `
 UPDATE batch_rows SET state = 'inProgress', lease_token = $4, lease_until = clock_timestamp() + interval '15 s', attempts = attempts + 1
@@ -110,7 +113,7 @@ type bareChunk struct {
 	first int
 }
 
-// bareSQL is how many rows a second can be settled with nothing around the statements.
+// bareSQL returns the rate at which the bare statements settle rows, in rows a second.
 func (d *drain) bareSQL(ctx context.Context) (float64, error) {
 	if err := d.submit(ctx, d.rows); err != nil {
 		return 0, err
@@ -144,6 +147,7 @@ func (d *drain) bareSQL(ctx context.Context) (float64, error) {
 	return float64(len(chunks)*models.ChunkRows) / took.Seconds(), err
 }
 
+// openChunks returns the chunks of all tasks.
 func (d *drain) openChunks(ctx context.Context) ([]bareChunk, error) {
 	rows, err := d.store.DB().DB.QueryContext(ctx, "SELECT site_id, subject_id, first_row FROM outbox ORDER BY id")
 	if err != nil {
@@ -161,6 +165,7 @@ func (d *drain) openChunks(ctx context.Context) ([]bareChunk, error) {
 	return chunks, rows.Err()
 }
 
+// settleBare settles a chunk with the bare statements.
 func (d *drain) settleBare(ctx context.Context, c bareChunk) error {
 	db, lease, now := d.store.DB().DB, models.NewLeaseToken(), time.Now().UnixMilli()
 	rows, err := db.QueryContext(ctx, bareClaim, c.site, c.batch, c.first, lease, models.ChunkRows)

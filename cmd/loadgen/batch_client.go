@@ -14,31 +14,36 @@ import (
 	"partnerbilling/api/client"
 )
 
-// poster submits batches whose JSON is ready, so that a measurement has no more of the partner's side in it than it must.
-type poster struct {
+// batchClient submits batches whose JSON is ready, so that measurements contain little work of the
+// partner's side.
+type batchClient struct {
 	http  *http.Client
 	url   string
 	token string
 }
 
-// newWeb makes an HTTP client that keeps its connections.
-func newWeb(atOnce int) *http.Client {
-	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
+// newHTTPClient returns an HTTP client that keeps up to conns connections.
+func newHTTPClient(conns int) *http.Client {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: conns}}
 }
 
-// batchBody is the JSON of a batch of rows for the partner's customers, who take turns.
+// batchBody returns the JSON of a batch with rows for the partner's customers in rotation.
 func (p *partners) batchBody(reference string, rows int) []byte {
 	batch := client.Batch{BatchReference: reference, Rows: make([]client.Row, rows)}
 	for i := range batch.Rows {
-		batch.Rows[i] = client.Row{CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100}
+		batch.Rows[i] = client.Row{
+			CustomerReference: fmt.Sprint(i % partnerCustomers), RowReference: fmt.Sprint(i), Amount: 100,
+		}
 	}
 	text, _ := json.Marshal(batch) //nolint:errchkjson // strings and integers
 	return text
 }
 
-// newPoster fetches an access token.
-func newPoster(ctx context.Context, web *http.Client, base, clientID, secret, site string) (*poster, error) {
-	p := &poster{http: web, url: base + "/billing/sites/" + site + "/batches"}
+// newBatchClient fetches an access token and returns a client with it.
+func newBatchClient(
+	ctx context.Context, httpClient *http.Client, base, clientID, secret, site string,
+) (*batchClient, error) {
+	p := &batchClient{http: httpClient, url: base + "/billing/sites/" + site + "/batches"}
 	form := strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/oauth2/token", form)
 	if err != nil {
@@ -60,8 +65,8 @@ func newPoster(ctx context.Context, web *http.Client, base, clientID, secret, si
 	return p, nil
 }
 
-// submit posts a batch and returns how long the answer took.
-func (p *poster) submit(ctx context.Context, body []byte) (time.Duration, error) {
+// submit posts a batch and returns the time until the answer.
+func (p *batchClient) submit(ctx context.Context, body []byte) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -73,7 +78,9 @@ func (p *poster) submit(ctx context.Context, body []byte) (time.Duration, error)
 	return time.Since(began), err
 }
 
-func (p *poster) exchange(req *http.Request, want int) ([]byte, error) {
+// exchange makes a request and returns the body. It returns an error unless the answer has the
+// status.
+func (p *batchClient) exchange(req *http.Request, want int) ([]byte, error) {
 	resp, err := p.http.Do(req)
 	if err != nil {
 		return nil, err

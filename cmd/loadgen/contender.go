@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// contender is a call to a handler whose throughput a scenario compares with others.
+type contender struct {
+	process *process
+	call    *call
+	rate    *series // calls/s
+	cost    *series // CPU time of the process per call
+}
+
+func newContender(name string, process *process, call *call) *contender {
+	return &contender{
+		process, call, &series{Name: name, Unit: "calls/s"},
+		&series{Name: "its process, for each call", Unit: "µs CPU"},
+	}
+}
+
+// measureThroughput measures how many calls a second the handler answers, after a warm-up of a
+// tenth of the time.
+func (b *bench) measureThroughput(ctx context.Context, part *contender, workers int, measured time.Duration) error {
+	if err := b.checkpoint(ctx); err != nil {
+		return err
+	}
+	c, pid := newLoadClient(workers), part.process.cmd.Process.Pid
+	if _, _, err := c.closedLoop(ctx, workers, measured/10, part.call); err != nil {
+		return err
+	}
+	used := cpuTime(pid)
+	latencies, took, err := c.closedLoop(ctx, workers, measured, part.call)
+	used = cpuTime(pid) - used
+	part.rate.add(float64(len(latencies)) / took.Seconds())
+	part.cost.add(float64(used.Microseconds()) / float64(len(latencies)))
+	return err
+}
+
+// measureLatency measures the latency of calls at a steady rate, from the time when each is due.
+func (b *bench) measureLatency(
+	ctx context.Context, rate float64, measured time.Duration, call *call, to *distribution,
+) error {
+	if err := b.checkpoint(ctx); err != nil {
+		return err
+	}
+	latencies, err := newLoadClient(openConns).openLoop(ctx, rate, measured, call)
+	to.add(latencies)
+	return err
+}
+
+// distribution holds percentiles of latencies in ms, with a value for each run.
+type distribution struct{ p50, p90, p99, p999, max *series }
+
+func newDistribution(name string) *distribution {
+	of := func(quantile string) *series { return &series{Name: name + ", " + quantile, Unit: "ms"} }
+	return &distribution{of("p50"), of("p90"), of("p99"), of("p99.9"), of("max")}
+}
+
+// add adds the percentiles of a run. The latencies must be sorted.
+func (s *distribution) add(latencies []time.Duration) {
+	for q, to := range map[float64]*series{0.5: s.p50, 0.9: s.p90, 0.99: s.p99, 0.999: s.p999, 1: s.max} {
+		to.add(quantile(latencies, q))
+	}
+}
+
+func (s *distribution) series() []*series { return []*series{s.p50, s.p90, s.p99, s.p999, s.max} }

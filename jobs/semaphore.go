@@ -1,0 +1,142 @@
+package jobs
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"sync"
+
+	"partnerbilling/models"
+)
+
+// Ticket is the position of a run in the queues of a process's semaphores: its organisation, and
+// its number among all runs that have begun.
+type Ticket struct {
+	organisation models.OrganisationID
+	number       uint64
+}
+
+// checkoutTicket is the ticket of all checkout payments. They come before all other runs, since a
+// customer waits at a till. They need no claim permits.
+var checkoutTicket Ticket
+
+// semaphore is a weighted semaphore that is fair between organisations. It grants permits in waves:
+// it waits until a wave of permits is free, unless the caller wants fewer, so that a call or claim
+// is not split into many small ones. It is safe for concurrent use.
+type semaphore struct {
+	mu      sync.Mutex
+	free    int
+	wave    int // minimum number of permits granted to a caller that wants as many
+	held    map[models.OrganisationID]int
+	waiting *list.List // of *waiter
+}
+
+// waiter is a call of acquire that waits for permits.
+type waiter struct {
+	ticket  Ticket
+	n       int
+	granted chan int // receives the number of permits; buffered
+}
+
+// newSemaphore returns a semaphore of n permits, which are granted in the given number of waves or
+// fewer.
+func newSemaphore(n, waves int) *semaphore {
+	return &semaphore{free: n, wave: max(1, n/waves), held: map[models.OrganisationID]int{}, waiting: list.New()}
+}
+
+// acquire waits for a wave of permits and takes all that are free, up to n. It returns the number
+// taken: 0 if the context ends first.
+func (s *semaphore) acquire(ctx context.Context, ticket Ticket, n int) int {
+	if ctx.Err() != nil {
+		return 0
+	}
+	s.mu.Lock()
+	if s.waiting.Len() == 0 && s.suffices(n) {
+		taken := s.grant(ticket.organisation, n)
+		s.mu.Unlock()
+		return taken
+	}
+	w := &waiter{ticket: ticket, n: n, granted: make(chan int, 1)}
+	element := s.waiting.PushBack(w)
+	s.serve() // the new waiter may be next, and want less than a wave
+	s.mu.Unlock()
+	select {
+	case taken := <-w.granted:
+		return taken
+	case <-ctx.Done():
+		s.leave(element, w)
+		return 0
+	}
+}
+
+// leave removes a waiter that gives up. It releases the permits that were granted meanwhile.
+func (s *semaphore) leave(element *list.Element, w *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case taken := <-w.granted:
+		s.putBack(w.ticket.organisation, taken)
+	default:
+		s.waiting.Remove(element)
+	}
+	s.serve()
+}
+
+// release returns n permits of an organisation.
+func (s *semaphore) release(organisation models.OrganisationID, n int) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putBack(organisation, n)
+	s.serve()
+}
+
+func (s *semaphore) putBack(organisation models.OrganisationID, n int) {
+	s.free += n
+	if s.held[organisation] -= n; s.held[organisation] == 0 {
+		delete(s.held, organisation)
+	}
+}
+
+// serve grants permits to the next waiter while enough are free for it. It never passes over the
+// next waiter for another.
+func (s *semaphore) serve() {
+	for element := s.next(); element != nil; element = s.next() {
+		w := element.Value.(*waiter) //nolint:forcetypeassert // the list holds nothing else
+		if !s.suffices(w.n) {
+			return
+		}
+		s.waiting.Remove(element)
+		w.granted <- s.grant(w.ticket.organisation, w.n)
+	}
+}
+
+// next picks checkout first, then the organisation with the fewest permits, then the oldest ticket.
+func (s *semaphore) next() *list.Element {
+	var best *list.Element
+	var fewest int
+	var oldest uint64
+	for element := s.waiting.Front(); element != nil; element = element.Next() {
+		ticket := element.Value.(*waiter).ticket //nolint:forcetypeassert // the list holds nothing else
+		held := s.held[ticket.organisation]
+		if ticket == checkoutTicket {
+			held = -1
+		}
+		if best == nil || cmp.Or(cmp.Compare(held, fewest), cmp.Compare(ticket.number, oldest)) < 0 {
+			best, fewest, oldest = element, held, ticket.number
+		}
+	}
+	return best
+}
+
+// suffices reports whether enough permits are free for a caller that wants n.
+func (s *semaphore) suffices(n int) bool { return s.free >= min(n, s.wave) }
+
+func (s *semaphore) grant(organisation models.OrganisationID, n int) int {
+	n = min(n, s.free)
+	s.free -= n
+	s.held[organisation] += n
+	return n
+}

@@ -1,0 +1,224 @@
+package queue
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
+
+	"partnerbilling/models"
+)
+
+const (
+	// limiterTimeout bounds a request to Redis. A slow Redis must not hold up the limited work.
+	limiterTimeout = 250 * time.Millisecond
+	// maxTokensPerRequest is the maximum number of tokens that one request asks for.
+	maxTokensPerRequest = 32
+	// requestInterval is the minimum time between a request that got fewer tokens than it asked for
+	// and the next. At a high rate several tokens have accrued by then.
+	requestInterval = 10 * time.Millisecond
+)
+
+// FleetLimiter is a token bucket that all processes on one Redis share. While Redis does not
+// answer, each process limits itself to the full rate: the fleet may then exceed it, but does not
+// stand still. Within a process, waiting organisations get tokens in rotation, however many tokens
+// each wants. A FleetLimiter is safe for concurrent use.
+type FleetLimiter struct {
+	shared     *redis_rate.Limiter
+	local      *rate.Limiter
+	name       string
+	limit      redis_rate.Limit
+	requesting chan struct{} // full while one waiter requests tokens for all waiters
+
+	nextRequest time.Time // earliest time of the next request; owned by the requesting waiter
+
+	mu       sync.Mutex
+	waiting  map[models.OrganisationID][]*tokenWaiter // in order of arrival
+	rotation []models.OrganisationID                  // organisations with waiters; the first is next
+}
+
+// tokenWaiter is a call of Take that waits for tokens.
+type tokenWaiter struct {
+	organisation models.OrganisationID
+	wanted       int
+	tokens       int
+	done         chan struct{} // closed once tokens is above 0 and final
+}
+
+// NewFleetLimiter returns the limiter of the given name. It allows perSecond tokens a second, with
+// bursts of one second's tokens. perSecond is above 0.
+func NewFleetLimiter(client *redis.Client, name string, perSecond float64) *FleetLimiter {
+	burst := max(1, int(perSecond))
+	return &FleetLimiter{
+		shared: redis_rate.NewLimiter(client), local: rate.NewLimiter(rate.Limit(perSecond), burst), name: name,
+		limit:      redis_rate.Limit{Rate: 1, Burst: burst, Period: time.Duration(float64(time.Second) / perSecond)},
+		requesting: make(chan struct{}, 1), waiting: map[models.OrganisationID][]*tokenWaiter{},
+	}
+}
+
+// Take waits until there are tokens for the organisation, and takes up to n of them. It returns the
+// number taken: 0 if the context ends first or n is below 1.
+func (l *FleetLimiter) Take(ctx context.Context, organisation models.OrganisationID, n int) int {
+	if ctx.Err() != nil || n < 1 {
+		return 0
+	}
+	w := l.join(organisation, n)
+	for {
+		select {
+		case <-w.done:
+			return w.tokens
+		case <-ctx.Done():
+			l.leave(w)
+			return 0
+		case l.requesting <- struct{}{}:
+			l.request(ctx, w)
+			<-l.requesting
+		}
+	}
+}
+
+func (l *FleetLimiter) join(organisation models.OrganisationID, n int) *tokenWaiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &tokenWaiter{organisation: organisation, wanted: n, done: make(chan struct{})}
+	if len(l.waiting[organisation]) == 0 {
+		l.rotation = append(l.rotation, organisation)
+	}
+	l.waiting[organisation] = append(l.waiting[organisation], w)
+	return w
+}
+
+// leave removes a waiter that gives up, and passes its tokens on to other waiters. Tokens without a
+// waiter expire: kept, they would exceed the burst.
+func (l *FleetLimiter) leave(w *tokenWaiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(w)
+	l.distribute(w.tokens)
+}
+
+// request requests tokens once, on behalf of all waiters, and distributes them. It waits until
+// nextRequest, and returns early if w gives up or gets tokens before.
+func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
+	if !l.pause(ctx, w, time.Until(l.nextRequest)) {
+		return
+	}
+	wanted := l.wanted()
+	if wanted == 0 { // w has got its tokens meanwhile
+		return
+	}
+	tokens, wait, err := l.fetch(ctx, wanted)
+	if err != nil {
+		l.takeLocal(ctx, w)
+		return
+	}
+	if tokens < wanted {
+		now := time.Now() //nolint:forbidigo // only for a pause; tokens accrue by the clock of Redis
+		l.nextRequest = now.Add(max(wait, requestInterval))
+	}
+	l.give(tokens) // even if w has given up: the tokens belong to the other waiters
+}
+
+// takeLocal waits for a token of this process's own limiter.
+func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
+	reservation := l.local.Reserve()
+	if l.pause(ctx, w, reservation.Delay()) {
+		l.give(1)
+	} else {
+		reservation.Cancel()
+	}
+}
+
+// fetch takes n tokens from Redis, or those that are there if there are fewer. If there are none,
+// it returns the time until the next. It does not use redis_rate's AllowAtMost, which also discards
+// the fraction of a token beside the whole ones. Once sent, a request is not cancelled, since its
+// tokens count.
+func (l *FleetLimiter) fetch(ctx context.Context, n int) (tokens int, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
+	defer cancel()
+	result, err := l.shared.AllowN(ctx, l.name, l.limit, n)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case result.Allowed > 0:
+		return result.Allowed, 0, nil
+	}
+	missing := int(math.Ceil(float64(result.RetryAfter) / float64(l.limit.Period)))
+	if missing >= n {
+		return 0, result.RetryAfter - time.Duration(n-1)*l.limit.Period, nil
+	}
+	if result, err = l.shared.AllowN(ctx, l.name, l.limit, n-missing); err != nil {
+		return 0, 0, err
+	}
+	return result.Allowed, 0, nil
+}
+
+// pause waits for the duration and returns true. It returns false early if the context ends or w
+// gets tokens.
+func (l *FleetLimiter) pause(ctx context.Context, w *tokenWaiter, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-w.done:
+	case <-timer.C:
+		return ctx.Err() == nil // select picks at random if several cases are ready
+	}
+	return false
+}
+
+// wanted returns the number of tokens to request; 0 if there is no waiter.
+func (l *FleetLimiter) wanted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, waiting := range l.waiting {
+		for _, w := range waiting {
+			n += w.wanted
+		}
+	}
+	return min(n, maxTokensPerRequest, l.limit.Burst)
+}
+
+func (l *FleetLimiter) give(tokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.distribute(tokens)
+}
+
+// distribute gives the tokens to the organisations in rotation, one at a time. Within an
+// organisation the oldest waiter comes first, until it has all it wants. Every waiter with a token
+// then returns.
+func (l *FleetLimiter) distribute(tokens int) {
+	var served []*tokenWaiter
+	for ; tokens > 0 && len(l.rotation) > 0; tokens-- {
+		organisation := l.rotation[0]
+		l.rotation = append(l.rotation[1:], organisation)
+		oldest := l.waiting[organisation][0]
+		if oldest.tokens++; oldest.tokens == 1 {
+			served = append(served, oldest)
+		}
+		if oldest.tokens == oldest.wanted {
+			l.remove(oldest)
+		}
+	}
+	for _, w := range served {
+		l.remove(w)
+		close(w.done)
+	}
+}
+
+// remove removes the waiter if it is still waiting.
+func (l *FleetLimiter) remove(w *tokenWaiter) {
+	remaining := slices.DeleteFunc(l.waiting[w.organisation], func(o *tokenWaiter) bool { return o == w })
+	l.waiting[w.organisation] = remaining
+	if len(remaining) == 0 {
+		delete(l.waiting, w.organisation)
+		l.rotation = slices.DeleteFunc(l.rotation, func(o models.OrganisationID) bool { return o == w.organisation })
+	}
+}

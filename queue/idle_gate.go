@@ -1,0 +1,170 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/models"
+)
+
+// Asynq polls its queues at a fixed interval. A short interval costs Redis thousands of commands a
+// second while the queues are empty; a long one delays tasks. Therefore a server that finds its
+// queue empty waits at an idle gate, and the dispatcher publishes a wake-up after each enqueue. A
+// lost wake-up delays a task by maxIdle.
+const (
+	// maxIdle is the maximum wait at the idle gate. Retries and restarts make tasks ready without a
+	// wake-up.
+	maxIdle = 300 * time.Millisecond
+	// gatedPoll is Asynq's own pause between two polls of a gated queue.
+	gatedPoll = time.Millisecond
+	// wakePrefix and the queue's name form the Redis channel of its wake-ups.
+	wakePrefix = "partnerbilling:wake:"
+)
+
+// publishWakeUps publishes a wake-up for each gated queue among the tasks.
+func publishWakeUps(ctx context.Context, client *redis.Client, tasks []models.Task) error {
+	var published []models.Queue
+	for _, t := range tasks {
+		q := t.Kind.Queue()
+		if !isGated(q) || slices.Contains(published, q) {
+			continue
+		}
+		published = append(published, q)
+		if err := client.Publish(ctx, wakePrefix+string(q), "").Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isGated reports whether the queue has a server of its own, which waits at the idle gate.
+func isGated(q models.Queue) bool { return q == models.QueueCheckout || q == models.QueueWebhooks }
+
+// idleGate blocks the polls of Asynq servers while their queues are empty. It is a hook of the
+// Redis client that the servers share, and sees each of their commands.
+type idleGate struct {
+	wakeUps map[string]chan struct{} // by the pending key of the queue; each holds one unused wake-up
+	opened  chan struct{}
+	once    sync.Once
+
+	maxIdle time.Duration
+	faults  prometheus.Counter
+}
+
+func newIdleGate(queues []models.Queue) *idleGate {
+	g := &idleGate{wakeUps: map[string]chan struct{}{}, opened: make(chan struct{}), maxIdle: maxIdle}
+	g.faults = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_queue_redis_errors_total",
+		Help: "Redis commands that failed while the worker fetched or finished tasks.",
+	})
+	for _, q := range queues {
+		if isGated(q) {
+			g.wakeUps[pendingKey(string(q))] = make(chan struct{}, 1)
+		}
+	}
+	return g
+}
+
+// pendingKey returns the Redis key under which Asynq keeps the pending tasks of a queue.
+func pendingKey(queue string) string { return "asynq:{" + queue + "}" + pendingSuffix }
+
+const pendingSuffix = ":pending"
+
+// listen passes the wake-ups of the queues on to the gate, until the context ends.
+func (g *idleGate) listen(ctx context.Context, client *redis.Client, queues []models.Queue) {
+	var channels []string
+	for _, q := range queues {
+		if isGated(q) {
+			channels = append(channels, wakePrefix+string(q))
+		}
+	}
+	if len(channels) == 0 {
+		return
+	}
+	subscription := client.Subscribe(ctx, channels...)
+	defer func() { _ = subscription.Close() }()
+	for messages := subscription.Channel(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case message, ok := <-messages:
+			if !ok {
+				return
+			}
+			g.wake(strings.TrimPrefix(message.Channel, wakePrefix))
+		}
+	}
+}
+
+// wake ends the wait of the queue's server, or else its next one.
+func (g *idleGate) wake(queue string) {
+	select {
+	case g.wakeUps[pendingKey(queue)] <- struct{}{}:
+	default: // an unused wake-up is there already
+	}
+}
+
+// open ends all waits, and lets all later polls pass.
+func (g *idleGate) open() { g.once.Do(func() { close(g.opened) }) }
+
+// DialHook implements redis.Hook.
+func (g *idleGate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (g *idleGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook implements redis.Hook. It waits after a poll that found the queue empty, and after
+// one that failed: while Redis refuses commands, Asynq would poll thousands of times a second. The
+// wait holds no connection.
+func (g *idleGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if wakeUps := g.wakeUps[firstKey(cmd)]; wakeUps != nil && errors.Is(err, redis.Nil) {
+			g.wait(wakeUps)
+		}
+		if isFault(err) {
+			g.faults.Inc()
+			if strings.HasSuffix(firstKey(cmd), pendingSuffix) {
+				g.wait(nil)
+			}
+		}
+		return err
+	}
+}
+
+// isFault ignores the expected errors: an empty queue, a script that Redis has not loaded yet, and
+// a shutdown.
+func isFault(err error) bool {
+	return err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOSCRIPT") &&
+		!errors.Is(err, context.Canceled)
+}
+
+func (g *idleGate) wait(wakeUps <-chan struct{}) {
+	timer := time.NewTimer(g.maxIdle)
+	defer timer.Stop()
+	select {
+	case <-wakeUps:
+	case <-g.opened:
+	case <-timer.C:
+	}
+}
+
+// firstKey returns the first key of a script call, and "" for any other command. Among Asynq's
+// scripts only the poll has a pending key there.
+func firstKey(cmd redis.Cmder) string {
+	args := cmd.Args()
+	if len(args) < 4 || cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+		return ""
+	}
+	key, _ := args[3].(string)
+	return key
+}

@@ -1,0 +1,58 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// extendInterval is the time between two lease extensions. Each extends the leases of tasks that
+// were enqueued one to two intervals ago, well within models.ClaimLease. Most tasks are finished by
+// then and need no extension.
+const extendInterval = time.Second
+
+// enqueuedTasks holds the tasks that Redis accepted and that only the short lease of their claim
+// protects. It is safe for concurrent use.
+type enqueuedTasks struct {
+	mu                sync.Mutex
+	current, previous []models.Task // enqueued in the current interval, and in the one before
+}
+
+func (e *enqueuedTasks) add(tasks []models.Task) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.current = append(e.current, tasks...)
+}
+
+// rotate removes and returns the tasks of the previous interval, and starts a new interval.
+func (e *enqueuedTasks) rotate() []models.Task {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	due := e.previous
+	e.previous, e.current = e.current, nil
+	return due
+}
+
+// extendLeases gives the tasks of the previous interval the lease of queued tasks. A task whose
+// lease is not extended is dispatched again when its claim expires, which does no harm.
+func (d *Dispatcher) extendLeases(ctx context.Context) (more bool, err error) {
+	tasks := d.enqueued.rotate()
+	if len(tasks) == 0 {
+		return false, nil
+	}
+	return false, d.store.ConfirmDispatched(ctx, tasks)
+}
+
+// extendRemaining extends the leases of all enqueued tasks when the dispatcher ends.
+func (d *Dispatcher) extendRemaining(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	for range 2 { // the previous interval, and the current one
+		if _, err := d.extendLeases(ctx); err != nil {
+			d.cfg.Log.WarnContext(ctx, "cannot extend the leases of enqueued tasks; they are dispatched again",
+				"error", err)
+		}
+	}
+}
