@@ -38,8 +38,7 @@ type waiter struct {
 	granted chan int // receives the number of permits; buffered
 }
 
-// newSemaphore returns a semaphore of n permits, which are granted in the given number of waves or
-// fewer.
+// newSemaphore returns a semaphore of n permits, with waves of at least n/waves permits.
 func newSemaphore(n, waves int) *semaphore {
 	return &semaphore{free: n, wave: max(1, n/waves), held: map[models.OrganisationID]int{}, waiting: list.New()}
 }

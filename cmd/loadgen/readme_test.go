@@ -19,7 +19,7 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-// help returns what a command prints for --help, after the given flags are parsed.
+// help parses the flags of a command and returns its help text.
 func help(t *testing.T, args ...string) string {
 	t.Helper()
 	var out strings.Builder
@@ -29,7 +29,7 @@ func help(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestReadmeCommandsExist parses each command that the README names with its flags, and runs none.
+// The flags of each command in the README parse. The test runs none of the commands.
 func TestReadmeCommandsExist(t *testing.T) {
 	commands := regexp.MustCompile("(?:loadgen |`)([a-z]+ --[^`\n]*)").FindAllStringSubmatch(readFile(t, "README.md"), -1)
 	if len(commands) < 10 {
@@ -43,7 +43,7 @@ func TestReadmeCommandsExist(t *testing.T) {
 	}
 }
 
-// TestReadmeListsEveryScenario holds the README's table to the commands, and make bench to the table.
+// The README's table lists exactly the scenarios, and make bench runs only scenarios of the table.
 func TestReadmeListsEveryScenario(t *testing.T) {
 	var commands, listed []string
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z-]+) +Measure `).FindAllStringSubmatch(help(t), -1) {

@@ -11,7 +11,8 @@ import (
 
 // The expected signature was computed with other tools:
 //
-//	printf 'rail-v1\nk1\n1700000000000\nPOST\n/debits\n%s' "$(printf '{}' | sha256sum | cut -c1-64)" |
+//	printf 'rail-v1\nk1\n1700000000000\nPOST\n/debits\n%s' \
+//		"$(printf '{}' | sha256sum | cut -c1-64)" |
 //		openssl dgst -sha256 -hmac secret
 func TestSignatureExample(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/debits", nil)
