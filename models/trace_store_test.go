@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -20,7 +21,9 @@ type traced struct {
 
 func newTraced(t *testing.T) *traced {
 	t.Parallel()
-	f := &traced{Store: modelstest.Open(t)}
+	f := &traced{Store: openConfig(t, models.Config{
+		DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute, // for large fixtures
+	})}
 	modelstest.SetClock(t, f.Store, noon)
 	f.site, f.other = modelstest.Site(t, f.Store), modelstest.Site(t, f.Store)
 	for range 2 {
