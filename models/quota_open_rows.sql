@@ -1,5 +1,5 @@
 -- Sums the rows of an organisation's debit tasks, and counts those tasks. A task is there until all
--- of its rows, at most 100 of one batch, are settled.
+-- of its rows, at most 200 of one batch, are settled.
 --
 --   $1 organisation  $2 queue of debits  $3 most tasks to read, of those that wait and of those in flight
 SELECT coalesce(sum(task.rows), 0)::bigint, count(*)
