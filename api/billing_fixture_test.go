@@ -35,7 +35,13 @@ type billing struct {
 
 func newBilling(t testing.TB, change func(*api.Config)) *billing {
 	t.Helper()
-	b := &billing{store: modelstest.Open(t)}
+	return newBillingOn(t, modelstest.Open(t), change)
+}
+
+// newBillingOn is newBilling with a store of the test's own.
+func newBillingOn(t testing.TB, store *models.Store, change func(*api.Config)) *billing {
+	t.Helper()
+	b := &billing{store: store}
 	modelstest.SetClock(t, b.store, noon)
 	owner := b.organisation(t, "Harbour Power", &b.site, &b.sister)
 	stranger := b.organisation(t, "Hill Water", &b.otherSite)

@@ -46,6 +46,7 @@ const (
 	UnsupportedMediaType  Code = "requests:unsupported-media-type"
 	IdempotencyReused     Code = "requests:idempotency-key-reused"
 	RateLimited           Code = "requests:rate-limited"
+	QuotaExceeded         Code = "requests:quota-exceeded"
 	HeadersTooLarge       Code = "requests:headers-too-large"
 	Internal              Code = "requests:internal"
 	Unavailable           Code = "requests:unavailable"
@@ -118,6 +119,7 @@ var catalogue = []Entry{
 	{UnsupportedMediaType, http.StatusUnsupportedMediaType, "The body must be application/json in UTF-8, without a content encoding."},
 	{IdempotencyReused, http.StatusUnprocessableEntity, "This Idempotency-Key was used before with another body."},
 	{RateLimited, http.StatusTooManyRequests, "Too many requests. Try again after the time that Retry-After gives, in seconds."},
+	{QuotaExceeded, http.StatusTooManyRequests, "A quota of your organisation would be exceeded."},
 	{HeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The request line and the headers together are too large."},
 	{Internal, http.StatusInternalServerError, "Something went wrong on our side. Quote the traceId when you ask about it."},
 	{Unavailable, http.StatusServiceUnavailable, "The service cannot answer now. Try again after the time that Retry-After gives, in seconds."},
@@ -277,12 +279,18 @@ const retryUnavailable = time.Second
 func errorOf(area string, err error) *Error {
 	var refusal *Error
 	var field *models.FieldError
+	var quota *models.QuotaError
 	switch {
 	case errors.As(err, &refusal) && len(refusal.Faults) > 0:
 		return refusal
 	case errors.As(err, &field):
 		e := RefuseField(inArea(area, "invalid-field"), field.Field, field.Message)
 		e.Cause = err
+		return e
+	case errors.As(err, &quota):
+		e := Refuse(QuotaExceeded, "")
+		e.Faults[0].Message = fmt.Sprintf("Your organisation's quota of %s (%d) would be exceeded.", quota.Noun, quota.Limit)
+		e.RetryAfter = quota.RetryAfter
 		return e
 	case isUnavailable(err):
 		e := Refuse(Unavailable, "")

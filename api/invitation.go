@@ -44,7 +44,7 @@ type invitationData struct {
 
 func (i *invitations) create(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "customerReference", "expiresAt")
-	in := models.NewInvitation{SiteID: r.Site.ID}
+	in := models.NewInvitation{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID}
 	in.CustomerReference = body.RequiredString("customerReference", models.ValidateReference)
 	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
 	in.ExpiresAt = models.Millis(expiresAt)

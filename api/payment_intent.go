@@ -171,7 +171,7 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 // read decodes the body of a payment intent. The error names every fault.
 func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
 	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt", "returnUrl")
-	in := models.NewPaymentIntent{SiteID: r.Site.ID, QRCodeFormat: models.QRCodeBase64}
+	in := models.NewPaymentIntent{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, QRCodeFormat: models.QRCodeBase64}
 	in.Amount = models.Amount(body.RequiredInt("amount", checkAmount))
 	in.OrderID, _ = body.OptionalString("orderId", models.ValidateReference)
 	if format, ok := body.OptionalString("qrCodeFormat", checkQRCodeFormat); ok {

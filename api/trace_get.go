@@ -8,7 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// traceParam is the path parameter of the route about one trace. A malformed id is answered like an unknown one.
+// traceParam is the path parameter of the route about one trace. A malformed id is answered like an
+// unknown one.
 var traceParam = Param{Name: "traceId", NotFound: TraceNotFound, Check: func(text string) error {
 	_, err := models.ParseTraceID(text)
 	return err
@@ -27,8 +28,8 @@ type traces struct {
 	qrBase string // see paymentIntents
 }
 
-// traceData is a trace as partners see it. Exactly one of Batch, PaymentIntent and Customer is there, except for a test
-// event, which is an event alone.
+// traceData is a trace as partners see it. Exactly one of Batch, PaymentIntent and Customer is
+// there, except for a test event, which is an event alone.
 type traceData struct {
 	TraceID       models.TraceID            `json:"traceId"`
 	At            models.Millis             `json:"at"`

@@ -122,7 +122,8 @@ func TestTraceOfPaymentIntent(t *testing.T) {
 		t.Errorf("the notification is %s", detail.Body)
 	}
 
-	// Time ends an intent for its trace as it does when it is read by itself, in one answer with its event.
+	// Time ends an intent for its trace as it does when it is read by itself, in one answer with
+	// its event.
 	expiring := tr.Post(tr.intents(""), `{"amount":1}`).Expect(201)
 	tr.advance(t, models.DefaultIntentLife)
 	golden(t, "trace-intent-expired", tr.trace(expiring).Expect(200))

@@ -128,6 +128,9 @@ type Submission struct {
 	Conflict *StoredSubmission
 }
 
+// IsNew reports whether a batch was stored.
+func (d *Submission) IsNew() bool { return !d.Replayed && d.Conflict == nil }
+
 // StoredSubmission is an earlier submission under the same reference, as far as a comparison needs it.
 type StoredSubmission struct {
 	Rows   []NewRow

@@ -14,17 +14,21 @@ import (
 // reference again replays the stored submission.
 //
 // Errors, the first that holds: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another reference;
-// ErrNothingToRetry; ErrBatchReferenceTaken.
+// ErrNothingToRetry; *QuotaError; ErrBatchReferenceTaken.
 func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, err error) {
+	// Only the transaction knows how many rows the batch will have. A reservation of one row must do.
+	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
+	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
 	err = s.inTx(ctx, func(tx bun.Tx) error {
-		done, err = retryBatch(ctx, tx, &n)
+		done, err = retryBatch(ctx, tx, &n, refused)
 		return err
 	})
 	return done, wrap("retry batch", err)
 }
 
-// retryBatch locks the parent, so that of many retries at once one makes the child and the others see it.
-func retryBatch(ctx context.Context, tx bun.Tx, n *NewRetry) (Submission, error) {
+// retryBatch locks the parent, so that of many retries at once one makes the child and the others see it. If refused is
+// set, it makes none.
+func retryBatch(ctx context.Context, tx bun.Tx, n *NewRetry, refused error) (Submission, error) {
 	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
 	switch {
 	case err != nil:
@@ -45,6 +49,9 @@ SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_referenc
 	}
 	if len(child.Rows) == 0 {
 		return Submission{}, ErrNothingToRetry
+	}
+	if refused != nil {
+		return Submission{}, refused
 	}
 	done, err := insertChild(ctx, tx, child)
 	if err != nil {

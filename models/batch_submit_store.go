@@ -44,11 +44,17 @@ var submitSQL string
 
 // SubmitBatch stores a batch with its rows and tasks, or says what stands under its reference: an identical submission
 // (replayed) or another one (conflict). Of many at once, one creates and the others see it. A reference older than
-// BatchRetention is free, whether or not a sweep has been.
-func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (Submission, error) {
+// BatchRetention is free, whether or not a sweep has been. *QuotaError refuses a new batch.
+func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, err error) {
 	total, err := n.Total()
 	if err != nil {
 		return Submission{}, err
+	}
+	rows := int64(len(n.Rows))
+	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, rows)
+	defer func() { reserved.done(stored(rows, err == nil && done.IsNew())) }()
+	if refused != nil {
+		return s.resubmission(ctx, n, refused)
 	}
 	// The loop ends at once unless the earlier batch under the reference has just been, or must be, dropped.
 	for range 3 {
@@ -61,6 +67,15 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (Submission, error)
 		}
 	}
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
+}
+
+// resubmission is SubmitBatch where no new batch is stored: refused is the answer to one.
+func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Submission, error) {
+	done, err := s.earlierSubmission(ctx, n)
+	if errors.Is(err, ErrNotFound) {
+		err = refused
+	}
+	return done, wrap("submit batch", err)
 }
 
 func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (done Submission, err error) {

@@ -40,6 +40,7 @@ type Party struct {
 // NewInvitation is what a partner asks for.
 type NewInvitation struct {
 	SiteID            SiteID
+	OrganisationID    OrganisationID // whose quota it counts against; zero: none
 	CustomerReference string
 	ExpiresAt         Millis // 0: DefaultInvitationLife from now
 	KeyID             KeyID  // the key of the sign-up token

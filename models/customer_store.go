@@ -49,13 +49,18 @@ SELECT (SELECT now FROM clock), made.invited_at, made.expires_at, (
 FROM clock LEFT JOIN made ON true`
 
 // CreateInvitation makes a link in state invited, or gives back the one that key made before (replayed; as it was
-// then, whatever became of it). Errors: ErrCustomerReferenceActive, *FieldError on expiresAt,
+// then, whatever became of it). Errors: ErrCustomerReferenceActive, *FieldError on expiresAt, *QuotaError,
 // ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil.
 func (s *Store) CreateInvitation(
 	ctx context.Context, in NewInvitation, key *IdempotencyKey,
 ) (link Link, replayed bool, err error) {
+	reserved, refused := s.gauges.invitations.reserve(ctx, in.OrganisationID, 1)
+	defer func() { reserved.done(stored(1, err == nil && !replayed)) }()
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (LinkID, error) {
+			if refused != nil {
+				return LinkID{}, refused
+			}
 			link, err = insertLink(ctx, tx, in)
 			return link.ID, err
 		})

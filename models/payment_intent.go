@@ -79,13 +79,14 @@ type Discount struct {
 
 // NewPaymentIntent is what a partner asks for, its form checked.
 type NewPaymentIntent struct {
-	SiteID       SiteID
-	Amount       Amount
-	OrderID      string // "" for none
-	QRCodeFormat QRCodeFormat
-	LineItems    []LineItem
-	ReturnURL    string // "" for none; see CheckReturnURL
-	ExpiresAt    Millis // 0: DefaultIntentLife from now
+	SiteID         SiteID
+	OrganisationID OrganisationID // whose quota it counts against; zero: none
+	Amount         Amount
+	OrderID        string // "" for none
+	QRCodeFormat   QRCodeFormat
+	LineItems      []LineItem
+	ReturnURL      string // "" for none; see CheckReturnURL
+	ExpiresAt      Millis // 0: DefaultIntentLife from now
 }
 
 // Payee is who is paid, in words for the customer.

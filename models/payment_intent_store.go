@@ -69,16 +69,14 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 }
 
 // CreatePaymentIntent makes a payment intent, or gives back the one that key made before (replayed; as it is now). Errors:
-// *FieldError on expiresAt, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then those that are made at about
+// *FieldError on expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then those that are made at about
 // the same time share one statement, and its commit.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
 	asked, err := newInsertedIntent(ctx, in)
-	if err == nil && key == nil {
-		intent, err = asked.made(s.intents.Ask(ctx, asked))
-	} else if err == nil {
-		intent, replayed, err = s.createIntentOnce(ctx, asked, key)
+	if err == nil {
+		intent, replayed, err = s.createIntent(ctx, in.OrganisationID, asked, key)
 	}
 	if err != nil {
 		return PaymentIntent{}, false, wrap("create payment intent", err)
@@ -86,11 +84,30 @@ func (s *Store) CreatePaymentIntent(
 	return intent, replayed, nil
 }
 
+func (s *Store) createIntent(
+	ctx context.Context, organisation OrganisationID, asked *insertedIntent, key *IdempotencyKey,
+) (intent PaymentIntent, replayed bool, err error) {
+	reserved, refused := s.gauges.events.reserve(ctx, organisation, 1)
+	defer func() { reserved.done(stored(1, err == nil && !replayed)) }()
+	switch {
+	case key != nil:
+		return s.createIntentOnce(ctx, asked, key, refused)
+	case refused != nil:
+		return PaymentIntent{}, false, refused
+	}
+	intent, err = asked.made(s.intents.Ask(ctx, asked))
+	return intent, false, err
+}
+
+// createIntentOnce inserts a payment intent, unless refused is set, or reads the one that the key made before.
 func (s *Store) createIntentOnce(
-	ctx context.Context, asked *insertedIntent, key *IdempotencyKey,
+	ctx context.Context, asked *insertedIntent, key *IdempotencyKey, refused error,
 ) (intent PaymentIntent, replayed bool, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
+			if refused != nil {
+				return PaymentIntentID{}, refused
+			}
 			rows, err := tx.Tx.QueryContext(ctx, insertIntentsSQL, intentArrays([]*insertedIntent{asked})...)
 			if err != nil {
 				return PaymentIntentID{}, err

@@ -31,6 +31,10 @@ type Config struct {
 	MaxConnAge time.Duration
 	// ApplicationName is what pg_stat_activity shows.
 	ApplicationName string
+	// Quotas bound what one organisation may have stored; default no bounds.
+	Quotas Quotas
+	// Now tells how old a reading for a quota is; default time.Now.
+	Now func() time.Time
 }
 
 // answerGrace is how long after Config.StatementTimeout the answer of a living server may arrive.
@@ -45,6 +49,8 @@ type Store struct {
 	inside atomic.Int64
 
 	intents Gather[*insertedIntent, bool]
+	quotas  Quotas
+	gauges  quotaGauges
 	crowded int // links of a crowded part of the counts: crowdedPart, less in tests
 }
 
@@ -82,6 +88,10 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	pool.SetConnMaxLifetime(cfg.MaxConnAge + rand.N(cfg.MaxConnAge/5)) //nolint:gosec // spreads load, keeps no secret
 	s := &Store{db: bun.NewDB(pool, pgdialect.New()), conns: conns, crowded: crowdedPart}
 	s.intents.Do = s.insertIntents
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s.quotas, s.gauges = cfg.Quotas, s.newQuotaGauges(cfg.Quotas, cfg.Now)
 	if cfg.MaxQueued > 0 {
 		s.limit = int64(cfg.MaxConns + cfg.MaxQueued)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TraceID names one request and everything that it causes: 32 lowercase hex characters. It is in the answer,
-// the logs, the spans, the stored rows and the tasks.
+// TraceID names one request and everything that it causes: 32 lowercase hex characters. It is in
+// the answer, the logs, the spans, the stored rows and the tasks.
 type TraceID string
 
 // ErrInvalidTraceID says that a text is not a trace id.
@@ -20,15 +20,17 @@ var ErrInvalidTraceID = errors.New("models: not a trace id")
 // traceIDLength is the number of characters of a trace id.
 const traceIDLength = 32
 
-// NewTraceID makes a fresh trace id. Its first half is the time and the sequence of a UUIDv7, as in the ids of what
-// the request stores (see newIDFor). Its second half is random, as samplers of traces expect.
+// NewTraceID makes a fresh trace id. Its first half is the time and the sequence of a UUIDv7, as in
+// the ids of what the request stores (see newIDFor). Its second half is random, as samplers of
+// traces expect.
 func NewTraceID() TraceID {
 	b := uuid.Must(uuid.NewV7())
 	b[tracePrefixLength] = byte(rand.Uint32()) //nolint:gosec // random, instead of the UUID's variant; keeps no secret
 	return TraceID(hex.EncodeToString(b[:]))
 }
 
-// ParseTraceID reads a trace id in the form in which answers carry it; anything else is ErrInvalidTraceID.
+// ParseTraceID reads a trace id in the form in which answers carry it; anything else is
+// ErrInvalidTraceID.
 func ParseTraceID(s string) (TraceID, error) {
 	if len(s) != traceIDLength || strings.Trim(s, "0123456789abcdef") != "" {
 		return "", ErrInvalidTraceID
@@ -36,13 +38,15 @@ func ParseTraceID(s string) (TraceID, error) {
 	return TraceID(s), nil
 }
 
-// tracePrefixLength is the number of bytes that a trace id shares with the ids of what its request stores.
+// tracePrefixLength is the number of bytes that a trace id shares with the ids of what its request
+// stores.
 const tracePrefixLength = 8
 
 // tracePrefix is the first half of a trace id.
 type tracePrefix [tracePrefixLength]byte
 
-// prefix is the first half of a trace id that NewTraceID made; else ok is false, and nothing begins like it.
+// prefix is the first half of a trace id that NewTraceID made; else ok is false, and nothing begins
+// like it.
 func (t TraceID) prefix() (prefix tracePrefix, ok bool) {
 	if _, err := ParseTraceID(string(t)); err != nil {
 		return prefix, false
@@ -60,8 +64,9 @@ func (p tracePrefix) idsFrom(n int) (lowest, highest uuid.UUID) {
 	return lowest, highest
 }
 
-// newIDFor makes an ID for what the request of a trace stores. It begins with the first half of the trace id, so that
-// a primary key finds the row of a trace, and sorts as NewID's do. Without such a trace it is NewID.
+// newIDFor makes an ID for what the request of a trace stores. It begins with the first half of the
+// trace id, so that a primary key finds the row of a trace, and sorts as NewID's do. Without such a
+// trace it is NewID.
 func newIDFor[N Noun](trace TraceID) ID[N] {
 	id := NewID[N]()
 	if prefix, ok := trace.prefix(); ok {
@@ -111,5 +116,6 @@ type Trace struct {
 	Events   []WebhookEvent // oldest first, at most MaxTraceEvents, without bodies
 }
 
-// MaxTraceEvents is the most events that a Trace holds. A batch has no more: one for each row, and one for its end.
+// MaxTraceEvents is the most events that a Trace holds. A batch has no more: one for each row, and
+// one for its end.
 const MaxTraceEvents = MaxBatchRows + 1

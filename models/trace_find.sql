@@ -1,7 +1,9 @@
--- Finds what the request of a trace stored. No row: it stored nothing, or belongs to another organisation.
+-- Finds what the request of a trace stored. No row: it stored nothing, or belongs to another
+-- organisation.
 --
--- What a request stores has an id that begins with the first half of its trace id. Each Site's part of a table is
--- therefore a range of the primary key that holds one row or none. LIMIT keeps the planner from joining whole tables.
+-- What a request stores has an id that begins with the first half of its trace id. Each Site's part
+-- of a table is therefore a range of the primary key that holds one row or none. LIMIT keeps the
+-- planner from joining whole tables.
 --
 --   $1 organisation  $2 trace id  $3 lowest and $4 highest id that begin like the trace id
 SELECT 'batch' AS kind, found.site_id, found.id

@@ -23,9 +23,9 @@ type traceSubject struct {
 	id   uuid.UUID
 }
 
-// Trace is what a request of the organisation stored and what that led to, as it was at one moment. What is over by
-// then has ended, as when it is read by itself. ErrNotFound: the request stored nothing that is still there, or the
-// organisation had no such request.
+// Trace is what a request of the organisation stored and what that led to, as it was at one moment.
+// What is over by then has ended, as when it is read by itself. ErrNotFound: the request stored
+// nothing that is still there, or the organisation had no such request.
 func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id TraceID) (Trace, error) {
 	prefix, ok := id.prefix()
 	if !ok {
@@ -48,8 +48,8 @@ func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id Trace
 	return trace, nil
 }
 
-// readTrace reads a trace in one snapshot. It reports whether time has ended what the request stored, and nothing has
-// written that down.
+// readTrace reads a trace in one snapshot. It reports whether time has ended what the request
+// stored, and nothing has written that down.
 func (s *Store) readTrace(
 	ctx context.Context, trace *Trace, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (subject traceSubject, over bool, err error) {
@@ -78,8 +78,11 @@ func findTrace(
 	return found, notFound(err, "trace")
 }
 
-// ExplainFindTrace is EXPLAIN (ANALYZE, BUFFERS) of the statements behind Trace that search, as JSON.
-func (s *Store) ExplainFindTrace(ctx context.Context, organisation OrganisationID, id TraceID) (plans [][]byte, err error) {
+// ExplainFindTrace is EXPLAIN (ANALYZE, BUFFERS) of the statements behind Trace that search, as
+// JSON.
+func (s *Store) ExplainFindTrace(
+	ctx context.Context, organisation OrganisationID, id TraceID,
+) (plans [][]byte, err error) {
 	prefix, _ := id.prefix()
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
 	first, last := prefix.idsFrom(eventTimeLength)
@@ -171,7 +174,8 @@ ORDER BY w.id LIMIT $5`
 
 func (t *Trace) readEvents(ctx context.Context, tx bun.Tx, organisation OrganisationID, prefix tracePrefix) error {
 	lowest, highest := prefix.idsFrom(eventTimeLength)
-	rows, err := tx.Tx.QueryContext(ctx, traceEventsSQL, organisation, lowest.String(), highest.String(), string(t.ID), MaxTraceEvents)
+	rows, err := tx.Tx.QueryContext(ctx, traceEventsSQL,
+		organisation, lowest.String(), highest.String(), string(t.ID), MaxTraceEvents)
 	if err != nil {
 		return err
 	}

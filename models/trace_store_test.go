@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -20,7 +21,9 @@ type traced struct {
 
 func newTraced(t *testing.T) *traced {
 	t.Parallel()
-	f := &traced{Store: modelstest.Open(t)}
+	f := &traced{Store: openConfig(t, models.Config{
+		DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute, // for large fixtures
+	})}
 	modelstest.SetClock(t, f.Store, noon)
 	f.site, f.other = modelstest.Site(t, f.Store), modelstest.Site(t, f.Store)
 	for range 2 {
@@ -57,7 +60,8 @@ func (f *traced) makers(t *testing.T) map[models.TraceKind]func(context.Context,
 	}
 }
 
-// What a request stores is found by its trace, on any Site of its organisation, and by nobody else.
+// What a request stores is found by its trace, on any Site of its organisation. Other organisations
+// do not find it.
 func TestTraceFindsWhatWasStored(t *testing.T) {
 	f := newTraced(t)
 	for kind, store := range f.makers(t) {
@@ -66,7 +70,8 @@ func TestTraceFindsWhatWasStored(t *testing.T) {
 			ctx := models.WithTraceID(t.Context(), id)
 			made := store(ctx, site)
 			store(models.WithTraceID(ctx, neighbour), site)
-			// Another process may make the same first half in the same moment, also on the same Site.
+			// Another process may make the same first half in the same moment, also on the same
+			// Site.
 			twin := id[:16] + models.NewTraceID()[16:]
 			store(models.WithTraceID(ctx, twin), site)
 
@@ -103,7 +108,8 @@ func subjectOf(trace *models.Trace) [16]byte {
 	return [16]byte{}
 }
 
-// Without a trace id, or with one of another form, ids are as they always were, and no trace finds them.
+// Without a trace id, or with one of another form, ids are as they always were, and no trace finds
+// them.
 func TestTraceOfAnotherForm(t *testing.T) {
 	f := newTraced(t)
 	for kind, store := range f.makers(t) {
@@ -155,8 +161,9 @@ func TestTraceOfWhatIsOver(t *testing.T) {
 	modelstest.Audit(t, f.Store)
 }
 
-// fill gives each Site of the organisation n rows in every table that a trace is looked for in, all with ids of the same
-// quarter of an hour, and the organisation as many events, with statistics as autovacuum makes them.
+// fill gives each Site of the organisation n rows in every table that a trace is looked for in, all
+// with ids of the same quarter of an hour, and the organisation as many events, with statistics as
+// autovacuum makes them.
 func (f *traced) fill(t *testing.T, n int) {
 	t.Helper()
 	tx, err := f.DB().BeginTx(t.Context(), nil)
@@ -190,8 +197,8 @@ func (f *traced) fill(t *testing.T, n int) {
 	}
 }
 
-// A trace is found in few blocks, however large the tables are, whether or not it is there: a few of each primary key for
-// each Site.
+// A trace is found in few blocks, however large the tables are, whether or not it is there: a few
+// of each primary key for each Site.
 func TestTraceReadsLittle(t *testing.T) {
 	f := newTraced(t)
 	const rows, most = 20_000, 60 // of some three thousand blocks in each of three Sites

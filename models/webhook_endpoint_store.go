@@ -71,6 +71,7 @@ func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationI
 // PutWebhookEndpoint configures the endpoint at one place, enables it, and forgets what was held against it: events that
 // wait for it go out. The organisation's first endpoint comes with its secret; else secret is nil. The URL must have been
 // checked (WebhookTargets). events are the types that the endpoint asks for; none means EventTransactionStatus alone.
+// *QuotaError refuses a new endpoint.
 func (s *Store) PutWebhookEndpoint(
 	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
@@ -81,6 +82,9 @@ func (s *Store) PutWebhookEndpoint(
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		secret = nil
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
+			return err
+		}
+		if err := s.checkEndpointQuota(ctx, tx, organisation, site); err != nil {
 			return err
 		}
 		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {

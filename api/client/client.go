@@ -159,8 +159,8 @@ func (c *Client) mayRepeat(r request, err error, attempt int) (time.Duration, bo
 	case refused.Status == http.StatusUnauthorized:
 		c.forgetToken()
 		return 0, attempt == 0
-	case refused.Status == http.StatusTooManyRequests: // nothing was done
-		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), true
+	case refused.Status == http.StatusTooManyRequests: // nothing was done; of a quota, waiting alone may not help
+		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), refused.RetryAfter > 0
 	case refused.Status >= 500:
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), r.repeatable
 	default:

@@ -26,8 +26,9 @@ type TraceEvent struct {
 	Attempts       int    `json:"attempts"` // to deliver it
 }
 
-// Trace reads what a request led to that submitted a batch, created a payment intent or an invitation, or tested an endpoint. A
-// request that stored nothing has no trace: *Error with the code requests:trace-not-found.
+// Trace reads what a request led to that submitted a batch, created a payment intent or an
+// invitation, or tested an endpoint. A request that stored nothing has no trace: *Error with the
+// code requests:trace-not-found.
 func (c *Client) Trace(ctx context.Context, traceID string) (Trace, error) {
 	var out Trace
 	_, err := c.do(ctx, request{method: http.MethodGet, path: path("traces", traceID), repeatable: true}, &out)

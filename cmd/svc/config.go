@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +51,11 @@ type Config struct {
 	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100" help:"requests a second of each API client, or off; twice as many at once; of tokens a tenth"`
 	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5" help:"batches that each API client may submit, validate or retry a second, or off"`
 
+	QuotaOpenRows    quota `env:"SVC_QUOTA_OPEN_ROWS" envDefault:"5000000" help:"rows of batches that one organisation may have unsettled at a time, or off; more are answered 429"`
+	QuotaEvents      quota `env:"SVC_QUOTA_EVENTS" envDefault:"50000000" help:"webhook events that may be stored of one organisation before it gets no new payment intents, open ones included, or off"`
+	QuotaInvitations quota `env:"SVC_QUOTA_INVITATIONS" envDefault:"5000000" help:"invitations that one organisation may have open at a time, or off"`
+	QuotaEndpoints   quota `env:"SVC_QUOTA_ENDPOINTS" envDefault:"10000" help:"webhook endpoints that one organisation may have, or off"`
+
 	IssuerURL      string `env:"SVC_ISSUER_URL" help:"outside issuer of access tokens; all three SVC_ISSUER_… or none"`
 	IssuerJWKSURL  string `env:"SVC_ISSUER_JWKS_URL" help:"its key set"`
 	IssuerAudience string `env:"SVC_ISSUER_AUDIENCE" help:"the audience its tokens must have"`
@@ -79,6 +85,41 @@ type Config struct {
 
 	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator" help:"the operator's login for /ops"`
 	OpsPassword string `env:"SVC_OPS_PASSWORD" secret:"true" help:"its password; no dashboard without it"`
+}
+
+// quota is a bound on what one organisation may have stored; 0, written as off, for none.
+type quota int64
+
+// maxQuota is more than any table can hold.
+const maxQuota = 1_000_000_000_000
+
+// UnmarshalText reads a number from 1 to maxQuota, or off.
+func (q *quota) UnmarshalText(text []byte) error {
+	if string(text) == "off" {
+		*q = 0
+		return nil
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || n < 1 || n > maxQuota {
+		return fmt.Errorf(`must be a number from 1 to %d, or "off"`, int64(maxQuota))
+	}
+	*q = quota(n)
+	return nil
+}
+
+// String is the quota as configuration has it.
+func (q quota) String() string {
+	if q == 0 {
+		return "off"
+	}
+	return strconv.FormatInt(int64(q), 10)
+}
+
+func (c *Config) quotas() models.Quotas {
+	return models.Quotas{
+		OpenRows: int64(c.QuotaOpenRows), Events: int64(c.QuotaEvents), Invitations: int64(c.QuotaInvitations),
+		Endpoints: int64(c.QuotaEndpoints),
+	}
 }
 
 // testPrefix is of variables that steer tests; the service ignores them.

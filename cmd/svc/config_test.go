@@ -21,6 +21,10 @@ func TestConfigRefusesWhatIsWrong(t *testing.T) {
 		"environment":      {[]string{"SVC_ENV=prod"}, "SVC_ENV must be"},
 		"rate":             {[]string{"SVC_RATE_LIMIT=many"}, "SVC_RATE_LIMIT must be"},
 		"batch rate":       {[]string{"SVC_BATCH_RATE_LIMIT=-1"}, "SVC_BATCH_RATE_LIMIT must be"},
+		"quota":            {[]string{"SVC_QUOTA_EVENTS=0"}, `must be a number from 1 to 1000000000000, or "off"`},
+		"quota too large":  {[]string{"SVC_QUOTA_OPEN_ROWS=1000000000001"}, "must be a number from 1"},
+		"quota in words":   {[]string{"SVC_QUOTA_ENDPOINTS=many"}, "must be a number from 1"},
+		"negative quota":   {[]string{"SVC_QUOTA_INVITATIONS=-1"}, "must be a number from 1"},
 		"number":           {[]string{"SVC_CONCURRENCY=all"}, "Concurrency"},
 		"number too small": {[]string{"SVC_CONCURRENCY=0"}, "SVC_CONCURRENCY must be from 1"},
 		"API concurrency":  {[]string{"SVC_API_CONCURRENCY=0"}, "SVC_API_CONCURRENCY must be from 1"},
@@ -37,6 +41,24 @@ func TestConfigRefusesWhatIsWrong(t *testing.T) {
 		if _, err := parseConfig(tt.environ); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
+	}
+}
+
+func TestQuotasAreConfigured(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseConfig(nil)
+	want := models.Quotas{OpenRows: 5_000_000, Events: 50_000_000, Invitations: 5_000_000, Endpoints: 10_000}
+	if err != nil || cfg.quotas() != want {
+		t.Errorf("default quotas %+v, %v", cfg.quotas(), err)
+	}
+	cfg, err = parseConfig([]string{
+		"SVC_QUOTA_OPEN_ROWS=1", "SVC_QUOTA_EVENTS=off", "SVC_QUOTA_INVITATIONS=1000000000000", "SVC_QUOTA_ENDPOINTS=7",
+	})
+	if want := (models.Quotas{OpenRows: 1, Invitations: maxQuota, Endpoints: 7}); err != nil || cfg.quotas() != want {
+		t.Errorf("quotas %+v, %v", cfg.quotas(), err)
+	}
+	if text := cfg.LogValue().String(); !strings.Contains(text, "SVC_QUOTA_EVENTS=off") {
+		t.Errorf("printed: %s", text)
 	}
 }
 

@@ -81,6 +81,7 @@ func (p *program) logger(cfg Config) *slog.Logger {
 func (s *service) openStore(ctx context.Context, name string, queued int) (*models.Store, error) {
 	store, err := models.Open(ctx, models.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
+		Quotas: s.cfg.quotas(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)

@@ -1,0 +1,204 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+// Quotas bound what one organisation may have stored at a time. They protect the database and
+// refuse new work only: events and the ends of accepted work are always written. A quota of 0 is no
+// bound.
+//
+// All but Endpoints are approximate. A process counts its own reservations exactly. It sees those
+// of other processes after quotaFresh, or after quotaFreshLow while at most half of the quota is
+// used.
+type Quotas struct {
+	OpenRows    int64 // rows of batches that are not settled, counted by their tasks
+	Events      int64 // webhook events, with the payment intents that are to end in one
+	Invitations int64 // invitations that no customer has accepted yet
+	Endpoints   int64 // webhook endpoints, exactly
+}
+
+// QuotaNoun names what a quota counts, for people.
+type QuotaNoun string
+
+// The nouns of quotas.
+const (
+	QuotaOpenRows    QuotaNoun = "batch rows that are not settled yet"
+	QuotaEvents      QuotaNoun = "webhook events and open payment intents"
+	QuotaInvitations QuotaNoun = "invitations that are not accepted yet"
+	QuotaEndpoints   QuotaNoun = "webhook endpoints"
+)
+
+// QuotaError says which quota the request would exceed. Nothing was stored.
+type QuotaError struct {
+	Noun  QuotaNoun
+	Limit int64
+	// RetryAfter is when to try again if usage falls by itself; else 0.
+	RetryAfter time.Duration
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("models: quota of %d %s exceeded", e.Limit, e.Noun)
+}
+
+const (
+	// quotaFresh is how long a reading of the usage is good if more than half of the quota is used.
+	quotaFresh = time.Second
+	// quotaFreshLow is how long it is good otherwise.
+	quotaFreshLow = 10 * time.Second
+	// quotaReadWithin bounds a reading.
+	quotaReadWithin = time.Second
+	// quotaCacheSize is the number of organisations whose usage a process remembers.
+	quotaCacheSize = 10_000
+)
+
+// quotaGauge tells from memory whether an organisation may store more under one quota. It reads the
+// stored usage now and then, on the call of a request that needs it. It is safe for concurrent use.
+type quotaGauge struct {
+	noun       QuotaNoun
+	limit      int64 // 0: no bound
+	retryAfter time.Duration
+	// read counts what is stored. It may stop counting above limit.
+	read func(ctx context.Context, organisation OrganisationID) (int64, error)
+	now  func() time.Time
+
+	mu     sync.Mutex
+	usages *lru.Cache[OrganisationID, *quotaUsage]
+}
+
+// quotaUsage is what a gauge knows of one organisation. The gauge's mutex guards it.
+type quotaUsage struct {
+	used    int64         // at the last reading, with what was reserved since
+	pending int64         // reserved, and neither stored nor released yet
+	since   int64         // pending when the reading in flight began, with what was reserved since
+	readAt  time.Time     // zero: never
+	reading chan struct{} // closed at the end of the reading in flight; nil: none
+}
+
+func newQuotaGauge(
+	noun QuotaNoun, limit int64, retryAfter time.Duration, now func() time.Time,
+	read func(context.Context, OrganisationID) (int64, error),
+) *quotaGauge {
+	usages, err := lru.New[OrganisationID, *quotaUsage](quotaCacheSize)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &quotaGauge{noun: noun, limit: limit, retryAfter: retryAfter, read: read, now: now, usages: usages}
+}
+
+// quotaReservation is an amount of a quota that is about to be stored. The nil reservation is of no
+// quota.
+type quotaReservation struct {
+	gauge  *quotaGauge
+	usage  *quotaUsage
+	amount int64
+}
+
+// reserve reserves an amount, which the caller must end with done. One caller reads a usage that is
+// old. Meanwhile the old usage admits other callers; those that it does not admit wait for the new
+// one. Errors: *QuotaError; ctx's, if it ends first. A usage that cannot be read refuses nothing.
+func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n int64) (*quotaReservation, error) {
+	if g.limit == 0 || organisation.IsZero() {
+		return nil, nil
+	}
+	for {
+		g.mu.Lock()
+		usage := g.usage(organisation)
+		isFresh, reading := g.isFresh(usage), usage.reading
+		if isFresh || reading != nil && !usage.readAt.IsZero() {
+			reserved, refused := g.take(usage, n)
+			if refused == nil || isFresh {
+				g.mu.Unlock()
+				return reserved, refused
+			}
+		}
+		if reading == nil {
+			usage.reading, usage.since = make(chan struct{}), usage.pending
+			g.mu.Unlock()
+			g.refresh(ctx, organisation, usage)
+		} else {
+			g.mu.Unlock()
+			select {
+			case <-reading:
+			case <-ctx.Done():
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// usage is what is known of an organisation. The caller holds the mutex.
+func (g *quotaGauge) usage(organisation OrganisationID) *quotaUsage {
+	usage, ok := g.usages.Get(organisation)
+	if !ok {
+		usage = &quotaUsage{}
+		g.usages.Add(organisation, usage)
+	}
+	return usage
+}
+
+func (g *quotaGauge) isFresh(usage *quotaUsage) bool {
+	if usage.readAt.IsZero() {
+		return false
+	}
+	good := quotaFresh
+	if usage.used <= g.limit/2 {
+		good = quotaFreshLow
+	}
+	return g.now().Sub(usage.readAt) < good
+}
+
+// take reserves an amount if the limit allows it. The caller holds the mutex.
+func (g *quotaGauge) take(usage *quotaUsage, n int64) (*quotaReservation, error) {
+	if usage.used+n > g.limit {
+		return nil, &QuotaError{Noun: g.noun, Limit: g.limit, RetryAfter: g.retryAfter}
+	}
+	usage.used, usage.pending, usage.since = usage.used+n, usage.pending+n, usage.since+n
+	return &quotaReservation{gauge: g, usage: usage, amount: n}, nil
+}
+
+// refresh reads the usage anew and ends the reading in flight. A reading cannot tell which pending
+// reservations it has seen, so that these may count twice until the next one. If it fails, the old
+// usage stands.
+func (g *quotaGauge) refresh(ctx context.Context, organisation OrganisationID, usage *quotaUsage) {
+	reading, cancel := context.WithTimeout(ctx, quotaReadWithin)
+	defer cancel()
+	used, err := g.read(reading, organisation)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case err == nil:
+		usage.used, usage.readAt = used+usage.since, g.now()
+	case ctx.Err() == nil: // else the next caller reads
+		usage.readAt = g.now()
+	}
+	close(usage.reading)
+	usage.reading = nil
+}
+
+// done ends a reservation: the amount that was stored stays reserved, and the rest is released.
+func (r *quotaReservation) done(amount int64) {
+	if r == nil {
+		return
+	}
+	r.gauge.mu.Lock()
+	defer r.gauge.mu.Unlock()
+	r.usage.pending -= r.amount
+	r.usage.used += amount - r.amount
+	r.usage.since += amount - r.amount
+}
+
+// stored is n if it was stored, and else 0.
+func stored(n int64, isStored bool) int64 {
+	if isStored {
+		return n
+	}
+	return 0
+}
