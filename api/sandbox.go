@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"partnerbilling/api/strictjson"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -19,6 +20,8 @@ type Sandbox struct {
 	Clock bool
 	// Loopback lets webhooks go to the loopback addresses of this machine.
 	Loopback bool
+	// Links sign in to the console once each; nil: there are none.
+	Links *console.SignInLinks
 }
 
 // maxClockStep is how far one request moves the clock.
