@@ -114,9 +114,10 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
 		return
 	}
+	header := func(name string) string { return clip(r.Header.Get(name), maxLoggedHeader) } // a copy: the server reuses its buffers
 	d := delivery{
-		At: c.Now(), EventID: r.Header.Get("Webhook-Id"), Type: r.Header.Get("Svc-Event-Type"),
-		Attempt: r.Header.Get("Svc-Webhook-Attempt"), IsTest: r.Header.Get("Svc-Webhook-Test") == "true",
+		At: c.Now(), EventID: header("Webhook-Id"), Type: header("Svc-Event-Type"),
+		Attempt: header("Svc-Webhook-Attempt"), IsTest: header("Svc-Webhook-Test") == "true",
 		Body: string(body), Status: answerStatus(r.PathValue("status")),
 	}
 	size := len(body)
@@ -124,8 +125,8 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		"Content-Type", "X-Svc-Signature", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "Svc-Event-Type",
 		"Svc-Webhook-Attempt", "Svc-Webhook-Test", "User-Agent",
 	} {
-		if value := r.Header.Get(name); value != "" {
-			d.Headers = append(d.Headers, Header{name, clip(value, maxLoggedHeader)})
+		if value := header(name); value != "" {
+			d.Headers = append(d.Headers, Header{name, value})
 			size += len(name) + len(value)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -115,6 +116,9 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 	"link":       withQuery,
 	"words":      words,
+	"title":      title,
+	"short":      func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
+	"traceOf":    traceOf,
 	"tone":       tone,
 	"curl":       curl,
 	"plural":     plural,
@@ -195,6 +199,26 @@ func words(value any) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// title is words with a capital at the beginning.
+func title(value any) string {
+	text := words(value)
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// traceOf is the trace id in the body of a webhook; "" if it has none.
+func traceOf(body string) string {
+	var b struct {
+		TraceID string `json:"traceId"`
+	}
+	if json.Unmarshal([]byte(body), &b) != nil {
+		return ""
+	}
+	return b.TraceID
 }
 
 // tone is the colour class of a state.
