@@ -4,7 +4,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,12 +68,12 @@ type Config struct {
 	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
 }
 
-// Mount is a handler that answers everything at and below a path by itself, such as the operator's pages. Larger bodies than
-// MaxBody do not reach it.
+// Mount is a handler that answers everything at and below a path by itself, such as the operator's pages.
 type Mount struct {
 	Path    string
 	Handler fiber.Handler
-	MaxBody int // in bytes; default 64 KiB
+	// MaxBody is the largest body that reaches the handler, in bytes. Nil: 64 KiB.
+	MaxBody func(path string) int
 }
 
 const (
@@ -328,10 +327,13 @@ func (s *Server) enter(route *Route) fiber.Handler {
 
 func (s *Server) enterMount(m Mount) fiber.Handler {
 	route := &Route{Path: m.Path}
-	maxBody := cmp.Or(m.MaxBody, ordinaryBody.Bytes)
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
+		maxBody := ordinaryBody.Bytes
+		if m.MaxBody != nil {
+			maxBody = m.MaxBody(x.request.path)
+		}
 		body, err := x.request.readAll(x.ctx, maxBody)
 		if err == nil {
 			c.Request().SetBody(body)

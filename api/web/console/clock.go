@@ -18,17 +18,17 @@ type clockPage struct {
 
 // clockStep is a step that has a button.
 type clockStep struct {
-	Label string
-	Ms    int64
+	Label, Detail string
+	Ms            int64
 }
 
 var clockSteps = []clockStep{
-	{"1 minute", time.Minute.Milliseconds()},
-	{"15 minutes, when payment intents expire", (15 * time.Minute).Milliseconds()},
-	{"1 hour", time.Hour.Milliseconds()},
-	{"24 hours, when every batch is settled", (24 * time.Hour).Milliseconds()},
-	{"7 days, when invitations expire", (7 * 24 * time.Hour).Milliseconds()},
-	{"90 days, when batch references are free again", (90 * 24 * time.Hour).Milliseconds()},
+	{"1 minute", "webhook retries begin", time.Minute.Milliseconds()},
+	{"15 minutes", "payment intents expire", (15 * time.Minute).Milliseconds()},
+	{"1 hour", "", time.Hour.Milliseconds()},
+	{"24 hours", "every batch is settled", (24 * time.Hour).Milliseconds()},
+	{"7 days", "invitations expire", (7 * 24 * time.Hour).Milliseconds()},
+	{"90 days", "batch references are free again", (90 * 24 * time.Hour).Milliseconds()},
 }
 
 func (c *Console) showClock(v *visit) error { return v.clockPage(http.StatusOK, "", nil) }

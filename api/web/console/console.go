@@ -18,8 +18,19 @@ import (
 // Path is where the console lives. Everything below it belongs to the console.
 const Path = "/console"
 
-// MaxBody is the largest body of a request to the console, in bytes: a batch's CSV and little else.
-const MaxBody = 1 << 20
+// The largest bodies of requests to the console, in bytes: of a batch's rows, and of all others.
+const (
+	maxBatchForm = 1 << 20
+	maxForm      = 64 << 10
+)
+
+// MaxBody is the largest body of a request to a path below Path, in bytes.
+func MaxBody(path string) int {
+	if strings.HasPrefix(path, Path+"/sites/") && strings.HasSuffix(path, "/batches") {
+		return maxBatchForm
+	}
+	return maxForm
+}
 
 // requestTimeout bounds one request to the console, the API calls that it makes included.
 const requestTimeout = 25 * time.Second

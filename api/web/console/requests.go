@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -49,21 +50,19 @@ type requestPage struct {
 	TraceID  string
 	Logged   *Exchange // nil: it is not in the log of this process
 	Trace    *trace    // nil: it stored nothing
-	SitePath string    // of the Site of the subject; "" for none
+	SitePath string    // of the pages about the subject's Site; "" if the Site is unknown
 }
 
 // trace is what a request led to, as the API shows it.
 type trace struct {
-	At           models.Millis        `json:"at"`
-	Kind         string               `json:"kind"`
-	Batch        *models.BatchSummary `json:"batch"`
-	Payment      *payment             `json:"paymentIntent"`
-	Customer     *traceCustomer       `json:"customer"`
-	Rows         map[string]int       `json:"rows"`
-	Attempts     json.RawMessage      `json:"attempts"`
-	Events       []traceEvent         `json:"events"`
-	SiteID       string               `json:"siteId"`
-	RowsReadable []outcomeCount       `json:"-"`
+	At       models.Millis        `json:"at"`
+	Kind     string               `json:"kind"`
+	Batch    *models.BatchSummary `json:"batch"`
+	Payment  *payment             `json:"paymentIntent"`
+	Customer *traceCustomer       `json:"customer"`
+	Rows     map[string]int       `json:"rows"` // settled ones by outcome
+	Attempts *int                 `json:"attempts"`
+	Events   []traceEvent         `json:"events"`
 }
 
 type traceCustomer struct {
@@ -72,10 +71,10 @@ type traceCustomer struct {
 }
 
 type traceEvent struct {
-	IdempotencyKey string          `json:"idempotencyKey"`
-	Type           string          `json:"type"`
-	Status         string          `json:"status"`
-	Attempts       json.RawMessage `json:"attempts"`
+	IdempotencyKey string `json:"idempotencyKey"`
+	Type           string `json:"type"`
+	Status         string `json:"status"`
+	Attempts       int    `json:"attempts"`
 }
 
 // showRequest tells the story of a trace id.
@@ -83,6 +82,9 @@ func (c *Console) showRequest(v *visit) error {
 	p := requestPage{TraceID: v.query("trace")}
 	if e, ok := c.Requests.find(v.principal.OrganisationID, p.TraceID); ok {
 		p.Logged = &e
+		if site := siteInPath.FindString(e.Target); site != "" {
+			p.SitePath = Path + "/sites/" + site
+		}
 	}
 	if isTraceID(p.TraceID) {
 		r, err := v.call(http.MethodGet, pathOf("traces", p.TraceID), nil)
@@ -105,6 +107,9 @@ func (c *Console) showRequest(v *visit) error {
 	}
 	return v.render(status, "request", &base{Title: "Request " + p.TraceID, Tab: "requests"}, p)
 }
+
+// siteInPath finds the Site of an API path.
+var siteInPath = regexp.MustCompile(`site_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func isTraceID(text string) bool {
 	return len(text) == 32 && strings.Trim(text, "0123456789abcdef") == ""

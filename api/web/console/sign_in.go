@@ -53,7 +53,7 @@ func (c *Console) signIn(v *visit) error {
 	}
 	err := v.signInWith(token, lifetime, v.session.Sites)
 	if errors.Is(err, errSignedOut) {
-		p.Complaint = "This is no access token of an organisation's API client, or it has expired."
+		p.Complaint = "These are not the credentials of an organisation's API client, or they have expired."
 		return v.signInPage(http.StatusUnauthorized, p)
 	}
 	if err != nil {

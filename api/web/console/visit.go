@@ -111,13 +111,14 @@ func (v *visit) checkForm() error {
 
 // parseForm reads the fields of a form of either kind. Files become fields: nothing of ours is large.
 func (v *visit) parseForm() error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, MaxBody)
+	limit := int64(MaxBody(v.r.URL.Path))
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, limit)
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil {
 		return errForm
 	}
 	if kind == "multipart/form-data" {
-		err = v.r.ParseMultipartForm(MaxBody)
+		err = v.r.ParseMultipartForm(limit)
 	} else {
 		err = v.r.ParseForm()
 	}
@@ -141,7 +142,7 @@ func (v *visit) file(name string) (string, error) {
 		return "", errForm
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, MaxBody))
+	content, err := io.ReadAll(io.LimitReader(f, maxBatchForm))
 	if err != nil {
 		return "", errForm
 	}
@@ -273,7 +274,7 @@ func (v *visit) problem(err error) (int, problem) {
 		}
 	case errors.Is(err, errTooLarge):
 		return http.StatusRequestEntityTooLarge, problem{
-			Title: "The form is too large", Message: fmt.Sprintf("It may have at most %d KiB.", MaxBody>>10),
+			Title: "The form is too large", Message: fmt.Sprintf("It may have at most %d KiB.", MaxBody(v.r.URL.Path)>>10),
 		}
 	case errors.As(err, &answer):
 		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults, TraceID: answer.traceID}
