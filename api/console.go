@@ -41,7 +41,7 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 		Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
 		Behaviours: behaviourChoices(models.BehaviourPays), PaymentBehaviours: paymentChoices(),
 	})
-	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody}}
+	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}
 }
 
 // consoleCall marks requests that the console makes.

@@ -74,6 +74,8 @@ type Mount struct {
 	Handler fiber.Handler
 	// MaxBody is the largest body that reaches the handler, in bytes. Nil: 64 KiB.
 	MaxBody func(path string) int
+	// Page mounts answer people: errors before the handler are pages too.
+	Page bool
 }
 
 const (
@@ -326,7 +328,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 }
 
 func (s *Server) enterMount(m Mount) fiber.Handler {
-	route := &Route{Path: m.Path}
+	route := &Route{Path: m.Path, Page: m.Page}
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route

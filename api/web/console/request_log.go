@@ -115,15 +115,16 @@ func KeepBody(body []byte) Body {
 	return Body{Text: clip(text, LoggedBody), Size: len(body)}
 }
 
-// clip copies at most n bytes of a text as valid UTF-8.
+// clip copies at most n bytes of a text, as valid UTF-8 that ends with a whole character.
 func clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > n {
-		text = text[:n]
-		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
-			text = text[:len(text)-1]
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
 		}
+		text = text[:n]
 	}
-	return strings.ToValidUTF8(strings.Clone(text), "\uFFFD")
+	return strings.Clone(text)
 }
 
 // redactions find what must not be kept: webhook secrets, sign-up links, tokens and cursors. Each is tried only on texts with

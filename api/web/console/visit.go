@@ -21,7 +21,6 @@ var (
 	errSignedOut = errors.New("console: no session, or its access token does not count any more")
 	errNoPage    = errors.New("console: no such page")
 	errForm      = errors.New("console: the form is not one of ours, or too old")
-	errTooLarge  = errors.New("console: the form is too large")
 )
 
 // visit is one request to the console.
@@ -109,24 +108,18 @@ func (v *visit) checkForm() error {
 	return nil
 }
 
-// parseForm reads the fields of a form of either kind. Files become fields: nothing of ours is large.
+// parseForm reads the fields of a form of either kind. The server has bounded the body; see MaxBody.
 func (v *visit) parseForm() error {
-	limit := int64(MaxBody(v.r.URL.Path))
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, limit)
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil {
 		return errForm
 	}
 	if kind == "multipart/form-data" {
-		err = v.r.ParseMultipartForm(limit)
+		err = v.r.ParseMultipartForm(maxBatchForm)
 	} else {
 		err = v.r.ParseForm()
 	}
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return errTooLarge
-	case err != nil || v.r.PostForm == nil:
+	if err != nil || v.r.PostForm == nil {
 		return errForm
 	}
 	return nil
@@ -271,10 +264,6 @@ func (v *visit) problem(err error) (int, problem) {
 		return http.StatusBadRequest, problem{
 			Title:   "The form was not accepted",
 			Message: "It was sent from another page or an earlier session. Go back, reload the page, and send it again.",
-		}
-	case errors.Is(err, errTooLarge):
-		return http.StatusRequestEntityTooLarge, problem{
-			Title: "The form is too large", Message: fmt.Sprintf("It may have at most %d KiB.", MaxBody(v.r.URL.Path)>>10),
 		}
 	case errors.As(err, &answer):
 		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults, TraceID: answer.traceID}
