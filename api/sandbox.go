@@ -39,9 +39,10 @@ func sandboxRoutes(cfg Config) []Route {
 		Body: OptionalJSON, Handler: s.signup,
 	}}
 	if cfg.Sandbox.Clock {
-		table = append(table, Route{
-			Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock,
-		})
+		table = append(table,
+			Route{Method: http.MethodGet, Path: "/sandbox/clock", Audience: Partner, Handler: s.readClock},
+			Route{Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock},
+		)
 	}
 	return table
 }
@@ -106,7 +107,18 @@ func openPayingAccount(ctx context.Context, store *models.Store, agreementID str
 }
 
 type clockData struct {
-	Now models.Millis `json:"now"`
+	Now        models.Millis `json:"now"`
+	AdvancedMs *int64        `json:"advancedMs,omitempty"` // of a reading; may be 0
+}
+
+// readClock answers with the service's time, and how far it is ahead of the database's.
+func (s *sandbox) readClock(ctx context.Context, r *Request) error {
+	now, advanced, err := s.store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	ms := advanced.Milliseconds()
+	return r.JSON(http.StatusOK, clockData{now, &ms})
 }
 
 func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
@@ -123,7 +135,7 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 		return err
 	}
 	s.settleOverdue(ctx)
-	return r.JSON(http.StatusOK, clockData{now})
+	return r.JSON(http.StatusOK, clockData{Now: now})
 }
 
 // settleOverdue settles the batches whose deadline the clock has jumped over, so that nobody reads one in progress after
