@@ -38,7 +38,7 @@ type batchesPage struct {
 
 func (c *Console) listBatches(v *visit) error {
 	p := batchesPage{Chosen: v.query("state"), States: []string{"inProgress", "settled"}, From: v.query("from"), To: v.query("to")}
-	q := v.listQuery("25", "state")
+	q := v.listQuery("state")
 	if q.Get("cursor") == "" {
 		setDay(q, "submittedFrom", p.From, 0)
 		setDay(q, "submittedTo", p.To, 24*time.Hour-time.Millisecond)

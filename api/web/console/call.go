@@ -173,12 +173,12 @@ func (v *visit) get(path string, query url.Values, data any) error {
 }
 
 // post makes a POST and decodes its data; data may be nil.
-func (v *visit) post(path string, body, data any, headers ...string) error {
-	return v.send(http.MethodPost, path, body, data, headers...)
+func (v *visit) post(path string, body, data any) error {
+	return v.send(http.MethodPost, path, body, data)
 }
 
-func (v *visit) send(method, path string, body, data any, headers ...string) error {
-	r, err := v.call(method, path, body, headers...)
+func (v *visit) send(method, path string, body, data any) error {
+	r, err := v.call(method, path, body)
 	if err != nil {
 		return err
 	}
@@ -214,12 +214,15 @@ func cursorOf(href string) string {
 	return u.Query().Get("cursor")
 }
 
+// pageSize is how many items a list shows at once.
+const pageSize = "25"
+
 // listQuery is the query of a list call: the cursor alone, or the filters that were filled in.
-func (v *visit) listQuery(limit string, filters ...string) url.Values {
+func (v *visit) listQuery(filters ...string) url.Values {
 	if cursor := v.query("cursor"); cursor != "" {
 		return url.Values{"cursor": {cursor}}
 	}
-	q := url.Values{"limit": {limit}}
+	q := url.Values{"limit": {pageSize}}
 	for _, name := range filters {
 		if value := v.query(name); value != "" {
 			q.Set(name, value)

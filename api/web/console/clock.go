@@ -11,7 +11,7 @@ import (
 // clockPage is the service's clock.
 type clockPage struct {
 	Now   models.Millis
-	Ahead time.Duration // of wall time
+	Ahead time.Duration // of the database's own time
 	Steps []clockStep
 	Hours string
 }
@@ -34,11 +34,14 @@ var clockSteps = []clockStep{
 func (c *Console) showClock(v *visit) error { return v.clockPage(http.StatusOK, "", nil) }
 
 func (v *visit) clockPage(status int, hours string, faults []fault) error {
-	now, err := v.console.ServiceTime(v.ctx)
-	if err != nil {
+	var clock struct {
+		Now        models.Millis `json:"now"`
+		AdvancedMs int64         `json:"advancedMs"`
+	}
+	if err := v.get("/sandbox/clock", nil, &clock); err != nil {
 		return err
 	}
-	p := clockPage{Now: now, Steps: clockSteps, Hours: hours, Ahead: now.Time().Sub(v.console.Now()).Round(time.Second)}
+	p := clockPage{Now: clock.Now, Steps: clockSteps, Hours: hours, Ahead: time.Duration(clock.AdvancedMs) * time.Millisecond}
 	return v.render(status, "clock", &base{Title: "Clock", Tab: "clock", Faults: faults}, p)
 }
 

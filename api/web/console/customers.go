@@ -34,7 +34,7 @@ func (c *Console) listCustomers(v *visit) error {
 func (v *visit) customersPage(status int, p customersPage, faults []fault) error {
 	p.States, p.Chosen, p.Behaviours = linkStates, v.query("state"), v.console.Behaviours
 	p.From, p.To = v.query("from"), v.query("to")
-	q := v.listQuery("25", "state")
+	q := v.listQuery("state")
 	if q.Get("cursor") == "" {
 		setDay(q, "invitedFrom", p.From, 0)
 		setDay(q, "invitedTo", p.To, 24*time.Hour-time.Millisecond)

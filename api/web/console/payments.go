@@ -78,7 +78,7 @@ var paymentFilters = []string{"created", "pending", "Settled", "Declined", "Fail
 
 func (c *Console) listPayments(v *visit) error {
 	p := paymentsPage{OrderID: v.query("orderId"), Chosen: v.query("status"), Statuses: paymentFilters}
-	q := v.listQuery("25", "orderId")
+	q := v.listQuery("orderId")
 	if q.Get("cursor") == "" && p.Chosen != "" {
 		if strings.ToLower(p.Chosen) == p.Chosen {
 			q.Set("state", p.Chosen)

@@ -108,7 +108,7 @@ func execute(name string, data any) ([]byte, error) {
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"stylePath":  func() string { return stylePath },
 	"scriptPath": func() string { return scriptPath },
-	"money":      func(a models.Amount, currency ...string) string { return money(a, currency...) },
+	"money":      money,
 	"time":       timeElement,
 	"clock":      func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
 	"ms": func(d time.Duration) string {

@@ -121,7 +121,7 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 		p.Statuses = append(p.Statuses, string(s))
 	}
 	p.Chosen, p.SiteID = v.query("status"), v.query("siteId")
-	if err := v.get("/webhooks/events", v.listQuery("25", "status", "siteId", "type"), &p.List); err != nil {
+	if err := v.get("/webhooks/events", v.listQuery("status", "siteId", "type"), &p.List); err != nil {
 		return err
 	}
 	p.Pager = v.pager(p.List.page, "status", "siteId", "type")
