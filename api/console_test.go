@@ -460,8 +460,9 @@ func TestConsoleRequests(t *testing.T) {
 	v.open("/console/requests?method=PUT").expect(200, "1 of 4 match")
 	v.open("/console/requests?q="+invited.TraceID()).expect(200, "1 of 4 match")
 	one := v.open("/console/request?trace="+invited.TraceID()).expect(200, `"customerReference": "ada"`, `"state": "invited"`, "billing-run/1", "[redacted]", c.id)
+	one.expect(200, "What it led to", "invitation", `href="`+c.page("/customer?ref=ada")+`"`)
 	one.lacks("hush", "/signup/A", granted.Token, `row">Authorization`)
-	v.open("/console/request?trace="+put.TraceID()).expect(200, "https://partner.example/", `"secret": "[redacted]"`).lacks("whsec_")
+	v.open("/console/request?trace="+put.TraceID()).expect(200, "https://partner.example/", `"secret": "[redacted]"`, "has stored anything").lacks("whsec_")
 	v.open("/console/request?trace="+strings.Repeat("0", 32)).expect(404, "not among the latest")
 	v.open("/console/request?trace=x").expect(404)
 
