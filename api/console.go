@@ -21,6 +21,10 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 		return nil
 	}
 	qrCodes := pictures(cfg.PublicBaseURL)
+	var faults console.Faults
+	if cfg.Sandbox.Faults {
+		faults = cfg.Store
+	}
 	pages := console.New(console.Config{
 		API: s.call,
 		Authenticate: func(ctx context.Context, header string) (Principal, error) {
@@ -38,7 +42,7 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 			return string(picture), err
 		},
 		Keys: cfg.Keys, PublicBaseURL: cfg.PublicBaseURL, OwnIssuer: cfg.Issuer != nil, Clock: cfg.Sandbox.Clock,
-		Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
+		Faults: faults, Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
 		Behaviours: behaviourChoices(models.BehaviourPays), PaymentBehaviours: paymentChoices(),
 	})
 	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}

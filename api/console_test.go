@@ -492,6 +492,28 @@ func TestConsoleClock(t *testing.T) {
 	v.submit("/console/clock", "hours", "1e300").expect(400)
 }
 
+func TestConsoleFaults(t *testing.T) {
+	t.Parallel()
+	hosted := newConsoles(t, nil)
+	v := hosted.signedIn(t)
+	v.open("/console").expect(200).lacks("/console/faults")
+	v.open("/console/faults").expect(404)
+
+	c := newConsoles(t, func(cfg *api.Config) { cfg.Sandbox.Faults = true })
+	v = c.signedIn(t)
+	v.open("/console/faults").expect(200, "The bank is down", "Answers get lost").lacks("End it now", "data-poll")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "120").expect(303)
+	v.open("/console/faults").expect(200, "until", "21 Sep 2026 14:15:20", "End it now", "data-poll")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "0").expect(303)
+	v.open("/console/faults").expect(200).lacks("End it now")
+	v.submit("/console/faults", "fault", "earthquake", "seconds", "5").expect(400, "There is no such fault")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "86401").expect(400, "last too long")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "-1").expect(400, "There is no such fault")
+	for _, seconds := range []string{"", "x", "99999999999"} {
+		v.submit("/console/faults", "fault", "bankDown", "seconds", seconds).expect(400, "The form was not accepted")
+	}
+}
+
 // Each page lists the calls that made it, as commands that a shell takes.
 func TestConsoleTellsItsCalls(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,8 @@ type Sandbox struct {
 	Clock bool
 	// Loopback lets webhooks go to the loopback addresses of this machine.
 	Loopback bool
+	// Faults lets the console break the sandbox rail. Only the sandbox rail takes notice.
+	Faults bool
 	// Links sign in to the console once each; nil: there are none.
 	Links *console.SignInLinks
 }

@@ -205,7 +205,7 @@ func (b *browser) checkPages(site string) {
 	for _, path := range []string{
 		"/console", site, site + "/payments", site + "/payments/new", site + "/batches", site + "/batches/new", site + "/batch?ref=2026%2F11+%237",
 		site + "/customers", site + "/customer?ref=tenant+7", "/console/webhooks", event, "/console/receiver", "/console/requests", request,
-		"/console/clock", "/console/session", "/console/none",
+		"/console/clock", "/console/faults", "/console/session", "/console/none",
 	} {
 		for _, width := range []int64{320, 390, 1280} {
 			for _, scheme := range []string{"light", "dark"} {

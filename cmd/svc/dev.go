@@ -174,7 +174,7 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	}
 	return known, s.addAPI(ctx, ln, func(cfg *api.Config) {
 		d.links = console.NewSignInLinks(d.printNextLink)
-		cfg.Sandbox.Clock, cfg.Sandbox.Links = true, d.links
+		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.rail() == "sandbox"
 		s.mountDashboard(cfg)
 	})
 }

@@ -35,7 +35,7 @@ func MaxBody(path string) int {
 // requestTimeout bounds one request to the console, the API calls that it makes included.
 const requestTimeout = 25 * time.Second
 
-// Config is what the console is made of. Everything but Links and Log must be there.
+// Config is what the console is made of. Everything but Faults, Links and Log must be there.
 type Config struct {
 	// API makes one call of the API in this process. It is safe for concurrent use.
 	API func(Call) Answer
@@ -55,6 +55,7 @@ type Config struct {
 	PublicBaseURL string
 	OwnIssuer     bool         // clients sign in with their secret; otherwise only with an access token
 	Clock         bool         // the clock can be moved
+	Faults        Faults       // nil: the rail cannot be broken
 	Links         *SignInLinks // nil: there are none
 	Requests      *RequestLog  // what the API recorded
 	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's account, and of a payment.
@@ -62,6 +63,12 @@ type Config struct {
 
 	Now func() time.Time // wall time
 	Log *slog.Logger     // nil: slog.Default()
+}
+
+// Faults break the sandbox rail; *models.Store does.
+type Faults interface {
+	SetSandboxFault(ctx context.Context, fault models.SandboxFault, lasts time.Duration) error
+	ActiveSandboxFaults(ctx context.Context) (map[models.SandboxFault]models.Millis, error)
 }
 
 // Console serves the pages. It is safe for concurrent use, and keeps nothing of its sessions.
@@ -130,6 +137,10 @@ func (c *Console) sessionRoutes() {
 	if c.Clock {
 		c.handle("GET /clock", c.showClock)
 		c.handle("POST /clock", c.moveClock)
+	}
+	if c.Faults != nil {
+		c.handle("GET /faults", c.showFaults)
+		c.handle("POST /faults", c.setFault)
 	}
 }
 

@@ -73,6 +73,7 @@ type base struct {
 	Sites    []siteName // of the session, the latest first
 	Calls    []madeCall
 	Clock    bool
+	Breaks   bool // the rail can be broken
 	BaseURL  string
 	Expires  time.Time // of the session
 }
@@ -87,6 +88,7 @@ type problem struct {
 // complete fills in what follows from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
+	b.Breaks = v.console.Faults != nil
 	b.Clock, b.BaseURL, b.Expires = v.console.Clock, v.console.PublicBaseURL, time.Unix(v.session.Expires, 0).UTC()
 	b.SignedIn = !v.principal.ClientID.IsZero()
 	if b.SignedIn {
