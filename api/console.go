@@ -51,7 +51,8 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 // consoleCall marks requests that the console makes.
 type consoleCall struct{}
 
-// call answers a request of the console as if it had come over a connection: with the same checks, limits and logs.
+// call answers a request of the console as if it had come over a connection: with the same checks,
+// limits and logs.
 func (s *Server) call(c console.Call) console.Answer {
 	var request fasthttp.Request
 	request.Header.SetMethod(c.Method)
@@ -69,8 +70,9 @@ func (s *Server) call(c console.Call) console.Answer {
 		fast.Request.SetBodyStream(bytes.NewReader(c.Body), len(c.Body))
 	}
 	s.serve(&fast)
-	answer := console.Answer{Status: fast.Response.StatusCode(), Header: http.Header{}, Body: bytes.Clone(fast.Response.Body())}
-	for name, value := range fast.Response.Header.All() {
+	response := &fast.Response
+	answer := console.Answer{Status: response.StatusCode(), Header: http.Header{}, Body: bytes.Clone(response.Body())}
+	for name, value := range response.Header.All() {
 		answer.Header.Add(string(name), string(value))
 	}
 	return answer
@@ -85,16 +87,17 @@ func remoteAddress(text string) net.Addr {
 	return address
 }
 
-// logRequest keeps a request for the console. One of a caller without an organisation is left out, and so is one with which
-// the console only reads.
+// logRequest keeps a request for the console. One of a caller without an organisation is left out,
+// and so is one with which the console only reads.
 func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
 	byConsole := r.fast.UserValue(consoleCall{}) != nil
 	if s.requests == nil || r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
 		return
 	}
 	e := console.Exchange{
-		TraceID: r.trace, At: s.now(), Took: took, Method: method, Target: string(r.fast.Request.Header.RequestURI()), Route: route,
-		Client: r.Principal.ClientID, Console: byConsole, Status: r.fast.Response.StatusCode(), RequestBody: r.logged,
+		TraceID: r.trace, At: s.now(), Took: took, Method: method, Route: route,
+		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
+		Status: r.fast.Response.StatusCode(), RequestBody: r.logged,
 	}
 	for name, value := range r.fast.Request.Header.All() {
 		e.Request = console.AppendHeader(e.Request, string(name), string(value))

@@ -19,7 +19,8 @@ import (
 	"partnerbilling/models"
 )
 
-// consoles is the real API of a sandbox with its console, real clients, and a wall clock that a test moves.
+// consoles is the real API of a sandbox with its console, real clients, and a wall clock that a
+// test moves.
 type consoles struct {
 	*billing
 	links  *console.SignInLinks
@@ -67,7 +68,7 @@ func (c *consoles) client(t *testing.T, organisation models.OrganisationID, scop
 	return made.ID.String(), secret
 }
 
-// visitor is a browser as far as the console can tell: it keeps the one cookie, and sends what forms send.
+// visitor plays a browser: it keeps the cookie, and submits forms.
 type visitor struct {
 	t      *testing.T
 	base   string
@@ -165,7 +166,7 @@ func (v *visitor) send(method, path, contentType string, body io.Reader) *seen {
 	return s
 }
 
-// unsafe finds what the policy of the pages forbids.
+// unsafe finds markup that the policy of the pages forbids.
 var unsafe = regexp.MustCompile(`(?i)<style|<script(?: [^>]*)?>[^<]|\sstyle=|\son[a-z]+=|javascript:|ZgotmplZ|src="(?:https?:)?//`)
 
 // checkSafe holds an answer against the policy of all pages.

@@ -272,7 +272,7 @@ func TestConsoleBatches(t *testing.T) {
 	v.open(path+"/new?fill=linked").expect(200, "ada,row-001,1250")
 	rows := "Amount;note;rowReference;CustomerReference\r\n100;x;\"a;1\";ada\r\n200;y;b;=bob\r\n"
 	v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "not,these,1", "action", "validate").
-		expect(200, "No fault was found in 2 rows of AUD\u00a03.00", "1 succeeded", "1 customer not active", "ada,a;1,100")
+		expect(200, "found no fault in 2 rows of AUD\u00a03.00", "1 succeeded", "1 customer not active", "ada,a;1,100")
 	v.open(path).expect(200, "No batch matches")
 	for rows, complaint := range map[string]string{
 		"":                                      "rows",
@@ -419,8 +419,8 @@ func TestConsoleWebhooks(t *testing.T) {
 		base64Of(sign(strings.TrimPrefix(secret, "whsec_"), bytesOf)): "lacks the prefix",
 		base64Of(sign(string(decoded), bytesOf)):                      "decoded secret",
 		base64Of(sign(secret, bytesOf+"\n")):                          "line break at its end that was not sent",
-		base64Of(sign(secret, "x")):                                   "No usual mistake",
-		"<b>":                                                         "No usual mistake",
+		base64Of(sign(secret, "x")):                                   "matches no usual mistake",
+		"<b>":                                                         "matches no usual mistake",
 	} {
 		v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", claimed).expect(200, verdict)
 	}
@@ -521,7 +521,7 @@ func TestConsoleTellsItsCalls(t *testing.T) {
 	v := c.signedIn(t)
 	page := v.open(c.page("/customer?ref=" + url.QueryEscape("o'ne"))).expect(404)
 	page.expect(404, `'`+publicURL+c.customers("/o%27ne")+`'`, "Authorization: Bearer $TOKEN")
-	v.open(c.page("/payments")).expect(200, "1 API call made this page")
+	v.open(c.page("/payments")).expect(200, "1 API call behind this page")
 }
 
 func TestConsoleAssets(t *testing.T) {

@@ -20,5 +20,6 @@ var SandboxFaults = []SandboxFault{SandboxFaultBankDown, SandboxFaultAnswersLost
 // MaxSandboxFault is how long a fault lasts at most.
 const MaxSandboxFault = 24 * time.Hour
 
-// ErrSandboxFault says that a text names no fault, or that a fault would last longer than MaxSandboxFault.
+// ErrSandboxFault says that a text names no fault, or that a fault would last longer than
+// MaxSandboxFault.
 var ErrSandboxFault = errors.New("models: no such fault of the sandbox")

@@ -16,8 +16,8 @@ type sandboxFaultRow struct {
 	EndsAt Millis       `bun:"ends_at"`
 }
 
-// SetSandboxFault lets a fault last for so long from now, in service time, whatever was set before; 0 ends it.
-// ErrSandboxFault for an unknown fault, and for a time below 0 or above MaxSandboxFault.
+// SetSandboxFault lets a fault last for so long from now, in service time, whatever was set before;
+// 0 ends it. ErrSandboxFault for an unknown fault, and for a time below 0 or above MaxSandboxFault.
 func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts time.Duration) error {
 	if !slices.Contains(SandboxFaults, fault) || lasts < 0 || lasts > MaxSandboxFault {
 		return ErrSandboxFault

@@ -17,7 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is the program of a browser. Without one the test is skipped: deploy/local/fetch.sh could not install it.
+// chromium is the program of a browser. Without one the test is skipped: deploy/local/fetch.sh
+// could not install it.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{
@@ -57,7 +58,7 @@ func newBrowser(t *testing.T, base string) *browser {
 	return b
 }
 
-// listen notes what the browser objects to: scripts that fail, and what the policy of the pages forbids.
+// listen collects the errors of the browser: failed scripts, and violations of the pages' policy.
 func (b *browser) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,8 +131,8 @@ func (b *browser) look(width int64, scheme string) {
 	}
 }
 
-// An engineer opens the printed link, sends webhooks to the built-in receiver, and takes a payment and a batch to their ends. The pages
-// follow by themselves.
+// An engineer opens the printed link, sends webhooks to the built-in receiver, and takes a payment
+// and a batch to their ends. The pages follow by themselves.
 func TestConsoleInABrowser(t *testing.T) {
 	chromium(t)
 	d := newDevFolder(t)
@@ -191,7 +192,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	}
 }
 
-// checkPages looks at every page as people with small windows, dark rooms, keyboards and screen readers do.
+// checkPages looks at every page as people with small windows, dark rooms, keyboards and screen
+// readers do.
 func (b *browser) checkPages(site string) {
 	b.t.Helper()
 	event := func() string {
@@ -224,7 +226,8 @@ func (b *browser) checkPages(site string) {
 	}
 }
 
-// pageFaults finds what makes a page hard to use: too wide, without names for its fields, or hard to read.
+// pageFaults is a script that lists usability faults: overflow, fields without a name, low
+// contrast.
 const pageFaults = `(() => {
 	const faults = [];
 	if (document.documentElement.scrollWidth > innerWidth) faults.push("wider than the window: " + document.documentElement.scrollWidth);

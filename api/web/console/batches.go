@@ -37,7 +37,9 @@ type batchesPage struct {
 }
 
 func (c *Console) listBatches(v *visit) error {
-	p := batchesPage{Chosen: v.query("state"), States: []string{"inProgress", "settled"}, From: v.query("from"), To: v.query("to")}
+	p := batchesPage{
+		Chosen: v.query("state"), States: []string{"inProgress", "settled"}, From: v.query("from"), To: v.query("to"),
+	}
 	q := v.listQuery("state")
 	if q.Get("cursor") == "" {
 		setDay(q, "submittedFrom", p.From, 0)
@@ -50,7 +52,7 @@ func (c *Console) listBatches(v *visit) error {
 	return v.render(http.StatusOK, "batches", &base{Title: "Batches", Tab: "batches", Poll: p.List.open()}, p)
 }
 
-// batchForm is what was filled in, and what a dry run said of it.
+// batchForm holds the fields of the form, and the result of a dry run.
 type batchForm struct {
 	Reference, Rows string
 	Checked         bool // a dry run has found no fault
@@ -134,7 +136,7 @@ func (c *Console) submitBatch(v *visit) error {
 	return v.seeOther(v.sitePath("/batch", "ref", f.Reference))
 }
 
-// validateBatch shows what would become of the rows now.
+// validateBatch shows the predicted outcome of each row.
 func (v *visit) validateBatch(f batchForm, rows []batchRow, body any) error {
 	var answer struct {
 		Rows []struct{ Prediction string }
@@ -238,8 +240,8 @@ func (c *Console) downloadBatch(v *visit) error {
 	return nil
 }
 
-// setDay sets a bound of a list from a date ("2026-11-28", UTC). One that cannot be read goes on as it is, for the API to
-// refuse.
+// setDay sets a bound of a list from a date ("2026-11-28", UTC). One that cannot be read goes on as
+// it is, for the API to refuse.
 func setDay(q url.Values, name, date string, after time.Duration) {
 	if date == "" {
 		return

@@ -21,7 +21,7 @@ type Call struct {
 	RemoteAddress string // of the browser, as host:port
 }
 
-// Answer is what the API said.
+// Answer is an answer of the API.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -71,8 +71,8 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("console: the API answered %d: %+v", e.Status, e.faults)
 }
 
-// refused is the error answer that a form may be shown again with: the request was understood, and was wrong. Nil if err
-// is nil; any other error comes back as the second.
+// refused is the error answer that a form may be shown again with: the request was understood, and
+// was wrong. Nil if err is nil; any other error comes back as the second.
 func refused(err error) (*apiError, error) {
 	var e *apiError
 	if !errors.As(err, &e) {
@@ -139,7 +139,8 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 	began := v.console.Now()
 	r := takeApart(v.console.API(c))
 	v.calls = append(v.calls, madeCall{
-		Method: method, Path: path, Body: string(c.Body), Status: r.Status, TraceID: r.traceID, Took: v.console.Now().Sub(began),
+		Method: method, Path: path, Body: string(c.Body), Status: r.Status, TraceID: r.traceID,
+		Took: v.console.Now().Sub(began),
 	})
 	if r.Status == http.StatusUnauthorized {
 		return nil, errSignedOut
@@ -231,8 +232,8 @@ func (v *visit) listQuery(filters ...string) url.Values {
 	return q
 }
 
-// literal is a form's number as it goes into JSON: an integer if the text is one, and else the text, which the API
-// refuses in its own words. Nil if nothing was filled in.
+// literal is a form's number as it goes into JSON: an integer if the text is one, and else the
+// text, which the API refuses in its own words. Nil if nothing was filled in.
 func literal(text string) any {
 	text = strings.TrimSpace(text)
 	if text == "" {

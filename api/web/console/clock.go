@@ -41,7 +41,9 @@ func (v *visit) clockPage(status int, hours string, faults []fault) error {
 	if err := v.get("/sandbox/clock", nil, &clock); err != nil {
 		return err
 	}
-	p := clockPage{Now: clock.Now, Steps: clockSteps, Hours: hours, Ahead: time.Duration(clock.AdvancedMs) * time.Millisecond}
+	p := clockPage{
+		Now: clock.Now, Steps: clockSteps, Hours: hours, Ahead: time.Duration(clock.AdvancedMs) * time.Millisecond,
+	}
 	return v.render(status, "clock", &base{Title: "Clock", Tab: "clock", Faults: faults}, p)
 }
 

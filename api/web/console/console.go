@@ -1,6 +1,7 @@
-// Package console is the sandbox console: pages on which a partner's engineer looks at and drives the API without writing
-// code. Every action is a call of the API itself, made in this process with the access token of the session, so that the
-// console has no rules of its own. The pages work without JavaScript and load nothing from anywhere.
+// Package console is the sandbox console: pages on which a partner's engineer looks at and drives
+// the API without writing code. Every action is a call of the API itself, made in this process with
+// the access token of the session, so that the console has no rules of its own. The pages work
+// without JavaScript and load nothing from anywhere.
 package console
 
 import (
@@ -35,7 +36,7 @@ func MaxBody(path string) int {
 // requestTimeout bounds one request to the console, the API calls that it makes included.
 const requestTimeout = 25 * time.Second
 
-// Config is what the console is made of. Everything but Faults, Links and Log must be there.
+// Config holds the console's dependencies. Only Faults, Links and Log are optional.
 type Config struct {
 	// API makes one call of the API in this process. It is safe for concurrent use.
 	API func(Call) Answer
@@ -43,7 +44,8 @@ type Config struct {
 	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
 	// Site is a Site of the organisation; models.ErrNotFound if it is not one.
 	Site func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
-	// Secrets are the webhook secrets of the organisation; models.ErrNoWebhookSecret before its first endpoint.
+	// Secrets are the webhook secrets of the organisation; models.ErrNoWebhookSecret before its
+	// first endpoint.
 	Secrets func(ctx context.Context, organisation models.OrganisationID) (models.WebhookSecrets, error)
 	// ServiceTime is the time of the service, which a sandbox may move.
 	ServiceTime func(ctx context.Context) (models.Millis, error)
@@ -57,8 +59,9 @@ type Config struct {
 	Clock         bool         // the clock can be moved
 	Faults        Faults       // nil: the rail cannot be broken
 	Links         *SignInLinks // nil: there are none
-	Requests      *RequestLog  // what the API recorded
-	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's account, and of a payment.
+	Requests      *RequestLog  // recorded by the API
+	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's
+	// account, and of a payment.
 	Behaviours, PaymentBehaviours []web.Choice
 
 	Now func() time.Time // wall time

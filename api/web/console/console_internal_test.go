@@ -16,7 +16,8 @@ import (
 
 func organisation() models.OrganisationID { return models.OrganisationID(uuid.New()) }
 
-// The shelf drops the oldest records, by number and by bytes, and the organisation that was idle for longest.
+// The shelf drops the oldest records, by number and by bytes, and the organisation that was idle
+// for longest.
 func TestShelfIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newShelf[int](2, 3, 3*recordOverhead+100)
@@ -132,8 +133,8 @@ func TestReadRows(t *testing.T) {
 	}
 }
 
-// A number of a form goes into JSON as it was typed if it is an integer literal; anything else goes as text, for the API
-// to refuse.
+// A number of a form goes into JSON as it was typed if it is an integer literal; anything else goes
+// as text, for the API to refuse.
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

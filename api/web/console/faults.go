@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// faultsPage is what is wrong with the sandbox rail.
+// faultsPage lists the faults of the sandbox rail.
 type faultsPage struct {
 	Faults []faultChoice
 	Spans  []faultSpan

@@ -11,14 +11,15 @@ import (
 // maxLinks is how many sign-in links are open at once; the oldest gives way.
 const maxLinks = 16
 
-// Grant is what a sign-in link signs in: an API client, and the Sites that its session begins with.
+// Grant names the API client of a sign-in link, and the Sites that its session begins with.
 type Grant struct {
 	ClientID     models.ClientID
 	ClientSecret string
 	Sites        []models.SiteID
 }
 
-// SignInLinks are links that sign in once, each for the process that made it. They are safe for concurrent use.
+// SignInLinks are links that sign in once, each for the process that made it. They are safe for
+// concurrent use.
 type SignInLinks struct {
 	mu     sync.Mutex
 	open   []openLink    // oldest first
@@ -30,7 +31,8 @@ type openLink struct {
 	grant  Grant
 }
 
-// NewSignInLinks makes an empty set. onUsed is told of each link that was used; it may be nil, and must not wait.
+// NewSignInLinks makes an empty set. onUsed is told of each link that was used; it may be nil, and
+// must not wait.
 func NewSignInLinks(onUsed func(Grant)) *SignInLinks { return &SignInLinks{onUsed: onUsed} }
 
 // Issue makes a link and returns its path.

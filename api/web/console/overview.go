@@ -13,9 +13,11 @@ import (
 
 var errNoSite = errors.New("console: not a Site of the organisation")
 
-const noSiteMessage = "There is no such Site, or it does not belong to the organisation of this API client. A siteId begins with site_."
+const noSiteMessage = "There is no such Site, or it does not belong to the organisation of this API client. " +
+	"A siteId begins with site_."
 
-// knownSites are the Sites of the session with their names, the latest first. One that cannot be read now has no name.
+// knownSites are the Sites of the session with their names, the latest first. One that cannot be
+// read now has no name.
 func (v *visit) knownSites() []siteName {
 	var sites []siteName
 	for _, id := range slices.Backward(v.session.Sites) {
@@ -52,7 +54,8 @@ func (v *visit) overviewPage(status int, p overviewPage, faults []fault) error {
 func (c *Console) addSite(v *visit) error {
 	err := v.openSite(v.form("siteId"))
 	if errors.Is(err, errNoSite) {
-		return v.overviewPage(http.StatusForbidden, overviewPage{SiteID: v.form("siteId")}, []fault{{Message: noSiteMessage, Target: "siteId"}})
+		faults := []fault{{Message: noSiteMessage, Target: "siteId"}}
+		return v.overviewPage(http.StatusForbidden, overviewPage{SiteID: v.form("siteId")}, faults)
 	}
 	if err != nil {
 		return err
@@ -63,14 +66,15 @@ func (c *Console) addSite(v *visit) error {
 // removeSite forgets a Site of the session.
 func (c *Console) removeSite(v *visit) error {
 	s := v.session
-	s.Sites = slices.DeleteFunc(slices.Clone(s.Sites), func(id models.SiteID) bool { return id.String() == v.form("siteId") })
+	removed := v.form("siteId")
+	s.Sites = slices.DeleteFunc(slices.Clone(s.Sites), func(id models.SiteID) bool { return id.String() == removed })
 	if err := v.begin(s); err != nil {
 		return err
 	}
 	return v.seeOther(Path)
 }
 
-// siteOverviewPage is what goes on at a Site.
+// siteOverviewPage summarises a Site.
 type siteOverviewPage struct {
 	Customers []stateCount
 	Batches   batchList

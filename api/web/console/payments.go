@@ -41,7 +41,7 @@ func (p payment) Shown() string {
 // Open reports whether the payment intent can still change.
 func (p payment) Open() bool { return p.State != "final" }
 
-// Paid is what was charged; 0 if nothing was.
+// Paid is the amount charged, 0 for none.
 func (p payment) Paid() models.Amount {
 	if p.AmountPaid == nil {
 		return 0
@@ -93,7 +93,8 @@ func (c *Console) listPayments(v *visit) error {
 	return v.render(http.StatusOK, "payments", &base{Title: "Payments", Tab: "payments", Poll: p.List.open()}, p)
 }
 
-// pager leads to the neighbouring pages of a list. The filters are shown again; the cursor holds them.
+// pager leads to the neighbouring pages of a list. The filters are shown again; the cursor holds
+// them.
 type pager struct{ Next, Prev, First string }
 
 func (v *visit) pager(p page, filters ...string) pager {
@@ -117,7 +118,7 @@ func (v *visit) pager(p page, filters ...string) pager {
 	return out
 }
 
-// paymentForm is what was filled in.
+// paymentForm holds the fields of the form.
 type paymentForm struct {
 	Amount, OrderID, Items, Minutes, ReturnURL string
 }
@@ -142,7 +143,8 @@ func (c *Console) createPayment(v *visit) error {
 	}
 	if f.Minutes != "" {
 		if body["expiresAt"], err = v.inMinutes(f.Minutes); err != nil {
-			return v.paymentForm(http.StatusBadRequest, f, []fault{{Message: "The minutes must be a whole number.", Target: "expiresAt"}})
+			faults := []fault{{Message: "The minutes must be a whole number.", Target: "expiresAt"}}
+			return v.paymentForm(http.StatusBadRequest, f, faults)
 		}
 	}
 	var made struct {
@@ -183,7 +185,8 @@ func readLineItems(text string) ([]map[string]any, error) {
 	}
 	items := make([]map[string]any, len(lines))
 	for i, line := range lines {
-		items[i] = object("itemId", line[0], "quantity", literal(line[1]), "amountPerUnit", literal(line[2]), "amountSubtotal", literal(line[3]))
+		items[i] = object("itemId", line[0], "quantity", literal(line[1]),
+			"amountPerUnit", literal(line[2]), "amountSubtotal", literal(line[3]))
 	}
 	return items, nil
 }
@@ -191,7 +194,7 @@ func readLineItems(text string) ([]map[string]any, error) {
 // paymentPage is one payment intent.
 type paymentPage struct {
 	Payment    payment
-	QRCode     string // a picture as a data URI; "" once nobody can pay any more
+	QRCode     string // a picture as a data URI; "" unless the state is created
 	Behaviours []web.Choice
 	Events     []webhookEvent
 }

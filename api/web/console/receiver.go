@@ -26,7 +26,7 @@ const (
 	timestampPatience = 5 * time.Minute // within which Standard Webhooks wants a timestamp
 )
 
-// inbox keeps what the built-in receiver has taken in this process.
+// inbox keeps the deliveries that the built-in receiver of this process has taken.
 type inbox struct{ kept *shelf[delivery] }
 
 func newInbox() *inbox {
@@ -49,13 +49,14 @@ type delivery struct {
 	KeyMatches  bool // the body's idempotencyKey is the header's
 	NoSecret    bool
 	IsTest      bool
-	Description string // of what it is about
+	Description string // the transaction status, if there is one
 }
 
 // Verified reports whether a receiver should act on it.
 func (d delivery) Verified() bool { return d.Signature && d.Standard && d.InTime && d.KeyMatches }
 
-// receiverToken is base64url(key id ‖ organisation ‖ MAC): it needs no storage and cannot be guessed.
+// receiverToken is base64url(key id ‖ organisation ‖ MAC): it needs no storage and cannot be
+// guessed.
 const (
 	macSize   = 16
 	tokenSize = len(models.KeyID{}) + len(models.OrganisationID{}) + macSize
@@ -107,14 +108,16 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	return mac(secret, message)[:macSize], nil
 }
 
-// receive keeps a notification and answers with the status that the address ends with; 204 without one.
+// receive keeps a notification and answers with the status that the address ends with; 204 without
+// one.
 func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
 	if err != nil || len(body) > maxDeliveryBody {
 		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
 		return
 	}
-	header := func(name string) string { return clip(r.Header.Get(name), maxLoggedHeader) } // a copy: the server reuses its buffers
+	// The server reuses its buffers, so headers are copied.
+	header := func(name string) string { return clip(r.Header.Get(name), maxLoggedHeader) }
 	d := delivery{
 		At: c.Now(), EventID: header("Webhook-Id"), Type: header("Svc-Event-Type"),
 		Attempt: header("Svc-Webhook-Attempt"), IsTest: header("Svc-Webhook-Test") == "true",
@@ -144,8 +147,8 @@ func answerStatus(text string) int {
 	return http.StatusNoContent
 }
 
-// verify checks a notification as a partner's receiver does. What the service would send for the same event, time and
-// attempt is computed and compared.
+// verify checks a notification as a partner's receiver does. It signs the same event at the same
+// time, and compares.
 func (d *delivery) verify(ctx context.Context, c *Console, organisation models.OrganisationID, h http.Header) {
 	var body struct {
 		Data struct {
@@ -154,7 +157,7 @@ func (d *delivery) verify(ctx context.Context, c *Console, organisation models.O
 			TransactionStatus string `json:"transactionStatus"`
 		} `json:"data"`
 	}
-	_ = json.Unmarshal([]byte(d.Body), &body) // what it does not have stays ""
+	_ = json.Unmarshal([]byte(d.Body), &body) // missing fields stay empty
 	d.KeyMatches = d.EventID != "" && body.Data.IdempotencyKey == d.EventID
 	d.Description = body.Data.TransactionStatus
 	secrets, err := c.Secrets(ctx, organisation)

@@ -49,8 +49,8 @@ type Body struct {
 // Cut reports whether a part of the body is missing.
 func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 
-// RequestLog keeps the latest API requests of this process in memory, in bounded space, without secrets and tokens. It is
-// safe for concurrent use. A nil log keeps nothing.
+// RequestLog keeps the latest API requests of this process in memory, in bounded space, without
+// secrets and tokens. It is safe for concurrent use. A nil log keeps nothing.
 type RequestLog struct{ kept *shelf[Exchange] }
 
 // NewRequestLog makes an empty log.
@@ -58,7 +58,8 @@ func NewRequestLog() *RequestLog {
 	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes)}
 }
 
-// Add keeps an exchange of an organisation. It takes secrets and tokens out of the target, the headers and the bodies.
+// Add keeps an exchange of an organisation. It takes secrets and tokens out of the target, the
+// headers and the bodies.
 func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	e.Target = redact(e.Target)
 	size := len(e.Target) + len(e.Route)
@@ -92,8 +93,11 @@ func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exc
 
 // loggedHeaders are the headers that are kept. None of them is a credential.
 var loggedHeaders = []string{
-	"Accept", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-Id", "Prefer", "Svc-Api-Version", "Traceparent",
-	"User-Agent", "Allow", "Content-Disposition", "Etag", "Idempotent-Replayed", "Location", "Ratelimit", "Ratelimit-Policy",
+	// of requests
+	"Accept", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-Id", "Prefer", "Svc-Api-Version",
+	"Traceparent", "User-Agent",
+	// of answers
+	"Allow", "Content-Disposition", "Etag", "Idempotent-Replayed", "Location", "Ratelimit", "Ratelimit-Policy",
 	"Retry-After", "Www-Authenticate",
 }
 
@@ -127,8 +131,8 @@ func clip(text string, n int) string {
 	return strings.Clone(text)
 }
 
-// redactions find what must not be kept: webhook secrets, sign-up links, tokens and cursors. Each is tried only on texts with
-// one of its marks.
+// redactions find webhook secrets, sign-up links, tokens and cursors. Each runs only on texts that
+// contain one of its marks.
 var redactions = []struct {
 	marks   []string
 	pattern *regexp.Regexp
@@ -136,7 +140,8 @@ var redactions = []struct {
 }{
 	{
 		[]string{"ecret", "oken", "assword"},
-		regexp.MustCompile(`("(?:secret|clientSecret|client_secret|accessToken|access_token|token|password)"\s*:\s*")(?:[^"\\]|\\.)*("|$)`),
+		regexp.MustCompile(`("(?:secret|clientSecret|client_secret|accessToken|access_token|token|password)"\s*:\s*")` +
+			`(?:[^"\\]|\\.)*("|$)`),
 		"${1}[redacted]${2}",
 	},
 	{[]string{"whsec_"}, regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_[redacted]"},

@@ -45,7 +45,7 @@ func (p *requestsPage) matches(e Exchange) bool {
 		(p.Search == "" || strings.Contains(e.Target, p.Search) || strings.Contains(string(e.TraceID), p.Search))
 }
 
-// requestPage is one request: as the log has it, and what it led to.
+// requestPage is one request: its entry in the log, and its trace.
 type requestPage struct {
 	TraceID  string
 	Logged   *Exchange // nil: it is not in the log of this process
@@ -53,7 +53,7 @@ type requestPage struct {
 	SitePath string    // of the pages about the subject's Site; "" if the Site is unknown
 }
 
-// trace is what a request led to, as the API shows it.
+// trace is the data of GET /traces/{traceId}.
 type trace struct {
 	At       models.Millis        `json:"at"`
 	Kind     string               `json:"kind"`

@@ -28,8 +28,8 @@ func (r batchRow) cents() models.Amount {
 	return models.Amount(n)
 }
 
-// readRows reads a table with commas, semicolons or tabs between its columns. A first line that names the columns sets
-// their order; other columns are left out.
+// readRows reads a table with commas, semicolons or tabs between its columns. A first line that
+// names the columns sets their order; other columns are left out.
 func readRows(text string) ([]batchRow, error) {
 	text = strings.TrimPrefix(text, "\uFEFF")
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")

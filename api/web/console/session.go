@@ -29,8 +29,8 @@ const (
 	maxSites = 12
 )
 
-// session is all that is known of a signed-in engineer, sealed into a cookie: the service keeps nothing. Before the
-// sign-in it holds the CSRF token alone.
+// session is all that is known of a signed-in engineer, sealed into a cookie: the service keeps
+// nothing. Before the sign-in it holds the CSRF token alone.
 type session struct {
 	CSRF    string          `json:"c"`
 	Token   string          `json:"t,omitempty"` // the access token; "" before the sign-in
@@ -49,19 +49,22 @@ func (s *session) remember(site models.SiteID) {
 	s.Sites = s.Sites[max(0, len(s.Sites)-maxSites):]
 }
 
-// errSealed says that a text was not sealed by this service for this purpose, or with a key that has retired.
+// errSealed says that a text was not sealed by this service for this purpose, or with a key that
+// has retired.
 var errSealed = errors.New("console: not sealed by this service")
 
 var sealEncoding = base64.RawURLEncoding.Strict()
 
-// A sealed text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt gives each one a key of its own.
+// A sealed text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt gives each one a
+// key of its own.
 const (
 	saltSize  = 16
 	nonceSize = 12
 	headSize  = len(models.KeyID{}) + saltSize + nonceSize
 )
 
-// sealKey is the service key behind sessions and receiver addresses; each derives keys of its own from it.
+// sealKey is the service key behind sessions and receiver addresses; each derives keys of its own
+// from it.
 const sealKey = models.KeyPaginationLink
 
 // seal encrypts and authenticates a session.

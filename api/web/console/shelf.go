@@ -8,8 +8,9 @@ import (
 	"partnerbilling/models"
 )
 
-// shelf keeps the latest records of each organisation in memory. It is bounded in records and bytes for each, and in
-// organisations: the one that was idle for longest gives way. It is safe for concurrent use.
+// shelf keeps the latest records of each organisation in memory. It is bounded in records and bytes
+// for each, and in organisations: the one that was idle for longest gives way. It is safe for
+// concurrent use.
 type shelf[T any] struct {
 	maxRecords, maxBytes int
 	mu                   sync.Mutex
@@ -27,7 +28,7 @@ type record[T any] struct {
 	size  int
 }
 
-// recordOverhead is added to the size of each record, for what its texts do not count.
+// recordOverhead is added to the size of each record's texts, in bytes.
 const recordOverhead = 512
 
 func newShelf[T any](organisations, maxRecords, maxBytes int) *shelf[T] {
@@ -38,7 +39,8 @@ func newShelf[T any](organisations, maxRecords, maxBytes int) *shelf[T] {
 	return &shelf[T]{maxRecords: maxRecords, maxBytes: maxBytes, shelves: shelves}
 }
 
-// add keeps a record whose texts have a size in bytes, and drops the oldest ones that there is no room for.
+// add keeps a record whose texts have a size in bytes, and drops the oldest ones that there is no
+// room for.
 func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

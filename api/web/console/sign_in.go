@@ -33,7 +33,8 @@ func (c *Console) showSignIn(v *visit) error {
 // localPath is a page of the console; "" for anything else.
 func localPath(path string) string {
 	u, err := url.Parse(path)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(path, Path+"/") || strings.ContainsAny(path, "\\\r\n") {
+	foreign := err != nil || u.IsAbs() || u.Host != "" || strings.ContainsAny(path, "\\\r\n")
+	if foreign || !strings.HasPrefix(path, Path+"/") {
 		return ""
 	}
 	return path
@@ -109,7 +110,8 @@ func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.
 	return v.begin(s)
 }
 
-// showEntry is where a sign-in link leads. Looking at it uses nothing up: programs that show links look first.
+// showEntry is where a sign-in link leads. Looking at it uses nothing up: programs that show links
+// look first.
 func (c *Console) showEntry(v *visit) error {
 	if !c.Links.isOpen(v.r.PathValue("link")) {
 		return v.usedLink()
@@ -118,7 +120,8 @@ func (c *Console) showEntry(v *visit) error {
 }
 
 func (v *visit) usedLink() error {
-	return v.signInPage(http.StatusGone, signInPage{Complaint: "This link was used already, or it is of an earlier start of the service."})
+	const complaint = "This link was used already, or it is of an earlier start of the service."
+	return v.signInPage(http.StatusGone, signInPage{Complaint: complaint})
 }
 
 // enter signs in with a link, once.

@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signatureCheck is what x-svc-signature of a body is, and how a signature that somebody computed differs.
+// signatureCheck holds the right x-svc-signature of a body, and its comparison with a claimed one.
 type signatureCheck struct {
 	HasSecret bool
 	Expected  string // with the secret that counts now
@@ -66,18 +66,20 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 	bare := strings.TrimPrefix(secret, "whsec_")
 	decoded, _ := base64.StdEncoding.DecodeString(bare)
 	digest := sha256.Sum256([]byte(secret))
+	key := []byte(secret)
 	mistakes := []mistake{
-		{"It is right, but in hexadecimal: write the HMAC in standard Base64.", []byte(secret), body, hex.EncodeToString},
-		{"It is right, but in URL-safe Base64: use the standard alphabet.", []byte(secret), body, base64.URLEncoding.EncodeToString},
-		{"It is right, but without the padding (=) of Base64.", []byte(secret), body, base64.RawStdEncoding.EncodeToString},
-		{"The key lacks the prefix whsec_: take the secret's whole text.", []byte(bare), body, encodeMAC},
-		{"The key is the decoded secret. That is for webhook-signature; x-svc-signature takes the secret's text.", decoded, body, encodeMAC},
-		{"The key is a hash of the secret: take the secret's text.", digest[:], body, encodeMAC},
+		{"The HMAC is right, but in hexadecimal. Write it in standard Base64.", key, body, hex.EncodeToString},
+		{"The HMAC is right, but in URL-safe Base64. Use the standard alphabet.", key, body, base64.URLEncoding.EncodeToString},
+		{"The HMAC is right, but without the padding (=) of Base64.", key, body, base64.RawStdEncoding.EncodeToString},
+		{"The key lacks the prefix whsec_. Use the secret's whole text.", []byte(bare), body, encodeMAC},
+		{"The key is the decoded secret, which is for webhook-signature. x-svc-signature uses the secret's text.",
+			decoded, body, encodeMAC},
+		{"The key is a hash of the secret. Use the secret's text.", digest[:], body, encodeMAC},
 		{"The key has a line break at its end.", []byte(secret + "\n"), body, encodeMAC},
-		{"The body has a line break at its end that was not sent.", []byte(secret), append(bytes.Clone(body), '\n'), encodeMAC},
+		{"The body has a line break at its end that was not sent.", key, append(bytes.Clone(body), '\n'), encodeMAC},
 	}
 	for what, changed := range reserialised(body) {
-		mistakes = append(mistakes, mistake{what, []byte(secret), changed, encodeMAC})
+		mistakes = append(mistakes, mistake{what, key, changed, encodeMAC})
 	}
 	for _, m := range mistakes {
 		if strings.EqualFold(m.write(mac(m.key, m.body)), claimed) {
@@ -86,10 +88,11 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 	}
 	for _, other := range secrets.Live {
 		if encodeMAC(mac([]byte(other.Reveal()), body)) == claimed {
-			return "It is of another live secret: x-svc-signature uses the one that counts now. A rotation is under way."
+			return "The key is another live secret. During a rotation, x-svc-signature uses the current one."
 		}
 	}
-	return "No usual mistake leads to it. Sign the exact bytes of the body with the secret's whole text, and write the HMAC-SHA256 in standard Base64."
+	return "It matches no usual mistake. Sign the exact bytes of the body with the secret's whole text as the key, " +
+		"and write the HMAC-SHA256 in standard Base64."
 }
 
 // reserialised are bodies that a receiver makes by parsing the JSON and writing it again.

@@ -48,20 +48,20 @@ func asset(contentType, content string) http.HandlerFunc {
 	}
 }
 
-// pageHeaders are those of every answer: a page may load its own style and script, show pictures that are in it, ask the
-// console again, send its forms, and nothing else.
+// pageHeaders are those of every answer: a page may load its own style and script, show pictures
+// that are in it, ask the console again, send its forms, and nothing else.
 func pageHeaders() http.Header {
 	h := web.Headers()
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	return h
 }
 
-// base is what all pages have in common.
+// base holds the data that all pages share.
 type base struct {
 	Title   string
 	Tab     string // of the navigation that is current
-	Notice  string // what has just been done; "" for nothing
+	Notice  string // a result to announce; "" for none
 	Faults  []fault
 	Poll    bool // the page changes by itself
 	Content any
@@ -85,7 +85,7 @@ type problem struct {
 	TraceID        string
 }
 
-// complete fills in what follows from the visit.
+// complete fills in the fields that follow from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
 	b.Breaks = v.console.Faults != nil

@@ -49,7 +49,7 @@ func (v *visit) serve(page func(*visit) error) error {
 	return page(v)
 }
 
-// loadSession opens the session of the cookie, or begins one without a token. Both go back to the browser.
+// loadSession opens the session of the cookie. Without a valid one it begins an anonymous session.
 func (v *visit) loadSession() error {
 	if cookie, err := v.r.Cookie(cookieName); err == nil {
 		s, err := v.console.open(v.ctx, cookie.Value)
@@ -76,7 +76,7 @@ func (v *visit) begin(s session) error {
 	return nil
 }
 
-// requireSession finds who has signed in.
+// requireSession authenticates the session's token. errSignedOut if it does not count any more.
 func (v *visit) requireSession() error {
 	if v.session.Token == "" {
 		return errSignedOut
@@ -108,7 +108,8 @@ func (v *visit) checkForm() error {
 	return nil
 }
 
-// parseForm reads the fields of a form of either kind. The server has bounded the body; see MaxBody.
+// parseForm reads the fields of a form of either kind. The server has bounded the body; see
+// MaxBody.
 func (v *visit) parseForm() error {
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil {
@@ -198,7 +199,8 @@ func (v *visit) checkout(segments ...string) string {
 	return pathOf(append([]string{"checkout", v.site.ID.String(), "payment-intent"}, segments...)...)
 }
 
-// seeOther leads to the page that shows what came of a form; a reload sends nothing again.
+// seeOther redirects to the page that shows the result of a form. Reloading that page sends no
+// form.
 func (v *visit) seeOther(path string) error {
 	v.answered = true
 	v.w.Header().Set("Location", path)
@@ -252,7 +254,7 @@ func (v *visit) endSession() {
 	_ = v.seeOther(path) // never fails
 }
 
-// problem is what a page says about an error.
+// problem returns the status and the text for an error.
 func (v *visit) problem(err error) (int, problem) {
 	var answer *apiError
 	switch {
@@ -272,7 +274,8 @@ func (v *visit) problem(err error) (int, problem) {
 		}
 		return answer.Status, p
 	case errors.Is(err, models.ErrUnavailable):
-		return http.StatusServiceUnavailable, problem{Title: "The service is not available", Message: "Try again in a moment."}
+		p := problem{Title: "The service is not available", Message: "Try again in a moment."}
+		return http.StatusServiceUnavailable, p
 	}
 	return http.StatusInternalServerError, problem{Title: "Something went wrong", Message: "Try again in a moment."}
 }

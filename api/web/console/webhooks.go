@@ -72,7 +72,7 @@ func (l *eventList) open() bool {
 	return slices.ContainsFunc(l.Items, func(e webhookEvent) bool { return e.Status == "pending" })
 }
 
-// webhooksPage is where events go, and what became of them.
+// webhooksPage lists endpoints and events.
 type webhooksPage struct {
 	Endpoints []endpointItem
 	Targets   []string // the endpoints that can be set: "default" and the Sites of the session
@@ -137,7 +137,7 @@ func (c *Console) changeWebhooks(v *visit) error {
 		return v.webhooksPage(refusal.Status, p, refusal.faults)
 	case err != nil:
 		return err
-	case p.Secret != nil || p.Attempt != nil: // what is shown once
+	case p.Secret != nil || p.Attempt != nil: // shown once
 		return v.webhooksPage(http.StatusOK, p, nil)
 	}
 	return v.seeOther(Path + "/webhooks")
@@ -238,7 +238,7 @@ func (c *Console) changeEvent(v *visit) error {
 	return errForm
 }
 
-// receiverPage is what the built-in receiver has taken.
+// receiverPage lists the deliveries of the built-in receiver.
 type receiverPage struct {
 	Address    string
 	Used       []string // the endpoints that lead here
@@ -257,7 +257,8 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	if err != nil {
 		return err
 	}
-	p := receiverPage{Address: address, Deliveries: v.console.inbox.kept.latest(v.principal.OrganisationID), Secret: secret}
+	deliveries := v.console.inbox.kept.latest(v.principal.OrganisationID)
+	p := receiverPage{Address: address, Deliveries: deliveries, Secret: secret}
 	for _, e := range endpoints {
 		if strings.HasPrefix(e.URL, address) {
 			p.Used = append(p.Used, e.Endpoint)
@@ -268,8 +269,8 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	}, p)
 }
 
-// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of events, or clears what it has
-// taken.
+// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
+// events, or clears what it has taken.
 func (c *Console) useReceiver(v *visit) error {
 	switch v.form("action") {
 	case "clear":
@@ -299,7 +300,7 @@ func (c *Console) useReceiver(v *visit) error {
 	return v.seeOther(Path + "/receiver")
 }
 
-// receive takes a notification at the address of an organisation's receiver, which authorises it.
+// receive takes a notification. The address is secret, and names the organisation.
 func (c *Console) receive(w http.ResponseWriter, r *http.Request) {
 	organisation, err := c.receiverOf(r.Context(), r.PathValue("token"))
 	if errors.Is(err, errSealed) {
