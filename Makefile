@@ -27,6 +27,7 @@ bench: fetch build ## Measure the engine on private, durable servers; BENCH="dra
 	@for scenario in $(BENCH); do printf '\n%s\n' "loadgen $$scenario"; .svc/bin/loadgen $$scenario || exit 1; done
 
 test: fetch ## Run the tests, on private databases of their own
+	@sh deploy/local/fetch.sh chromium || echo 'Without Chromium: the console is not tested in a browser' >&2
 	go test $(GOTESTFLAGS) $(PACKAGES)
 
 lint: ## Check formatting, vet and the linter's rules

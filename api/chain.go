@@ -13,6 +13,7 @@ import (
 
 	"partnerbilling/api/auth"
 	"partnerbilling/api/strictjson"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -274,6 +275,9 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	raw, err := r.readAll(ctx, r.route.Bounds.Bytes)
 	if err != nil {
 		return err
+	}
+	if s.requests != nil && !r.Principal.OrganisationID.IsZero() {
+		r.logged = console.KeepBody(raw)
 	}
 	if r.route.Body == FormBody {
 		r.Form = raw

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 
 	"partnerbilling/api/web"
+	"partnerbilling/api/web/console"
 )
 
 // landingRoutes are the page at the root.
@@ -23,6 +25,9 @@ var landingLinks = []web.Link{
 	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
 	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
 }
+
+// consoleLinks are what a sandbox has beside them.
+var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console", Detail: "customers, batches, payments and webhooks without code"}}
 
 // about is what the description says of the API as a whole.
 var about = sync.OnceValues(func() (d description, err error) {
@@ -41,8 +46,12 @@ func (r *Request) landing(sandbox bool) error {
 	if err != nil {
 		return err
 	}
+	links := landingLinks
+	if sandbox {
+		links = slices.Concat(links, consoleLinks)
+	}
 	return r.page(http.StatusOK, web.Landing{
-		Title: d.Info.Title, Summary: d.Info.Summary, Version: d.Info.Version, Sandbox: sandbox, Links: landingLinks,
+		Title: d.Info.Title, Summary: d.Info.Summary, Version: d.Info.Version, Sandbox: sandbox, Links: links,
 	})
 }
 

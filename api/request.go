@@ -19,6 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"partnerbilling/api/strictjson"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -42,6 +43,7 @@ type Request struct {
 	query       map[string][]string // without what cannot be read
 	queryFaults []Fault             // of a list's query, until somebody answers them
 	bodyRead    bool
+	logged      console.Body    // the beginning of the body, if requests are logged
 	slot        slot            // while it runs
 	draining    context.Context // ends when the server begins to shut down
 }

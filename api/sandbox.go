@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"partnerbilling/api/strictjson"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -19,6 +20,10 @@ type Sandbox struct {
 	Clock bool
 	// Loopback lets webhooks go to the loopback addresses of this machine.
 	Loopback bool
+	// Faults lets the console break the sandbox rail. Only the sandbox rail takes notice.
+	Faults bool
+	// Links sign in to the console once each; nil: there are none.
+	Links *console.SignInLinks
 }
 
 // maxClockStep is how far one request moves the clock.
@@ -36,9 +41,10 @@ func sandboxRoutes(cfg Config) []Route {
 		Body: OptionalJSON, Handler: s.signup,
 	}}
 	if cfg.Sandbox.Clock {
-		table = append(table, Route{
-			Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock,
-		})
+		table = append(table,
+			Route{Method: http.MethodGet, Path: "/sandbox/clock", Audience: Partner, Handler: s.readClock},
+			Route{Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock},
+		)
 	}
 	return table
 }
@@ -103,7 +109,18 @@ func openPayingAccount(ctx context.Context, store *models.Store, agreementID str
 }
 
 type clockData struct {
-	Now models.Millis `json:"now"`
+	Now        models.Millis `json:"now"`
+	AdvancedMs *int64        `json:"advancedMs,omitempty"` // of a reading; may be 0
+}
+
+// readClock answers with the service's time, and how far it is ahead of the database's.
+func (s *sandbox) readClock(ctx context.Context, r *Request) error {
+	now, advanced, err := s.store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	ms := advanced.Milliseconds()
+	return r.JSON(http.StatusOK, clockData{now, &ms})
 }
 
 func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
@@ -120,7 +137,7 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 		return err
 	}
 	s.settleOverdue(ctx)
-	return r.JSON(http.StatusOK, clockData{now})
+	return r.JSON(http.StatusOK, clockData{Now: now})
 }
 
 // settleOverdue settles the batches whose deadline the clock has jumped over, so that nobody reads one in progress after

@@ -65,11 +65,14 @@ func TestSandboxSignupBehaviours(t *testing.T) {
 func TestSandboxClock(t *testing.T) {
 	b := newBilling(t, nil)
 	page := b.invite(t, "r")
+	golden(t, "sandbox-clock-untouched", b.Get("/sandbox/clock").Expect(200))
 	golden(t, "sandbox-clock", b.Post("/sandbox/clock", `{"advanceMs":604800000}`).Expect(200))
+	golden(t, "sandbox-clock-read", b.Get("/sandbox/clock").Expect(200))
 	if got := b.state("r"); got != "expired" {
 		t.Errorf("the invitation is %s", got)
 	}
 	b.Get(page).Expect(410)
+	b.app.Get("/sandbox/clock").Refused(403, "auth:insufficient-scope")
 	b.Post("/sandbox/clock", `{"advanceMs":0}`).Expect(200)
 	for body, fault := range map[string]string{
 		`{}`: "requests:missing-field advanceMs", `{"advanceMs":null}`: "requests:missing-field advanceMs",

@@ -25,6 +25,7 @@ import (
 
 	"partnerbilling/api/auth"
 	"partnerbilling/api/web"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -67,11 +68,14 @@ type Config struct {
 	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
 }
 
-// Mount is a handler that answers everything at and below a path by itself: the operator's pages. Bodies over 64 KiB do
-// not reach it.
+// Mount is a handler that answers everything at and below a path by itself, such as the operator's pages.
 type Mount struct {
 	Path    string
 	Handler fiber.Handler
+	// MaxBody is the largest body that reaches the handler, in bytes. Nil: 64 KiB.
+	MaxBody func(path string) int
+	// Page mounts answer people: errors before the handler are pages too.
+	Page bool
 }
 
 const (
@@ -98,6 +102,8 @@ type Server struct {
 	router        fasthttp.RequestHandler
 	secure        bool // the public base URL is https
 	http          *fasthttp.Server
+
+	requests *console.RequestLog // nil: none is kept
 
 	shutdownTimeout time.Duration
 	recheckEvery    time.Duration
@@ -130,11 +136,14 @@ func newServer(cfg Config, table []Route) *Server {
 		shutdownTimeout: cfg.ShutdownTimeout,
 		recheckEvery:    cfg.RecheckEvery,
 	}
+	if cfg.Sandbox != nil {
+		s.requests = console.NewRequestLog()
+	}
 	RegisterDependencies(cfg.Metrics, cfg.Checks)
 	s.lifetime, s.endRequests = context.WithCancel(context.Background())
 	s.draining, s.beginDraining = context.WithCancel(context.Background())
 	s.chain = s.checks()
-	s.router = s.newRouter(cfg.Mounts)
+	s.router = s.newRouter(slices.Concat(cfg.Mounts, s.consoleMounts(cfg)))
 	s.http = &fasthttp.Server{
 		Handler:                      s.serve,
 		ErrorHandler:                 s.refuseUnreadable,
@@ -319,11 +328,15 @@ func (s *Server) enter(route *Route) fiber.Handler {
 }
 
 func (s *Server) enterMount(m Mount) fiber.Handler {
-	route := &Route{Path: m.Path}
+	route := &Route{Path: m.Path, Page: m.Page}
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
-		body, err := x.request.readAll(x.ctx, ordinaryBody.Bytes)
+		maxBody := ordinaryBody.Bytes
+		if m.MaxBody != nil {
+			maxBody = m.MaxBody(x.request.path)
+		}
+		body, err := x.request.readAll(x.ctx, maxBody)
 		if err == nil {
 			c.Request().SetBody(body)
 			err = m.Handler(c)
@@ -388,6 +401,7 @@ func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method
 		method = "other"
 	}
 	s.metrics.observe(path, method, status, took)
+	s.logRequest(r, method, path, took)
 	attrs := [...]slog.Attr{
 		slog.String("method", method), slog.String("route", path), slog.Int("status", status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), {},

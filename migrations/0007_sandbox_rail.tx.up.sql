@@ -24,3 +24,10 @@ CREATE TABLE sandbox_debits (
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';
 ALTER TABLE sandbox_debits ADD PRIMARY KEY (key);
+
+-- Faults of the sandbox rail, for all its accounts. Each ends by itself, in service time.
+CREATE TABLE sandbox_faults (
+    fault   text   COLLATE "C" PRIMARY KEY,
+    ends_at bigint NOT NULL,
+    CHECK (fault IN ('bankDown', 'answersLost'))
+);

@@ -29,6 +29,18 @@ func (s *Store) Now(ctx context.Context) (Millis, error) {
 	return now, nil
 }
 
+// Clock is the service's time, and how far the clock was moved ahead of the database's.
+func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
+	var offset int64
+	err = s.statement(ctx, func() error {
+		return s.db.QueryRowContext(ctx, "SELECT svc_now(), offset_ms FROM service_clock").Scan(&now, &offset)
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("models: read the clock: %w", err)
+	}
+	return now, time.Duration(offset) * time.Millisecond, nil
+}
+
 // AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and returns the time
 // after that. Steps add up and are never taken back; a negative one, or one beyond MaxClockOffset in all, is
 // ErrClockRange and moves nothing.

@@ -22,8 +22,10 @@ func TestAdvanceClock(t *testing.T) {
 		must(t, err)
 		read, err := store.Now(ctx)
 		must(t, err)
-		if want := noon.Add(sum); now != want || read != want {
-			t.Errorf("after %v: returned %d, read %d, want %d", by, now, read, want)
+		again, advanced, err := store.Clock(ctx)
+		must(t, err)
+		if want := noon.Add(sum); now != want || read != want || again != want || advanced != sum {
+			t.Errorf("after %v: returned %d, read %d and %d, %v ahead; want %d, %v ahead", by, now, read, again, advanced, want, sum)
 		}
 	}
 	for _, by := range []time.Duration{

@@ -224,6 +224,10 @@ func (p *planned) runPlatform() {
 		return s.UseAssertion(ctx, client.ID, "jti", models.Millis(now)+60_000)
 	})
 	p.call("Now", func(ctx context.Context) error { return only(s.Now(ctx)) })
+	p.call("Clock", func(ctx context.Context) error {
+		_, _, err := s.Clock(ctx)
+		return err
+	})
 	p.call("AdvanceClock", func(ctx context.Context) error { return only(s.AdvanceClock(ctx, time.Millisecond)) })
 	p.call("CreateOrganisation", func(ctx context.Context) error { return only(s.CreateOrganisation(ctx, "another")) })
 	p.call("Organisation", func(ctx context.Context) error { return only(s.Organisation(ctx, p.site.OrganisationID)) })
@@ -296,6 +300,10 @@ func (p *planned) runCustomers() {
 	p.call("OpenSandboxAccount", func(ctx context.Context) error {
 		return s.OpenSandboxAccount(ctx, p.name("agreement"), models.BehaviourPays)
 	})
+	p.call("SetSandboxFault", func(ctx context.Context) error {
+		return s.SetSandboxFault(ctx, models.SandboxFaultBankDown, 0)
+	})
+	p.call("ActiveSandboxFaults", func(ctx context.Context) error { return only(s.ActiveSandboxFaults(ctx)) })
 	order := models.SandboxOrder{Key: p.name("key")}
 	order.AgreementID, order.Amount, order.Currency = p.name("agreement"), 100, "AUD"
 	p.call("DebitSandbox", func(ctx context.Context) error { return only(s.DebitSandbox(ctx, []models.SandboxOrder{order})) })

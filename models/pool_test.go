@@ -45,7 +45,7 @@ func warm(t *testing.T, store *models.Store, n int) {
 // withoutServer are the methods that refuse the arguments of the test below before they ask the server.
 var withoutServer = []string{
 	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
-	"Signup", "TailWebhooks", "Trace",
+	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 
 // A server that takes connections and never answers costs each call of the store a bounded time, also if the caller sets no

@@ -35,10 +35,15 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 // Each order's account is looked up through its key whatever the planner thinks of the table, so that a plan made
 // when the tables were empty stays good. Keys go in sorted: two calls with the same keys cannot deadlock.
 const sqlDebitSandbox = `
-	WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
-	asked AS MATERIALIZED (
+	WITH clock AS MATERIALIZED (
+		SELECT now,
+		       EXISTS (SELECT FROM sandbox_faults WHERE fault = 'bankDown' AND ends_at > now) AS bank_down,
+		       EXISTS (SELECT FROM sandbox_faults WHERE fault = 'answersLost' AND ends_at > now) AS answers_lost
+		FROM (SELECT svc_now() AS now OFFSET 0) AS service
+	), asked AS MATERIALIZED (
 		SELECT o.*, clock.now, a.behaviour,
-		       coalesce(a.behaviour = 'bankDown' AND clock.now < a.opened_at + $5, false) AS down
+		       clock.bank_down OR coalesce(a.behaviour = 'bankDown' AND clock.now < a.opened_at + $5, false) AS down,
+		       clock.answers_lost OR coalesce(a.behaviour = 'answerLost', false) AS lost
 		FROM clock CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::text[])
 		     WITH ORDINALITY AS o (key, agreement_id, amount, currency, place)
 		LEFT JOIN LATERAL (SELECT behaviour, opened_at FROM sandbox_accounts
@@ -59,7 +64,7 @@ const sqlDebitSandbox = `
 		ON CONFLICT (key) DO NOTHING
 		RETURNING key, agreement_id, amount, currency, status, reason
 	)
-	SELECT asked.place, asked.down, coalesce(asked.behaviour = 'answerLost', false),
+	SELECT asked.place, asked.down, asked.lost,
 	       coalesce(made.status, ''), coalesce(made.reason, ''),
 	       coalesce((made.agreement_id, made.amount, made.currency) =
 	                (asked.agreement_id, asked.amount, asked.currency), false)

@@ -166,6 +166,73 @@ func awaitLockWait(t *testing.T, store *models.Store) {
 	}
 }
 
+// TestSandboxFaults lets each fault last for its time and no longer, for accounts of every behaviour.
+func TestSandboxFaults(t *testing.T) {
+	t.Parallel()
+	ctx, store := t.Context(), modelstest.Open(t)
+	modelstest.SetClock(t, store, noon)
+	for _, b := range []models.Behaviour{models.BehaviourPays, models.BehaviourInsufficientFunds} {
+		must(t, store.OpenSandboxAccount(ctx, string(b), b))
+	}
+	made := 0
+	expect := func(when string, pays, refuses models.SandboxStatus) []models.SandboxOrder {
+		t.Helper()
+		made++
+		asked := []models.SandboxOrder{
+			sandboxOrder(fmt.Sprint("p", made), string(models.BehaviourPays), 5),
+			sandboxOrder(fmt.Sprint("r", made), string(models.BehaviourInsufficientFunds), 5),
+		}
+		answers, err := store.DebitSandbox(ctx, asked)
+		must(t, err)
+		if answers[0].Status != pays || answers[1].Status != refuses {
+			t.Errorf("%s: %v", when, answers)
+		}
+		return asked
+	}
+	again := func(when string, asked []models.SandboxOrder, pays, refuses models.SandboxStatus) {
+		t.Helper()
+		answers, err := store.DebitSandbox(ctx, asked)
+		must(t, err)
+		if answers[0].Status != pays || answers[1].Status != refuses {
+			t.Errorf("%s, the same keys: %v", when, answers)
+		}
+	}
+	before := expect("no fault", models.SandboxSucceeded, models.SandboxRefused)
+	must(t, store.SetSandboxFault(ctx, models.SandboxFaultBankDown, time.Minute))
+	unanswered := expect("bank down", models.SandboxBankIsDown, models.SandboxBankIsDown)
+	again("bank down", before, models.SandboxSucceeded, models.SandboxRefused)
+	active, err := store.ActiveSandboxFaults(ctx)
+	must(t, err)
+	if len(active) != 1 || active[models.SandboxFaultBankDown] != noon.Add(time.Minute) {
+		t.Errorf("active: %v", active)
+	}
+	modelstest.AdvanceClock(t, store, time.Minute-time.Millisecond)
+	again("a millisecond before its end", unanswered, models.SandboxBankIsDown, models.SandboxBankIsDown)
+	modelstest.AdvanceClock(t, store, time.Millisecond)
+	again("at its end", unanswered, models.SandboxSucceeded, models.SandboxRefused)
+
+	must(t, store.SetSandboxFault(ctx, models.SandboxFaultAnswersLost, time.Minute))
+	lost := expect("answers lost", models.SandboxLost, models.SandboxLost)
+	again("answers lost", lost, models.SandboxSucceeded, models.SandboxRefused)
+	must(t, store.SetSandboxFault(ctx, models.SandboxFaultBankDown, time.Minute))
+	expect("both", models.SandboxBankIsDown, models.SandboxBankIsDown)
+	must(t, store.SetSandboxFault(ctx, models.SandboxFaultBankDown, 0))
+	expect("the bank is back", models.SandboxLost, models.SandboxLost)
+	must(t, store.SetSandboxFault(ctx, models.SandboxFaultAnswersLost, 0))
+	expect("ended", models.SandboxSucceeded, models.SandboxRefused)
+	if active, err := store.ActiveSandboxFaults(ctx); len(active) != 0 || err != nil {
+		t.Errorf("active: %v, %v", active, err)
+	}
+	for _, lasts := range []time.Duration{-1, models.MaxSandboxFault + 1} {
+		if err := store.SetSandboxFault(ctx, models.SandboxFaultBankDown, lasts); !errors.Is(err, models.ErrSandboxFault) {
+			t.Errorf("for %v: %v", lasts, err)
+		}
+	}
+	if err := store.SetSandboxFault(ctx, "earthquake", time.Second); !errors.Is(err, models.ErrSandboxFault) {
+		t.Error(err)
+	}
+}
+
 func BenchmarkDebitSandbox(b *testing.B) {
 	ctx, store := b.Context(), modelstest.Open(b)
 	const accounts, chunk = 1000, 100

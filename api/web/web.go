@@ -15,8 +15,15 @@ import (
 //go:embed *.html
 var files embed.FS
 
+// Palette is the colours of every page, light and dark, as CSS variables.
+//
+//go:embed palette.css
+var Palette string
+
 //go:embed style.css
-var style string
+var ownStyle string
+
+var style = Palette + ownStyle
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"style": func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded

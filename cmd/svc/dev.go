@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
+	"partnerbilling/api/web/console"
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
@@ -55,6 +56,7 @@ type dev struct {
 	cfg     Config
 	lock    io.Closer      // of the data folder; nil until it is ours
 	servers *local.Servers // nil if both databases are someone else's
+	links   *console.SignInLinks
 }
 
 func (d *dev) run(ctx context.Context) error {
@@ -171,7 +173,8 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 		}
 	}
 	return known, s.addAPI(ctx, ln, func(cfg *api.Config) {
-		cfg.Sandbox.Clock = true
+		d.links = console.NewSignInLinks(d.printNextLink)
+		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.rail() == "sandbox"
 		s.mountDashboard(cfg)
 	})
 }
@@ -204,13 +207,27 @@ func (d *dev) announce(ctx context.Context, known credentials, ready string) err
 	if err := writePrivate(d.path(sandboxFile), file); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.stdout, welcome, d.cfg.PublicBaseURL, d.path(sandboxFile), d.cfg.PublicBaseURL, d.cfg.PublicBaseURL+queue.DashboardPath,
-		d.cfg.OpsUsername)
+	fmt.Fprintf(d.stdout, welcome, d.cfg.PublicBaseURL, d.consoleLink(known.grant()), d.path(sandboxFile), d.cfg.PublicBaseURL,
+		d.cfg.PublicBaseURL+queue.DashboardPath, d.cfg.OpsUsername)
 	return nil
+}
+
+// consoleLink is an address of the sandbox console that signs in once. With an outside issuer there is no such link.
+func (d *dev) consoleLink(g console.Grant) string {
+	if d.cfg.IssuerURL != "" {
+		return d.cfg.PublicBaseURL + console.Path
+	}
+	return d.cfg.PublicBaseURL + d.links.Issue(g)
+}
+
+// printNextLink prints another link once the one before was used.
+func (d *dev) printNextLink(g console.Grant) {
+	fmt.Fprintf(d.stdout, "\nThe console was opened. The next link is %s\n", d.consoleLink(g))
 }
 
 const welcome = `
 The service runs at %s
+  console       %s  (signs in once)
   credentials   %s
   API docs      %s/docs
   queues        %s  (login %s, password in the file)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -61,6 +62,16 @@ func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
 		Ops:         opsLogin{DashboardURL: dashboardURL, Username: cfg.OpsUsername, Password: cfg.OpsPassword},
 		DatabaseURL: cfg.DatabaseURL, RedisURL: cfg.RedisURL, MasterKeyFile: keyFile,
 	}
+}
+
+// grant is what a link to the console signs in: the first organisation's client, with its Sites.
+func (c credentials) grant() console.Grant {
+	first := c.Organisations[0]
+	g := console.Grant{ClientID: first.ClientID, ClientSecret: first.ClientSecret}
+	for i := range first.Sites { // the session shows the latest one first
+		g.Sites = append(g.Sites, first.Sites[len(first.Sites)-1-i].SiteID)
+	}
+	return g
 }
 
 // shell is the first organisation and Site as shell variables. The values need no quoting.

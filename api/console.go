@@ -1,0 +1,114 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/valyala/fasthttp"
+
+	"partnerbilling/api/web/console"
+	"partnerbilling/models"
+)
+
+// consoleMounts are the sandbox console; none in production.
+func (s *Server) consoleMounts(cfg Config) []Mount {
+	if cfg.Sandbox == nil {
+		return nil
+	}
+	qrCodes := pictures(cfg.PublicBaseURL)
+	var faults console.Faults
+	if cfg.Sandbox.Faults {
+		faults = cfg.Store
+	}
+	pages := console.New(console.Config{
+		API: s.call,
+		Authenticate: func(ctx context.Context, header string) (Principal, error) {
+			return s.authenticator.Authenticate(ctx, header)
+		},
+		Site: func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error) {
+			return s.sites.find(ctx, organisation, id.String())
+		},
+		Secrets: func(ctx context.Context, organisation models.OrganisationID) (models.WebhookSecrets, error) {
+			return cfg.Store.WebhookSecrets(ctx, cfg.Keys.Keyring(), organisation)
+		},
+		ServiceTime: func(ctx context.Context) (models.Millis, error) { return cfg.Store.Now(ctx) },
+		QRCode: func(paymentURL string) (string, error) {
+			picture, err := qrCodes.AppendDataURI(nil, paymentURL[strings.LastIndexByte(paymentURL, '/')+1:])
+			return string(picture), err
+		},
+		Keys: cfg.Keys, PublicBaseURL: cfg.PublicBaseURL, OwnIssuer: cfg.Issuer != nil, Clock: cfg.Sandbox.Clock,
+		Faults: faults, Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
+		Behaviours: behaviourChoices(models.BehaviourPays), PaymentBehaviours: paymentChoices(),
+	})
+	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}
+}
+
+// consoleCall marks requests that the console makes.
+type consoleCall struct{}
+
+// call answers a request of the console as if it had come over a connection: with the same checks,
+// limits and logs.
+func (s *Server) call(c console.Call) console.Answer {
+	var request fasthttp.Request
+	request.Header.SetMethod(c.Method)
+	request.SetRequestURI(c.Path)
+	request.Header.SetHost("console")
+	for name, values := range c.Header {
+		for _, value := range values {
+			request.Header.Add(name, value)
+		}
+	}
+	var fast fasthttp.RequestCtx
+	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log})
+	fast.SetUserValue(consoleCall{}, true)
+	if c.Body != nil {
+		fast.Request.SetBodyStream(bytes.NewReader(c.Body), len(c.Body))
+	}
+	s.serve(&fast)
+	response := &fast.Response
+	answer := console.Answer{Status: response.StatusCode(), Header: http.Header{}, Body: bytes.Clone(response.Body())}
+	for name, value := range response.Header.All() {
+		answer.Header.Add(string(name), string(value))
+	}
+	return answer
+}
+
+// remoteAddress is an address that failed sign-ins are counted by; nil if it cannot be read.
+func remoteAddress(text string) net.Addr {
+	address, err := net.ResolveTCPAddr("tcp", text)
+	if err != nil {
+		return nil
+	}
+	return address
+}
+
+// logRequest keeps a request for the console. One of a caller without an organisation is left out,
+// and so is one with which the console only reads.
+func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
+	byConsole := r.fast.UserValue(consoleCall{}) != nil
+	if s.requests == nil || r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
+		return
+	}
+	e := console.Exchange{
+		TraceID: r.trace, At: s.now(), Took: took, Method: method, Route: route,
+		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
+		Status: r.fast.Response.StatusCode(), RequestBody: r.logged,
+	}
+	for name, value := range r.fast.Request.Header.All() {
+		e.Request = console.AppendHeader(e.Request, string(name), string(value))
+	}
+	for name, value := range r.fast.Response.Header.All() {
+		e.Response = console.AppendHeader(e.Response, string(name), string(value))
+	}
+	if r.fast.Response.IsBodyStream() {
+		e.ResponseBody.Size = -1
+	} else {
+		e.ResponseBody = console.KeepBody(r.fast.Response.Body())
+	}
+	s.requests.Add(r.Principal.OrganisationID, e)
+}

@@ -1,0 +1,539 @@
+package api_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/api"
+	"partnerbilling/api/web/console"
+	"partnerbilling/models"
+)
+
+func TestConsoleSignIn(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.visitor(t)
+	if got := v.open("/console").expect(303).to(); got != "/console/session" {
+		t.Errorf("without a session it leads to %q", got)
+	}
+	asked := c.page("/payments?status=Settled")
+	next := v.open(asked).expect(303).to()
+	v.open(next).expect(200, "Sign in to the console", "clientSecret")
+	v.submit("/console/session", "clientId", c.id, "clientSecret", "wrong").expect(401, "do not belong together", `value="`+c.id+`"`).
+		lacks("wrong")
+	before, csrf := v.cookie, v.csrf
+	if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", asked).expect(303).to(); got != asked {
+		t.Errorf("the sign-in leads to %q", got)
+	}
+	if v.cookie == before {
+		t.Error("the session of the sign-in is the one from before it")
+	}
+	v.open("/console").expect(200, c.id, "billing:customers:read", "Sign out")
+	if v.csrf == csrf {
+		t.Error("the CSRF token is the one from before the sign-in")
+	}
+	for _, elsewhere := range []string{"https://evil.example/console/x", "//evil.example/console/", "/docs", "/console/\\evil", "javascript:alert(1)"} {
+		v.open("/console/session")
+		if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", elsewhere).expect(303).to(); got != "/console" {
+			t.Errorf("with the next page %q it leads to %q", elsewhere, got)
+		}
+	}
+	v.open("/console")
+	v.submit("/console/session/end").expect(303)
+	v.cookie = "" // as browsers do
+	v.open("/console").expect(303)
+
+	appID, appSecret := c.client(t, models.OrganisationID{}, models.CustomerAppScopes)
+	v.open("/console/session")
+	v.submit("/console/session", "clientId", appID, "clientSecret", appSecret).expect(401, "not the credentials of an organisation's API client")
+}
+
+// A session is the browser's alone: it ends with its hour, and when a character of it changes.
+func TestConsoleSessionEnds(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	for i := 0; i < len(v.cookie); i += 97 {
+		other := *v
+		flipped := byte('A')
+		if v.cookie[i] == 'A' {
+			flipped = 'B'
+		}
+		other.cookie = v.cookie[:i] + string(flipped) + v.cookie[i+1:]
+		other.open("/console").expect(303)
+	}
+	for _, cookie := range []string{"x", strings.Repeat("A", 5000), "=", v.cookie + v.cookie} {
+		other := *v
+		other.cookie = cookie
+		other.open("/console").expect(303)
+	}
+	v.open("/console").expect(200)
+	kept := *v
+	c.ahead.Store(int64(time.Hour - 30*time.Second))
+	v.open("/console").expect(200)
+	c.ahead.Store(int64(time.Hour + time.Second))
+	v.open("/console").expect(303)
+	c.ahead.Store(0)
+	kept.open("/console").expect(200)
+}
+
+func TestConsoleForms(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v, other := c.signedIn(t), c.signedIn(t)
+	path := c.page("/customers")
+	refused := func(s *seen) {
+		t.Helper()
+		s.expect(400, "The form was not accepted")
+	}
+	v.open(path)
+	for _, token := range []string{"", "x", other.csrf, v.csrf + "A"} {
+		forged := *v
+		forged.csrf = token
+		refused(forged.submit(path, "customerReference", "ada"))
+	}
+	for _, from := range []string{"cross-site", "same-site"} {
+		forged := *v
+		forged.header = http.Header{"Sec-Fetch-Site": {from}}
+		refused(forged.submit(path, "customerReference", "ada"))
+	}
+	refused(v.send("POST", path, "application/json", strings.NewReader(`{"csrf":"`+v.csrf+`"}`)))
+	refused(v.send("POST", path, "text/plain", strings.NewReader("csrf="+v.csrf)))
+	refused(v.submit(c.page("/payment"), "id", "x", "action", "no"))
+	large := v.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader("csrf="+v.csrf+"&x="+strings.Repeat("a", 64<<10)))
+	large.expect(413, "This did not work", "at most 65536 bytes")
+	v.open(path).expect(200, "No customer matches")
+	own := *v
+	own.header = http.Header{"Sec-Fetch-Site": {"same-origin"}}
+	own.submit(path, "customerReference", "ada").expect(201, "ada is invited")
+}
+
+func TestConsoleLink(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	var id models.ClientID
+	check(t, id.UnmarshalText([]byte(c.id)))
+	grant := console.Grant{ClientID: id, ClientSecret: c.secret, Sites: []models.SiteID{c.sister, c.otherSite, c.site}}
+	link := c.links.Issue(grant)
+	v := c.visitor(t)
+	for range 3 { // looking uses nothing up
+		v.open(link).expect(200, "signs in once")
+	}
+	var won sync.WaitGroup
+	statuses := make([]int, 8)
+	for i := range statuses {
+		won.Go(func() {
+			w := c.visitor(t)
+			w.open(link)
+			statuses[i] = w.submit(link).status
+		})
+	}
+	won.Wait()
+	if n := count(statuses, 303); n != 1 || count(statuses, 410) != len(statuses)-1 || c.used.Load() != 1 {
+		t.Errorf("a link that was used %d times at once: %v, %d told", len(statuses), statuses, c.used.Load())
+	}
+	v.open(link).expect(410, "used already")
+	link = c.links.Issue(grant)
+	v.open(link)
+	v.submit(link).expect(303)
+	page := v.open("/console").expect(200, c.site.String(), c.sister.String())
+	page.lacks(c.otherSite.String()) // which is not the organisation's
+	if strings.Index(page.body, c.site.String()) > strings.Index(page.body, c.sister.String()) {
+		t.Error("the last Site of the link does not come first")
+	}
+	v.open("/console/enter/NONE").expect(410)
+}
+
+func count(all []int, one int) (n int) {
+	for _, v := range all {
+		if v == one {
+			n++
+		}
+	}
+	return n
+}
+
+func TestConsoleIsOfTheSandbox(t *testing.T) {
+	t.Parallel()
+	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
+	for _, path := range []string{"/console", "/console/session", "/console/receiver/x", "/console/clock"} {
+		b.Get(path).Refused(404, "requests:not-found")
+		b.Post(path, nil).Refused(404, "requests:not-found")
+	}
+	hosted := newConsoles(t, func(cfg *api.Config) { cfg.Sandbox.Clock = false })
+	v := hosted.signedIn(t)
+	v.open("/console/clock").expect(404)
+	v.open("/console").expect(200).lacks("/console/clock")
+}
+
+func TestConsoleSites(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open("/console").expect(200, "the API has no operation that lists them").lacks(c.site.String())
+	for _, id := range []string{c.otherSite.String(), models.SiteID(uuid.New()).String(), "site_x", ""} {
+		v.submit("/console/sites", "siteId", id).expect(403, "does not belong to the organisation")
+	}
+	v.open("/console/sites/"+c.otherSite.String()+"/payments").expect(403, "This Site cannot be opened")
+	if got := v.submit("/console/sites", "siteId", c.site.String()).expect(303).to(); got != c.page("") {
+		t.Errorf("it leads to %q", got)
+	}
+	v.open(c.page("")).expect(200, "North Quay", c.site.String(), "AUD\u00a00.00")
+	v.open("/console").expect(200, c.site.String())
+	v.submit("/console/sites/remove", "siteId", c.site.String()).expect(303)
+	v.open("/console").expect(200).lacks(c.site.String())
+}
+
+func TestConsolePayments(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open(c.page("/payments")).expect(200, "No payment intent matches")
+	v.open(c.page("/payments/new")).expect(200)
+	for amount, complaint := range map[string]string{
+		"0": "amount must be greater than 0", "-1": "amount must be greater than 0", "1.5": "amount must be an integer", "": "amount is required",
+		"007": "amount must be an integer", "ten": "amount must be an integer",
+	} {
+		v.submit(c.page("/payments"), "amount", amount, "orderId", "<b>").expect(400, complaint, `value="<b>"`)
+	}
+	v.submit(c.page("/payments"), "amount", "5", "items", "tea,1").expect(400, "a line item is a line of")
+	v.submit(c.page("/payments"), "amount", "5", "items", "tea,0,5,5").expect(400, "lineItems[0].quantity must be at least 1")
+	v.submit(c.page("/payments"), "amount", "5", "minutes", "0").expect(400, "expiresAt must be")
+
+	one := v.submit(c.page("/payments"), "amount", "1250", "orderId", "order 7", "items", "flat white, 2, 500, 1250\n", "minutes", "30").expect(303).to()
+	page := v.open(one).expect(200, "AUD\u00a012.50", "created", "order 7", "flat white", "data:image/png;base64,", "21 Sep 2026 14:43:20", `data-poll=`)
+	id := page.find(`<code data-copy>(pi_[^<]*)`)
+	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "no").expect(400, "behaviour must be one of")
+	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "pays", "discount", "1251").expect(400, "discounts[0].amount")
+	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "pays", "discount", "50").expect(303)
+	v.open(one).expect(200, "pending", "the bank is asked").lacks("Play the customer", "data:image/png")
+	v.submit(c.page("/payment"), "id", id, "action", "cancel").expect(409, "pending")
+
+	two := v.submit(c.page("/payments"), "amount", "1").expect(303).to()
+	id = v.open(two).find(`<code data-copy>(pi_[^<]*)`)
+	v.submit(c.page("/payment"), "id", id, "action", "cancel").expect(303)
+	v.open(two).expect(200, "Cancelled").lacks("Play the customer")
+	v.open(c.page("/payments?status=Cancelled")).expect(200, "AUD\u00a00.01").lacks("AUD\u00a012.50")
+	v.open(c.page("/payments?status=pending&orderId=order+7")).expect(200, "AUD\u00a012.50").lacks("AUD\u00a00.01")
+	v.open(c.page("/payment?id=pi_x")).expect(404, "The API answered 404")
+	for range 26 {
+		v.submit(c.page("/payments"), "amount", "77").expect(303)
+	}
+	next := v.open(c.page("/payments")).expect(200).find(`rel="next" href="([^"]*)"`)
+	v.open(next).expect(200, "AUD\u00a012.50", `rel="prev"`).lacks(`rel="next"`)
+	v.open(c.page("/payments?cursor=x")).expect(400, "nextHref")
+}
+
+func TestConsoleCustomers(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	path := c.page("/customers")
+	v.open(path)
+	v.submit(path, "customerReference", "").expect(400, "customerReference is required")
+	invited := v.submit(path, "customerReference", "ada & <co>").expect(201, "ada & <co> is invited")
+	link := invited.find(`<code>(https://billing\.example/signup/[^<]*)`)
+	v.submit(path, "customerReference", "ada & <co>").expect(409, "customer-reference-active")
+	one := c.page("/customer?ref=" + url.QueryEscape("ada & <co>"))
+	v.open(one).expect(200, "invited", "Sign up as the customer").lacks("/signup/")
+	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "link").expect(200, link)
+	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "signup", "behaviour", "insufficientFunds").expect(303)
+	v.open(one).expect(200, "linked").lacks("Sign up as the customer")
+	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "revoke").expect(303)
+	v.open(one).expect(200, "revoked")
+	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "signup", "behaviour", "pays").expect(410)
+	v.submit(path, "customerReference", "bob", "behaviour", "pays").expect(303)
+	v.open(path+"?state=linked").expect(200, "1 link matches", "bob").lacks("ada")
+	v.open(path+"?from=2026-09-21&to=2026-09-21").expect(200, "2 links match")
+	v.open(path+"?from=2026-09-22").expect(200, "No customer matches")
+	v.open(path+"?from=yesterday").expect(400, "invitedFrom must be an integer")
+	v.open(path+"?state=no").expect(400, "state must be one of")
+}
+
+func TestConsoleBatches(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open(c.page("/customers"))
+	v.submit(c.page("/customers"), "customerReference", "ada", "behaviour", "pays").expect(303)
+	path := c.page("/batches")
+	v.open(path+"/new?fill=linked").expect(200, "ada,row-001,1250")
+	rows := "Amount;note;rowReference;CustomerReference\r\n100;x;\"a;1\";ada\r\n200;y;b;=bob\r\n"
+	v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "not,these,1", "action", "validate").
+		expect(200, "found no fault in 2 rows of AUD\u00a03.00", "1 succeeded", "1 customer not active", "ada,a;1,100")
+	v.open(path).expect(200, "No batch matches")
+	for rows, complaint := range map[string]string{
+		"":                                      "rows",
+		"ada,a,1\nada,a,2":                      "rows[1].rowReference",
+		"ada,a,0":                               "rows[0].amount",
+		"ada,a,ten":                             "rows[0].amount",
+		"ada,a":                                 "rows[0].amount is required",
+		"amount,rowReference\n1,a":              "has no column customerReference",
+		"ada,\"a,1":                             "cannot be read as CSV",
+		strings.Repeat("ada,a,1\n", 1001):       "rows",
+		"customerReference,rowReference,Ämount": "rows[0].amount",
+	} {
+		v.submit(path, "batchReference", "x", "rows", rows, "action", "submit").expect(400, complaint)
+	}
+	to := v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "", "action", "submit").expect(303).to()
+	page := v.open(to).expect(200, "2026/11 #7", "0 of 2 rows settled", "data-poll", "Cancel the open rows", "a;1").lacks("Retry the rows")
+	if strings.Contains(page.body, "of 2 rows settled</small></p>\n<progress max=\"2\" value=\"1\"") {
+		t.Error("progress before any work")
+	}
+	v.submit(path, "batchReference", "2026/11 #7", "rows", "ada,a,5", "action", "submit").expect(409, "batch-reference-conflict")
+	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "retry", "batchReference", "again").expect(409)
+	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "cancel").expect(303)
+	v.open(to).expect(200, "2 of 2 rows settled", "2 cancelled", "Retry the rows").lacks("data-poll", "Cancel the open rows")
+	v.open(to + "&outcome=succeeded").expect(200).lacks("a;1")
+	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "retry", "batchReference", "again").expect(409, "nothing-to-retry")
+	table := v.open(c.page("/batch.csv?ref="+url.QueryEscape("2026/11 #7"))).expect(200, "rowReference,customerReference", "'=bob")
+	if !strings.HasPrefix(table.header.Get("Content-Type"), "text/csv") || !strings.HasPrefix(table.header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the table has the headers %v", table.header)
+	}
+	v.open(path+"?state=settled").expect(200, "2026/11 #7")
+	v.open(path+"?state=inProgress").expect(200, "No batch matches")
+}
+
+// signed is a notification as the service would send it now.
+func (c *consoles) signed(t *testing.T, body string, id models.WebhookEventID, at time.Time) http.Header {
+	t.Helper()
+	secrets, err := c.store.WebhookSecrets(t.Context(), c.keys.Keyring(), c.owner)
+	check(t, err)
+	header := http.Header{}
+	for _, h := range secrets.Sign(&models.WebhookEvent{ID: id, Body: []byte(body), Type: models.EventTransactionStatus}, at, 1) {
+		header.Set(h.Name, h.Value)
+	}
+	return header
+}
+
+func TestConsoleReceiver(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open("/console/receiver").expect(200, "No endpoint leads here yet", "Nothing has arrived yet")
+	page := v.submit("/console/receiver", "action", "use").expect(200, "shown this once", "leads to it")
+	secret, address := page.find(`<code>(whsec_[^<]*)`), page.find(`<code>https://billing\.example(/console/receiver/[^<]*)`)
+	v.open("/console/receiver").expect(200).lacks(secret)
+
+	event := newEventID(t)
+	body := `{"data":{"idempotencyKey":"` + event.String() + `","transactionStatus":"Settled","note":"<script>"},"traceId":"t"}`
+	sender := c.visitor(t)
+	post := func(path, body string, header http.Header) int {
+		t.Helper()
+		sender.header = header
+		return sender.send("POST", path, "application/json", strings.NewReader(body)).status
+	}
+	now := time.Now()
+	good := c.signed(t, body, event, now)
+	if got := post(address, body, good); got != 204 {
+		t.Errorf("the receiver answers %d", got)
+	}
+	v.open("/console/receiver").expect(200, "verified", "Transaction status: Settled", "answered 204", event.String()).lacks("not verified", "came before", "<script>alert")
+	if got := post(address+"/503", body, good); got != 503 {
+		t.Errorf("with a status at its end the receiver answers %d", got)
+	}
+	v.open("/console/receiver").expect(200, "came before", "answered 503")
+	for name, change := range map[string]func(http.Header) string{
+		"body":      func(http.Header) string { return body + " " },
+		"signature": func(h http.Header) string { h.Set("X-Svc-Signature", "AAAA"); return body },
+		"standard":  func(h http.Header) string { h.Set("Webhook-Signature", "v1,AAAA"); return body },
+		"id":        func(h http.Header) string { h.Set("Webhook-Id", newEventID(t).String()); return body },
+		"none":      func(h http.Header) string { clear(h); return body },
+	} {
+		v.submit("/console/receiver", "action", "clear").expect(303)
+		header := good.Clone()
+		if got := post(address, change(header), header); got != 204 {
+			t.Errorf("%s: %d", name, got)
+		}
+		v.open("/console/receiver").expect(200, "not verified")
+	}
+	v.submit("/console/receiver", "action", "clear").expect(303)
+	if got := post(address, body, c.signed(t, body, event, now.Add(-6*time.Minute))); got != 204 {
+		t.Error(got)
+	}
+	v.open("/console/receiver").expect(200, "not verified")
+
+	for _, wrong := range []string{address[:len(address)-1] + "_", address + "A", "/console/receiver/x", "/console/receiver/" + strings.Repeat("A", 64)} {
+		if got := post(wrong, body, good); got != 404 {
+			t.Errorf("%s: %d", wrong, got)
+		}
+	}
+	if got := post(address, strings.Repeat("a", 64<<10+1), good); got != 413 {
+		t.Errorf("a large body: %d", got)
+	}
+}
+
+func newEventID(t *testing.T) (id models.WebhookEventID) {
+	t.Helper()
+	check(t, id.UnmarshalText([]byte("evt"+strings.TrimPrefix(models.NewPaymentIntentID().String(), "pi"))))
+	return id
+}
+
+func TestConsoleWebhooks(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open("/console/webhooks").expect(200, "No event matches", "None. Events are kept as undelivered")
+	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "ftp://x", "events", "transactionStatus").expect(400, "url must")
+	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/", "events", "batchSettled").expect(400, "events")
+	page := v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/hook", "events", "transactionStatus",
+		"events", "batchSettled").expect(200, "shown this once", "https://partner.example/hook", "batch settled")
+	secret := page.find(`<code>(whsec_[^<]*)`)
+	v.open("/console/webhooks").expect(200).lacks(secret)
+
+	paid := models.Amount(5)
+	id, _, err := c.store.InsertWebhookEvent(t.Context(), c.owner, models.NewTraceID(), models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: c.site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled", OrderID: "<&>", AmountPaid: &paid,
+	})
+	check(t, err)
+	v.open("/console/webhooks").expect(200, "Transaction status: Settled", "pending", "1 event matches")
+	v.open("/console/webhooks?status=failed").expect(200, "No event matches")
+	one := "/console/webhooks/event?id=" + id.String()
+	event, _, err := c.store.WebhookEvent(t.Context(), c.owner, id)
+	check(t, err)
+	sign := func(key, body string) []byte {
+		m := hmac.New(sha256.New, []byte(key))
+		m.Write([]byte(body))
+		return m.Sum(nil)
+	}
+	bytesOf, base64Of := string(event.Body), base64.StdEncoding.EncodeToString
+	right := base64Of(sign(secret, bytesOf))
+	v.open(one).expect(200, bytesOf, right, fmt.Sprintf("exactly these %d bytes", len(bytesOf)), "None was made")
+	decoded, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	for claimed, verdict := range map[string]string{
+		right: "Your code computed the right signature",
+		hex.EncodeToString(sign(secret, bytesOf)):                     "in hexadecimal",
+		strings.TrimRight(right, "="):                                 "without the padding",
+		base64Of(sign(strings.TrimPrefix(secret, "whsec_"), bytesOf)): "lacks the prefix",
+		base64Of(sign(string(decoded), bytesOf)):                      "decoded secret",
+		base64Of(sign(secret, bytesOf+"\n")):                          "line break at its end that was not sent",
+		base64Of(sign(secret, "x")):                                   "matches no usual mistake",
+		"<b>":                                                         "matches no usual mistake",
+	} {
+		v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", claimed).expect(200, verdict)
+	}
+	v.submit("/console/webhooks/event", "action", "redeliver", "id", id.String()).expect(303)
+	v.submit("/console/webhooks", "action", "redeliver", "status", "failed").expect(303)
+	v.submit("/console/webhooks", "action", "rotate", "when", "now").expect(200, "whsec_", "moves to it at").lacks(secret)
+	v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", right).expect(200, "another live secret")
+	v.submit("/console/webhooks", "action", "test", "endpoint", "default").expect(503, "The API answered 503") // nothing delivers here
+	v.submit("/console/webhooks", "action", "delete", "endpoint", "default").expect(303)
+	v.open("/console/webhooks").expect(200).lacks("partner.example/hook")
+	v.open("/console/webhooks/event?id=evt_x").expect(404)
+}
+
+func TestConsoleRequests(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open("/console/requests").expect(200, "No request yet") // nor those with which the console reads
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {c.id}, "client_secret": {c.secret}}
+	var granted struct {
+		Token string `json:"access_token"`
+	}
+	asked := c.visitor(t)
+	answer, err := asked.http.PostForm(c.BaseURL+"/oauth2/token", form)
+	check(t, err)
+	check(t, json.NewDecoder(answer.Body).Decode(&granted))
+	check(t, answer.Body.Close())
+	partner := c.With("Authorization", "Bearer "+granted.Token).With("User-Agent", "billing-run/1")
+	invited := partner.Post(c.customers("/invitations"), `{"customerReference":"ada","secret":"hush \"hush\"","token":"hush`+"\u00e9"+`"}`).Expect(201)
+	partner.Get(c.customers("?limit=1"))
+	partner.Post(c.intents(""), `{"amount":0}`).Expect(400)
+	put := partner.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://partner.example/"}`).Expect(201)
+
+	page := v.open("/console/requests").expect(200, "4 of 4 match", "/customers/invitations", "/customers?limit=1", "400", "/webhooks/endpoints/default")
+	page.lacks("oauth2")
+	v.open("/console/requests?status=4").expect(200, "1 of 4 match", "/payment-intent").lacks("/invitations")
+	v.open("/console/requests?method=PUT").expect(200, "1 of 4 match")
+	v.open("/console/requests?q="+invited.TraceID()).expect(200, "1 of 4 match")
+	one := v.open("/console/request?trace="+invited.TraceID()).expect(200, `"customerReference": "ada"`, `"state": "invited"`, "billing-run/1", "[redacted]", c.id)
+	one.expect(200, "What it led to", "invitation", `href="`+c.page("/customer?ref=ada")+`"`)
+	one.lacks("hush", "/signup/A", granted.Token, `row">Authorization`)
+	v.open("/console/request?trace="+put.TraceID()).expect(200, "https://partner.example/", `"secret": "[redacted]"`, "has stored anything").lacks("whsec_")
+	v.open("/console/request?trace="+strings.Repeat("0", 32)).expect(404, "not among the latest")
+	v.open("/console/request?trace=x").expect(404)
+
+	v.open(c.page("/customers"))
+	v.submit(c.page("/customers"), "customerReference", "bob").expect(201)
+	v.open("/console/requests").expect(200, "5 of 5 match", "console")
+
+	strangerID, strangerSecret := c.client(t, organisationOf(t, c.store, c.otherSite), models.PartnerScopes)
+	stranger := c.visitor(t)
+	stranger.open("/console/session")
+	stranger.submit("/console/session", "clientId", strangerID, "clientSecret", strangerSecret).expect(303)
+	stranger.open("/console/requests").expect(200, "No request yet")
+	stranger.open("/console/request?trace=" + invited.TraceID()).expect(404).lacks("ada")
+}
+
+func TestConsoleClock(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	v.open("/console/clock").expect(200, "21 Sep 2026 14:13:20")
+	v.submit("/console/clock", "advanceMs", "3600000").expect(303)
+	v.open("/console/clock").expect(200, "21 Sep 2026 15:13:20")
+	v.submit("/console/clock", "hours", "0.5").expect(303)
+	v.open("/console/clock").expect(200, "21 Sep 2026 15:43:20")
+	v.submit("/console/clock", "hours", "-1").expect(400, "advanceMs must be")
+	v.submit("/console/clock", "hours", "soon").expect(400, "must be a number")
+	v.submit("/console/clock", "hours", "1e300").expect(400)
+}
+
+func TestConsoleFaults(t *testing.T) {
+	t.Parallel()
+	hosted := newConsoles(t, nil)
+	v := hosted.signedIn(t)
+	v.open("/console").expect(200).lacks("/console/faults")
+	v.open("/console/faults").expect(404)
+
+	c := newConsoles(t, func(cfg *api.Config) { cfg.Sandbox.Faults = true })
+	v = c.signedIn(t)
+	v.open("/console/faults").expect(200, "The bank is down", "Answers get lost").lacks("End it now", "data-poll")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "120").expect(303)
+	v.open("/console/faults").expect(200, "until", "21 Sep 2026 14:15:20", "End it now", "data-poll")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "0").expect(303)
+	v.open("/console/faults").expect(200).lacks("End it now")
+	v.submit("/console/faults", "fault", "earthquake", "seconds", "5").expect(400, "There is no such fault")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "86401").expect(400, "last too long")
+	v.submit("/console/faults", "fault", "bankDown", "seconds", "-1").expect(400, "There is no such fault")
+	for _, seconds := range []string{"", "x", "99999999999"} {
+		v.submit("/console/faults", "fault", "bankDown", "seconds", seconds).expect(400, "The form was not accepted")
+	}
+}
+
+// Each page lists the calls that made it, as commands that a shell takes.
+func TestConsoleTellsItsCalls(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.signedIn(t)
+	page := v.open(c.page("/customer?ref=" + url.QueryEscape("o'ne"))).expect(404)
+	page.expect(404, `'`+publicURL+c.customers("/o%27ne")+`'`, "Authorization: Bearer $TOKEN")
+	v.open(c.page("/payments")).expect(200, "1 API call behind this page")
+}
+
+func TestConsoleAssets(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	v := c.visitor(t)
+	page := v.open("/console/session").expect(200)
+	for kind, pattern := range map[string]string{"text/css": `href="(/console/assets/[^"]*)"`, "text/javascript": `src="(/console/assets/[^"]*)"`} {
+		asset := v.open(page.find(pattern)).expect(200)
+		if !strings.HasPrefix(asset.header.Get("Content-Type"), kind) || !strings.Contains(asset.header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %v", kind, asset.header)
+		}
+	}
+	v.open("/console/assets/none.css").expect(404)
+}

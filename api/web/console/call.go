@@ -1,0 +1,265 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// Call is a request to the API.
+type Call struct {
+	Method, Path  string // the path with its query, percent-encoded
+	Header        http.Header
+	Body          []byte // nil: none
+	RemoteAddress string // of the browser, as host:port
+}
+
+// Answer is an answer of the API.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// fault is one entry of an error answer, of either shape.
+type fault struct {
+	Code    string // without its common prefix; "" in Shape B
+	Message string
+	Target  string // "" for none
+}
+
+// result is an answer of the API, taken apart.
+type result struct {
+	Answer
+	data    json.RawMessage
+	traceID string
+	faults  []fault
+}
+
+func (r *result) ok() bool { return r.Status < http.StatusBadRequest }
+
+// into decodes the data of a success. An error answer is an *apiError.
+func (r *result) into(data any) error {
+	if !r.ok() {
+		return &apiError{r}
+	}
+	if err := json.Unmarshal(r.data, data); err != nil {
+		return fmt.Errorf("console: answer of the API: %w", err)
+	}
+	return nil
+}
+
+// err is an *apiError unless the call succeeded.
+func (r *result) err() error {
+	if r.ok() {
+		return nil
+	}
+	return &apiError{r}
+}
+
+// apiError is an error answer of the API.
+type apiError struct{ *result }
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("console: the API answered %d: %+v", e.Status, e.faults)
+}
+
+// refused is the error answer that a form may be shown again with: the request was understood, and
+// was wrong. Nil if err is nil; any other error comes back as the second.
+func refused(err error) (*apiError, error) {
+	var e *apiError
+	if !errors.As(err, &e) {
+		return nil, err
+	}
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil, err
+	}
+	if e.Status >= http.StatusInternalServerError {
+		return nil, err
+	}
+	return e, nil
+}
+
+// madeCall is a call as a page shows it.
+type madeCall struct {
+	Method, Path string
+	Body         string // as it was sent; "" for none
+	Status       int
+	TraceID      string
+	Took         time.Duration
+}
+
+const codePrefix = "urn:svc:platform:billing:error:"
+
+// takeApart reads an answer. One that is not JSON has neither data nor faults.
+func takeApart(a Answer) *result {
+	r := &result{Answer: a}
+	var envelope struct {
+		Data    json.RawMessage `json:"data"`
+		TraceID string          `json:"traceId"`
+		Errors  []struct{ Code, DisplayMessage, Message, Target string }
+	}
+	if strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
+		_ = json.Unmarshal(a.Body, &envelope) // every JSON answer of the API is one
+	}
+	r.data, r.traceID = envelope.Data, envelope.TraceID
+	for _, e := range envelope.Errors {
+		r.faults = append(r.faults, fault{strings.TrimPrefix(e.Code, codePrefix), e.DisplayMessage + e.Message, e.Target})
+	}
+	return r
+}
+
+// call makes a call with the session's token. A body that is not nil goes as JSON.
+func (v *visit) call(method, path string, body any, headers ...string) (*result, error) {
+	c := Call{Method: method, Path: path, RemoteAddress: v.r.RemoteAddr, Header: http.Header{
+		"Authorization": {"Bearer " + v.session.Token},
+	}}
+	if strings.HasPrefix(path, "/billing/") {
+		c.Header.Set("Svc-Api-Version", apiVersion)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		c.Header.Set(headers[i], headers[i+1])
+	}
+	if body != nil {
+		encoded, err := encode(body)
+		if err != nil {
+			return nil, err
+		}
+		c.Body = encoded
+		c.Header.Set("Content-Type", "application/json")
+	}
+	began := v.console.Now()
+	r := takeApart(v.console.API(c))
+	v.calls = append(v.calls, madeCall{
+		Method: method, Path: path, Body: string(c.Body), Status: r.Status, TraceID: r.traceID,
+		Took: v.console.Now().Sub(began),
+	})
+	if r.Status == http.StatusUnauthorized {
+		return nil, errSignedOut
+	}
+	return r, nil
+}
+
+const apiVersion = "urn:svc:api:billing:version:v1"
+
+// encode writes JSON without HTML escaping.
+func encode(body any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		return nil, fmt.Errorf("console: body of a call: %w", err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// get makes a GET and decodes its data.
+func (v *visit) get(path string, query url.Values, data any) error {
+	if text := query.Encode(); text != "" {
+		path += "?" + text
+	}
+	r, err := v.call(http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return r.into(data)
+}
+
+// post makes a POST and decodes its data; data may be nil.
+func (v *visit) post(path string, body, data any) error {
+	return v.send(http.MethodPost, path, body, data)
+}
+
+func (v *visit) send(method, path string, body, data any) error {
+	r, err := v.call(method, path, body)
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		return r.err()
+	}
+	return r.into(data)
+}
+
+// pathOf makes a path of segments, each percent-encoded.
+func pathOf(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// page is the part of a list that every list of the API has.
+type page struct {
+	TotalItems *int64 `json:"totalItems"`
+	NextHref   string `json:"nextHref"`
+	PrevHref   string `json:"prevHref"`
+}
+
+// cursorOf is the cursor of a pagination link; "" if there is no link.
+func cursorOf(href string) string {
+	u, err := url.Parse(href)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get("cursor")
+}
+
+// pageSize is how many items a list shows at once.
+const pageSize = "25"
+
+// listQuery is the query of a list call: the cursor alone, or the filters that were filled in.
+func (v *visit) listQuery(filters ...string) url.Values {
+	if cursor := v.query("cursor"); cursor != "" {
+		return url.Values{"cursor": {cursor}}
+	}
+	q := url.Values{"limit": {pageSize}}
+	for _, name := range filters {
+		if value := v.query(name); value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// literal is a form's number as it goes into JSON: an integer if the text is one, and else the
+// text, which the API refuses in its own words. Nil if nothing was filled in.
+func literal(text string) any {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	digits := strings.TrimPrefix(text, "-")
+	if digits != "" && strings.Trim(digits, "0123456789") == "" && (digits == "0" || digits[0] != '0') {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+// object builds a JSON object without the values that are nil or "".
+func object(pairs ...any) map[string]any {
+	o := make(map[string]any, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, _ := pairs[i].(string)
+		if value := pairs[i+1]; value != nil && value != "" {
+			o[name] = value
+		}
+	}
+	return o
+}
+
+// siteName is a Site with its name.
+type siteName struct {
+	ID   models.SiteID
+	Name string
+}

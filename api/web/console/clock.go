@@ -1,0 +1,69 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// clockPage is the service's clock.
+type clockPage struct {
+	Now   models.Millis
+	Ahead time.Duration // of the database's own time
+	Steps []clockStep
+	Hours string
+}
+
+// clockStep is a step that has a button.
+type clockStep struct {
+	Label, Detail string
+	Ms            int64
+}
+
+var clockSteps = []clockStep{
+	{"1 minute", "webhook retries begin", time.Minute.Milliseconds()},
+	{"15 minutes", "payment intents expire", (15 * time.Minute).Milliseconds()},
+	{"1 hour", "", time.Hour.Milliseconds()},
+	{"24 hours", "every batch is settled", (24 * time.Hour).Milliseconds()},
+	{"7 days", "invitations expire", (7 * 24 * time.Hour).Milliseconds()},
+	{"90 days", "batch references are free again", (90 * 24 * time.Hour).Milliseconds()},
+}
+
+func (c *Console) showClock(v *visit) error { return v.clockPage(http.StatusOK, "", nil) }
+
+func (v *visit) clockPage(status int, hours string, faults []fault) error {
+	var clock struct {
+		Now        models.Millis `json:"now"`
+		AdvancedMs int64         `json:"advancedMs"`
+	}
+	if err := v.get("/sandbox/clock", nil, &clock); err != nil {
+		return err
+	}
+	p := clockPage{
+		Now: clock.Now, Steps: clockSteps, Hours: hours, Ahead: time.Duration(clock.AdvancedMs) * time.Millisecond,
+	}
+	return v.render(status, "clock", &base{Title: "Clock", Tab: "clock", Faults: faults}, p)
+}
+
+// moveClock moves the clock forward, by a step or by hours.
+func (c *Console) moveClock(v *visit) error {
+	hours := v.form("hours")
+	ms := literal(v.form("advanceMs"))
+	if ms == nil {
+		n, err := strconv.ParseFloat(hours, 64)
+		if err != nil {
+			return v.clockPage(http.StatusBadRequest, hours, []fault{{Message: "The hours must be a number.", Target: "hours"}})
+		}
+		ms = int64(n * float64(time.Hour.Milliseconds()))
+	}
+	refusal, err := refused(v.post("/sandbox/clock", map[string]any{"advanceMs": ms}, nil))
+	if refusal != nil {
+		return v.clockPage(refusal.Status, hours, refusal.faults)
+	}
+	if err != nil {
+		return err
+	}
+	return v.seeOther(Path + "/clock")
+}

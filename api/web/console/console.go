@@ -1,0 +1,195 @@
+// Package console is the sandbox console: pages on which a partner's engineer looks at and drives
+// the API without writing code. Every action is a call of the API itself, made in this process with
+// the access token of the session, so that the console has no rules of its own. The pages work
+// without JavaScript and load nothing from anywhere.
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+// Path is where the console lives. Everything below it belongs to the console.
+const Path = "/console"
+
+// The largest bodies of requests to the console, in bytes: of a batch's rows, and of all others.
+const (
+	maxBatchForm = 1 << 20
+	maxForm      = 64 << 10
+)
+
+// MaxBody is the largest body of a request to a path below Path, in bytes.
+func MaxBody(path string) int {
+	if strings.HasPrefix(path, Path+"/sites/") && strings.HasSuffix(path, "/batches") {
+		return maxBatchForm
+	}
+	return maxForm
+}
+
+// requestTimeout bounds one request to the console, the API calls that it makes included.
+const requestTimeout = 25 * time.Second
+
+// Config holds the console's dependencies. Only Faults, Links and Log are optional.
+type Config struct {
+	// API makes one call of the API in this process. It is safe for concurrent use.
+	API func(Call) Answer
+	// Authenticate judges an Authorization header; see auth.Authenticator.
+	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+	// Site is a Site of the organisation; models.ErrNotFound if it is not one.
+	Site func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
+	// Secrets are the webhook secrets of the organisation; models.ErrNoWebhookSecret before its
+	// first endpoint.
+	Secrets func(ctx context.Context, organisation models.OrganisationID) (models.WebhookSecrets, error)
+	// ServiceTime is the time of the service, which a sandbox may move.
+	ServiceTime func(ctx context.Context) (models.Millis, error)
+
+	// QRCode is the picture of a payment URL as a data URI.
+	QRCode func(paymentURL string) (string, error)
+
+	Keys          *models.Keys // seal sessions and receiver addresses
+	PublicBaseURL string
+	OwnIssuer     bool         // clients sign in with their secret; otherwise only with an access token
+	Clock         bool         // the clock can be moved
+	Faults        Faults       // nil: the rail cannot be broken
+	Links         *SignInLinks // nil: there are none
+	Requests      *RequestLog  // recorded by the API
+	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's
+	// account, and of a payment.
+	Behaviours, PaymentBehaviours []web.Choice
+
+	Now func() time.Time // wall time
+	Log *slog.Logger     // nil: slog.Default()
+}
+
+// Faults break the sandbox rail; *models.Store does.
+type Faults interface {
+	SetSandboxFault(ctx context.Context, fault models.SandboxFault, lasts time.Duration) error
+	ActiveSandboxFaults(ctx context.Context) (map[models.SandboxFault]models.Millis, error)
+}
+
+// Console serves the pages. It is safe for concurrent use, and keeps nothing of its sessions.
+type Console struct {
+	Config
+	inbox *inbox
+	mux   *http.ServeMux
+}
+
+// New makes the console.
+func New(cfg Config) *Console {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	c := &Console{Config: cfg, inbox: newInbox(), mux: http.NewServeMux()}
+	c.publicRoutes()
+	c.sessionRoutes()
+	return c
+}
+
+// publicRoutes are for callers without a session.
+func (c *Console) publicRoutes() {
+	c.mux.HandleFunc("GET "+stylePath, asset("text/css;charset=UTF-8", style))
+	c.mux.HandleFunc("GET "+scriptPath, asset("text/javascript;charset=UTF-8", script))
+	c.mux.HandleFunc("POST "+Path+"/receiver/{token}", c.receive)
+	c.mux.HandleFunc("POST "+Path+"/receiver/{token}/{status}", c.receive)
+	c.handlePublic("GET /session", c.showSignIn)
+	c.handlePublic("POST /session", c.signIn)
+	c.handlePublic("GET /enter/{link}", c.showEntry)
+	c.handlePublic("POST /enter/{link}", c.enter)
+	c.handlePublic("GET /", func(*visit) error { return errNoPage })
+}
+
+func (c *Console) sessionRoutes() {
+	c.handle("GET ", c.overview)
+	c.handle("GET /{$}", c.overview)
+	c.handle("POST /session/end", c.signOut)
+	c.handle("POST /sites", c.addSite)
+	c.handle("POST /sites/remove", c.removeSite)
+
+	c.handleSite("GET ", c.siteOverview)
+	c.handleSite("GET /payments", c.listPayments)
+	c.handleSite("POST /payments", c.createPayment)
+	c.handleSite("GET /payments/new", c.newPayment)
+	c.handleSite("GET /payment", c.showPayment)
+	c.handleSite("POST /payment", c.changePayment)
+	c.handleSite("GET /batches", c.listBatches)
+	c.handleSite("POST /batches", c.submitBatch)
+	c.handleSite("GET /batches/new", c.newBatch)
+	c.handleSite("GET /batch", c.showBatch)
+	c.handleSite("POST /batch", c.changeBatch)
+	c.handleSite("GET /batch.csv", c.downloadBatch)
+	c.handleSite("GET /customers", c.listCustomers)
+	c.handleSite("POST /customers", c.inviteCustomer)
+	c.handleSite("GET /customer", c.showCustomer)
+	c.handleSite("POST /customer", c.changeCustomer)
+
+	c.handle("GET /webhooks", c.showWebhooks)
+	c.handle("POST /webhooks", c.changeWebhooks)
+	c.handle("GET /webhooks/event", c.showEvent)
+	c.handle("POST /webhooks/event", c.changeEvent)
+	c.handle("GET /receiver", c.showReceiver)
+	c.handle("POST /receiver", c.useReceiver)
+	c.handle("GET /requests", c.listRequests)
+	c.handle("GET /request", c.showRequest)
+	if c.Clock {
+		c.handle("GET /clock", c.showClock)
+		c.handle("POST /clock", c.moveClock)
+	}
+	if c.Faults != nil {
+		c.handle("GET /faults", c.showFaults)
+		c.handle("POST /faults", c.setFault)
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	for name, values := range pageHeaders() {
+		w.Header()[name] = values
+	}
+	c.mux.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// handlePublic registers a page that needs no session. A pattern is a method and a path below Path.
+func (c *Console) handlePublic(pattern string, serve func(*visit) error) {
+	c.mux.HandleFunc(below(Path, pattern), func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{console: c, ctx: r.Context(), w: w, r: r}
+		defer v.recover()
+		if err := v.serve(serve); err != nil {
+			v.fail(err)
+		}
+	})
+}
+
+// handle registers a page that needs a session.
+func (c *Console) handle(pattern string, serve func(*visit) error) {
+	c.handlePublic(pattern, func(v *visit) error {
+		if err := v.requireSession(); err != nil {
+			return err
+		}
+		return serve(v)
+	})
+}
+
+// handleSite registers a page about one Site, which must be the organisation's own.
+func (c *Console) handleSite(pattern string, serve func(*visit) error) {
+	c.handle(below("/sites/{site}", pattern), func(v *visit) error {
+		if err := v.openSite(v.r.PathValue("site")); err != nil {
+			return err
+		}
+		return serve(v)
+	})
+}
+
+// below puts a prefix before the path of a pattern.
+func below(prefix, pattern string) string {
+	method, path, _ := strings.Cut(pattern, " ")
+	return method + " " + prefix + path
+}

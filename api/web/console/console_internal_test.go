@@ -1,0 +1,232 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"partnerbilling/models"
+)
+
+func organisation() models.OrganisationID { return models.OrganisationID(uuid.New()) }
+
+// The shelf drops the oldest records, by number and by bytes, and the organisation that was idle
+// for longest.
+func TestShelfIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newShelf[int](2, 3, 3*recordOverhead+100)
+	a, b, c := organisation(), organisation(), organisation()
+	for i := range 5 {
+		s.add(a, i, 10)
+	}
+	if diff := cmp.Diff([]int{4, 3, 2}, s.latest(a)); diff != "" {
+		t.Errorf("by number:\n%s", diff)
+	}
+	s.add(a, 5, 80)
+	if diff := cmp.Diff([]int{5, 4, 3}, s.latest(a)); diff != "" {
+		t.Errorf("exactly full:\n%s", diff)
+	}
+	s.add(a, 6, 81)
+	if diff := cmp.Diff([]int{6, 5}, s.latest(a)); diff != "" {
+		t.Errorf("by bytes:\n%s", diff)
+	}
+	s.add(a, 7, 1<<20)
+	if got := s.latest(a); len(got) != 0 {
+		t.Errorf("one that is larger than all together is kept: %v", got)
+	}
+	s.add(a, 8, 0)
+	s.add(b, 1, 0)
+	s.add(a, 9, 0)
+	s.add(c, 1, 0)
+	if len(s.latest(a)) != 2 || len(s.latest(b)) != 0 || len(s.latest(c)) != 1 {
+		t.Errorf("organisations: %v %v %v", s.latest(a), s.latest(b), s.latest(c))
+	}
+	s.clear(a)
+	if len(s.latest(a)) != 0 {
+		t.Error("cleared records are there")
+	}
+}
+
+func TestShelfIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	s := newShelf[int](4, 10, 1<<20)
+	organisations := []models.OrganisationID{organisation(), organisation()}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 500 {
+				s.add(organisations[(i+n)%2], n, n)
+				if got := len(s.latest(organisations[i%2])); got > 10 {
+					t.Errorf("%d records", got)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ4In0.c2ln"
+	for text, want := range map[string]string{
+		`{"data":{"secret":"whsec_AAAA+/=="},"traceId":"t"}`: `{"data":{"secret":"[redacted]"},"traceId":"t"}`,
+		`{"secret" : "a\"b","amount":1}`:                     `{"secret" : "[redacted]","amount":1}`,
+		`{"clientSecret":"a`:                                 `{"clientSecret":"[redacted]`,
+		`{"note":"whsec_AAAA and ` + jwt + `"}`:              `{"note":"whsec_[redacted] and [redacted]"}`,
+		`https://billing.example/signup/AaI-_1`:              `https://billing.example/signup/[redacted]`,
+		`/billing/x?limit=1&cursor=abc&y=1`:                  `/billing/x?limit=1&cursor=[redacted]&y=1`,
+		`{"nextHref":"https://x/y?cursor=abc"}`:              `{"nextHref":"https://x/y?cursor=[redacted]"}`,
+		`http://x/console/receiver/AaIk-_/500`:               `http://x/console/receiver/[redacted]/500`,
+		`{"secretary":"ada","amount":1}`:                     `{"secretary":"ada","amount":1}`,
+		`data:image/png;base64,iVeyJB/x.y`:                   `data:image/png;base64,iVeyJB/x.y`,
+	} {
+		if got := redact(text); got != want {
+			t.Errorf("%s\nreads %s\nwant  %s", text, got, want)
+		}
+	}
+}
+
+// A secret at the edge of what is kept is gone, and so is half a character.
+func TestKeepBodyCuts(t *testing.T) {
+	t.Parallel()
+	for shift := range 64 {
+		body := strings.Repeat("x", LoggedBody-shift) + `"secret":"hush-hush-hush"` + strings.Repeat("é", LoggedBody)
+		kept := KeepBody([]byte(body))
+		if strings.Contains(kept.Text, "hush") || len(kept.Text) > LoggedBody || !kept.Cut() || kept.Size != len(body) || !utf8.ValidString(kept.Text) {
+			t.Fatalf("shift %d: %d bytes, %q", shift, len(kept.Text), kept.Text[len(kept.Text)-40:])
+		}
+	}
+	if kept := KeepBody([]byte("ab\xff")); kept.Text != "ab\uFFFD" || kept.Cut() {
+		t.Errorf("%+v", kept)
+	}
+}
+
+func TestReadRows(t *testing.T) {
+	t.Parallel()
+	want := []batchRow{{"ada", "a", "1"}, {"bob, jr", " b", "2"}}
+	for _, text := range []string{
+		"ada,a,1\n\"bob, jr\",\" b\",2\n",
+		"\uFEFFcustomerReference,rowReference,amount\r\nada,a,1\r\n\"bob, jr\",\" b\",2",
+		"AMOUNT;ROWREFERENCE;customerreference;note\n1;a;ada;x\n2;\" b\";bob, jr;\"y;z\"\n",
+		"ada\ta\t1\n\nbob, jr\t\" b\"\t2\n",
+		"ada, a, 1\n\"bob, jr\", \" b\", 2",
+	} {
+		got, err := readRows(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", text, err, diff)
+		}
+	}
+	again, err := readRows(writeRows(want))
+	if diff := cmp.Diff(want, again); diff != "" || err != nil {
+		t.Errorf("written and read again: %v\n%s", err, diff)
+	}
+	for _, text := range []string{"", "\n", "customerReference,rowReference,amount\n"} {
+		if rows, err := readRows(text); len(rows) != 0 || err != nil {
+			t.Errorf("%q: %v, %v", text, rows, err)
+		}
+	}
+}
+
+// A number of a form goes into JSON as it was typed if it is an integer literal; anything else goes
+// as text, for the API to refuse.
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"1": "1", " 12 ": "12", "0": "0", "-5": "-5", "007": `"007"`, "1.5": `"1.5"`, "1e3": `"1e3"`, "-": `"-"`, "٣": `"٣"`, "<": `"<"`,
+		"99999999999999999999": "99999999999999999999", "": "null", "  ": "null",
+	} {
+		got, err := encode(literal(text))
+		if err != nil || string(got) != want {
+			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestSessionRemembersSites(t *testing.T) {
+	t.Parallel()
+	var s session
+	var ids []models.SiteID
+	for range maxSites + 3 {
+		ids = append(ids, models.SiteID(uuid.New()))
+		s.remember(ids[len(ids)-1])
+	}
+	s.remember(ids[5])
+	if len(s.Sites) != maxSites || s.Sites[maxSites-1] != ids[5] || s.Sites[0] != ids[3] {
+		t.Errorf("%v of %v", s.Sites, ids)
+	}
+}
+
+func TestLinksAreBounded(t *testing.T) {
+	t.Parallel()
+	links := NewSignInLinks(nil)
+	var paths []string
+	for i := range maxLinks + 1 {
+		paths = append(paths, strings.TrimPrefix(links.Issue(Grant{ClientSecret: fmt.Sprint(i)}), Path+"/enter/"))
+	}
+	if links.isOpen(paths[0]) || !links.isOpen(paths[1]) {
+		t.Error("the oldest link does not give way alone")
+	}
+	if g, ok := links.use(paths[7]); !ok || g.ClientSecret != "7" {
+		t.Errorf("%+v, %v", g, ok)
+	}
+	if _, ok := links.use(paths[7]); ok || links.isOpen(paths[7]) || !links.isOpen(paths[8]) {
+		t.Error("a link that was used is open")
+	}
+}
+
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	got := curl("https://b.example", madeCall{Method: "POST", Path: "/billing/x", Body: `{"a":"o'ne"}`})
+	want := `curl -H "Authorization: Bearer $TOKEN" -H 'Svc-Api-Version: urn:svc:api:billing:version:v1' -H 'Content-Type: application/json' ` +
+		`-d '{"a":"o'\''ne"}' 'https://b.example/billing/x'`
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := curl("https://b", madeCall{Method: "DELETE", Path: "/x"}); !strings.Contains(got, " -X DELETE ") {
+		t.Error(got)
+	}
+}
+
+func TestDiagnoseReserialised(t *testing.T) {
+	t.Parallel()
+	secret := models.NewWebhookSecret()
+	secrets := models.WebhookSecrets{Current: secret, Live: []models.WebhookSecret{secret}}
+	body := []byte(`{"traceId":"t","data":{"a":1,"b":[1,2]}}`)
+	for sent, part := range map[string]string{
+		`{"data":{"a":1,"b":[1,2]},"traceId":"t"}`:                                                               "order of the fields",
+		"{\n  \"traceId\": \"t\",\n  \"data\": {\n    \"a\": 1,\n    \"b\": [\n      1,\n      2\n    ]\n  }\n}": "white space was added",
+		`{"traceId": "t", "data": {"a": 1, "b": [1,2]}}`:                                                         "spaces were added",
+	} {
+		got := diagnose(secrets, body, encodeMAC(mac([]byte(secret.Reveal()), []byte(sent))))
+		if !strings.Contains(got, part) {
+			t.Errorf("%s: %s", sent, got)
+		}
+	}
+}
+
+func TestMaxBody(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]int{
+		Path + "/sites/site_x/batches": maxBatchForm, Path + "/sites/site_x/batch": maxForm, Path + "/receiver/x": maxForm, Path + "/batches": maxForm,
+	} {
+		if got := MaxBody(path); got != want {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	if got := string(timeElement(models.MillisOf(time.Date(2026, 11, 5, 3, 4, 5, 678e6, time.UTC)))); !strings.Contains(got, `"2026-11-05T03:04:05.678Z"`) || !strings.Contains(got, "5 Nov 2026 03:04:05") {
+		t.Error(got)
+	}
+	if got := string(timeElement(0)); got != "–" {
+		t.Error(got)
+	}
+}

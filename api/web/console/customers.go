@@ -1,0 +1,125 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+// customerList is a page of the list.
+type customerList struct {
+	page
+	Items []models.CustomerSummary `json:"items"`
+}
+
+// customersPage is the list with its filters and the form of an invitation.
+type customersPage struct {
+	List       customerList
+	States     []string
+	Chosen     string
+	From, To   string // dates, as they were filled in
+	Pager      pager
+	Reference  string // of the form
+	Behaviours []web.Choice
+	SignupURL  string // of the invitation that was just made
+	Invited    string // its reference
+}
+
+func (c *Console) listCustomers(v *visit) error {
+	return v.customersPage(http.StatusOK, customersPage{}, nil)
+}
+
+func (v *visit) customersPage(status int, p customersPage, faults []fault) error {
+	p.States, p.Chosen, p.Behaviours = linkStates, v.query("state"), v.console.Behaviours
+	p.From, p.To = v.query("from"), v.query("to")
+	q := v.listQuery("state")
+	if q.Get("cursor") == "" {
+		setDay(q, "invitedFrom", p.From, 0)
+		setDay(q, "invitedTo", p.To, 24*time.Hour-time.Millisecond)
+	}
+	if err := v.get(v.billing("customers"), q, &p.List); err != nil {
+		return err
+	}
+	p.Pager = v.pager(p.List.page, "state", "from", "to")
+	return v.render(status, "customers", &base{Title: "Customers", Tab: "customers", Faults: faults}, p)
+}
+
+// inviteCustomer makes an invitation and, if the form says so, lets the customer sign up at once.
+func (c *Console) inviteCustomer(v *visit) error {
+	p := customersPage{Reference: v.form("customerReference")}
+	var made struct {
+		SignupURL string `json:"signupUrl"`
+	}
+	refusal, err := refused(v.post(v.billing("customers", "invitations"), object("customerReference", p.Reference), &made))
+	if refusal != nil {
+		return v.customersPage(refusal.Status, p, refusal.faults)
+	}
+	if err != nil {
+		return err
+	}
+	if behaviour := v.form("behaviour"); behaviour != "" {
+		if err := v.post(v.signupPath(p.Reference), object("behaviour", behaviour), nil); err != nil {
+			return err
+		}
+		return v.seeOther(v.sitePath("/customers"))
+	}
+	p.SignupURL, p.Invited, p.Reference = made.SignupURL, p.Reference, ""
+	return v.customersPage(http.StatusCreated, p, nil)
+}
+
+// signupPath is where a sandbox customer signs up.
+func (v *visit) signupPath(reference string) string {
+	return pathOf("sandbox", "sites", v.site.ID.String(), "customers", reference, "signup")
+}
+
+// customerPage is the newest link of a reference.
+type customerPage struct {
+	Customer   models.CustomerSummary
+	SignupURL  string // of a live invitation, once it was asked for
+	Behaviours []web.Choice
+}
+
+func (c *Console) showCustomer(v *visit) error {
+	return v.customerPage(http.StatusOK, v.query("ref"), customerPage{}, nil)
+}
+
+func (v *visit) customerPage(status int, reference string, p customerPage, faults []fault) error {
+	p.Behaviours = v.console.Behaviours
+	if err := v.get(v.billing("customers", reference), nil, &p.Customer); err != nil {
+		return err
+	}
+	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
+}
+
+// changeCustomer signs up, revokes, or shows the invitation again.
+func (c *Console) changeCustomer(v *visit) error {
+	reference := v.form("ref")
+	var p customerPage
+	var err error
+	switch v.form("action") {
+	case "signup":
+		err = v.post(v.signupPath(reference), object("behaviour", v.form("behaviour")), nil)
+	case "revoke":
+		err = v.post(v.billing("customers", reference, "revocation"), nil, nil)
+	case "link":
+		var again struct {
+			SignupURL string `json:"signupUrl"`
+		}
+		err = v.post(v.billing("customers", reference, "invitation-link"), nil, &again)
+		p.SignupURL = again.SignupURL
+	default:
+		return errForm
+	}
+	refusal, err := refused(err)
+	switch {
+	case refusal != nil:
+		return v.customerPage(refusal.Status, reference, customerPage{}, refusal.faults)
+	case err != nil:
+		return err
+	case p.SignupURL != "":
+		return v.customerPage(http.StatusOK, reference, p, nil)
+	}
+	return v.seeOther(v.sitePath("/customer", "ref", reference))
+}

@@ -1,0 +1,130 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+var errNoSite = errors.New("console: not a Site of the organisation")
+
+const noSiteMessage = "There is no such Site, or it does not belong to the organisation of this API client. " +
+	"A siteId begins with site_."
+
+// knownSites are the Sites of the session with their names, the latest first. One that cannot be
+// read now has no name.
+func (v *visit) knownSites() []siteName {
+	var sites []siteName
+	for _, id := range slices.Backward(v.session.Sites) {
+		site, err := v.console.Site(v.ctx, v.principal.OrganisationID, id)
+		if errors.Is(err, models.ErrNotFound) {
+			continue
+		}
+		sites = append(sites, siteName{id, site.Name})
+	}
+	return sites
+}
+
+// overviewPage is the first page.
+type overviewPage struct {
+	Client    models.ClientID
+	Scopes    []models.Scope
+	Endpoints []endpointItem
+	SiteID    string // that was typed in
+}
+
+func (c *Console) overview(v *visit) error { return v.overviewPage(http.StatusOK, overviewPage{}, nil) }
+
+func (v *visit) overviewPage(status int, p overviewPage, faults []fault) error {
+	p.Client, p.Scopes = v.principal.ClientID, v.principal.Scopes
+	endpoints, err := v.endpoints()
+	if err != nil {
+		return err
+	}
+	p.Endpoints = endpoints
+	return v.render(status, "overview", &base{Title: "Overview", Tab: "overview", Faults: faults}, p)
+}
+
+// addSite opens a Site that the user names: no operation lists an organisation's Sites.
+func (c *Console) addSite(v *visit) error {
+	err := v.openSite(v.form("siteId"))
+	if errors.Is(err, errNoSite) {
+		faults := []fault{{Message: noSiteMessage, Target: "siteId"}}
+		return v.overviewPage(http.StatusForbidden, overviewPage{SiteID: v.form("siteId")}, faults)
+	}
+	if err != nil {
+		return err
+	}
+	return v.seeOther(v.sitePath(""))
+}
+
+// removeSite forgets a Site of the session.
+func (c *Console) removeSite(v *visit) error {
+	s := v.session
+	removed := v.form("siteId")
+	s.Sites = slices.DeleteFunc(slices.Clone(s.Sites), func(id models.SiteID) bool { return id.String() == removed })
+	if err := v.begin(s); err != nil {
+		return err
+	}
+	return v.seeOther(Path)
+}
+
+// siteOverviewPage summarises a Site.
+type siteOverviewPage struct {
+	Customers []stateCount
+	Batches   batchList
+	Payments  paymentList
+	Movements movementTotals
+	Today     string // the beginning of the day that Movements are of
+}
+
+// stateCount is how many customers have a state.
+type stateCount struct {
+	State string
+	Count int64
+}
+
+// movementTotals are the totals of a list of movements.
+type movementTotals struct {
+	TotalAmount models.Amount `json:"totalAmount"`
+	TotalItems  int64         `json:"totalItems"`
+}
+
+// linkStates are the states of a customer's link, as filters.
+var linkStates = []string{"invited", "linked", "expired", "revoked"}
+
+func (c *Console) siteOverview(v *visit) error {
+	var p siteOverviewPage
+	for _, state := range linkStates {
+		var list page
+		if err := v.get(v.billing("customers"), url.Values{"limit": {"1"}, "state": {state}}, &list); err != nil {
+			return err
+		}
+		p.Customers = append(p.Customers, stateCount{state, *list.TotalItems})
+	}
+	five := url.Values{"limit": {"5"}}
+	if err := v.get(v.billing("batches"), five, &p.Batches); err != nil {
+		return err
+	}
+	if err := v.get(v.checkout(), five, &p.Payments); err != nil {
+		return err
+	}
+	now, err := c.ServiceTime(v.ctx)
+	if err != nil {
+		return err
+	}
+	day := models.MillisOf(now.Time().Truncate(24 * time.Hour))
+	p.Today = day.Time().Format("2 January 2006")
+	query := url.Values{"limit": {"1"}, "from": {strconv.FormatInt(int64(day), 10)}}
+	if err := v.get(v.billing("movements"), query, &p.Movements); err != nil {
+		return err
+	}
+	return v.render(http.StatusOK, "site", &base{
+		Title: v.site.Name, Tab: "site", Poll: p.Batches.open() || p.Payments.open(),
+	}, p)
+}

@@ -1,0 +1,183 @@
+package console
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// The bounds of the receiver: of each organisation, and of how many organisations.
+const (
+	maxDeliveries     = 100
+	maxDeliveryBytes  = 1 << 20
+	maxDeliveryOrgs   = 16
+	maxDeliveryBody   = 64 << 10
+	timestampPatience = 5 * time.Minute // within which Standard Webhooks wants a timestamp
+)
+
+// inbox keeps the deliveries that the built-in receiver of this process has taken.
+type inbox struct{ kept *shelf[delivery] }
+
+func newInbox() *inbox {
+	return &inbox{newShelf[delivery](maxDeliveryOrgs, maxDeliveries, maxDeliveryBytes)}
+}
+
+// delivery is a notification that the receiver has taken.
+type delivery struct {
+	At          time.Time
+	EventID     string // webhook-id
+	Type        string
+	Attempt     string
+	Headers     []Header
+	Body        string
+	Status      int // with which the receiver answered
+	Signature   bool
+	Standard    bool // webhook-signature counts
+	InTime      bool // webhook-timestamp is close to the receiver's time
+	Repeated    bool // the idempotencyKey came before
+	KeyMatches  bool // the body's idempotencyKey is the header's
+	NoSecret    bool
+	IsTest      bool
+	Description string // the transaction status, if there is one
+}
+
+// Verified reports whether a receiver should act on it.
+func (d delivery) Verified() bool { return d.Signature && d.Standard && d.InTime && d.KeyMatches }
+
+// receiverToken is base64url(key id ‖ organisation ‖ MAC): it needs no storage and cannot be
+// guessed.
+const (
+	macSize   = 16
+	tokenSize = len(models.KeyID{}) + len(models.OrganisationID{}) + macSize
+)
+
+// receiverURL is the address of the organisation's receiver.
+func (v *visit) receiverURL() (string, error) {
+	key, err := v.console.Keys.Current(v.ctx, sealKey)
+	if err != nil {
+		return "", fmt.Errorf("console: address of the receiver: %w", err)
+	}
+	token := append(append(make([]byte, 0, tokenSize), key.ID[:]...), v.principal.OrganisationID[:]...)
+	sum, err := receiverMAC(key, token)
+	if err != nil {
+		return "", err
+	}
+	return v.console.PublicBaseURL + Path + "/receiver/" + sealEncoding.EncodeToString(append(token, sum...)), nil
+}
+
+// receiverOf is the organisation that an address is of; errSealed if it is no such address.
+func (c *Console) receiverOf(ctx context.Context, text string) (organisation models.OrganisationID, err error) {
+	token, err := sealEncoding.DecodeString(text)
+	if err != nil || len(token) != tokenSize {
+		return organisation, errSealed
+	}
+	key, err := c.Keys.ByID(ctx, models.KeyID(token[:len(models.KeyID{})]))
+	if errors.Is(err, models.ErrNotFound) {
+		return organisation, errSealed
+	}
+	if err != nil {
+		return organisation, err
+	}
+	head := token[:tokenSize-macSize]
+	sum, err := receiverMAC(key, head)
+	if err != nil {
+		return organisation, err
+	}
+	if !hmac.Equal(sum, token[len(head):]) {
+		return organisation, errSealed
+	}
+	return models.OrganisationID(head[len(key.ID):]), nil
+}
+
+func receiverMAC(key models.Key, message []byte) ([]byte, error) {
+	secret, err := hkdf.Key(sha256.New, key.Secret, nil, "console receiver", 32)
+	if err != nil {
+		return nil, fmt.Errorf("console: key of the receiver: %w", err)
+	}
+	return mac(secret, message)[:macSize], nil
+}
+
+// receive keeps a notification and answers with the status that the address ends with; 204 without
+// one.
+func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
+	if err != nil || len(body) > maxDeliveryBody {
+		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
+		return
+	}
+	// The server reuses its buffers, so headers are copied.
+	header := func(name string) string { return clip(r.Header.Get(name), maxLoggedHeader) }
+	d := delivery{
+		At: c.Now(), EventID: header("Webhook-Id"), Type: header("Svc-Event-Type"),
+		Attempt: header("Svc-Webhook-Attempt"), IsTest: header("Svc-Webhook-Test") == "true",
+		Body: string(body), Status: answerStatus(r.PathValue("status")),
+	}
+	size := len(body)
+	for _, name := range []string{
+		"Content-Type", "X-Svc-Signature", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "Svc-Event-Type",
+		"Svc-Webhook-Attempt", "Svc-Webhook-Test", "User-Agent",
+	} {
+		if value := header(name); value != "" {
+			d.Headers = append(d.Headers, Header{name, value})
+			size += len(name) + len(value)
+		}
+	}
+	d.verify(r.Context(), c, organisation, r.Header)
+	d.Repeated = slices.ContainsFunc(i.kept.latest(organisation), func(o delivery) bool { return o.EventID == d.EventID })
+	i.kept.add(organisation, d, size)
+	w.WriteHeader(d.Status)
+}
+
+// answerStatus is the status that an address asks for.
+func answerStatus(text string) int {
+	if n, err := strconv.Atoi(text); err == nil && n >= 200 && n <= 599 {
+		return n
+	}
+	return http.StatusNoContent
+}
+
+// verify checks a notification as a partner's receiver does. It signs the same event at the same
+// time, and compares.
+func (d *delivery) verify(ctx context.Context, c *Console, organisation models.OrganisationID, h http.Header) {
+	var body struct {
+		Data struct {
+			IdempotencyKey    string `json:"idempotencyKey"`
+			PaymentIntentID   string `json:"paymentIntentId"`
+			TransactionStatus string `json:"transactionStatus"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal([]byte(d.Body), &body) // missing fields stay empty
+	d.KeyMatches = d.EventID != "" && body.Data.IdempotencyKey == d.EventID
+	d.Description = body.Data.TransactionStatus
+	secrets, err := c.Secrets(ctx, organisation)
+	if err != nil {
+		d.NoSecret = true
+		return
+	}
+	event := models.WebhookEvent{Body: []byte(d.Body)}
+	second, err := strconv.ParseInt(h.Get("Webhook-Timestamp"), 10, 64)
+	if err != nil || event.ID.UnmarshalText([]byte(d.EventID)) != nil {
+		return
+	}
+	sent := time.Unix(second, 0)
+	for _, header := range secrets.Sign(&event, sent, 1) {
+		switch header.Name {
+		case "x-svc-signature":
+			d.Signature = hmac.Equal([]byte(header.Value), []byte(h.Get("X-Svc-Signature")))
+		case "webhook-signature":
+			d.Standard = hmac.Equal([]byte(header.Value), []byte(h.Get("Webhook-Signature")))
+		}
+	}
+	d.InTime = c.Now().Sub(sent).Abs() < timestampPatience
+}

@@ -1,0 +1,161 @@
+package console
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"partnerbilling/models"
+)
+
+// The bounds of the request log: of each organisation, and of how many organisations.
+const (
+	maxRequests     = 1000
+	maxRequestBytes = 2 << 20
+	maxRequestOrgs  = 16
+	// LoggedBody is how much of a body is kept, in bytes.
+	LoggedBody = 8 << 10
+)
+
+// Exchange is an API request with its answer, as the request log keeps it.
+type Exchange struct {
+	TraceID      models.TraceID
+	At           time.Time
+	Took         time.Duration
+	Method       string
+	Target       string // path and query as they were sent
+	Route        string // as in the API description; "" for none
+	Client       models.ClientID
+	Console      bool // made by the console
+	Status       int
+	Request      []Header
+	RequestBody  Body
+	Response     []Header
+	ResponseBody Body
+}
+
+// Header is one header of an Exchange.
+type Header struct{ Name, Value string }
+
+// Body is the beginning of a body.
+type Body struct {
+	Text string
+	Size int // of the whole body in bytes; -1: it was streamed, and nothing is kept
+}
+
+// Cut reports whether a part of the body is missing.
+func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
+
+// RequestLog keeps the latest API requests of this process in memory, in bounded space, without
+// secrets and tokens. It is safe for concurrent use. A nil log keeps nothing.
+type RequestLog struct{ kept *shelf[Exchange] }
+
+// NewRequestLog makes an empty log.
+func NewRequestLog() *RequestLog {
+	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes)}
+}
+
+// Add keeps an exchange of an organisation. It takes secrets and tokens out of the target, the
+// headers and the bodies.
+func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
+	e.Target = redact(e.Target)
+	size := len(e.Target) + len(e.Route)
+	for _, headers := range [][]Header{e.Request, e.Response} {
+		for i := range headers {
+			headers[i].Value = redact(headers[i].Value)
+			size += len(headers[i].Name) + len(headers[i].Value)
+		}
+	}
+	size += len(e.RequestBody.Text) + len(e.ResponseBody.Text)
+	l.kept.add(organisation, e, size)
+}
+
+// Latest are the exchanges of an organisation, newest first.
+func (l *RequestLog) Latest(organisation models.OrganisationID) []Exchange {
+	if l == nil {
+		return nil
+	}
+	return l.kept.latest(organisation)
+}
+
+// find is an exchange of the organisation by its trace id.
+func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exchange, bool) {
+	latest := l.Latest(organisation)
+	i := slices.IndexFunc(latest, func(e Exchange) bool { return string(e.TraceID) == trace })
+	if i < 0 {
+		return Exchange{}, false
+	}
+	return latest[i], true
+}
+
+// loggedHeaders are the headers that are kept. None of them is a credential.
+var loggedHeaders = []string{
+	// of requests
+	"Accept", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-Id", "Prefer", "Svc-Api-Version",
+	"Traceparent", "User-Agent",
+	// of answers
+	"Allow", "Content-Disposition", "Etag", "Idempotent-Replayed", "Location", "Ratelimit", "Ratelimit-Policy",
+	"Retry-After", "Www-Authenticate",
+}
+
+// maxLoggedHeader is how much of a header's value is kept, in bytes.
+const maxLoggedHeader = 512
+
+// AppendHeader adds a header to those that are kept, if it is one of them.
+func AppendHeader(list []Header, name, value string) []Header {
+	if !slices.Contains(loggedHeaders, http.CanonicalHeaderKey(name)) {
+		return list
+	}
+	return append(list, Header{strings.Clone(name), clip(value, maxLoggedHeader)})
+}
+
+// KeepBody is the part of a body that is kept. It copies.
+func KeepBody(body []byte) Body {
+	// Twice the length first: a secret that is cut off is not recognised any more.
+	text := redact(clip(string(body[:min(len(body), 2*LoggedBody)]), 2*LoggedBody))
+	return Body{Text: clip(text, LoggedBody), Size: len(body)}
+}
+
+// clip copies at most n bytes of a text, as valid UTF-8 that ends with a whole character.
+func clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) > n {
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
+	}
+	return strings.Clone(text)
+}
+
+// redactions find webhook secrets, sign-up links, tokens and cursors. Each runs only on texts that
+// contain one of its marks.
+var redactions = []struct {
+	marks   []string
+	pattern *regexp.Regexp
+	with    string
+}{
+	{
+		[]string{"ecret", "oken", "assword"},
+		regexp.MustCompile(`("(?:secret|clientSecret|client_secret|accessToken|access_token|token|password)"\s*:\s*")` +
+			`(?:[^"\\]|\\.)*("|$)`),
+		"${1}[redacted]${2}",
+	},
+	{[]string{"whsec_"}, regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_[redacted]"},
+	{[]string{"/signup/"}, regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/[redacted]"},
+	{[]string{"/receiver/"}, regexp.MustCompile(`/receiver/[A-Za-z0-9_-]+`), "/receiver/[redacted]"},
+	{[]string{"cursor="}, regexp.MustCompile(`cursor=[^&"\\ ]+`), "cursor=[redacted]"},
+	{[]string{"eyJ"}, regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "[redacted]"}, // a JWT
+}
+
+func redact(text string) string {
+	for _, r := range redactions {
+		if slices.ContainsFunc(r.marks, func(mark string) bool { return strings.Contains(text, mark) }) {
+			text = r.pattern.ReplaceAllString(text, r.with)
+		}
+	}
+	return text
+}

@@ -1,0 +1,288 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+//go:embed *.html
+var files embed.FS
+
+//go:embed console.css
+var ownStyle string
+
+//go:embed console.js
+var script string
+
+var style = web.Palette + ownStyle
+
+// The assets have their digest in their path, so that browsers may keep them.
+var (
+	stylePath  = assetPath(style, "css")
+	scriptPath = assetPath(script, "js")
+)
+
+func assetPath(content, extension string) string {
+	sum := sha256.Sum256([]byte(content))
+	return Path + "/assets/" + hex.EncodeToString(sum[:8]) + "." + extension
+}
+
+func asset(contentType, content string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		_, _ = w.Write([]byte(content))
+	}
+}
+
+// pageHeaders are those of every answer: a page may load its own style and script, show pictures
+// that are in it, ask the console again, send its forms, and nothing else.
+func pageHeaders() http.Header {
+	h := web.Headers()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	return h
+}
+
+// base holds the data that all pages share.
+type base struct {
+	Title   string
+	Tab     string // of the navigation that is current
+	Notice  string // a result to announce; "" for none
+	Faults  []fault
+	Poll    bool // the page changes by itself
+	Content any
+
+	// Filled in by complete.
+	CSRF     string
+	SignedIn bool
+	Site     *siteName  // of the navigation: that of the page, or the latest one; nil while there is none
+	Sites    []siteName // of the session, the latest first
+	Calls    []madeCall
+	Clock    bool
+	Breaks   bool // the rail can be broken
+	BaseURL  string
+	Expires  time.Time // of the session
+}
+
+// problem is a page about an error.
+type problem struct {
+	Title, Message string
+	Faults         []fault
+	TraceID        string
+}
+
+// complete fills in the fields that follow from the visit.
+func (v *visit) complete(b *base, content any) {
+	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
+	b.Breaks = v.console.Faults != nil
+	b.Clock, b.BaseURL, b.Expires = v.console.Clock, v.console.PublicBaseURL, time.Unix(v.session.Expires, 0).UTC()
+	b.SignedIn = !v.principal.ClientID.IsZero()
+	if b.SignedIn {
+		b.Sites = v.knownSites()
+	}
+	if b.Site == nil && len(b.Sites) > 0 {
+		b.Site = &b.Sites[0]
+	}
+}
+
+func execute(name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"stylePath":  func() string { return stylePath },
+	"scriptPath": func() string { return scriptPath },
+	"money":      money,
+	"time":       timeElement,
+	"clock":      func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
+	"ms": func(d time.Duration) string {
+		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "\u00a0ms"
+	},
+	"link":       withQuery,
+	"words":      words,
+	"title":      title,
+	"short":      func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
+	"traceOf":    traceOf,
+	"tone":       tone,
+	"curl":       curl,
+	"plural":     plural,
+	"tabOf":      func(b *base, name, path, label string) tab { return tab{path, label, b.Tab == name} },
+	"int":        integer,
+	"contains":   slices.Contains[[]string],
+	"list":       func(items ...string) []string { return items },
+	"pretty":     pretty,
+	"message":    func(headers []Header, body Body) message { return message{headers, body} },
+	"statusTone": statusTone,
+	"png":        pngURL,
+}).ParseFS(files, "*.html"))
+
+// tab is an entry of the navigation.
+type tab struct {
+	Path, Label string
+	Current     bool
+}
+
+// message is a request or an answer of the request log.
+type message struct {
+	Headers []Header
+	Body    Body
+}
+
+// integer is a count of a list; 0 if it has none.
+func integer(n any) int {
+	switch n := n.(type) {
+	case int64:
+		return int(n)
+	case *int64:
+		if n != nil {
+			return int(*n)
+		}
+	}
+	return 0
+}
+
+// pngURL lets a page show a picture that the API made; anything else is left out.
+func pngURL(text string) template.URL {
+	const prefix = "data:image/png;base64,"
+	if !strings.HasPrefix(text, prefix) || strings.Trim(text[len(prefix):], base64Alphabet) != "" {
+		return ""
+	}
+	return template.URL(text) //nolint:gosec // only the characters of base64
+}
+
+const base64Alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+
+// siteCurrency is that of all Sites.
+const siteCurrency = "AUD"
+
+func money(a models.Amount, currency ...string) string {
+	if len(currency) > 0 && currency[0] != "" {
+		return web.Money(int64(a), currency[0])
+	}
+	return web.Money(int64(a), siteCurrency)
+}
+
+// timeElement writes a point in time for people, in UTC, and for machines.
+func timeElement(m models.Millis) template.HTML {
+	if m == 0 {
+		return "–"
+	}
+	t := m.Time()
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z07:00") + `">` + //nolint:gosec // digits
+		t.Format("2 Jan 2006 15:04:05") + `</time>`)
+}
+
+// words writes a value of an enum for people: "customerNotActive" as "customer not active".
+func words(value any) string {
+	var b strings.Builder
+	for i, r := range fmt.Sprint(value) {
+		if r >= 'A' && r <= 'Z' && i > 0 {
+			b.WriteByte(' ')
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// title is words with a capital at the beginning.
+func title(value any) string {
+	text := words(value)
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// traceOf is the trace id in the body of a webhook; "" if it has none.
+func traceOf(body string) string {
+	var b struct {
+		TraceID string `json:"traceId"`
+	}
+	if json.Unmarshal([]byte(body), &b) != nil {
+		return ""
+	}
+	return b.TraceID
+}
+
+// tone is the colour class of a state.
+func tone(value any) string {
+	switch fmt.Sprint(value) {
+	case "linked", "succeeded", "Settled", "settled", "delivered", "active":
+		return "good"
+	case "revoked", "expired", "Expired", "Cancelled", "cancelled", "customerNotActive":
+		return "still"
+	case "invited", "created":
+		return "open"
+	case "inProgress", "pending":
+		return "busy"
+	case "":
+		return "still"
+	}
+	return "warn"
+}
+
+func statusTone(status int) string {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return "bad"
+	case status >= http.StatusBadRequest:
+		return "warn"
+	}
+	return "good"
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// curl is a call as a command, for shells in which TOKEN is an access token.
+func curl(baseURL string, c madeCall) string {
+	var b strings.Builder
+	b.WriteString(`curl -H "Authorization: Bearer $TOKEN"`)
+	if strings.HasPrefix(c.Path, "/billing/") {
+		b.WriteString(" -H 'Svc-Api-Version: " + apiVersion + "'")
+	}
+	if c.Method != http.MethodGet && (c.Method != http.MethodPost || c.Body == "") {
+		b.WriteString(" -X " + c.Method)
+	}
+	if c.Body != "" {
+		b.WriteString(" -H 'Content-Type: application/json' -d " + quote(clipped(c.Body)))
+	}
+	b.WriteString(" " + quote(baseURL+c.Path))
+	return b.String()
+}
+
+// maxShownBody is how much of a call's body a page shows, in bytes.
+const maxShownBody = 2 << 10
+
+func clipped(body string) string {
+	if len(body) <= maxShownBody {
+		return body
+	}
+	return clip(body, maxShownBody) + "…"
+}
+
+// quote quotes a text for a POSIX shell.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

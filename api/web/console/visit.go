@@ -1,0 +1,293 @@
+package console
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+)
+
+var (
+	errSignedOut = errors.New("console: no session, or its access token does not count any more")
+	errNoPage    = errors.New("console: no such page")
+	errForm      = errors.New("console: the form is not one of ours, or too old")
+)
+
+// visit is one request to the console.
+type visit struct {
+	console   *Console
+	ctx       context.Context
+	w         http.ResponseWriter
+	r         *http.Request
+	session   session
+	principal auth.Principal
+	site      *siteName // of pages about a Site
+	calls     []madeCall
+	answered  bool
+}
+
+// serve loads the session, checks the form of a POST, and lets the page answer.
+func (v *visit) serve(page func(*visit) error) error {
+	if err := v.loadSession(); err != nil {
+		return err
+	}
+	if v.r.Method == http.MethodPost {
+		if err := v.checkForm(); err != nil {
+			return err
+		}
+	}
+	return page(v)
+}
+
+// loadSession opens the session of the cookie. Without a valid one it begins an anonymous session.
+func (v *visit) loadSession() error {
+	if cookie, err := v.r.Cookie(cookieName); err == nil {
+		s, err := v.console.open(v.ctx, cookie.Value)
+		if err == nil {
+			v.session = s
+			return nil
+		}
+		if !errors.Is(err, errSealed) {
+			return err
+		}
+	}
+	return v.begin(newSession(v.console.Now().Add(sessionLifetime)))
+}
+
+// begin makes s the session of the browser.
+func (v *visit) begin(s session) error {
+	sealed, err := v.console.seal(v.ctx, s)
+	if err != nil {
+		return err
+	}
+	v.session = s
+	v.w.Header().Del("Set-Cookie")
+	http.SetCookie(v.w, v.console.cookie(sealed, s.Expires))
+	return nil
+}
+
+// requireSession authenticates the session's token. errSignedOut if it does not count any more.
+func (v *visit) requireSession() error {
+	if v.session.Token == "" {
+		return errSignedOut
+	}
+	principal, err := v.console.Authenticate(v.ctx, "Bearer "+v.session.Token)
+	switch {
+	case errors.Is(err, auth.ErrInvalidToken) || errors.Is(err, auth.ErrNoCredentials):
+		return errSignedOut
+	case err != nil:
+		return err
+	case principal.OrganisationID.IsZero():
+		return errSignedOut
+	}
+	v.principal = principal
+	return nil
+}
+
+// checkForm refuses a form that another site sent, or that is not from this session.
+func (v *visit) checkForm() error {
+	if from := v.r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" {
+		return errForm
+	}
+	if err := v.parseForm(); err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare([]byte(v.r.PostForm.Get("csrf")), []byte(v.session.CSRF)) != 1 {
+		return errForm
+	}
+	return nil
+}
+
+// parseForm reads the fields of a form of either kind. The server has bounded the body; see
+// MaxBody.
+func (v *visit) parseForm() error {
+	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
+	if err != nil {
+		return errForm
+	}
+	if kind == "multipart/form-data" {
+		err = v.r.ParseMultipartForm(maxBatchForm)
+	} else {
+		err = v.r.ParseForm()
+	}
+	if err != nil || v.r.PostForm == nil {
+		return errForm
+	}
+	return nil
+}
+
+// file is the content of a form's file; "" if none was chosen.
+func (v *visit) file(name string) (string, error) {
+	f, _, err := v.r.FormFile(name)
+	if errors.Is(err, http.ErrMissingFile) || errors.Is(err, http.ErrNotMultipart) {
+		return "", nil
+	}
+	if err != nil {
+		return "", errForm
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxBatchForm))
+	if err != nil {
+		return "", errForm
+	}
+	return string(content), nil
+}
+
+// form is a field of the form, without white space around it.
+func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm.Get(name)) }
+
+// query is a parameter of the page's address.
+func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
+
+// openSite finds the Site that the page is about, and remembers it.
+func (v *visit) openSite(text string) error {
+	var id models.SiteID
+	if id.UnmarshalText([]byte(text)) != nil {
+		return errNoSite
+	}
+	site, err := v.console.Site(v.ctx, v.principal.OrganisationID, id)
+	if errors.Is(err, models.ErrNotFound) {
+		return errNoSite
+	}
+	if err != nil {
+		return err
+	}
+	v.site = &siteName{site.ID, site.Name}
+	if n := len(v.session.Sites); n > 0 && v.session.Sites[n-1] == id {
+		return nil
+	}
+	s := v.session
+	s.remember(id)
+	return v.begin(s)
+}
+
+// sitePath is a page about the Site.
+func (v *visit) sitePath(rest string, query ...string) string {
+	path := Path + "/sites/" + v.site.ID.String() + rest
+	return withQuery(path, query...)
+}
+
+// withQuery adds parameters, given as names and values, to a path.
+func withQuery(path string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// billing is a path of the API below the Site.
+func (v *visit) billing(segments ...string) string {
+	return pathOf(append([]string{"billing", "sites", v.site.ID.String()}, segments...)...)
+}
+
+// checkout is a path of the API below the Site's payment intents.
+func (v *visit) checkout(segments ...string) string {
+	return pathOf(append([]string{"checkout", v.site.ID.String(), "payment-intent"}, segments...)...)
+}
+
+// seeOther redirects to the page that shows the result of a form. Reloading that page sends no
+// form.
+func (v *visit) seeOther(path string) error {
+	v.answered = true
+	v.w.Header().Set("Location", path)
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// render answers with a page.
+func (v *visit) render(status int, name string, b *base, content any) error {
+	v.complete(b, content)
+	body, err := execute(name, b)
+	if err != nil {
+		return err
+	}
+	v.answered = true
+	v.w.Header().Set("Content-Type", "text/html;charset=UTF-8")
+	v.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(body)
+	return nil
+}
+
+// fail answers an error with a page.
+func (v *visit) fail(err error) {
+	if errors.Is(err, errSignedOut) {
+		v.endSession()
+		return
+	}
+	status, p := v.problem(err)
+	if status >= http.StatusInternalServerError {
+		v.console.Log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "err", err)
+	}
+	if err := v.render(status, "problem", &base{Title: p.Title}, p); err != nil {
+		v.console.Log.ErrorContext(v.ctx, "render a problem of the console", "err", err)
+		http.Error(v.w, "The page cannot be shown.", http.StatusInternalServerError)
+	}
+}
+
+// endSession leads to the sign-in, and back to this page after it. The Sites stay known.
+func (v *visit) endSession() {
+	s := newSession(v.console.Now().Add(sessionLifetime))
+	s.Sites = v.session.Sites
+	if err := v.begin(s); err != nil {
+		v.fail(err)
+		return
+	}
+	path := Path + "/session"
+	if v.r.Method == http.MethodGet && v.r.URL.Path != Path {
+		path = withQuery(path, "next", v.r.URL.RequestURI())
+	}
+	_ = v.seeOther(path) // never fails
+}
+
+// problem returns the status and the text for an error.
+func (v *visit) problem(err error) (int, problem) {
+	var answer *apiError
+	switch {
+	case errors.Is(err, errNoPage):
+		return http.StatusNotFound, problem{Title: "There is no such page", Message: "The address may be mistyped."}
+	case errors.Is(err, errNoSite):
+		return http.StatusForbidden, problem{Title: "This Site cannot be opened", Message: noSiteMessage}
+	case errors.Is(err, errForm):
+		return http.StatusBadRequest, problem{
+			Title:   "The form was not accepted",
+			Message: "It was sent from another page or an earlier session. Go back, reload the page, and send it again.",
+		}
+	case errors.As(err, &answer):
+		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults, TraceID: answer.traceID}
+		if len(p.Faults) == 0 {
+			p.Message = "Its answer has no more to say."
+		}
+		return answer.Status, p
+	case errors.Is(err, models.ErrUnavailable):
+		p := problem{Title: "The service is not available", Message: "Try again in a moment."}
+		return http.StatusServiceUnavailable, p
+	}
+	return http.StatusInternalServerError, problem{Title: "Something went wrong", Message: "Try again in a moment."}
+}
+
+// recover turns a panic into the page of an unknown error.
+func (v *visit) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	v.console.Log.ErrorContext(v.ctx, "panic in the console", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if !v.answered {
+		v.fail(fmt.Errorf("console: panic: %v", p))
+	}
+}

@@ -1,0 +1,315 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"partnerbilling/models"
+)
+
+// endpointItem is an endpoint of the list.
+type endpointItem struct {
+	Endpoint string   `json:"endpoint"` // "default" or the siteId
+	URL      string   `json:"url"`
+	Events   []string `json:"events"`
+	State    string   `json:"state"` // of one that was asked for alone
+}
+
+type endpointList struct {
+	Items []endpointItem `json:"items"`
+}
+
+func (v *visit) endpoints() ([]endpointItem, error) {
+	var list endpointList
+	err := v.get("/webhooks/endpoints", nil, &list)
+	return list.Items, err
+}
+
+// webhookEvent is an event as the API shows it.
+type webhookEvent struct {
+	IdempotencyKey    string           `json:"idempotencyKey"`
+	Type              string           `json:"type"`
+	SiteID            string           `json:"siteId"`
+	PaymentIntentID   string           `json:"paymentIntentId"`
+	TransactionStatus string           `json:"transactionStatus"`
+	Test              bool             `json:"test"`
+	Status            string           `json:"status"`
+	AttemptCount      int              `json:"attemptCount"`
+	CreatedAt         models.Millis    `json:"createdAt"`
+	RequestedAt       models.Millis    `json:"requestedAt"`
+	NextAttemptAt     models.Millis    `json:"nextAttemptAt"`
+	DeliveredAt       models.Millis    `json:"deliveredAt"`
+	Body              string           `json:"body"`
+	BodySHA256        string           `json:"bodySha256"`
+	Attempts          []webhookAttempt `json:"attempts"`
+}
+
+// webhookAttempt is an attempt as the API shows it.
+type webhookAttempt struct {
+	Number       int           `json:"number"`
+	Endpoint     string        `json:"endpoint"`
+	URL          string        `json:"url"`
+	StartedAt    models.Millis `json:"startedAt"`
+	DurationMs   int64         `json:"durationMs"`
+	StatusCode   int           `json:"statusCode"`
+	Address      string        `json:"address"`
+	Error        string        `json:"error"`
+	ResponseHead string        `json:"responseHead"`
+}
+
+// Delivered reports whether the receiver took it.
+func (a webhookAttempt) Delivered() bool { return a.StatusCode >= 200 && a.StatusCode < 300 }
+
+// eventList is a page of the list.
+type eventList struct {
+	page
+	Items []webhookEvent `json:"items"`
+}
+
+func (l *eventList) open() bool {
+	return slices.ContainsFunc(l.Items, func(e webhookEvent) bool { return e.Status == "pending" })
+}
+
+// webhooksPage lists endpoints and events.
+type webhooksPage struct {
+	Endpoints []endpointItem
+	Targets   []string // the endpoints that can be set: "default" and the Sites of the session
+	Types     []string // the types of events that an endpoint may ask for
+	List      eventList
+	Statuses  []string
+	Chosen    string
+	SiteID    string
+	Pager     pager
+	URL       string   // of the form
+	Endpoint  string   // of the form
+	Events    []string // of the form
+	Secret    *newSecret
+	Attempt   *webhookAttempt // of a test
+	Receiver  string          // the address of the built-in receiver
+}
+
+// newSecret is a secret that is shown once.
+type newSecret struct {
+	Text       string
+	ActivateAt models.Millis // 0: it counts now
+	OverlapTo  models.Millis
+}
+
+func (c *Console) showWebhooks(v *visit) error {
+	p := webhooksPage{Endpoint: "default", Events: []string{string(models.EventTransactionStatus)}}
+	return v.webhooksPage(http.StatusOK, p, nil)
+}
+
+func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
+	var err error
+	if p.Endpoints, err = v.endpoints(); err != nil {
+		return err
+	}
+	if p.Receiver, err = v.receiverURL(); err != nil {
+		return err
+	}
+	p.Targets = []string{"default"}
+	for _, id := range slices.Backward(v.session.Sites) {
+		p.Targets = append(p.Targets, id.String())
+	}
+	for _, t := range models.WebhookEventTypes {
+		p.Types = append(p.Types, string(t))
+	}
+	for _, s := range models.WebhookStatuses {
+		p.Statuses = append(p.Statuses, string(s))
+	}
+	p.Chosen, p.SiteID = v.query("status"), v.query("siteId")
+	if err := v.get("/webhooks/events", v.listQuery("status", "siteId", "type"), &p.List); err != nil {
+		return err
+	}
+	p.Pager = v.pager(p.List.page, "status", "siteId", "type")
+	return v.render(status, "webhooks", &base{Title: "Webhooks", Tab: "webhooks", Poll: p.List.open(), Faults: faults}, p)
+}
+
+// changeWebhooks sets, deletes or tests an endpoint, or makes the next secret.
+func (c *Console) changeWebhooks(v *visit) error {
+	p := webhooksPage{Endpoint: v.form("endpoint"), URL: v.form("url"), Events: v.r.PostForm["events"]}
+	refusal, err := refused(v.changeWebhook(&p))
+	switch {
+	case refusal != nil:
+		return v.webhooksPage(refusal.Status, p, refusal.faults)
+	case err != nil:
+		return err
+	case p.Secret != nil || p.Attempt != nil: // shown once
+		return v.webhooksPage(http.StatusOK, p, nil)
+	}
+	return v.seeOther(Path + "/webhooks")
+}
+
+func (v *visit) changeWebhook(p *webhooksPage) error {
+	path := pathOf("webhooks", "endpoints", p.Endpoint)
+	switch v.form("action") {
+	case "put":
+		return v.putEndpoint(p)
+	case "delete":
+		return v.send(http.MethodDelete, path, nil, nil)
+	case "test":
+		var attempt webhookAttempt
+		if err := v.post(path+"/test", nil, &attempt); err != nil {
+			return err
+		}
+		p.Attempt = &attempt
+		return nil
+	case "rotate":
+		return v.rotate(p)
+	case "redeliver":
+		return v.post("/webhooks/events/redelivery", object("status", v.form("status")), nil)
+	}
+	return errForm
+}
+
+// putEndpoint sets an endpoint. The first one of an organisation brings its secret.
+func (v *visit) putEndpoint(p *webhooksPage) error {
+	var made struct {
+		Secret string `json:"secret"`
+	}
+	body := map[string]any{"url": p.URL, "events": p.Events}
+	err := v.send(http.MethodPut, pathOf("webhooks", "endpoints", p.Endpoint), body, &made)
+	if made.Secret != "" {
+		p.Secret = &newSecret{Text: made.Secret}
+	}
+	return err
+}
+
+func (v *visit) rotate(p *webhooksPage) error {
+	body := map[string]any{}
+	if v.form("when") == "now" {
+		body["activateAt"] = 0
+	}
+	var made struct {
+		Secret     string        `json:"secret"`
+		ActivateAt models.Millis `json:"activateAt"`
+		OverlapTo  models.Millis `json:"overlapTo"`
+	}
+	err := v.post("/webhooks/secret/rotation", body, &made)
+	if made.Secret != "" {
+		p.Secret = &newSecret{made.Secret, made.ActivateAt, made.OverlapTo}
+	}
+	return err
+}
+
+// eventPage is one event with its attempts and the signatures of its bytes.
+type eventPage struct {
+	Event     webhookEvent
+	Signature signatureCheck
+}
+
+func (c *Console) showEvent(v *visit) error {
+	return v.eventPage(http.StatusOK, v.query("id"), "", nil)
+}
+
+func (v *visit) eventPage(status int, id, claimed string, faults []fault) error {
+	var p eventPage
+	if err := v.get(pathOf("webhooks", "events", id), nil, &p.Event); err != nil {
+		return err
+	}
+	var err error
+	if p.Signature, err = v.checkSignature([]byte(p.Event.Body), claimed); err != nil {
+		return err
+	}
+	return v.render(status, "event", &base{
+		Title: "Webhook " + words(p.Event.Type), Tab: "webhooks", Poll: p.Event.Status == "pending", Faults: faults,
+	}, p)
+}
+
+// changeEvent sends an event again, or compares a signature.
+func (c *Console) changeEvent(v *visit) error {
+	id := v.form("id")
+	switch v.form("action") {
+	case "redeliver":
+		refusal, err := refused(v.post(pathOf("webhooks", "events", id, "redelivery"), nil, nil))
+		if refusal != nil {
+			return v.eventPage(refusal.Status, id, "", refusal.faults)
+		}
+		if err != nil {
+			return err
+		}
+		return v.seeOther(withQuery(Path+"/webhooks/event", "id", id))
+	case "check":
+		return v.eventPage(http.StatusOK, id, v.form("signature"), nil)
+	}
+	return errForm
+}
+
+// receiverPage lists the deliveries of the built-in receiver.
+type receiverPage struct {
+	Address    string
+	Used       []string // the endpoints that lead here
+	Deliveries []delivery
+	Secret     *newSecret
+}
+
+func (c *Console) showReceiver(v *visit) error { return v.receiverPage(http.StatusOK, nil, nil) }
+
+func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) error {
+	address, err := v.receiverURL()
+	if err != nil {
+		return err
+	}
+	endpoints, err := v.endpoints()
+	if err != nil {
+		return err
+	}
+	deliveries := v.console.inbox.kept.latest(v.principal.OrganisationID)
+	p := receiverPage{Address: address, Deliveries: deliveries, Secret: secret}
+	for _, e := range endpoints {
+		if strings.HasPrefix(e.URL, address) {
+			p.Used = append(p.Used, e.Endpoint)
+		}
+	}
+	return v.render(status, "receiver", &base{
+		Title: "Webhook receiver", Tab: "receiver", Poll: len(p.Used) > 0 || len(p.Deliveries) > 0, Faults: faults,
+	}, p)
+}
+
+// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
+// events, or clears what it has taken.
+func (c *Console) useReceiver(v *visit) error {
+	switch v.form("action") {
+	case "clear":
+		c.inbox.kept.clear(v.principal.OrganisationID)
+		return v.seeOther(Path + "/receiver")
+	case "use":
+	default:
+		return errForm
+	}
+	p := webhooksPage{Endpoint: "default"}
+	for _, t := range models.WebhookEventTypes {
+		p.Events = append(p.Events, string(t))
+	}
+	var err error
+	if p.URL, err = v.receiverURL(); err != nil {
+		return err
+	}
+	refusal, err := refused(v.putEndpoint(&p))
+	switch {
+	case refusal != nil:
+		return v.receiverPage(refusal.Status, nil, refusal.faults)
+	case err != nil:
+		return err
+	case p.Secret != nil: // which is shown once
+		return v.receiverPage(http.StatusOK, p.Secret, nil)
+	}
+	return v.seeOther(Path + "/receiver")
+}
+
+// receive takes a notification. The address is secret, and names the organisation.
+func (c *Console) receive(w http.ResponseWriter, r *http.Request) {
+	organisation, err := c.receiverOf(r.Context(), r.PathValue("token"))
+	if errors.Is(err, errSealed) {
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		http.Error(w, "The receiver is not available.", http.StatusServiceUnavailable)
+		return
+	}
+	c.inbox.receive(c, w, r, organisation)
+}

@@ -1,0 +1,25 @@
+package models
+
+import (
+	"errors"
+	"time"
+)
+
+// SandboxFault is a fault of the sandbox rail that concerns all its accounts.
+type SandboxFault string
+
+// The faults.
+const (
+	SandboxFaultBankDown    SandboxFault = "bankDown"    // debits are refused for now, and may come again
+	SandboxFaultAnswersLost SandboxFault = "answersLost" // debits are made, and their first answers are lost
+)
+
+// SandboxFaults are all faults.
+var SandboxFaults = []SandboxFault{SandboxFaultBankDown, SandboxFaultAnswersLost}
+
+// MaxSandboxFault is how long a fault lasts at most.
+const MaxSandboxFault = 24 * time.Hour
+
+// ErrSandboxFault says that a text names no fault, or that a fault would last longer than
+// MaxSandboxFault.
+var ErrSandboxFault = errors.New("models: no such fault of the sandbox")

@@ -1,0 +1,51 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+)
+
+type sandboxFaultRow struct {
+	bun.BaseModel `bun:"table:sandbox_faults"`
+
+	Fault  SandboxFault `bun:"fault,pk"`
+	EndsAt Millis       `bun:"ends_at"`
+}
+
+// SetSandboxFault lets a fault last for so long from now, in service time, whatever was set before;
+// 0 ends it. ErrSandboxFault for an unknown fault, and for a time below 0 or above MaxSandboxFault.
+func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts time.Duration) error {
+	if !slices.Contains(SandboxFaults, fault) || lasts < 0 || lasts > MaxSandboxFault {
+		return ErrSandboxFault
+	}
+	err := s.statement(ctx, func() error {
+		_, err := s.db.NewRaw(`
+			INSERT INTO sandbox_faults (fault, ends_at) VALUES (?, svc_now() + ?)
+			ON CONFLICT (fault) DO UPDATE SET ends_at = excluded.ends_at`, fault, lasts.Milliseconds()).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("models: set a fault of the sandbox: %w", err)
+	}
+	return nil
+}
+
+// ActiveSandboxFaults are the faults that last, with the service time of their end.
+func (s *Store) ActiveSandboxFaults(ctx context.Context) (map[SandboxFault]Millis, error) {
+	var rows []sandboxFaultRow
+	err := s.statement(ctx, func() error {
+		return s.db.NewSelect().Model(&rows).Where("ends_at > svc_now()").Scan(ctx)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("models: read the faults of the sandbox: %w", err)
+	}
+	active := make(map[SandboxFault]Millis, len(rows))
+	for _, row := range rows {
+		active[row.Fault] = row.EndsAt
+	}
+	return active, nil
+}
