@@ -68,7 +68,7 @@ func lastEventID(r *Request) (*models.WebhookStreamPosition, error) {
 	}
 	at, err := models.ParseWebhookStreamPosition(text)
 	if err != nil {
-		return nil, r.RefuseQuery("Last-Event-ID", "must be an id of this stream")
+		return nil, RefuseField(InvalidHeader, "Last-Event-ID", "must be an id of this stream")
 	}
 	return &at, nil
 }

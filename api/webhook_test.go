@@ -494,7 +494,7 @@ func TestListenResumes(t *testing.T) {
 		t.Errorf("%s: %+v", key, e)
 	}
 	for _, id := range []string{"x", second.String(), second.String() + ":x", cutOff + "0x"} {
-		h.With("Last-Event-ID", id).Get("/webhooks/listen").Refused(400, "webhooks:invalid-parameter Last-Event-ID")
+		h.With("Last-Event-ID", id).Get("/webhooks/listen").Refused(400, "requests:invalid-header Last-Event-ID")
 	}
 }
 

@@ -94,7 +94,9 @@ func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	}
 }
 
-func (r *rowRun) mayHaveCalled() bool { return r.row.InDoubt || r.debited || !r.certain }
+func (r *rowRun) mayHaveCalled() bool {
+	return r.row.InDoubt || r.row.Called || r.debited || !r.certain
+}
 
 // next returns the call that follows the rail's answer, or the result.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {

@@ -35,11 +35,11 @@ SELECT clock.now, (SELECT count(*) FROM matching),
 FROM clock LEFT JOIN page b ON true
 ORDER BY b.submitted_at DESC, b.id DESC`
 
-// batchStateConditions select by state.
+// batchStateConditions select by effective state: at its deadline a batch is settled, whether or not it has been closed.
 var batchStateConditions = map[BatchState]string{
 	"":              `true`,
-	BatchInProgress: `state = 'inProgress'`,
-	BatchSettled:    `state = 'settled'`,
+	BatchInProgress: `state = 'inProgress' AND settle_by > (SELECT now FROM clock)`,
+	BatchSettled:    `(state = 'settled' OR settle_by <= (SELECT now FROM clock))`,
 }
 
 func listBatchesSQL(q *BatchQuery) string {

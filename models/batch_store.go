@@ -95,9 +95,11 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		var id BatchID
 		var state BatchState
+		var overdue bool
 		err := tx.Tx.QueryRowContext(ctx, `
-SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FOR UPDATE`,
-			site, reference, BatchRetention.Milliseconds()).Scan(&id, &state)
+SELECT id, state, settle_by <= svc_now() FROM batches
+WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FOR UPDATE`,
+			site, reference, BatchRetention.Milliseconds()).Scan(&id, &state, &overdue)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotFound
 		}
@@ -105,7 +107,11 @@ SELECT id, state FROM batches WHERE site_id = $1 AND batch_reference = $2 AND su
 			return err
 		}
 		if state == BatchInProgress {
-			if _, err := tx.Tx.ExecContext(ctx, cancelBatchSQL, site, id, RailMemory.Milliseconds()); err != nil {
+			end := cancelBatchSQL
+			if overdue {
+				end = closeBatchSQL
+			}
+			if _, err := tx.Tx.ExecContext(ctx, end, site, id, RailMemory.Milliseconds()); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string)
 	var v BatchVersion
 	err := s.statement(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, `
-SELECT b.state, (
+SELECT CASE WHEN b.settle_by <= svc_now() THEN 'settled' ELSE b.state END, (
     SELECT coalesce(sum(hash_record_extended(ROW (r.row_index, r.state, r.outcome, r.corrected_outcome, r.settled_at,
                                                   `+shownAttempts("(SELECT svc_now()) < b.settle_by - $4")+`,
                                                   r.next_attempt_at), 0)), 0)::text

@@ -66,6 +66,8 @@ type ClaimedRow struct {
 	InDoubt bool
 	// Settled says that the row is settled as unconfirmed: what the rail says now corrects it.
 	Settled bool
+	// Called says that a debit call of the row was made before this claim.
+	Called bool
 	// Forgotten says that RailMemory is over since the last call: that the rail has never seen the key proves nothing.
 	Forgotten bool
 	// Deferrals counts the tries so far that brought no final answer.

@@ -1,5 +1,6 @@
 -- Claims, of a part of the chunk that a task names, the rows that are due and not leased: pending rows, rows whose worker
--- has died (now in doubt), and after the deadline the unconfirmed rows in doubt.
+-- has died (now in doubt), and after the deadline the unconfirmed rows in doubt. Once the time for attempts is over, a
+-- pending row that was called before is in doubt as well: only the rail can close it.
 --
 --   $1 task   $2 lease token   $3 RowLease   $4 LastAttemptBefore   $5 QueuedLease   $6 first row of the part, from 0
 --   $7 rows of the part   $8 RailMemory; all durations in milliseconds
@@ -18,9 +19,9 @@ WITH fence AS MATERIALIZED (
 ), claimed AS (
     -- A claim counts the debit call that it leads to, so that a worker that dies has counted it.
     UPDATE batch_rows r SET lease_token = $2, lease_until = c.server_now + $3 * interval '1 ms',
-        in_doubt = r.state <> 'pending' OR c.doubted,
+        in_doubt = r.state <> 'pending' OR c.doubted OR c.phase <> 'attempt' AND r.attempts > 0,
         attempts = r.attempts + CASE WHEN r.state = 'pending' AND NOT c.doubted AND c.phase = 'attempt' THEN 1 ELSE 0 END,
-        called_at = CASE WHEN r.state = 'pending' AND NOT c.doubted THEN c.now ELSE r.called_at END,
+        called_at = CASE WHEN r.state = 'pending' AND NOT c.doubted AND c.phase = 'attempt' THEN c.now ELSE r.called_at END,
         state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
     FROM chunk c
     WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last AND NOT c.held
@@ -28,12 +29,14 @@ WITH fence AS MATERIALIZED (
       AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.state = 'settled' AND r.in_doubt)
       AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
     RETURNING r.site_id, r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.state, r.deferrals, r.link_id,
+              r.attempts > 1 AS called_before,
               coalesce(r.called_at, c.submitted_at) + $8 <= c.now AS forgotten
 ), rows AS MATERIALIZED (
     -- Arrays cost a fraction of so many rows.
     SELECT count(*) AS n, array_agg(r.row_index) AS row_index, array_agg(r.customer_reference) AS customer_reference,
            array_agg(r.row_reference) AS row_reference, array_agg(r.amount) AS amount, array_agg(r.in_doubt) AS in_doubt,
-           array_agg(r.state = 'settled') AS settled, array_agg(r.forgotten) AS forgotten, array_agg(r.deferrals) AS deferrals,
+           array_agg(r.state = 'settled') AS settled, array_agg(r.called_before) AS called_before,
+           array_agg(r.forgotten) AS forgotten, array_agg(r.deferrals) AS deferrals,
            array_agg(r.link_id) AS link_id, array_agg(coalesce(l.state = 'linked', false)) AS linked,
            array_agg(coalesce(l.customer_id, '')) AS customer_id, array_agg(coalesce(l.agreement_id, '')) AS agreement_id
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
@@ -51,6 +54,6 @@ SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.bat
            SELECT count(*) FROM batch_rows w
            WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
              AND (w.state <> 'settled' OR w.in_doubt)) END,
-       r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.forgotten, r.deferrals, r.link_id,
-       r.linked, r.customer_id, r.agreement_id
+       r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.called_before, r.forgotten, r.deferrals,
+       r.link_id,        r.linked, r.customer_id, r.agreement_id
 FROM chunk c, rows r

@@ -1,5 +1,6 @@
 -- Closes the rows of one batch that no debit call was begun for, once the time for attempts is over: nothing can have
--- been debited, so that the rail is not asked. Rows that a loss puts in doubt are left to their tasks.
+-- been debited, so that the rail is not asked. Rows that were called, or that a loss puts in doubt, are left to their
+-- tasks.
 --
 --   $1 LastAttemptBefore  $2 RailMemory; in milliseconds
 WITH fence AS MATERIALIZED (
@@ -12,7 +13,7 @@ WITH fence AS MATERIALIZED (
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', settled_at = b.now, next_attempt_at = NULL,
         outcome = CASE WHEN b.cancelled_at IS NOT NULL THEN 'cancelled' ELSE 'timedOut' END::row_outcome
-    FROM b WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.state = 'pending' AND b.certain
+    FROM b WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.state = 'pending' AND r.attempts = 0 AND b.certain
     RETURNING 1
 ), n AS (
     SELECT count(*)::int AS settled FROM r

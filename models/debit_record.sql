@@ -34,7 +34,8 @@ WITH fence AS MATERIALIZED (
                        WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
                        WHEN v.outcome IS NOT NULL THEN v.outcome
                        WHEN v.cancels THEN 'cancelled' END,
-        corrected_outcome = CASE WHEN r.state = 'settled' THEN nullif(v.outcome, 'unconfirmed') END,
+        corrected_outcome = CASE WHEN r.state <> 'settled' THEN NULL WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
+                                 ELSE nullif(v.outcome, 'unconfirmed') END,
         settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at WHEN v.outcome IS NOT NULL OR v.cancels THEN b.now END,
         in_doubt = v.outcome IS NULL AND (r.state = 'settled' OR NOT v.release),
         called_at = CASE WHEN v.called THEN greatest(r.called_at, $5) ELSE r.called_at END,

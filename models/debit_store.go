@@ -55,12 +55,12 @@ func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, p
 
 // claimedColumns are the claimed rows as they come, one array a column.
 type claimedColumns struct {
-	index, deferrals                    []int32
-	amount                              []int64
-	inDoubt, settled, forgotten, linked []bool
-	customerReference, rowReference     []string
-	customerID, agreementID             []string
-	link                                []LinkID
+	index, deferrals                            []int32
+	amount                                      []int64
+	inDoubt, settled, called, forgotten, linked []bool
+	customerReference, rowReference             []string
+	customerID, agreementID                     []string
+	link                                        []LinkID
 }
 
 func scanChunk(row pgx.Row) (Chunk, error) {
@@ -68,7 +68,7 @@ func scanChunk(row pgx.Row) (Chunk, error) {
 	var r claimedColumns
 	err := row.Scan(&c.Task, &c.SiteID, &c.OrganisationID, &c.BatchID, &c.TraceID, &c.Currency, &c.BatchReference, &c.Generation,
 		&c.Phase, &c.Cancelled, &c.Certain, &c.Epoch, &c.ClaimedAt, &c.Open,
-		&r.index, &r.customerReference, &r.rowReference, &r.amount, &r.inDoubt, &r.settled, &r.forgotten, &r.deferrals, &r.link,
+		&r.index, &r.customerReference, &r.rowReference, &r.amount, &r.inDoubt, &r.settled, &r.called, &r.forgotten, &r.deferrals, &r.link,
 		&r.linked, &r.customerID, &r.agreementID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Chunk{}, ErrNotFound
@@ -81,7 +81,7 @@ func scanChunk(row pgx.Row) (Chunk, error) {
 	for i := range c.Rows {
 		c.Rows[i] = ClaimedRow{
 			Index: int(r.index[i]), CustomerReference: r.customerReference[i], RailKey: key.Row(r.rowReference[i]),
-			Amount: Amount(r.amount[i]), InDoubt: r.inDoubt[i], Settled: r.settled[i], Forgotten: r.forgotten[i],
+			Amount: Amount(r.amount[i]), InDoubt: r.inDoubt[i], Settled: r.settled[i], Called: r.called[i], Forgotten: r.forgotten[i],
 			Deferrals: int(r.deferrals[i]), Account: DebitAccount{
 				LinkID: r.link[i], Linked: r.linked[i], CustomerID: r.customerID[i], AgreementID: r.agreementID[i],
 			},

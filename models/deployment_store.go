@@ -45,15 +45,19 @@ RETURNING environment, rail, rail_id, webhook_loopback`,
 }
 
 // ReplaceRail changes the rail of the database. It returns ErrInDoubt while the old rail is still to be asked about a debit
-// or a payment, and ErrNotFound before the first process has joined. No worker may run meanwhile.
+// or a payment, or may be: for RailMemory after a loss of commits, lost batches may come again with keys that only the old
+// rail knows. It returns ErrNotFound before the first process has joined. No worker may run meanwhile.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		var inDoubt bool
 		err := tx.NewRaw(`
 WITH locked AS (SELECT FROM deployment FOR UPDATE)
-SELECT EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt)
+SELECT NOT f.certain
+    OR EXISTS (SELECT FROM batches WHERE settled_at IS NULL AND epoch < f.epoch)
+    OR EXISTS (SELECT FROM payment_intents WHERE state <> 'final' AND epoch < f.epoch)
+    OR EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt OR state = 'pending' AND attempts > 0)
     OR EXISTS (SELECT FROM payment_intents WHERE state = 'pending' OR in_doubt)
-FROM locked`).Scan(ctx, &inDoubt)
+FROM locked, current_epoch(?) f`, RailMemory.Milliseconds()).Scan(ctx, &inDoubt)
 		if err != nil {
 			return notFound(err, "deployment")
 		}

@@ -38,7 +38,7 @@ const (
 type QuotaError struct {
 	Noun  QuotaNoun
 	Limit int64
-	// RetryAfter is when to try again if usage falls by itself; else 0.
+	// RetryAfter is when usage may have fallen: soon if it falls by itself, else later.
 	RetryAfter time.Duration
 }
 

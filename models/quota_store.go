@@ -26,6 +26,8 @@ const (
 	maxQuotaCounted = 100_000
 	// retryOpenRows is what a partner is told to wait while its open rows are settled.
 	retryOpenRows = 10 * time.Second
+	// retryQuota is what a partner is told to wait where only its own acts or retention make room.
+	retryQuota = time.Minute
 )
 
 // quotaGauges are the quotas of a store that have a gauge.
@@ -36,8 +38,8 @@ type quotaGauges struct {
 func (s *Store) newQuotaGauges(q Quotas, now func() time.Time) quotaGauges {
 	return quotaGauges{
 		openRows:    newQuotaGauge(QuotaOpenRows, q.OpenRows, retryOpenRows, now, s.openRows),
-		events:      newQuotaGauge(QuotaEvents, q.Events, 0, now, s.storedEvents),
-		invitations: newQuotaGauge(QuotaInvitations, q.Invitations, 0, now, s.pendingInvitations),
+		events:      newQuotaGauge(QuotaEvents, q.Events, retryQuota, now, s.storedEvents),
+		invitations: newQuotaGauge(QuotaInvitations, q.Invitations, retryQuota, now, s.pendingInvitations),
 	}
 }
 
@@ -121,7 +123,7 @@ func (s *Store) checkEndpointQuota(ctx context.Context, tx bun.Tx, organisation 
 SELECT count(*) FILTER (WHERE site_id <> $2), count(*) FILTER (WHERE site_id = $2) > 0
 FROM webhook_endpoints WHERE organisation_id = $1`, organisation, site).Scan(&others, &exists)
 	if err == nil && !exists && others >= limit {
-		err = &QuotaError{Noun: QuotaEndpoints, Limit: limit}
+		err = &QuotaError{Noun: QuotaEndpoints, Limit: limit, RetryAfter: retryQuota}
 	}
 	return err
 }

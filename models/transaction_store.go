@@ -85,7 +85,8 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 }
 
 // transactionPhase is the DebitPhase of the transaction of intent p at now.ms; $4 is AnswerWithin.
-const transactionPhase = `CASE WHEN p.closing_as IS NOT NULL OR now.ms >= p.started_at + $4 THEN 'close' ELSE 'attempt' END`
+const transactionPhase = `CASE WHEN p.closing_as IS NOT NULL OR now.ms >= p.started_at + $4
+    OR p.epoch < (SELECT cancelled_before FROM database_epoch) THEN 'close' ELSE 'attempt' END`
 
 var (
 	//go:embed transaction_claim.sql
@@ -111,7 +112,7 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 }
 
 // HoldTransaction extends the lease of a claimed transaction and of its task by RowLease, and tells its phase by now. ErrNotFound:
-// another worker has taken it, or it has ended; it must be left alone.
+// another worker has taken it, it has ended, or an operator holds it; it must be left alone.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
 	err := s.statement(ctx, func() error {
@@ -124,6 +125,7 @@ WITH task AS (
 UPDATE payment_intents p SET lease_until = statement_timestamp() + $5 * interval '1 ms'
 FROM `+svcNow+` now (ms)
 WHERE p.site_id = $1 AND p.id = $2 AND p.lease_token = $3 AND p.lease_until > statement_timestamp() AND p.state = 'pending'
+  AND p.epoch >= (SELECT held_before FROM database_epoch)
 RETURNING `+transactionPhase,
 			t.SiteID, t.IntentID, t.Lease, AnswerWithin.Milliseconds(), RowLease.Milliseconds(), t.Task).Scan(&phase)
 		return notFound(err, "lease")

@@ -119,10 +119,10 @@ const releaseSQL = `, rooms AS (
 
 // dueSQL makes tasks due. They are given by a common table expression "released", and locked in the order in which everybody locks many.
 const dueSQL = `, tasks AS MATERIALIZED (
-    SELECT x.id FROM released r JOIN outbox x ON x.id = r.task_id ORDER BY x.id FOR UPDATE OF x
+    SELECT x.id FROM outbox x WHERE x.id = ANY (ARRAY(SELECT task_id FROM released)) ORDER BY x.id FOR UPDATE
 )
 UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-FROM tasks t WHERE o.id = t.id RETURNING o.organisation_id, o.id`
+WHERE o.id = ANY (ARRAY(SELECT id FROM tasks)) RETURNING o.organisation_id, o.id`
 
 // releasedTask is the task of an event that was let go.
 type releasedTask struct {

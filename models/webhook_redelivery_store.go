@@ -138,10 +138,11 @@ func (s *Store) CreateTestWebhook(
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		var exists bool
 		var of SiteID
+		var now Millis
 		err := tx.Tx.QueryRowContext(ctx, `
 SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site_id = $2),
        (SELECT id FROM sites WHERE organisation_id = $1 AND (id = $2 OR $2 = '00000000-0000-0000-0000-000000000000')
-        ORDER BY id LIMIT 1)`, organisation, site).Scan(&exists, &of)
+        ORDER BY id LIMIT 1), svc_now()`, organisation, site).Scan(&exists, &of, &now)
 		switch {
 		case err != nil:
 			return err
@@ -150,7 +151,7 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 		case of.IsZero():
 			return ErrNotFound
 		}
-		push := testPush(of, trace)
+		push := testPush(of, trace, now)
 		id = push.IdempotencyKey
 		body, err := push.body(trace, true)
 		if err != nil {
@@ -166,10 +167,11 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 }
 
 // testPush is what a test event tells. No payment intent has its id, and no other event its key.
-func testPush(site SiteID, trace TraceID) TransactionStatusPush {
+func testPush(site SiteID, trace TraceID, now Millis) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{
-		IdempotencyKey: newIDFor[eventNoun](trace), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
+		TransactionUpdated: now,
+		IdempotencyKey:     newIDFor[eventNoun](trace), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
 		TransactionStatus: "Settled", TransactionStatusDescription: "Test event: no payment was made.", OrderID: "test",
 		AmountPaid: &paid,
 	}
