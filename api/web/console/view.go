@@ -61,7 +61,6 @@ func pageHeaders() http.Header {
 type base struct {
 	Title   string
 	Tab     string // of the navigation that is current
-	Notice  string // a result to announce; "" for none
 	Faults  []fault
 	Poll    bool // the page changes by itself
 	Content any
