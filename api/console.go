@@ -100,10 +100,10 @@ func (s *Server) logRequest(r *Request, method, route string, took time.Duration
 		Status: r.fast.Response.StatusCode(), RequestBody: r.logged,
 	}
 	for name, value := range r.fast.Request.Header.All() {
-		e.Request = console.AppendHeader(e.Request, string(name), string(value))
+		e.Request = console.AppendHeader(e.Request, name, value)
 	}
 	for name, value := range r.fast.Response.Header.All() {
-		e.Response = console.AppendHeader(e.Response, string(name), string(value))
+		e.Response = console.AppendHeader(e.Response, name, value)
 	}
 	if r.fast.Response.IsBodyStream() {
 		e.ResponseBody.Size = -1

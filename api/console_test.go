@@ -514,6 +514,27 @@ func TestConsoleFaults(t *testing.T) {
 	}
 }
 
+// A client without all scopes sees what it may, and is told that more is missing.
+func TestConsoleOfANarrowClient(t *testing.T) {
+	t.Parallel()
+	c := newConsoles(t, nil)
+	c.id, c.secret = c.client(t, c.owner, []models.Scope{models.ScopePaymentIntentsRead, models.ScopePaymentIntentsWrite})
+	v := c.signedIn(t)
+	const missing = "this API client lacks their scopes"
+	v.open("/console").expect(200, missing, c.id)
+	v.open(c.page("")).expect(200, missing, "Latest payments")
+	one := v.submit(c.page("/payments"), "amount", "5").expect(303).to()
+	v.open(one).expect(200, missing, "data:image/png")
+	v.open(c.page("/payments")).expect(200, "AUD\u00a00.05").lacks(missing)
+	for _, path := range []string{c.page("/customers"), c.page("/batches"), "/console/webhooks", "/console/receiver"} {
+		v.open(path).expect(403, "The API answered 403", "auth:insufficient-scope")
+	}
+	v.open(c.page("/payments"))
+	v.submit(c.page("/customers"), "customerReference", "ada").expect(403, "auth:insufficient-scope")
+	v.open("/console/requests").expect(200)
+	v.open("/console/clock").expect(200)
+}
+
 // Each page lists the calls that made it, as commands that a shell takes.
 func TestConsoleTellsItsCalls(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -121,6 +122,10 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	p, first := d.start()
 	if len(first.Organisations) != 2 || len(first.Organisations[0].Sites) != 2 || len(first.Organisations[1].Sites) != 2 {
 		t.Fatalf("seeded %+v", first.Organisations)
+	}
+	link := regexp.MustCompile(`http://\S+`).FindString(p.expect("  console "))
+	if status, page := get(t, link, "", ""); status != http.StatusOK || !strings.Contains(page, "signs in once") {
+		t.Errorf("the console's link %s: %d %s", link, status, page)
 	}
 	api, site := partner(first, 0)
 	if _, err := api.CreateInvitation(t.Context(), site, client.NewInvitation{CustomerReference: "ada"}, ""); err != nil {

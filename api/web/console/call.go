@@ -88,6 +88,17 @@ func refused(err error) (*apiError, error) {
 	return e, nil
 }
 
+// withinScope drops the error of a call that the client's scopes do not allow, and marks the page as partial. Any
+// other error comes back.
+func (v *visit) withinScope(err error) error {
+	var e *apiError
+	if !errors.As(err, &e) || e.Status != http.StatusForbidden {
+		return err
+	}
+	v.partial = true
+	return nil
+}
+
 // madeCall is a call as a page shows it.
 type madeCall struct {
 	Method, Path string

@@ -41,6 +41,7 @@
 
   const poll = async (interval) => {
     let again = true;
+    const began = performance.now();
     if (!document.hidden) {
       try {
         const answer = await fetch(location.href, { redirect: "manual", cache: "no-store" });
@@ -55,7 +56,8 @@
         // The service may be on its way up again.
       }
     }
-    if (again) setTimeout(poll, interval, interval);
+    // A large page is asked for less often.
+    if (again) setTimeout(poll, Math.max(interval, 4 * (performance.now() - began)), interval);
   };
 
   const offerCopies = (root) => {

@@ -43,7 +43,7 @@ func (c *Console) overview(v *visit) error { return v.overviewPage(http.StatusOK
 func (v *visit) overviewPage(status int, p overviewPage, faults []fault) error {
 	p.Client, p.Scopes = v.principal.ClientID, v.principal.Scopes
 	endpoints, err := v.endpoints()
-	if err != nil {
+	if err := v.withinScope(err); err != nil {
 		return err
 	}
 	p.Endpoints = endpoints
@@ -86,7 +86,7 @@ type siteOverviewPage struct {
 // stateCount is how many customers have a state.
 type stateCount struct {
 	State string
-	Count int64
+	Count int
 }
 
 // movementTotals are the totals of a list of movements.
@@ -102,16 +102,17 @@ func (c *Console) siteOverview(v *visit) error {
 	var p siteOverviewPage
 	for _, state := range linkStates {
 		var list page
-		if err := v.get(v.billing("customers"), url.Values{"limit": {"1"}, "state": {state}}, &list); err != nil {
+		err := v.get(v.billing("customers"), url.Values{"limit": {"1"}, "state": {state}}, &list)
+		if err := v.withinScope(err); err != nil {
 			return err
 		}
-		p.Customers = append(p.Customers, stateCount{state, *list.TotalItems})
+		p.Customers = append(p.Customers, stateCount{state, integer(list.TotalItems)})
 	}
 	five := url.Values{"limit": {"5"}}
-	if err := v.get(v.billing("batches"), five, &p.Batches); err != nil {
+	if err := v.withinScope(v.get(v.billing("batches"), five, &p.Batches)); err != nil {
 		return err
 	}
-	if err := v.get(v.checkout(), five, &p.Payments); err != nil {
+	if err := v.withinScope(v.get(v.checkout(), five, &p.Payments)); err != nil {
 		return err
 	}
 	now, err := c.ServiceTime(v.ctx)
@@ -121,7 +122,7 @@ func (c *Console) siteOverview(v *visit) error {
 	day := models.MillisOf(now.Time().Truncate(24 * time.Hour))
 	p.Today = day.Time().Format("2 January 2006")
 	query := url.Values{"limit": {"1"}, "from": {strconv.FormatInt(int64(day), 10)}}
-	if err := v.get(v.billing("movements"), query, &p.Movements); err != nil {
+	if err := v.withinScope(v.get(v.billing("movements"), query, &p.Movements)); err != nil {
 		return err
 	}
 	return v.render(http.StatusOK, "site", &base{

@@ -215,11 +215,12 @@ func (v *visit) paymentPage(status int, id string, faults []fault) error {
 		}
 	}
 	var events eventList
-	if err := v.get("/webhooks/events", url.Values{"paymentIntentId": {id}, "limit": {"10"}}, &events); err != nil {
+	err := v.get("/webhooks/events", url.Values{"paymentIntentId": {id}, "limit": {"10"}}, &events)
+	if err := v.withinScope(err); err != nil {
 		return err
 	}
 	p.Events = events.Items
-	poll := p.Payment.Open() || events.open() || len(events.Items) == 0
+	poll := p.Payment.Open() || events.open() || len(events.Items) == 0 && !v.partial
 	return v.render(status, "payment", &base{
 		Title: "Payment of " + money(p.Payment.Amount, p.Payment.Currency), Tab: "payments", Poll: poll, Faults: faults,
 	}, p)

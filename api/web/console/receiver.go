@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"partnerbilling/models"
@@ -117,7 +118,7 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		return
 	}
 	// The server reuses its buffers, so headers are copied.
-	header := func(name string) string { return clip(r.Header.Get(name), maxLoggedHeader) }
+	header := func(name string) string { return clip(strings.Clone(r.Header.Get(name)), maxLoggedHeader) }
 	d := delivery{
 		At: c.Now(), EventID: header("Webhook-Id"), Type: header("Svc-Event-Type"),
 		Attempt: header("Svc-Webhook-Attempt"), IsTest: header("Svc-Webhook-Test") == "true",

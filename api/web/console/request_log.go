@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,25 +90,32 @@ func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exc
 	return latest[i], true
 }
 
-// loggedHeaders are the headers that are kept. None of them is a credential.
-var loggedHeaders = []string{
-	// of requests
-	"Accept", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-Id", "Prefer", "Svc-Api-Version",
-	"Traceparent", "User-Agent",
-	// of answers
-	"Allow", "Content-Disposition", "Etag", "Idempotent-Replayed", "Location", "Ratelimit", "Ratelimit-Policy",
-	"Retry-After", "Www-Authenticate",
-}
+// loggedHeaders are the headers that are kept, in their canonical form. None of them is a credential.
+var loggedHeaders = func() map[string]string {
+	names := make(map[string]string)
+	for _, name := range []string{
+		// of requests
+		"Accept", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-Id", "Prefer", "Svc-Api-Version",
+		"Traceparent", "User-Agent",
+		// of answers
+		"Allow", "Content-Disposition", "Etag", "Idempotent-Replayed", "Location", "Ratelimit", "Ratelimit-Policy",
+		"Retry-After", "Www-Authenticate",
+	} {
+		names[name] = name
+	}
+	return names
+}()
 
 // maxLoggedHeader is how much of a header's value is kept, in bytes.
 const maxLoggedHeader = 512
 
-// AppendHeader adds a header to those that are kept, if it is one of them.
-func AppendHeader(list []Header, name, value string) []Header {
-	if !slices.Contains(loggedHeaders, http.CanonicalHeaderKey(name)) {
+// AppendHeader adds a header, named in its canonical form, to those that are kept, if it is one of them. It copies.
+func AppendHeader(list []Header, name, value []byte) []Header {
+	kept, ok := loggedHeaders[string(name)]
+	if !ok {
 		return list
 	}
-	return append(list, Header{strings.Clone(name), clip(value, maxLoggedHeader)})
+	return append(list, Header{kept, clip(string(value), maxLoggedHeader)})
 }
 
 // KeepBody is the part of a body that is kept. It copies.
@@ -119,16 +125,18 @@ func KeepBody(body []byte) Body {
 	return Body{Text: clip(text, LoggedBody), Size: len(body)}
 }
 
-// clip copies at most n bytes of a text, as valid UTF-8 that ends with a whole character.
+// clip returns at most n bytes of a text, as valid UTF-8 that ends with a whole character.
 func clip(text string, n int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) > n {
-		for n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		text = text[:n]
+	if !utf8.ValidString(text) { // which is quick to tell
+		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	return strings.Clone(text)
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return strings.Clone(text[:n]) // without the rest
 }
 
 // redactions find webhook secrets, sign-up links, tokens and cursors. Each runs only on texts that

@@ -61,7 +61,6 @@ func pageHeaders() http.Header {
 type base struct {
 	Title   string
 	Tab     string // of the navigation that is current
-	Notice  string // a result to announce; "" for none
 	Faults  []fault
 	Poll    bool // the page changes by itself
 	Content any
@@ -74,6 +73,7 @@ type base struct {
 	Calls    []madeCall
 	Clock    bool
 	Breaks   bool // the rail can be broken
+	Partial  bool // the client's scopes do not allow all of the page
 	BaseURL  string
 	Expires  time.Time // of the session
 }
@@ -88,7 +88,7 @@ type problem struct {
 // complete fills in the fields that follow from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
-	b.Breaks = v.console.Faults != nil
+	b.Breaks, b.Partial = v.console.Faults != nil, v.partial
 	b.Clock, b.BaseURL, b.Expires = v.console.Clock, v.console.PublicBaseURL, time.Unix(v.session.Expires, 0).UTC()
 	b.SignedIn = !v.principal.ClientID.IsZero()
 	if b.SignedIn {

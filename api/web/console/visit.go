@@ -33,6 +33,7 @@ type visit struct {
 	principal auth.Principal
 	site      *siteName // of pages about a Site
 	calls     []madeCall
+	partial   bool // the client's scopes do not allow all of the page
 	answered  bool
 }
 
