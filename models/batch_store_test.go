@@ -152,6 +152,43 @@ func TestBatchReferenceIsFreeAfterNinetyDays(t *testing.T) {
 	}
 }
 
+// From its deadline on a batch is settled, whichever call looks first, and a cancellation changes nothing any more.
+func TestBatchIsSettledFromItsDeadlineOn(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "listed", "ada"))
+	modelstest.Submit(t, store, modelstest.Batch(site, "cancelled", "ada"))
+	list := func(state models.BatchState) int64 {
+		page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, State: state, Direction: models.Forward, Limit: 10})
+		must(t, err)
+		for _, b := range page.Batches {
+			if b.State != state {
+				t.Errorf("%s is listed as %s", b.Reference, b.State)
+			}
+		}
+		return page.Total
+	}
+	modelstest.AdvanceClock(t, store, models.SettleWithin)
+	if open := list(models.BatchInProgress); open != 0 {
+		t.Errorf("%d batches are open", open)
+	}
+	version, err := store.BatchVersion(t.Context(), site.ID, "cancelled")
+	if err != nil || version.State != models.BatchSettled {
+		t.Errorf("version %+v, %v", version, err)
+	}
+	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "cancelled")
+	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeTimedOut || batch.CancelledAt != 0 {
+		t.Errorf("cancelled %+v, %+v, %v", batch, rows, err)
+	}
+	if settled := list(models.BatchSettled); settled != 2 {
+		t.Errorf("%d batches are settled", settled)
+	}
+	if _, rows, err = store.GetBatch(t.Context(), site.ID, done.Batch.Reference); err != nil || rows[0].Outcome != models.OutcomeTimedOut {
+		t.Errorf("rows %+v, %v", rows, err)
+	}
+}
+
 func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

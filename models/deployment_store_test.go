@@ -116,4 +116,21 @@ func TestRailIsNotReplacedInDoubt(t *testing.T) {
 	if d, err := store.Deployment(t.Context()); err != nil || d.RailID != "c" {
 		t.Errorf("%+v, %v", d, err)
 	}
+	set("UPDATE batch_rows SET attempts = 1 WHERE row_index = 1") // the rail was unavailable
+	replace("d", models.ErrInDoubt)
+	set("UPDATE batch_rows SET attempts = 0 WHERE row_index = 1")
+
+	// After a loss, rows may have been debited that nothing here knows of, and lost batches may come again.
+	if _, err := store.BeginEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replace("d", models.ErrInDoubt)
+	if _, err := store.ResumeRestored(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replace("d", models.ErrInDoubt)
+	modelstest.AdvanceClock(t, store, models.RailMemory)
+	replace("d", models.ErrInDoubt) // a batch is open from before the loss
+	set("UPDATE batches SET epoch = 2")
+	replace("d", nil)
 }
