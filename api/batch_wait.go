@@ -32,7 +32,7 @@ func (b *batches) await(
 	admitted := r.standing()
 	var last models.BatchVersion // of nothing yet: the first look finds a change
 	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		if err := r.rest(ctx, func() { sleep(waiting, pause) }); err != nil {
+		if err := r.withoutSlot(ctx, func() { sleep(waiting, pause) }); err != nil {
 			return view, err
 		}
 		if err := admitted.recheckIfDue(ctx); err != nil {

@@ -41,7 +41,7 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 	if err := q.checkAge(r, now); err != nil {
 		return err
 	}
-	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, admitted: r.standing(), slot: slot{of: r.slot.of}}
+	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, admitted: r.standing(), slot: slot{admission: r.slot.admission}}
 	if err := e.read(ctx); err != nil {
 		return err
 	}
@@ -105,12 +105,12 @@ func (e *movementExport) readNext(ctx context.Context) error {
 	if err := e.admitted.recheckIfDue(ctx); err != nil {
 		return err
 	}
-	for e.slot.take(ctx, true) != nil { // which waits for a while
+	for e.slot.acquire(ctx, true) != nil { // which waits for a while
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	defer e.slot.give()
+	defer e.slot.release()
 	return e.read(ctx)
 }
 

@@ -256,7 +256,7 @@ func (p *paymentIntents) await(
 	defer cancel()
 	admitted := r.standing()
 	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		err := r.rest(ctx, func() { sleep(waiting, pause) })
+		err := r.withoutSlot(ctx, func() { sleep(waiting, pause) })
 		if err != nil {
 			return intent, err
 		}

@@ -146,7 +146,7 @@ func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	}
 	var first [1]byte
 	var err error
-	busy := r.rest(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
+	busy := r.withoutSlot(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
 	switch {
 	case errors.Is(err, io.EOF):
 		r.bodyRead = true
@@ -177,7 +177,7 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	if 0 < length && length <= arrivedBody {
 		read()
 	} else {
-		busy = r.rest(ctx, read)
+		busy = r.withoutSlot(ctx, read)
 	}
 	switch {
 	case err != nil:

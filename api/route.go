@@ -94,7 +94,7 @@ type Route struct {
 	// Idempotent routes take the header Idempotency-Key.
 	Idempotent bool
 	// Always routes are answered however much there is to do.
-	Always bool
+	SkipAdmission bool
 	// Timeout is how long an answer may take; default Config.RequestTimeout.
 	Timeout time.Duration
 	Handler Handler

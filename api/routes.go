@@ -34,9 +34,9 @@ func opsRoutes(cfg Config) []Route {
 		return nil
 	}
 	return []Route{
-		{Method: http.MethodGet, Path: "/livez", Audience: Public, Always: true, Handler: live},
-		{Method: http.MethodGet, Path: "/readyz", Audience: Public, Always: true, Handler: readyHandler(cfg)},
-		{Method: http.MethodGet, Path: "/metrics", Audience: Public, Always: true, Handler: metricsHandler(cfg.Metrics)},
+		{Method: http.MethodGet, Path: "/livez", Audience: Public, SkipAdmission: true, Handler: live},
+		{Method: http.MethodGet, Path: "/readyz", Audience: Public, SkipAdmission: true, Handler: readyHandler(cfg)},
+		{Method: http.MethodGet, Path: "/metrics", Audience: Public, SkipAdmission: true, Handler: metricsHandler(cfg.Metrics)},
 	}
 }
 

@@ -319,7 +319,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 		x.request.route = route
 		ctx, cancel := context.WithTimeout(x.ctx, route.Timeout)
 		defer cancel()
-		defer x.request.slot.give()
+		defer x.request.slot.release()
 		if err := s.run(ctx, x.request); err != nil {
 			s.fail(ctx, x.request, err)
 		}

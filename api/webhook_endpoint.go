@@ -198,7 +198,7 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 		return webhookError(r, err)
 	}
 	var attempt models.WebhookAttempt
-	busy := r.rest(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
+	busy := r.withoutSlot(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
 	if err := errors.Join(err, busy); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{of: r.slot.of},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{admission: r.slot.admission},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
@@ -169,10 +169,10 @@ type heard struct {
 func (l *webhookListener) look(ctx context.Context) (
 	events []models.WebhookStreamed, more bool, secrets models.WebhookSecrets, err error,
 ) {
-	if l.slot.take(ctx, true) != nil {
+	if l.slot.acquire(ctx, true) != nil {
 		return nil, false, secrets, nil
 	}
-	defer l.slot.give()
+	defer l.slot.release()
 	if events, more, err = l.tail.Next(ctx); err != nil || len(events) == 0 {
 		return nil, false, secrets, nil
 	}
