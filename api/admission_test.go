@@ -119,7 +119,7 @@ func TestBusy(t *testing.T) {
 func TestQueueIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	busy := newGate()
-	g := newGround(t, func(cfg *api.Config) {
+	g := newTestServer(t, func(cfg *api.Config) {
 		cfg.Limiter, cfg.Concurrency, cfg.QueueWait = busy, 1, time.Minute
 	})
 	var group sync.WaitGroup
@@ -236,7 +236,7 @@ func TestListenersHoldNoSlot(t *testing.T) {
 func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	arrived := newArrivals()
-	g := newGround(t, func(cfg *api.Config) {
+	g := newTestServer(t, func(cfg *api.Config) {
 		cfg.Limiter, cfg.Concurrency, cfg.QueueWait = arrived, 1, time.Minute
 	})
 	connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))

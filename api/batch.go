@@ -70,8 +70,8 @@ func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 	return data
 }
 
-// pollAgain is what Retry-After says of a batch in progress.
-const pollAgain = time.Second
+// retryInProgress is what Retry-After says of a batch in progress.
+const retryInProgress = time.Second
 
 // batchView is a batch as it was at one moment, ready to be sent.
 type batchView struct {
@@ -94,10 +94,10 @@ func (b *batches) view(ctx context.Context, r *Request) (batchView, error) {
 }
 
 // announce sets the headers of an answer about the batch.
-func (v *batchView) announce(r *Request) {
+func (v *batchView) setHeaders(r *Request) {
 	r.SetHeader("ETag", v.etag)
 	if !v.settled {
-		r.RetryAfter(pollAgain)
+		r.RetryAfter(retryInProgress)
 	}
 }
 
@@ -113,7 +113,7 @@ func (b *batches) get(ctx context.Context, r *Request) error {
 		}
 		r.SetHeader("Preference-Applied", "wait")
 	}
-	view.announce(r)
+	view.setHeaders(r)
 	if known.has(view.etag) {
 		return r.NotModified(view.etag)
 	}
@@ -129,7 +129,7 @@ func (b *batches) cancel(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	view.announce(r)
+	view.setHeaders(r)
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 

@@ -28,8 +28,8 @@ func receiptOf(b *models.Batch) receipt {
 	}
 }
 
-// MaxChangedPlaces is how many changed places a conflicting submission is told of.
-const MaxChangedPlaces = 20
+// MaxDifferences is how many changed places a conflicting submission is told of.
+const MaxDifferences = 20
 
 func (b *batches) submit(ctx context.Context, r *Request) error {
 	n, err := readSubmission(r)
@@ -42,7 +42,7 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 	}
 	earlier, err := b.create(ctx, r, &n)
 	if earlier != nil {
-		return conflictWith(earlier, n.Reference, r.Body)
+		return conflictError(earlier, n.Reference, r.Body)
 	}
 	return err
 }
@@ -50,16 +50,16 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 // create stores a batch and answers with its receipt. If it returns another submission, which stands under the reference,
 // there is no answer yet.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
-	n.Claim = b.room()
+	n.Claim = b.claimBounds()
 	done, err := b.store.SubmitBatch(ctx, *n)
 	if err != nil || done.Conflict != nil {
 		return done.Conflict, err
 	}
-	return nil, b.accept(r, &done)
+	return nil, b.answerSubmission(r, &done)
 }
 
 // room bounds the tasks that a new batch may claim.
-func (b *batches) room() models.Dispatch {
+func (b *batches) claimBounds() models.Dispatch {
 	if b.debits == nil {
 		return models.Dispatch{}
 	}
@@ -67,7 +67,7 @@ func (b *batches) room() models.Dispatch {
 }
 
 // accept sends the tasks of a batch on their way, unless it is a replay, and answers with its receipt.
-func (b *batches) accept(r *Request, done *models.Submission) error {
+func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	switch {
 	case done.Replayed:
 		r.Replayed()
@@ -77,19 +77,19 @@ func (b *batches) accept(r *Request, done *models.Submission) error {
 		b.notify(done.Tasks)
 	}
 	r.Location("billing", "sites", r.Site.ID.String(), "batches", done.Batch.Reference)
-	r.RetryAfter(pollAgain)
+	r.RetryAfter(retryInProgress)
 	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
-// conflictWith names the places where a body differs from the one that stands under its reference.
-func conflictWith(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
+// conflictError names the places where a body differs from the one that stands under its reference.
+func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)
 	if err != nil {
 		return err
 	}
-	for _, place := range strictjson.Diff(stored, body, MaxChangedPlaces) {
-		e.And(Fault{Code: BatchReferenceConflict, Target: place, Message: place + " differs from the batch that was submitted first"})
+	for _, place := range strictjson.Diff(stored, body, MaxDifferences) {
+		e.Add(Fault{Code: BatchReferenceConflict, Target: place, Message: place + " differs from the batch that was submitted first"})
 	}
 	return e
 }
@@ -111,13 +111,13 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 		}
 		n.Rows = append(n.Rows, row)
 		if j, repeats := first[row.RowReference]; repeats && row.RowReference != "" {
-			whole.And(repeatedReference(fields.Path("rowReference"), j))
+			whole.Add(repeatedReference(fields.Path("rowReference"), j))
 		} else {
 			first[row.RowReference] = i
 		}
 	}
 	if overflows(n.Rows) {
-		whole.And(Fault{Code: BatchesInvalidField, Target: "rows", Message: fmt.Sprintf(
+		whole.Add(Fault{Code: BatchesInvalidField, Target: "rows", Message: fmt.Sprintf(
 			"rows must have amounts that add up to at most %d", models.MaxAmount)})
 	}
 	return n, joinFaults(r.BodyError(body), whole.Faults)
@@ -190,10 +190,10 @@ func (b *batches) retry(ctx context.Context, r *Request) error {
 	}
 	done, err := b.store.RetryBatch(ctx, models.NewRetry{
 		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Parent: r.Param(), Reference: reference,
-		TraceID: r.TraceID(), Claim: b.room(),
+		TraceID: r.TraceID(), Claim: b.claimBounds(),
 	})
 	if err != nil {
 		return batchError(err)
 	}
-	return b.accept(r, &done)
+	return b.answerSubmission(r, &done)
 }

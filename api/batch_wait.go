@@ -9,8 +9,8 @@ import (
 
 // The pause between two looks at a batch that a client waits for: it grows from the first to the last.
 const (
-	firstPause = 100 * time.Millisecond
-	lastPause  = time.Second
+	minPollInterval = 100 * time.Millisecond
+	maxPollInterval = time.Second
 )
 
 // await holds the answer until the batch is another than the client knows or, if it said nothing of what it knows,
@@ -25,17 +25,17 @@ func (b *batches) await(
 		enough = func(v *batchView) bool { return !known.has(v.etag) }
 		changed = func(was, is models.BatchVersion) bool { return is != was }
 	}
-	waiting, stop := r.UntilHangup(ctx)
+	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
-	admitted := r.standing()
+	caller := r.callerCheck()
 	var last models.BatchVersion // of nothing yet: the first look finds a change
-	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		if err := r.withoutSlot(ctx, func() { sleep(waiting, pause) }); err != nil {
+	for interval := minPollInterval; !enough(&view) && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+		if err := r.withoutSlot(ctx, func() { sleep(waiting, interval) }); err != nil {
 			return view, err
 		}
-		if err := admitted.recheckIfDue(ctx); err != nil {
+		if err := caller.repeatIfDue(ctx); err != nil {
 			return view, err
 		}
 		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())

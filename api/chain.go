@@ -59,12 +59,12 @@ func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
 	}
-	r.Principal, err = s.recognise(ctx, r.headers("Authorization"))
+	r.Principal, err = s.authenticateHeaders(ctx, r.headers("Authorization"))
 	return err
 }
 
-// recognise finds the caller by all Authorization headers of a request, of which there must be one.
-func (s *Server) recognise(ctx context.Context, headers []string) (p Principal, err error) {
+// authenticateHeaders finds the caller by all Authorization headers of a request, of which there must be one.
+func (s *Server) authenticateHeaders(ctx context.Context, headers []string) (p Principal, err error) {
 	switch len(headers) {
 	case 0:
 		err = auth.ErrNoCredentials
@@ -90,7 +90,7 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 		return nil
 	}
 	decision := s.limiter.Take(ctx, r.Principal.ClientID, r.route.Rate)
-	r.announceLimits(decision.Limits)
+	r.setLimitHeaders(decision.Limits)
 	if decision.Allowed {
 		return nil
 	}
@@ -99,8 +99,8 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 	return e
 }
 
-// announceLimits writes the RateLimit headers (structured fields) of an authenticated answer.
-func (r *Request) announceLimits(limits []Limit) {
+// setLimitHeaders writes the RateLimit headers (structured fields) of an authenticated answer.
+func (r *Request) setLimitHeaders(limits []Limit) {
 	var policies, states []string
 	for _, l := range limits {
 		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Quota, seconds(l.Window)))
@@ -192,7 +192,7 @@ func isIdempotencyKey(s string) bool {
 // checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault. Those of a list are
 // answered together with the faults that reading its filters finds.
 func (s *Server) checkQuery(_ context.Context, r *Request) error {
-	if r.route.Page || r.route.Foreign {
+	if r.route.Page || r.route.OAuth {
 		return nil
 	}
 	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
@@ -205,7 +205,7 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	complain := func(name, complaint string) {
 		if len(e.Faults) < MaxFaults {
 			shown := showName(name)
-			e.And(Fault{Code: code, Target: shown, Message: cmp.Or(shown, "an empty name") + " " + complaint})
+			e.Add(Fault{Code: code, Target: shown, Message: cmp.Or(shown, "an empty name") + " " + complaint})
 		}
 	}
 	for _, name := range order {
@@ -265,7 +265,7 @@ func (r *Request) refuseMediaType() error {
 
 func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
-	case r.route.Foreign:
+	case r.route.OAuth:
 		return nil
 	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.Bounds.Bytes:
 		return tooLarge(r.route.Bounds.Bytes)
@@ -339,10 +339,10 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	case r.route != nil && r.route.Page:
 		s.failPage(ctx, r, status, problemOf(r, e))
 		return
-	case status == http.StatusNotFound && r.isForPerson():
-		s.failPage(ctx, r, status, notHere)
+	case status == http.StatusNotFound && r.wantsHTML():
+		s.failPage(ctx, r, status, notFoundPage)
 		return
-	case r.route != nil && r.route.Foreign && status >= http.StatusInternalServerError:
+	case r.route != nil && r.route.OAuth && status >= http.StatusInternalServerError:
 		_ = r.token(auth.TokenFailure(err)) // never fails
 		return
 	}

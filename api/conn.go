@@ -34,26 +34,26 @@ func (l listener) Close() error {
 // conn is a client's connection.
 type conn struct {
 	net.Conn
-	lingers atomic.Bool // unread input is left: close gently
+	unreadBody atomic.Bool // unread input is left: close gently
 
-	answered  atomic.Bool // what is read next begins a request
-	beginning []byte      // of the request that is being read; for Read and its caller only
+	answered atomic.Bool // what is read next begins a request
+	head     []byte      // of the request that is being read; for Read and its caller only
 
 	mu     sync.Mutex
 	peeked []byte // read ahead by watch, for the next Read
 	err    error  // of the read ahead
 }
 
-// beginningBytes is how much of a request is remembered: a method, and enough of a path to know its area.
-const beginningBytes = 128
+// maxHead is how much of a request is remembered: a method, and enough of a path to know its area.
+const maxHead = 128
 
 // Read gives what watch read ahead, then what the client sends.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if c.answered.Swap(false) {
-		c.beginning = c.beginning[:0]
+		c.head = c.head[:0]
 	}
-	c.beginning = append(c.beginning, p[:min(n, beginningBytes-len(c.beginning))]...)
+	c.head = append(c.head, p[:min(n, maxHead-len(c.head))]...)
 	return n, err
 }
 
@@ -66,7 +66,7 @@ func (c *conn) Write(p []byte) (int, error) {
 // target is the beginning of the target of the request that is being read, even if nothing else of it can be read. Of
 // requests that a client sends without waiting for answers it may be that of an earlier one.
 func (c *conn) target() string {
-	line, _, _ := bytes.Cut(c.beginning, []byte("\r\n"))
+	line, _, _ := bytes.Cut(c.head, []byte("\r\n"))
 	_, target, _ := bytes.Cut(line, []byte(" "))
 	target, _, _ = bytes.Cut(target, []byte(" "))
 	target, _, _ = bytes.Cut(target, []byte("?"))
@@ -97,7 +97,7 @@ const (
 // Close closes the connection. To close a socket with unread input resets it, and the client may lose the answer that
 // it was sent; so a client that is still sending a body that we refused gets a moment to read it.
 func (c *conn) Close() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.lingers.Load() && half.CloseWrite() == nil {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}
@@ -130,9 +130,9 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// UntilHangup returns a context for waiting: it also ends when the client hangs up and when the server begins to shut
+// UntilDisconnect returns a context for waiting: it also ends when the client hangs up and when the server begins to shut
 // down. A handler then answers with what there is, under its own context. stop must be called before it returns.
-func (r *Request) UntilHangup(ctx context.Context) (_ context.Context, stop func()) {
+func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)
 	stopWatching := func() {}

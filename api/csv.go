@@ -42,15 +42,15 @@ const formulaStarts = "=+-@＝＋－＠"
 
 // textCell keeps a spreadsheet from running a partner's text as a formula, which may stand behind what is not seen.
 func textCell(s string) string {
-	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, isUnseen))
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, isInvisible))
 	if strings.ContainsRune(formulaStarts, first) {
 		return "'" + s
 	}
 	return s
 }
 
-// isUnseen reports whether a character shows nothing: white space, controls, formats, fillers.
-func isUnseen(r rune) bool {
+// isInvisible reports whether a character shows nothing: white space, controls, formats, fillers.
+func isInvisible(r rune) bool {
 	const blankBraille = 0x2800
 	return r == blankBraille || unicode.In(r, unicode.White_Space, unicode.Z, unicode.C,
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
@@ -75,7 +75,7 @@ func attachment(name string) string {
 // safeFileName replaces what some file system cannot have in a name, or a shell or header reads as something else.
 func safeFileName(name string) string {
 	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune("/\\:*?\"'<>|;`$&", r) || isUnseen(r) && r != ' ' {
+		if strings.ContainsRune("/\\:*?\"'<>|;`$&", r) || isInvisible(r) && r != ' ' {
 			return '_'
 		}
 		return r

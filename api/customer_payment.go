@@ -130,7 +130,7 @@ func (c *customerPayments) start(
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyOf(c.notify, started.Task)
+	notifyTask(c.notify, started.Task)
 	return r.JSON(http.StatusAccepted, startedTransaction{started.ID})
 }
 

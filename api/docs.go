@@ -102,7 +102,7 @@ func (o docOperation) Responses() []docResponse {
 
 // docs is the page and the Content-Security-Policy that it needs, made once.
 var docs = sync.OnceValues(func() ([]byte, error) {
-	d, err := about()
+	d, err := apiDescription()
 	if err != nil {
 		return nil, err
 	}

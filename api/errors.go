@@ -230,8 +230,8 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Status is the HTTP status of the answer.
 func (e *Error) Status() int { return entries[e.Faults[0].Code].Status }
 
-// And adds a fault, which must have the same status.
-func (e *Error) And(f Fault) *Error {
+// Add adds a fault, which must have the same status.
+func (e *Error) Add(f Fault) *Error {
 	if f.Message == "" {
 		f.Message = entries[f.Code].Message
 	}
@@ -241,12 +241,12 @@ func (e *Error) And(f Fault) *Error {
 
 // Refuse makes an error with the catalogue's message and, if it is not empty, a target.
 func Refuse(code Code, target string) *Error {
-	return (&Error{}).And(Fault{Code: code, Target: target})
+	return (&Error{}).Add(Fault{Code: code, Target: target})
 }
 
 // RefuseField makes an error about a field, parameter or header; complaint completes "<target> …".
 func RefuseField(code Code, target, complaint string) *Error {
-	return (&Error{}).And(Fault{Code: code, Target: target, Message: target + " " + complaint})
+	return (&Error{}).Add(Fault{Code: code, Target: target, Message: target + " " + complaint})
 }
 
 // BodyError turns the faults of a decoded body into an error of the area ("batches"); nil if there are none.
@@ -256,7 +256,7 @@ func BodyError(area string, faults []strictjson.Fault) error {
 	}
 	e := &Error{}
 	for _, f := range faults {
-		e.And(Fault{Code: faultCode(area, f.Kind), Target: f.Target, Message: f.Target + " " + f.Message})
+		e.Add(Fault{Code: faultCode(area, f.Kind), Target: f.Target, Message: f.Target + " " + f.Message})
 	}
 	return e
 }

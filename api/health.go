@@ -95,7 +95,7 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 		answer.Checks[check.Name] = "unavailable"
 		log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
 		if check.Required {
-			refusal.And(Fault{Code: Unavailable, Target: check.Name})
+			refusal.Add(Fault{Code: Unavailable, Target: check.Name})
 			refusal.Cause = err
 		}
 	}

@@ -34,7 +34,7 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 }
 
 // Part is the n-th part of a rate, with a burst for 10 seconds of it.
-func (r Rate) Part(n float64) Rate {
+func (r Rate) Divide(n float64) Rate {
 	if r.off() {
 		return r
 	}
@@ -54,37 +54,37 @@ func (r Rate) window() time.Duration {
 }
 
 const (
-	limiterTimeout = 40 * time.Millisecond // for all of a request's limits, so that no request is 50 ms later
-	limiterPause   = time.Second           // in which nobody asks a Redis that has just failed
+	limiterTimeout  = 40 * time.Millisecond // for all of a request's limits, so that no request is 50 ms later
+	limiterCooldown = time.Second           // in which nobody asks a Redis that has just failed
 )
 
 // RedisLimiter limits the requests of each client, over all processes: token buckets in Redis. If Redis fails or is slow,
 // requests pass. It is safe for concurrent use.
 type RedisLimiter struct {
-	redis    *redis.Client
-	rates    map[RateClass]Rate
-	patience time.Duration // with Redis, for all of a request's limits
-	now      func() time.Time
-	pauses   atomic.Int64 // Unix ns until which Redis is not asked
+	redis         *redis.Client
+	rates         map[RateClass]Rate
+	timeout       time.Duration // with Redis, for all of a request's limits
+	now           func() time.Time
+	cooldownUntil atomic.Int64 // Unix ns until which Redis is not asked
 }
 
 // NewRedisLimiter makes a limiter with a connection pool of its own to the Redis that shared is connected to, so that
-// neither's haste nor patience is the other's. Close it at the end.
+// neither's haste nor timeout is the other's. Close it at the end.
 func NewRedisLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
 	return newRedisLimiter(shared, rates, limiterTimeout)
 }
 
-func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, patience time.Duration) *RedisLimiter {
+func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, timeout time.Duration) *RedisLimiter {
 	options := *shared.Options()
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
-	options.DialTimeout = patience
-	options.ReadTimeout = patience
-	options.WriteTimeout = patience
-	options.PoolTimeout = patience
+	options.DialTimeout = timeout
+	options.ReadTimeout = timeout
+	options.WriteTimeout = timeout
+	options.PoolTimeout = timeout
 	options.DialerRetries = 1
 	now := time.Now //nolint:forbidigo // only for the length of a pause; the buckets go by the Redis server's clock
-	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, patience: patience, now: now}
+	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, timeout: timeout, now: now}
 }
 
 // Close closes the pool.
@@ -123,9 +123,9 @@ func (l *RedisLimiter) Take(ctx context.Context, client models.ClientID, class R
 	if len(classes) == 0 {
 		return Decision{Allowed: true}
 	}
-	decision, err := l.ask(ctx, client, classes)
+	decision, err := l.query(ctx, client, classes)
 	if err != nil {
-		return l.unknown(classes)
+		return l.failOpen(classes)
 	}
 	return decision
 }
@@ -140,13 +140,13 @@ func (l *RedisLimiter) limited(class RateClass) []RateClass {
 	return classes
 }
 
-var errLimiterPauses = errors.New("api: Redis failed a moment ago")
+var errLimiterCooldown = errors.New("api: Redis failed a moment ago")
 
-func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
-	if l.now().UnixNano() < l.pauses.Load() {
-		return Decision{}, errLimiterPauses
+func (l *RedisLimiter) query(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
+	if l.now().UnixNano() < l.cooldownUntil.Load() {
+		return Decision{}, errLimiterCooldown
 	}
-	limited, cancel := context.WithTimeout(ctx, l.patience)
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	var keys []string
 	var args []any
@@ -161,7 +161,7 @@ func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes 
 	}
 	if err != nil {
 		if ctx.Err() == nil { // not the caller's fault
-			l.pauses.Store(l.now().Add(limiterPause).UnixNano())
+			l.cooldownUntil.Store(l.now().Add(limiterCooldown).UnixNano())
 		}
 		return Decision{}, err
 	}
@@ -189,7 +189,7 @@ func (l *RedisLimiter) limit(class RateClass) Limit {
 }
 
 // unknown lets a request pass that nobody could count.
-func (l *RedisLimiter) unknown(classes []RateClass) Decision {
+func (l *RedisLimiter) failOpen(classes []RateClass) Decision {
 	d := Decision{Allowed: true}
 	for _, class := range classes {
 		limit := l.limit(class)

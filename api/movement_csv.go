@@ -41,7 +41,7 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 	if err := q.checkAge(r, now); err != nil {
 		return err
 	}
-	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, admitted: r.standing(), slot: slot{admission: r.slot.admission}}
+	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, caller: r.callerCheck(), slot: slot{admission: r.slot.admission}}
 	if err := e.read(ctx); err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 // movementExport is a table that is being streamed, newest movement first. What is recorded meanwhile lies before its
 // beginning.
 type movementExport struct {
-	store    *models.Store
-	site     models.SiteID
-	filter   movementFilter
-	admitted *standing
-	slot     slot // of each look into Postgres but the first
+	store  *models.Store
+	site   models.SiteID
+	filter movementFilter
+	caller *callerCheck
+	slot   slot // of each look into Postgres but the first
 
 	part []models.Movement // that was read last
 	more bool              // movements may follow it
@@ -102,7 +102,7 @@ func (e *movementExport) read(ctx context.Context) error {
 func (e *movementExport) readNext(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportStepTimeout)
 	defer cancel()
-	if err := e.admitted.recheckIfDue(ctx); err != nil {
+	if err := e.caller.repeatIfDue(ctx); err != nil {
 		return err
 	}
 	for e.slot.acquire(ctx, true) != nil { // which waits for a while

@@ -17,7 +17,7 @@ import (
 // and answer that there is nothing.
 func oauthRoutes(cfg Config) []Route {
 	return []Route{
-		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, Foreign: true, Handler: ownIssuer(cfg, issueToken)},
+		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, OAuth: true, Handler: ownIssuer(cfg, issueToken)},
 		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
 		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
 	}
@@ -70,7 +70,7 @@ func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.Clien
 	}
 	return func(ctx context.Context, client models.ClientID) time.Duration {
 		decision := limiter.Take(ctx, client, RateTokens)
-		r.announceLimits(decision.Limits)
+		r.setLimitHeaders(decision.Limits)
 		if decision.Allowed {
 			return 0
 		}

@@ -19,22 +19,22 @@ const (
 	metricsMaxAge = 0
 )
 
-// ShareChecks makes checks cheap: however many ask for them, each runs at most twice a second.
-func ShareChecks(checks []ReadinessCheck) []ReadinessCheck {
+// CacheChecks makes checks cheap: however many ask for them, each runs at most twice a second.
+func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 	all := make([]ReadinessCheck, len(checks))
 	for i, c := range checks {
 		timeout := optionalCheckTimeout
 		if c.Required {
 			timeout = checkTimeout
 		}
-		share := newShared(checkMaxAge, func(ctx context.Context) (struct{}, error) {
+		cached := newCachedCall(checkMaxAge, func(ctx context.Context) (struct{}, error) {
 			ctx, cancel := context.WithTimeout(ctx, timeout) // that of its first caller is not kept
 			defer cancel()
 			return struct{}{}, c.Check(ctx)
 		})
 		all[i] = c
 		all[i].Check = func(ctx context.Context) error {
-			_, err := share.get(ctx)
+			_, err := cached.get(ctx)
 			return err
 		}
 	}
@@ -63,8 +63,8 @@ func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slo
 var metricsFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
 // newMetricsPage writes the registry.
-func newMetricsPage(registry prometheus.Gatherer) *shared[[]byte] {
-	return newShared(metricsMaxAge, func(context.Context) ([]byte, error) {
+func newMetricsPage(registry prometheus.Gatherer) *cachedCall[[]byte] {
+	return newCachedCall(metricsMaxAge, func(context.Context) ([]byte, error) {
 		families, err := registry.Gather()
 		if err != nil {
 			return nil, fmt.Errorf("api: gather metrics: %w", err)

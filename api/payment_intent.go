@@ -250,17 +250,17 @@ func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 func (p *paymentIntents) await(
 	ctx context.Context, r *Request, intent models.PaymentIntent, wait time.Duration,
 ) (models.PaymentIntent, error) {
-	waiting, stop := r.UntilHangup(ctx)
+	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
-	admitted := r.standing()
-	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		err := r.withoutSlot(ctx, func() { sleep(waiting, pause) })
+	caller := r.callerCheck()
+	for interval := minPollInterval; intent.State != models.IntentFinal && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+		err := r.withoutSlot(ctx, func() { sleep(waiting, interval) })
 		if err != nil {
 			return intent, err
 		}
-		if err := admitted.recheckIfDue(ctx); err != nil {
+		if err := caller.repeatIfDue(ctx); err != nil {
 			return intent, err
 		}
 		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {
@@ -275,12 +275,12 @@ func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyOf(p.notify, task)
+	notifyTask(p.notify, task)
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// notifyOf tells of a task, if there is one and somebody to tell.
-func notifyOf(notify func([]models.TaskID), task models.TaskID) {
+// notifyTask tells of a task, if there is one and somebody to tell.
+func notifyTask(notify func([]models.TaskID), task models.TaskID) {
 	if notify != nil && !task.IsZero() {
 		notify([]models.TaskID{task})
 	}

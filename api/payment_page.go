@@ -129,7 +129,7 @@ func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Beh
 			return nil
 		}
 	}
-	notifyOf(p.notify, started.Task)
+	notifyTask(p.notify, started.Task)
 	return err
 }
 

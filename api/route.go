@@ -90,7 +90,7 @@ type Route struct {
 	// Page routes answer people: errors are pages too, and a query, which links may pick up on their way, is not looked at.
 	Page bool
 	// Foreign routes answer in the form of another standard, their errors included: query and body are left to the handler.
-	Foreign bool
+	OAuth bool
 	// Idempotent routes take the header Idempotency-Key.
 	Idempotent bool
 	// Always routes are answered however much there is to do.

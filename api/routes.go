@@ -30,7 +30,7 @@ func routes(cfg Config) []Route {
 
 // opsRoutes are for those who run the service, unless they have a listener of their own.
 func opsRoutes(cfg Config) []Route {
-	if cfg.OpsElsewhere {
+	if cfg.SeparateOpsListener {
 		return nil
 	}
 	return []Route{

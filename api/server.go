@@ -31,13 +31,13 @@ import (
 
 // Config is what the API is made of. Authenticator, Sites, Store, Keys and PublicBaseURL must be there.
 type Config struct {
-	Authenticator Authenticator
-	Sites         Sites
-	Limiter       Limiter      // nil: no limits
-	Issuer        *auth.Issuer // our own authorisation server; nil: there is none
-	Checks        []ReadinessCheck
-	OpsElsewhere  bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
-	Mounts        []Mount
+	Authenticator       Authenticator
+	Sites               Sites
+	Limiter             Limiter      // nil: no limits
+	Issuer              *auth.Issuer // our own authorisation server; nil: there is none
+	Checks              []ReadinessCheck
+	SeparateOpsListener bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
+	Mounts              []Mount
 
 	Store         *models.Store // the state of the service
 	Keys          *models.Keys  // of sign-up and pagination links
@@ -65,7 +65,7 @@ type Config struct {
 	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
 	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
 	ShutdownTimeout time.Duration // for open requests once Run is told to end; default 20 s
-	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
+	RecheckInterval time.Duration // for which the checks of a request count that is held or streams; default 14 s
 }
 
 // Mount is a handler that answers everything at and below a path by itself, such as the operator's pages.
@@ -106,7 +106,7 @@ type Server struct {
 	requests *console.RequestLog // nil: none is kept
 
 	shutdownTimeout time.Duration
-	recheckEvery    time.Duration
+	recheckInterval time.Duration
 	lifetime        context.Context // of every request
 	endRequests     context.CancelFunc
 	draining        context.Context // ends when shutdown begins
@@ -134,7 +134,7 @@ func newServer(cfg Config, table []Route) *Server {
 		methods:         fiber.DefaultMethods,
 		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
 		shutdownTimeout: cfg.ShutdownTimeout,
-		recheckEvery:    cfg.RecheckEvery,
+		recheckInterval: cfg.RecheckInterval,
 	}
 	if cfg.Sandbox != nil {
 		s.requests = console.NewRequestLog()
@@ -181,7 +181,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
-	cfg.RecheckEvery = orDefault(cfg.RecheckEvery, defaultRecheck)
+	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
 	return cfg
 }
 
@@ -265,7 +265,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
 	defer func() {
-		s.settleConnection(r)
+		s.markUnreadBody(r)
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)
@@ -384,10 +384,10 @@ func (s *Server) recover(ctx context.Context, r *Request) {
 	}
 }
 
-// settleConnection decides how to go on after a body that nobody read. What is small is skipped by fasthttp.
-func (s *Server) settleConnection(r *Request) {
+// markUnreadBody decides how to go on after a body that nobody read. What is small is skipped by fasthttp.
+func (s *Server) markUnreadBody(r *Request) {
 	if c, ok := r.fast.Conn().(*conn); ok {
-		c.lingers.Store(r.hasBody() && !r.bodyRead)
+		c.unreadBody.Store(r.hasBody() && !r.bodyRead)
 	}
 }
 
@@ -453,8 +453,8 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 	return s.Run(ctx, ln)
 }
 
-// lastMoment is what requests get to notice that their context was cancelled.
-const lastMoment = 2 * time.Second
+// cancelGrace is what requests get to notice that their context was cancelled.
+const cancelGrace = 2 * time.Second
 
 // Shutdown takes no new requests, ends the waiting of those that wait, and lets the others finish. When ctx ends first
 // it cancels them, and returns ctx's error.
@@ -466,7 +466,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	s.endRequests()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 	defer cancel()
 	s.active.wait(last)
 	return ctx.Err()

@@ -206,7 +206,7 @@ func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 		return webhookError(r, err)
 	}
 	if !task.IsZero() {
-		w.tell([]models.TaskID{task})
+		w.notifyTasks([]models.TaskID{task})
 	}
 	return r.JSON(http.StatusAccepted, describeEvent(&event))
 }
@@ -224,7 +224,7 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 		return err
 	}
 	count, tasks, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
-	w.tell(tasks)
+	w.notifyTasks(tasks)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
 	}
 }
 
-func (w *webhooks) tell(tasks []models.TaskID) {
+func (w *webhooks) notifyTasks(tasks []models.TaskID) {
 	if w.notify != nil && len(tasks) > 0 {
 		w.notify(tasks[:min(len(tasks), 100)]) // the rest is found by the workers' loop
 	}

@@ -49,7 +49,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{admission: r.slot.admission},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(), slot: slot{admission: r.slot.admission},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
@@ -126,7 +126,7 @@ type webhookListener struct {
 	*webhooks
 	tail         *models.WebhookTail
 	organisation models.OrganisationID
-	admitted     *standing
+	caller       *callerCheck
 	slot         slot // of each look
 }
 
@@ -145,7 +145,7 @@ func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			if err = l.admitted.recheckIfDue(ctx); err == nil {
+			if err = l.caller.repeatIfDue(ctx); err == nil {
 				err = l.forward(ctx, out, flush)
 			}
 		case <-beat.C:
