@@ -12,7 +12,7 @@ import (
 	"partnerbilling/api/web/console"
 )
 
-// landingRoutes are the page at the root.
+// landingRoutes returns the route of the landing page.
 func landingRoutes(cfg Config) []Route {
 	return []Route{{
 		Method: http.MethodGet, Path: "/", Audience: Public, Page: true,
@@ -20,16 +20,16 @@ func landingRoutes(cfg Config) []Route {
 	}}
 }
 
-// landingLinks are what can be read about the service.
+// landingLinks lead to the documentation.
 var landingLinks = []web.Link{
 	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
 	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
 }
 
-// consoleLinks are what a sandbox has beside them.
+// consoleLinks are the additional links of a sandbox.
 var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console", Detail: "customers, batches, payments and webhooks without code"}}
 
-// about is what the description says of the API as a whole.
+// apiDescription decodes the OpenAPI document once.
 var apiDescription = sync.OnceValues(func() (d description, err error) {
 	document, err := OpenAPI()
 	if err == nil {
@@ -58,7 +58,7 @@ func (r *Request) landing(sandbox bool) error {
 // apiRoots are the paths below which errors are always JSON.
 var apiRoots = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
 
-// wantsHTML reports whether a person's browser asks for a path at which a page could be.
+// wantsHTML reports whether a browser asks for a path outside the API.
 func (r *Request) wantsHTML() bool {
 	for _, tree := range apiRoots {
 		if inTree(r.path, tree) {
@@ -68,7 +68,7 @@ func (r *Request) wantsHTML() bool {
 	return r.accepts("text/html") > 0
 }
 
-// notFoundPage is what a person sees who has mistyped an address.
+// notFoundPage is shown at an unknown address.
 var notFoundPage = web.Problem{
 	Title: "There is nothing at this address", Message: "Check that it is complete, or begin at the start page.", Home: true,
 }

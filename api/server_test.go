@@ -118,7 +118,7 @@ func TestFailuresShowNothing(t *testing.T) {
 			t.Errorf("%s: the log does not have the trace id", how)
 		}
 	}
-	for _, want := range []string{"secret of the panic", "ground_test.go", "secret: relation does not exist"} {
+	for _, want := range []string{"secret of the panic", "test_server_test.go", "secret: relation does not exist"} {
 		if !strings.Contains(g.log.String(), want) {
 			t.Errorf("the log does not have %q", want)
 		}
