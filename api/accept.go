@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// accepts is the weight that the Accept headers give to a media type that they list by name, and not as part of a range
-// that */* is. One that they do not name has none. A weight that cannot be read counts fully.
+// accepts returns the weight that the Accept headers give to a media type. Only an exact name
+// counts: ranges such as */* weigh nothing. A malformed weight counts as 1.
 func (r *Request) accepts(mediaType string) (weight float64) {
 	for _, header := range r.headers("Accept") {
 		for item := range splitQuoted(header, ',') {
@@ -19,7 +19,7 @@ func (r *Request) accepts(mediaType string) (weight float64) {
 	return weight
 }
 
-// weightIn is the weight among the parameters of a media type; 1 if there is none.
+// weightIn returns the q parameter among the parameters of a media type, 1 by default.
 func weightIn(parameters string) float64 {
 	for parameter := range splitQuoted(parameters, ';') {
 		name, value, _ := strings.Cut(parameter, "=")

@@ -13,56 +13,59 @@ import (
 	"partnerbilling/models"
 )
 
-// errBusy: there is more to do than can be done in time. Who gets it has cost next to nothing, and it is not logged.
+// errBusy means that the request was shed: no slot would be free within the wait limit. It is not logged.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
 const (
-	// waitersPerSlot bounds the queue, whatever its pace promises.
-	waitersPerSlot = 32
-	// lastingShare is the part of the patience that is asked for while a crowd lasts.
-	lastingShare = 10
-	// freshEvery is how many turns go by at most until one goes to a request that has not run yet.
-	freshEvery = 4
+	// maxQueuePerSlot bounds the queue, whatever the average hold time is.
+	maxQueuePerSlot = 32
+	// sustainedDivisor shortens the wait limit under sustained load.
+	sustainedDivisor = 10
+	// freshInterval is the number of slots after which a fresh request goes before resumed ones.
+	freshInterval = 4
 )
 
-// admission lets as many requests run at once as the process can work on. Others wait in order, and not for long. Who
-// would wait longer, at the pace of late, is refused at once. A queue is there for bursts: one that has not emptied for as
-// long as anybody may wait in it is kept short, since a long one serves no more requests, but all of them late. It is safe
-// for concurrent use.
+// admission limits the requests that run at once. Other requests queue for a slot, at most for the
+// wait limit. A request whose expected wait exceeds the limit is shed at once.
+//
+// A queue that has not emptied for a whole wait limit is under sustained load. A long queue then
+// serves no more requests, and serves all of them late, so the limit is shortened.
+//
+// An admission is safe for concurrent use.
 type admission struct {
-	slots    int           // requests that run at once; 0: no bound
-	patience time.Duration // of those that wait
-	now      func() time.Time
-	refused  prometheus.Counter
-	waited   prometheus.Histogram
+	slots     int           // requests that run at once; 0 means unlimited
+	waitLimit time.Duration // the longest time in the queue
+	now       func() time.Time
+	refused   prometheus.Counter
+	waited    prometheus.Histogram
 
-	mu      sync.Mutex
-	running int
-	resumed list.List     // of *waiter: those that have run before; most turns are theirs, so that what was begun is finished
-	fresh   list.List     // of *waiter: all others
-	passed  int           // turns of late that went past those
-	crowded time.Time     // since then somebody has always waited, if somebody waits
-	pace    time.Duration // for which a request has held its slot, on average of late
+	mu          sync.Mutex
+	running     int
+	resumed     list.List     // of *waiter: requests that ran before; served first, so that they finish
+	fresh       list.List     // of *waiter: requests that have not run yet
+	skipped     int           // slots given to resumed requests while fresh ones queued
+	queuedSince time.Time     // when the first request of the present queue came; stale while it is empty
+	holdTime    time.Duration // moving average of the time that a request holds its slot
 }
 
-// waiter waits for a slot.
+// waiter is a queued request.
 type waiter struct {
-	line   *list.List
-	place  *list.Element // in the line; nil once it was called
-	called chan struct{} // closed when it has a slot
+	queue    *list.List
+	element  *list.Element // in queue; nil once the waiter holds a slot
+	acquired chan struct{} // closed when the waiter holds a slot
 }
 
-func newAdmission(slots int, patience time.Duration, registry *prometheus.Registry) *admission {
-	now := time.Now //nolint:forbidigo // only for the length of what runs and waits
-	a := &admission{slots: slots, patience: patience, now: now}
+func newAdmission(slots int, waitLimit time.Duration, registry *prometheus.Registry) *admission {
+	now := time.Now //nolint:forbidigo // measures only how long requests run and wait
+	a := &admission{slots: slots, waitLimit: waitLimit, now: now}
 	a.register(registry)
 	return a
 }
 
-// take waits for a slot. It returns errBusy if there is none in time, and ctx's error if that ends first.
-func (a *admission) take(ctx context.Context, resumes bool) error {
+// acquire waits for a slot. It returns errBusy if the request is shed, and ctx's error if ctx ends first.
+func (a *admission) acquire(ctx context.Context, resumes bool) error {
 	began := a.now()
-	w, err := a.join(began, resumes)
+	w, err := a.enqueue(began, resumes)
 	if w != nil {
 		err = a.await(ctx, w)
 	}
@@ -76,136 +79,138 @@ func (a *admission) take(ctx context.Context, resumes bool) error {
 	return nil
 }
 
-// join takes a slot if one is free (nil, nil), and else a place in the line, if there is any use in waiting.
-func (a *admission) join(now time.Time, resumes bool) (*waiter, error) {
+// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter, or
+// returns errBusy if the wait would exceed the limit. Resumed requests always queue.
+func (a *admission) enqueue(now time.Time, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.slots == 0 || a.running < a.slots { // then nobody waits
+	if a.slots == 0 || a.running < a.slots { // a free slot implies an empty queue
 		a.running++
 		return nil, nil
 	}
-	if a.waiting() == 0 {
-		a.crowded = now
+	if a.queued() == 0 {
+		a.queuedSince = now
 	}
-	line := &a.fresh
+	queue := &a.fresh
 	if resumes {
-		line = &a.resumed
-	} else if !a.servesSoon(a.waiting()+1, now) {
+		queue = &a.resumed
+	} else if !a.accepts(a.queued()+1, now) {
 		return nil, errBusy
 	}
-	w := &waiter{line: line, called: make(chan struct{})}
-	w.place = line.PushBack(w)
+	w := &waiter{queue: queue, acquired: make(chan struct{})}
+	w.element = queue.PushBack(w)
 	return w, nil
 }
 
-// servesSoon reports whether the last of n waiters is likely to have its turn in time.
-func (a *admission) servesSoon(n int, now time.Time) bool {
-	soon := a.patience
-	if now.Sub(a.crowded) > a.patience { // one for each slot may wait all the same
-		soon = min(soon, max(soon/lastingShare, a.pace))
+// accepts reports whether the last of n queued requests is expected to get a slot within the wait limit.
+func (a *admission) accepts(n int, now time.Time) bool {
+	limit := a.waitLimit
+	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; one request per slot may queue all the same
+		limit = min(limit, max(limit/sustainedDivisor, a.holdTime))
 	}
-	return n <= waitersPerSlot*a.slots && a.pace*time.Duration(n)/time.Duration(a.slots) <= soon
+	return n <= maxQueuePerSlot*a.slots && a.holdTime*time.Duration(n)/time.Duration(a.slots) <= limit
 }
 
-func (a *admission) waiting() int { return a.resumed.Len() + a.fresh.Len() }
+// queued returns the length of the queue. The caller holds mu.
+func (a *admission) queued() int { return a.resumed.Len() + a.fresh.Len() }
 
 func (a *admission) await(ctx context.Context, w *waiter) error {
-	timer := time.NewTimer(a.patience)
+	timer := time.NewTimer(a.waitLimit)
 	defer timer.Stop()
 	var err error
 	select {
-	case <-w.called:
+	case <-w.acquired:
 		return nil
 	case <-timer.C:
 		err = errBusy
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !a.leave(w) { // called at the last moment
+	if !a.remove(w) { // the slot came at the same moment
 		return nil
 	}
 	return err
 }
 
-// leave takes a waiter out of its line; false if it has a slot already.
-func (a *admission) leave(w *waiter) bool {
+// remove takes a waiter out of its queue. It returns false if the waiter already holds a slot.
+func (a *admission) remove(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w.place == nil {
+	if w.element == nil {
 		return false
 	}
-	w.line.Remove(w.place)
+	w.queue.Remove(w.element)
 	return true
 }
 
-// give gives a slot back that was held for so long, to whoever is first.
-func (a *admission) give(held time.Duration) {
+// release passes a slot, which was held for the given time, to the next waiter or frees it.
+func (a *admission) release(held time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	const weight = 32 // of the past
-	a.pace += (held - a.pace) / weight
-	for _, line := range a.lines() {
-		if first := line.Front(); first != nil {
-			w, _ := line.Remove(first).(*waiter)
-			w.place = nil
-			close(w.called)
+	const weight = 32 // of the past in the moving average
+	a.holdTime += (held - a.holdTime) / weight
+	for _, queue := range a.queues() {
+		if first := queue.Front(); first != nil {
+			w, _ := queue.Remove(first).(*waiter)
+			w.element = nil
+			close(w.acquired)
 			return
 		}
 	}
 	a.running--
 }
 
-// lines are those that wait, in the order in which they are served. Those that have run before go first, but for every now and
-// then: held requests look so often that nobody else might ever have a turn.
-func (a *admission) lines() [2]*list.List {
+// queues returns the queues in the order of service: resumed requests first. Every freshInterval
+// slots a fresh request goes first, because held requests resume often enough to starve it.
+func (a *admission) queues() [2]*list.List {
 	if a.resumed.Len() > 0 && a.fresh.Len() > 0 {
-		if a.passed++; a.passed == freshEvery {
-			a.passed = 0
+		if a.skipped++; a.skipped == freshInterval {
+			a.skipped = 0
 			return [2]*list.List{&a.fresh, &a.resumed}
 		}
 	}
 	return [2]*list.List{&a.resumed, &a.fresh}
 }
 
-// slot is a request's right to run. The zero slot is of a request that needs none.
+// slot is a request's permit to run. The zero slot belongs to a request that needs none.
 type slot struct {
-	of    *admission
-	since time.Time // zero while it is not held
+	admission *admission
+	since     time.Time // when the slot was acquired; zero while it is not held
 }
 
-// take waits for the slot; see admission.take.
-func (s *slot) take(ctx context.Context, resumes bool) error {
-	if s.of == nil {
+// acquire waits for the slot; see admission.acquire.
+func (s *slot) acquire(ctx context.Context, resumes bool) error {
+	if s.admission == nil {
 		return nil
 	}
-	if err := s.of.take(ctx, resumes); err != nil {
+	if err := s.admission.acquire(ctx, resumes); err != nil {
 		return err
 	}
-	s.since = s.of.now()
+	s.since = s.admission.now()
 	return nil
 }
 
-// give gives the slot back, if it is held.
-func (s *slot) give() {
+// release gives the slot back if it is held.
+func (s *slot) release() {
 	if !s.since.IsZero() {
-		s.of.give(s.of.now().Sub(s.since))
+		s.admission.release(s.admission.now().Sub(s.since))
 		s.since = time.Time{}
 	}
 }
 
-// admit is the check that gives a request its slot.
+// admit is the check that acquires the request's slot.
 func (s *Server) admit(ctx context.Context, r *Request) error {
-	if r.route.Always {
+	if r.route.SkipAdmission {
 		return nil
 	}
-	r.slot.of = s.admission
-	return r.slot.take(ctx, false)
+	r.slot.admission = s.admission
+	return r.slot.acquire(ctx, false)
 }
 
-// rest runs wait without the request's slot: for all that waits for somebody or something else than ourselves. An error
-// is the answer, there being no slot to go on with.
-func (r *Request) rest(ctx context.Context, wait func()) error {
-	r.slot.give()
+// withoutSlot releases the request's slot, runs wait and acquires a slot again. It serves waits for
+// a client, an event or another service. The error, if any, is the answer: the request is shed.
+func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
+	r.slot.release()
 	wait()
-	return r.slot.take(ctx, true)
+	return r.slot.acquire(ctx, true)
 }

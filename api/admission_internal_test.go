@@ -12,262 +12,262 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const patience = 500 * time.Millisecond
+const testWaitLimit = 500 * time.Millisecond
 
-// admitting runs a test of an admission in time of its own, which passes when everybody waits.
-func admitting(t *testing.T, slots int, test func(*testing.T, *admission)) {
+// testAdmission runs a test of an admission in a synctest bubble, where time passes when all goroutines wait.
+func testAdmission(t *testing.T, slots int, test func(*testing.T, *admission)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(slots, patience, prometheus.NewRegistry())
+		a := newAdmission(slots, testWaitLimit, prometheus.NewRegistry())
 		test(t, a)
 		synctest.Wait()
-		if running, waiting := figures(a); running != 0 || waiting != 0 {
-			t.Errorf("at the end %d run and %d wait", running, waiting)
+		if running, queued := counts(a); running != 0 || queued != 0 {
+			t.Errorf("at the end %d run and %d queue", running, queued)
 		}
 	})
 }
 
-// figures are how many run and wait.
-func figures(a *admission) (running, waiting int) {
+// counts returns the numbers of running and queued requests.
+func counts(a *admission) (running, queued int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running, a.waiting()
+	return a.running, a.queued()
 }
 
-// crowd are waiters, and the order in which they had their turns.
-type crowd struct {
-	a     *admission
-	turns []string // no lock: one slot
+// callers starts requests and records the order in which they acquire the one slot.
+type callers struct {
+	a      *admission
+	served []string // written only by the holder of the slot
 }
 
-// join has one more wait, behind those that wait already.
-func (c *crowd) join(ctx context.Context, name string, resumes bool) {
+// queue starts a request that queues behind the earlier ones.
+func (c *callers) queue(ctx context.Context, name string, resumes bool) {
 	go func() {
-		if err := c.a.take(ctx, resumes); err != nil {
-			c.turns = append(c.turns, name+": "+err.Error())
+		if err := c.a.acquire(ctx, resumes); err != nil {
+			c.served = append(c.served, name+": "+err.Error())
 			return
 		}
-		c.turns = append(c.turns, name)
-		c.a.give(0)
+		c.served = append(c.served, name)
+		c.a.release(0)
 	}()
 	synctest.Wait()
 }
 
-func (c *crowd) want(t *testing.T, turns ...string) {
+func (c *callers) want(t *testing.T, served ...string) {
 	t.Helper()
 	synctest.Wait()
-	if !slices.Equal(c.turns, turns) {
-		t.Errorf("the turns were %q, want %q", c.turns, turns)
+	if !slices.Equal(c.served, served) {
+		t.Errorf("served %q, want %q", c.served, served)
 	}
 }
 
-func mustTake(t *testing.T, a *admission) {
+func mustAcquire(t *testing.T, a *admission) {
 	t.Helper()
-	if err := a.take(t.Context(), false); err != nil {
+	if err := a.acquire(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestAdmissionServesInOrder(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
-		c := &crowd{a: a}
-		mustTake(t, a)
-		c.join(t.Context(), "first", false)
-		c.join(t.Context(), "second", false)
-		c.join(t.Context(), "begun before", true)
-		c.join(t.Context(), "third", false)
-		c.join(t.Context(), "begun before, too", true)
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
+		c := &callers{a: a}
+		mustAcquire(t, a)
+		c.queue(t.Context(), "first", false)
+		c.queue(t.Context(), "second", false)
+		c.queue(t.Context(), "begun before", true)
+		c.queue(t.Context(), "third", false)
+		c.queue(t.Context(), "begun before, too", true)
 		c.want(t)
-		a.give(0)
+		a.release(0)
 		c.want(t, "begun before", "begun before, too", "first", "second", "third")
 	})
 }
 
-// Held requests look again and again, and first. However many there are, others have a turn in time.
-func TestAdmissionStarvesNobodyForHeldRequests(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
-		c := &crowd{a: a}
-		mustTake(t, a)
-		c.join(t.Context(), "new", false)
-		for range 2 * freshEvery {
-			c.join(t.Context(), "held", true)
+// Held requests resume again and again, and go first. They must not starve fresh requests.
+func TestAdmissionDoesNotStarveFreshRequests(t *testing.T) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
+		c := &callers{a: a}
+		mustAcquire(t, a)
+		c.queue(t.Context(), "new", false)
+		for range 2 * freshInterval {
+			c.queue(t.Context(), "held", true)
 		}
-		a.give(0)
+		a.release(0)
 		synctest.Wait()
-		if at := slices.Index(c.turns, "new"); at < 0 || at >= freshEvery || len(c.turns) != 2*freshEvery+1 {
-			t.Errorf("the turns were %q", c.turns)
+		if at := slices.Index(c.served, "new"); at < 0 || at >= freshInterval || len(c.served) != 2*freshInterval+1 {
+			t.Errorf("served %q", c.served)
 		}
 	})
 }
 
-func TestAdmissionGivesUpInTime(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
+func TestAdmissionShedsAtTheWaitLimit(t *testing.T) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		for _, resumes := range []bool{false, true} {
-			mustTake(t, a)
+			mustAcquire(t, a)
 			began := time.Now()
-			err := a.take(t.Context(), resumes)
-			if waited := time.Since(began); !errors.Is(err, errBusy) || waited != patience {
+			err := a.acquire(t.Context(), resumes)
+			if waited := time.Since(began); !errors.Is(err, errBusy) || waited != testWaitLimit {
 				t.Errorf("%v after %s", err, waited)
 			}
-			a.give(0)
-			mustTake(t, a) // its place has not been kept
-			a.give(0)
+			a.release(0)
+			mustAcquire(t, a) // the shed request left the queue
+			a.release(0)
 		}
 	})
 }
 
-func TestAdmissionForgetsWhoGoesAway(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
-		c := &crowd{a: a}
-		ctx, goAway := context.WithCancel(t.Context())
-		mustTake(t, a)
-		c.join(t.Context(), "first", false)
-		c.join(ctx, "second", false)
-		c.join(t.Context(), "third", false)
-		goAway()
+func TestAdmissionRemovesCancelledRequests(t *testing.T) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
+		c := &callers{a: a}
+		ctx, cancel := context.WithCancel(t.Context())
+		mustAcquire(t, a)
+		c.queue(t.Context(), "first", false)
+		c.queue(ctx, "second", false)
+		c.queue(t.Context(), "third", false)
+		cancel()
 		c.want(t, "second: context canceled")
-		if _, waiting := figures(a); waiting != 2 {
-			t.Errorf("%d wait", waiting)
+		if _, queued := counts(a); queued != 2 {
+			t.Errorf("%d queue", queued)
 		}
-		a.give(0)
+		a.release(0)
 		c.want(t, "second: context canceled", "first", "third")
 	})
 }
 
-// Who is called in the moment in which its time ends keeps the slot: else nobody would have it.
+// A request that gets its slot at the moment its context ends keeps the slot; otherwise the slot would leak.
 func TestAdmissionLosesNoSlot(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		for range 50 { // select takes either way
-			mustTake(t, a)
-			w, err := a.join(time.Now(), false)
+			mustAcquire(t, a)
+			w, err := a.enqueue(time.Now(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.give(0)
+			a.release(0)
 			if err := a.await(ended, w); err != nil {
 				t.Fatal(err)
 			}
-			a.give(0)
+			a.release(0)
 		}
 	})
 }
 
-// Nobody waits in vain: at the pace of late, one more would have waited for too long.
-func TestAdmissionRefusesAtOnce(t *testing.T) {
+// A request is shed at once if the average hold time makes its wait too long.
+func TestAdmissionShedsAtOnce(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		slots int
-		pace  time.Duration
-		wait  int // so many
+		name     string
+		slots    int
+		holdTime time.Duration
+		wait     int // the queue's length when the next request is shed
 	}{
 		{"slow", 1, 100 * time.Millisecond, 5},
-		{"slower than anybody waits", 1, time.Second, 0},
+		{"slower than the wait limit", 1, time.Second, 0},
 		{"two slots", 2, 100 * time.Millisecond, 10},
-		{"fast", 2, time.Microsecond, 2 * waitersPerSlot},
-		{"nothing is known yet", 1, 0, waitersPerSlot},
+		{"fast", 2, time.Microsecond, 2 * maxQueuePerSlot},
+		{"no hold time yet", 1, 0, maxQueuePerSlot},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			admitting(t, tt.slots, func(t *testing.T, a *admission) {
-				ctx, leave := context.WithCancel(t.Context())
-				a.pace = tt.pace
+			testAdmission(t, tt.slots, func(t *testing.T, a *admission) {
+				ctx, cancel := context.WithCancel(t.Context())
+				a.holdTime = tt.holdTime
 				for range tt.slots {
-					mustTake(t, a)
+					mustAcquire(t, a)
 				}
 				for range tt.wait {
-					go func() { _ = a.take(ctx, false) }()
+					go func() { _ = a.acquire(ctx, false) }()
 				}
 				synctest.Wait()
 				began := time.Now()
-				if err := a.take(ctx, false); !errors.Is(err, errBusy) || time.Since(began) > 0 {
+				if err := a.acquire(ctx, false); !errors.Is(err, errBusy) || time.Since(began) > 0 {
 					t.Errorf("one more: %v after %s", err, time.Since(began))
 				}
-				if _, waiting := figures(a); waiting != tt.wait {
-					t.Errorf("%d wait, want %d", waiting, tt.wait)
+				if _, queued := counts(a); queued != tt.wait {
+					t.Errorf("%d queue, want %d", queued, tt.wait)
 				}
-				leave()
+				cancel()
 				synctest.Wait()
 				for range tt.slots {
-					a.give(0)
+					a.release(0)
 				}
 			})
 		})
 	}
 }
 
-// A crowd that lasts is no burst: then the line is short.
-func TestAdmissionKeepsALastingLineShort(t *testing.T) {
+// Sustained load shortens the queue; a burst afterwards may fill it again.
+func TestAdmissionShortensTheQueueUnderSustainedLoad(t *testing.T) {
 	for _, tt := range []struct {
-		name           string
-		pace           time.Duration
-		lasting, burst int // so many wait
+		name             string
+		holdTime         time.Duration
+		sustained, burst int // the queue's length
 	}{
 		{"fast", 10 * time.Millisecond, 5, 32},
-		{"slow", 100 * time.Millisecond, 1, 5}, // and no less than one for each slot
+		{"slow", 100 * time.Millisecond, 1, 5}, // one request per slot may always queue
 	} {
-		t.Run(tt.name, func(t *testing.T) { testLastingLine(t, tt.pace, tt.lasting, tt.burst) })
+		t.Run(tt.name, func(t *testing.T) { testSustainedLoad(t, tt.holdTime, tt.sustained, tt.burst) })
 	}
 }
 
-func testLastingLine(t *testing.T, pace time.Duration, lasting, burst int) {
+func testSustainedLoad(t *testing.T, holdTime time.Duration, sustained, burst int) {
 	t.Helper()
-	admitting(t, 1, func(t *testing.T, a *admission) {
-		ctx, leave := context.WithCancel(t.Context())
-		a.pace = pace
-		mustTake(t, a)
-		for range 2 { // the second one comes before the first one gives up
-			go func() { _ = a.take(ctx, false) }()
-			<-time.After(patience * 3 / 4)
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a.holdTime = holdTime
+		mustAcquire(t, a)
+		for range 2 { // the second request queues before the first is shed
+			go func() { _ = a.acquire(ctx, false) }()
+			<-time.After(testWaitLimit * 3 / 4)
 		}
 		for range 4 {
-			go func() { _ = a.take(ctx, false) }()
+			go func() { _ = a.acquire(ctx, false) }()
 		}
 		synctest.Wait()
-		if _, waiting := figures(a); waiting != lasting {
-			t.Errorf("%d wait, want %d", waiting, lasting)
+		if _, queued := counts(a); queued != sustained {
+			t.Errorf("%d queue, want %d", queued, sustained)
 		}
-		if err := a.take(ctx, false); !errors.Is(err, errBusy) {
+		if err := a.acquire(ctx, false); !errors.Is(err, errBusy) {
 			t.Errorf("one more: %v", err)
 		}
-		leave()
+		cancel()
 		synctest.Wait()
-		for range 40 { // a burst after it
-			go func() { _ = a.take(t.Context(), false) }()
+		for range 40 { // a burst afterwards
+			go func() { _ = a.acquire(t.Context(), false) }()
 		}
 		synctest.Wait()
-		if _, waiting := figures(a); waiting != burst {
-			t.Errorf("%d wait in a burst, want %d", waiting, burst)
+		if _, queued := counts(a); queued != burst {
+			t.Errorf("%d queue in a burst, want %d", queued, burst)
 		}
-		<-time.After(2 * patience) // in which they give up
-		a.give(0)
+		<-time.After(2 * testWaitLimit) // all of them are shed
+		a.release(0)
 	})
 }
 
-func TestAdmissionLearnsThePace(t *testing.T) {
-	admitting(t, 1, func(t *testing.T, a *admission) {
+func TestAdmissionAveragesTheHoldTime(t *testing.T) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		for range 300 {
-			mustTake(t, a)
-			a.give(80 * time.Millisecond)
+			mustAcquire(t, a)
+			a.release(80 * time.Millisecond)
 		}
-		if a.pace < 79*time.Millisecond || a.pace > 80*time.Millisecond {
-			t.Errorf("pace %s", a.pace)
+		if a.holdTime < 79*time.Millisecond || a.holdTime > 80*time.Millisecond {
+			t.Errorf("hold time %s", a.holdTime)
 		}
 	})
 }
 
-// However many come, no more run at once than may, and everybody is answered.
-func TestAdmissionHoldsItsBound(t *testing.T) {
+// No more requests run at once than there are slots, and every request is served or shed.
+func TestAdmissionLimitsConcurrency(t *testing.T) {
 	const slots, callers = 3, 500
-	admitting(t, slots, func(t *testing.T, a *admission) {
+	testAdmission(t, slots, func(t *testing.T, a *admission) {
 		var mu sync.Mutex
 		var group sync.WaitGroup
 		running, most, served, refused := 0, 0, 0, 0
 		for i := range callers {
 			group.Go(func() {
 				<-time.After(time.Duration(i%50) * time.Millisecond)
-				held := slot{of: a}
-				err := held.take(t.Context(), i%7 == 0)
+				held := slot{admission: a}
+				err := held.acquire(t.Context(), i%7 == 0)
 				mu.Lock()
 				if err == nil {
 					served, running = served+1, running+1
@@ -283,24 +283,24 @@ func TestAdmissionHoldsItsBound(t *testing.T) {
 				mu.Lock()
 				running--
 				mu.Unlock()
-				held.give()
-				held.give() // a second time changes nothing
+				held.release()
+				held.release() // a second release changes nothing
 			})
 		}
 		group.Wait()
-		if most != slots || served+refused != callers || refused == 0 || served < slots*int(patience/(10*time.Millisecond))/2 {
+		if most != slots || served+refused != callers || refused == 0 || served < slots*int(testWaitLimit/(10*time.Millisecond))/2 {
 			t.Errorf("%d ran at once, %d were served, %d refused", most, served, refused)
 		}
 	})
 }
 
-func TestAdmissionWithoutABound(t *testing.T) {
-	admitting(t, 0, func(t *testing.T, a *admission) {
+func TestAdmissionWithoutALimit(t *testing.T) {
+	testAdmission(t, 0, func(t *testing.T, a *admission) {
 		for range 1000 {
-			mustTake(t, a)
+			mustAcquire(t, a)
 		}
 		for range 1000 {
-			a.give(time.Hour)
+			a.release(time.Hour)
 		}
 	})
 }

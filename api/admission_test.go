@@ -19,10 +19,10 @@ import (
 	"partnerbilling/models"
 )
 
-// gate is a limiter that lets nobody go on until it opens; who waits there holds a slot.
+// gate is a limiter that blocks every request until it opens. A blocked request holds its slot.
 type gate struct {
-	inside chan struct{} // one for each that has come
-	opened chan struct{} // closed when it opens
+	inside chan struct{} // receives a value per request
+	opened chan struct{} // closed to let requests pass
 }
 
 func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
@@ -33,7 +33,7 @@ func (g *gate) Take(context.Context, models.ClientID, api.RateClass) api.Decisio
 	return api.Decision{Allowed: true}
 }
 
-// gauge is the value of a metric without labels, or the count of a histogram.
+// gauge returns the value of a metric without labels, or the count of a histogram.
 func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -48,21 +48,22 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// awaitGauge returns once a metric has the value.
+// awaitGauge waits until a metric has the value.
 func awaitGauge(t *testing.T, registry *prometheus.Registry, name string, want float64) {
 	t.Helper()
-	poll := time.NewTicker(time.Millisecond)
+	poll, deadline := time.NewTicker(time.Millisecond), time.NewTimer(time.Minute)
 	defer poll.Stop()
+	defer deadline.Stop()
 	for gauge(t, registry, name) != want {
 		select {
 		case <-poll.C:
-		case <-t.Context().Done():
+		case <-deadline.C:
 			t.Fatalf("%s never was %v", name, want)
 		}
 	}
 }
 
-// While the one slot is taken, the others are told to come again, each area in its own words.
+// While the only slot is taken, other requests are shed with 503 in the shape of their area.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	busy, metrics := newGate(), prometheus.NewRegistry()
@@ -114,11 +115,11 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// Those that find no slot have their turns in the order in which they came.
+// Queued requests acquire the slot in the order of arrival.
 func TestQueueIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	busy := newGate()
-	g := newGround(t, func(cfg *api.Config) {
+	g := newTestServer(t, func(cfg *api.Config) {
 		cfg.Limiter, cfg.Concurrency, cfg.QueueWait = busy, 1, time.Minute
 	})
 	var group sync.WaitGroup
@@ -138,12 +139,13 @@ func TestQueueIsServedInOrder(t *testing.T) {
 	group.Wait()
 	for i := range 5 {
 		if got := <-g.kept; got != fmt.Sprint(i) {
-			t.Errorf("turn %d was that of %s", i, got)
+			t.Errorf("slot %d went to request %s", i, got)
 		}
 	}
 }
 
-// Requests that wait for something to happen do not keep others from running, and not from making it happen.
+// A request that is held by Prefer: wait releases its slot, so that the request it waits for can
+// run.
 func TestHeldRequestsHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	arrived := newArrivals()
@@ -170,22 +172,24 @@ func TestHeldRequestsHoldNoSlot(t *testing.T) {
 	}
 }
 
-// A held request that finds no slot to look again says so.
-func TestHeldRequestInTheCrowd(t *testing.T) {
+// A held request that is shed when it resumes is answered with 503.
+func TestHeldRequestIsShed(t *testing.T) {
 	t.Parallel()
 	busy, metrics := newGate(), prometheus.NewRegistry()
 	first := newArrivals()
-	limit := &switched{now: first}
+	limit := &swappableLimiter{current: first}
 	b := newBilling(t, func(cfg *api.Config) {
 		cfg.Limiter, cfg.Metrics, cfg.Concurrency, cfg.QueueWait = limit, metrics, 1, 10*time.Millisecond
 	})
 	id, _ := b.intent(t)
 	held := first.hold(t, b.With("Prefer", "wait=30"), b.intents("/"+id))
-	limit.to(busy)
+	limit.swap(busy)
 	var other sync.WaitGroup
 	other.Go(func() {
-		for { // until it is not the held request that has the slot
-			if a, err := b.Try(context.Background(), http.MethodGet, b.intents("/"+id), nil); err != nil || a.Status != http.StatusServiceUnavailable {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for { // until this request, not the held one, has the slot
+			if a, err := b.Try(ctx, http.MethodGet, b.intents("/"+id), nil); err != nil || a.Status != http.StatusServiceUnavailable {
 				return
 			}
 		}
@@ -198,26 +202,26 @@ func TestHeldRequestInTheCrowd(t *testing.T) {
 	other.Wait()
 }
 
-// switched is a limiter that another takes the place of.
-type switched struct {
-	mu  sync.Mutex
-	now api.Limiter
+// swappableLimiter is a limiter that a test replaces while the server runs.
+type swappableLimiter struct {
+	mu      sync.Mutex
+	current api.Limiter
 }
 
-func (s *switched) to(l api.Limiter) {
+func (s *swappableLimiter) swap(l api.Limiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now = l
+	s.current = l
 }
 
-func (s *switched) Take(ctx context.Context, client models.ClientID, class api.RateClass) api.Decision {
+func (s *swappableLimiter) Take(ctx context.Context, client models.ClientID, class api.RateClass) api.Decision {
 	s.mu.Lock()
-	now := s.now
+	current := s.current
 	s.mu.Unlock()
-	return now.Take(ctx, client, class)
+	return current.Take(ctx, client, class)
 }
 
-// Who listens to events holds no slot, between its looks.
+// A listener holds no slot between its queries.
 func TestListenersHoldNoSlot(t *testing.T) {
 	h := newHooks(t, func(cfg *api.Config) { cfg.Concurrency, cfg.QueueWait = 1, time.Minute })
 	s := h.listen()
@@ -228,11 +232,11 @@ func TestListenersHoldNoSlot(t *testing.T) {
 	h.Get("/webhooks/events").Expect(200)
 }
 
-// A large body that is slow to arrive holds no slot meanwhile.
+// A large body that arrives slowly holds no slot meanwhile.
 func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	arrived := newArrivals()
-	g := newGround(t, func(cfg *api.Config) {
+	g := newTestServer(t, func(cfg *api.Config) {
 		cfg.Limiter, cfg.Concurrency, cfg.QueueWait = arrived, 1, time.Minute
 	})
 	connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))

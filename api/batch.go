@@ -40,15 +40,15 @@ func batchRoutes(cfg Config) []Route {
 	return []Route{list, submit, validate, get, rows, cancel, retry}
 }
 
-// DebitDispatch sends the tasks of new batches on their way.
+// DebitDispatch dispatches the tasks of new batches.
 type DebitDispatch interface {
-	// ClaimBounds bounds the tasks that the transaction which writes them may claim.
+	// ClaimBounds bounds the tasks that the submitting transaction may claim.
 	ClaimBounds() models.Dispatch
-	// Send is handed those right after the commit. It must not wait.
+	// Send enqueues the claimed tasks right after the commit. It must not block.
 	Send(claimed []models.Task)
 }
 
-// batches takes batches of debits and answers about them.
+// batches handles the routes about batches.
 type batches struct {
 	store  *models.Store
 	notify func([]models.TaskID) // may be nil
@@ -56,7 +56,7 @@ type batches struct {
 	pages  *paginator
 }
 
-// batchData is a batch as partners see it; without rows in lists.
+// batchData is a batch on the wire. Lists leave out the rows.
 type batchData struct {
 	models.BatchSummary
 	Rows []models.BatchRowSummary `json:"rows,omitempty"`
@@ -70,13 +70,13 @@ func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 	return data
 }
 
-// pollAgain is what Retry-After says of a batch in progress.
-const pollAgain = time.Second
+// retryInProgress is the Retry-After of a batch in progress.
+const retryInProgress = time.Second
 
-// batchView is a batch as it was at one moment, ready to be sent.
+// batchView is a snapshot of a batch, encoded for the answer.
 type batchView struct {
 	settled bool
-	data    []byte // in JSON
+	data    []byte // JSON
 	etag    string
 }
 
@@ -93,11 +93,11 @@ func (b *batches) view(ctx context.Context, r *Request) (batchView, error) {
 	return viewBatch(&batch, rows)
 }
 
-// announce sets the headers of an answer about the batch.
-func (v *batchView) announce(r *Request) {
+// setHeaders sets the entity tag and, for a batch in progress, Retry-After.
+func (v *batchView) setHeaders(r *Request) {
 	r.SetHeader("ETag", v.etag)
 	if !v.settled {
-		r.RetryAfter(pollAgain)
+		r.RetryAfter(retryInProgress)
 	}
 }
 
@@ -113,7 +113,7 @@ func (b *batches) get(ctx context.Context, r *Request) error {
 		}
 		r.SetHeader("Preference-Applied", "wait")
 	}
-	view.announce(r)
+	view.setHeaders(r)
 	if known.has(view.etag) {
 		return r.NotModified(view.etag)
 	}
@@ -129,11 +129,11 @@ func (b *batches) cancel(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	view.announce(r)
+	view.setHeaders(r)
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 
-// batchError finds the answer to what went wrong with the batch that the path names.
+// batchError maps errors about the batch in the path to their answers.
 func batchError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

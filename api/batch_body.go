@@ -11,21 +11,21 @@ import (
 	"partnerbilling/models"
 )
 
-// What a submission's body holds beyond the known fields is stored as JSON of the body's own structure without them:
+// The unknown fields of a submission's body are stored as extras: the body's JSON without its known fields.
 //
 //	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
 //
-// The rows end with the last that has something. Together with the stored rows that is the whole body again.
+// The list of rows ends with the last row that has extras. Extras and stored rows make up the whole body.
 
 var (
 	knownOfBatch = []string{"batchReference", "rows"}
 	knownOfRow   = []string{"customerReference", "rowReference", "amount"}
 )
 
-// batchExtras is what the body of a valid submission has beyond the known fields, in canonical form; nil if nothing.
+// batchExtras returns the extras of a valid submission's body in canonical form, nil without any.
 func batchExtras(body strictjson.Value) ([]byte, error) {
 	var rows []byte
-	empty := 0 // rows without extras since the last with some
+	empty := 0 // rows without extras since the last row with extras
 	for _, row := range body.Get("rows").Elements() {
 		if row.Len() == len(knownOfRow) {
 			empty++
@@ -49,7 +49,7 @@ func batchExtras(body strictjson.Value) ([]byte, error) {
 	return strictjson.Canonical(extras), nil
 }
 
-// storedBody is the parsed body of an earlier submission.
+// storedBody rebuilds the parsed body of a stored submission.
 func storedBody(s *models.StoredSubmission, reference string) (strictjson.Value, error) {
 	var extras strictjson.Value
 	if len(s.Extras) > 0 {
@@ -81,7 +81,7 @@ func storedBody(s *models.StoredSubmission, reference string) (strictjson.Value,
 	return body, nil
 }
 
-// separate adds a comma unless the text is at the beginning of an array or object.
+// separate appends a comma unless the text ends at the beginning of an array or object.
 func separate(text []byte) []byte {
 	if n := len(text); n == 0 || text[n-1] == '{' || text[n-1] == '[' {
 		return text
@@ -89,7 +89,7 @@ func separate(text []byte) []byte {
 	return append(text, ',')
 }
 
-// appendUnknown adds an object's members but for the known ones.
+// appendUnknown appends the members of an object whose names are not known.
 func appendUnknown(text []byte, object strictjson.Value, known []string) []byte {
 	for name, member := range object.Members() {
 		if !slices.Contains(known, name) {
@@ -108,6 +108,6 @@ func appendName(text []byte, name string) []byte {
 }
 
 func appendQuoted(text []byte, s string) []byte {
-	text, _ = jsontext.AppendQuote(text, s) // fails only on invalid UTF-8, which no body has
+	text, _ = jsontext.AppendQuote(text, s) // fails only on invalid UTF-8, which the parser has refused
 	return text
 }

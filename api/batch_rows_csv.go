@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models"
 )
 
-// rowFields are the names of a row's fields, in the order of models.BatchRowSummary.
+// rowFields are the column names, in the order of the fields of models.BatchRowSummary.
 var rowFields = []string{
 	"rowReference", "customerReference", "amount", "state", "outcome", "correctedOutcome", "settledAt", "attempts",
 	"nextAttemptAt",
@@ -21,9 +21,9 @@ func (b *batches) rowsCSV(ctx context.Context, r *Request) error {
 	return r.CSV("batch-"+r.Param(), encodeRows(rows))
 }
 
-// encodeRows writes rows as a table. A field without a value is an empty cell.
+// encodeRows writes rows as CSV. A field without a value is an empty cell.
 func encodeRows(rows []models.BatchRow) []byte {
-	const rowSize = 128 // about
+	const rowSize = 128 // bytes, an estimate
 	table := appendRecord(make([]byte, 0, rowSize*(len(rows)+1)), rowFields...)
 	for i := range rows {
 		row := rows[i].Summary()

@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models"
 )
 
-// receipt is what a submission is answered with, the first time and every time again.
+// receipt is the answer to a submission. A replay answers with the same receipt.
 type receipt struct {
 	BatchReference string            `json:"batchReference"`
 	State          models.BatchState `json:"state"`
@@ -28,8 +28,9 @@ func receiptOf(b *models.Batch) receipt {
 	}
 }
 
-// MaxChangedPlaces is how many changed places a conflicting submission is told of.
-const MaxChangedPlaces = 20
+// MaxDifferences is the largest number of differences that the answer to a conflicting submission
+// lists.
+const MaxDifferences = 20
 
 func (b *batches) submit(ctx context.Context, r *Request) error {
 	n, err := readSubmission(r)
@@ -42,32 +43,33 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 	}
 	earlier, err := b.create(ctx, r, &n)
 	if earlier != nil {
-		return conflictWith(earlier, n.Reference, r.Body)
+		return conflictError(earlier, n.Reference, r.Body)
 	}
 	return err
 }
 
-// create stores a batch and answers with its receipt. If it returns another submission, which stands under the reference,
-// there is no answer yet.
+// create stores a batch and answers with its receipt. On a conflict it writes no answer and returns
+// the submission that holds the reference.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
-	n.Claim = b.room()
+	n.Claim = b.claimBounds()
 	done, err := b.store.SubmitBatch(ctx, *n)
 	if err != nil || done.Conflict != nil {
 		return done.Conflict, err
 	}
-	return nil, b.accept(r, &done)
+	return nil, b.answerSubmission(r, &done)
 }
 
-// room bounds the tasks that a new batch may claim.
-func (b *batches) room() models.Dispatch {
+// claimBounds bounds the tasks that a new batch may claim.
+func (b *batches) claimBounds() models.Dispatch {
 	if b.debits == nil {
 		return models.Dispatch{}
 	}
 	return b.debits.ClaimBounds()
 }
 
-// accept sends the tasks of a batch on their way, unless it is a replay, and answers with its receipt.
-func (b *batches) accept(r *Request, done *models.Submission) error {
+// answerSubmission dispatches the tasks of a new batch and answers with its receipt. A replay
+// dispatches nothing.
+func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	switch {
 	case done.Replayed:
 		r.Replayed()
@@ -77,32 +79,33 @@ func (b *batches) accept(r *Request, done *models.Submission) error {
 		b.notify(done.Tasks)
 	}
 	r.Location("billing", "sites", r.Site.ID.String(), "batches", done.Batch.Reference)
-	r.RetryAfter(pollAgain)
+	r.RetryAfter(retryInProgress)
 	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
-// conflictWith names the places where a body differs from the one that stands under its reference.
-func conflictWith(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
+// conflictError lists the paths at which a body differs from the one that holds its reference.
+func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)
 	if err != nil {
 		return err
 	}
-	for _, place := range strictjson.Diff(stored, body, MaxChangedPlaces) {
-		e.And(Fault{Code: BatchReferenceConflict, Target: place, Message: place + " differs from the batch that was submitted first"})
+	for _, path := range strictjson.Diff(stored, body, MaxDifferences) {
+		e.Add(Fault{Code: BatchReferenceConflict, Target: path, Message: path + " differs from the batch that was submitted first"})
 	}
 	return e
 }
 
-// readSubmission decodes the body of a submission, but for fingerprint and extras. The error names every fault.
+// readSubmission decodes the body of a submission, without fingerprint and extras. The error lists
+// every fault.
 func readSubmission(r *Request) (models.NewBatch, error) {
 	body := strictjson.NewObject(r.Body, "batchReference", "rows")
 	n := models.NewBatch{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, TraceID: r.TraceID()}
 	n.Reference = body.RequiredString("batchReference", models.ValidateReference)
-	var whole Error // faults that no single field has
+	var whole Error // faults of the rows as a whole
 	expected := min(r.Body.Get("rows").Len(), models.MaxBatchRows)
 	n.Rows = make([]models.NewRow, 0, expected)
-	first := make(map[string]int, expected) // by rowReference
+	first := make(map[string]int, expected) // index by rowReference
 	for i, fields := range body.RequiredObjects("rows", 1, models.MaxBatchRows, "customerReference", "rowReference", "amount") {
 		row := models.NewRow{
 			CustomerReference: fields.RequiredString("customerReference", models.ValidateReference),
@@ -111,13 +114,13 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 		}
 		n.Rows = append(n.Rows, row)
 		if j, repeats := first[row.RowReference]; repeats && row.RowReference != "" {
-			whole.And(repeatedReference(fields.Path("rowReference"), j))
+			whole.Add(repeatedReference(fields.Path("rowReference"), j))
 		} else {
 			first[row.RowReference] = i
 		}
 	}
 	if overflows(n.Rows) {
-		whole.And(Fault{Code: BatchesInvalidField, Target: "rows", Message: fmt.Sprintf(
+		whole.Add(Fault{Code: BatchesInvalidField, Target: "rows", Message: fmt.Sprintf(
 			"rows must have amounts that add up to at most %d", models.MaxAmount)})
 	}
 	return n, joinFaults(r.BodyError(body), whole.Faults)
@@ -127,7 +130,7 @@ func repeatedReference(path string, first int) Fault {
 	return Fault{Code: DuplicateRowReference, Target: path, Message: fmt.Sprintf("%s is the same as rows[%d].rowReference", path, first)}
 }
 
-// overflows reports whether the amounts that are ones add up to too much.
+// overflows reports whether the valid amounts add up to more than models.MaxAmount.
 func overflows(rows []models.NewRow) bool {
 	var total models.Amount
 	for _, row := range rows {
@@ -139,7 +142,8 @@ func overflows(rows []models.NewRow) bool {
 	return false
 }
 
-// joinFaults adds the faults of a body as a whole to those of its fields. A malformed body hides what else it says.
+// joinFaults adds the faults of the body as a whole to those of its fields. Only a malformed body
+// keeps its own fault alone.
 func joinFaults(fields error, whole []Fault) error {
 	e := &Error{}
 	if errors.As(fields, &e) && e.Faults[0].Code == MalformedJSON {
@@ -181,7 +185,7 @@ func (b *batches) validate(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, answer)
 }
 
-// retry submits the rows of a settled batch that may succeed later as a batch of their own.
+// retry submits the retryable rows of a settled batch as a new batch.
 func (b *batches) retry(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "batchReference")
 	reference := body.RequiredString("batchReference", models.ValidateReference)
@@ -190,10 +194,10 @@ func (b *batches) retry(ctx context.Context, r *Request) error {
 	}
 	done, err := b.store.RetryBatch(ctx, models.NewRetry{
 		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Parent: r.Param(), Reference: reference,
-		TraceID: r.TraceID(), Claim: b.room(),
+		TraceID: r.TraceID(), Claim: b.claimBounds(),
 	})
 	if err != nil {
 		return batchError(err)
 	}
-	return b.accept(r, &done)
+	return b.answerSubmission(r, &done)
 }

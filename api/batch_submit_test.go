@@ -218,7 +218,7 @@ func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
 	b.Post(b.batches(""), bodyOf("b", customersFor(50)...)).Expect(202)
 	a := b.Post(b.batches(""), strings.ReplaceAll(bodyOf("b", customersFor(50)...), "customer-", "secret-")).Expect(409)
 	faults := a.Faults()
-	if len(faults) != 1+api.MaxChangedPlaces || faults[1].Target != "rows[0].customerReference" || strings.Contains(string(a.Body), "secret") {
+	if len(faults) != 1+api.MaxDifferences || faults[1].Target != "rows[0].customerReference" || strings.Contains(string(a.Body), "secret") {
 		t.Errorf("%d faults: %s", len(faults), a.Body)
 	}
 }

@@ -7,15 +7,16 @@ import (
 	"partnerbilling/models"
 )
 
-// The pause between two looks at a batch that a client waits for: it grows from the first to the last.
+// A held request polls its noun at intervals that double from the minimum to the maximum.
 const (
-	firstPause = 100 * time.Millisecond
-	lastPause  = time.Second
+	minPollInterval = 100 * time.Millisecond
+	maxPollInterval = time.Second
 )
 
-// await holds the answer until the batch is another than the client knows or, if it said nothing of what it knows,
-// until the batch is settled; but not beyond wait, the client's presence or the begin of a shutdown. A look costs one
-// aggregate in Postgres; the batch itself is read when it has changed, and at the end.
+// await holds the answer until the batch has changed from the entity tag that the client knows.
+// Without an entity tag it waits until the batch is settled. The wait also ends after the given
+// time, when the client disconnects and when a shutdown begins. A poll reads only the batch's
+// version; the batch itself is read when the version has changed, and at the end.
 func (b *batches) await(
 	ctx context.Context, r *Request, view batchView, known knownETags, wait time.Duration,
 ) (batchView, error) {
@@ -25,17 +26,17 @@ func (b *batches) await(
 		enough = func(v *batchView) bool { return !known.has(v.etag) }
 		changed = func(was, is models.BatchVersion) bool { return is != was }
 	}
-	waiting, stop := r.UntilHangup(ctx)
+	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
-	admitted := r.standing()
-	var last models.BatchVersion // of nothing yet: the first look finds a change
-	for pause := firstPause; !enough(&view) && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		if err := r.rest(ctx, func() { sleep(waiting, pause) }); err != nil {
+	caller := r.callerCheck()
+	var last models.BatchVersion // zero, so that the first poll reads the batch
+	for interval := minPollInterval; !enough(&view) && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+		if err := r.withoutSlot(ctx, func() { sleep(waiting, interval) }); err != nil {
 			return view, err
 		}
-		if err := admitted.recheckIfDue(ctx); err != nil {
+		if err := caller.repeatIfDue(ctx); err != nil {
 			return view, err
 		}
 		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())
@@ -53,7 +54,7 @@ func (b *batches) await(
 	return view, nil
 }
 
-// sleep returns after d or when the context ends.
+// sleep returns after d or when ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

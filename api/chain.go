@@ -17,22 +17,22 @@ import (
 	"partnerbilling/models"
 )
 
-// APIVersion is the one version of the billing API.
+// APIVersion is the only version of the billing API.
 const APIVersion = "urn:svc:api:billing:version:v1"
 
 // check is one step between the router and a handler.
 type check func(context.Context, *Request) error
 
-// checks are the steps in the order in which faults are answered.
+// checks returns the checks in order. The first check that fails is the answer.
 func (s *Server) checks() []check {
 	return []check{
-		s.admit, // before anything that costs; a 503 about it tells nothing of what the others would say
+		s.admit, // first: shedding must cost little, and its 503 reveals no result of the later checks
 		s.authenticate, s.limitRate, s.checkScope, s.checkSite, s.checkVersion,
 		s.checkMediaType, s.checkHeaders, s.checkQuery, s.readBody, s.checkParam,
 	}
 }
 
-// run takes a request through the checks of its route to the handler.
+// run passes a request through the checks of its route to the handler.
 func (s *Server) run(ctx context.Context, r *Request) error {
 	for _, check := range s.chain {
 		if err := check(ctx, r); err != nil {
@@ -42,7 +42,8 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 	return r.withQueryFaults(r.route.Handler(ctx, r))
 }
 
-// withQueryFaults refuses a list whose handler has not answered the faults of its query, whatever else it did.
+// withQueryFaults refuses a list whose handler left faults of its query unanswered, whatever the
+// handler answered.
 func (r *Request) withQueryFaults(err error) error {
 	if len(r.queryFaults) == 0 {
 		return err
@@ -59,12 +60,13 @@ func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
 	}
-	r.Principal, err = s.recognise(ctx, r.headers("Authorization"))
+	r.Principal, err = s.authenticateHeaders(ctx, r.headers("Authorization"))
 	return err
 }
 
-// recognise finds the caller by all Authorization headers of a request, of which there must be one.
-func (s *Server) recognise(ctx context.Context, headers []string) (p Principal, err error) {
+// authenticateHeaders authenticates the caller by all Authorization headers of a request, of which
+// there must be exactly one.
+func (s *Server) authenticateHeaders(ctx context.Context, headers []string) (p Principal, err error) {
 	switch len(headers) {
 	case 0:
 		err = auth.ErrNoCredentials
@@ -90,7 +92,7 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 		return nil
 	}
 	decision := s.limiter.Take(ctx, r.Principal.ClientID, r.route.Rate)
-	r.announceLimits(decision.Limits)
+	r.setLimitHeaders(decision.Limits)
 	if decision.Allowed {
 		return nil
 	}
@@ -99,8 +101,8 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 	return e
 }
 
-// announceLimits writes the RateLimit headers (structured fields) of an authenticated answer.
-func (r *Request) announceLimits(limits []Limit) {
+// setLimitHeaders writes the RateLimit headers, which are structured fields.
+func (r *Request) setLimitHeaders(limits []Limit) {
 	var policies, states []string
 	for _, l := range limits {
 		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Quota, seconds(l.Window)))
@@ -116,12 +118,12 @@ func (r *Request) announceLimits(limits []Limit) {
 	}
 }
 
-// seconds rounds up.
+// seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 func (s *Server) checkScope(_ context.Context, r *Request) error { return r.route.permit(r.Principal) }
 
-// permit refuses a caller that the route is not for, or that lacks its scope.
+// permit refuses a caller outside the route's audience or without its scope.
 func (r *Route) permit(p Principal) error {
 	if r.Audience == Public {
 		return nil
@@ -139,7 +141,8 @@ func (r *Route) permit(p Principal) error {
 	return e
 }
 
-// checkSite lets nobody tell a Site of another organisation from one that does not exist.
+// checkSite finds the Site in the path. A Site of another organisation is answered like one that
+// does not exist.
 func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 	if !r.route.hasSite() {
 		return nil
@@ -148,7 +151,7 @@ func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 	return siteError(err)
 }
 
-// siteError is the one answer to a Site that is not the caller's, whatever it is.
+// siteError answers every inaccessible Site alike.
 func siteError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return Refuse(SiteNotAccessible, "siteId")
@@ -189,10 +192,10 @@ func isIdempotencyKey(s string) bool {
 	return len(s) >= 1 && len(s) <= 255 && strings.IndexFunc(s, func(c rune) bool { return c < '!' || c > '~' }) < 0
 }
 
-// checkQuery takes the query apart. Every unknown, repeated or wrongly encoded parameter is a fault. Those of a list are
-// answered together with the faults that reading its filters finds.
+// checkQuery parses the query. Every unknown, repeated or malformed parameter is a fault. The
+// faults of a list are answered later, together with the faults of its filters.
 func (s *Server) checkQuery(_ context.Context, r *Request) error {
-	if r.route.Page || r.route.Foreign {
+	if r.route.Page || r.route.OAuth {
 		return nil
 	}
 	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
@@ -205,7 +208,7 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	complain := func(name, complaint string) {
 		if len(e.Faults) < MaxFaults {
 			shown := showName(name)
-			e.And(Fault{Code: code, Target: shown, Message: cmp.Or(shown, "an empty name") + " " + complaint})
+			e.Add(Fault{Code: code, Target: shown, Message: cmp.Or(shown, "an empty name") + " " + complaint})
 		}
 	}
 	for _, name := range order {
@@ -214,7 +217,7 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 			complain(name, "is not a parameter of this operation")
 		case len(params[name]) > 1:
 			complain(name, "must be given once")
-			delete(params, name) // no value to judge as well
+			delete(params, name) // so that its value is not judged as well
 		}
 	}
 	for _, name := range bad {
@@ -227,7 +230,7 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	return nil
 }
 
-// checkMediaType judges what a body says that it is. One that turns out to be empty is none, and may say anything.
+// checkMediaType checks the media type and the encoding of a body. An empty body may declare any.
 func (s *Server) checkMediaType(ctx context.Context, r *Request) error {
 	if r.route.Body == NoBody || !r.hasBody() {
 		return nil
@@ -265,7 +268,7 @@ func (r *Request) refuseMediaType() error {
 
 func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
-	case r.route.Foreign:
+	case r.route.OAuth:
 		return nil
 	case r.route.Body == NoBody && r.fast.Request.Header.ContentLength() > r.route.Bounds.Bytes:
 		return tooLarge(r.route.Bounds.Bytes)
@@ -310,10 +313,10 @@ func (s *Server) checkParam(_ context.Context, r *Request) error {
 	return nil
 }
 
-// onFailure sees every error that is answered. Only tests listen.
+// onFailure observes every error that is answered. Only tests set it.
 var onFailure = func(*Error) {}
 
-// fail writes the answer to an error.
+// fail writes the answer to an error: JSON, a page or an OAuth error.
 func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	e := errorOf(r.area(), err)
 	onFailure(e)
@@ -324,7 +327,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	response := &r.fast.Response
 	response.ResetBody()
 	for _, name := range []string{"Location", "ETag", "Retry-After", "Cache-Control", "Content-Disposition", headerReplayed} {
-		response.Header.Del(name) // of an answer that was not to be
+		response.Header.Del(name) // set by a handler before it failed
 	}
 	if e.Challenge != "" {
 		response.Header.Set("WWW-Authenticate", e.Challenge)
@@ -339,10 +342,10 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	case r.route != nil && r.route.Page:
 		s.failPage(ctx, r, status, problemOf(r, e))
 		return
-	case status == http.StatusNotFound && r.isForPerson():
-		s.failPage(ctx, r, status, notHere)
+	case status == http.StatusNotFound && r.wantsHTML():
+		s.failPage(ctx, r, status, notFoundPage)
 		return
-	case r.route != nil && r.route.Foreign && status >= http.StatusInternalServerError:
+	case r.route != nil && r.route.OAuth && status >= http.StatusInternalServerError:
 		_ = r.token(auth.TokenFailure(err)) // never fails
 		return
 	}

@@ -17,7 +17,7 @@ const version = "Svc-Api-Version"
 
 // Each step mends the fault that was answered; the next one must then show.
 func TestOrderOfChecks(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	g.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond})
 	c := g.With("Authorization", "Bearer nonsense").With(version, "v0").With("Content-Type", "text/plain").With("Content-Encoding", "gzip")
 	foreign := "/billing/sites/" + otherSite.String() + "/batches"
@@ -45,7 +45,7 @@ func TestOrderOfChecks(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	get := func(authorization ...string) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: x\r\n", site("/batches/b"))
@@ -75,7 +75,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for _, token := range []string{"narrow", "app", "mixed"} {
 		a := g.WithToken(token).Get(site("/batches/b")).Refused(403, "auth:insufficient-scope")
 		if got, want := a.Header.Get("WWW-Authenticate"), `Bearer error="insufficient_scope", scope="billing:batches:read"`; got != want {
@@ -87,7 +87,7 @@ func TestScopes(t *testing.T) {
 }
 
 func TestSiteBoundaryTellsNothing(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	var first string
 	for _, id := range []string{otherSite.String(), "site_01932c07-0000-7000-8000-00000000dead", "x", "%ff", "%", "a%2Fb",
 		strings.ToUpper(ownSite.String()), ownSite.String() + "%20", strings.Repeat("a", 4000)} {
@@ -104,7 +104,7 @@ func TestSiteBoundaryTellsNothing(t *testing.T) {
 }
 
 func TestVersionHeader(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	required, optional := site("/customers"), site("/batches/b")
 	fault := "requests:unsupported-api-version Svc-Api-Version"
 	g.Get(required).Refused(400, fault)
@@ -126,7 +126,7 @@ func TestVersionHeader(t *testing.T) {
 }
 
 func TestRateLimitHeaders(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	g.limiter.set(api.Decision{Allowed: true, Limits: []api.Limit{
 		{Name: "default", Quota: 200, Window: 2 * time.Second, Remaining: 150, Reset: 300 * time.Millisecond},
 		{Name: "batches", Quota: 5, Window: time.Second, Unknown: true},
@@ -153,7 +153,7 @@ func TestRateLimitHeaders(t *testing.T) {
 }
 
 func TestQueryParameters(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	c := g.With(version, api.APIVersion)
 	for query, want := range map[string][]string{
 		"":                       nil,
@@ -218,7 +218,7 @@ func TestQueryParameters(t *testing.T) {
 }
 
 func TestMediaTypes(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	body := `{"batchReference":"b","amount":1}`
 	for contentType, status := range map[string]int{
 		"application/json":                                202,
@@ -283,7 +283,7 @@ func TestMediaTypes(t *testing.T) {
 func hexChunk(body string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
 
 func TestOptionalAndFormBodies(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	c := g.WithToken("app")
 	const path = "/customer-app/links/l/revocation"
 	var data struct {
@@ -315,7 +315,7 @@ func TestOptionalAndFormBodies(t *testing.T) {
 }
 
 func TestBodyLimits(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	batch := func(size int) string {
 		body := `{"batchReference":"b","amount":1}`
 		return body + strings.Repeat(" ", size-len(body))
@@ -347,7 +347,7 @@ func TestBodyLimits(t *testing.T) {
 }
 
 func TestJSONBounds(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	values := func(n int) string { // beside the object, the two known fields and the list
 		return `{"lineItems":[],"amount":1,"x":[` + strings.TrimSuffix(strings.Repeat("1,", n-4), ",") + "]}"
 	}
@@ -392,7 +392,7 @@ func TestJSONBounds(t *testing.T) {
 }
 
 func TestIdempotencyKey(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	path := checkout("/payment-intent")
 	var data struct{ Key string }
 	for _, key := range []string{"k", strings.Repeat("~", 255), `"quoted"`} {
@@ -409,7 +409,7 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestPathParameters(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	var data struct {
 		BatchReference string
 		Wait           int
@@ -455,7 +455,7 @@ func TestPathParameters(t *testing.T) {
 }
 
 func TestRouting(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	one := site("/batches/b")
 	for _, path := range []string{"/", "/Billing" + one[8:], one + "/", one + "//rows", one + "/rows/", "/" + one, one + "/x",
 		"/billing", "/billing/", strings.Replace(one, "/batches", "/%62atches", 1), "/nothing?x=1", strings.Replace(one, "/billing", "/billing/../billing", 1)} {
@@ -482,7 +482,7 @@ func TestRouting(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for path, status := range map[string]int{site("/batches/b"): 200, site("/batches/%00"): 404, "/nothing": 404, site("/batches"): 405} {
 		get, head := g.Get(path), g.Send("HEAD", path, nil)
 		if head.Status != status || len(head.Body) != 0 {
@@ -497,7 +497,7 @@ func TestHead(t *testing.T) {
 
 // Several Prefer headers are one list.
 func TestPreferWaitInSeveralHeaders(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	head := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
 	for headers, want := range map[string]int{
 		"Prefer: respond-async\r\nPrefer: wait=3\r\n": 3000,
@@ -514,7 +514,7 @@ func TestPreferWaitInSeveralHeaders(t *testing.T) {
 }
 
 func TestPreferWait(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for header, want := range map[string]int{
 		"wait=5": 5000, "Wait=5": 5000, "wait = 7": 7000, `wait="9"`: 9000, "respond-async, wait=3;x=y": 3000,
 		`wait="5"`: 5000, `foo="a, wait=3", wait=4`: 4000, `foo="a\", wait=3", wait=4`: 4000, `foo="a;b";c, wait=4`: 4000, `handling=strict, WAIT=6`: 6000,

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// listener hands out connections that know when their client has gone and that close without losing the last answer.
+// listener accepts connections that detect a disconnect and close without losing the last answer.
 type listener struct{ net.Listener }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -23,7 +23,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// Close may come twice: Shutdown can begin before fasthttp knows of the listener.
+// Close may be called twice: Shutdown can begin before fasthttp knows the listener.
 func (l listener) Close() error {
 	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -34,26 +34,27 @@ func (l listener) Close() error {
 // conn is a client's connection.
 type conn struct {
 	net.Conn
-	lingers atomic.Bool // unread input is left: close gently
+	unreadBody atomic.Bool // a request body is left unread, so Close lingers
 
-	answered  atomic.Bool // what is read next begins a request
-	beginning []byte      // of the request that is being read; for Read and its caller only
+	answered atomic.Bool // the next bytes read begin a request
+	head     []byte      // first bytes of the current request; used only by the reading goroutine
 
 	mu     sync.Mutex
-	peeked []byte // read ahead by watch, for the next Read
-	err    error  // of the read ahead
+	peeked []byte // read ahead by watch, returned by the next Read
+	err    error  // of the read-ahead, returned by the next Read
 }
 
-// beginningBytes is how much of a request is remembered: a method, and enough of a path to know its area.
-const beginningBytes = 128
+// maxHead is how many bytes of a request are kept: the method and enough of the path to know its
+// area.
+const maxHead = 128
 
-// Read gives what watch read ahead, then what the client sends.
+// Read returns what watch read ahead, then the client's bytes.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if c.answered.Swap(false) {
-		c.beginning = c.beginning[:0]
+		c.head = c.head[:0]
 	}
-	c.beginning = append(c.beginning, p[:min(n, beginningBytes-len(c.beginning))]...)
+	c.head = append(c.head, p[:min(n, maxHead-len(c.head))]...)
 	return n, err
 }
 
@@ -63,10 +64,10 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// target is the beginning of the target of the request that is being read, even if nothing else of it can be read. Of
-// requests that a client sends without waiting for answers it may be that of an earlier one.
+// target returns the beginning of the current request's target, even if the request is malformed.
+// With pipelined requests it may be the target of an earlier one.
 func (c *conn) target() string {
-	line, _, _ := bytes.Cut(c.beginning, []byte("\r\n"))
+	line, _, _ := bytes.Cut(c.head, []byte("\r\n"))
 	_, target, _ := bytes.Cut(line, []byte(" "))
 	target, _, _ = bytes.Cut(target, []byte(" "))
 	target, _, _ = bytes.Cut(target, []byte("?"))
@@ -94,18 +95,19 @@ const (
 	lingerBytes = 32 << 20
 )
 
-// Close closes the connection. To close a socket with unread input resets it, and the client may lose the answer that
-// it was sent; so a client that is still sending a body that we refused gets a moment to read it.
+// Close closes the connection. Closing a socket with unread input resets it, and the client may
+// lose the answer. A client that is still sending a refused body therefore gets a moment to read
+// it.
 func (c *conn) Close() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.lingers.Load() && half.CloseWrite() == nil {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}
 	return c.Conn.Close()
 }
 
-// watch returns a context that also ends when the client hangs up. Until stop is called the connection must not be
-// read; stop must be called.
+// watch returns a context that also ends when the client disconnects. The connection must not be
+// read until stop is called; stop must be called.
 func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -123,16 +125,17 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 		}
 	}()
 	return ctx, func() {
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // ends the read; the server sets the next deadline itself
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // ends the read; fasthttp sets the next deadline
 		<-done
 		_ = c.Conn.SetReadDeadline(time.Time{})
 		cancel()
 	}
 }
 
-// UntilHangup returns a context for waiting: it also ends when the client hangs up and when the server begins to shut
-// down. A handler then answers with what there is, under its own context. stop must be called before it returns.
-func (r *Request) UntilHangup(ctx context.Context) (_ context.Context, stop func()) {
+// UntilDisconnect returns a context for waiting. It also ends when the client disconnects and when
+// the server begins to shut down. The handler then answers with the present state, under its own
+// context. The handler must call stop before it returns.
+func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)
 	stopWatching := func() {}

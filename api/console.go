@@ -15,7 +15,7 @@ import (
 	"partnerbilling/models"
 )
 
-// consoleMounts are the sandbox console; none in production.
+// consoleMounts returns the mount of the sandbox console, none in production.
 func (s *Server) consoleMounts(cfg Config) []Mount {
 	if cfg.Sandbox == nil {
 		return nil
@@ -48,11 +48,11 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}
 }
 
-// consoleCall marks requests that the console makes.
+// consoleCall is the key that marks requests of the console.
 type consoleCall struct{}
 
-// call answers a request of the console as if it had come over a connection: with the same checks,
-// limits and logs.
+// call answers a request of the console like one from a connection: with the same checks, limits
+// and logs.
 func (s *Server) call(c console.Call) console.Answer {
 	var request fasthttp.Request
 	request.Header.SetMethod(c.Method)
@@ -78,7 +78,7 @@ func (s *Server) call(c console.Call) console.Answer {
 	return answer
 }
 
-// remoteAddress is an address that failed sign-ins are counted by; nil if it cannot be read.
+// remoteAddress parses the address by which failed sign-ins are counted; nil if it is malformed.
 func remoteAddress(text string) net.Addr {
 	address, err := net.ResolveTCPAddr("tcp", text)
 	if err != nil {
@@ -87,8 +87,8 @@ func remoteAddress(text string) net.Addr {
 	return address
 }
 
-// logRequest keeps a request for the console. One of a caller without an organisation is left out,
-// and so is one with which the console only reads.
+// logRequest keeps a request for the console. It skips callers without an organisation and the
+// console's own reads.
 func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
 	byConsole := r.fast.UserValue(consoleCall{}) != nil
 	if s.requests == nil || r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {

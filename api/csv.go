@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// contentTypeCSV is that of tables.
+// contentTypeCSV is the Content-Type of tables.
 const contentTypeCSV = "text/csv;charset=UTF-8"
 
-// CSV answers with a table as a file to be saved, named after what it is of.
+// CSV answers with a table as a file download named name.csv.
 func (r *Request) CSV(name string, table []byte) error {
 	r.SetHeader("Content-Disposition", attachment(name+".csv"))
 	return r.Bytes(http.StatusOK, contentTypeCSV, table)
 }
 
-// appendRecord writes one line of a table (RFC 4180).
+// appendRecord appends one line of a table (RFC 4180).
 func appendRecord(dst []byte, cells ...string) []byte {
 	for i, cell := range cells {
 		if i > 0 {
@@ -31,33 +31,35 @@ func appendRecord(dst []byte, cells ...string) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// needsQuotes reports whether a cell could be read as more than one. Spreadsheets guess the separator, so all that they know
-// count; a space at the beginning would be dropped.
+// needsQuotes reports whether a cell must be quoted. Spreadsheets guess the separator, so every
+// common separator counts; a leading space would be dropped.
 func needsQuotes(cell string) bool {
 	return strings.ContainsAny(cell, ",;\t|\"\r\n\v\f\u0085\u2028\u2029") || strings.HasPrefix(cell, " ")
 }
 
-// formulaStarts begin what a spreadsheet runs as a formula; the wide ones do where a Japanese one reads them.
+// formulaStarts are the characters that begin a formula. Japanese spreadsheets accept the
+// full-width ones.
 const formulaStarts = "=+-@＝＋－＠"
 
-// textCell keeps a spreadsheet from running a partner's text as a formula, which may stand behind what is not seen.
+// textCell keeps a spreadsheet from running a partner's text as a formula. Invisible characters may
+// precede the formula.
 func textCell(s string) string {
-	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, isUnseen))
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, isInvisible))
 	if strings.ContainsRune(formulaStarts, first) {
 		return "'" + s
 	}
 	return s
 }
 
-// isUnseen reports whether a character shows nothing: white space, controls, formats, fillers.
-func isUnseen(r rune) bool {
+// isInvisible reports whether a character shows nothing: white space, controls, formats, fillers.
+func isInvisible(r rune) bool {
 	const blankBraille = 0x2800
 	return r == blankBraille || unicode.In(r, unicode.White_Space, unicode.Z, unicode.C,
 		unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// attachment is the Content-Disposition of a file to be saved (RFC 6266). The plain name is for clients that do not know
-// the other, which is in UTF-8 (RFC 8187).
+// attachment returns the Content-Disposition of a file download (RFC 6266). Clients that do not
+// know the UTF-8 form (RFC 8187) use the plain name.
 func attachment(name string) string {
 	name = safeFileName(name)
 	plain := strings.Map(func(r rune) rune {
@@ -72,17 +74,17 @@ func attachment(name string) string {
 	return `attachment; filename="` + plain + `"; filename*=UTF-8''` + encodeExtended(name)
 }
 
-// safeFileName replaces what some file system cannot have in a name, or a shell or header reads as something else.
+// safeFileName replaces characters that file systems forbid, or that shells and headers interpret.
 func safeFileName(name string) string {
 	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune("/\\:*?\"'<>|;`$&", r) || isUnseen(r) && r != ' ' {
+		if strings.ContainsRune("/\\:*?\"'<>|;`$&", r) || isInvisible(r) && r != ' ' {
 			return '_'
 		}
 		return r
 	}, name)
 }
 
-// encodeExtended percent-encodes all but the characters that RFC 8187 leaves alone.
+// encodeExtended percent-encodes every character outside RFC 8187's attr-char.
 func encodeExtended(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -8,7 +8,7 @@ import (
 	"partnerbilling/models"
 )
 
-// customerParam is the path parameter of the routes about one customer.
+// customerParam returns the path parameter of the routes about one customer.
 func customerParam(unknown Code) Param {
 	return Param{Name: "customerReference", Check: models.ValidateReference, NotFound: unknown}
 }
@@ -34,7 +34,7 @@ func customerRoutes(cfg Config) []Route {
 	}
 }
 
-// customers answers about a Site's customers.
+// customers handles the routes about a Site's customers.
 type customers struct {
 	store *models.Store
 	pages *paginator
@@ -104,7 +104,7 @@ func (c *customers) revoke(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, link.Summary())
 }
 
-// customerError finds the answer to what went wrong with a customer.
+// customerError maps errors about the customer in the path to their answers.
 func customerError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

@@ -9,10 +9,11 @@ import (
 	"partnerbilling/models"
 )
 
-// maxDiscounts is the most discounts of one payment.
+// maxDiscounts is the largest number of discounts in one payment.
 const maxDiscounts = 1000
 
-// customerPaymentRoutes are the customer app's side of a payment intent and, in the sandbox, the partner's means to play it.
+// customerPaymentRoutes returns the customer app's routes about a payment intent. In the sandbox a
+// partner can play the customer app.
 func customerPaymentRoutes(cfg Config) []Route {
 	c := &customerPayments{store: cfg.Store, notify: cfg.Notify, sandbox: cfg.Sandbox != nil}
 	code := Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode}
@@ -42,14 +43,15 @@ func checkIntentCode(s string) error {
 	return nil
 }
 
-// customerPayments lets customers pay.
+// customerPayments handles payments by customers.
 type customerPayments struct {
 	store   *models.Store
 	notify  func([]models.TaskID) // may be nil
 	sandbox bool
 }
 
-// payableIntent is a payment intent as the customer app sees it. Nothing that the app tells us comes back.
+// payableIntent is a payment intent as the customer app sees it. It repeats nothing that the app
+// sent.
 type payableIntent struct {
 	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
 	OrganisationName  string                   `json:"organisationName"`
@@ -95,7 +97,7 @@ func (c *customerPayments) pay(ctx context.Context, r *Request) error {
 	return c.start(ctx, r, r.Param(), party, discounts)
 }
 
-// payInSandbox lets a made-up customer scan and pay one of the partner's payment intents.
+// payInSandbox has a generated customer pay one of the partner's payment intents.
 func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour", "discounts")
 	behaviour := models.BehaviourPays
@@ -117,12 +119,12 @@ func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	return c.start(ctx, r, intent.Code, party, discounts)
 }
 
-// startedTransaction is what a customer who has begun to pay is told.
+// startedTransaction is the answer to a customer that has begun to pay.
 type startedTransaction struct {
 	TransactionID models.TransactionID `json:"transactionId"`
 }
 
-// start begins a payment; the rest is the workers'.
+// start stores the transaction; a worker executes it.
 func (c *customerPayments) start(
 	ctx context.Context, r *Request, code string, party models.Party, discounts []models.Discount,
 ) error {
@@ -130,11 +132,12 @@ func (c *customerPayments) start(
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyOf(c.notify, started.Task)
+	notifyTask(c.notify, started.Task)
 	return r.JSON(http.StatusAccepted, startedTransaction{started.ID})
 }
 
-// readDiscounts decodes the discounts of a payment, as far as they can be judged without the payment intent.
+// readDiscounts decodes the discounts of a payment. The store checks them against the payment
+// intent.
 func readDiscounts(body strictjson.Fields) []models.Discount {
 	var discounts []models.Discount
 	for _, d := range body.OptionalObjects("discounts", 0, maxDiscounts, "lineItemIndex", "amount", "reason") {
@@ -147,7 +150,7 @@ func readDiscounts(body strictjson.Fields) []models.Discount {
 	return discounts
 }
 
-// checkReason checks a discount's reason: as a reference, except that it may be dots.
+// checkReason checks a discount's reason like a reference, but allows dots alone.
 func checkReason(s string) error {
 	if err := models.ValidateReference(s); !errors.Is(err, models.ErrReferenceDots) {
 		return err

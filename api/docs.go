@@ -27,7 +27,7 @@ var docsCSS string
 type description struct {
 	Info struct{ Title, Version, Summary, Description string }
 	Tags []struct{ Name, Description string }
-	// Paths have methods, which have operations; other keys of a path are left alone.
+	// Paths maps each path to its methods and their operations. Other keys of a path are ignored.
 	Paths      map[string]map[string]json.RawMessage
 	Components struct {
 		Parameters map[string]docParameter
@@ -49,7 +49,7 @@ type docOperation struct {
 		Content  docContent
 		Required bool
 	}
-	Body     []docField             // of the request
+	Body     []docField             // the fields of the request body
 	ByStatus map[string]docResponse `json:"responses"`
 }
 
@@ -67,10 +67,10 @@ type docResponse struct {
 	Description string
 	Content     docContent
 	Headers     map[string]json.RawMessage
-	Body        []docField `json:"-"` // of success
+	Body        []docField `json:"-"` // the fields of a success
 }
 
-// HeaderNames are those that say something about this answer.
+// HeaderNames returns the names of the documented headers, sorted.
 func (r docResponse) HeaderNames() []string { return slices.Sorted(maps.Keys(r.Headers)) }
 
 type docSection struct {
@@ -78,7 +78,7 @@ type docSection struct {
 	Operations        []docOperation
 }
 
-// Scopes are what a token must have for the operation.
+// Scopes returns the scopes that the operation's token must have.
 func (o docOperation) Scopes() []string {
 	var scopes []string
 	for _, requirement := range o.Security {
@@ -89,7 +89,7 @@ func (o docOperation) Scopes() []string {
 	return scopes
 }
 
-// Responses are the answers in the order of their status.
+// Responses returns the answers in the order of their status.
 func (o docOperation) Responses() []docResponse {
 	var list []docResponse
 	for _, status := range slices.Sorted(maps.Keys(o.ByStatus)) {
@@ -100,9 +100,9 @@ func (o docOperation) Responses() []docResponse {
 	return list
 }
 
-// docs is the page and the Content-Security-Policy that it needs, made once.
+// docs renders the page once.
 var docs = sync.OnceValues(func() ([]byte, error) {
-	d, err := about()
+	d, err := apiDescription()
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,8 @@ var docs = sync.OnceValues(func() ([]byte, error) {
 	return page.Bytes(), err
 })
 
-// sections groups the operations by their first tag, in the order of the document's tags, then by path.
+// sections groups the operations by their first tag, in the order of the document's tags, then by
+// path.
 func (d description) sections() ([]docSection, error) {
 	byTag := make(map[string][]docOperation)
 	for path, item := range d.Paths {

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// docContent is what a body may be, by media type.
+// docContent maps a media type to the schema of a body.
 type docContent map[string]struct{ Schema docSchema }
 
 // docSchema is the part of a JSON Schema that the page shows.
 type docSchema struct {
 	Ref         string `json:"$ref"`
-	Type        any    // a name, or several
+	Type        any    // a name or a list of names
 	Description string
 	Required    []string
 	Properties  map[string]docSchema
@@ -34,13 +34,14 @@ type docSchema struct {
 	MaxItems    json.Number
 }
 
-// docField is one line about a field: its name as errors name it, but [] for any element.
+// docField describes a field. Its name is the one in errors, with [] for any element.
 type docField struct {
 	Name, Type, Meaning string
 	Required            bool
 }
 
-// follow replaces a reference, and null or something by the something. What stands beside the reference wins.
+// follow resolves references, and replaces a nullable schema by its other alternative. A
+// description beside the reference wins.
 func (d description) follow(s docSchema) docSchema {
 	for _, option := range s.AnyOf {
 		if option.Type != "null" {
@@ -58,10 +59,10 @@ func (d description) follow(s docSchema) docSchema {
 
 func lastOf(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// maxFieldDepth ends what a schema that holds itself would begin.
+// maxFieldDepth bounds the recursion into schemas that contain themselves.
 const maxFieldDepth = 6
 
-// fields are those of an object and of the objects in it, the required ones first.
+// fields lists the fields of an object and of its nested objects, required ones first.
 func (d description) fields(s docSchema, prefix string) []docField {
 	if strings.Count(prefix, ".") > maxFieldDepth {
 		return nil
@@ -84,7 +85,7 @@ func (d description) fields(s docSchema, prefix string) []docField {
 	return list
 }
 
-// kind says what values a schema allows.
+// kind describes the values that a schema allows.
 func (s docSchema) kind() string {
 	if s.Const != nil {
 		return fmt.Sprintf("`%v`", s.Const)
@@ -125,7 +126,7 @@ func span(from, to json.Number, unit string) string {
 	}
 }
 
-// bodyFields are those of a JSON or form body. Answers show their data, without the envelope.
+// bodyFields lists the fields of a JSON or form body. Answers show their data without the envelope.
 func (d description) bodyFields(content docContent) []docField {
 	for _, media := range []string{"application/json", "application/x-www-form-urlencoded"} {
 		body, ok := content[media]
@@ -143,7 +144,7 @@ func (d description) bodyFields(content docContent) []docField {
 
 var codeSpan = regexp.MustCompile("`([^`]*)`")
 
-// prose makes HTML of the description's text: paragraphs, and code between backticks.
+// prose renders the description's text as HTML: paragraphs, and code between backticks.
 func prose(text string) template.HTML {
 	escaped := codeSpan.ReplaceAllString(template.HTMLEscapeString(strings.TrimSpace(text)), "<code>$1</code>")
 	return template.HTML(strings.ReplaceAll(escaped, "\n\n", "</p><p>")) //nolint:gosec // escaped above

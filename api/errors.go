@@ -15,20 +15,20 @@ import (
 // Code is the part of an error code after its common prefix: "<area>:<name>".
 type Code string
 
-// codePrefix starts every error code on the wire.
+// codePrefix begins every error code on the wire.
 const codePrefix = "urn:svc:platform:billing:error:"
 
-// URN is the code as it is on the wire.
+// URN returns the code as it appears on the wire.
 func (c Code) URN() string { return codePrefix + string(c) }
 
 // Entry is one row of the error catalogue.
 type Entry struct {
 	Code    Code
 	Status  int    // the HTTP status of an answer with this code
-	Message string // the display message, unless the fault brings one that says more
+	Message string // the default display message of a fault
 }
 
-// The error catalogue. Whatever goes wrong, an answer has one of these codes.
+// The codes of the error catalogue. Every error answer has one of them.
 const (
 	MalformedRequest      Code = "requests:malformed-request"
 	MalformedJSON         Code = "requests:malformed-json"
@@ -185,10 +185,11 @@ func indexCatalogue() map[Code]Entry {
 	return m
 }
 
-// Catalogue is every error code that the service answers with, in the order of the documentation.
+// Catalogue returns every error code of the service, in the order of the documentation.
 func Catalogue() []Entry { return append([]Entry(nil), catalogue...) }
 
-// inArea is the code of that name in the area, if the catalogue has it there, and else that of the area requests.
+// inArea returns the code of that name in the area if the catalogue has it, and else the code in
+// the area requests.
 func inArea(area, name string) Code {
 	if c := Code(area + ":" + name); entries[c].Status != 0 {
 		return c
@@ -196,24 +197,24 @@ func inArea(area, name string) Code {
 	return Code("requests:" + name)
 }
 
-// MaxFaults is how many faults one answer lists.
+// MaxFaults is the largest number of faults in one answer.
 const MaxFaults = 100
 
 // Fault is one entry of an error answer.
 type Fault struct {
 	Code    Code
 	Target  string // the field, parameter, header or path segment; "" if there is none
-	Message string // for the partner; one about a field begins with the field's name
+	Message string // shown to the partner; begins with the field's name if it concerns a field
 }
 
-// Error is an answer that refuses a request. Handlers return it; any other error is a 500 or, where nothing can be done
-// but try again, a 503.
+// Error is an answer that refuses a request. Handlers return it. Any other error is answered with
+// 500, or with 503 if it is temporary.
 type Error struct {
-	Faults     []Fault       // at least one, of one status; at most MaxFaults are shown
-	RetryAfter time.Duration // when to try again; 0 for none
-	Challenge  string        // WWW-Authenticate of a 401 or 403; "" for none
-	Close      bool          // the connection cannot be used any further
-	Cause      error         // for the log only
+	Faults     []Fault       // at least one, all of one status; the answer lists at most MaxFaults
+	RetryAfter time.Duration // the Retry-After header; 0 for none
+	Challenge  string        // the WWW-Authenticate header of a 401 or 403; "" for none
+	Close      bool          // the connection is closed after the answer
+	Cause      error         // logged, never shown
 }
 
 func (e *Error) Error() string {
@@ -227,11 +228,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Status is the HTTP status of the answer.
+// Status returns the HTTP status of the answer.
 func (e *Error) Status() int { return entries[e.Faults[0].Code].Status }
 
-// And adds a fault, which must have the same status.
-func (e *Error) And(f Fault) *Error {
+// Add appends a fault, which must have the same status, and returns e. The message defaults to the
+// catalogue's.
+func (e *Error) Add(f Fault) *Error {
 	if f.Message == "" {
 		f.Message = entries[f.Code].Message
 	}
@@ -239,24 +241,26 @@ func (e *Error) And(f Fault) *Error {
 	return e
 }
 
-// Refuse makes an error with the catalogue's message and, if it is not empty, a target.
+// Refuse returns an error with the catalogue's message. An empty target is left out.
 func Refuse(code Code, target string) *Error {
-	return (&Error{}).And(Fault{Code: code, Target: target})
+	return (&Error{}).Add(Fault{Code: code, Target: target})
 }
 
-// RefuseField makes an error about a field, parameter or header; complaint completes "<target> …".
+// RefuseField returns an error about a field, parameter or header. Its message is the target, a
+// space and the complaint.
 func RefuseField(code Code, target, complaint string) *Error {
-	return (&Error{}).And(Fault{Code: code, Target: target, Message: target + " " + complaint})
+	return (&Error{}).Add(Fault{Code: code, Target: target, Message: target + " " + complaint})
 }
 
-// BodyError turns the faults of a decoded body into an error of the area ("batches"); nil if there are none.
+// BodyError turns the faults of a decoded body into an error of the area, such as "batches". It
+// returns nil without faults.
 func BodyError(area string, faults []strictjson.Fault) error {
 	if len(faults) == 0 {
 		return nil
 	}
 	e := &Error{}
 	for _, f := range faults {
-		e.And(Fault{Code: faultCode(area, f.Kind), Target: f.Target, Message: f.Target + " " + f.Message})
+		e.Add(Fault{Code: faultCode(area, f.Kind), Target: f.Target, Message: f.Target + " " + f.Message})
 	}
 	return e
 }
@@ -272,10 +276,11 @@ func faultCode(area string, kind strictjson.FaultKind) Code {
 	}
 }
 
-// retryUnavailable is what a 503 tells the client to wait.
+// retryUnavailable is the Retry-After of a 503.
 const retryUnavailable = time.Second
 
-// errorOf finds the answer to whatever a handler returned. Nothing of an unknown error reaches the client.
+// errorOf maps the error of a handler to its answer. Details of an unknown error never reach the
+// client.
 func errorOf(area string, err error) *Error {
 	var refusal *Error
 	var field *models.FieldError
@@ -309,12 +314,12 @@ func errorOf(area string, err error) *Error {
 	}
 }
 
-// isUnavailable: Postgres is not there, or the request's time is over before it answered.
+// isUnavailable reports whether Postgres is unavailable or the request ran out of time.
 func isUnavailable(err error) bool {
 	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// isShapeB says which of the two error shapes a path's answers have.
+// isShapeB reports whether errors at a path have Shape B instead of Shape A.
 func isShapeB(path string) bool { return inTree(path, "/checkout") }
 
 // inTree reports whether a path is root or below it.

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// weakETag is the weak entity tag of an answer's data.
+// weakETag returns the weak entity tag of an answer's data.
 func weakETag(data []byte) string {
 	sum := sha256.Sum256(data)
 	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
 }
 
-// knownETags are the entity tags that a client has already, from If-None-Match.
+// knownETags are the entity tags in If-None-Match.
 type knownETags struct {
-	any  bool     // "*": whatever there is
-	tags []string // without W/, as the comparison is the weak one (RFC 9110 §8.8.3.2)
+	any  bool     // "*" matches every tag
+	tags []string // without W/, for weak comparison (RFC 9110 §8.8.3.2)
 }
 
-// knownETags reads If-None-Match. What cannot be understood matches nothing.
+// knownETags parses If-None-Match. A malformed header matches nothing.
 func (r *Request) knownETags() knownETags {
 	var known knownETags
 	for _, header := range r.headers("If-None-Match") {
@@ -27,7 +27,7 @@ func (r *Request) knownETags() knownETags {
 	return known
 }
 
-// add reads one header: a star, or tags with commas between them. A tag may itself hold commas.
+// add parses one header: a star, or tags separated by commas. A tag may itself contain commas.
 func (k *knownETags) add(header string) {
 	if strings.TrimSpace(header) == "*" {
 		k.any = true
@@ -47,10 +47,10 @@ func (k *knownETags) add(header string) {
 	}
 }
 
-// given reports whether the client said anything.
+// given reports whether the client sent any tag.
 func (k *knownETags) given() bool { return k.any || len(k.tags) > 0 }
 
-// has reports whether the client has the answer with this tag already.
+// has reports whether the client knows the tag.
 func (k *knownETags) has(etag string) bool {
 	etag = strings.TrimPrefix(etag, "W/")
 	for _, tag := range k.tags {

@@ -32,7 +32,7 @@ func NewWithRoutes(cfg Config, table []Route) *Server {
 	return newServer(cfg.withDefaults(), table)
 }
 
-// NewPatientLimiter makes a limiter that waits for Redis however busy the machine is, for tests of what it counts.
-func NewPatientLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
+// NewLimiterWithLongTimeout makes a limiter that waits for Redis however busy the machine is, for tests of what it counts.
+func NewLimiterWithLongTimeout(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
 	return newRedisLimiter(shared, rates, time.Minute)
 }

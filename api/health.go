@@ -13,14 +13,14 @@ import (
 	"partnerbilling/models"
 )
 
-// ReadinessCheck is something that the service depends on.
+// ReadinessCheck checks one dependency of the service.
 type ReadinessCheck struct {
 	Name     string // "postgres"
-	Required bool   // without it the service is not ready
+	Required bool   // the service is not ready while the check fails
 	Check    func(context.Context) error
 }
 
-// How long a readiness check may take. One that is not required must not make whoever asks give up on the service.
+// Time limits of a readiness check. An optional check must not exhaust the patience of a load balancer's probe.
 const (
 	checkTimeout         = 2 * time.Second
 	optionalCheckTimeout = 40 * time.Millisecond
@@ -53,7 +53,7 @@ func readyHandler(cfg Config) Handler {
 	}
 }
 
-// HealthHandler answers /livez and /readyz as the API does, in a process that has no API.
+// HealthHandler answers /livez and /readyz like the API, in a process without one.
 func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -67,7 +67,7 @@ func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
 	return mux
 }
 
-// writeHealth writes data in its envelope, or the refusal if there is one.
+// writeHealth writes the refusal, or data in its envelope if refusal is nil.
 func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal *Error) {
 	w.Header().Set("Content-Type", ContentTypeJSON)
 	w.Header().Set("Cache-Control", "no-store")
@@ -82,7 +82,7 @@ func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal 
 	_, _ = w.Write(envelope(encoded, trace))
 }
 
-// checkReadiness runs all checks at once. What a check says goes to the log, not to the answer.
+// checkReadiness runs all checks concurrently. Their errors are logged, never shown.
 func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logger) (readiness, *Error) {
 	answer := readiness{Status: "ready", Checks: make(map[string]string, len(checks))}
 	refusal := &Error{RetryAfter: retryUnavailable}
@@ -95,7 +95,7 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 		answer.Checks[check.Name] = "unavailable"
 		log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
 		if check.Required {
-			refusal.And(Fault{Code: Unavailable, Target: check.Name})
+			refusal.Add(Fault{Code: Unavailable, Target: check.Name})
 			refusal.Cause = err
 		}
 	}
@@ -123,13 +123,13 @@ func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
 	return errs
 }
 
-// dependencyCollector runs the readiness checks whenever it is scraped.
+// dependencyCollector runs the readiness checks at each scrape.
 type dependencyCollector struct {
 	checks []ReadinessCheck
 	up     *prometheus.Desc
 }
 
-// RegisterDependencies registers whether what the service depends on can be reached from this process.
+// RegisterDependencies registers svc_dependency_up, which shows for each check whether it passes.
 func RegisterDependencies(reg prometheus.Registerer, checks []ReadinessCheck) {
 	reg.MustRegister(dependencyCollector{checks, prometheus.NewDesc("svc_dependency_up",
 		"1 if this process reaches it and can use it, else 0.", []string{"dependency"}, nil)})

@@ -26,14 +26,14 @@ func invitationRoutes(cfg Config) []Route {
 	}
 }
 
-// invitations makes sign-up links and shows them again.
+// invitations handles the routes that create sign-up links and show them again.
 type invitations struct {
 	store   *models.Store
 	keys    *models.Keys
 	baseURL string
 }
 
-// invitationData is an invitation as the partner that made it sees it.
+// invitationData is an invitation as its partner sees it.
 type invitationData struct {
 	CustomerReference string           `json:"customerReference"`
 	State             models.LinkState `json:"state"`
@@ -77,7 +77,7 @@ func (i *invitations) resend(ctx context.Context, r *Request) error {
 
 func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.Link) error {
 	token, err := i.keys.SignupToken(ctx, link.ID, link.KeyID)
-	if err != nil { // ErrNotFound: the key has leaked and was retired, and its invitations with it
+	if err != nil { // ErrNotFound: the key was retired after a leak, and its invitations with it
 		return invitationError(err, "customerReference")
 	}
 	return r.JSON(status, invitationData{
@@ -96,7 +96,7 @@ func invitationError(err error, target string) error {
 	return err
 }
 
-// idempotencyKey is the request's key with all that it depends on; nil if there is none.
+// idempotencyKey returns the request's key with its scope and fingerprint, nil without a key.
 func idempotencyKey(r *Request) *models.IdempotencyKey {
 	if r.IdempotencyKey == "" {
 		return nil

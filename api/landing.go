@@ -12,7 +12,7 @@ import (
 	"partnerbilling/api/web/console"
 )
 
-// landingRoutes are the page at the root.
+// landingRoutes returns the route of the landing page.
 func landingRoutes(cfg Config) []Route {
 	return []Route{{
 		Method: http.MethodGet, Path: "/", Audience: Public, Page: true,
@@ -20,17 +20,17 @@ func landingRoutes(cfg Config) []Route {
 	}}
 }
 
-// landingLinks are what can be read about the service.
+// landingLinks lead to the documentation.
 var landingLinks = []web.Link{
 	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
 	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
 }
 
-// consoleLinks are what a sandbox has beside them.
+// consoleLinks are the additional links of a sandbox.
 var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console", Detail: "customers, batches, payments and webhooks without code"}}
 
-// about is what the description says of the API as a whole.
-var about = sync.OnceValues(func() (d description, err error) {
+// apiDescription decodes the OpenAPI document once.
+var apiDescription = sync.OnceValues(func() (d description, err error) {
 	document, err := OpenAPI()
 	if err == nil {
 		err = json.Unmarshal(document, &d)
@@ -42,7 +42,7 @@ var about = sync.OnceValues(func() (d description, err error) {
 })
 
 func (r *Request) landing(sandbox bool) error {
-	d, err := about()
+	d, err := apiDescription()
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,12 @@ func (r *Request) landing(sandbox bool) error {
 	})
 }
 
-// machineTrees are the paths below which errors are always JSON.
-var machineTrees = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
+// apiRoots are the paths below which errors are always JSON.
+var apiRoots = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
 
-// isForPerson reports whether a person's browser asks for a path at which a page could be.
-func (r *Request) isForPerson() bool {
-	for _, tree := range machineTrees {
+// wantsHTML reports whether a browser asks for a path outside the API.
+func (r *Request) wantsHTML() bool {
+	for _, tree := range apiRoots {
 		if inTree(r.path, tree) {
 			return false
 		}
@@ -68,7 +68,7 @@ func (r *Request) isForPerson() bool {
 	return r.accepts("text/html") > 0
 }
 
-// notHere is what a person sees who has mistyped an address.
-var notHere = web.Problem{
+// notFoundPage is shown at an unknown address.
+var notFoundPage = web.Problem{
 	Title: "There is nothing at this address", Message: "Check that it is complete, or begin at the start page.", Home: true,
 }

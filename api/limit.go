@@ -14,14 +14,15 @@ import (
 	"partnerbilling/models"
 )
 
-// Rate is how often something may happen: Burst times at once, and PerSecond on average. The zero Rate is no limit.
+// Rate limits requests by a token bucket of Burst tokens that refills at PerSecond. The zero Rate
+// is unlimited.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 }
 
-// ParseRate reads a rate as configuration has it: a number of requests per second from 0.001 to 1000000, or "off". The
-// burst is that of burstSeconds, and at least 1.
+// ParseRate parses a configured rate: requests per second from 0.001 to 1000000, or "off". The
+// burst is the rate times burstSeconds, and at least 1.
 func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	if text == "off" {
 		return Rate{}, nil
@@ -33,8 +34,8 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
 
-// Part is the n-th part of a rate, with a burst for 10 seconds of it.
-func (r Rate) Part(n float64) Rate {
+// Divide returns the n-th part of a rate, with a burst of 10 seconds.
+func (r Rate) Divide(n float64) Rate {
 	if r.off() {
 		return r
 	}
@@ -42,57 +43,58 @@ func (r Rate) Part(n float64) Rate {
 	return Rate{perSecond, int(max(1, math.Ceil(10*perSecond)))}
 }
 
-// off reports whether there is no limit.
+// off reports whether the rate is unlimited.
 func (r Rate) off() bool { return r.PerSecond <= 0 }
 
-// interval is the time in which one request becomes free, in microseconds.
+// interval returns the microseconds in which one token refills.
 func (r Rate) interval() int64 { return int64(math.Ceil(1e6 / r.PerSecond)) }
 
-// window is the time in which the whole burst becomes free.
+// window returns the time in which the whole bucket refills, at least one second.
 func (r Rate) window() time.Duration {
 	return max(time.Second, time.Duration(r.interval()*int64(r.Burst))*time.Microsecond)
 }
 
 const (
-	limiterTimeout = 40 * time.Millisecond // for all of a request's limits, so that no request is 50 ms later
-	limiterPause   = time.Second           // in which nobody asks a Redis that has just failed
+	limiterTimeout  = 40 * time.Millisecond // for all limits of a request, which Redis must not delay by 50 ms
+	limiterCooldown = time.Second           // after a failure, during which Redis is not queried
 )
 
-// RedisLimiter limits the requests of each client, over all processes: token buckets in Redis. If Redis fails or is slow,
-// requests pass. It is safe for concurrent use.
+// RedisLimiter limits the requests of each client across all processes, with token buckets in
+// Redis. It fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
 type RedisLimiter struct {
-	redis    *redis.Client
-	rates    map[RateClass]Rate
-	patience time.Duration // with Redis, for all of a request's limits
-	now      func() time.Time
-	pauses   atomic.Int64 // Unix ns until which Redis is not asked
+	redis         *redis.Client
+	rates         map[RateClass]Rate
+	timeout       time.Duration // for all limits of a request
+	now           func() time.Time
+	cooldownUntil atomic.Int64 // Unix time in ns
 }
 
-// NewRedisLimiter makes a limiter with a connection pool of its own to the Redis that shared is connected to, so that
-// neither's haste nor patience is the other's. Close it at the end.
+// NewRedisLimiter returns a limiter for the Redis of the shared client. The limiter has its own
+// connection pool with short time-outs; the caller must close it.
 func NewRedisLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
 	return newRedisLimiter(shared, rates, limiterTimeout)
 }
 
-func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, patience time.Duration) *RedisLimiter {
+func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, timeout time.Duration) *RedisLimiter {
 	options := *shared.Options()
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
-	options.DialTimeout = patience
-	options.ReadTimeout = patience
-	options.WriteTimeout = patience
-	options.PoolTimeout = patience
+	options.DialTimeout = timeout
+	options.ReadTimeout = timeout
+	options.WriteTimeout = timeout
+	options.PoolTimeout = timeout
 	options.DialerRetries = 1
-	now := time.Now //nolint:forbidigo // only for the length of a pause; the buckets go by the Redis server's clock
-	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, patience: patience, now: now}
+	now := time.Now //nolint:forbidigo // measures only the cooldown; the buckets use the Redis server's clock
+	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, timeout: timeout, now: now}
 }
 
-// Close closes the pool.
+// Close closes the connection pool.
 func (l *RedisLimiter) Close() error { return l.redis.Close() }
 
-// takeScript counts one request against every bucket, or against none if one of them is empty. A bucket is the time at
-// which it will be full again, in microseconds of the server's clock (GCRA). It returns whether the request is allowed
-// and, for each bucket, what is left, and the microseconds until it is full and until it has one more.
+// takeScript takes a token from every bucket, or from none if one is empty. A bucket is stored as
+// the time at which it is full again, in microseconds of the server's clock (GCRA). The script
+// returns whether the request is allowed. For each bucket it returns the tokens left, the
+// microseconds until it is full and until it has one more token.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -117,15 +119,15 @@ end
 return answer
 `)
 
-// Take counts one request of the client against the default limit and that of its class.
+// Take counts a request against the default limit and the limit of its class.
 func (l *RedisLimiter) Take(ctx context.Context, client models.ClientID, class RateClass) Decision {
 	classes := l.limited(class)
 	if len(classes) == 0 {
 		return Decision{Allowed: true}
 	}
-	decision, err := l.ask(ctx, client, classes)
+	decision, err := l.query(ctx, client, classes)
 	if err != nil {
-		return l.unknown(classes)
+		return l.failOpen(classes)
 	}
 	return decision
 }
@@ -140,13 +142,13 @@ func (l *RedisLimiter) limited(class RateClass) []RateClass {
 	return classes
 }
 
-var errLimiterPauses = errors.New("api: Redis failed a moment ago")
+var errLimiterCooldown = errors.New("api: Redis failed a moment ago")
 
-func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
-	if l.now().UnixNano() < l.pauses.Load() {
-		return Decision{}, errLimiterPauses
+func (l *RedisLimiter) query(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
+	if l.now().UnixNano() < l.cooldownUntil.Load() {
+		return Decision{}, errLimiterCooldown
 	}
-	limited, cancel := context.WithTimeout(ctx, l.patience)
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	var keys []string
 	var args []any
@@ -160,8 +162,8 @@ func (l *RedisLimiter) ask(ctx context.Context, client models.ClientID, classes 
 		err = errors.New("api: malformed answer of the rate script")
 	}
 	if err != nil {
-		if ctx.Err() == nil { // not the caller's fault
-			l.pauses.Store(l.now().Add(limiterPause).UnixNano())
+		if ctx.Err() == nil { // Redis failed, not the caller
+			l.cooldownUntil.Store(l.now().Add(limiterCooldown).UnixNano())
 		}
 		return Decision{}, err
 	}
@@ -188,8 +190,8 @@ func (l *RedisLimiter) limit(class RateClass) Limit {
 	return Limit{Name: string(class), Quota: int64(rate.Burst), Window: rate.window()}
 }
 
-// unknown lets a request pass that nobody could count.
-func (l *RedisLimiter) unknown(classes []RateClass) Decision {
+// failOpen allows a request that could not be counted.
+func (l *RedisLimiter) failOpen(classes []RateClass) Decision {
 	d := Decision{Allowed: true}
 	for _, class := range classes {
 		limit := l.limit(class)

@@ -31,7 +31,7 @@ func connect(t testing.TB, url string) *redis.Client {
 
 func newLimiter(t testing.TB, url string, rates map[api.RateClass]api.Rate) *api.RedisLimiter {
 	t.Helper()
-	limiter := api.NewPatientLimiter(connect(t, url), rates)
+	limiter := api.NewLimiterWithLongTimeout(connect(t, url), rates)
 	t.Cleanup(func() {
 		if err := limiter.Close(); err != nil {
 			t.Error(err)
@@ -84,7 +84,7 @@ func TestPartOfARate(t *testing.T) {
 		{PerSecond: 0.1, Burst: 1}:   {PerSecond: 0.01, Burst: 1},
 		{}:                           {},
 	} {
-		if got := whole.Part(10); got != want {
+		if got := whole.Divide(10); got != want {
 			t.Errorf("a tenth of %v: %v, want %v", whole, got, want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the figures of the HTTP side. Labels have few values: route templates, never paths.
+// metrics are the HTTP metrics. Labels have few values: route templates, never paths.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -35,7 +35,7 @@ func (m *metrics) observe(route, method string, status int, took time.Duration) 
 	m.duration.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
-// metricsHandler writes the registry in Prometheus's text format.
+// metricsHandler answers with the registry in Prometheus's text format.
 func metricsHandler(registry prometheus.Gatherer) Handler {
 	page := newMetricsPage(registry)
 	return func(ctx context.Context, r *Request) error {
@@ -47,7 +47,7 @@ func metricsHandler(registry prometheus.Gatherer) Handler {
 	}
 }
 
-// register makes the figures of the admission.
+// register registers the metrics of the admission.
 func (a *admission) register(registry *prometheus.Registry) {
 	a.refused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_http_busy_total",
@@ -69,5 +69,5 @@ func (a *admission) register(registry *prometheus.Registry) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_running", Help: "HTTP requests that run now."},
 			count(func() int { return a.running })),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_waiting", Help: "HTTP requests that wait until they can run."},
-			count(a.waiting)))
+			count(a.queued)))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMounts(t *testing.T) {
-	g := newGround(t, func(c *api.Config) {
+	g := newTestServer(t, func(c *api.Config) {
 		c.Mounts = []api.Mount{{Path: "/ops/queues", Handler: func(f *fiber.Ctx) error {
 			if f.Path() == "/ops/queues/panic" {
 				panic("mounted")

@@ -19,14 +19,14 @@ func movementRoutes(cfg Config) []Route {
 	}}
 }
 
-// movements answers about the movements of a Site's money.
+// movements handles the route about the movements of a Site's money.
 type movements struct {
 	store   *models.Store
 	pages   *paginator
-	exports chan struct{} // one for each table that is being streamed
+	exports chan struct{} // semaphore of streamed tables
 }
 
-// movementData is a movement as partners see it. The CSV has the same fields in the same order.
+// movementData is a movement on the wire. The CSV has the same fields in the same order.
 type movementData struct {
 	MovementID        models.MovementID      `json:"movementId"`
 	At                models.Millis          `json:"at"`

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxExports is how many tables of movements one process streams at once.
+	// maxExports bounds the tables that one process streams at once.
 	maxExports = 16
-	// exportStepTimeout bounds one look into Postgres, and the wait for a slot.
+	// exportStepTimeout bounds one query, including the wait for a slot.
 	exportStepTimeout = 10 * time.Second
-	// exportPiece is about how much of a table is sent at once, in bytes.
+	// exportPiece is the approximate size of a flush, in bytes.
 	exportPiece = 32 << 10
 )
 
-// movementFields are the names of a movement's fields, in the order of movementData.
+// movementFields are the column names, in the order of movementData.
 var movementFields = []string{
 	"movementId", "at", "amount", "currency", "batchReference", "rowReference", "customerReference", "paymentIntentId", "orderId",
 }
@@ -32,7 +32,7 @@ func appendMovement(table []byte, m *models.Movement) []byte {
 		textCell(m.BatchReference), textCell(m.RowReference), textCell(m.CustomerReference), intent, textCell(m.OrderID))
 }
 
-// export answers with all movements of the range as a table. A long one is streamed in parts.
+// export answers with all movements of the range as a table. A long table is streamed.
 func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movementFilter, models.MovementPosition]) error {
 	now, err := m.store.Now(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 	if err := q.checkAge(r, now); err != nil {
 		return err
 	}
-	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, admitted: r.standing(), slot: slot{of: r.slot.of}}
+	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, caller: r.callerCheck(), slot: slot{admission: r.slot.admission}}
 	if err := e.read(ctx); err != nil {
 		return err
 	}
@@ -68,23 +68,23 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 	r.stream(ctx, contentTypeCSV, func(ctx context.Context, out *bufio.Writer, flush func() error) {
 		defer func() { <-m.exports }()
 		if e.run(ctx, table, out, flush) != nil {
-			_ = connection.Close() // so that the client sees that the table is not whole
+			_ = connection.Close() // so that the client sees that the table is incomplete
 		}
 	})
 	return nil
 }
 
-// movementExport is a table that is being streamed, newest movement first. What is recorded meanwhile lies before its
-// beginning.
+// movementExport streams a table, newest movement first. Movements recorded meanwhile are newer
+// than its first row, so they are not in it.
 type movementExport struct {
-	store    *models.Store
-	site     models.SiteID
-	filter   movementFilter
-	admitted *standing
-	slot     slot // of each look into Postgres but the first
+	store  *models.Store
+	site   models.SiteID
+	filter movementFilter
+	caller *callerCheck
+	slot   slot // held during every query but the first, which uses the request's slot
 
-	part []models.Movement // that was read last
-	more bool              // movements may follow it
+	part []models.Movement // the part that was read last
+	more bool              // more movements may follow
 }
 
 // read reads the next part.
@@ -98,23 +98,23 @@ func (e *movementExport) read(ctx context.Context) error {
 	return err
 }
 
-// readNext is read for a request whose slot has gone to another one. It looks whether the client may still read.
+// readNext checks the caller again, acquires a slot and reads the next part.
 func (e *movementExport) readNext(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportStepTimeout)
 	defer cancel()
-	if err := e.admitted.recheckIfDue(ctx); err != nil {
+	if err := e.caller.repeatIfDue(ctx); err != nil {
 		return err
 	}
-	for e.slot.take(ctx, true) != nil { // which waits for a while
+	for e.slot.acquire(ctx, true) != nil { // each call waits up to the wait limit
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	defer e.slot.give()
+	defer e.slot.release()
 	return e.read(ctx)
 }
 
-// run writes the parts to the client as they are read. An error means that the table is not whole.
+// run writes the parts to the client as they are read. An error means that the table is incomplete.
 func (e *movementExport) run(ctx context.Context, table []byte, out *bufio.Writer, flush func() error) error {
 	send := func() error {
 		if _, err := out.Write(table); err != nil {

@@ -181,7 +181,7 @@ func TestMovementTableThatCannotBeFinished(t *testing.T) {
 	t.Parallel()
 	sites := &vanishingSites{}
 	b := newBilling(t, func(cfg *api.Config) {
-		sites.Sites, cfg.Sites, cfg.RecheckEvery = cfg.Sites, sites, time.Nanosecond
+		sites.Sites, cfg.Sites, cfg.RecheckInterval = cfg.Sites, sites, time.Nanosecond
 	})
 	b.fillLedger(t, 2*models.MaxMovements)
 	a, err := b.table().Try(context.Background(), http.MethodGet, b.movements(""), nil)
@@ -208,7 +208,7 @@ func TestMovementTablesAtOnce(t *testing.T) {
 	t.Parallel()
 	sites := &heldSites{release: make(chan struct{})}
 	b := newBilling(t, func(cfg *api.Config) {
-		sites.Sites, cfg.Sites, cfg.RecheckEvery = cfg.Sites, sites, time.Nanosecond
+		sites.Sites, cfg.Sites, cfg.RecheckInterval = cfg.Sites, sites, time.Nanosecond
 	})
 	b.fillLedger(t, 2*models.MaxMovements)
 	var bodies []io.ReadCloser

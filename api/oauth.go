@@ -13,11 +13,11 @@ import (
 	"partnerbilling/models"
 )
 
-// oauthRoutes are those of our own authorisation server. Where an outside issuer is trusted instead they are there too,
-// and answer that there is nothing.
+// oauthRoutes returns the routes of the service's own authorisation server. With an outside issuer
+// they answer 404.
 func oauthRoutes(cfg Config) []Route {
 	return []Route{
-		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, Foreign: true, Handler: ownIssuer(cfg, issueToken)},
+		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, OAuth: true, Handler: ownIssuer(cfg, issueToken)},
 		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
 		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
 	}
@@ -63,14 +63,14 @@ func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 	return r.token(answer)
 }
 
-// tokenLimit counts the tokens of clients; nil if there is no limiter.
+// tokenLimit returns the function that counts a client's tokens, nil without a limiter.
 func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.ClientID) time.Duration {
 	if limiter == nil {
 		return nil
 	}
 	return func(ctx context.Context, client models.ClientID) time.Duration {
 		decision := limiter.Take(ctx, client, RateTokens)
-		r.announceLimits(decision.Limits)
+		r.setLimitHeaders(decision.Limits)
 		if decision.Allowed {
 			return 0
 		}
@@ -78,7 +78,7 @@ func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.Clien
 	}
 }
 
-// token answers as the token endpoint does.
+// token writes an answer of the token endpoint.
 func (r *Request) token(answer auth.TokenResponse) error {
 	for name := range answer.Header {
 		r.SetHeader(name, answer.Header.Get(name))
@@ -102,7 +102,7 @@ func serveMetadata(_ context.Context, r *Request, cfg *Config) error {
 	return r.publicDocument(document, auth.MetadataMaxAge)
 }
 
-// publicDocument answers with a document that has a form of its own and may be kept for a while.
+// publicDocument answers with a cacheable JSON document without the envelope.
 func (r *Request) publicDocument(document []byte, maxAge time.Duration) error {
 	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(maxAge)))
 	return r.Bytes(http.StatusOK, ContentTypeJSON, document)

@@ -14,14 +14,15 @@ import (
 //go:embed openapi.yaml
 var openAPISource []byte
 
-// openAPI is the API description as it is served; the source is part of the binary and tested.
+// openAPI converts the embedded description to JSON once.
 var openAPI = sync.OnceValues(func() ([]byte, error) { return DescriptionJSON(openAPISource) })
 
-// OpenAPI is the service's OpenAPI 3.1 document, as JSON.
+// OpenAPI returns the service's OpenAPI 3.1 document as JSON.
 func OpenAPI() ([]byte, error) { return openAPI() }
 
-// DescriptionJSON turns an OpenAPI document in YAML into JSON. Merge keys are resolved; the top-level x-shared, which
-// holds parts to merge, is dropped; the codes of the error catalogue are listed where an error's code is described.
+// DescriptionJSON converts an OpenAPI document from YAML to JSON. It resolves merge keys and drops
+// the top-level x-shared, which holds parts to merge. It lists the catalogue's codes in the schema
+// of an error's code.
 func DescriptionJSON(source []byte) ([]byte, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(source, &document); err != nil {
@@ -51,7 +52,7 @@ func listErrorCodes(document map[string]any) error {
 	for _, e := range catalogue {
 		codes = append(codes, e.Code.URN())
 	}
-	// A client must not fall over a code that a later release adds.
+	// The enum stays open, so that clients accept codes that a later release adds.
 	code["anyOf"] = []any{map[string]any{"enum": codes}, map[string]any{"type": "string", "pattern": code["pattern"]}}
 	delete(code, "pattern")
 	return nil

@@ -12,36 +12,38 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// How old an answer to those who watch a process may be. However many ask, a check runs no more often, and one scrape at a
-// time.
+// Maximum ages of cached results. A readiness check runs at most once per checkMaxAge; scrapes are
+// never reused, but concurrent scrapes are merged.
 const (
 	checkMaxAge   = 500 * time.Millisecond
 	metricsMaxAge = 0
 )
 
-// ShareChecks makes checks cheap: however many ask for them, each runs at most twice a second.
-func ShareChecks(checks []ReadinessCheck) []ReadinessCheck {
+// CacheChecks wraps checks so that each one runs at most twice a second and concurrent calls are
+// merged.
+func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 	all := make([]ReadinessCheck, len(checks))
 	for i, c := range checks {
 		timeout := optionalCheckTimeout
 		if c.Required {
 			timeout = checkTimeout
 		}
-		share := newShared(checkMaxAge, func(ctx context.Context) (struct{}, error) {
-			ctx, cancel := context.WithTimeout(ctx, timeout) // that of its first caller is not kept
+		cached := newCachedCall(checkMaxAge, func(ctx context.Context) (struct{}, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeout) // the caller's own deadline does not reach this call
 			defer cancel()
 			return struct{}{}, c.Check(ctx)
 		})
 		all[i] = c
 		all[i].Check = func(ctx context.Context) error {
-			_, err := share.get(ctx)
+			_, err := cached.get(ctx)
 			return err
 		}
 	}
 	return all
 }
 
-// OpsHandler answers /livez, /readyz and /metrics on a listener of their own, which only those reach who run the process.
+// OpsHandler answers /livez, /readyz and /metrics on a listener of their own, inside the operator's
+// network.
 func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	page := newMetricsPage(registry)
 	mux := http.NewServeMux()
@@ -62,9 +64,9 @@ func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slo
 // metricsFormat is Prometheus's text format.
 var metricsFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
-// newMetricsPage writes the registry.
-func newMetricsPage(registry prometheus.Gatherer) *shared[[]byte] {
-	return newShared(metricsMaxAge, func(context.Context) ([]byte, error) {
+// newMetricsPage returns the cached call that encodes the registry.
+func newMetricsPage(registry prometheus.Gatherer) *cachedCall[[]byte] {
+	return newCachedCall(metricsMaxAge, func(context.Context) ([]byte, error) {
 		families, err := registry.Gather()
 		if err != nil {
 			return nil, fmt.Errorf("api: gather metrics: %w", err)

@@ -20,7 +20,7 @@ import (
 // Those who watch a process have a listener of their own; then strangers find nothing on the other one.
 func TestOpsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newBilling(t, func(cfg *api.Config) { cfg.OpsElsewhere = true })
+	b := newBilling(t, func(cfg *api.Config) { cfg.SeparateOpsListener = true })
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
 		b.Get(path).Refused(404, "requests:not-found")
 		b.Post(path, nil).Refused(404, "requests:not-found")
@@ -73,7 +73,7 @@ func TestChecksAreShared(t *testing.T) {
 	var ran atomic.Int64
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	down := errors.New("down")
-	checks := api.ShareChecks([]api.ReadinessCheck{{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
+	checks := api.CacheChecks([]api.ReadinessCheck{{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
 		if ran.Add(1) == 1 {
 			close(begun)
 		}

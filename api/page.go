@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// page answers with a page for people.
+// page answers with a rendered HTML page.
 func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) error {
 	body, err := page.Render()
 	if err != nil {
@@ -18,7 +18,7 @@ func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) e
 	return r.pageBytes(status, body)
 }
 
-// pageBytes is page, of one that is written already.
+// pageBytes answers with an HTML page that is rendered already.
 func (r *Request) pageBytes(status int, body []byte) error {
 	for name, values := range web.Headers() {
 		r.SetHeader(name, values[0])
@@ -26,8 +26,8 @@ func (r *Request) pageBytes(status int, body []byte) error {
 	return r.Bytes(status, web.ContentType, body)
 }
 
-// hostedPage is what the pages have in common that customers reach by a link. Only in the sandbox they take a form, with
-// which they play the customer app.
+// hostedPage is the common part of the pages that customers reach by a link. Only the sandbox's
+// pages have a form, which plays the customer app.
 type hostedPage struct {
 	store   *models.Store
 	sandbox bool
@@ -39,10 +39,11 @@ func newHostedPage(cfg Config) hostedPage {
 	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
 }
 
-// maxPageForm is far more than any form of ours has. Strangers send it, so it is little.
+// maxPageForm bounds the form of a hosted page, in bytes. It is small because the form needs no
+// token.
 const maxPageForm = 4 << 10
 
-// routes are those of a page that is shown, and of its form.
+// routes returns the routes of a page and, in the sandbox, of its form.
 func (p *hostedPage) routes(route Route, show, act Handler) []Route {
 	route.Audience, route.Page = Public, true
 	form := route
@@ -54,15 +55,15 @@ func (p *hostedPage) routes(route Route, show, act Handler) []Route {
 	return []Route{route, form}
 }
 
-// describe begins a page about something that this Site offers until then.
+// describe fills in the common part of a page that offers something until the given time.
 func (p *hostedPage) describe(organisation, site string, until models.Millis, choices []web.Choice) web.Hosted {
 	return web.Hosted{
 		Organisation: organisation, Site: site, ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app, Choices: choices,
 	}
 }
 
-// form reads what was sent with the page's form: what to do, and how the account should behave. A form that cannot be
-// read says neither.
+// form decodes the page's form: the action and the account's behaviour. Both are "" if the form is
+// malformed.
 func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour, err error) {
 	if !r.fromOwnPage(p.baseURL) {
 		return "", "", Refuse(InvalidHeader, "Origin")
@@ -74,15 +75,16 @@ func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour
 	return form.Get("action"), models.Behaviour(form.Get("behaviour")), nil
 }
 
-// seeOther leads to the page that shows what came of the form; a reload sends nothing again.
+// seeOther redirects to the page that shows the result of the form, so that a reload does not send
+// it again.
 func (r *Request) seeOther(path string) error {
 	r.SetHeader("Location", path)
 	return r.pageBytes(http.StatusSeeOther, nil)
 }
 
-// fromOwnPage reports whether a browser sent the form from one of our own pages. A page that gives no referrer has its
-// browser send the origin "null", so that newer browsers' own word on where the form was counts first. What is no
-// browser says nothing, and may pass: the path's token is what authorises, not a cookie that a browser adds.
+// fromOwnPage reports whether the form came from one of the service's own pages. Browsers send the
+// origin "null" for a page without a referrer, so Sec-Fetch-Site counts first. Clients that send
+// neither header pass: the token in the path authorises, not a cookie.
 func (r *Request) fromOwnPage(baseURL string) bool {
 	if from := r.Header("Sec-Fetch-Site"); from != "" {
 		return from == "same-origin" || from == "none"
@@ -98,7 +100,7 @@ func (s *Server) failPage(ctx context.Context, r *Request, status int, problem w
 	}
 }
 
-// problemOf is what a person sees of an error.
+// problemOf returns the page that shows an error to a person.
 func problemOf(r *Request, e *Error) web.Problem {
 	status := e.Status()
 	problem := web.Problem{Title: "This did not work", Message: e.Faults[0].Message}

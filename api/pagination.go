@@ -27,31 +27,31 @@ const (
 // cursorLife is how long a pagination link is valid, in service time.
 const cursorLife = 24 * time.Hour
 
-// maxCursorSize is the longest cursor that is looked at, in characters. Ours have about 400; one with an
-// orderId in it may have 1,500.
+// maxCursorSize is the longest accepted cursor, in characters. It leaves room for the longest
+// orderId.
 const maxCursorSize = 2 << 10
 
-// pageQuery is what one page of a list is made from: F are the list's filters, P its positions. A pagination link
-// holds all of it.
+// pageQuery selects one page of a list: F are the list's filters, P its positions. A pagination
+// link contains all of it.
 type pageQuery[F, P any] struct {
 	Filter    F                `json:"f"`
 	Limit     int              `json:"l"`
 	Direction models.Direction `json:"d"`
 	From      P                `json:"p"`
-	IssuedAt  models.Millis    `json:"t"` // when the link was made; 0: no link, but a first page
+	IssuedAt  models.Millis    `json:"t"` // when the link was issued; 0 for a first page
 }
 
-// paginator makes and opens pagination links. What a cursor says is encrypted and authenticated, together with the
-// list, the organisation and the Site that it is for.
+// paginator seals and opens pagination links. A cursor is encrypted and authenticated, and bound to
+// its list, organisation and Site.
 type paginator struct {
 	keys    *models.Keys
-	baseURL string // of the service as partners reach it
+	baseURL string // the public base URL
 }
 
 var errCursor = errors.New("api: not a cursor of this list")
 
-// openPage finds the page that a request asks for: the one of its cursor, or the first one, of filters that read takes
-// from the query.
+// openPage returns the page that a request asks for: the page of its cursor, or the first page of
+// the filters that read decodes.
 func openPage[F, P any](
 	ctx context.Context, p *paginator, r *Request, read func(*queryReader) F,
 ) (pageQuery[F, P], error) {
@@ -71,7 +71,7 @@ func openPage[F, P any](
 	return q, err
 }
 
-// checkAge refuses a link that is too old at now, the time at which the page was read.
+// checkAge refuses a link that has expired at now, the time at which the page was read.
 func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
 	if q.IssuedAt != 0 && now >= q.IssuedAt.Add(cursorLife) {
 		return refuseLink(r)
@@ -79,7 +79,7 @@ func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
 	return nil
 }
 
-// href is the link to the page that lies in a direction from a position, "" if there is no position.
+// href returns the link to the page in a direction from a position, "" without a position.
 func (q pageQuery[F, P]) href(
 	ctx context.Context, p *paginator, r *Request, d models.Direction, from *P, now models.Millis,
 ) (string, error) {
@@ -94,13 +94,13 @@ func (q pageQuery[F, P]) href(
 	return p.baseURL + r.canonicalPath() + "?cursor=" + text, nil
 }
 
-// refuseLink is the one answer to a pagination link with anything wrong.
+// refuseLink is the answer to every invalid pagination link.
 func refuseLink(r *Request) error {
 	return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
 }
 
-// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt gives each one a key of its own, so that no
-// number of them wears the nonces out.
+// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key per cursor,
+// so that random nonces cannot collide under one key.
 const (
 	cursorSaltSize  = 16
 	cursorNonceSize = 12
@@ -120,7 +120,8 @@ func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, er
 	return sealCursor(key, plain, cursorScope(r))
 }
 
-// open is errCursor for anything that seal did not make for the same list and caller.
+// open decodes a cursor into query. It returns errCursor unless seal made the cursor for the same
+// list and caller.
 func (p *paginator) open(ctx context.Context, r *Request, text string, query any) error {
 	c, err := parseCursor(text)
 	if err != nil {
@@ -143,7 +144,7 @@ func (p *paginator) open(ctx context.Context, r *Request, text string, query any
 	return nil
 }
 
-// cursor is a cursor taken apart, and not believed yet.
+// cursor is a parsed cursor that is not authenticated yet.
 type cursor struct {
 	key    models.KeyID
 	head   []byte // everything before the ciphertext
@@ -151,7 +152,7 @@ type cursor struct {
 }
 
 func parseCursor(text string) (c cursor, err error) {
-	if len(text) > maxCursorSize || strings.ContainsAny(text, "\r\n") { // which the decoder would skip
+	if len(text) > maxCursorSize || strings.ContainsAny(text, "\r\n") { // the decoder would skip line breaks
 		return c, errCursor
 	}
 	raw, err := cursorEncoding.DecodeString(text)
@@ -199,12 +200,13 @@ func cursorCipher(key models.Key, head []byte) (aead cipher.AEAD, nonce []byte, 
 	return aead, nonce, err
 }
 
-// cursorScope is what a cursor is bound to, beside what it says: the list, and whose.
+// cursorScope returns the additional data that a cursor is bound to: its list, organisation and
+// Site.
 func cursorScope(r *Request) []byte {
 	return fmt.Append(nil, r.route.Path, "\x00", r.Principal.OrganisationID, "\x00", r.Site.ID)
 }
 
-// queryReader reads the query parameters of a list and remembers every fault.
+// queryReader decodes the query parameters of a list and collects every fault.
 type queryReader struct {
 	r      *Request
 	faults Error
@@ -217,7 +219,7 @@ func (in *queryReader) fault(err error) {
 	}
 }
 
-// err is the answer to what was read; nil if there is nothing to object to.
+// err returns the refusal with all faults, nil without any.
 func (in *queryReader) err() error {
 	if len(in.faults.Faults) == 0 {
 		return nil
@@ -225,7 +227,7 @@ func (in *queryReader) err() error {
 	return &in.faults
 }
 
-// integer is a parameter from minimum to maximum, or otherwise if it is not given.
+// integer decodes a parameter from minimum to maximum. An absent parameter has the value otherwise.
 func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) int64 {
 	n, ok, err := in.r.QueryInt(name, minimum, maximum)
 	in.fault(err)
@@ -235,7 +237,7 @@ func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) i
 	return n
 }
 
-// millis is a point in time, nil if it is not given. Any integer is one: a bound before everything selects everything.
+// millis decodes a point in time, nil if it is absent. Any integer is valid, even before all data.
 func (in *queryReader) millis(name string) *models.Millis {
 	n, ok, err := in.r.QueryInt(name, math.MinInt64, math.MaxInt64)
 	in.fault(err)
@@ -246,7 +248,7 @@ func (in *queryReader) millis(name string) *models.Millis {
 	return &at
 }
 
-// reference is a partner's name for something, "" if it is not given.
+// reference decodes a partner's reference, "" if it is absent.
 func (in *queryReader) reference(name string) string {
 	text, ok := in.r.Query(name)
 	if !ok {
@@ -259,7 +261,7 @@ func (in *queryReader) reference(name string) string {
 	return text
 }
 
-// oneOf is one of a parameter's values, "" if it is not given.
+// oneOf decodes one of the values, "" if the parameter is absent.
 func oneOf[T ~string](in *queryReader, name string, values []T) T {
 	text, ok := in.r.Query(name)
 	if !ok {

@@ -20,7 +20,7 @@ const (
 	paymentIntentPath  = paymentIntentsPath + "/{paymentIntentId}"
 )
 
-// The most elements of a payment intent's lists. The body's limit is reached first.
+// Bounds of a payment intent's lists. The bound of the body is reached first.
 const (
 	maxLineItems = 1000
 	maxModifiers = 1000
@@ -32,9 +32,9 @@ var paymentIntentParam = Param{Name: "paymentIntentId", NotFound: PaymentIntentN
 	return id.UnmarshalText([]byte(s))
 }}
 
-// paymentIntentID is the payment intent that the path names.
+// paymentIntentID returns the id in the path.
 func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
-	_ = id.UnmarshalText([]byte(r.Param())) // which the parameter's check has seen succeed
+	_ = id.UnmarshalText([]byte(r.Param())) // never fails: the route has checked the parameter
 	return id
 }
 
@@ -63,27 +63,27 @@ func paymentIntentRoutes(cfg Config) []Route {
 	}
 }
 
-// paymentIntents makes payment intents and answers about them.
+// paymentIntents handles the routes about payment intents.
 type paymentIntents struct {
 	store    *models.Store
 	notify   func([]models.TaskID) // may be nil
-	qrBase   string                // what every QR code begins with
-	pictures *qr.Series            // of all QR codes
+	qrBase   string                // the text of every QR code before the code
+	pictures *qr.Series            // renders the QR codes
 	pages    *paginator
 	sandbox  bool
 }
 
-// qrBase is what QR codes say, but for the code: all in upper case, so that it fits the mode that makes them small. A browser
-// lowers scheme and host again, and the path is meant so.
+// qrBase returns the text of QR codes before the code. It is upper case, because QR's alphanumeric
+// mode is smaller; browsers lower scheme and host, and the path is upper case.
 func qrBase(publicBaseURL string) string { return strings.ToUpper(publicBaseURL) + "/P/" }
 
 func pictures(publicBaseURL string) *qr.Series {
 	return qr.NewSeries(qrBase(publicBaseURL), models.IntentCodeLength)
 }
 
-// CheckQRBase finds what is wrong with a public base URL for QR codes; nil if nothing. A host that no code can hold
-// should be refused at the start, not when the first customer wants to pay. What it takes a tenth of a second to learn
-// about the codes stays known.
+// CheckQRBase reports whether QR codes can hold a public base URL. The service calls it at the
+// start, so that an unusable host fails early. The call also warms the cache that every QR code
+// uses.
 func CheckQRBase(publicBaseURL string) error {
 	if _, err := pictures(publicBaseURL).PNG(models.NewIntentCode()); err != nil {
 		return fmt.Errorf("api: public base URL: %w", err)
@@ -91,14 +91,14 @@ func CheckQRBase(publicBaseURL string) error {
 	return nil
 }
 
-// paymentIntentData is a payment intent as the partner sees it later. Who pays is not in it.
+// paymentIntentData is a payment intent on the wire. It does not say who pays.
 type paymentIntentData struct {
 	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
 	Amount            models.Amount            `json:"amount"`
 	Currency          string                   `json:"currency"`
 	OrderID           string                   `json:"orderId,omitempty"`
 	LineItems         []models.LineItem        `json:"lineItems,omitempty"`
-	PaymentURL        string                   `json:"paymentUrl"` // what the QR code says
+	PaymentURL        string                   `json:"paymentUrl"` // the text of the QR code
 	ReturnURL         string                   `json:"returnUrl,omitempty"`
 	State             models.IntentState       `json:"state"`
 	TransactionStatus models.TransactionStatus `json:"transactionStatus,omitempty"`
@@ -121,7 +121,7 @@ func describeIntent(qrBase string, intent *models.PaymentIntent) paymentIntentDa
 	}
 }
 
-// amountPaid is what was charged; nil unless the payment has settled.
+// amountPaid returns the amount that was charged, nil unless the payment has settled.
 func amountPaid(p *models.PaymentIntent) *models.Amount {
 	if paid, ok := p.AmountPaid(); ok {
 		return &paid
@@ -168,7 +168,7 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 	return append(answer, '}'), nil
 }
 
-// read decodes the body of a payment intent. The error names every fault.
+// read decodes the body of a payment intent. The error lists every fault.
 func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
 	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt", "returnUrl")
 	in := models.NewPaymentIntent{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, QRCodeFormat: models.QRCodeBase64}
@@ -218,7 +218,7 @@ func readLineItem(line strictjson.Fields) models.LineItem {
 	return item
 }
 
-// checkLineItems finds the fault that no single line has: that they add up to too much.
+// checkLineItems checks the sum of the subtotals, a fault of no single line.
 func checkLineItems(items []models.LineItem) []Fault {
 	var total models.Amount
 	for _, item := range items {
@@ -245,22 +245,22 @@ func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// await holds the answer until the payment intent is final, but not beyond wait, the client's presence or the begin of a
-// shutdown.
+// await holds the answer until the payment intent is final. The wait also ends after the given
+// time, when the client disconnects and when a shutdown begins.
 func (p *paymentIntents) await(
 	ctx context.Context, r *Request, intent models.PaymentIntent, wait time.Duration,
 ) (models.PaymentIntent, error) {
-	waiting, stop := r.UntilHangup(ctx)
+	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
-	admitted := r.standing()
-	for pause := firstPause; intent.State != models.IntentFinal && waiting.Err() == nil; pause = min(2*pause, lastPause) {
-		err := r.rest(ctx, func() { sleep(waiting, pause) })
+	caller := r.callerCheck()
+	for interval := minPollInterval; intent.State != models.IntentFinal && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+		err := r.withoutSlot(ctx, func() { sleep(waiting, interval) })
 		if err != nil {
 			return intent, err
 		}
-		if err := admitted.recheckIfDue(ctx); err != nil {
+		if err := caller.repeatIfDue(ctx); err != nil {
 			return intent, err
 		}
 		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {
@@ -275,18 +275,18 @@ func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyOf(p.notify, task)
+	notifyTask(p.notify, task)
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// notifyOf tells of a task, if there is one and somebody to tell.
-func notifyOf(notify func([]models.TaskID), task models.TaskID) {
+// notifyTask wakes a worker for the task, if there are both a task and a notifier.
+func notifyTask(notify func([]models.TaskID), task models.TaskID) {
 	if notify != nil && !task.IsZero() {
 		notify([]models.TaskID{task})
 	}
 }
 
-// intentError finds the answer to what went wrong with a payment intent, or with a payment of it.
+// intentError maps errors about a payment intent or its payment to their answers.
 func (r *Request) intentError(err error) error {
 	var discount *models.DiscountError
 	switch {

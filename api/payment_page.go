@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// paymentPageRoutes are the hosted page behind a QR code, for a person's browser.
+// paymentPageRoutes returns the routes of the hosted page behind a QR code.
 func paymentPageRoutes(cfg Config) []Route {
 	p := &paymentPage{newHostedPage(cfg), cfg.Notify}
 	return p.routes(Route{
@@ -18,7 +18,7 @@ func paymentPageRoutes(cfg Config) []Route {
 	}, p.show, p.act)
 }
 
-// paymentPage shows a payment intent to whoever has scanned its code.
+// paymentPage shows a payment intent to a customer that has scanned its QR code.
 type paymentPage struct {
 	hostedPage
 	notify func([]models.TaskID) // may be nil
@@ -32,7 +32,7 @@ func (p *paymentPage) show(ctx context.Context, r *Request) error {
 	return p.answer(r, page)
 }
 
-// page reads what the page has to say now.
+// page reads the current state of the page.
 func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error) {
 	intent, payee, err := p.store.PaymentIntentByCode(ctx, r.Param())
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 	return page, nil
 }
 
-// paymentState is the state of the page for that of the payment intent.
+// paymentState maps a payment intent to the state of the page.
 func paymentState(p *models.PaymentIntent) web.PaymentState {
 	switch p.State {
 	case models.IntentCreated:
@@ -70,7 +70,7 @@ func paymentState(p *models.PaymentIntent) web.PaymentState {
 	}
 }
 
-// paymentEndings are the states of the page for the statuses with which a payment intent ends.
+// paymentEndings maps the final transaction statuses to states of the page.
 var paymentEndings = map[models.TransactionStatus]web.PaymentState{
 	models.TransactionSettled:   web.PaymentPaid,
 	models.TransactionDeclined:  web.PaymentDeclined,
@@ -87,12 +87,12 @@ func (p *paymentPage) answer(r *Request, page web.Payment) error {
 	case page.State == web.PaymentExpired || page.State == web.PaymentCancelled:
 		status = http.StatusGone
 	case page.State == web.PaymentPending:
-		r.SetHeader("Refresh", "2") // without JavaScript, the page looks again by itself
+		r.SetHeader("Refresh", "2") // the page has no JavaScript to poll with
 	}
 	return r.page(status, page)
 }
 
-// act does what the form of the page says: pay, or decline.
+// act executes the form's action: pay or decline.
 func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	action, behaviour, err := p.form(r)
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if page.State != web.PaymentOpen { // it has been decided meanwhile, and the page says how
+	if page.State != web.PaymentOpen { // the payment intent has changed since the page was shown
 		return p.answer(r, page)
 	}
 	if action == "decline" {
@@ -117,7 +117,8 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	return r.seeOther(page.Path())
 }
 
-// pay lets a made-up customer pay. Whoever was faster, or whatever ended the payment intent, the page shows it.
+// pay has a generated customer pay. If the payment intent was taken or ended meanwhile, the page
+// shows that instead.
 func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Behaviour) error {
 	party, err := newSandboxParty(ctx, p.store, behaviour)
 	if err != nil {
@@ -129,11 +130,12 @@ func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Beh
 			return nil
 		}
 	}
-	notifyOf(p.notify, started.Task)
+	notifyTask(p.notify, started.Task)
 	return err
 }
 
-// paymentChoices are the sandbox's behaviours in words, but for the one that has a button of its own.
+// paymentChoices describes the sandbox's behaviours, except declines, which has a button of its
+// own.
 func paymentChoices() []web.Choice {
 	details := map[models.Behaviour]string{
 		models.BehaviourPays:               "the payment succeeds",

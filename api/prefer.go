@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// preference finds the value of a preference in the Prefer headers of a request (RFC 7240): the first one counts. Names
-// are compared without case. A value may be a quoted string; one that is not there is "".
+// preference returns the value of the first preference of that name in the Prefer headers (RFC
+// 7240). Names ignore case. A quoted value is unquoted; an absent value is "".
 func preference(headers []string, name string) (value string, ok bool) {
 	for _, header := range headers {
 		for item := range splitQuoted(header, ',') {
-			for first := range splitQuoted(item, ';') { // what follows are parameters
+			for first := range splitQuoted(item, ';') { // the rest are parameters
 				found, value, _ := strings.Cut(first, "=")
 				if strings.EqualFold(trimBlank(found), name) {
 					return unquote(trimBlank(value)), true
@@ -22,7 +22,8 @@ func preference(headers []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// splitQuoted cuts a header's value at a separator, but not within quoted strings.
+// splitQuoted yields the parts of a header's value between separators, ignoring separators in
+// quoted strings.
 func splitQuoted(s string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		start, quoted := 0, false
@@ -43,10 +44,10 @@ func splitQuoted(s string, separator byte) iter.Seq[string] {
 	}
 }
 
-// trimBlank takes away what may stand around the parts of a header's value.
+// trimBlank trims the optional white space around the parts of a header's value.
 func trimBlank(s string) string { return strings.Trim(s, " \t") }
 
-// unquote is the content of a quoted string; anything else is as it is.
+// unquote returns the content of a quoted string, and any other value unchanged.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
 		return s

@@ -23,38 +23,38 @@ import (
 	"partnerbilling/models"
 )
 
-// Request is one request on its way through the checks to its handler, and the means to answer it. All strings that it
-// hands out are copies that may be kept. It is valid until the handler returns.
+// Request is a request and the means to answer it. The strings that it returns are copies and may
+// be kept. It is valid until the handler returns.
 type Request struct {
 	Principal      Principal
-	Site           models.Site      // of routes with {siteId}: one of the caller's own
-	Body           strictjson.Value // the object of a JSON route; Absent if the body is optional and not there
+	Site           models.Site      // the caller's Site in the path; zero for a route without {siteId}
+	Body           strictjson.Value // the body of a JSON route; Absent if an optional body is absent
 	Form           []byte           // the body of a form route
-	IdempotencyKey string           // "" if there is none
+	IdempotencyKey string           // the header Idempotency-Key; "" if it is absent
 
 	server      *Server
 	began       time.Time
 	fast        *fasthttp.RequestCtx
 	fiber       *fiber.Ctx
-	route       *Route // nil until the router has found it
+	route       *Route // nil before routing
 	trace       models.TraceID
 	path        string
 	param       string
-	query       map[string][]string // without what cannot be read
-	queryFaults []Fault             // of a list's query, until somebody answers them
+	query       map[string][]string // the well-formed parameters
+	queryFaults []Fault             // faults of a list's query that no answer contains yet
 	bodyRead    bool
-	logged      console.Body    // the beginning of the body, if requests are logged
-	slot        slot            // while it runs
+	logged      console.Body    // the beginning of the body, if the console logs requests
+	slot        slot            // held while the request runs
 	draining    context.Context // ends when the server begins to shut down
 }
 
-// TraceID is the id of this request.
+// TraceID returns the id of this request.
 func (r *Request) TraceID() models.TraceID { return r.trace }
 
-// Param is the route's own path parameter, decoded.
+// Param returns the route's own path parameter, decoded.
 func (r *Request) Param() string { return r.param }
 
-// Query is a query parameter and whether it was given. It may be given empty.
+// Query returns a query parameter and whether it is present. Its value may be empty.
 func (r *Request) Query(name string) (string, bool) {
 	values := r.query[name]
 	if len(values) == 0 {
@@ -63,8 +63,8 @@ func (r *Request) Query(name string) (string, bool) {
 	return values[0], true
 }
 
-// QueryInt is an integer query parameter from minimum to maximum and whether it was given. The error is the answer to a
-// value that it must not have.
+// QueryInt returns an integer query parameter from minimum to maximum, and whether it is present.
+// The error is the refusal of an invalid value.
 func (r *Request) QueryInt(name string, minimum, maximum int64) (int64, bool, error) {
 	text, ok := r.Query(name)
 	if !ok {
@@ -77,24 +77,26 @@ func (r *Request) QueryInt(name string, minimum, maximum int64) (int64, bool, er
 	return n, true, nil
 }
 
-// RefuseQuery makes the error about a query parameter's value; complaint completes "<name> …".
+// RefuseQuery returns an error about a query parameter. Its message is the name, a space and the
+// complaint.
 func (r *Request) RefuseQuery(name, complaint string) error {
 	return RefuseField(inArea(r.route.Area, "invalid-parameter"), name, complaint)
 }
 
-// BodyError turns the faults of the decoded body into the answer, in the route's area; nil if there are none.
+// BodyError turns the faults of the decoded body into an error in the route's area. It returns nil
+// without faults.
 func (r *Request) BodyError(fields strictjson.Fields) error {
 	return BodyError(r.route.Area, fields.Faults())
 }
 
-// Header is a header of the request, "" if it is not there.
+// Header returns a header of the request, "" if it is absent.
 func (r *Request) Header(name string) string { return string(r.fast.Request.Header.Peek(name)) }
 
-// MaxWait is the longest that Prefer: wait holds an answer.
+// MaxWait is the longest time for which Prefer: wait holds an answer.
 const MaxWait = 30 * time.Second
 
-// PreferWait is how long the client would wait for something to happen (Prefer: wait=N), at most MaxWait; 0 if it did not
-// say so. A preference that cannot be understood is ignored, as preferences are.
+// PreferWait returns the time of Prefer: wait=N, at most MaxWait and 0 if it is absent. A malformed
+// preference is ignored (RFC 7240).
 func (r *Request) PreferWait() time.Duration {
 	value, ok := preference(r.headers("Prefer"), "wait")
 	if !ok {
@@ -107,10 +109,11 @@ func (r *Request) PreferWait() time.Duration {
 	return time.Duration(min(n, uint64(MaxWait/time.Second))) * time.Second
 }
 
-// Fiber is the request as Fiber has it, for answers that Request has no method for. Its strings are not copies.
+// Fiber returns Fiber's context, for answers that Request has no method for. Its strings are not
+// copies.
 func (r *Request) Fiber() *fiber.Ctx { return r.fiber }
 
-// headers are all values of a header.
+// headers returns all values of a header.
 func (r *Request) headers(name string) []string {
 	var values []string
 	for _, v := range r.fast.Request.Header.PeekAll(name) {
@@ -119,14 +122,15 @@ func (r *Request) headers(name string) []string {
 	return values
 }
 
-// canonicalPath is the path of the route on its Site, however the client has encoded it.
+// canonicalPath returns the route's path with the Site's canonical id, however the client encoded
+// it.
 func (r *Request) canonicalPath() string {
 	return strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
 }
 
 func (r *Request) rawParam(name string) string { return strings.Clone(r.fiber.Params(name)) }
 
-// area is the error area of the route, or "requests" before there is one.
+// area returns the error area of the route, "requests" before routing.
 func (r *Request) area() string {
 	if r.route == nil || r.route.Area == "" {
 		return "requests"
@@ -134,19 +138,19 @@ func (r *Request) area() string {
 	return r.route.Area
 }
 
-// hasBody reports whether the request announces a body; one of length 0 is none.
+// hasBody reports whether the request announces a body of a length other than 0.
 func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
-// isEmptyBody reports whether a body of unannounced length turns out to be none. It waits for the body to begin.
+// isEmptyBody reports whether a chunked body is empty. It waits for the first byte, without a slot.
 func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	if r.fast.Request.Header.ContentLength() >= 0 {
 		return false, nil
 	}
 	var first [1]byte
 	var err error
-	busy := r.rest(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
+	busy := r.withoutSlot(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
 	switch {
 	case errors.Is(err, io.EOF):
 		r.bodyRead = true
@@ -157,11 +161,11 @@ func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	return false, busy
 }
 
-// arrivedBody is how much of a body of known length is there before a request begins (fasthttp sees to it).
+// arrivedBody is the size up to which fasthttp has read a body before the handler runs.
 const arrivedBody = 8 << 10
 
-// readAll reads the body. One over the limit is refused, on its announced length alone if it has one. A client that takes
-// its time to send a large one holds no slot meanwhile.
+// readAll reads the body. It refuses a body over the limit, by the announced length alone if there
+// is one. A large body is read without a slot, because its client may be slow.
 func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
@@ -177,7 +181,7 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	if 0 < length && length <= arrivedBody {
 		read()
 	} else {
-		busy = r.rest(ctx, read)
+		busy = r.withoutSlot(ctx, read)
 	}
 	switch {
 	case err != nil:
@@ -189,7 +193,7 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	return body, busy
 }
 
-// readLimited reads one byte more than the limit at most.
+// readLimited reads at most one byte more than the limit.
 func readLimited(stream io.Reader, length, limit int) ([]byte, error) {
 	if length < 0 {
 		return io.ReadAll(io.LimitReader(stream, int64(limit)+1))
@@ -206,7 +210,7 @@ func tooLarge(limit int) error {
 	return e
 }
 
-// bodyReadError: the body did not arrive in time, or its framing is broken.
+// bodyReadError refuses a body that arrived too slowly or with broken framing.
 func bodyReadError(err error) error {
 	code := MalformedRequest
 	var network net.Error
@@ -216,14 +220,14 @@ func bodyReadError(err error) error {
 	return unreadable(code, err)
 }
 
-// unreadable refuses a request after which nothing on its connection can be trusted.
+// unreadable refuses a request after which the connection must be closed.
 func unreadable(code Code, cause error) *Error {
 	e := Refuse(code, "")
 	e.Cause, e.Close = cause, true
 	return e
 }
 
-// receiveError is the answer to a request that could not even be read.
+// receiveError maps a request that could not be read to its answer.
 func receiveError(err error) *Error {
 	var small *fasthttp.ErrSmallBuffer
 	var network net.Error
@@ -237,7 +241,8 @@ func receiveError(err error) *Error {
 	return unreadable(code, err)
 }
 
-// isMediaType reports whether a Content-Type is of the wanted type and, if it names a charset, in UTF-8.
+// isMediaType reports whether a Content-Type is the wanted media type, in UTF-8 if it names a
+// charset.
 func isMediaType(header, want string) bool {
 	mediaType, params, err := mime.ParseMediaType(header)
 	if err != nil || mediaType != want {
@@ -249,7 +254,7 @@ func isMediaType(header, want string) bool {
 
 var errPathEncoding = errors.New("api: path segment is not percent-encoded UTF-8")
 
-// decodePath decodes a path segment exactly once; a plus sign stays one.
+// decodePath decodes a path segment exactly once. A plus sign stays a plus sign.
 func decodePath(raw string) (string, error) {
 	decoded, err := url.PathUnescape(raw)
 	if err != nil || !utf8.ValidString(decoded) {
@@ -258,8 +263,8 @@ func decodePath(raw string) (string, error) {
 	return decoded, nil
 }
 
-// parseQuery splits a query into decoded parameters, the names in the order of first appearance, and the names (as far
-// as they can be read) of parameters that are not percent-encoded UTF-8.
+// parseQuery splits a query into decoded parameters. order lists the names by first appearance. bad
+// lists the names of parameters that are not percent-encoded UTF-8.
 func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 	params = make(map[string][]string)
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -301,7 +306,7 @@ func showName(name string) string {
 	return string([]rune(name)[:most]) + "…"
 }
 
-// statusName is the label of a status in the metrics.
+// statusName returns the label of a status in the metrics.
 func statusName(status int) string {
 	if http.StatusText(status) == "" {
 		return "other"

@@ -13,17 +13,17 @@ import (
 // ContentTypeJSON is the Content-Type of every JSON answer, success and error alike.
 const ContentTypeJSON = "application/json;charset=UTF-8"
 
-// Header names that the contract gives.
+// Header names.
 const (
 	headerVersion        = "Svc-Api-Version"
 	headerIdempotencyKey = "Idempotency-Key"
 	headerReplayed       = "Idempotent-Replayed"
 )
 
-// EncodeData writes the data of an answer: compact JSON without HTML escaping.
+// EncodeData encodes the data of an answer as compact JSON without HTML escaping.
 func EncodeData(data any) ([]byte, error) { return models.EncodeJSON(data) }
 
-// JSON answers with the success envelope around data.
+// JSON answers with data in the success envelope.
 func (r *Request) JSON(status int, data any) error {
 	encoded, err := EncodeData(data)
 	if err != nil {
@@ -32,20 +32,20 @@ func (r *Request) JSON(status int, data any) error {
 	return r.JSONBytes(status, encoded)
 }
 
-// JSONBytes is as JSON, of data that is encoded already (see EncodeData).
+// JSONBytes answers like JSON with data that EncodeData has encoded.
 func (r *Request) JSONBytes(status int, data []byte) error {
 	return r.Bytes(status, ContentTypeJSON, envelope(data, r.trace))
 }
 
-// envelope is the success envelope around encoded data.
+// envelope wraps encoded data in the success envelope.
 func envelope(data []byte, trace models.TraceID) []byte {
 	body := make([]byte, 0, len(data)+64)
 	body = append(append(body, `{"data":`...), data...)
 	return append(append(append(body, `,"traceId":"`...), trace...), `"}`...)
 }
 
-// Bytes answers with a body of any type. The body must not be changed afterwards. No cache keeps it, unless the handler has
-// set Cache-Control.
+// Bytes answers with a body of any type. The caller must not change the body afterwards. The answer
+// is not cacheable unless Cache-Control is set already.
 func (r *Request) Bytes(status int, contentType string, body []byte) error {
 	response := &r.fast.Response
 	if len(response.Header.Peek("Cache-Control")) == 0 {
@@ -57,7 +57,7 @@ func (r *Request) Bytes(status int, contentType string, body []byte) error {
 	return nil
 }
 
-// NotModified answers 304 with the entity tag that still holds.
+// NotModified answers 304 with the entity tag.
 func (r *Request) NotModified(etag string) error {
 	r.SetHeader("ETag", etag)
 	r.SetHeader("Cache-Control", "no-store")
@@ -65,13 +65,13 @@ func (r *Request) NotModified(etag string) error {
 	return nil
 }
 
-// SetHeader sets a header of the answer, whatever the answer will be.
+// SetHeader sets a header of the answer.
 func (r *Request) SetHeader(name, value string) { r.fast.Response.Header.Set(name, value) }
 
-// Location points to what the request made: the path of the segments, each percent-encoded.
+// Location sets the header Location to the path of the segments, each percent-encoded.
 func (r *Request) Location(segments ...string) { r.SetHeader("Location", PathOf(segments...)) }
 
-// PathOf makes a path of segments, each percent-encoded.
+// PathOf returns the path of the segments, each percent-encoded.
 func PathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -81,15 +81,15 @@ func PathOf(segments ...string) string {
 	return b.String()
 }
 
-// RetryAfter tells the client how long to wait, in whole seconds, rounded up.
+// RetryAfter sets the header Retry-After, in whole seconds rounded up.
 func (r *Request) RetryAfter(d time.Duration) {
 	r.SetHeader("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
 }
 
-// Replayed marks the answer as that of an earlier, identical request.
+// Replayed marks the answer as a repetition of the answer to an earlier, identical request.
 func (r *Request) Replayed() { r.SetHeader(headerReplayed, "true") }
 
-// The two error shapes.
+// The two shapes of error answers.
 type (
 	shapeA struct {
 		Errors  []shapeAError  `json:"errors"`
@@ -110,7 +110,7 @@ type (
 	}
 )
 
-// errorBody writes an error in the shape of its path.
+// errorBody encodes an error in Shape B or Shape A.
 func errorBody(e *Error, trace models.TraceID, isB bool, now time.Time) []byte {
 	faults := e.Faults[:min(len(e.Faults), MaxFaults)]
 	var answer any

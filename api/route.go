@@ -9,99 +9,103 @@ import (
 	"partnerbilling/models"
 )
 
-// Audience says whose clients a route is for.
+// Audience says which clients may call a route.
 type Audience uint8
 
 // The audiences.
 const (
-	Partner     Audience = iota + 1 // clients of an organisation
-	CustomerApp                     // the customer app's backend; its clients belong to no organisation
-	Public                          // everybody; no token
+	Partner     Audience = iota + 1 // the clients of an organisation
+	CustomerApp                     // the customer app's backend, whose clients belong to no organisation
+	Public                          // every client, without a token
 )
 
-// Versioning says what a route makes of the header Svc-Api-Version.
+// Versioning says how a route treats the header Svc-Api-Version.
 type Versioning uint8
 
-// How the version header is treated.
+// The ways to treat the header.
 const (
-	VersionIgnored  Versioning = iota // not looked at
-	VersionOptional                   // must be right if it is there
-	VersionRequired                   // must be there and right
+	VersionIgnored  Versioning = iota // the header is ignored
+	VersionOptional                   // the header may be absent, but not wrong
+	VersionRequired                   // the header must be present and right
 )
 
-// BodyKind says what body a route takes.
+// BodyKind says what body a route accepts.
 type BodyKind uint8
 
 // The kinds of bodies.
 const (
-	NoBody       BodyKind = iota // a body is not looked at, unless it is over the limit
+	NoBody       BodyKind = iota // a body is ignored, but refused if it is too large
 	JSONBody                     // one JSON object
-	OptionalJSON                 // one JSON object, or no body at all
-	FormBody                     // application/x-www-form-urlencoded, left to the handler as bytes
+	OptionalJSON                 // one JSON object or no body
+	FormBody                     // application/x-www-form-urlencoded, passed to the handler undecoded
 )
 
-// RateClass names a limit on requests.
+// RateClass names a rate limit.
 type RateClass string
 
-// The rate classes. Every request of a client counts against RateDefault, one of another class also against that.
+// The rate classes. Every request counts against RateDefault, and against its own class as well.
 const (
 	RateDefault RateClass = "default"
 	RateTokens  RateClass = "tokens"  // access tokens issued
-	RateBatches RateClass = "batches" // what takes the body of a batch, or makes one
+	RateBatches RateClass = "batches" // submissions, validations and retries of batches
 )
 
 // BodyBounds bounds the body of a request.
 type BodyBounds struct {
 	Bytes int
-	JSON  strictjson.Limits // of a JSON body
+	JSON  strictjson.Limits // bounds of a JSON body
 }
 
-// maxBatchBytes is the largest body that any route takes.
+// maxBatchBytes is the largest body of any route.
 const maxBatchBytes = 1 << 20
 
-// BatchBody bounds the body of a batch: of its submission and its validation.
+// BatchBody bounds the body of a batch's submission and validation.
 var BatchBody = BodyBounds{Bytes: maxBatchBytes, JSON: strictjson.Limits{Values: 32_768, UnknownBytes: 16 << 10}}
 
 // ordinaryBody bounds every other body.
 var ordinaryBody = BodyBounds{Bytes: 64 << 10, JSON: strictjson.Limits{Values: 2_048, UnknownBytes: 2 << 10}}
 
-// Handler answers a request that has passed every check of its route. What it returns as an error becomes the answer.
-// The context ends with the time that the route allows, and carries the trace id and the span.
+// Handler answers a request that has passed every check of its route. Its error becomes the answer.
+// The context has the route's deadline, the trace id and the span.
 type Handler func(ctx context.Context, r *Request) error
 
-// Route is one row of the route table. The checks before the handler follow from it.
+// Route is a row of the route table. The checks before the handler follow from it.
 type Route struct {
 	Method string // GET includes HEAD
 	Path   string // as in the API description: /billing/sites/{siteId}/customers
-	// Area is that of the codes for faults in the route's parameters and fields, if the catalogue has them there.
+	// Area is the error area of faults in parameters and fields, where the catalogue has such
+	// codes.
 	Area     string
 	Audience Audience
-	Scope    models.Scope // that the token must have; "" for any of its audience
+	Scope    models.Scope // the scope that the token must have; "" for any scope
 	Version  Versioning
 	Rate     RateClass // default RateDefault
-	Query    []string  // the parameters it knows; any other, and a repeated one, is refused
-	// Paged routes also take a cursor, alone. Anything wrong with a query that has one is an invalid pagination link.
+	Query    []string  // the known parameters; unknown and repeated ones are refused
+	// Paged routes also accept a cursor, without other parameters. Every fault of a query with a
+	// cursor is an invalid pagination link.
 	Paged bool
 	Body  BodyKind
-	// Bounds are those of the body; default ordinaryBody.
+	// Bounds bounds the body; default ordinaryBody.
 	Bounds BodyBounds
-	// Param is the path parameter beside siteId, if there is one.
+	// Param is the path parameter besides siteId, if there is one.
 	Param Param
-	// Page routes answer people: errors are pages too, and a query, which links may pick up on their way, is not looked at.
+	// Page routes answer with HTML, errors included. They ignore the query, which links may collect
+	// on their way.
 	Page bool
-	// Foreign routes answer in the form of another standard, their errors included: query and body are left to the handler.
-	Foreign bool
-	// Idempotent routes take the header Idempotency-Key.
+	// OAuth routes answer in the form of RFC 6749, errors included. The handler checks query and
+	// body itself.
+	OAuth bool
+	// Idempotent routes accept the header Idempotency-Key.
 	Idempotent bool
-	// Always routes are answered however much there is to do.
-	Always bool
-	// Timeout is how long an answer may take; default Config.RequestTimeout.
+	// SkipAdmission routes need no slot, so that they answer under any load.
+	SkipAdmission bool
+	// Timeout bounds the time until the answer; default Config.RequestTimeout.
 	Timeout time.Duration
 	Handler Handler
 }
 
-// Param is what a route's own path parameter must be. One that is not properly encoded or fails the check names
-// nothing that could exist, and is answered as not found.
+// Param is a route's own path parameter. A value that is malformed or fails the check is answered
+// as not found.
 type Param struct {
 	Name     string
 	Check    func(string) error // may be nil
@@ -111,41 +115,41 @@ type Param struct {
 // hasSite reports whether the path names a Site.
 func (r *Route) hasSite() bool { return hasParam(r.Path, "siteId") }
 
-// Principal is who calls.
+// Principal is an authenticated caller.
 type Principal = auth.Principal
 
-// Authenticator recognises callers; *auth.Authenticator is one.
+// Authenticator authenticates callers; *auth.Authenticator is one.
 type Authenticator interface {
-	// Authenticate judges an Authorization header. Errors are auth.ErrNoCredentials, auth.ErrInvalidToken, and
-	// models.ErrUnavailable if it cannot tell now.
+	// Authenticate verifies an Authorization header. Its errors are auth.ErrNoCredentials,
+	// auth.ErrInvalidToken, and models.ErrUnavailable if the token cannot be verified now.
 	Authenticate(ctx context.Context, authorization string) (Principal, error)
 }
 
-// Sites guards the boundary between organisations; *models.Store does.
+// Sites finds the Sites of an organisation; *models.Store does.
 type Sites interface {
-	// Site is a Site of the organisation; models.ErrNotFound if it is not.
+	// Site returns a Site of the organisation, or models.ErrNotFound.
 	Site(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
 }
 
-// Limiter counts requests.
+// Limiter limits the rate of requests.
 type Limiter interface {
-	// Take counts one request. A limiter that cannot tell allows it, and takes no longer than 50 ms to do so.
+	// Take counts a request. It fails open, and takes at most 50 ms.
 	Take(ctx context.Context, client models.ClientID, class RateClass) Decision
 }
 
-// Decision is what a Limiter says to a request.
+// Decision is the outcome of Limiter.Take.
 type Decision struct {
 	Allowed    bool
-	RetryAfter time.Duration // if not allowed
-	Limits     []Limit       // every limit that the request counts against; none if limits are off
+	RetryAfter time.Duration // of a refusal
+	Limits     []Limit       // every limit that the request counts against
 }
 
-// Limit is one limit on requests and what is left of it.
+// Limit is the state of one rate limit.
 type Limit struct {
-	Name      string        // a token, such as the rate class
-	Quota     int64         // requests in a window
+	Name      string        // a structured-field token, such as the rate class
+	Quota     int64         // requests per window
 	Window    time.Duration // whole seconds
 	Remaining int64
-	Reset     time.Duration // until the quota is whole again
-	Unknown   bool          // what is left could not be found out
+	Reset     time.Duration // until the whole quota is available again
+	Unknown   bool          // Remaining and Reset are unknown
 }

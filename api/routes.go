@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// routes is the whole route table: each noun's rows are in its own file.
+// routes returns the route table. Each noun's rows are in its own file.
 func routes(cfg Config) []Route {
 	return slices.Concat(
 		landingRoutes(cfg),
@@ -28,19 +28,19 @@ func routes(cfg Config) []Route {
 	)
 }
 
-// opsRoutes are for those who run the service, unless they have a listener of their own.
+// opsRoutes returns the operator's routes, unless they have a listener of their own.
 func opsRoutes(cfg Config) []Route {
-	if cfg.OpsElsewhere {
+	if cfg.SeparateOpsListener {
 		return nil
 	}
 	return []Route{
-		{Method: http.MethodGet, Path: "/livez", Audience: Public, Always: true, Handler: live},
-		{Method: http.MethodGet, Path: "/readyz", Audience: Public, Always: true, Handler: readyHandler(cfg)},
-		{Method: http.MethodGet, Path: "/metrics", Audience: Public, Always: true, Handler: metricsHandler(cfg.Metrics)},
+		{Method: http.MethodGet, Path: "/livez", Audience: Public, SkipAdmission: true, Handler: live},
+		{Method: http.MethodGet, Path: "/readyz", Audience: Public, SkipAdmission: true, Handler: readyHandler(cfg)},
+		{Method: http.MethodGet, Path: "/metrics", Audience: Public, SkipAdmission: true, Handler: metricsHandler(cfg.Metrics)},
 	}
 }
 
-// documentRoutes are for those who read about the service.
+// documentRoutes returns the routes of the documentation.
 func documentRoutes() []Route {
 	return []Route{
 		{Method: http.MethodGet, Path: "/openapi.json", Audience: Public, Handler: serveOpenAPI},

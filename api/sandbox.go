@@ -14,22 +14,22 @@ import (
 	"partnerbilling/models"
 )
 
-// Sandbox is what only the sandbox environment has.
+// Sandbox configures a sandbox environment.
 type Sandbox struct {
-	// Clock offers /sandbox/clock, which is for a service that one person owns.
+	// Clock enables /sandbox/clock. The clock is shared, so it is for a service with a single user.
 	Clock bool
-	// Loopback lets webhooks go to the loopback addresses of this machine.
+	// Loopback lets webhooks go to loopback addresses.
 	Loopback bool
-	// Faults lets the console break the sandbox rail. Only the sandbox rail takes notice.
+	// Faults lets the console inject faults into the sandbox rail.
 	Faults bool
-	// Links sign in to the console once each; nil: there are none.
+	// Links are the one-time sign-in links of the console; nil for none.
 	Links *console.SignInLinks
 }
 
-// maxClockStep is how far one request moves the clock.
+// maxClockStep is the largest step by which a request moves the clock.
 const maxClockStep = 400 * 24 * time.Hour
 
-// sandboxRoutes play the parts that real customers, banks and time have elsewhere. In production they are not there.
+// sandboxRoutes returns the routes that simulate customers and time, none in production.
 func sandboxRoutes(cfg Config) []Route {
 	if cfg.Sandbox == nil {
 		return nil
@@ -49,10 +49,10 @@ func sandboxRoutes(cfg Config) []Route {
 	return table
 }
 
-// sandbox plays customers and time.
+// sandbox simulates customers and time.
 type sandbox struct{ store *models.Store }
 
-// signup lets a customer accept the newest invitation of the reference.
+// signup has a generated customer accept the newest invitation of the reference.
 func (s *sandbox) signup(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour")
 	behaviour := models.BehaviourPays
@@ -71,7 +71,7 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 		return err
 	}
 	signup, err := s.store.CompleteLink(ctx, link.ID, party)
-	if errors.Is(err, models.ErrLinkTaken) { // the party is a new one each time
+	if errors.Is(err, models.ErrLinkTaken) { // the party is generated, so it is never the one that is linked
 		e := Refuse(SignupTaken, "")
 		e.Faults[0].Message = "The customer is linked already."
 		return e
@@ -94,26 +94,26 @@ func checkBehaviour(text string) error {
 	return nil
 }
 
-// newSandboxParty makes up a customer with an account. The account comes first: one that no link ever names is nobody's
-// loss, a link without its account would be.
+// newSandboxParty generates a customer with an account. It opens the account first: an unused
+// account does no harm, a link without an account would.
 func newSandboxParty(ctx context.Context, store *models.Store, behaviour models.Behaviour) (models.Party, error) {
 	id := uuid.NewString()
 	party := models.Party{CustomerID: "sandbox-customer-" + id, AgreementID: "sandbox-agreement-" + id}
 	return party, store.OpenSandboxAccount(ctx, party.AgreementID, behaviour)
 }
 
-// openPayingAccount gives an agreement that a customer app has brought along an account on the sandbox rail, one that
-// pays, unless it has one. It comes before what uses the agreement: an account that nobody uses is nobody's loss.
+// openPayingAccount opens an account that pays for an agreement of the customer app, unless the
+// agreement has an account. It must be called before the agreement is used.
 func openPayingAccount(ctx context.Context, store *models.Store, agreementID string) error {
 	return store.OpenSandboxAccount(ctx, agreementID, models.BehaviourPays)
 }
 
 type clockData struct {
 	Now        models.Millis `json:"now"`
-	AdvancedMs *int64        `json:"advancedMs,omitempty"` // of a reading; may be 0
+	AdvancedMs *int64        `json:"advancedMs,omitempty"` // present in a reading, even as 0
 }
 
-// readClock answers with the service's time, and how far it is ahead of the database's.
+// readClock answers with the service's time and its lead over the database's.
 func (s *sandbox) readClock(ctx context.Context, r *Request) error {
 	now, advanced, err := s.store.Clock(ctx)
 	if err != nil {
@@ -123,6 +123,7 @@ func (s *sandbox) readClock(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, clockData{now, &ms})
 }
 
+// moveClock advances the service's time and settles what became overdue.
 func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "advanceMs")
 	advance := body.RequiredInt("advanceMs", strictjson.Between(0, maxClockStep.Milliseconds()))
@@ -140,8 +141,8 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, clockData{Now: now})
 }
 
-// settleOverdue settles the batches whose deadline the clock has jumped over, so that nobody reads one in progress after
-// the answer. What it leaves, for whatever reason, the workers' sweep settles a moment later.
+// settleOverdue settles the batches whose deadline has passed with the step, so that no later read
+// shows them in progress. The workers' sweep settles the batches that an error leaves over.
 func (s *sandbox) settleOverdue(ctx context.Context) {
 	for {
 		if _, err := s.store.CloseOverdueBatch(ctx); err != nil {

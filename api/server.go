@@ -1,5 +1,5 @@
-// Package api is the HTTP side of the service. One route table says what each operation demands; the checks before a
-// handler follow from it, in one order; one catalogue holds every error. A noun's handlers are in the file of its name.
+// Package api serves the HTTP API. The route table says what each operation requires, and the checks before
+// a handler follow from it, in one order. One catalogue holds every error. Each noun's handlers are in one file.
 package api
 
 import (
@@ -29,52 +29,52 @@ import (
 	"partnerbilling/models"
 )
 
-// Config is what the API is made of. Authenticator, Sites, Store, Keys and PublicBaseURL must be there.
+// Config configures a Server. Authenticator, Sites, Store, Keys and PublicBaseURL are required.
 type Config struct {
-	Authenticator Authenticator
-	Sites         Sites
-	Limiter       Limiter      // nil: no limits
-	Issuer        *auth.Issuer // our own authorisation server; nil: there is none
-	Checks        []ReadinessCheck
-	OpsElsewhere  bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
-	Mounts        []Mount
+	Authenticator       Authenticator
+	Sites               Sites
+	Limiter             Limiter      // nil for no limits
+	Issuer              *auth.Issuer // the service's own authorisation server; nil for an outside one
+	Checks              []ReadinessCheck
+	SeparateOpsListener bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
+	Mounts              []Mount
 
 	Store         *models.Store // the state of the service
-	Keys          *models.Keys  // of sign-up and pagination links
-	PublicBaseURL string        // of the service as partners and customers reach it; no slash at the end
-	Sandbox       *Sandbox      // nil: production
-	AppLink       web.AppLink   // where hosted pages hand over to the customer app; zero: they only explain
+	Keys          *models.Keys  // keys of sign-up and pagination links
+	PublicBaseURL string        // as partners and customers reach the service, without a trailing slash
+	Sandbox       *Sandbox      // nil in production
+	AppLink       web.AppLink   // opens the customer app from hosted pages; the zero AppLink shows no link
 
-	// Notify is told of tasks right after their transaction's commit, so that they start at once. It must not wait. Nil:
-	// they start when a worker looks.
+	// Notify wakes workers for tasks right after the commit. It must not block. If it is nil, tasks
+	// wait for the next poll of a worker.
 	Notify func([]models.TaskID)
-	// Debits dispatches the tasks of new batches. Nil: Notify is told of them.
+	// Debits dispatches the tasks of new batches. If it is nil, Notify gets them.
 	Debits DebitDispatch
 
-	Webhooks WebhookDeliverer // makes the attempts of test events; nil: they are answered with 503
+	Webhooks WebhookDeliverer // delivers test events; nil answers them with 503
 
-	Now            func() time.Time     // wall time, of timestamps in errors; default time.Now
+	Now            func() time.Time     // wall time of the timestamps in errors; default time.Now
 	Log            *slog.Logger         // default slog.Default(); see LogHandler
-	TracerProvider trace.TracerProvider // default none; one with the IDGenerator SpanIDs has our trace ids
-	Metrics        *prometheus.Registry // default a fresh one
+	TracerProvider trace.TracerProvider // default none; use the IDGenerator SpanIDs for shared trace ids
+	Metrics        *prometheus.Registry // default a new registry
 
-	Concurrency int           // requests that run at once; 0: no bound
-	QueueWait   time.Duration // for which others may wait until they run; default 500 ms
+	Concurrency int           // requests that run at once; 0 for no limit
+	QueueWait   time.Duration // the longest time that a request waits for a slot; default 500 ms
 
-	RequestTimeout  time.Duration // for an answer; default 10 s
-	ReadTimeout     time.Duration // for the whole of a request to arrive; default 15 s
-	IdleTimeout     time.Duration // between two requests of a connection; default 75 s
-	ShutdownTimeout time.Duration // for open requests once Run is told to end; default 20 s
-	RecheckEvery    time.Duration // for which the checks of a request count that is held or streams; default 14 s
+	RequestTimeout  time.Duration // the time until the answer; default 10 s
+	ReadTimeout     time.Duration // the time for a whole request to arrive; default 15 s
+	IdleTimeout     time.Duration // the time between two requests of a connection; default 75 s
+	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
+	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
 }
 
-// Mount is a handler that answers everything at and below a path by itself, such as the operator's pages.
+// Mount is a handler for everything at and below a path, such as the operator's pages.
 type Mount struct {
 	Path    string
 	Handler fiber.Handler
-	// MaxBody is the largest body that reaches the handler, in bytes. Nil: 64 KiB.
+	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
 	MaxBody func(path string) int
-	// Page mounts answer people: errors before the handler are pages too.
+	// Page mounts answer errors before the handler with pages.
 	Page bool
 }
 
@@ -98,23 +98,23 @@ type Server struct {
 	admission     *admission
 	routes        []Route
 	chain         []check
-	methods       []string // that the router knows
+	methods       []string // known to the router
 	router        fasthttp.RequestHandler
-	secure        bool // the public base URL is https
+	secure        bool // the public base URL is HTTPS
 	http          *fasthttp.Server
 
-	requests *console.RequestLog // nil: none is kept
+	requests *console.RequestLog // nil in production
 
 	shutdownTimeout time.Duration
-	recheckEvery    time.Duration
-	lifetime        context.Context // of every request
+	recheckInterval time.Duration
+	lifetime        context.Context // parent of every request's context
 	endRequests     context.CancelFunc
 	draining        context.Context // ends when shutdown begins
 	beginDraining   context.CancelFunc
 	active          active
 }
 
-// New makes the API from its parts.
+// New returns a server with the service's routes.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	return newServer(cfg, routes(cfg))
@@ -134,7 +134,7 @@ func newServer(cfg Config, table []Route) *Server {
 		methods:         fiber.DefaultMethods,
 		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
 		shutdownTimeout: cfg.ShutdownTimeout,
-		recheckEvery:    cfg.RecheckEvery,
+		recheckInterval: cfg.RecheckInterval,
 	}
 	if cfg.Sandbox != nil {
 		s.requests = console.NewRequestLog()
@@ -181,7 +181,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
-	cfg.RecheckEvery = orDefault(cfg.RecheckEvery, defaultRecheck)
+	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
 	return cfg
 }
 
@@ -192,7 +192,7 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// withDefaults completes the rows of a route table.
+// withDefaults fills in the defaults of a route table.
 func withDefaults(table []Route, cfg Config) []Route {
 	table = slices.Clone(table)
 	for i := range table {
@@ -208,10 +208,10 @@ func withDefaults(table []Route, cfg Config) []Route {
 	return table
 }
 
-// Routes is the route table.
+// Routes returns a copy of the route table.
 func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
 
-// newRouter registers the table with Fiber, which only finds the route; everything else is ours.
+// newRouter registers the table with Fiber, which only finds the route.
 func (s *Server) newRouter(mounts []Mount) fasthttp.RequestHandler {
 	app := fiber.New(fiber.Config{
 		CaseSensitive:         true,
@@ -233,12 +233,12 @@ func (s *Server) newRouter(mounts []Mount) fasthttp.RequestHandler {
 	return app.Handler()
 }
 
-// fiberPath writes {name} as :name.
+// fiberPath replaces {name} by :name.
 func fiberPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
 
 func hasParam(path, name string) bool { return strings.Contains(path, "{"+name+"}") }
 
-// exchange is a request with its context, on its way through Fiber.
+// exchange is a request with its context, as a Fiber handler finds it.
 type exchange struct {
 	ctx     context.Context
 	request *Request
@@ -252,7 +252,7 @@ func exchangeOf(c *fiber.Ctx) exchange {
 	return x
 }
 
-// serve is where every request that could be read comes in.
+// serve handles every request that fasthttp could read.
 func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.active.begin()
 	defer s.active.end()
@@ -265,7 +265,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
 	defer func() {
-		s.settleConnection(r)
+		s.markUnreadBody(r)
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)
@@ -274,11 +274,11 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 		return
 	}
 	if !slices.Contains(s.methods, method) {
-		fast.Request.Header.SetMethod(fiber.MethodTrace) // which no route takes: 404 or 405 as for any other
+		fast.Request.Header.SetMethod(fiber.MethodTrace) // no route takes it, so the answer is 404 or 405
 	}
 	if target := fast.Request.Header.RequestURI(); bytes.HasPrefix(target, []byte("//")) {
 		path, _, _ := bytes.Cut(target, []byte("?"))
-		r.path = string(path) // fasthttp takes what follows for a host, and the rest for the path
+		r.path = string(path) // fasthttp would parse the first segment as a host
 		s.fail(ctx, r, Refuse(NotFound, ""))
 		return
 	}
@@ -286,10 +286,10 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.router(fast)
 }
 
-// strictTransport is what browsers are told of a service that is reached by https: for a year, nothing else.
+// strictTransport makes browsers use only HTTPS for a year.
 const strictTransport = "max-age=31536000"
 
-// prepare sets the headers that every answer to a path has.
+// prepare sets the headers of every answer to a path.
 func (s *Server) prepare(r *Request) {
 	r.SetHeader("X-Content-Type-Options", "nosniff")
 	if s.secure {
@@ -302,7 +302,8 @@ func (s *Server) prepare(r *Request) {
 
 var errHeaderName = errors.New("api: white space in the name of a header")
 
-// hasPlainHeaderNames reports whether no header's name has white space in it. A proxy may read such a name as another one.
+// hasPlainHeaderNames reports whether no header's name contains white space. A proxy may read such
+// a name as another one.
 func hasPlainHeaderNames(h *fasthttp.RequestHeader) bool {
 	for name := range h.All() {
 		if bytes.ContainsAny(name, " \t") {
@@ -319,7 +320,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 		x.request.route = route
 		ctx, cancel := context.WithTimeout(x.ctx, route.Timeout)
 		defer cancel()
-		defer x.request.slot.give()
+		defer x.request.slot.release()
 		if err := s.run(ctx, x.request); err != nil {
 			s.fail(ctx, x.request, err)
 		}
@@ -327,6 +328,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 	}
 }
 
+// enterMount reads the body and runs a mount's handler.
 func (s *Server) enterMount(m Mount) fiber.Handler {
 	route := &Route{Path: m.Path, Page: m.Page}
 	return func(c *fiber.Ctx) error {
@@ -348,7 +350,7 @@ func (s *Server) enterMount(m Mount) fiber.Handler {
 	}
 }
 
-// refuseUnrouted answers what Fiber found no route for. The Allow header is there already.
+// refuseUnrouted answers a request without a route. Fiber has set the Allow header.
 func (s *Server) refuseUnrouted(c *fiber.Ctx, err error) error {
 	x := exchangeOf(c)
 	var routing *fiber.Error
@@ -362,11 +364,12 @@ func (s *Server) refuseUnrouted(c *fiber.Ctx, err error) error {
 	return nil
 }
 
-// refuseUnreadable answers what is not even HTTP, or too large or slow to be read.
+// refuseUnreadable answers a request that fasthttp could not read: malformed, too large or too
+// slow.
 func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 	r := &Request{fast: fast, trace: models.NewTraceID()}
 	if c, ok := fast.Conn().(*conn); ok {
-		r.path = c.target() // fasthttp has forgotten what it read
+		r.path = c.target() // fasthttp keeps nothing of the request
 	}
 	ctx := models.WithTraceID(s.lifetime, r.trace)
 	s.log.InfoContext(ctx, "request could not be read", "err", err)
@@ -376,7 +379,7 @@ func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 	s.metrics.observe("none", "other", fast.Response.StatusCode(), 0)
 }
 
-// recover turns a panic into the answer of an unknown error. Nothing of it is shown.
+// recover answers a panic with 500. Its details are logged, never shown.
 func (s *Server) recover(ctx context.Context, r *Request) {
 	if p := recover(); p != nil {
 		s.log.ErrorContext(ctx, "panic in a request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -384,14 +387,15 @@ func (s *Server) recover(ctx context.Context, r *Request) {
 	}
 }
 
-// settleConnection decides how to go on after a body that nobody read. What is small is skipped by fasthttp.
-func (s *Server) settleConnection(r *Request) {
+// markUnreadBody tells the connection whether a request body is left unread. fasthttp skips a small
+// one.
+func (s *Server) markUnreadBody(r *Request) {
 	if c, ok := r.fast.Conn().(*conn); ok {
-		c.lingers.Store(r.hasBody() && !r.bodyRead)
+		c.unreadBody.Store(r.hasBody() && !r.bodyRead)
 	}
 }
 
-// record writes the log line, the metrics and the end of the span.
+// record writes the log line and the metrics, and ends the span.
 func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method string, took time.Duration) {
 	path, status := "none", r.fast.Response.StatusCode()
 	if r.route != nil {
@@ -409,7 +413,7 @@ func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method
 	if !r.Principal.ClientID.IsZero() {
 		attrs[4] = slog.String("clientId", r.Principal.ClientID.String())
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "request", attrs[:]...) // which leaves out an empty one
+	s.log.LogAttrs(ctx, slog.LevelInfo, "request", attrs[:]...) // slog drops an empty attribute
 	span.SetName(method + " " + path)
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", path),
 		attribute.Int("http.response.status_code", status), attribute.String("svc.trace_id", string(r.trace)))
@@ -429,7 +433,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// Run serves until ctx ends, and then gives open requests Config.ShutdownTimeout to finish.
+// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
@@ -444,7 +448,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return errors.Join(err, <-served)
 }
 
-// Listen is Run on a TCP address.
+// Listen runs the server on a TCP address.
 func (s *Server) Listen(ctx context.Context, address string) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -453,11 +457,11 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 	return s.Run(ctx, ln)
 }
 
-// lastMoment is what requests get to notice that their context was cancelled.
-const lastMoment = 2 * time.Second
+// cancelGrace is the time for cancelled requests to return.
+const cancelGrace = 2 * time.Second
 
-// Shutdown takes no new requests, ends the waiting of those that wait, and lets the others finish. When ctx ends first
-// it cancels them, and returns ctx's error.
+// Shutdown stops accepting requests, ends held requests and streams, and lets other requests
+// finish. If ctx ends first, it cancels them and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginDraining()
 	defer s.endRequests()
@@ -466,17 +470,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	s.endRequests()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 	defer cancel()
 	s.active.wait(last)
 	return ctx.Err()
 }
 
-// active counts the requests inside.
+// active counts the requests in flight.
 type active struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n reaches 0; nil if nobody waits
+	idle chan struct{} // closed when n reaches 0; nil unless wait is running
 }
 
 func (a *active) begin() {
@@ -494,7 +498,7 @@ func (a *active) end() {
 	}
 }
 
-// wait returns when no request is inside, or when ctx ends.
+// wait returns when no request is in flight or when ctx ends.
 func (a *active) wait(ctx context.Context) {
 	a.mu.Lock()
 	if a.n == 0 {
@@ -512,7 +516,7 @@ func (a *active) wait(ctx context.Context) {
 	}
 }
 
-// serverLogger brings fasthttp's few messages about connections into the log.
+// serverLogger logs fasthttp's messages about connections.
 type serverLogger struct{ log *slog.Logger }
 
 func (l serverLogger) Printf(format string, args ...any) {

@@ -29,7 +29,7 @@ import (
 var hex32 = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 func TestErrorShapes(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	a := g.Post(site("/batches"), `{"batchReference":"","amount":1.0}`).Expect(400)
 	want := `{"errors":[` +
 		`{"code":"urn:svc:platform:billing:error:batches:invalid-field","displayMessage":"batchReference must have 1 to 128 characters","target":"batchReference"},` +
@@ -77,7 +77,7 @@ func TestErrorShapes(t *testing.T) {
 }
 
 func TestMalformedJSONSaysWhereAndNotWhat(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for body, want := range map[string]string{
 		`{"secret":1,"secret":2}`:           "The body has an object with a duplicate key (at byte 12).",
 		`{"secret"`:                         "The body is not complete JSON (at byte 9).",
@@ -92,7 +92,7 @@ func TestMalformedJSONSaysWhereAndNotWhat(t *testing.T) {
 }
 
 func TestFailuresShowNothing(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for how, c := range map[string]struct {
 		status int
 		fault  string
@@ -118,7 +118,7 @@ func TestFailuresShowNothing(t *testing.T) {
 			t.Errorf("%s: the log does not have the trace id", how)
 		}
 	}
-	for _, want := range []string{"secret of the panic", "ground_test.go", "secret: relation does not exist"} {
+	for _, want := range []string{"secret of the panic", "test_server_test.go", "secret: relation does not exist"} {
 		if !strings.Contains(g.log.String(), want) {
 			t.Errorf("the log does not have %q", want)
 		}
@@ -126,7 +126,7 @@ func TestFailuresShowNothing(t *testing.T) {
 }
 
 func TestSuccessIsWrittenPlainly(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	a := g.Get("/fail/not").Expect(200)
 	if want := `{"data":{"text":"<&>\u2028é"},"traceId":"` + a.TraceID() + `"}`; string(a.Body) != want {
 		t.Errorf("got %s, want %s", a.Body, want)
@@ -146,7 +146,7 @@ func TestSuccessIsWrittenPlainly(t *testing.T) {
 // A browser that has met the service by https never comes without again.
 func TestStrictTransport(t *testing.T) {
 	for base, want := range map[string]string{"https://billing.example": "max-age=31536000", "http://127.0.0.1:8080": "", "": ""} {
-		g := newGround(t, func(c *api.Config) { c.PublicBaseURL = base })
+		g := newTestServer(t, func(c *api.Config) { c.PublicBaseURL = base })
 		answers := []*apitest.Answer{
 			g.Get(site("/batches/b")), g.Get("/nothing"), g.Get("/fail/panic"), g.With("Authorization", "").Get(site("/batches/b")),
 			g.RawUnchecked("nonsense\r\n\r\n", 1)[0],
@@ -162,7 +162,7 @@ func TestStrictTransport(t *testing.T) {
 func TestTraceIDs(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(api.SpanIDs{}))
-	g := newGround(t, func(c *api.Config) { c.TracerProvider = provider })
+	g := newTestServer(t, func(c *api.Config) { c.TracerProvider = provider })
 	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for _, traceparent := range []string{
 		"", "00-" + parent + "-00f067aa0ba902b7-01", "00-" + parent + "-00f067aa0ba902b7-00", // valid or none
@@ -223,7 +223,7 @@ func TestLogHandlerKeepsItsAttributes(t *testing.T) {
 }
 
 func TestHostileHTTP(t *testing.T) {
-	g := newGround(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
+	g := newTestServer(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
 	get := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
 	post := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\n"
 	for name, c := range map[string]struct {
@@ -274,7 +274,7 @@ func TestHostileHTTP(t *testing.T) {
 
 // What cannot be read is still refused in the shape of its area, as far as the request line says which one that is.
 func TestHostileHTTPInCheckout(t *testing.T) {
-	g := newGround(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
+	g := newTestServer(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
 	post := "POST /checkout/x/payment-intent?a=b HTTP/1.1\r\nHost: x\r\n"
 	for name, c := range map[string]struct {
 		text, message string
@@ -299,7 +299,7 @@ func TestHostileHTTPInCheckout(t *testing.T) {
 
 // The shape is that of the request that is refused, not of one before it on the connection.
 func TestHostileHTTPAfterOthers(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	for _, paths := range [][]string{{"/checkout/x", "/billing/x"}, {"/billing/x", "/checkout/x"}} {
 		connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))
 		if err != nil {
@@ -324,7 +324,7 @@ func TestHostileHTTPAfterOthers(t *testing.T) {
 }
 
 func TestKeepAliveAfterErrors(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	ok := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n"
 	withBody := func(method, path, headers string, size int) string {
 		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path, headers, size, strings.Repeat("GET /smuggled HTTP/1.1\r\n", size/24+1)[:size])
@@ -371,7 +371,7 @@ func TestKeepAliveAfterErrors(t *testing.T) {
 }
 
 func TestHTTP10(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	answers := g.RawUnchecked("GET /fail/not HTTP/1.0\r\n\r\n", 2)
 	if len(answers) != 1 || answers[0].Status != 200 {
 		t.Errorf("%d answers", len(answers))
@@ -380,7 +380,7 @@ func TestHTTP10(t *testing.T) {
 
 // Fiber's strings live in a buffer that the next request overwrites; ours must not.
 func TestStringsOutliveTheirRequest(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	const n = 200
 	var wg sync.WaitGroup
 	for worker := range 4 {
@@ -405,7 +405,7 @@ func TestStringsOutliveTheirRequest(t *testing.T) {
 }
 
 func TestMetricsNameRoutesOnly(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	g.Get(site("/batches/secret-reference")).Expect(200)
 	g.Get("/secret-path").Expect(404)
 	g.Send("BREW", site("/batches/b"), nil).Expect(405)
@@ -425,7 +425,7 @@ func TestMetricsNameRoutesOnly(t *testing.T) {
 }
 
 // requestCounts are the values of the request counter.
-func (g *ground) requestCounts(t *testing.T) []string {
+func (g *testServer) requestCounts(t *testing.T) []string {
 	t.Helper()
 	families, err := g.metrics.Gather()
 	if err != nil {
@@ -444,7 +444,7 @@ func (g *ground) requestCounts(t *testing.T) []string {
 }
 
 func TestHangupEndsWaiting(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	ctx, hangUp := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
 	go func() {
@@ -460,7 +460,7 @@ func TestHangupEndsWaiting(t *testing.T) {
 }
 
 func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	connection, err := net.Dial("tcp", strings.TrimPrefix(g.BaseURL, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -488,7 +488,7 @@ func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
 }
 
 func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	answered := make(chan int, 1)
 	go func() {
 		a, err := g.Try(context.Background(), "GET", "/wait?deaf", nil)
@@ -512,7 +512,7 @@ func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
-	g := newGround(t, nil)
+	g := newTestServer(t, nil)
 	server := api.NewWithRoutes(api.Config{Authenticator: tokens, Sites: tokens, Log: slog.New(slog.DiscardHandler)}, g.routes())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signupRoutes are the customer app's side of an invitation.
+// signupRoutes returns the customer app's routes about an invitation.
 func signupRoutes(cfg Config) []Route {
 	s := &signups{store: cfg.Store, keys: cfg.Keys, sandbox: cfg.Sandbox != nil}
 	token := Param{Name: "token", NotFound: SignupNotFound}
@@ -30,22 +30,22 @@ func signupRoutes(cfg Config) []Route {
 	}
 }
 
-// signups answers the customer app.
+// signups handles the customer app's requests about sign-ups and links.
 type signups struct {
 	store   *models.Store
 	keys    *models.Keys
-	sandbox bool // the app's agreements are with the sandbox rail
+	sandbox bool // agreements are on the sandbox rail
 }
 
-// signupData is a sign-up as the customer app sees it. Nothing that the app tells us comes back.
+// signupData is a sign-up as the customer app sees it. It repeats nothing that the app sent.
 type signupData struct {
 	LinkID           models.LinkID    `json:"linkId"`
 	OrganisationName string           `json:"organisationName"`
 	SiteName         string           `json:"siteName"`
 	State            models.LinkState `json:"state"`
 	InvitedAt        models.Millis    `json:"invitedAt"`
-	ExpiresAt        models.Millis    `json:"expiresAt,omitempty"` // only of invited
-	LinkedAt         models.Millis    `json:"linkedAt,omitempty"`  // only of linked
+	ExpiresAt        models.Millis    `json:"expiresAt,omitempty"` // only while invited
+	LinkedAt         models.Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
 func signupOf(s *models.Signup) signupData {
@@ -56,7 +56,7 @@ func signupOf(s *models.Signup) signupData {
 		d.ExpiresAt = s.ExpiresAt
 	case models.LinkLinked:
 		d.LinkedAt = s.LinkedAt
-	case models.LinkExpired, models.LinkRevoked: // over
+	case models.LinkExpired, models.LinkRevoked:
 	}
 	return d
 }
@@ -90,7 +90,7 @@ func (s *signups) complete(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, signupOf(&signup))
 }
 
-// signupError finds the answer to what went wrong with a sign-up.
+// signupError maps errors about the sign-up in the path to their answers.
 func signupError(err error) error {
 	for _, row := range []struct {
 		err    error
@@ -107,7 +107,7 @@ func signupError(err error) error {
 	return err
 }
 
-// revocationData is a link that was revoked, as the customer app sees it.
+// revocationData is a revoked link as the customer app sees it.
 type revocationData struct {
 	LinkID    models.LinkID    `json:"linkId"`
 	State     models.LinkState `json:"state"`

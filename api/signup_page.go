@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signupPageRoutes are the hosted page of an invitation, for a person's browser.
+// signupPageRoutes returns the routes of the hosted page of an invitation.
 func signupPageRoutes(cfg Config) []Route {
 	p := &signupPage{newHostedPage(cfg), cfg.Keys}
 	return p.routes(Route{
@@ -17,7 +17,8 @@ func signupPageRoutes(cfg Config) []Route {
 	}, p.show, p.act)
 }
 
-// signupPage shows an invitation to the customer. Looking at it changes nothing: mail scanners look first.
+// signupPage shows an invitation to the customer. A GET changes nothing, because mail scanners open
+// links.
 type signupPage struct {
 	hostedPage
 	keys *models.Keys
@@ -31,7 +32,7 @@ func (p *signupPage) show(ctx context.Context, r *Request) error {
 	return p.answer(r, p.page(r, &signup))
 }
 
-// pageStates are the states of the page for those of the link.
+// pageStates maps the states of a link to states of the page.
 var pageStates = map[models.LinkState]web.SignupState{
 	models.LinkInvited: web.SignupOpen,
 	models.LinkLinked:  web.SignupDone,
@@ -57,7 +58,7 @@ func (p *signupPage) answer(r *Request, page web.Signup) error {
 	return r.page(status, page)
 }
 
-// act does what the form of the page says: sign up, or not now.
+// act executes the form's action: sign up or decline.
 func (p *signupPage) act(ctx context.Context, r *Request) error {
 	action, behaviour, err := p.form(r)
 	if err != nil {
@@ -69,7 +70,7 @@ func (p *signupPage) act(ctx context.Context, r *Request) error {
 	}
 	page := p.page(r, &signup)
 	switch {
-	case page.State != web.SignupOpen: // it has been decided meanwhile, and the page says how
+	case page.State != web.SignupOpen: // the link has changed since the page was shown
 		return p.answer(r, page)
 	case action == "decline":
 		page.State = web.SignupDeclined
@@ -84,7 +85,8 @@ func (p *signupPage) act(ctx context.Context, r *Request) error {
 	return r.seeOther(page.Path())
 }
 
-// accept signs a sandbox customer up. Whoever was faster, or whatever ended the invitation, the page shows it.
+// accept signs a generated customer up. If the link was taken or ended meanwhile, the page shows
+// that instead.
 func (p *signupPage) accept(ctx context.Context, token string, behaviour models.Behaviour) error {
 	party, err := newSandboxParty(ctx, p.store, behaviour)
 	if err != nil {
@@ -99,7 +101,7 @@ func (p *signupPage) accept(ctx context.Context, token string, behaviour models.
 	return err
 }
 
-// behaviourChoices are the sandbox's behaviours in words.
+// behaviourChoices describes the sandbox's behaviours for a form.
 func behaviourChoices(chosen models.Behaviour) []web.Choice {
 	words := map[models.Behaviour][2]string{
 		models.BehaviourPays:               {"Pays", "every debit succeeds"},

@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// siteCacheSize is how many Sites are remembered. A Site never changes hands, so the answer about one holds for ever;
-// that there is none is asked anew each time.
+// siteCacheSize bounds the cached Sites. A Site never changes its organisation, so an entry never expires.
+// A missing Site is not cached.
 const siteCacheSize = 10_000
 
 type siteKey struct {
@@ -17,7 +17,7 @@ type siteKey struct {
 	site         models.SiteID
 }
 
-// siteCache finds Sites without asking Postgres at every request.
+// siteCache finds Sites without a query for each request.
 type siteCache struct {
 	sites Sites
 	known *lru.Cache[siteKey, models.Site]
@@ -26,12 +26,12 @@ type siteCache struct {
 func newSiteCache(sites Sites) *siteCache {
 	known, err := lru.New[siteKey, models.Site](siteCacheSize)
 	if err != nil {
-		panic(err) // only for a size below 1
+		panic(err) // impossible: the size is positive
 	}
 	return &siteCache{sites, known}
 }
 
-// find is the Site that a raw path segment names, if it is the organisation's; else models.ErrNotFound.
+// find returns the organisation's Site that a raw path segment names, or models.ErrNotFound.
 func (c *siteCache) find(ctx context.Context, organisation models.OrganisationID, segment string) (models.Site, error) {
 	var id models.SiteID
 	text, err := decodePath(segment)

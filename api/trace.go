@@ -12,7 +12,7 @@ import (
 	"partnerbilling/models"
 )
 
-// LogHandler adds the trace id of the context to every record, as traceId, and passes it on.
+// LogHandler returns a handler that adds the context's trace id to every record, as traceId.
 func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
 
 type logHandler struct{ slog.Handler }
@@ -30,11 +30,11 @@ func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }
 
-// SpanIDs is an OpenTelemetry IDGenerator: a trace that starts here has the trace id of its context, so that a traceId
-// from an answer or a log finds its spans.
+// SpanIDs is an OpenTelemetry IDGenerator. A new trace has the context's trace id, so the traceId
+// of an answer or a log line finds its spans.
 type SpanIDs struct{}
 
-// NewIDs makes the ids of a root span.
+// NewIDs returns the ids of a root span.
 func (g SpanIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	id, err := trace.TraceIDFromHex(string(models.TraceIDFrom(ctx)))
 	if err != nil {
@@ -43,13 +43,14 @@ func (g SpanIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	return id, g.NewSpanID(ctx, id)
 }
 
-// NewSpanID makes the id of a span in a running trace.
+// NewSpanID returns the id of a span in a running trace.
 func (SpanIDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 	rand.Read(id[:])
 	return id
 }
 
-// withRemoteSpan continues the trace of a valid traceparent header; only spans know of it.
+// withRemoteSpan continues the trace of a valid traceparent header. Only spans use it; traceId
+// stays the service's own.
 func withRemoteSpan(ctx context.Context, h *fasthttp.RequestHeader) context.Context {
 	if len(h.PeekAll("traceparent")) != 1 {
 		return ctx
@@ -57,7 +58,7 @@ func withRemoteSpan(ctx context.Context, h *fasthttp.RequestHeader) context.Cont
 	return propagation.TraceContext{}.Extract(ctx, headerCarrier{h})
 }
 
-// headerCarrier lets OpenTelemetry read fasthttp's headers.
+// headerCarrier adapts fasthttp's headers to OpenTelemetry. It is read-only.
 type headerCarrier struct{ h *fasthttp.RequestHeader }
 
 func (c headerCarrier) Get(key string) string { return string(c.h.Peek(key)) }

@@ -22,14 +22,14 @@ func traceRoutes(cfg Config) []Route {
 	}}
 }
 
-// traces answers what a request led to.
+// traces handles the route about the results of a request.
 type traces struct {
 	store  *models.Store
 	qrBase string // see paymentIntents
 }
 
-// traceData is a trace as partners see it. Exactly one of Batch, PaymentIntent and Customer is
-// there, except for a test event, which is an event alone.
+// traceData is a trace on the wire. It has exactly one of Batch, PaymentIntent and Customer, except
+// for a test event, which has none.
 type traceData struct {
 	TraceID       models.TraceID            `json:"traceId"`
 	At            models.Millis             `json:"at"`
@@ -42,7 +42,8 @@ type traceData struct {
 	Events        []traceEvent              `json:"events"`
 }
 
-// traceEvent is an event of a trace; GET /webhooks/events/{idempotencyKey} has the rest.
+// traceEvent summarises an event of a trace; GET /webhooks/events/{idempotencyKey} returns the
+// rest.
 type traceEvent struct {
 	IdempotencyKey models.WebhookEventID   `json:"idempotencyKey"`
 	Type           models.WebhookEventType `json:"type"`

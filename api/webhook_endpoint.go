@@ -11,20 +11,21 @@ import (
 	"partnerbilling/models"
 )
 
-// WebhookDeliverer makes the attempt of a test event while its partner waits.
+// WebhookDeliverer delivers a test event while the partner waits.
 type WebhookDeliverer interface {
-	// Deliver makes the attempt of a task and returns it; models.ErrNothingDue if a worker was faster.
+	// Deliver makes the task's attempt and returns it. It returns models.ErrNothingDue if a worker
+	// has made the attempt.
 	Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error)
 }
 
 const (
 	webhookEndpointsPath = "/webhooks/endpoints"
-	// webhookTestTimeout is above the time-out of an attempt.
+	// webhookTestTimeout exceeds the time-out of an attempt.
 	webhookTestTimeout = 20 * time.Second
 )
 
-// webhookEndpointRoutes are twofold, but for the list: the organisation's default endpoint, and that of a Site, which must
-// be one of its own.
+// webhookEndpointRoutes returns the list of endpoints, and for the default endpoint and a Site's
+// endpoint the same set of routes.
 func webhookEndpointRoutes(cfg Config) []Route {
 	w := newWebhooks(cfg)
 	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
@@ -45,17 +46,17 @@ func webhookEndpointRoutes(cfg Config) []Route {
 	return append(all, rotate)
 }
 
-// webhooks answers about where an organisation's events go, and what became of them.
+// webhooks handles the routes about an organisation's webhook endpoints and events.
 type webhooks struct {
 	store     *models.Store
 	keys      *models.Keys
 	sites     Sites
-	deliverer WebhookDeliverer // nil: tests are answered with 503
+	deliverer WebhookDeliverer // nil answers tests with 503
 	notify    func([]models.TaskID)
 	pages     *paginator
 	targets   models.WebhookTargets
 	now       func() time.Time
-	listeners chan struct{} // one token each
+	listeners chan struct{} // semaphore of streams
 }
 
 func newWebhooks(cfg Config) *webhooks {
@@ -66,7 +67,7 @@ func newWebhooks(cfg Config) *webhooks {
 	}
 }
 
-// webhookEndpointData is an endpoint as partners see it.
+// webhookEndpointData is an endpoint on the wire.
 type webhookEndpointData struct {
 	Endpoint   string                      `json:"endpoint"` // "default" or the siteId
 	URL        string                      `json:"url"`
@@ -75,8 +76,8 @@ type webhookEndpointData struct {
 	CreatedAt  models.Millis               `json:"createdAt"`
 	UpdatedAt  models.Millis               `json:"updatedAt"`
 	DisabledAt models.Millis               `json:"disabledAt,omitempty"`
-	RetryAt    models.Millis               `json:"retryAt,omitempty"` // of one that is paused
-	Secret     string                      `json:"secret,omitempty"`  // with the organisation's first endpoint
+	RetryAt    models.Millis               `json:"retryAt,omitempty"` // only while paused
+	Secret     string                      `json:"secret,omitempty"`  // only when the organisation's first endpoint is created
 }
 
 func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
@@ -86,12 +87,12 @@ func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
 	}
 }
 
-// webhookEndpointList are an organisation's endpoints.
+// webhookEndpointList lists an organisation's endpoints.
 type webhookEndpointList struct {
 	Items []webhookEndpointItem `json:"items"`
 }
 
-// webhookEndpointItem is the configuration of one.
+// webhookEndpointItem is an endpoint in the list.
 type webhookEndpointItem struct {
 	Endpoint string                    `json:"endpoint"` // "default" or the siteId
 	URL      string                    `json:"url"`
@@ -111,7 +112,7 @@ func (w *webhooks) listEndpoints(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
-// endpointName is the last segment of an endpoint's path.
+// endpointName returns the last segment of an endpoint's path.
 func endpointName(site models.SiteID) string {
 	if site.IsZero() {
 		return "default"
@@ -147,10 +148,10 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusCreated, data)
 }
 
-// maxEventTypes is how many elements of events are looked at.
+// maxEventTypes is the largest accepted number of elements of events.
 const maxEventTypes = 100
 
-// readEventTypes decodes the types that an endpoint asks for; none if the field is absent.
+// readEventTypes decodes the event types of an endpoint, none if the field is absent.
 func readEventTypes(body strictjson.Fields, field strictjson.Value) (events []models.WebhookEventType) {
 	body.OptionalStrings("events", maxEventTypes, func(text string) error {
 		event := models.WebhookEventType(text)
@@ -182,7 +183,7 @@ type deletedEndpointData struct {
 	Endpoint string `json:"endpoint"`
 }
 
-// webhookTestData is the attempt of a test.
+// webhookTestData is the result of a test event.
 type webhookTestData struct {
 	IdempotencyKey models.WebhookEventID `json:"idempotencyKey"`
 	Status         models.WebhookStatus  `json:"status"`
@@ -198,7 +199,7 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 		return webhookError(r, err)
 	}
 	var attempt models.WebhookAttempt
-	busy := r.rest(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
+	busy := r.withoutSlot(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
 	if err := errors.Join(err, busy); err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, webhookTestData{id, status, describeAttempt(&attempt)})
 }
 
-// webhookRotationData is a secret that will take the place of the current one.
+// webhookRotationData is the secret that will replace the current one.
 type webhookRotationData struct {
 	Secret     string        `json:"secret"`
 	ActivateAt models.Millis `json:"activateAt"`
@@ -229,13 +230,13 @@ func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, webhookRotationData{rotation.Secret.Reveal(), rotation.ActivateAt, rotation.OverlapTo})
 }
 
-// webhookError finds the answer to what went wrong with webhooks.
+// webhookError maps errors about endpoints, secrets and events to their answers.
 func webhookError(r *Request, err error) error {
 	switch {
 	case errors.Is(err, models.ErrNoWebhookEndpoint):
 		target := "siteId"
 		if r.Site.ID.IsZero() {
-			target = "" // the default endpoint
+			target = "" // the path of the default endpoint has no siteId
 		}
 		return Refuse(WebhookEndpointNotFound, target)
 	case errors.Is(err, models.ErrNoWebhookSecret):

@@ -17,7 +17,7 @@ import (
 const (
 	webhookEventsPath = "/webhooks/events"
 	webhookEventPath  = webhookEventsPath + "/{idempotencyKey}"
-	// redeliveryTimeout bounds a redelivery by filter, which goes in steps.
+	// redeliveryTimeout bounds a redelivery by filter, which runs in several transactions.
 	redeliveryTimeout = 25 * time.Second
 )
 
@@ -45,7 +45,7 @@ func webhookEventRoutes(cfg Config) []Route {
 	return []Route{list, many, get, one, listen}
 }
 
-// webhookEventData is an event as partners see it; body, digest and attempts only where one is shown.
+// webhookEventData is an event on the wire. Lists leave out body, digest and attempts.
 type webhookEventData struct {
 	IdempotencyKey    models.WebhookEventID   `json:"idempotencyKey"`
 	Type              models.WebhookEventType `json:"type"`
@@ -64,7 +64,7 @@ type webhookEventData struct {
 	Attempts          []webhookAttemptData    `json:"attempts,omitempty"`
 }
 
-// webhookAttemptData is an attempt as partners see it.
+// webhookAttemptData is an attempt on the wire.
 type webhookAttemptData struct {
 	Number       int           `json:"number"`
 	Endpoint     string        `json:"endpoint"`
@@ -93,7 +93,7 @@ func describeAttempt(a *models.WebhookAttempt) webhookAttemptData {
 	}
 }
 
-// printable shows bytes of a stranger's answer as text.
+// printable returns a part of an endpoint's response as valid text.
 func printable(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
 }
@@ -105,7 +105,7 @@ type webhookEventList struct {
 	PrevHref   string             `json:"prevHref,omitempty"`
 }
 
-// webhookFilter is models.WebhookFilter as a pagination link holds it.
+// webhookFilter is models.WebhookFilter as a pagination link encodes it.
 type webhookFilter struct {
 	Status          models.WebhookStatus    `json:"s,omitempty"`
 	Type            models.WebhookEventType `json:"t,omitempty"`
@@ -126,14 +126,15 @@ func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	return f
 }
 
-// readID reads an identifier, which stays zero if it is not given.
+// readID decodes an identifier into id, which stays unchanged if the parameter is absent.
 func readID(in *queryReader, name string, id interface{ UnmarshalText([]byte) error }) {
 	if text, ok := in.r.Query(name); ok && id.UnmarshalText([]byte(text)) != nil {
 		in.fault(in.r.RefuseQuery(name, "must be an identifier of this service"))
 	}
 }
 
-// checkFilterSite lets nobody tell a Site of another organisation from one that does not exist, in filters as in paths.
+// checkFilterSite checks the Site of a filter. Like checkSite it answers every inaccessible Site
+// alike.
 func (w *webhooks) checkFilterSite(ctx context.Context, r *Request, site models.SiteID) error {
 	if site.IsZero() {
 		return nil
@@ -172,7 +173,7 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
-// eventID is the event that the path names; the route's check has seen it.
+// eventID returns the event id in the path, which the route has checked.
 func eventID(r *Request) (id models.WebhookEventID, err error) {
 	err = id.UnmarshalText([]byte(r.Param()))
 	return id, err
@@ -206,7 +207,7 @@ func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 		return webhookError(r, err)
 	}
 	if !task.IsZero() {
-		w.tell([]models.TaskID{task})
+		w.notifyTasks([]models.TaskID{task})
 	}
 	return r.JSON(http.StatusAccepted, describeEvent(&event))
 }
@@ -224,15 +225,15 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 		return err
 	}
 	count, tasks, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
-	w.tell(tasks)
+	w.notifyTasks(tasks)
 	if err != nil {
 		return err
 	}
 	return r.JSON(http.StatusAccepted, redeliveryData{count})
 }
 
-// readRedelivery decodes the filter of a redelivery, which must select something away: by mistake everything would go out
-// again.
+// readRedelivery decodes the filter of a redelivery. An empty filter is refused, so that no mistake
+// redelivers everything.
 func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
 	body := strictjson.NewObject(r.Body, "status", "type", "siteId", "paymentIntentId", "from", "to")
 	if text, ok := body.OptionalString("status", checkWebhookStatus); ok {
@@ -253,7 +254,7 @@ func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
 	return f, nil
 }
 
-// optionalMillis is a point in time, nil if it is absent.
+// optionalMillis decodes a point in time, nil if it is absent.
 func optionalMillis(body strictjson.Fields, name string) *models.Millis {
 	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
 	if !ok {
@@ -287,7 +288,7 @@ func joinTypes(types []models.WebhookEventType) string {
 	return strings.Join(names, ", ")
 }
 
-// checkID reads an identifier into id.
+// checkID returns a check that decodes an identifier into id.
 func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
 	return func(text string) error {
 		if id.UnmarshalText([]byte(text)) != nil {
@@ -297,8 +298,8 @@ func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
 	}
 }
 
-func (w *webhooks) tell(tasks []models.TaskID) {
+func (w *webhooks) notifyTasks(tasks []models.TaskID) {
 	if w.notify != nil && len(tasks) > 0 {
-		w.notify(tasks[:min(len(tasks), 100)]) // the rest is found by the workers' loop
+		w.notify(tasks[:min(len(tasks), 100)]) // the dispatcher's loop finds the rest
 	}
 }

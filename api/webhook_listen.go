@@ -15,20 +15,22 @@ import (
 )
 
 const (
-	// maxListeners is how many streams one process serves.
+	// maxListeners bounds the streams of one process.
 	maxListeners = 256
-	// listenEvery is how often a stream looks for new events.
-	listenEvery = 500 * time.Millisecond
-	// heartbeatEvery keeps a quiet stream alive, and shows when its client has gone.
-	heartbeatEvery = 10 * time.Second
-	// listenStepTimeout bounds one look into Postgres.
+	// listenInterval is the time between two queries of a stream.
+	listenInterval = 500 * time.Millisecond
+	// heartbeatInterval is the time between heartbeats, which keep a quiet stream open and detect a
+	// disconnect.
+	heartbeatInterval = 10 * time.Second
+	// listenStepTimeout bounds one query.
 	listenStepTimeout = 5 * time.Second
-	// streamWriteTimeout is how long a client may take for what it is sent.
+	// streamWriteTimeout bounds one write to the client.
 	streamWriteTimeout = 30 * time.Second
 )
 
-// listen streams the organisation's events as they are created or redelivered, for development: it is no substitute for
-// an endpoint. A client that was cut off resumes where it was: nothing is left out, and nothing comes again.
+// listen streams the organisation's events as they are created or redelivered. It serves
+// development and does not replace an endpoint. A client that reconnects with Last-Event-ID gets
+// each later event exactly once.
 func (w *webhooks) listen(ctx context.Context, r *Request) error {
 	after, err := lastEventID(r)
 	if err != nil {
@@ -49,10 +51,10 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, admitted: r.standing(), slot: slot{of: r.slot.of},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(), slot: slot{admission: r.slot.admission},
 	}
 	r.SetHeader("Cache-Control", "no-store")
-	r.SetHeader("X-Accel-Buffering", "no") // a proxy's
+	r.SetHeader("X-Accel-Buffering", "no") // disables the buffer of a proxy
 	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
 		defer func() { <-w.listeners }()
 		l.run(ctx, out, flush)
@@ -60,11 +62,11 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// lastEventID is where the client's stream was cut off; nil: it begins one.
+// lastEventID returns the position from which the client resumes, nil for a new stream.
 func lastEventID(r *Request) (*models.WebhookStreamPosition, error) {
 	text := r.Header("Last-Event-ID")
 	if text == "" {
-		return nil, nil //nolint:nilnil // there may be none
+		return nil, nil //nolint:nilnil // the header is optional
 	}
 	at, err := models.ParseWebhookStreamPosition(text)
 	if err != nil {
@@ -75,11 +77,12 @@ func lastEventID(r *Request) (*models.WebhookStreamPosition, error) {
 
 const contentTypeEvents = "text/event-stream;charset=UTF-8"
 
-// isHead reports whether only the head of the answer is asked for.
+// isHead reports whether the method is HEAD.
 func (r *Request) isHead() bool { return r.fast.IsHead() }
 
-// stream answers with what write writes after the handler has returned, until it returns. Its context ends when the
-// server begins to shut down; flush sends what was written so far, and fails once the client has gone.
+// stream answers with the output of write, which runs after the handler has returned. The context
+// of write ends when the server begins to shut down. flush sends the buffered output and fails once
+// the client has disconnected.
 func (r *Request) stream(
 	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
 ) {
@@ -93,7 +96,7 @@ func (r *Request) stream(
 		defer stop()
 		defer cancel()
 		write(ctx, out, func() error {
-			// The server's own time limit is for an answer as a whole.
+			// The server's write time-out would end the stream as a whole.
 			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
 				return err
 			}
@@ -107,7 +110,8 @@ func (r *Request) stream(
 	r.streamUntilClose(run)
 }
 
-// streamUntilClose is the answer to HTTP/1.0, which knows no chunks: the body ends with the connection.
+// streamUntilClose streams to an HTTP/1.0 client, which knows no chunks: the body ends with the
+// connection.
 func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
 	const untilClose = -2
 	r.fast.Response.Header.SetContentLength(untilClose)
@@ -115,40 +119,40 @@ func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
 	r.fast.HijackSetNoResponse(true)
 	r.fast.Hijack(func(c net.Conn) {
 		out := bufio.NewWriter(c)
-		_, _ = out.Write(head) // the first flush says what came of it
+		_, _ = out.Write(head) // run's first flush returns the error
 		run(out)
 		_ = out.Flush()
 	})
 }
 
-// webhookListener is one stream.
+// webhookListener serves one stream.
 type webhookListener struct {
 	*webhooks
 	tail         *models.WebhookTail
 	organisation models.OrganisationID
-	admitted     *standing
-	slot         slot // of each look
+	caller       *callerCheck
+	slot         slot // held during each query
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
-	// Without data this dispatches nothing, and a client that is cut off before the first event knows where it was.
+	// An id without data dispatches no event, but lets a client resume that disconnects before the first event.
 	fmt.Fprintf(out, ": listening\nid: %s\n\n", l.tail.Position())
 	if flush() != nil {
 		return
 	}
-	look, beat := time.NewTicker(listenEvery), time.NewTicker(heartbeatEvery)
-	defer look.Stop()
-	defer beat.Stop()
+	poll, heartbeat := time.NewTicker(listenInterval), time.NewTicker(heartbeatInterval)
+	defer poll.Stop()
+	defer heartbeat.Stop()
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
-			if err = l.admitted.recheckIfDue(ctx); err == nil {
+		case <-poll.C:
+			if err = l.caller.repeatIfDue(ctx); err == nil {
 				err = l.forward(ctx, out, flush)
 			}
-		case <-beat.C:
+		case <-heartbeat.C:
 			_, _ = out.WriteString(": heartbeat\n\n")
 			err = flush()
 		}
@@ -158,21 +162,21 @@ func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func
 	}
 }
 
-// heard is an event on a stream: the request that an endpoint would get.
-type heard struct {
+// streamedRequest is an event on a stream: the request that an endpoint would get.
+type streamedRequest struct {
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
 }
 
-// look reads the next events, and what signs them. No events may mean that they could not be read now: the next look may
-// bring more.
-func (l *webhookListener) look(ctx context.Context) (
+// query reads the next events and the secrets that sign them. It returns no events if none are new
+// or the query failed; the next query catches up.
+func (l *webhookListener) query(ctx context.Context) (
 	events []models.WebhookStreamed, more bool, secrets models.WebhookSecrets, err error,
 ) {
-	if l.slot.take(ctx, true) != nil {
+	if l.slot.acquire(ctx, true) != nil {
 		return nil, false, secrets, nil
 	}
-	defer l.slot.give()
+	defer l.slot.release()
 	if events, more, err = l.tail.Next(ctx); err != nil || len(events) == 0 {
 		return nil, false, secrets, nil
 	}
@@ -183,7 +187,7 @@ func (l *webhookListener) look(ctx context.Context) (
 	return events, more, secrets, err
 }
 
-// forward sends what has come, page by page.
+// forward sends the new events page by page.
 func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush func() error) error {
 	for more := true; more && ctx.Err() == nil; {
 		var err error
@@ -197,13 +201,13 @@ func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush 
 func (l *webhookListener) forwardPage(ctx context.Context, out *bufio.Writer, flush func() error) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
 	defer cancel()
-	events, more, secrets, err := l.look(ctx)
+	events, more, secrets, err := l.query(ctx)
 	if err != nil || len(events) == 0 {
 		return false, err
 	}
 	for i := range events {
 		e := &events[i]
-		h := heard{Headers: map[string]string{}, Body: string(e.Body)}
+		h := streamedRequest{Headers: map[string]string{}, Body: string(e.Body)}
 		for _, header := range secrets.Sign(&e.WebhookEvent, l.now(), max(1, e.Attempts)) {
 			h.Headers[header.Name] = header.Value
 		}

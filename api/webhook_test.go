@@ -421,7 +421,7 @@ func (s *stream) event(id models.WebhookEventID, event models.WebhookEventType) 
 		s.t.Fatalf("got %s, want %s", key, id)
 	}
 	s.want("event: " + string(event))
-	return s.heard()
+	return s.streamedRequest()
 }
 
 func TestListen(t *testing.T) {
@@ -490,7 +490,7 @@ func TestListenResumes(t *testing.T) {
 	s.event(first, models.EventTransactionStatus)
 	key := s.readID()
 	s.want("event: customerRevoked")
-	if e := s.heard(); e.header.Get("webhook-id") != key || e.header.Get("svc-event-type") != "customerRevoked" || e.header.Get("x-svc-signature") == "" {
+	if e := s.streamedRequest(); e.header.Get("webhook-id") != key || e.header.Get("svc-event-type") != "customerRevoked" || e.header.Get("x-svc-signature") == "" {
 		t.Errorf("%s: %+v", key, e)
 	}
 	for _, id := range []string{"x", second.String(), second.String() + ":x", cutOff + "0x"} {
@@ -613,7 +613,7 @@ type heardEvent struct {
 	body   string
 }
 
-func (s *stream) heard() heardEvent {
+func (s *stream) streamedRequest() heardEvent {
 	s.t.Helper()
 	var data struct {
 		Headers map[string]string

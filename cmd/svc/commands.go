@@ -110,7 +110,7 @@ func (s *service) addHealth(ctx context.Context) error {
 			return err
 		}
 	}
-	checks := api.ShareChecks([]api.ReadinessCheck{ // a worker can do nothing without either
+	checks := api.CacheChecks([]api.ReadinessCheck{ // a worker can do nothing without either
 		{Name: "postgres", Required: true, Check: store.Ping},
 		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
 	})

@@ -161,13 +161,13 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
 		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
-		OpsElsewhere: s.cfg.OpsListen != "",
-		Checks: api.ShareChecks([]api.ReadinessCheck{
+		SeparateOpsListener: s.cfg.OpsListen != "",
+		Checks: api.CacheChecks([]api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkReady(ctx, store) }},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
 		}),
 	}
-	if cfg.OpsElsewhere {
+	if cfg.SeparateOpsListener {
 		if err := s.addOps(ctx, s.cfg.OpsListen, cfg.Checks); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (s *service) limiter() (api.Limiter, error) {
 		return nil, err
 	}
 	limiter := api.NewRedisLimiter(s.redis, map[api.RateClass]api.Rate{
-		api.RateDefault: ordinary, api.RateTokens: ordinary.Part(10), api.RateBatches: batches,
+		api.RateDefault: ordinary, api.RateTokens: ordinary.Divide(10), api.RateBatches: batches,
 	})
 	s.closers = append(s.closers, limiter.Close)
 	return limiter, nil

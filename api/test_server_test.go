@@ -104,7 +104,7 @@ func (l *logBuffer) String() string {
 }
 
 // ground is a server with the test's route table and a client for it.
-type ground struct {
+type testServer struct {
 	*apitest.Client
 	server  *api.Server
 	limiter *limiter
@@ -114,12 +114,12 @@ type ground struct {
 	kept    chan string   // parameters that outlived their request
 }
 
-var groundDescription = sync.OnceValues(func() (*apitest.Description, error) {
+var testServerDescription = sync.OnceValues(func() (*apitest.Description, error) {
 	source, err := os.ReadFile("openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
-	paths, err := os.ReadFile("testdata/ground.yaml")
+	paths, err := os.ReadFile("testdata/test_server.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +132,9 @@ var groundDescription = sync.OnceValues(func() (*apitest.Description, error) {
 	return apitest.ParseDescription(document)
 })
 
-func newGround(t *testing.T, change func(*api.Config)) *ground {
+func newTestServer(t *testing.T, change func(*api.Config)) *testServer {
 	t.Helper()
-	g := &ground{
+	g := &testServer{
 		limiter: &limiter{decision: api.Decision{Allowed: true}},
 		log:     &logBuffer{},
 		metrics: prometheus.NewRegistry(),
@@ -149,7 +149,7 @@ func newGround(t *testing.T, change func(*api.Config)) *ground {
 		change(&cfg)
 	}
 	g.server = api.NewWithRoutes(cfg, g.routes())
-	description, err := groundDescription()
+	description, err := testServerDescription()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func newGround(t *testing.T, change func(*api.Config)) *ground {
 func site(path string) string     { return "/billing/sites/" + ownSite.String() + path }
 func checkout(path string) string { return "/checkout/" + ownSite.String() + path }
 
-func (g *ground) routes() []api.Route {
+func (g *testServer) routes() []api.Route {
 	reference := api.Param{Name: "batchReference", Check: models.ValidateReference, NotFound: api.BatchNotFound}
 	return []api.Route{
 		{
@@ -196,7 +196,7 @@ func (g *ground) routes() []api.Route {
 	}
 }
 
-func (g *ground) list(_ context.Context, r *api.Request) error {
+func (g *testServer) list(_ context.Context, r *api.Request) error {
 	limit, _, err := r.QueryInt("limit", 1, 100)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (g *ground) list(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusOK, map[string]any{"limit": limit, "state": state, "cursor": cursor, "site": r.Site.ID})
 }
 
-func (g *ground) submit(_ context.Context, r *api.Request) error {
+func (g *testServer) submit(_ context.Context, r *api.Request) error {
 	body := strictjson.NewObject(r.Body, "batchReference", "amount")
 	reference := body.RequiredString("batchReference", models.ValidateReference)
 	amount := body.RequiredInt("amount", strictjson.AtLeast(1))
@@ -220,7 +220,7 @@ func (g *ground) submit(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusAccepted, map[string]any{"batchReference": reference, "amount": amount})
 }
 
-func (g *ground) get(_ context.Context, r *api.Request) error {
+func (g *testServer) get(_ context.Context, r *api.Request) error {
 	select {
 	case g.kept <- r.Param():
 	default:
@@ -228,7 +228,7 @@ func (g *ground) get(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusOK, map[string]any{"batchReference": r.Param(), "wait": r.PreferWait().Milliseconds()})
 }
 
-func (g *ground) createIntent(_ context.Context, r *api.Request) error {
+func (g *testServer) createIntent(_ context.Context, r *api.Request) error {
 	body := strictjson.NewObject(r.Body, "amount", "lineItems")
 	body.RequiredInt("amount", func(n int64) error {
 		if n <= 0 {
@@ -245,15 +245,15 @@ func (g *ground) createIntent(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusCreated, map[string]any{"key": r.IdempotencyKey})
 }
 
-func (g *ground) revoke(_ context.Context, r *api.Request) error {
+func (g *testServer) revoke(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusOK, map[string]any{"link": r.Param(), "body": r.Body.Kind() != strictjson.Absent})
 }
 
-func (g *ground) form(_ context.Context, r *api.Request) error {
+func (g *testServer) form(_ context.Context, r *api.Request) error {
 	return r.JSON(http.StatusOK, map[string]any{"form": string(r.Form)})
 }
 
-func (g *ground) fail(ctx context.Context, r *api.Request) error {
+func (g *testServer) fail(ctx context.Context, r *api.Request) error {
 	r.SetHeader("ETag", `"x"`)
 	switch r.Param() {
 	case "panic":
@@ -278,14 +278,14 @@ func (g *ground) fail(ctx context.Context, r *api.Request) error {
 	}
 }
 
-func (g *ground) wait(ctx context.Context, r *api.Request) error {
+func (g *testServer) wait(ctx context.Context, r *api.Request) error {
 	if _, deaf := r.Query("deaf"); deaf {
 		g.waiting <- struct{}{}
 		<-ctx.Done()
 		g.waiting <- struct{}{}
 		return ctx.Err()
 	}
-	waiting, stop := r.UntilHangup(ctx)
+	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	g.waiting <- struct{}{}
 	<-waiting.Done()

@@ -11,35 +11,34 @@ import (
 	"partnerbilling/models"
 )
 
-// turning lets the holder of the token "owner" in until the test turns it: then as turned says. It counts how often it was
-// asked since.
-type turning struct {
+// revocable authenticates the token "owner" until the test replaces the outcome. It wraps the Sites as well.
+type revocable struct {
 	callers
 	api.Sites
 
-	mu     sync.Mutex
-	turned func(api.Principal) (api.Principal, error)
-	noSite bool
-	asked  chan struct{}
+	mu       sync.Mutex
+	replaced func(api.Principal) (api.Principal, error) // nil until the test replaces the outcome
+	noSite   bool
+	rechecks chan struct{} // receives a value when a replaced outcome was returned
 
 	arrived *arrivals
 }
 
-func (a *turning) Authenticate(ctx context.Context, authorization string) (api.Principal, error) {
+func (a *revocable) Authenticate(ctx context.Context, authorization string) (api.Principal, error) {
 	p, err := a.callers.Authenticate(ctx, authorization)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.turned == nil || authorization != "Bearer owner" || err != nil {
+	if a.replaced == nil || authorization != "Bearer owner" || err != nil {
 		return p, err
 	}
 	select {
-	case a.asked <- struct{}{}:
+	case a.rechecks <- struct{}{}:
 	default:
 	}
-	return a.turned(p)
+	return a.replaced(p)
 }
 
-func (a *turning) Site(ctx context.Context, owner models.OrganisationID, id models.SiteID) (models.Site, error) {
+func (a *revocable) Site(ctx context.Context, owner models.OrganisationID, id models.SiteID) (models.Site, error) {
 	a.mu.Lock()
 	gone := a.noSite
 	a.mu.Unlock()
@@ -49,32 +48,32 @@ func (a *turning) Site(ctx context.Context, owner models.OrganisationID, id mode
 	return a.Sites.Site(ctx, owner, id)
 }
 
-func (a *turning) turn(noSite bool, how func(api.Principal) (api.Principal, error)) {
+func (a *revocable) replace(noSite bool, outcome func(api.Principal) (api.Principal, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.turned, a.noSite = how, noSite
+	a.replaced, a.noSite = outcome, noSite
 }
 
-// newTurning is hooks whose requests are checked again all the time. The token "second" is never turned.
-func newTurning(t *testing.T) (*hooks, *turning) {
+// newRevocable returns hooks that repeat the caller check every millisecond. The token "second" stays valid.
+func newRevocable(t *testing.T) (*hooks, *revocable) {
 	t.Helper()
-	a := &turning{asked: make(chan struct{}, 1), arrived: newArrivals()}
+	a := &revocable{rechecks: make(chan struct{}, 1), arrived: newArrivals()}
 	h := newHooks(t, func(cfg *api.Config) {
 		a.callers, _ = cfg.Authenticator.(callers)
 		a.Sites = cfg.Sites
 		a.callers["second"] = a.callers["owner"]
-		cfg.Authenticator, cfg.Sites, cfg.RecheckEvery = a, a, time.Millisecond
+		cfg.Authenticator, cfg.Sites, cfg.RecheckInterval = a, a, time.Millisecond
 		cfg.Limiter = a.arrived
 	})
 	return h, a
 }
 
-// turns are what may have become of a caller in the middle of a request.
-var turns = map[string]struct {
-	noSite bool
-	how    func(api.Principal) (api.Principal, error)
-	status int
-	fault  string
+// revocations are the ways in which a caller loses access during a request.
+var revocations = map[string]struct {
+	noSite  bool
+	outcome func(api.Principal) (api.Principal, error)
+	status  int
+	fault   string
 }{
 	"the token has expired": {false, func(api.Principal) (api.Principal, error) {
 		return api.Principal{}, auth.ErrInvalidToken
@@ -86,18 +85,18 @@ var turns = map[string]struct {
 	"the Site is gone": {true, func(p api.Principal) (api.Principal, error) { return p, nil }, 403, "sites:site-not-accessible siteId"},
 }
 
-// A held request is answered as a new one would be, once its caller would not be let in any more.
+// A held request is refused like a new one once its caller has lost access.
 func TestHeldRequestsAreRechecked(t *testing.T) {
-	h, a := newTurning(t)
+	h, a := newRevocable(t)
 	h.Post("/billing/sites/"+h.site.String()+"/batches", bodyOf("b", "ada")).Expect(202)
 	id := dataOf[createdIntent](h.Post(h.intents(""), `{"amount":1}`).Expect(201)).PaymentIntentID
 	waiting := h.With("Prefer", "wait=30")
-	for name, c := range turns {
+	for name, c := range revocations {
 		for _, path := range []string{"/billing/sites/" + h.site.String() + "/batches/b", h.intents("/" + id)} {
 			t.Run(name+", "+path[:9], func(t *testing.T) {
-				a.turn(false, nil)
-				held := a.arrived.hold(t, waiting.For(t), path) // whose token has been looked at
-				a.turn(c.noSite, c.how)
+				a.replace(false, nil)
+				held := a.arrived.hold(t, waiting.For(t), path) // after its first check
+				a.replace(c.noSite, c.outcome)
 				answer := (<-held).Expect(c.status)
 				if path[:9] == "/billing/" {
 					answer.Refused(c.status, c.fault)
@@ -107,17 +106,17 @@ func TestHeldRequestsAreRechecked(t *testing.T) {
 	}
 }
 
-// A stream ends when its caller would not be let in any more.
+// A stream ends once its caller has lost access.
 func TestStreamsAreRechecked(t *testing.T) {
-	h, a := newTurning(t)
-	for name, c := range turns {
+	h, a := newRevocable(t)
+	for name, c := range revocations {
 		if c.noSite {
-			continue // it has none
+			continue // the stream has no Site
 		}
 		t.Run(name, func(t *testing.T) {
-			a.turn(false, nil)
+			a.replace(false, nil)
 			s := h.listen()
-			a.turn(c.noSite, c.how)
+			a.replace(c.noSite, c.outcome)
 			for s.lines.Scan() {
 				if line := s.lines.Text(); line != ": heartbeat" && line != "" {
 					t.Errorf("got %q", line)
@@ -130,16 +129,16 @@ func TestStreamsAreRechecked(t *testing.T) {
 	}
 }
 
-// While nobody can tell whether a caller is still welcome, a held request stays.
+// While the check is inconclusive, a held request goes on.
 func TestHeldRequestsOutliveAnOutage(t *testing.T) {
-	h, a := newTurning(t)
+	h, a := newRevocable(t)
 	h.Post("/billing/sites/"+h.site.String()+"/batches", bodyOf("b", "ada")).Expect(202)
 	held := a.arrived.hold(t, h.With("Prefer", "wait=30"), "/billing/sites/"+h.site.String()+"/batches/b")
-	a.turn(false, func(api.Principal) (api.Principal, error) { return api.Principal{}, models.ErrUnavailable })
+	a.replace(false, func(api.Principal) (api.Principal, error) { return api.Principal{}, models.ErrUnavailable })
 	for range 3 {
-		<-a.asked
+		<-a.rechecks
 	}
-	a.turn(false, nil)
+	a.replace(false, nil)
 	h.WithToken("second").Post("/billing/sites/"+h.site.String()+"/batches/b/cancellation", nil).Expect(200)
 	(<-held).Expect(200)
 }

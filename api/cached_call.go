@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls into one.
+// It is safe for concurrent use.
+type cachedCall[T any] struct {
+	call   func(context.Context) (T, error)
+	maxAge time.Duration
+	now    func() time.Time
+	flight singleflight.Group
+
+	mu    sync.Mutex
+	value T
+	err   error
+	at    time.Time // when the cached call returned; zero before the first
+}
+
+func newCachedCall[T any](maxAge time.Duration, call func(context.Context) (T, error)) *cachedCall[T] {
+	var now = time.Now
+	return &cachedCall[T]{call: call, maxAge: maxAge, now: now}
+}
+
+// get returns the cached result, errors included, or makes the call. The call outlives the caller's
+// context, because other callers may wait for it.
+func (c *cachedCall[T]) get(ctx context.Context) (T, error) {
+	if value, err, ok := c.cached(); ok {
+		return value, err
+	}
+	_, _, _ = c.flight.Do("", func() (any, error) {
+		if _, _, ok := c.cached(); ok { // a concurrent call has just returned
+			return nil, nil
+		}
+		value, err := c.call(context.WithoutCancel(ctx))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.value, c.err, c.at = value, err, c.now()
+		return nil, nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value, c.err
+}
+
+// cached returns the cached result; ok reports whether it is younger than maxAge.
+func (c *cachedCall[T]) cached() (value T, err error, ok bool) { //nolint:revive // the error is a part of the result
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value, c.err, !c.at.IsZero() && c.now().Sub(c.at) < c.maxAge
+}

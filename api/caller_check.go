@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"partnerbilling/models"
+)
+
+const (
+	// maxCheckAge is the longest time between two checks of a caller.
+	maxCheckAge = 15 * time.Second
+	// defaultRecheckInterval leaves room for one poll interval, so that the next check is never too late.
+	defaultRecheckInterval = maxCheckAge - maxPollInterval
+	// recheckTimeout bounds one repeated check.
+	recheckTimeout = 5 * time.Second
+)
+
+// callerCheck repeats the checks of a held or streaming request: its token, client, scope and Site.
+// It is not safe for concurrent use.
+type callerCheck struct {
+	server        *Server
+	route         *Route
+	authorization []string
+	site          models.SiteID // zero for a route without a Site
+	checked       time.Time     // when the last check began
+}
+
+// callerCheck returns the check of this request's caller, which last ran when the request began.
+func (r *Request) callerCheck() *callerCheck {
+	return &callerCheck{r.server, r.route, r.headers("Authorization"), r.Site.ID, r.began}
+}
+
+// repeatIfDue repeats the check once Config.RecheckInterval has passed since the last one.
+func (c *callerCheck) repeatIfDue(ctx context.Context) error {
+	if time.Since(c.checked) < c.server.recheckInterval {
+		return nil
+	}
+	return c.repeat(ctx)
+}
+
+// repeat returns the refusal if the caller would be refused now. While Postgres is unavailable the
+// check is inconclusive, and the request goes on.
+func (c *callerCheck) repeat(ctx context.Context) error {
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	var refusal *Error
+	if err := c.check(ctx); errors.As(err, &refusal) {
+		return refusal
+	}
+	c.checked = started
+	return nil
+}
+
+func (c *callerCheck) check(ctx context.Context) error {
+	principal, err := c.server.authenticateHeaders(ctx, c.authorization)
+	if err != nil {
+		return err
+	}
+	if err := c.route.permit(principal); err != nil {
+		return err
+	}
+	if c.site.IsZero() {
+		return nil
+	}
+	_, err = c.server.sites.sites.Site(ctx, principal.OrganisationID, c.site)
+	return siteError(err)
+}
