@@ -194,7 +194,7 @@ func (r *rowRun) settled(outcome models.RowOutcome) models.RowResult {
 // settledByRail returns the result of a row that is settled by an answer of the rail.
 func (r *rowRun) settledByRail(outcome models.RowOutcome) models.RowResult {
 	result := r.settled(outcome)
-	result.RailsWord = true
+	result.FromRail = true
 	return result
 }
 

@@ -149,7 +149,7 @@ func TestDecisions(t *testing.T) {
 			if call != callNone {
 				t.Fatalf("unexpected call: %s", call)
 			}
-			ignored := cmpopts.IgnoreFields(models.RowResult{}, "RailsWord", "Called", "Confirming")
+			ignored := cmpopts.IgnoreFields(models.RowResult{}, "FromRail", "Called", "Confirming")
 			if diff := cmp.Diff(tt.want, got, ignored); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
@@ -265,7 +265,7 @@ func TestDecisionsKeepTheRules(t *testing.T) {
 				t.Fatalf("answer %s, result %+v", status, result)
 			}
 		}
-		if result.Outcome != "" && !result.RailsWord && (row.row.InDoubt || !row.certain || row.lookedUp) {
+		if result.Outcome != "" && !result.FromRail && (row.row.InDoubt || !row.certain || row.lookedUp) {
 			t.Fatalf("closed without an answer of the rail: %+v of %+v", result, row)
 		}
 		if maybeDebited && row.certain && (result.Outcome != "" || result.Release) {

@@ -38,8 +38,8 @@ type DeliverWebhook struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	claims    models.Gather[models.WebhookClaim, models.WebhookClaimed]
-	successes models.Gather[models.WebhookSuccess, bool]
+	claims    models.Coalescer[models.WebhookClaim, models.WebhookClaimed]
+	successes models.Coalescer[models.WebhookSuccess, bool]
 }
 
 // NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it
@@ -52,8 +52,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
-	d.claims.Do, d.claims.Every = d.claimMany, claimInterval
-	d.successes.Do, d.successes.Every = d.recordMany, recordInterval
+	d.claims.Call, d.claims.MinInterval = d.claimMany, claimInterval
+	d.successes.Call, d.successes.MinInterval = d.recordMany, recordInterval
 	return d
 }
 
@@ -121,7 +121,7 @@ func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.
 		return models.WebhookDelivery{}, err
 	}
 	lease := models.NewLeaseToken()
-	claimed, err := d.claims.Ask(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
+	claimed, err := d.claims.Do(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
 	switch {
 	case errors.Is(err, models.ErrUnavailable):
 		return models.WebhookDelivery{}, err
@@ -157,7 +157,7 @@ func (d *DeliverWebhook) record(
 ) error {
 	if verdict.Status == models.WebhookDelivered {
 		success := models.WebhookSuccess{Delivery: delivery, Attempt: attempt}
-		if done, err := d.successes.Ask(context.WithoutCancel(ctx), success); err == nil && done {
+		if done, err := d.successes.Do(context.WithoutCancel(ctx), success); err == nil && done {
 			return nil
 		}
 	}

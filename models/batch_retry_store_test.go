@@ -99,7 +99,7 @@ func TestRetryLeavesCorrectedRowsOut(t *testing.T) {
 	chunk := models.Chunk{SiteID: r.site.ID, BatchReference: "parent", Generation: 1, Lease: models.NewLeaseToken()}
 	batch, _ := r.batch(t, "parent")
 	chunk.BatchID = batch.ID
-	finish(t, r.store, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, RailsWord: true}) // the truth, late
+	finish(t, r.store, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, FromRail: true}) // the truth, late
 	if _, rows := r.batch(t, "parent"); rows[0].CorrectedOutcome != models.OutcomeSucceeded {
 		t.Fatalf("row %+v", rows[0])
 	}

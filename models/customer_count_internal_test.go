@@ -1,7 +1,7 @@
 package models
 
-// CrowdPartsForTest lets parts of the counts of links be crowded from more than n links on, so that few links make a deep tree.
-func (s *Store) CrowdPartsForTest(n int) { s.crowded = n }
+// SplitPartsAboveForTest splits parts of the counts above n links, so that few links make a deep tree.
+func (s *Store) SplitPartsAboveForTest(n int) { s.splitAbove = n }
 
 // ListLinksForTest is the statement of a list, and its parameters.
 func ListLinksForTest(q LinkQuery) (query string, args []any) {

@@ -7,15 +7,15 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// crowdedPart is how many links of one state a part of a node of the counts may have before it becomes a node of its own, and so about
+// splitLinksAbove is how many links of one state a part of a node of the counts may have before it becomes a node of its own, and so about
 // the most that are counted out at either end of a range of time: four pages of an index.
-const crowdedPart = 512
+const splitLinksAbove = 512
 
 // linkCountsLock is the advisory lock under which counts are changed: one folds at a time. Writers of links do not take it.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
 
 // foldLinkChanges moves changes into the root that they belong to, and into every node below that is there. It returns how many it
-// moved, and crowded parts.
+// moved, and oversized parts.
 const foldLinkChanges = `
 WITH gone AS (
 	DELETE FROM link_changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM link_changes ORDER BY site_id LIMIT $1))
@@ -29,13 +29,13 @@ parts AS (
 	SELECT * FROM changed AS c WHERE level = 6 OR EXISTS (
 		SELECT FROM link_totals AS n WHERE n.site_id = c.site_id AND n.level = c.level AND n.bucket = c.bucket)
 ),` + writeLinkTotals + `
-SELECT n, site_id, level, bucket FROM (SELECT count(*) AS n FROM gone) AS counted LEFT JOIN crowded ON true`
+SELECT n, site_id, level, bucket FROM (SELECT count(*) AS n FROM gone) AS counted LEFT JOIN oversized ON true`
 
-// makeLinkNodes makes nodes that are not there yet, and returns crowded parts.
+// makeLinkNodes makes nodes that are not there yet, and returns oversized parts.
 const makeLinkNodes = `
 WITH nodes AS (SELECT * FROM unnest($1::uuid[], $3::int[], $4::bigint[]) AS n (site_id, level, bucket)),
 parts AS (` + foldedLinks + `),` + writeLinkTotals + `
-SELECT 0, site_id, level, bucket FROM crowded`
+SELECT 0, site_id, level, bucket FROM oversized`
 
 // linkPart is the part of a node of a level, from 1 on, that a link is in.
 const linkPart = `(invited_at >> 7 * (level - 1) & 127)::int + 1`
@@ -65,7 +65,7 @@ written AS (
 	ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
 	RETURNING site_id, level, bucket, state, totals
 ),
-crowded AS (
+oversized AS (
 	SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
 	FROM parts AS p JOIN written USING (site_id, level, bucket, state)
 	WHERE level > 1 AND totals[part] - coalesce(totals[part - 1], 0) > CASE WHEN level > 4 THEN least($2, 8) ELSE $2 END
@@ -90,11 +90,11 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 		if err != nil || !mine {
 			return err
 		}
-		var crowded []linkNode
-		if n, crowded, err = linkNodes(ctx, tx, foldLinkChanges, limit, s.crowded); err != nil {
+		var oversized []linkNode
+		if n, oversized, err = linkNodes(ctx, tx, foldLinkChanges, limit, s.splitAbove); err != nil {
 			return err
 		}
-		return s.makeLinkNodes(ctx, tx, crowded)
+		return s.makeLinkNodes(ctx, tx, oversized)
 	})
 	return n, wrap("fold link changes", err)
 }
@@ -114,12 +114,12 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) 
 		for _, n := range nodes {
 			sites, levels, buckets = append(sites, n.site), append(levels, n.level), append(buckets, n.bucket)
 		}
-		_, nodes, err = linkNodes(ctx, tx, makeLinkNodes, sites, s.crowded, levels, buckets)
+		_, nodes, err = linkNodes(ctx, tx, makeLinkNodes, sites, s.splitAbove, levels, buckets)
 	}
 	return err
 }
 
-// linkNodes runs a statement that returns a number and crowded nodes.
+// linkNodes runs a statement that returns a number and oversized nodes.
 func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int, nodes []linkNode, err error) {
 	rows, err := tx.Tx.QueryContext(ctx, query, args...)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {
 		modelstest.SetClock(t, c.store, noon)
-		c.store.CrowdPartsForTest(rapid.IntRange(1, 4).Draw(r, "crowded"))
+		c.store.SplitPartsAboveForTest(rapid.IntRange(1, 4).Draw(r, "split above"))
 		c.site = c.newSite(t)
 		w := &linkWorld{customers: c, t: t, now: noon}
 		made := 0
@@ -84,7 +84,7 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 func TestTotalsWhileWritersWrite(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
-	c.store.CrowdPartsForTest(8)
+	c.store.SplitPartsAboveForTest(8)
 	var writers sync.WaitGroup
 	for w := range 16 {
 		writers.Go(func() { c.write(t, w) })
@@ -158,7 +158,7 @@ func TestCountsSeeEveryStatement(t *testing.T) {
 func TestAuditOfCounts(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
-	c.store.CrowdPartsForTest(2)
+	c.store.SplitPartsAboveForTest(2)
 	for i := range 5 {
 		c.invite(t, fmt.Sprint(i))
 		c.advance(t, time.Millisecond)

@@ -101,10 +101,10 @@ type RowResult struct {
 	Index   int
 	RailKey string
 	Outcome RowOutcome // "" if not final
-	// RailsWord says that the outcome follows from what the rail said about the key, and so holds whatever the database
+	// FromRail says that the outcome follows from what the rail said about the key, and so holds whatever the database
 	// has lost since the claim.
-	RailsWord bool
-	Release   bool
+	FromRail bool
+	Release  bool
 	// Called says that the rail answered a call about the key.
 	Called bool
 	// Confirming says that the row was settled as unconfirmed when it was claimed.

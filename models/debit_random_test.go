@@ -95,7 +95,7 @@ func (l *batchLife) finish(t *rapid.T) {
 	}
 	chunk := rapid.SampledFrom(l.chunks).Draw(t, "chunk")
 	row := rapid.SampledFrom(chunk.Rows).Draw(t, "row")
-	result := models.RowResult{Index: row.Index, RailKey: row.RailKey, Confirming: row.Settled, RailsWord: true}
+	result := models.RowResult{Index: row.Index, RailKey: row.RailKey, Confirming: row.Settled, FromRail: true}
 	switch rapid.SampledFrom([]string{"succeeded", "refused", "timedOut", "release", "unknown"}).Draw(t, "answer") {
 	case "succeeded":
 		result.Outcome, l.debited[row.Index] = models.OutcomeSucceeded, true

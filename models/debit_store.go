@@ -214,7 +214,7 @@ func resultColumnsOf(results []RowResult) resultColumns {
 		v.index = append(v.index, int32(r.Index)) //nolint:gosec // at most MaxBatchRows
 		v.calls = append(v.calls, int32(r.Calls)) //nolint:gosec // −1, 0 or 1
 		v.outcome, v.alert, v.key = append(v.outcome, string(r.Outcome)), append(v.alert, r.Alert), append(v.key, r.RailKey)
-		v.word, v.release = append(v.word, r.RailsWord), append(v.release, r.Release)
+		v.word, v.release = append(v.word, r.FromRail), append(v.release, r.Release)
 		v.called, v.confirming = append(v.called, r.Called), append(v.confirming, r.Confirming)
 		v.retryAfter = append(v.retryAfter, r.RetryAfter.Milliseconds())
 	}

@@ -71,7 +71,7 @@ RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amou
 	if err != nil {
 		return "", TaskID{}, wrap("decide payment", err)
 	}
-	result := TransactionResult{Status: TransactionFailed, RailsWord: true, Found: FoundPayment{Charge: t.Charge}}
+	result := TransactionResult{Status: TransactionFailed, FromRail: true, Found: FoundPayment{Charge: t.Charge}}
 	switch {
 	case bool(decision):
 		result.Status = TransactionSettled

@@ -3,7 +3,7 @@ package models
 import "context"
 
 // ClaimDueSQL is for a test that looks at its plan.
-const ClaimDueSQL = claimDueSQL
+var ClaimDueSQL = claimDueSQL
 
 // ReclaimLostSQL is for a test that looks at its plan.
 const ReclaimLostSQL = reclaimLostSQL

@@ -32,17 +32,17 @@ func movementFields(m *Movement) []any {
 
 func (q *MovementQuery) span() listSpan[string] {
 	keys := keyRange[string]{highest: "\x7f", compare: strings.Compare} // keys are letters, digits and underscores
-	return spanOf(q.From, q.To, q.Direction, place[string]{q.At.RecordedAt, q.At.RailKey}, q.At == MovementPosition{}, keys)
+	return spanOf(q.From, q.To, q.Direction, listPosition[string]{q.At.RecordedAt, q.At.RailKey}, q.At == MovementPosition{}, keys)
 }
 
 func listMovements(q *MovementQuery) (query string, args []any) {
 	span := q.span()
-	words := []string{"<ahead>", "<", "<end>", ">= $2", "<behind>", ">=", "<beginning>", "<= $3", "<order>", "DESC", "<back>", "ASC"}
+	replacements := []string{"<ahead>", "<", "<end>", ">= $2", "<behind>", ">=", "<beginning>", "<= $3", "<order>", "DESC", "<back>", "ASC"}
 	if q.Direction == Backward {
-		words = []string{"<ahead>", ">", "<end>", "<= $3", "<behind>", "<=", "<beginning>", ">= $2", "<order>", "ASC", "<back>", "DESC"}
+		replacements = []string{"<ahead>", ">", "<end>", "<= $3", "<behind>", "<=", "<beginning>", ">= $2", "<order>", "ASC", "<back>", "DESC"}
 	}
-	words = append(words, "<limit>", strconv.Itoa(q.Limit+1), "<columns>", movementColumns)
-	return strings.NewReplacer(words...).Replace(listMovementsSQL),
+	replacements = append(replacements, "<limit>", strconv.Itoa(q.Limit+1), "<columns>", movementColumns)
+	return strings.NewReplacer(replacements...).Replace(listMovementsSQL),
 		[]any{q.SiteID, span.from, span.to, span.ahead.at, span.ahead.key, span.behind.at, span.behind.key}
 }
 

@@ -150,10 +150,10 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 			chunk := claim(t, store, done.Tasks[0])
 			for i := range customers {
 				outcome := rapid.SampledFrom(models.RowOutcomes).Draw(r, "outcome")
-				finish(t, store, chunk, models.RowResult{Index: i, Outcome: outcome, RailsWord: true})
+				finish(t, store, chunk, models.RowResult{Index: i, Outcome: outcome, FromRail: true})
 				modelstest.AdvanceClock(t, store, time.Duration(rapid.IntRange(0, 2).Draw(r, "ms"))*time.Millisecond)
 				if late := rapid.Bool().Draw(r, "late truth"); late {
-					finish(t, store, chunk, models.RowResult{Index: i, Outcome: models.OutcomeSucceeded, RailsWord: true})
+					finish(t, store, chunk, models.RowResult{Index: i, Outcome: models.OutcomeSucceeded, FromRail: true})
 				}
 			}
 			_, rows, err := store.GetBatch(t.Context(), site.ID, fmt.Sprint("batch ", b))
@@ -170,7 +170,7 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 			claimed, err := store.ClaimTransaction(t.Context(), started.Task, models.NewLeaseToken())
 			must(r, err)
 			status := rapid.SampledFrom([]models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined}).Draw(r, "status")
-			_, err = store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status, RailsWord: true})
+			_, err = store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status, FromRail: true})
 			must(r, err)
 			if status == models.TransactionSettled {
 				succeeded += intent.Amount

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"database/sql"
+	_ "embed" // statements
 	"fmt"
 	"math"
 	"time"
@@ -18,7 +19,7 @@ type Dispatch struct {
 	// Total is the most that all organisations together may have; 0: no bound.
 	Total int
 	// Worth is the least room under Total that a claim is worth, whose cost is mostly that of looking who has something due.
-	Worth int
+	MinRoom int
 }
 
 // total is Total as a bound.
@@ -34,60 +35,13 @@ func (d Dispatch) total() int {
 // claimer may well make again: never for what decides about money.
 const notFlushed = `set_config('synchronous_commit', 'off', true)`
 
-// taskColumns are a claimed task.
-const taskColumns = `o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1`
-
-// claimDueSQL hops from lane to lane (organisation, Site) along outbox_waiting and takes the first due tasks of each, as many as
-// there is room for. Who has the fewest tasks in flight comes first, organisations among each other and then the Sites of one,
-// up to each organisation's cap. The backlog behind those first tasks is never read. One dispatcher a queue at a time: a second one
-// would pick the same tasks.
-const claimDueSQL = `
-WITH RECURSIVE leader AS MATERIALIZED (
-    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads, ` + notFlushed + `
-    FROM ` + svcNow + ` AS clock (now)
-), flying AS MATERIALIZED (
-    SELECT organisation_id, site_id, count(*) AS n FROM outbox
-    WHERE (SELECT leads FROM leader) AND queue = $1 AND dispatched_at IS NOT NULL
-      AND available_at <= (SELECT now FROM leader) -- later ones are retries that wait in Redis
-    GROUP BY 1, 2
-), crowds AS MATERIALIZED (
-    SELECT organisation_id, sum(n) AS n FROM flying GROUP BY 1
-), under AS MATERIALIZED (
-    SELECT least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM flying)) AS room
-), bound AS MATERIALIZED (
-    SELECT CASE WHEN leads AND room >= $6::int THEN greatest(0, room) ELSE 0 END AS room FROM leader, under
-), lanes (organisation_id, site_id, first_at) AS (
-    (SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-     WHERE (SELECT room FROM bound) > 0 AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2, 3 LIMIT 1)
-    UNION ALL
-    SELECT n.organisation_id, n.site_id, n.available_at FROM lanes l CROSS JOIN LATERAL (
-        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-        WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
-        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) n
-), open AS MATERIALIZED (
-    SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
-), share AS MATERIALIZED ( -- of each lane; twice as much as if all had as many: the next claim takes what is left of larger ones
-    SELECT least(room, $3::int, 1 + 2 * room / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
-), due AS (
-    SELECT o.id, l.organisation_id, l.site_id, coalesce(f.n, 0)
-           + row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_turn
-    FROM leader CROSS JOIN share CROSS JOIN open l LEFT JOIN flying f USING (organisation_id, site_id) CROSS JOIN LATERAL (
-        SELECT id, available_at FROM (
-            SELECT w.id, w.available_at FROM outbox w
-            WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
-              AND w.available_at <= leader.now
-            ORDER BY w.available_at, w.id LIMIT 1000) first -- so that the planner knows: never all of them
-        LIMIT share.n) o
-), turns AS (
-    SELECT id, organisation_id, coalesce(c.n, 0) + row_number() OVER (PARTITION BY organisation_id ORDER BY site_turn, site_id) AS turn
-    FROM due LEFT JOIN crowds c USING (organisation_id)
-), picked AS (
-    SELECT id FROM turns WHERE turn <= $3 ORDER BY turn, organisation_id LIMIT (SELECT room FROM bound)
+// The statements that claim tasks; see the files.
+var (
+	//go:embed outbox_claim_due.sql
+	claimDueSQL string
+	//go:embed outbox_claim_tasks.sql
+	claimTasksSQL string
 )
-UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $4 * interval '1 ms',
-       epoch = o.epoch + 1
-WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND num_nulls(o.dispatched_at) = 1 -- still waiting, in words that no index knows
-RETURNING ` + taskColumns
 
 // ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
 // for ClaimLease; the caller then either confirms them or releases them.
@@ -100,7 +54,7 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 		d.InFlight *= webhooksInFlight
 	}
 	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds(),
-		d.total(), d.Worth)
+		d.total(), d.MinRoom)
 }
 
 // hasDue says whether there is anything to claim. Most looks find nothing; they cost no more than this.
@@ -112,39 +66,6 @@ SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL 
 	})
 	return due, wrap("look for due tasks", err)
 }
-
-// claimTasksSQL takes the named tasks as far as they are waiting and due, their organisations are within their caps, and there is room
-// for all organisations. It looks at each by its id, whatever the planner takes for rare, and waits for nobody.
-const claimTasksSQL = `
-WITH asked AS MATERIALIZED (
-    SELECT w.id, w.queue, w.organisation_id
-    FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id), (SELECT ` + notFlushed + `) AS commit) a
-    CROSS JOIN LATERAL (SELECT * FROM outbox x WHERE x.id = a.id LIMIT 1) w
-    WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
-), rooms AS MATERIALIZED (
-    SELECT l.queue, l.organisation_id,
-           CASE l.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - (
-               SELECT count(*) FROM outbox f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
-                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS room
-    FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
-), totals AS MATERIALIZED (
-    SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN $8 ELSE $5 - (
-               SELECT count(*) FROM outbox f WHERE f.queue = q.queue
-                   AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) END AS room
-    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN ($6, 'webhooks')
-), turns AS (
-    SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS turn
-    FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id ORDER BY id) AS own_turn FROM asked) a
-    JOIN rooms r USING (queue, organisation_id) WHERE a.own_turn <= r.room
-), free AS MATERIALIZED (
-    SELECT w.id FROM turns t LEFT JOIN totals USING (queue) CROSS JOIN LATERAL (
-        SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1 LIMIT 1 FOR UPDATE SKIP LOCKED) w
-    WHERE t.turn <= coalesce(totals.room, t.turn)
-)
-UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $3 * interval '1 ms',
-       epoch = o.epoch + 1
-WHERE o.id = ANY (ARRAY(SELECT id FROM free))
-RETURNING ` + taskColumns
 
 // ClaimTasks takes the named tasks for dispatch right after the commits that wrote them. What exceeds the bounds stays for ClaimDue: d are
 // those of its queue; of others, InFlight is for every other one, and Limit is how many webhooks it may be.

@@ -31,8 +31,8 @@ func cutPage[T, P any](
 	return items, next, prev
 }
 
-// place is a position in a list that is ordered by time and then by key.
-type place[K any] struct {
+// listPosition is a position in a list that is ordered by time and then by key.
+type listPosition[K any] struct {
 	at  Millis
 	key K
 }
@@ -43,18 +43,18 @@ type keyRange[K any] struct {
 	compare         func(a, b K) int
 }
 
-func (k keyRange[K]) isBefore(a, b place[K]) bool {
+func (k keyRange[K]) isBefore(a, b listPosition[K]) bool {
 	return cmp.Or(cmp.Compare(a.at, b.at), k.compare(a.key, b.key)) < 0
 }
 
-func (k keyRange[K]) earlier(a, b place[K]) place[K] {
+func (k keyRange[K]) earlier(a, b listPosition[K]) listPosition[K] {
 	if k.isBefore(b, a) {
 		return b
 	}
 	return a
 }
 
-func (k keyRange[K]) later(a, b place[K]) place[K] {
+func (k keyRange[K]) later(a, b listPosition[K]) listPosition[K] {
 	if k.isBefore(a, b) {
 		return b
 	}
@@ -65,7 +65,7 @@ func (k keyRange[K]) later(a, b place[K]) place[K] {
 // range of time; and what lies behind the position.
 type listSpan[K any] struct {
 	from, to      Millis // both inclusive
-	ahead, behind place[K]
+	ahead, behind listPosition[K]
 }
 
 // maxListTime is later than any service time. One millisecond more is a valid time as well.
@@ -73,7 +73,7 @@ const maxListTime = Millis(MaxAmount)
 
 // spanOf is the span of a query. No position lies outside the range of time: a scan would read from there to the range.
 // Behind the first page of a walk nothing is looked for.
-func spanOf[K any](from, to *Millis, direction Direction, at place[K], isFirst bool, keys keyRange[K]) listSpan[K] {
+func spanOf[K any](from, to *Millis, direction Direction, at listPosition[K], isFirst bool, keys keyRange[K]) listSpan[K] {
 	s := listSpan[K]{to: maxListTime, ahead: at, behind: at}
 	if from != nil {
 		s.from = min(max(*from, 0), maxListTime)
@@ -86,14 +86,14 @@ func spanOf[K any](from, to *Millis, direction Direction, at place[K], isFirst b
 		if isFirst {
 			s.behind.at = -1
 		}
-		s.ahead = keys.later(s.ahead, place[K]{s.from - 1, keys.highest})
-		s.behind = keys.earlier(s.behind, place[K]{s.to, keys.highest})
+		s.ahead = keys.later(s.ahead, listPosition[K]{s.from - 1, keys.highest})
+		s.behind = keys.earlier(s.behind, listPosition[K]{s.to, keys.highest})
 		return s
 	}
 	if isFirst {
 		s.ahead.at, s.behind.at = math.MaxInt64, math.MaxInt64
 	}
-	s.ahead = keys.earlier(s.ahead, place[K]{s.to + 1, keys.lowest})
-	s.behind = keys.later(s.behind, place[K]{s.from, keys.lowest})
+	s.ahead = keys.earlier(s.ahead, listPosition[K]{s.to + 1, keys.lowest})
+	s.behind = keys.later(s.behind, listPosition[K]{s.from, keys.lowest})
 	return s
 }

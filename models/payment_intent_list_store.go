@@ -68,7 +68,7 @@ func listIntents(q *IntentQuery) (query string, args []any) {
 	keys := keyRange[PaymentIntentID]{
 		highest: PaymentIntentID(uuid.Max), compare: func(a, b PaymentIntentID) int { return bytes.Compare(a[:], b[:]) },
 	}
-	span := spanOf(q.CreatedFrom, q.CreatedTo, q.Direction, place[PaymentIntentID]{q.From.CreatedAt, q.From.ID},
+	span := spanOf(q.CreatedFrom, q.CreatedTo, q.Direction, listPosition[PaymentIntentID]{q.From.CreatedAt, q.From.ID},
 		q.From == IntentPosition{}, keys)
 	args = []any{q.SiteID, span.from, span.to, span.ahead.at, span.ahead.key, span.behind.at, span.behind.key}
 	orderFilter := ""

@@ -95,7 +95,7 @@ func (s *Store) createIntent(
 	case refused != nil:
 		return PaymentIntent{}, false, refused
 	}
-	intent, err = asked.made(s.intents.Ask(ctx, asked))
+	intent, err = asked.made(s.intents.Do(ctx, asked))
 	return intent, false, err
 }
 

@@ -343,8 +343,8 @@ func (p *planned) runBatches() {
 	key := func(i int) string { return chunk.Rows[i].RailKey }
 	p.call("FinishRows", func(ctx context.Context) error {
 		return only(s.FinishRows(ctx, chunk, []models.RowResult{
-			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, RailsWord: true, Called: true},
-			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, RailsWord: true, Called: true},
+			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, FromRail: true, Called: true},
+			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, FromRail: true, Called: true},
 			{Index: 2, RailKey: key(2), RetryAfter: time.Hour, Alert: models.AlertRailConflict},
 		}, 3))
 	})
@@ -409,7 +409,7 @@ func (p *planned) runPayments() {
 	p.call("HoldTransaction", func(ctx context.Context) error { return only(s.HoldTransaction(ctx, claimed)) })
 	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
 	p.call("FinishTransaction", func(ctx context.Context) error {
-		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled, RailsWord: true, Called: true}))
+		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled, FromRail: true, Called: true}))
 	})
 	undecided := modelstest.Intent(p.t, s, p.site.ID, 100)
 	modelstest.Pay(p.t, s, undecided, party)

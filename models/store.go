@@ -48,10 +48,10 @@ type Store struct {
 	limit  int64 // calls inside at most; 0: no bound
 	inside atomic.Int64
 
-	intents Gather[*insertedIntent, bool]
-	quotas  Quotas
-	gauges  quotaGauges
-	crowded int // links of a crowded part of the counts: crowdedPart, less in tests
+	intents    Coalescer[*insertedIntent, bool]
+	quotas     Quotas
+	gauges     quotaGauges
+	splitAbove int // links of one state in a part of the counts above which it becomes a node
 }
 
 // Open prepares a pool of connections; it does not connect. A DSN may name several hosts: see connector.
@@ -86,8 +86,8 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	pool.SetMaxIdleConns(cfg.MaxConns)
 	pool.SetConnMaxIdleTime(connMaxIdle)
 	pool.SetConnMaxLifetime(cfg.MaxConnAge + rand.N(cfg.MaxConnAge/5)) //nolint:gosec // spreads load, keeps no secret
-	s := &Store{db: bun.NewDB(pool, pgdialect.New()), conns: conns, crowded: crowdedPart}
-	s.intents.Do = s.insertIntents
+	s := &Store{db: bun.NewDB(pool, pgdialect.New()), conns: conns, splitAbove: splitLinksAbove}
+	s.intents.Call = s.insertIntents
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -48,9 +48,9 @@ func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID
 type TransactionResult struct {
 	Status TransactionStatus // "" if not final
 	Reason RowOutcome        // of Declined: why
-	// RailsWord says that the status follows from what the rail said about the key, and so holds whatever the database
+	// FromRail says that the status follows from what the rail said about the key, and so holds whatever the database
 	// has lost since the claim.
-	RailsWord bool
+	FromRail bool
 	// Found is the payment that the rail made and the database has lost: of a payment intent that was closing.
 	Found      FoundPayment
 	Release    bool

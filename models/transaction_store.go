@@ -152,7 +152,7 @@ func (s *Store) FinishTransaction(
 		done = FinishedTransaction{}
 		intent, err := scanIntent(tx.Tx.QueryRowContext(ctx, endTransactionSQL+"SELECT "+intentColumns+" FROM p",
 			t.SiteID, t.IntentID, t.Lease, string(r.Status), string(r.Reason), r.Calls, t.Task, key,
-			r.RailsWord, t.Epoch, RailMemory.Milliseconds(), t.foundID(), r.Found.AgreementID, int64(r.Found.Charge)))
+			r.FromRail, t.Epoch, RailMemory.Milliseconds(), t.foundID(), r.Found.AgreementID, int64(r.Found.Charge)))
 		if errors.Is(err, sql.ErrNoRows) {
 			return alertContradiction(ctx, tx, t, r)
 		}

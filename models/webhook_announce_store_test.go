@@ -64,7 +64,7 @@ var settlements = map[string]struct {
 	succeeded, failed int
 }{
 	"the last row is recorded": {func(w *webhooks, done models.Submission) {
-		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, RailsWord: true},
+		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, FromRail: true},
 			models.RowResult{Index: 1, Outcome: models.OutcomeCustomerNotActive})
 	}, 1, 1},
 	"it is cancelled": {func(w *webhooks, done models.Submission) {
@@ -186,11 +186,11 @@ func (w *webhooks) correctRow(reference string) models.Submission {
 	_, err := w.CloseOverdueBatch(w.t.Context())
 	must(w.t, err)
 	w.advance(time.Minute)
-	finish(w.t, w.Store, late, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded, RailsWord: true})
+	finish(w.t, w.Store, late, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded, FromRail: true})
 	must(w.t, w.ParkChunk(w.t.Context(), done.Tasks[0]))
 	confirming := claim(w.t, w.Store, done.Tasks[0])
 	finish(w.t, w.Store, confirming, models.RowResult{Index: 0, RetryAfter: time.Minute},
-		models.RowResult{Index: 2, Outcome: models.OutcomeInsufficientFunds, RailsWord: true})
+		models.RowResult{Index: 2, Outcome: models.OutcomeInsufficientFunds, FromRail: true})
 	return done
 }
 

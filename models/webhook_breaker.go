@@ -36,11 +36,11 @@ func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFi
 func (b WebhookBreaker) healthy() bool { return b == WebhookBreaker{Width: WebhookFullWidth} }
 
 // room is how many more deliveries may begin at a time while some are under way.
-func (b WebhookBreaker) room(underWay int, now Millis) int {
+func (b WebhookBreaker) capacity(inFlight int, now Millis) int {
 	switch {
 	case b.OpenUntil == 0:
-		return max(0, b.Width-underWay)
-	case now < b.OpenUntil || underWay > 0:
+		return max(0, b.Width-inFlight)
+	case now < b.OpenUntil || inFlight > 0:
 		return 0
 	default:
 		return 1

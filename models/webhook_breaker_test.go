@@ -46,15 +46,15 @@ func TestWebhookBreakerProperties(t *testing.T) {
 		b, now := newWebhookBreaker(), Millis(1_000_000_000)
 		for range rapid.IntRange(0, 60).Draw(t, "attempts") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "ms")) * time.Millisecond)
-			underWay := rapid.IntRange(0, 40).Draw(t, "under way")
-			room := b.room(underWay, now)
+			inFlight := rapid.IntRange(0, 40).Draw(t, "under way")
+			room := b.capacity(inFlight, now)
 			switch {
 			case b.Width < 1 || b.Width > WebhookFullWidth || b.Failures < 0:
 				t.Fatalf("%+v", b)
-			case b.OpenUntil == 0 && (room < 0 || room+underWay > max(b.Width, underWay)):
-				t.Fatalf("%+v has room for %d beside %d", b, room, underWay)
-			case b.OpenUntil != 0 && (room > 1 || room == 1 && (underWay > 0 || now < b.OpenUntil)):
-				t.Fatalf("open %+v has room for %d beside %d at %d", b, room, underWay, now)
+			case b.OpenUntil == 0 && (room < 0 || room+inFlight > max(b.Width, inFlight)):
+				t.Fatalf("%+v has room for %d beside %d", b, room, inFlight)
+			case b.OpenUntil != 0 && (room > 1 || room == 1 && (inFlight > 0 || now < b.OpenUntil)):
+				t.Fatalf("open %+v has room for %d beside %d at %d", b, room, inFlight, now)
 			}
 			b = b.after(rapid.Bool().Draw(t, "success"), rapid.Bool().Draw(t, "gone"), now)
 		}

@@ -54,8 +54,8 @@ type plainClaim struct {
 	lane     webhookLane
 	now      Millis
 	healthy  bool // so is the endpoint
-	letGo    bool // the event has its place there already
-	waits    bool // it waits for the endpoint already
+	released bool // the event has its place there already
+	isParked bool // it waits for the endpoint already
 	breaker  WebhookBreaker
 }
 
@@ -66,7 +66,7 @@ type webhookLane struct {
 }
 
 func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
-	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepRoom} {
+	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepCapacity} {
 		if err := step(ctx); err != nil || len(c.plain) == 0 && len(c.parked) == 0 {
 			return err
 		}
@@ -155,7 +155,7 @@ func (p *plainClaim) columns() []any {
 	return []any{
 		&d.lease, &d.Task, &e.OrganisationID, &e.ID, &e.SiteID, &e.Type, &e.Status, &e.Attempts,
 		&d.Failures, &d.round, &e.CreatedAt, &e.RequestedAt, &e.NextAttemptAt, &e.TraceID, &e.Body, &d.EndpointSite, &d.URL, &b.Failures,
-		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now, &p.letGo, &p.waits,
+		&b.OpenUntil, &b.Openings, &b.Width, &b.GoneSince, &p.now, &p.released, &p.isParked,
 	}
 }
 
@@ -240,27 +240,27 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, s
 	return rowOf, now, err
 }
 
-// keepRoom keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first,
+// keepCapacity keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first,
 // unless it has been let go itself. One that is parked and could go is left to ClaimWebhook.
-func (c *webhookClaims) keepRoom(ctx context.Context) error {
+func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
 SELECT l.organisation_id, l.site_id, (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+`), p.requested_at, p.event_id
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 LEFT JOIN LATERAL (
-    SELECT w.requested_at, w.event_id FROM webhook_places w WHERE `+laneWaits+`
+    SELECT w.requested_at, w.event_id FROM webhook_places w WHERE `+laneParked+`
     ORDER BY w.requested_at, w.event_id LIMIT 1) p ON true`, organisations, sites)
 	if err != nil {
 		return err
 	}
 	type figures struct {
 		lane     webhookLane
-		underWay int
+		inFlight int
 		parkedAt sql.Null[Millis] // when the parked event that waits longest was asked for
 		parked   sql.Null[WebhookEventID]
 	}
 	all, err := scanAll(rows, func(f *figures) []any {
-		return []any{&f.lane.organisation, &f.lane.site, &f.underWay, &f.parkedAt, &f.parked}
+		return []any{&f.lane.organisation, &f.lane.site, &f.inFlight, &f.parkedAt, &f.parked}
 	})
 	if err != nil {
 		return err
@@ -271,18 +271,18 @@ LEFT JOIN LATERAL (
 	}
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
 		f := busy[p.lane]
-		if p.letGo {
-			f.underWay-- // this one
+		if p.released {
+			f.inFlight-- // this one
 		}
-		queued := !p.letGo && f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V)
-		if queued || p.breaker.room(f.underWay, p.now) == 0 {
+		queued := !p.released && f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V)
+		if queued || p.breaker.capacity(f.inFlight, p.now) == 0 {
 			c.parked = append(c.parked, p)
 			return true
 		}
-		if p.waits {
+		if p.isParked {
 			return true
 		}
-		f.underWay++
+		f.inFlight++
 		return false
 	})
 	return nil
@@ -298,32 +298,32 @@ func (c *webhookClaims) park(ctx context.Context) error {
 	var waiting []TaskID
 	var others []*plainClaim
 	for _, p := range c.parked {
-		if p.waits {
+		if p.isParked {
 			waiting = append(waiting, p.delivery.Task)
 		} else {
 			others = append(others, p)
 		}
 	}
 	if len(waiting) > 0 {
-		if err := rest(ctx, c.tx, waiting); err != nil {
+		if err := parkTasks(ctx, c.tx, waiting); err != nil {
 			return err
 		}
 	}
 	if len(others) == 0 {
 		return nil
 	}
-	parked, err := parkPlaces(ctx, c.tx, placesOf(others))
+	parked, err := parkSlots(ctx, c.tx, slotsOf(others))
 	c.parked = slices.DeleteFunc(c.parked, func(p *plainClaim) bool {
-		return !p.waits && !slices.Contains(parked, p.delivery.Task)
+		return !p.isParked && !slices.Contains(parked, p.delivery.Task)
 	})
 	return err
 }
 
-func placesOf(claims []*plainClaim) []webhookPlace {
-	places := make([]webhookPlace, len(claims))
+func slotsOf(claims []*plainClaim) []webhookSlot {
+	places := make([]webhookSlot, len(claims))
 	for i, p := range claims {
 		d := &p.delivery
-		places[i] = webhookPlace{lane: p.lane, event: &d.Event, task: d.Task, lease: d.lease, n: d.Number, url: d.URL}
+		places[i] = webhookSlot{lane: p.lane, event: &d.Event, task: d.Task, lease: d.lease, n: d.Number, url: d.URL}
 	}
 	return places
 }
@@ -344,7 +344,7 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 
 // take leaves those that somebody has got since the events were read to ClaimWebhook.
 func (c *webhookClaims) take(ctx context.Context) error {
-	leases, err := leasePlaces(ctx, c.tx, placesOf(c.plain), false)
+	leases, err := leaseSlots(ctx, c.tx, slotsOf(c.plain), false)
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { return !slices.Contains(leases, p.delivery.lease) })
 	return err
 }

@@ -235,7 +235,7 @@ func TestConcurrentClaimsGiveEachAttemptOnce(t *testing.T) {
 	}
 }
 
-func TestClaimWebhooksKeepsRoom(t *testing.T) {
+func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")

@@ -12,16 +12,16 @@ const (
 	retryLease = 30 * time.Second
 	// parkedFor is how long an event waits for its endpoint at the most before it asks by itself.
 	parkedFor = time.Hour
-	// placeHeld is how long an event that was let go keeps its place on its way to a worker.
-	placeHeld = `interval '5 s'`
+	// slotHeld is how long an event that was let go keeps its place on its way to a worker.
+	slotHeld = `interval '5 s'`
 )
 
 // ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for later, or another
 // worker has it.
 var ErrNothingDue = errors.New("models: nothing due")
 
-// errPlaceTaken cannot be: whoever takes a place has its event locked.
-var errPlaceTaken = errors.New("models: another worker has the event")
+// errSlotTaken cannot be: whoever takes a place has its event locked.
+var errSlotTaken = errors.New("models: another worker has the event")
 
 // WebhookDelivery is one attempt that its worker may make now.
 type WebhookDelivery struct {

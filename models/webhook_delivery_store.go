@@ -35,12 +35,12 @@ type webhookClaim struct {
 	task  TaskID
 	lease LeaseToken
 
-	delivery    WebhookDelivery
-	now         Millis
-	endpoint    webhookEndpointRow
-	interrupted int  // the number of the attempt before, if it has no known outcome, else 0
-	letGo       bool // the event has its place already, at the endpoint of placeAt
-	placeAt     SiteID
+	delivery     WebhookDelivery
+	now          Millis
+	endpoint     webhookEndpointRow
+	interrupted  int  // the number of the attempt before, if it has no known outcome, else 0
+	released     bool // the event has its place already, at the endpoint of slotEndpoint
+	slotEndpoint SiteID
 }
 
 func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
@@ -58,7 +58,7 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	if !found || c.endpoint.DisabledAt != 0 && !event.Test {
 		return c.giveUp(ctx)
 	}
-	room, err := c.hasRoom(ctx)
+	room, err := c.hasCapacity(ctx)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.Site
 	case !mine || e.Status != WebhookPending:
 		return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
 	}
-	leased, err := c.readPlace(ctx)
+	leased, err := c.readSlot(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -114,18 +114,18 @@ WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_i
 	return nil
 }
 
-// readPlace says whether another worker is sending the event. Who has the event locked reads the place as it is.
-func (c *webhookClaim) readPlace(ctx context.Context) (leased bool, err error) {
+// readSlot says whether another worker is sending the event. Who has the event locked reads the place as it is.
+func (c *webhookClaim) readSlot(ctx context.Context) (leased bool, err error) {
 	e := &c.delivery.Event
 	var live bool
 	var number int
 	err = c.tx.Tx.QueryRowContext(ctx, `
 SELECT coalesce(until > statement_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_places
-WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.placeAt)
+WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.slotEndpoint)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
-	leased, c.letGo = live && number > 0, live && number == 0
+	leased, c.released = live && number > 0, live && number == 0
 	if !leased {
 		c.interrupted = number
 	}
@@ -166,35 +166,35 @@ ORDER BY w.site_id DESC LIMIT 1 `+lock, event.OrganisationID, own, fallback).Sca
 	return err == nil, err
 }
 
-// hasRoom reports whether the endpoint takes one more now. Events that were parked before this one go first. A test asks
+// hasCapacity reports whether the endpoint takes one more now. Events that were parked before this one go first. A test asks
 // nobody: it is how a partner sees whether the endpoint works again.
-func (c *webhookClaim) hasRoom(ctx context.Context) (bool, error) {
+func (c *webhookClaim) hasCapacity(ctx context.Context) (bool, error) {
 	event := &c.delivery.Event
 	if event.Test {
 		return true, nil
 	}
-	var underWay int
+	var inFlight int
 	var queued bool
 	err := c.tx.Tx.QueryRowContext(ctx, `
 SELECT (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+` AND w.event_id <> $4),
-       EXISTS (SELECT FROM webhook_places w WHERE `+laneWaits+` AND (w.requested_at, w.event_id) < ($3, $4))
+       EXISTS (SELECT FROM webhook_places w WHERE `+laneParked+` AND (w.requested_at, w.event_id) < ($3, $4))
 FROM (SELECT $1::uuid AS organisation_id, $2::uuid AS site_id) l`,
-		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&underWay, &queued)
-	room := c.endpoint.endpoint().Breaker.room(underWay, c.now)
-	waits := queued && (!c.letGo || c.placeAt != c.endpoint.SiteID)
+		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&inFlight, &queued)
+	room := c.endpoint.endpoint().Breaker.capacity(inFlight, c.now)
+	waits := queued && (!c.released || c.slotEndpoint != c.endpoint.SiteID)
 	return room > 0 && !waits, err
 }
 
 func (c *webhookClaim) park(ctx context.Context) error {
-	if _, err := parkPlaces(ctx, c.tx, []webhookPlace{c.place()}); err != nil {
+	if _, err := parkSlots(ctx, c.tx, []webhookSlot{c.slot()}); err != nil {
 		return err
 	}
 	return ErrNothingDue
 }
 
-func (c *webhookClaim) place() webhookPlace {
+func (c *webhookClaim) slot() webhookSlot {
 	d := &c.delivery
-	return webhookPlace{
+	return webhookSlot{
 		lane: webhookLane{d.Event.OrganisationID, c.endpoint.SiteID}, event: &d.Event, task: c.task, lease: c.lease, n: d.Number, url: d.URL,
 	}
 }
@@ -234,8 +234,8 @@ ON CONFLICT DO NOTHING`, event.OrganisationID, event.ID, event.NextAttemptAt)
 
 // take writes the lease, for the event and for its task.
 func (c *webhookClaim) take(ctx context.Context) error {
-	if got, err := leasePlaces(ctx, c.tx, []webhookPlace{c.place()}, true); err != nil || len(got) == 0 {
-		return errors.Join(err, errPlaceTaken)
+	if got, err := leaseSlots(ctx, c.tx, []webhookSlot{c.slot()}, true); err != nil || len(got) == 0 {
+		return errors.Join(err, errSlotTaken)
 	}
 	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
 	_, err := c.tx.Tx.ExecContext(ctx, `

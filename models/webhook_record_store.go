@@ -22,7 +22,7 @@ func (s *Store) RecordWebhook(
 				return err
 			}
 		}
-		tasks, err := releasePlaces(ctx, tx, []webhookLane{d.lane()})
+		tasks, err := releaseSlots(ctx, tx, []webhookLane{d.lane()})
 		released = nil
 		for _, t := range tasks {
 			released = append(released, t.id)

@@ -74,7 +74,7 @@ WITH e AS MATERIALIZED (
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address, error = excluded.error,
         response_head = excluded.response_head
 )
-SELECT l.i, EXISTS (SELECT FROM webhook_places w WHERE ` + laneWaits + `) FROM mine l`
+SELECT l.i, EXISTS (SELECT FROM webhook_places w WHERE ` + laneParked + `) FROM mine l`
 
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.successes)
@@ -188,7 +188,7 @@ func (r *webhookRecords) release(ctx context.Context) (map[OrganisationID][]Task
 	for lane := range r.narrow {
 		lanes = append(lanes, lane)
 	}
-	tasks, err := releasePlaces(ctx, r.tx, lanes)
+	tasks, err := releaseSlots(ctx, r.tx, lanes)
 	released := map[OrganisationID][]TaskID{}
 	for _, t := range tasks {
 		released[t.organisation] = append(released[t.organisation], t.id)

@@ -218,7 +218,7 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 		d.capacityExpired = time.After(capacityTTL)
 		// The capacity of one loop claim stays free. Otherwise a steady flow of new webhooks would
 		// starve the waiting ones.
-		d.webhookCapacity = webhooks.Total - webhooks.Worth - n
+		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
 	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), webhooks)
@@ -341,7 +341,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = slots*3/2, slots*5/2
 	case models.QueueWebhooks:
-		b.Limit, b.Total, b.Worth = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
+		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
 	if d.cfg.InFlight > 0 {

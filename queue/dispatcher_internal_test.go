@@ -37,7 +37,7 @@ FROM generate_series(1, ?) RETURNING id`, site.ID, inFlight, inFlight, n).Scan(t
 		}
 		return n
 	}
-	inlineTotal := bounds.Total - bounds.Worth
+	inlineTotal := bounds.Total - bounds.MinRoom
 	insert(inlineTotal-10, true)
 	waiting := insert(100, false)
 	if _, err := d.claim(t.Context(), waiting[:50]); err != nil {

@@ -13,21 +13,21 @@ import (
 //	  └───────────────────────────────▲
 //
 // It waits while the endpoint takes no more (see WebhookBreaker.room), uses up no attempt, and its task rests. It is let go, the longest
-// waiting first, as there is room, which it takes at once: until a worker claims it, or placeHeld is over. One whose time is over while it
+// waiting first, as there is room, which it takes at once: until a worker claims it, or slotHeld is over. One whose time is over while it
 // is being sent had a worker that died. Whoever changes a place has its event locked, or, if it waits, the place itself.
 
 // Places come and go so fast that their statistics say nothing: a statement finds single ones by their key in a subselect of its own, which
 // no other index can serve, and changes them by where they are (ctid).
 
-// laneWaits is whether a place is one of those that wait for an endpoint, and laneTaken whether one of those that it has taken.
+// laneParked is whether a place is one of those that wait for an endpoint, and laneTaken whether one of those that it has taken.
 const (
-	laneWaits = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NULL`
-	laneTaken = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NOT NULL
+	laneParked = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NULL`
+	laneTaken  = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NOT NULL
           AND w.until > statement_timestamp()`
 )
 
-// webhookPlace is an event's place that is about to change.
-type webhookPlace struct {
+// webhookSlot is an event's place that is about to change.
+type webhookSlot struct {
 	lane  webhookLane
 	event *WebhookEvent
 	task  TaskID
@@ -36,8 +36,8 @@ type webhookPlace struct {
 	url   string     // that it goes to then
 }
 
-// placeArrays are places as parameters, as far as they are the same whatever becomes of them.
-func placeArrays(places []webhookPlace) []any {
+// slotArrays are places as parameters, as far as they are the same whatever becomes of them.
+func slotArrays(places []webhookSlot) []any {
 	n := len(places)
 	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
 	sites, requested, tasks := make([]SiteID, n), make([]int64, n), make([]TaskID, n)
@@ -48,19 +48,19 @@ func placeArrays(places []webhookPlace) []any {
 	return []any{organisations, events, endpoints, sites, requested, tasks}
 }
 
-// restSQL makes tasks of events that wait rest until their endpoint takes more. They are given by a common table expression "parked".
-const restSQL = `
+// parkTasksSQL makes tasks of events that wait rest until their endpoint takes more. They are given by a common table expression "parked".
+const parkTasksSQL = `
 UPDATE outbox o SET available_at = (SELECT now FROM service_now) + $1, dispatched_at = NULL, redispatch_after = NULL
 FROM parked p WHERE o.id = p.task_id RETURNING o.id`
 
 // rest makes the tasks of events that wait already rest again.
-func rest(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
-	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+restSQL, parkedFor.Milliseconds(), tasks)
+func parkTasks(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
+	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL, parkedFor.Milliseconds(), tasks)
 	return err
 }
 
-// parkPlaces makes events wait, and their tasks rest, and says which: not those that somebody is sending.
-func parkPlaces(ctx context.Context, tx bun.Tx, places []webhookPlace) ([]TaskID, error) {
+// parkSlots makes events wait, and their tasks rest, and says which: not those that somebody is sending.
+func parkSlots(ctx context.Context, tx bun.Tx, places []webhookSlot) ([]TaskID, error) {
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH parked AS (
     INSERT INTO webhook_places AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
@@ -68,16 +68,16 @@ WITH parked AS (
     ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
         requested_at = excluded.requested_at, task_id = excluded.task_id, until = NULL
     WHERE p.token IS NULL RETURNING task_id
-)`+restSQL, append([]any{parkedFor.Milliseconds()}, placeArrays(places)...)...)
+)`+parkTasksSQL, append([]any{parkedFor.Milliseconds()}, slotArrays(places)...)...)
 	if err != nil {
 		return nil, err
 	}
 	return scanAll(rows, func(id *TaskID) []any { return []any{id} })
 }
 
-// leasePlaces gives workers the places of events for WebhookLease, and says who has got one: nobody whose event somebody else is sending, or,
+// leaseSlots gives workers the places of events for WebhookLease, and says who has got one: nobody whose event somebody else is sending, or,
 // unless it may wait, whose event waits.
-func leasePlaces(ctx context.Context, tx bun.Tx, places []webhookPlace, mayWait bool) ([]LeaseToken, error) {
+func leaseSlots(ctx context.Context, tx bun.Tx, places []webhookSlot, mayWait bool) ([]LeaseToken, error) {
 	leases, numbers, urls := make([]LeaseToken, len(places)), make([]int, len(places)), make([]string, len(places))
 	for i, p := range places {
 		leases[i], numbers[i], urls[i] = p.lease, p.n, p.url
@@ -90,7 +90,7 @@ ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = exclude
     requested_at = excluded.requested_at, task_id = excluded.task_id, token = excluded.token, number = excluded.number, url = excluded.url,
     until = excluded.until
 WHERE p.token IS NULL AND (p.until IS NOT NULL OR $11) RETURNING token`,
-		append(placeArrays(places), leases, numbers, urls, WebhookLease.Milliseconds(), mayWait)...)
+		append(slotArrays(places), leases, numbers, urls, WebhookLease.Milliseconds(), mayWait)...)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +110,11 @@ const releaseSQL = `, rooms AS (
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM webhook_places w WHERE ` + laneTaken + `) u
 ), picked AS MATERIALIZED (
     SELECT p.place FROM rooms l CROSS JOIN LATERAL (
-        SELECT w.ctid AS place FROM webhook_places w WHERE ` + laneWaits + `
+        SELECT w.ctid AS place FROM webhook_places w WHERE ` + laneParked + `
         ORDER BY w.requested_at, w.event_id LIMIT l.room FOR UPDATE SKIP LOCKED) p
     WHERE l.room > 0
 ), released AS (
-    UPDATE webhook_places w SET until = statement_timestamp() + ` + placeHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
+    UPDATE webhook_places w SET until = statement_timestamp() + ` + slotHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
 )` + dueSQL
 
 // dueSQL makes tasks due. They are given by a common table expression "released", and locked in the order in which everybody locks many.
@@ -130,13 +130,13 @@ type releasedTask struct {
 	id           TaskID
 }
 
-// releasePlaces lets go what endpoints take now.
-func releasePlaces(ctx context.Context, tx bun.Tx, lanes []webhookLane) ([]releasedTask, error) {
+// releaseSlots lets go what endpoints take now.
+func releaseSlots(ctx context.Context, tx bun.Tx, lanes []webhookLane) ([]releasedTask, error) {
 	organisations, sites := laneArrays(lanes)
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH lanes AS (
     SELECT l.* FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
-    WHERE EXISTS (SELECT FROM webhook_places w WHERE `+laneWaits+`)
+    WHERE EXISTS (SELECT FROM webhook_places w WHERE `+laneParked+`)
 )`+releaseSQL, organisations, sites)
 	if err != nil {
 		return nil, err

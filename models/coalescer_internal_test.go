@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
+func TestCoalescerDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan []int), make(chan error)
-	g := Gather[int, int]{Do: func(_ context.Context, asked []int) ([]int, error) {
+	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {
 		began <- slices.Clone(asked)
 		if err := <-goOn; err != nil {
 			return nil, err
@@ -26,7 +26,7 @@ func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	var asking sync.WaitGroup
 	ask := func(n int, want error) {
 		asking.Go(func() {
-			got, err := g.Ask(t.Context(), n)
+			got, err := c.Do(t.Context(), n)
 			if !errors.Is(err, want) || err == nil && got != 2*n {
 				t.Errorf("asked %d: %d, %v", n, got, err)
 			}
@@ -40,7 +40,7 @@ func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		ask(n, failure)
 	}
-	awaitWaiting(&g, 4)
+	awaitWaiting(&c, 4)
 	goOn <- nil
 	if second := <-began; len(second) != 4 {
 		t.Errorf("did %v as one, want those four that came meanwhile", second)
@@ -53,26 +53,26 @@ func TestGatherDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	asking.Wait()
 }
 
-func TestGatherOutlivesAPanic(t *testing.T) {
+func TestCoalescerOutlivesAPanic(t *testing.T) {
 	t.Parallel()
-	g := Gather[int, int]{Do: func(_ context.Context, asked []int) ([]int, error) {
+	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {
 		if asked[0] < 0 {
 			panic("negative")
 		}
 		return asked, nil
 	}}
-	if _, err := g.Ask(t.Context(), -1); !errors.Is(err, ErrPanic) {
+	if _, err := c.Do(t.Context(), -1); !errors.Is(err, ErrPanic) {
 		t.Errorf("a panic became %v", err)
 	}
-	if got, err := g.Ask(t.Context(), 1); got != 1 || err != nil {
+	if got, err := c.Do(t.Context(), 1); got != 1 || err != nil {
 		t.Errorf("after a panic: %d, %v", got, err)
 	}
 }
 
-func TestGatherLeavesOutWhoHasLeft(t *testing.T) {
+func TestCoalescerLeavesOutWhoHasLeft(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan []int), make(chan struct{})
-	g := Gather[int, int]{Do: func(_ context.Context, asked []int) ([]int, error) {
+	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {
 		began <- slices.Clone(asked)
 		<-goOn
 		return asked, nil
@@ -80,7 +80,7 @@ func TestGatherLeavesOutWhoHasLeft(t *testing.T) {
 	var asking sync.WaitGroup
 	ask := func(ctx context.Context, n int, want error) {
 		asking.Go(func() {
-			if _, err := g.Ask(ctx, n); !errors.Is(err, want) {
+			if _, err := c.Do(ctx, n); !errors.Is(err, want) {
 				t.Errorf("asked %d: %v, want %v", n, err, want)
 			}
 		})
@@ -90,7 +90,7 @@ func TestGatherLeavesOutWhoHasLeft(t *testing.T) {
 	<-began
 	ask(leaving, 2, context.Canceled)
 	ask(t.Context(), 3, nil)
-	awaitWaiting(&g, 2)
+	awaitWaiting(&c, 2)
 	leave()
 	goOn <- struct{}{}
 	if second := <-began; !slices.Equal(second, []int{3}) {
@@ -101,47 +101,47 @@ func TestGatherLeavesOutWhoHasLeft(t *testing.T) {
 }
 
 // awaitWaiting waits until so many wait for the next doing.
-func awaitWaiting(g *Gather[int, int], n int) {
+func awaitWaiting(c *Coalescer[int, int], n int) {
 	for waiting := 0; waiting < n; {
-		g.mu.Lock()
-		waiting = len(g.waiting)
-		g.mu.Unlock()
+		c.mu.Lock()
+		waiting = len(c.waiting)
+		c.mu.Unlock()
 	}
 }
 
 // With a least time between two doings, those who come soon after one go together, and nobody waits for it who comes when it is over, nor
 // once there are as many as one doing may do.
-func TestGatherPaced(t *testing.T) {
+func TestCoalescerPaced(t *testing.T) {
 	t.Parallel()
 	began := make(chan int, 100)
-	g := Gather[int, int]{Every: time.Hour, Do: func(_ context.Context, asked []int) ([]int, error) {
+	c := Coalescer[int, int]{MinInterval: time.Hour, Call: func(_ context.Context, asked []int) ([]int, error) {
 		began <- len(asked)
 		return asked, nil
 	}}
-	if got, err := g.Ask(t.Context(), 1); got != 1 || err != nil {
+	if got, err := c.Do(t.Context(), 1); got != 1 || err != nil {
 		t.Fatalf("the first: %d, %v", got, err)
 	}
 	if n := <-began; n != 1 {
 		t.Fatalf("the first did %d", n)
 	}
 	var asking sync.WaitGroup
-	for n := range gatherMost {
+	for n := range coalescerMaxBatch {
 		asking.Go(func() {
-			if got, err := g.Ask(t.Context(), n); got != n || err != nil {
+			if got, err := c.Do(t.Context(), n); got != n || err != nil {
 				t.Errorf("%d: %d, %v", n, got, err)
 			}
 		})
 	}
 	asking.Wait()
-	if n := <-began; n != gatherMost {
+	if n := <-began; n != coalescerMaxBatch {
 		t.Errorf("the second did %d", n)
 	}
-	g.mu.Lock()
+	c.mu.Lock()
 	now := make(chan time.Time)
 	close(now) // the hour is over
-	g.next = now
-	g.mu.Unlock()
-	if got, err := g.Ask(t.Context(), 2); got != 2 || err != nil {
+	c.next = now
+	c.mu.Unlock()
+	if got, err := c.Do(t.Context(), 2); got != 2 || err != nil {
 		t.Errorf("when it is over: %d, %v", got, err)
 	}
 }

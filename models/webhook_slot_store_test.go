@@ -11,18 +11,18 @@ import (
 )
 
 // places is how many events wait for an endpoint, and how many have been let go and not come to a worker yet.
-func (w *webhooks) places() (waiting, letGo int) {
+func (w *webhooks) slots() (waiting, released int) {
 	w.t.Helper()
 	must(w.t, w.DB().NewRaw(`
 SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL) FROM webhook_places`,
-	).Scan(w.t.Context(), &waiting, &letGo))
-	return waiting, letGo
+	).Scan(w.t.Context(), &waiting, &released))
+	return waiting, released
 }
 
-func (w *webhooks) wantPlaces(when string, waiting, letGo int) {
+func (w *webhooks) wantSlots(when string, waiting, released int) {
 	w.t.Helper()
-	if gotWaiting, gotLetGo := w.places(); gotWaiting != waiting || gotLetGo != letGo {
-		w.t.Errorf("%s: %d wait and %d are let go, want %d and %d", when, gotWaiting, gotLetGo, waiting, letGo)
+	if gotWaiting, gotReleased := w.slots(); gotWaiting != waiting || gotReleased != released {
+		w.t.Errorf("%s: %d wait and %d are let go, want %d and %d", when, gotWaiting, gotReleased, waiting, released)
 	}
 }
 
@@ -34,7 +34,7 @@ func (w *webhooks) release(want int) {
 }
 
 // crowd has so many events come to a new endpoint, which takes models.WebhookFirstWidth of them.
-func (w *webhooks) crowd(n int) (tasks []models.TaskID, sent []*models.WebhookDelivery) {
+func (w *webhooks) overfill(n int) (tasks []models.TaskID, sent []*models.WebhookDelivery) {
 	w.t.Helper()
 	w.put(models.SiteID{}, "https://one.example/")
 	for range n {
@@ -47,20 +47,20 @@ func (w *webhooks) crowd(n int) (tasks []models.TaskID, sent []*models.WebhookDe
 			sent = append(sent, d)
 		}
 	}
-	w.wantPlaces("a crowd", n-models.WebhookFirstWidth, 0)
+	w.wantSlots("a crowd", n-models.WebhookFirstWidth, 0)
 	return tasks[models.WebhookFirstWidth:], sent
 }
 
 // Who is let go has room at once: neither a later look nor a newcomer gives it to somebody else.
-func TestLetGoTakesRoom(t *testing.T) {
+func TestReleaseTakesCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	waiting, sent := w.crowd(12)
+	waiting, sent := w.overfill(12)
 	if done := w.recordDelivered(sent[:2]...); !done[0] || !done[1] {
 		t.Fatalf("recorded %v", done)
 	}
 	const room = 4 // two that were done, and two more for their success
-	w.wantPlaces("after two successes", 8-room, room)
+	w.wantSlots("after two successes", 8-room, room)
 	w.release(0)
 	_, newcomer := w.insert()
 	w.dispatch(newcomer)
@@ -73,16 +73,16 @@ func TestLetGoTakesRoom(t *testing.T) {
 			t.Errorf("event %d was let go and not taken", i)
 		}
 	}
-	w.wantPlaces("all that were let go are being sent", 8-room+1, 0)
+	w.wantSlots("all that were let go are being sent", 8-room+1, 0)
 }
 
 // Who does not come in time loses the place to the next, and gets another one when there is room.
 func TestLetGoAndNotComeInTime(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	waiting, sent := w.crowd(6)
+	waiting, sent := w.overfill(6)
 	w.recordDelivered(sent...)
-	w.wantPlaces("after all successes", 0, 2)
+	w.wantSlots("after all successes", 0, 2)
 	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = 1")
 	must(t, err)
 	_, err = w.DB().ExecContext(t.Context(), "UPDATE webhook_places SET until = clock_timestamp()")
@@ -91,7 +91,7 @@ func TestLetGoAndNotComeInTime(t *testing.T) {
 	if claimed := w.claimEach(waiting...); claimed[0].Delivery == nil || !claimed[1].Parked {
 		t.Errorf("claimed late: %+v", claimed)
 	}
-	w.wantPlaces("one is sent", 1, 0)
+	w.wantSlots("one is sent", 1, 0)
 }
 
 // An endpoint that has closed since it let events go takes them no more.
@@ -104,14 +104,14 @@ func TestLetGoAndThenClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWebhooks(t)
-			waiting, sent := w.crowd(5)
+			waiting, sent := w.overfill(5)
 			w.recordDelivered(sent...)
-			w.wantPlaces("let go", 0, 1)
+			w.wantSlots("let go", 0, 1)
 			_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET open_until = svc_now() + 60000")
 			must(t, err)
 			w.dispatch(waiting...)
 			claim(w, waiting[0])
-			w.wantPlaces("closed", 1, 0)
+			w.wantSlots("closed", 1, 0)
 			if due := w.due(); len(due) != 0 {
 				t.Errorf("%d tasks go out to a closed endpoint", len(due))
 			}
@@ -132,9 +132,9 @@ func TestLetGoByAnotherEndpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWebhooks(t)
-			waiting, sent := w.crowd(5)
+			waiting, sent := w.overfill(5)
 			w.recordDelivered(sent...)
-			w.wantPlaces("let go", 0, 1)
+			w.wantSlots("let go", 0, 1)
 			w.put(w.site.ID, "https://own.example/")
 			w.dispatch(waiting...)
 			if d := claim(w, waiting[0]); d.URL != "https://own.example/" {
@@ -149,10 +149,10 @@ func TestLetGoByAnotherEndpoint(t *testing.T) {
 	}
 }
 
-func TestAuditOfPlaces(t *testing.T) {
+func TestAuditOfSlots(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	w.crowd(models.WebhookFirstWidth + 1)
+	w.overfill(models.WebhookFirstWidth + 1)
 	for _, c := range []struct {
 		breaks string
 		found  int
@@ -177,7 +177,7 @@ func TestAuditOfPlaces(t *testing.T) {
 func TestParkedAskTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	waiting, _ := w.crowd(models.WebhookFirstWidth + 20)
+	waiting, _ := w.overfill(models.WebhookFirstWidth + 20)
 	w.advance(time.Hour)
 	if due := w.due(); len(due) != len(waiting) {
 		t.Fatalf("%d of %d ask again", len(due), len(waiting))
@@ -187,7 +187,7 @@ func TestParkedAskTogether(t *testing.T) {
 			t.Errorf("event %d: %+v", i, claimed)
 		}
 	}
-	w.wantPlaces("afterwards", len(waiting), 0)
+	w.wantSlots("afterwards", len(waiting), 0)
 	if due := w.due(); len(due) != 0 {
 		t.Errorf("%d ask again at once", len(due))
 	}
@@ -200,10 +200,10 @@ func TestParkedAskTogether(t *testing.T) {
 }
 
 // An event that waits and could go goes, whoever comes with its task.
-func TestParkedAndRoom(t *testing.T) {
+func TestParkedEventWithCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	waiting, _ := w.crowd(models.WebhookFirstWidth + 1)
+	waiting, _ := w.overfill(models.WebhookFirstWidth + 1)
 	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = ?", models.WebhookFullWidth)
 	must(t, err)
 	w.advance(time.Hour)
@@ -212,7 +212,7 @@ func TestParkedAndRoom(t *testing.T) {
 		t.Errorf("with many: %+v", claimed[0])
 	}
 	w.claim(waiting[0])
-	w.wantPlaces("afterwards", 0, 0)
+	w.wantSlots("afterwards", 0, 0)
 }
 
 // What is being sent is not parked, though a claim among many has read the event before it was.
