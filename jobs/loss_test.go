@@ -226,7 +226,7 @@ func TestRestore(t *testing.T) {
 			b.want("succeeded", "cancelled") // the restore loses the cancellation
 			lose()
 			epoch, err := b.store.BeginEpoch(t.Context())
-			if err != nil || epoch.HeldBefore != epoch.Number || epoch.Doubted != 1 {
+			if err != nil || epoch.HeldBefore != epoch.Number || epoch.InDoubt != 1 {
 				t.Fatalf("epoch %+v, %v", epoch, err)
 			}
 			calls := b.rail.Calls(b.key(0))

@@ -6,18 +6,19 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Violation is one broken promise that an audit found.
+// Violation is one broken invariant that an audit found.
 type Violation struct {
-	Check   string // which promise
-	Subject string // whose: a batch, a row, a payment intent, a source
+	Check   string // the name of the invariant
+	Subject string // the batch, row, payment intent or source concerned
 	Detail  string
 }
 
-// auditLimit is the most violations that one check reports.
+// auditLimit is the maximum number of violations that one check reports.
 const auditLimit = 100
 
-// auditChecks are the promises about money and state, each as a query of those who break it. Batches that are gone after
-// their retention stay in the ledger and on the rail; checks that need their rows leave them out.
+// auditChecks are the invariants of money and state. Each query selects the rows that violate one.
+// Batches past their retention remain in the ledger and on the rail; checks that need their rows
+// leave them out.
 var auditChecks = []struct{ name, query string }{
 	{"a batch's counters equal its rows", `
 SELECT b.id::text, format('settled %s/%s, succeeded %s/%s, amount %s/%s', b.settled_count, r.settled, b.succeeded_count,
@@ -107,13 +108,13 @@ FROM counted AS c FULL JOIN (` + foldedLinks + `) AS l USING (site_id, level, bu
 WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`},
 }
 
-// batchKeySQL is the digest of batch b that BatchKey is: each field behind its length.
+// batchKeySQL computes the BatchKey of batch b: a digest of fields, each preceded by its length.
 const batchKeySQL = `sha256(
     int8send(41) || convert_to('site_' || b.site_id, 'UTF8')
     || int8send(octet_length(b.batch_reference)) || convert_to(b.batch_reference, 'UTF8')
     || int8send(length(b.generation::text)) || convert_to(b.generation::text, 'UTF8'))`
 
-// debitedRows are the rows that were debited, with their rail keys.
+// debitedRows are the debited rows, with their rail keys.
 const debitedRows = `
 WITH keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
@@ -131,8 +132,8 @@ WITH rail AS (
     SELECT key, amount FROM sandbox_debits WHERE status = 'succeeded' AND (key LIKE 'r1\_%' OR key LIKE 'p1\_%')
 )`
 
-// sandboxChecks hold the books against the sandbox rail's own list. Rows and payments that are still open, or in doubt,
-// have their answer on the way: their keys are left out.
+// sandboxChecks compare the books with the sandbox rail's own list. They leave out the keys of rows
+// and payments that are open or in doubt.
 var sandboxChecks = []struct{ name, query string }{
 	{"what the rail debited is in the ledger", railDebits + `, keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
@@ -152,9 +153,9 @@ FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
 WHERE rail.amount IS DISTINCT FROM l.amount`},
 }
 
-// Audit checks every promise about money and state and returns what breaks them, at most auditLimit a check. withSandbox
-// holds the books against the sandbox rail's own list as well. Debits that are on their way while it runs can show as
-// violations of the rail's checks; a quiet service has none.
+// Audit checks every invariant of money and state and returns the violations, at most auditLimit a
+// check. withSandbox also compares the books with the sandbox rail's own list. Debits in flight
+// during an audit can appear as violations of the rail's checks.
 func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error) {
 	checks := auditChecks
 	if withSandbox {
@@ -171,8 +172,8 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 	return found, nil
 }
 
-// auditOne runs one check. It reads whole tables, for as long as that takes; the planner, which may know nothing yet of tables that
-// have just been filled, must not choose to read one of them for each row of another.
+// auditOne runs one check, which may read whole tables. Newly filled tables have no statistics, so
+// it keeps the planner from reading one table once for each row of another.
 func (s *Store) auditOne(ctx context.Context, name, query string) ([]Violation, error) {
 	var found []Violation
 	err := s.inTx(ctx, func(tx bun.Tx) error {

@@ -4,29 +4,31 @@ import "time"
 
 // The limits of a batch.
 const (
-	// MaxBatchRows is the most rows that a batch holds.
+	// MaxBatchRows is the maximum number of rows in a batch.
 	MaxBatchRows = 1000
-	// SettleWithin is the time from submission in which every row becomes terminal.
+	// SettleWithin is the time from submission to the deadline, by which every row is terminal.
 	SettleWithin = 24 * time.Hour
-	// LastAttemptBefore is how long before the deadline the last debit may begin; what is open then is cancelled.
+	// LastAttemptBefore is the time before the deadline at which debits stop. Open rows are
+	// cancelled from then on.
 	LastAttemptBefore = 30 * time.Minute
-	// BatchRetention is how long a batch and its reference are kept from submission.
+	// BatchRetention is how long a batch and its reference are kept after submission.
 	BatchRetention = 90 * 24 * time.Hour
-	// ConfirmWithin is how long after the deadline the rail is still asked about unconfirmed rows.
+	// ConfirmWithin is how long after the deadline the service keeps asking the rail about
+	// unconfirmed rows.
 	ConfirmWithin = RailMemory
-	// ChunkRows is how many rows of a batch one task handles.
+	// ChunkRows is the number of rows of a batch that one task handles.
 	ChunkRows = 200
 )
 
-// Batch is what a partner submitted under one batchReference, and how far it is.
+// Batch is a partner's submission under one batchReference, with its progress.
 type Batch struct {
 	SiteID          SiteID
 	ID              BatchID
 	OrganisationID  OrganisationID
 	Reference       string // the partner's name for it, unique in the Site for BatchRetention
 	Generation      int    // how many batches the reference has named, this one included
-	RetryOf         string // the reference of the batch whose rows this one retries; "" for none
-	RetriedAs       string // the reference of the batch that retries this one's rows; "" for none
+	RetryOf         string // the reference of the batch that this batch retries; "" for none
+	RetriedAs       string // the reference of the batch that retries this batch; "" for none
 	State           BatchState
 	Counts          BatchCounts
 	TotalAmount     Amount
@@ -38,14 +40,14 @@ type Batch struct {
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
 
-// RailKeys is what the rail keys of the batch's rows derive from.
+// RailKeys is the key from which the rail keys of the batch's rows derive.
 func (b *Batch) RailKeys() BatchKey { return NewBatchKey(b.SiteID, b.Reference, b.Generation) }
 
-// overdue reports whether the batch is open though its deadline has come.
+// overdue reports whether the batch is open past its deadline.
 func (b *Batch) overdue(now Millis) bool { return b.State == BatchInProgress && b.SettleBy <= now }
 
-// BatchCounts are the batch's rows by state, and its settled rows by success. Failed is every settled row that did not
-// succeed.
+// BatchCounts counts the batch's rows by state, and its settled rows by success. Failed counts
+// every settled row that did not succeed.
 type BatchCounts struct {
 	Pending, InProgress, Settled, Succeeded, Failed int
 }
@@ -61,29 +63,31 @@ type BatchRow struct {
 	Amount            Amount
 	State             RowState
 	Outcome           RowOutcome // "" until settled
-	CorrectedOutcome  RowOutcome // "" unless the truth came after the row was settled
+	CorrectedOutcome  RowOutcome // "" unless a correction followed settlement
 	SettledAt         Millis     // 0 until settled
 	Attempts          int        // debit calls made
-	NextAttemptAt     Millis     // 0 unless one is planned
+	NextAttemptAt     Millis     // 0 unless an attempt is planned
 }
 
-// NewBatch is a submission whose structure has been checked.
+// NewBatch is a submission whose structure has been validated.
 type NewBatch struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID
 	Reference      string
 	Rows           []NewRow
-	// Fingerprint is the SHA-256 of the canonical form of the body. Equal fingerprints are the same submission.
+	// Fingerprint is the SHA-256 of the canonical form of the body. Equal fingerprints mean equal
+	// submissions.
 	Fingerprint [32]byte
-	// Extras is the canonical JSON of what the body had beyond the known fields, nil if nothing. With the rows it is
-	// all that naming the changed places of another submission needs.
+	// Extras is the canonical JSON of the body's unknown fields; nil if there are none. Extras and
+	// rows suffice to name the differences to another submission.
 	Extras  []byte
 	TraceID TraceID
-	// Claim bounds the tasks that the submission claims for its caller to dispatch, as ClaimTasks would. Zero: none.
+	// Claim bounds the tasks that the submission claims for dispatch by its caller, as in
+	// ClaimTasks. Zero: none.
 	Claim Dispatch
 
-	retryOf string   // the reference of the batch whose rows this one retries; "" for none
-	links   []LinkID // that the rows are bound to already, one a row; zero, or a nil list: none
+	retryOf string   // the reference of the batch that this batch retries
+	links   []LinkID // links that rows are already bound to, by row; zero, or a nil list: none
 }
 
 // NewRow is one row of a submission.
@@ -93,7 +97,7 @@ type NewRow struct {
 	Amount            Amount
 }
 
-// NewRetry asks for a batch of those rows of a settled one that may succeed later.
+// NewRetry asks for a new batch of the retryable rows of a settled batch.
 type NewRetry struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID
@@ -103,7 +107,7 @@ type NewRetry struct {
 	Claim          Dispatch // as of NewBatch
 }
 
-// fingerprint is that of the submission that a retry makes. No body of a submission has it.
+// fingerprint is the fingerprint of the submission that a retry makes. No submitted body has it.
 func (n *NewRetry) fingerprint() [32]byte { return digest("retry", n.Parent, n.Reference) }
 
 // Total is the sum of the rows' amounts, or ErrAmountOverflow.
@@ -118,12 +122,13 @@ func (b NewBatch) Total() (Amount, error) {
 	return total, nil
 }
 
-// Submission is what became of a NewBatch. Exactly one of three things happened: it was created (Tasks names the
-// work to dispatch), it replayed an identical earlier one, or it conflicts with a different earlier one.
+// Submission is the result of submitting a NewBatch. Exactly one of three cases holds: the batch
+// was created (Tasks names the work to dispatch), an identical batch was replayed, or a different
+// batch has the reference.
 type Submission struct {
-	Batch    Batch // without rows; of the earlier one on a replay
+	Batch    Batch // without rows; on a replay the earlier batch
 	Tasks    []TaskID
-	Claimed  []Task // those of Tasks that the caller must dispatch: nobody else does before ClaimLease is over
+	Claimed  []Task // the Tasks that the caller must dispatch before ClaimLease ends
 	Replayed bool
 	Conflict *StoredSubmission
 }
@@ -131,7 +136,8 @@ type Submission struct {
 // IsNew reports whether a batch was stored.
 func (d *Submission) IsNew() bool { return !d.Replayed && d.Conflict == nil }
 
-// StoredSubmission is an earlier submission under the same reference, as far as a comparison needs it.
+// StoredSubmission is an earlier submission under the same reference, reduced to what a comparison
+// needs.
 type StoredSubmission struct {
 	Rows   []NewRow
 	Extras []byte

@@ -1,7 +1,8 @@
 package models
 
-// BatchPosition is a batch's place in the list of batches. A page holds the batches beyond it, never the batch itself.
-// The zero position is the beginning of the list going forward, and its end going backward.
+// BatchPosition is a batch's position in the list of batches. A page holds the batches beyond its
+// position. The zero position is the beginning of the list going forward, and its end going
+// backward.
 type BatchPosition struct {
 	SubmittedAt Millis
 	ID          BatchID
@@ -9,7 +10,8 @@ type BatchPosition struct {
 
 func (b *Batch) position() BatchPosition { return BatchPosition{b.SubmittedAt, b.ID} }
 
-// BatchQuery asks for one page of a Site's batches, ordered by SubmittedAt and then ID, newest first.
+// BatchQuery asks for one page of a Site's batches, ordered by SubmittedAt and then ID, newest
+// first.
 type BatchQuery struct {
 	SiteID        SiteID
 	State         BatchState // "": all
@@ -20,7 +22,7 @@ type BatchQuery struct {
 	Limit         int // batches at most, 1 to 100
 }
 
-// BatchPage is one page, and what was true of the whole list at that moment.
+// BatchPage is one page of the list, with figures of the whole list from the same snapshot.
 type BatchPage struct {
 	Batches []Batch        // newest first, with exact counts
 	Total   int64          // all batches that match

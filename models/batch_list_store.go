@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// listBatches is one statement, so that page, counts, total and links to other pages come from one snapshot and one
-// reading of the clock; see sqlListLinks for its form. Batches past their retention are not there, whether or not they have
-// been dropped. The rows that are in progress are counted for the open batches of the page alone.
+// listBatches reads page, counts, total and links in one statement, so that all come from one
+// snapshot and one reading of the clock. See sqlListLinks for its form. It leaves out batches past
+// their retention. Only open batches of the page have their rows in progress counted.
 const listBatches = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
 matching AS NOT MATERIALIZED (
@@ -35,7 +35,7 @@ SELECT clock.now, (SELECT count(*) FROM matching),
 FROM clock LEFT JOIN page b ON true
 ORDER BY b.submitted_at DESC, b.id DESC`
 
-// batchStateConditions select by effective state: at its deadline a batch is settled, whether or not it has been closed.
+// batchStateConditions select batches by state.
 var batchStateConditions = map[BatchState]string{
 	"":              `true`,
 	BatchInProgress: `state = 'inProgress' AND settle_by > (SELECT now FROM clock)`,
@@ -51,8 +51,8 @@ func listBatchesSQL(q *BatchQuery) string {
 		Replace(listBatches)
 }
 
-// ListBatches is one page of a Site's batches. A walk from page to page finds every batch that matched throughout exactly
-// once, whatever is submitted or settled meanwhile.
+// ListBatches returns one page of a Site's batches. A walk through the pages finds every batch that
+// matched throughout exactly once, despite concurrent changes.
 func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error) {
 	if _, ok := batchStateConditions[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
 		return BatchPage{}, fmt.Errorf("models: list batches: state %q, limit %d", q.State, q.Limit)
@@ -72,7 +72,7 @@ func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error
 	return page, wrap("list batches", err)
 }
 
-// closeOverdueIn closes every batch of a Site whose deadline has come.
+// closeOverdueIn closes every batch of a Site that is past its deadline.
 func (s *Store) closeOverdueIn(ctx context.Context, site SiteID) error {
 	for {
 		_, err := s.closeOverdue(ctx, `
@@ -117,7 +117,7 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 		if err := rows.Scan(append([]any{&now, &total, &behind, &inProgress}, batchFields(&b)...)...); err != nil {
 			return BatchPage{}, err
 		}
-		if b.ID.IsZero() { // a page without batches is one row of nothing
+		if b.ID.IsZero() { // an empty page still has one row, with NULLs
 			continue
 		}
 		b.fillCounts()

@@ -176,7 +176,8 @@ func TestListBatchesRefusesBadQueries(t *testing.T) {
 	}
 }
 
-// While writers submit and cancel, walks in both directions find every batch that matched throughout exactly once.
+// While writers submit and cancel, walks in both directions find every batch that matched
+// throughout exactly once.
 func TestListBatchesWhileWritersWrite(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

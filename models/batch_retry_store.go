@@ -9,14 +9,14 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// RetryBatch makes a batch of those rows of a settled one that may succeed later, and writes to both that they belong
-// together, in one transaction. Each row stays bound to the link of its parent row. A batch is retried once: the same
-// reference again replays the stored submission.
+// RetryBatch makes a new batch of the retryable rows of a settled batch, and links both, in one
+// transaction. Each row stays bound to the link of its parent row. A batch is retried once: the
+// same reference again replays the stored submission.
 //
-// Errors, the first that holds: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another reference;
-// ErrNothingToRetry; *QuotaError; ErrBatchReferenceTaken.
+// Errors, by precedence: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another
+// reference; ErrNothingToRetry; *QuotaError; ErrBatchReferenceTaken.
 func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, err error) {
-	// Only the transaction knows how many rows the batch will have. A reservation of one row must do.
+	// Only the transaction knows how many rows the batch will have, so this reserves one.
 	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
 	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
 	err = s.inTx(ctx, func(tx bun.Tx) error {
@@ -26,8 +26,8 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 	return done, wrap("retry batch", err)
 }
 
-// retryBatch locks the parent, so that of many retries at once one makes the child and the others see it. If refused is
-// set, it makes none.
+// retryBatch locks the parent, so that of concurrent retries exactly one makes the child. If
+// refused is set, it makes none.
 func retryBatch(ctx context.Context, tx bun.Tx, n *NewRetry, refused error) (Submission, error) {
 	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
 	switch {
@@ -60,7 +60,8 @@ SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_referenc
 	return done, markRetried(ctx, tx, &parent, n.Reference)
 }
 
-// lockSettledBatch locks a batch and settles it if its deadline has come. Errors: ErrNotFound, ErrBatchInProgress.
+// lockSettledBatch locks a batch and settles it if it is past its deadline. Errors: ErrNotFound,
+// ErrBatchInProgress.
 func lockSettledBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, error) {
 	var now Millis
 	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
@@ -81,8 +82,8 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() -
 	return batch, err
 }
 
-// retryableRows are the rows of a settled batch that may succeed later, in order, with the links that they are bound to.
-// A row that the truth has corrected is not among them.
+// retryableRows are the retryable rows of a settled batch, in order, with the links that they are
+// bound to. Corrected rows are not among them.
 func retryableRows(ctx context.Context, tx bun.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
 	var outcomes []string
 	for _, o := range RowOutcomes {
@@ -110,8 +111,8 @@ ORDER BY row_index`, b.SiteID, b.ID, outcomes)
 	return rows, links, err
 }
 
-// insertChild inserts the batch of a retry; ErrBatchReferenceTaken if another one has its reference. A holder whose
-// retention is over is dropped.
+// insertChild inserts the batch of a retry. It drops a batch with the same reference whose
+// retention has ended. ErrBatchReferenceTaken: another batch has the reference.
 func insertChild(ctx context.Context, tx bun.Tx, child NewBatch) (Submission, error) {
 	total, err := child.Total()
 	if err != nil {
@@ -129,8 +130,8 @@ func insertChild(ctx context.Context, tx bun.Tx, child NewBatch) (Submission, er
 	return Submission{}, ErrBatchReferenceTaken
 }
 
-// dropExpiredHolder drops the batch that has the reference if its retention is over. It locks no other, so that no retry
-// waits for another one's parent while it holds its own.
+// dropExpiredHolder drops the batch that has the reference if its retention has ended. It locks no
+// other batch, so that retries do not wait for each other's parents.
 func dropExpiredHolder(ctx context.Context, tx bun.Tx, site SiteID, reference string) error {
 	var expired BatchID
 	err := tx.Tx.QueryRowContext(ctx, `

@@ -3,7 +3,7 @@ package models
 // BatchState is the state of a batch as the partner sees it.
 type BatchState string
 
-// The batch states. A batch is settled with its last row, and stays so.
+// The batch states. Settled is final.
 const (
 	BatchInProgress BatchState = "inProgress"
 	BatchSettled    BatchState = "settled"
@@ -18,23 +18,23 @@ func ParseBatchState(s string) (BatchState, bool) {
 // RowState is the state of a row.
 type RowState string
 
-// The row states. A row is inProgress from the moment a debit call may be made until its answer is known: all that time
-// it is in doubt, and only the rail's word ends that.
+// The row states. A row is inProgress from its claim until the rail's answer is recorded. During
+// that time it is in doubt.
 const (
 	RowPending    RowState = "pending"
 	RowInProgress RowState = "inProgress"
 	RowSettled    RowState = "settled"
 )
 
-// rowTransitions is the truth table of rows: from, to, allowed. What is missing is not allowed.
+// rowTransitions are the allowed transitions of a row: from, to. Missing pairs are not allowed.
 var rowTransitions = map[RowState]map[RowState]bool{
 	RowPending: {
 		RowInProgress: true, // a worker claims it
-		RowSettled:    true, // cancelled by the partner, or its deadline passed
+		RowSettled:    true, // cancelled by the partner, or past its deadline
 	},
 	RowInProgress: {
 		RowInProgress: true, // another worker takes over, or the answer is still unknown
-		RowPending:    true, // the rail said that nothing was debited and to come again
+		RowPending:    true, // the rail answered that nothing was debited and the debit may be repeated
 		RowSettled:    true,
 	},
 	RowSettled: {},
@@ -43,11 +43,11 @@ var rowTransitions = map[RowState]map[RowState]bool{
 // CanBecome reports whether a row may move from s to the state.
 func (s RowState) CanBecome(to RowState) bool { return rowTransitions[s][to] }
 
-// RowOutcome is how a settled row ended.
+// RowOutcome is the result of a settled row.
 type RowOutcome string
 
-// The outcomes. All but OutcomeSucceeded mean that nothing was debited; OutcomeUnconfirmed means that the rail has not
-// said so.
+// The outcomes. Except for OutcomeSucceeded and OutcomeUnconfirmed, an outcome means that nothing
+// was debited. OutcomeUnconfirmed means that the rail has not said.
 const (
 	OutcomeSucceeded          RowOutcome = "succeeded"
 	OutcomeCustomerNotActive  RowOutcome = "customerNotActive"
@@ -67,8 +67,8 @@ var RowOutcomes = []RowOutcome{
 	OutcomeDeclinedByCustomer, OutcomeDeclined, OutcomeTimedOut, OutcomeUnconfirmed, OutcomeCancelled,
 }
 
-// Retryable reports whether the same debit may succeed in a later batch. An unconfirmed one never is: it may have been
-// debited.
+// Retryable reports whether the same debit may succeed in a later batch. An unconfirmed row is
+// never retryable: it may have been debited.
 func (o RowOutcome) Retryable() bool {
 	switch o {
 	case OutcomeInsufficientFunds, OutcomeLimitExceeded, OutcomeAccountUnavailable, OutcomeTimedOut:

@@ -9,8 +9,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// GetBatch reads a batch and its rows, in submitted order, as they were at one moment; one whose deadline has come is settled.
-// ErrNotFound if the Site has no such batch, or its retention is over.
+// GetBatch reads a batch and its rows, in submitted order, from one snapshot. It settles a batch
+// that is past its deadline. ErrNotFound: the Site has no such batch, or its retention has ended.
 func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
@@ -74,10 +74,10 @@ FROM batch_rows r WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site
 	return batch, rows, now, nil
 }
 
-// shownAttempts is how many debit calls of batch_rows r partners are told of. The claim of a pending row counts its call before it
-// is made, so that what a crash leaves in doubt is counted. While the row's link is not linked no call can follow, and the
-// claim's count, which its end takes back, is left out. mayBegin is a condition: the time for debits is not over, after
-// which claims count nothing.
+// shownAttempts is the number of debit calls of batch_rows r that partners see. The claim of a
+// pending row counts its call in advance, so that a crash cannot lose the count. A row whose link
+// is not linked cannot be debited, so the claim's count is left out. mayBegin is the SQL condition
+// under which debits may begin; without it, claims count nothing.
 func shownAttempts(mayBegin string) string {
 	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
         AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
@@ -87,8 +87,8 @@ func shownAttempts(mayBegin string) string {
 //go:embed batch_cancel.sql
 var cancelBatchSQL string
 
-// CancelBatch ends every row that is neither settled nor in doubt as cancelled, and returns the batch. A settled
-// batch stays as it is.
+// CancelBatch cancels every row that is neither settled nor in doubt, and returns the batch. A
+// settled batch stays unchanged.
 func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
@@ -124,8 +124,8 @@ WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FO
 	return batch, rows, nil
 }
 
-// PredictOutcomes says for each customerReference how a debit would end if it depended on the links alone, as they are
-// now: OutcomeSucceeded with a linked customer, else OutcomeCustomerNotActive. It stores nothing.
+// PredictOutcomes predicts the outcome of a debit of each customerReference from its current link
+// alone: OutcomeSucceeded for a linked customer, else OutcomeCustomerNotActive. It stores nothing.
 func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []string) ([]RowOutcome, error) {
 	var outcomes []RowOutcome
 	err := s.statement(ctx, func() error {

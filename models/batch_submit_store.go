@@ -15,7 +15,8 @@ const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.s
  b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by,
  coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0), b.generation, coalesce(b.retry_of, ''), coalesce(b.retried_as, '')`
 
-// batchFields are where batchColumns go. Rows that are not settled count as pending until the rows themselves are read.
+// batchFields are the scan targets of batchColumns. Unsettled rows count as pending until the rows
+// themselves are read.
 func batchFields(b *Batch) []any {
 	return []any{
 		&b.SiteID, &b.ID, &b.OrganisationID, &b.Reference, &b.State, &b.Counts.Pending, &b.Counts.Settled,
@@ -33,7 +34,8 @@ func scanBatch(row interface{ Scan(...any) error }, more ...any) (Batch, error) 
 	return b, nil
 }
 
-// fillCounts turns the row count, which batchFields scanned into Pending, into what is left pending.
+// fillCounts turns the row count, which batchFields scans into Pending, into the number of pending
+// rows.
 func (b *Batch) fillCounts() {
 	b.Counts.Pending -= b.Counts.Settled
 	b.Counts.Failed = b.Counts.Settled - b.Counts.Succeeded
@@ -42,9 +44,10 @@ func (b *Batch) fillCounts() {
 //go:embed batch_submit.sql
 var submitSQL string
 
-// SubmitBatch stores a batch with its rows and tasks, or says what stands under its reference: an identical submission
-// (replayed) or another one (conflict). Of many at once, one creates and the others see it. A reference older than
-// BatchRetention is free, whether or not a sweep has been. *QuotaError refuses a new batch.
+// SubmitBatch stores a batch with its rows and tasks. If the reference is taken, it reports the
+// stored submission: identical (replayed) or different (conflict). Of concurrent submissions, one
+// creates the batch. A reference older than BatchRetention is free. *QuotaError refuses a new
+// batch.
 func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, err error) {
 	total, err := n.Total()
 	if err != nil {
@@ -56,7 +59,8 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	if refused != nil {
 		return s.resubmission(ctx, n, refused)
 	}
-	// The loop ends at once unless the earlier batch under the reference has just been, or must be, dropped.
+	// The loop repeats only if the earlier batch under the reference has just been, or must be,
+	// dropped.
 	for range 3 {
 		done, err := s.insertBatch(ctx, n, total)
 		if err == nil || !errors.Is(err, sql.ErrNoRows) {
@@ -69,7 +73,7 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
 }
 
-// resubmission is SubmitBatch where no new batch is stored: refused is the answer to one.
+// resubmission is SubmitBatch without storing a new batch: refused is the error for a new one.
 func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Submission, error) {
 	done, err := s.earlierSubmission(ctx, n)
 	if errors.Is(err, ErrNotFound) {
@@ -107,7 +111,7 @@ func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Sub
 	return done, err
 }
 
-// claimedTasks are the first tasks of a new batch, as many as there was room for.
+// claimedTasks are the first tasks of a new batch, as many as the claim admits.
 func claimedTasks(n NewBatch, tasks []TaskID, room int) []Task {
 	claimed := make([]Task, min(room, len(tasks)))
 	for i := range claimed {
@@ -119,8 +123,8 @@ func claimedTasks(n NewBatch, tasks []TaskID, room int) []Task {
 	return claimed
 }
 
-// earlierSubmission compares a submission with the one that stands under its reference. One whose retention is over
-// is dropped, and the answer is ErrNotFound.
+// earlierSubmission compares a submission with the stored one under its reference. A batch past its
+// retention is dropped, and the result is ErrNotFound.
 func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, error) {
 	var done Submission
 	err := s.inTx(ctx, func(tx bun.Tx) error {
@@ -161,7 +165,7 @@ WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch)
 	return scanAll(rows, func(r *NewRow) []any { return []any{&r.CustomerReference, &r.RowReference, &r.Amount} })
 }
 
-// dropBatch deletes a batch with its rows. What it moved stays in the ledger. Tasks that are left of it find nothing
+// dropBatch deletes a batch with its rows. Its ledger entries remain. Leftover tasks find no batch
 // and end.
 func dropBatch(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) error {
 	if _, err := tx.Tx.ExecContext(ctx, `DELETE FROM batches WHERE site_id = $1 AND id = $2`, site, batch); err != nil {
@@ -171,7 +175,7 @@ func dropBatch(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) error
 	return err
 }
 
-// DropOldBatches deletes at most limit batches whose retention is over. It reports how many.
+// DropOldBatches deletes at most limit batches past their retention and returns their number.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	n, err := s.execCount(ctx, "drop old batches", `
 WITH old AS (
@@ -183,7 +187,7 @@ DELETE FROM batches b USING old WHERE b.site_id = old.site_id AND b.id = old.id`
 	return n, err
 }
 
-// wrap names the operation in an error, and leaves nil alone.
+// wrap adds the operation's name to an error. A nil error stays nil.
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil

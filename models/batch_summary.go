@@ -3,7 +3,7 @@ package models
 // BatchSummary is a batch without its rows, as partners see it in answers and events.
 type BatchSummary struct {
 	BatchReference  string       `json:"batchReference"`
-	RetryOf         string       `json:"retryOf,omitempty"` // the reference of the batch whose rows this one retries
+	RetryOf         string       `json:"retryOf,omitempty"` // the reference of the batch that this batch retries
 	State           BatchState   `json:"state"`
 	SubmittedAt     Millis       `json:"submittedAt"`
 	SettleBy        Millis       `json:"settleBy"`
@@ -14,7 +14,7 @@ type BatchSummary struct {
 	SucceededAmount Amount       `json:"succeededAmount"`
 }
 
-// CountSummary is BatchCounts as partners see them.
+// CountSummary is BatchCounts as partners see it.
 type CountSummary struct {
 	Pending    int `json:"pending"`
 	InProgress int `json:"inProgress"`

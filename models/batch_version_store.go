@@ -6,14 +6,14 @@ import (
 	"errors"
 )
 
-// BatchVersion tells whether a batch has changed without reading it. Equal versions are, but for an accident of
-// hashing, equal batches with equal rows.
+// BatchVersion identifies a version of a batch and its rows without reading them all. Batches with
+// equal versions are equal, except for a hash collision.
 type BatchVersion struct {
 	State BatchState
 	Rows  string // opaque
 }
 
-// BatchVersion is what GetBatch's answer would now be the version of; ErrNotFound as from there.
+// BatchVersion returns the version of GetBatch's current answer; ErrNotFound as in GetBatch.
 func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string) (BatchVersion, error) {
 	var v BatchVersion
 	err := s.statement(ctx, func() error {

@@ -15,8 +15,9 @@ import (
 // Scope is a permission that an access token carries.
 type Scope string
 
-// The scopes. A partner's client may hold the partner scopes; a client of the customer app's backend, which belongs to
-// no organisation, may hold the customer app's scopes; none may hold both.
+// The scopes. A partner's client may hold the partner scopes. A client of the customer app's
+// backend belongs to no organisation and may hold the customer app's scopes. No client may hold
+// both.
 const (
 	ScopeCustomersRead       Scope = "billing:customers:read"
 	ScopeCustomersWrite      Scope = "billing:customers:write"
@@ -45,11 +46,12 @@ var (
 	ErrScopes = errors.New("models: scopes that this client cannot hold")
 	// ErrTooManySecrets says that a client has two live secrets already.
 	ErrTooManySecrets = errors.New("models: the client has two secrets already")
-	// ErrAssertionUsed says that a client assertion's jti came before.
+	// ErrAssertionUsed says that a client assertion's jti was used before.
 	ErrAssertionUsed = errors.New("models: client assertion used before")
 )
 
-// MaxClientSecrets is how many secrets of a client are live at once, so that one can be replaced without an outage.
+// MaxClientSecrets is the number of live secrets a client may have. Two allow a rotation without an
+// outage.
 const MaxClientSecrets = 2
 
 // Client is a set of credentials that may ask for access tokens.
@@ -83,23 +85,25 @@ func checkScopes(organisation OrganisationID, scopes []Scope) error {
 	return nil
 }
 
-// clientSecretPrefix lets scanners of code and logs find a leaked secret.
+// clientSecretPrefix lets secret scanners recognise a leaked secret.
 const clientSecretPrefix = "svcs_"
 
-// newClientSecret makes the text of a secret: the prefix and 32 random bytes in unpadded URL-safe base64.
+// newClientSecret makes the text of a secret: the prefix and 32 random bytes in unpadded URL-safe
+// base64.
 func newClientSecret() string {
 	var b [32]byte
 	rand.Read(b[:]) // never fails
 	return clientSecretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// hashClientSecret is what the database has of a secret. A secret is 256 random bits, so there is nothing to stretch.
+// hashClientSecret returns the stored form of a secret. A secret has 256 random bits and needs no
+// key stretching.
 func hashClientSecret(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]
 }
 
-// ClientSecret names a live secret without telling it.
+// ClientSecret identifies a live secret without revealing it.
 type ClientSecret struct {
 	Fingerprint string // the first 16 hex digits of the secret's hash
 	CreatedAt   Millis
@@ -107,14 +111,14 @@ type ClientSecret struct {
 
 func secretFingerprint(hash []byte) string { return hex.EncodeToString(hash[:8]) }
 
-// ClientCredentials is a client with what is needed to check a secret that claims to be its own.
+// ClientCredentials is a client with the data to verify its secrets.
 type ClientCredentials struct {
 	Client
 	secretHashes [][]byte
 }
 
-// Match reports whether secret is one of the client's live secrets. It does the same work for the zero value as for a
-// client with two secrets, so that its time does not tell whether a client exists.
+// Match reports whether secret is one of the client's live secrets. It takes the same time for the
+// zero value, so that timing does not reveal whether a client exists.
 func (c *ClientCredentials) Match(secret string) bool {
 	hash := hashClientSecret(secret)
 	match := 0

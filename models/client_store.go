@@ -49,8 +49,8 @@ type secretRow struct {
 	CreatedAt  Millis   `bun:"created_at"`
 }
 
-// CreateClient makes a client without a secret; the zero organisation means the customer app's backend. ErrScopes if it
-// cannot hold the scopes, ErrNotFound if there is no such organisation.
+// CreateClient creates a client without a secret. The zero organisation means the customer app's
+// backend. Errors: ErrScopes, ErrNotFound for an unknown organisation.
 func (s *Store) CreateClient(ctx context.Context, organisation OrganisationID, name string, scopes []Scope) (Client, error) {
 	if err := checkScopes(organisation, scopes); err != nil {
 		return Client{}, err
@@ -66,7 +66,7 @@ func (s *Store) CreateClient(ctx context.Context, organisation OrganisationID, n
 	return row.client(), err
 }
 
-// Client is the client of that id, disabled or not; ErrNotFound if there is none.
+// Client returns the client with the id, disabled or not; ErrNotFound if there is none.
 func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	row := &clientRow{ID: id}
 	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
@@ -93,7 +93,8 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	return all, err
 }
 
-// ClientCredentials is the client with the means to check its secret; ErrNotFound if there is none.
+// ClientCredentials returns the client with the data to verify its secrets; ErrNotFound if there is
+// none.
 func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCredentials, error) {
 	var row struct {
 		clientRow
@@ -118,7 +119,7 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 	return credentials, nil
 }
 
-// SetClientScopes replaces the client's scopes. Tokens it has already keep at most these.
+// SetClientScopes replaces the client's scopes. Tokens issued before keep at most these scopes.
 func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
 	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
 		if err := checkScopes(row.OrganisationID, scopes); err != nil {
@@ -130,8 +131,8 @@ func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope
 	})
 }
 
-// SetClientJWKS replaces the public keys for private_key_jwt; nil takes them away. The caller has checked that they are
-// a JSON Web Key Set of public keys.
+// SetClientJWKS replaces the public keys for private_key_jwt; nil removes them. The caller has
+// validated the JSON Web Key Set.
 func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMessage) error {
 	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
 		row.JWKS = jwks
@@ -140,8 +141,8 @@ func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMes
 	})
 }
 
-// DisableClient stops the client: no new tokens at once, and its tokens are refused within a minute. Doing it twice
-// changes nothing.
+// DisableClient disables the client: it gets no new tokens, and its tokens are refused within a
+// minute. It is idempotent.
 func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = coalesce(disabled_at, svc_now())").WherePK().Exec(ctx)
@@ -149,7 +150,7 @@ func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// EnableClient undoes DisableClient.
+// EnableClient reverts DisableClient.
 func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = NULL").WherePK().Exec(ctx)
@@ -157,8 +158,8 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// AddClientSecret makes a secret and returns its text, which cannot be had again. ErrTooManySecrets if the client has
-// two.
+// AddClientSecret creates a secret and returns its text, which is not stored. ErrTooManySecrets:
+// the client has two.
 func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error) {
 	var secret string
 	err := s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
@@ -193,8 +194,8 @@ func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret,
 	return all, err
 }
 
-// RemoveClientSecret ends the secret of that fingerprint at once; tokens got with it live on. ErrNotFound if the client
-// has no such secret.
+// RemoveClientSecret removes the secret with the fingerprint at once. Tokens obtained with it stay
+// valid. ErrNotFound: the client has no such secret.
 func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint string) error {
 	return s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
 		result, err := tx.NewDelete().Model((*secretRow)(nil)).Where("client_id = ?", id).
@@ -210,7 +211,7 @@ func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint
 	})
 }
 
-// changeClient runs do while the client's row is locked; ErrNotFound if there is none.
+// changeClient runs do while it holds the lock of the client's row; ErrNotFound if there is none.
 func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx bun.Tx, row *clientRow) error) error {
 	return s.inTx(ctx, func(tx bun.Tx) error {
 		row := &clientRow{ID: id}
@@ -221,10 +222,11 @@ func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx bun.Tx
 	})
 }
 
-// UseAssertion takes note of a client assertion's jti, which counts once until it expires (real time); ErrAssertionUsed
-// if it came before. Each call also clears a few that have expired, so the table stays small by itself.
+// UseAssertion records a client assertion's jti until it expires (real time). ErrAssertionUsed: the
+// jti is recorded already. Each call also deletes a few expired records, which keeps the table
+// small.
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
-	digest := sha256.Sum256([]byte(jti)) // any text, of any length, fits
+	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
 	var used int64
 	err := s.statement(ctx, func() error {
 		result, err := s.db.NewRaw(`

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// MaxClockOffset is how far the service's clock may run ahead of the database's in all. What is counted from there
-// stays far inside what Millis, and a JSON number, can hold.
+// MaxClockOffset bounds how far the service's clock may run ahead of the database's clock. All
+// derived times stay within Millis and exact JSON numbers.
 const MaxClockOffset = 100 * 365 * 24 * time.Hour
 
-// ErrClockRange says that a step would move the clock back, or beyond MaxClockOffset.
+// ErrClockRange says that a step is negative or exceeds MaxClockOffset in total.
 var ErrClockRange = errors.New("models: clock step out of range")
 
-// svcNow is svc_now() for the statements that are sent all the time: Postgres plans a function anew at each call.
+// svcNow is svc_now() for hot statements: Postgres plans a function anew at each call.
 const svcNow = `(SELECT now FROM service_now)`
 
 // Now is the service's time, as the database decides it.
@@ -29,7 +29,7 @@ func (s *Store) Now(ctx context.Context) (Millis, error) {
 	return now, nil
 }
 
-// Clock is the service's time, and how far the clock was moved ahead of the database's.
+// Clock returns the service time and the offset to the database's clock.
 func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
 	var offset int64
 	err = s.statement(ctx, func() error {
@@ -41,9 +41,9 @@ func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, 
 	return now, time.Duration(offset) * time.Millisecond, nil
 }
 
-// AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and returns the time
-// after that. Steps add up and are never taken back; a negative one, or one beyond MaxClockOffset in all, is
-// ErrClockRange and moves nothing.
+// AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and
+// returns the new time. Steps add up. ErrClockRange: the step is negative or the total exceeds
+// MaxClockOffset.
 func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, error) {
 	step, most := by.Milliseconds(), MaxClockOffset.Milliseconds()
 	if by < 0 || step > most {
@@ -51,7 +51,7 @@ func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, err
 	}
 	var now []Millis
 	err := s.statement(ctx, func() error {
-		// svc_now() would still see the row as it was, so the new time is worked out here.
+		// svc_now() would read the row before this update, so the statement computes the new time.
 		return s.db.NewRaw(`
 			UPDATE service_clock SET offset_ms = offset_ms + ?0 WHERE offset_ms <= ?1
 			RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`,

@@ -109,8 +109,8 @@ func awaitWaiting(c *Coalescer[int, int], n int) {
 	}
 }
 
-// With a least time between two doings, those who come soon after one go together, and nobody waits for it who comes when it is over, nor
-// once there are as many as one doing may do.
+// With a least time between two doings, those who come soon after one go together, and nobody waits
+// for it who comes when it is over, nor once there are as many as one doing may do.
 func TestCoalescerPaced(t *testing.T) {
 	t.Parallel()
 	began := make(chan int, 100)

@@ -9,44 +9,45 @@ const (
 	DefaultInvitationLife = 7 * 24 * time.Hour
 )
 
-// Link is one customer link of a Site: the invitation of a customer and what became of it. A reference may have
-// many over time, at most one of them active; the newest one speaks for the reference.
+// Link is one customer link of a Site: an invitation and its further life. A reference may have
+// many links over time, at most one of them active. The newest link represents the reference.
 type Link struct {
 	SiteID            SiteID
 	ID                LinkID
 	CustomerReference string // the partner's name for the customer, opaque
 	State             LinkState
-	InvitedAt         Millis // grows with every new link of one reference
-	ExpiresAt         Millis // the first millisecond at which the invitation cannot be accepted any more
-	LinkedAt          Millis // 0 until sign-up was completed; kept when the link is revoked
+	InvitedAt         Millis // increases with every new link of a reference
+	ExpiresAt         Millis // the first millisecond at which the invitation can no longer be accepted
+	LinkedAt          Millis // 0 until sign-up completes; kept when the link is revoked
 	RevokedAt         Millis // 0 unless State is revoked
-	KeyID             KeyID  // the service key under which the sign-up token is computed
+	KeyID             KeyID  // the service key that authenticates the sign-up token
 	TraceID           TraceID
 }
 
-// effective is the link as it reads at a time: an invitation past its expiry is expired, whether or not a sweep
-// has written that down yet.
+// effective is the link in its effective state at a time: an invitation past its expiry is expired,
+// even before a sweep records it.
 func (l Link) effective(now Millis) Link {
 	l.State = l.State.At(l.ExpiresAt, now)
 	return l
 }
 
-// Party is who completed a sign-up, in the customer app's own names. A partner never sees it.
+// Party identifies the customer and agreement of a sign-up, by the customer app's names. Partners
+// never see it.
 type Party struct {
 	CustomerID  string
 	AgreementID string
 }
 
-// NewInvitation is what a partner asks for.
+// NewInvitation is a partner's request for an invitation.
 type NewInvitation struct {
 	SiteID            SiteID
-	OrganisationID    OrganisationID // whose quota it counts against; zero: none
+	OrganisationID    OrganisationID // charged for the quota; zero: none
 	CustomerReference string
 	ExpiresAt         Millis // 0: DefaultInvitationLife from now
 	KeyID             KeyID  // the key of the sign-up token
 }
 
-// Signup is a link as the customer's side sees it: who invites, and how things stand.
+// Signup is a link as the customer sees it: the inviting Site and the link's state.
 type Signup struct {
 	LinkID           LinkID
 	OrganisationName string

@@ -1,6 +1,7 @@
 package models
 
-// SplitPartsAboveForTest splits parts of the counts above n links, so that few links make a deep tree.
+// SplitPartsAboveForTest splits parts of the counts above n links, so that few links make a deep
+// tree.
 func (s *Store) SplitPartsAboveForTest(n int) { s.splitAbove = n }
 
 // ListLinksForTest is the statement of a list, and its parameters.

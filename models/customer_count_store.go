@@ -7,15 +7,17 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// splitLinksAbove is how many links of one state a part of a node of the counts may have before it becomes a node of its own, and so about
-// the most that are counted out at either end of a range of time: four pages of an index.
+// splitLinksAbove is the number of links of one state above which a part of a node becomes a node
+// of its own. It also bounds, roughly, the links that a query counts one by one at each end of a
+// time range.
 const splitLinksAbove = 512
 
-// linkCountsLock is the advisory lock under which counts are changed: one folds at a time. Writers of links do not take it.
+// linkCountsLock is the advisory lock of the counts. It admits one fold at a time. Writers of links
+// do not take it.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
 
-// foldLinkChanges moves changes into the root that they belong to, and into every node below that is there. It returns how many it
-// moved, and oversized parts.
+// foldLinkChanges moves changes into their root node and every existing node below. It returns the
+// number of changes moved, and oversized parts.
 const foldLinkChanges = `
 WITH gone AS (
 	DELETE FROM link_changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM link_changes ORDER BY site_id LIMIT $1))
@@ -31,17 +33,17 @@ parts AS (
 ),` + writeLinkTotals + `
 SELECT n, site_id, level, bucket FROM (SELECT count(*) AS n FROM gone) AS counted LEFT JOIN oversized ON true`
 
-// makeLinkNodes makes nodes that are not there yet, and returns oversized parts.
+// makeLinkNodes makes nodes that do not exist yet, and returns oversized parts.
 const makeLinkNodes = `
 WITH nodes AS (SELECT * FROM unnest($1::uuid[], $3::int[], $4::bigint[]) AS n (site_id, level, bucket)),
 parts AS (` + foldedLinks + `),` + writeLinkTotals + `
 SELECT 0, site_id, level, bucket FROM oversized`
 
-// linkPart is the part of a node of a level, from 1 on, that a link is in.
+// linkPart is the part of a node of a level, from 1 on, that holds a link.
 const linkPart = `(invited_at >> 7 * (level - 1) & 127)::int + 1`
 
-// foldedLinks are the links that each part of nodes must show: all that there are, less the changes that are not folded yet. Going state
-// by state, the index answers alone.
+// foldedLinks are the link counts that each part of a node must show: all links less the unfolded
+// changes. It goes state by state, so that index-only scans suffice.
 const foldedLinks = `
 	SELECT n.site_id, n.level, n.bucket, p.part, p.state, p.change FROM nodes AS n CROSS JOIN LATERAL (
 		SELECT ` + linkPart + ` AS part, state, sum(change)::int AS change FROM (
@@ -53,9 +55,10 @@ const foldedLinks = `
 				AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level
 		) AS l GROUP BY 1, 2) AS p`
 
-// writeLinkTotals adds changes in parts of nodes to their totals. Crowded are those of the parts that have to be nodes of their own and
-// are not yet: those with more than $2 links of a state, or more than 8 where they are of days or years. So the counts of a Site with some
-// thousands of links are as deep as those of one with millions, and those of one with a handful are a root.
+// writeLinkTotals adds changes in parts of nodes to their totals. Oversized parts must become nodes
+// and are not yet: parts with more than $2 links of a state, or more than 8 where parts span days
+// or years. A Site with thousands of links thus has counts as deep as one with millions. A Site
+// with a handful has only a root.
 const writeLinkTotals = `
 written AS (
 	INSERT INTO link_totals (site_id, level, bucket, state, totals)
@@ -73,15 +76,16 @@ oversized AS (
 			AND n.bucket = p.bucket << 7 | part - 1)
 )`
 
-// linkNode names a node of the counts: its rows of link_totals.
+// linkNode identifies a node of the counts: its rows of link_totals.
 type linkNode struct {
 	site   SiteID
 	level  int
 	bucket int64
 }
 
-// FoldLinkChanges moves what has happened to links into their counts, at most limit changes, and reports how many. What
-// nobody has folded yet is in every total all the same; folding keeps it little. While another call folds, it moves none.
+// FoldLinkChanges moves at most limit changes of links into the counts and returns their number.
+// Totals include unfolded changes as well; folding keeps those few. While another call folds, it
+// moves none.
 func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		n = 0
@@ -99,7 +103,7 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 	return n, wrap("fold link changes", err)
 }
 
-// makeLinkNodes makes nodes, then those of their parts that have to be nodes, until none has to.
+// makeLinkNodes makes nodes, then nodes for their oversized parts, until no part is oversized.
 func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
 	if len(nodes) == 0 {
 		return nil
@@ -119,7 +123,7 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) 
 	return err
 }
 
-// linkNodes runs a statement that returns a number and oversized nodes.
+// linkNodes runs a statement that returns a number and oversized parts as nodes.
 func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int, nodes []linkNode, err error) {
 	rows, err := tx.Tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -140,8 +144,9 @@ func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int
 	return n, nodes, rows.Err()
 }
 
-// RecountLinks makes the counts of a Site's links anew, from the links, and returns how many those are. Writers and readers go on
-// meanwhile: readers see the old counts until the new ones are there. ErrNotFound if there is no such Site.
+// RecountLinks rebuilds the counts of a Site's links and returns the number of links. Writers and
+// readers proceed meanwhile: readers see the old counts until it commits. ErrNotFound: there is no
+// such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		ctx, err := allowLongStatements(ctx, tx)

@@ -15,7 +15,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// anyTotal asks for a total of any state, from and to points in time around the links that there are.
+// anyTotal asks for a total of any state, from and to points in time around the links that there
+// are.
 func anyTotal(r *rapid.T, site models.SiteID, span int64) models.LinkQuery {
 	q := models.LinkQuery{SiteID: site, Limit: 1, Direction: models.Forward,
 		State: rapid.SampledFrom(append([]models.LinkState{""}, models.LinkStates...)).Draw(r, "state")}
@@ -36,7 +37,8 @@ func checkTotal(ctx context.Context, t failer, store *models.Store, q models.Lin
 	}
 }
 
-// Whatever happens to links, in whatever order they are folded or counted anew: every total is what counting out gives.
+// Whatever happens to links, in whatever order they are folded or counted anew: every total is what
+// counting out gives.
 func TestTotalsUnderRandomHistories(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -79,8 +81,8 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 	})
 }
 
-// While 16 writers invite, sign up and revoke, the clock moves past expiries, and folding, sweeping and counting anew go on at the
-// same time, every total is exact.
+// While 16 writers invite, sign up and revoke, the clock moves past expiries, and folding, sweeping
+// and counting anew go on at the same time, every total is exact.
 func TestTotalsWhileWritersWrite(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)

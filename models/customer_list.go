@@ -5,7 +5,7 @@ import (
 	"cmp"
 )
 
-// Direction is which way a page lies from its position in a list that is ordered newest first.
+// Direction is the direction of a page from its position, in a list ordered newest first.
 type Direction string
 
 // The directions of a page.
@@ -14,14 +14,15 @@ const (
 	Backward Direction = "backward" // towards newer items
 )
 
-// LinkPosition is an item's place in the customer list. A page holds the items beyond it, never the item itself. The
-// zero position is the beginning of the list going forward, and its end going backward.
+// LinkPosition is an item's position in the customer list. A page holds the items beyond its
+// position. The zero position is the beginning of the list going forward, and its end going
+// backward.
 type LinkPosition struct {
 	InvitedAt Millis
 	ID        LinkID
 }
 
-// compare is below 0 if p lies before q in time, which is behind it in the list.
+// compare is negative if p is before q in time, and so after q in the list.
 func (p LinkPosition) compare(q LinkPosition) int {
 	return cmp.Or(cmp.Compare(p.InvitedAt, q.InvitedAt), bytes.Compare(p.ID[:], q.ID[:]))
 }
@@ -39,7 +40,7 @@ type LinkQuery struct {
 	Limit       int // items at most, 1 to 100
 }
 
-// LinkPage is one page, and what was true of the whole list at that moment.
+// LinkPage is one page of the list, with figures of the whole list from the same snapshot.
 type LinkPage struct {
 	Links []Link        // in effective state, newest first; without KeyID and TraceID
 	Total int64         // all links that match

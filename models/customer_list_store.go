@@ -10,24 +10,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// linkFilter is what listing by one effective state, as LinkState.At has it, takes: the links of a stored state, less
-// those that are overdue, or and those that are overdue.
+// linkFilter selects links by one effective state, as LinkState.At defines it: the links of a
+// stored state, without overdue links, or together with them.
 type linkFilter struct {
-	stored  string // selects by the stored state
+	stored  string // condition on the stored state
 	overdue overdueLinks
 }
 
-// overdueLinks says how invitations past expiry that no sweep has seen yet count.
+// overdueLinks is the treatment of invitations past their expiry that no sweep has recorded.
 type overdueLinks int
 
 const (
-	overdueAlike overdueLinks = iota // as what they are stored as
+	overdueAlike overdueLinks = iota // counted by their stored state
 	overdueLess
 	overdueMore
 )
 
-// Invitations are selected by a state that the planner does not see: else it takes the indexes on the expiry of what is invited to be
-// the shortest way, reads every invitation through them and sorts, where the index in order has a page after a few.
+// The condition hides the state from the planner. Otherwise it uses an index on expiry, reads every
+// invitation and sorts, instead of reading one page from the ordered index.
 var linkFilters = map[LinkState]linkFilter{
 	"":          {stored: `true`},
 	LinkInvited: {stored: `state = (SELECT 'invited'::link_state)`, overdue: overdueLess},
@@ -36,15 +36,17 @@ var linkFilters = map[LinkState]linkFilter{
 	LinkRevoked: {stored: `state = 'revoked'`},
 }
 
-// sqlListLinks is one statement, so that page, total and links to other pages come from one snapshot and one reading of
-// the clock. The clock is read in subselects, not joined, so that the page ends its index scan at the limit; and what lies
-// behind is asked for in order (EXISTS would drop that), so that the index's next entry answers. Overdue invitations are found by
-// their expiry first, whatever the planner thinks of the other conditions: only so they are few. The limit is in the text:
-// of one that it does not know, Postgres thinks that a plan for all values is dear, and plans each time anew.
+// sqlListLinks reads page, total and links in one statement, so that all come from one snapshot and
+// one reading of the clock. Subselects read the clock, so that the index scan of the page ends at
+// the limit. The query behind the position is ordered (EXISTS would drop that), so that the next
+// index entry answers it. Overdue invitations are selected by expiry first, since that is the only
+// selective condition. The limit is in the text: with a parameter, Postgres rejects the generic
+// plan and plans each call anew.
 //
-// The total is what was invited before the end of the range less what was invited before its beginning. For each of the
-// two, tree goes from the root (level 6) down through the nodes that hold it, adding up the parts that lie before it; from the start of the
-// part where that ends on, links are counted out, and up to there the changes that are not folded yet are added.
+// The total is the number of links invited before the end of the range less those before its
+// beginning. For each bound, the CTE tree descends from the root (level 6) through the nodes that
+// contain it, and adds the parts before it. Links after the start of the last part are counted one
+// by one; unfolded changes before it are added.
 const sqlListLinks = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT svc_now() AS now),
 overdue AS MATERIALIZED (
@@ -89,7 +91,7 @@ SELECT clock.now, (SELECT n FROM total)::bigint,
 FROM clock LEFT JOIN page ON true
 ORDER BY page.invited_at DESC, page.id DESC`
 
-// What sqlListLinks has of overdue invitations.
+// Fragments of sqlListLinks about overdue invitations.
 const (
 	overdueTotal = `
 		UNION ALL
@@ -122,8 +124,8 @@ func listLinksSQL(q *LinkQuery) string {
 	return strings.NewReplacer(append(order, "<limit>", strconv.Itoa(q.Limit+1))...).Replace(query)
 }
 
-// linkTimes are the bounds of a query for Postgres: every invitation lies between those that are not given, and a range
-// of nothing ends right before it begins.
+// linkTimes are the bounds of a query as SQL parameters. Missing bounds include every invitation.
+// An empty range ends right before its beginning.
 func linkTimes(q *LinkQuery) (from, to Millis) {
 	from, to = 0, maxInvitedAt
 	if q.InvitedFrom != nil {
@@ -135,11 +137,13 @@ func linkTimes(q *LinkQuery) (from, to Millis) {
 	return from, max(to, from-1)
 }
 
-// maxInvitedAt, in 2108, is later than any invitation, and where a part of the root of the counts ends: nothing is counted out behind it.
+// maxInvitedAt, in 2108, is later than any invitation and ends a part of the root of the counts, so
+// that no links are counted one by one after it.
 const maxInvitedAt = Millis(127)<<35 - 1
 
-// listLinksArgs are the parameters of sqlListLinks. An index scan begins at a position, and would read on from there if the range
-// of time began later: so the position is never outside of the range. Behind a walk's first page nothing is looked for.
+// listLinksArgs are the parameters of sqlListLinks. An index scan starts at the position, so the
+// position is moved into the time range. The first page of a walk does not look behind its
+// position.
 func listLinksArgs(q *LinkQuery) []any {
 	from, to := linkTimes(q)
 	ahead, behind := q.From, q.From
@@ -158,7 +162,7 @@ func listLinksArgs(q *LinkQuery) []any {
 	return []any{q.SiteID, from, to, ahead.InvitedAt, ahead.ID, behind.InvitedAt, behind.ID}
 }
 
-// lastLinkID sorts after every other.
+// lastLinkID sorts after every other id.
 var lastLinkID = LinkID(uuid.Max)
 
 func earlier(p, q LinkPosition) LinkPosition {
@@ -175,8 +179,8 @@ func later(p, q LinkPosition) LinkPosition {
 	return q
 }
 
-// ListLinks is one page of a Site's links. A walk from page to page finds every link that matched throughout exactly
-// once, whatever is created or changed meanwhile.
+// ListLinks returns one page of a Site's links. A walk through the pages finds every link that
+// matched throughout exactly once, despite concurrent changes.
 func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err error) {
 	if _, ok := linkFilters[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
 		return LinkPage{}, fmt.Errorf("models: list links: state %q, limit %d", q.State, q.Limit)
@@ -191,7 +195,8 @@ func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err 
 	return page, nil
 }
 
-// ExplainListLinks is what Postgres tells of the statement behind ListLinks, having run it: EXPLAIN (ANALYZE, BUFFERS), as JSON.
+// ExplainListLinks executes the statement of ListLinks under EXPLAIN (ANALYZE, BUFFERS) and returns
+// the plan as JSON.
 func (s *Store) ExplainListLinks(ctx context.Context, q LinkQuery) (plan []byte, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+listLinksSQL(&q),
@@ -218,7 +223,7 @@ func listLinks(ctx context.Context, db rowsQuerier, q *LinkQuery) (LinkPage, err
 			&l.ExpiresAt, &l.LinkedAt); err != nil {
 			return LinkPage{}, err
 		}
-		if !l.ID.IsZero() { // a page without links is one row of nothing
+		if !l.ID.IsZero() { // an empty page still has one row, with NULLs
 			found = append(found, l.effective(now))
 		}
 	}

@@ -205,8 +205,8 @@ func TestListLinksRefusesBadQueries(t *testing.T) {
 	}
 }
 
-// While eight writers invite and sign up, walks in both directions find every link that matched throughout exactly
-// once.
+// While eight writers invite and sign up, walks in both directions find every link that matched
+// throughout exactly once.
 func TestListLinksWhileWritersWrite(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -238,7 +238,8 @@ func TestListLinksWhileWritersWrite(t *testing.T) {
 	}
 }
 
-// write invites customers, signs half of them up and revokes some, with the clock moving on and standing still.
+// write invites customers, signs half of them up and revokes some, with the clock moving on and
+// standing still.
 func (c *customers) write(t testing.TB, writer int) {
 	for i := range 60 {
 		link, err := c.create(t.Context(), fmt.Sprintf("writer %d, %d", writer, i))

@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// fillSite gives the Site n links, a second apart, of which one in a hundred is invited, and 20 of those overdue, with statistics as
-// autovacuum makes them.
+// fillSite gives the Site n links, a second apart, of which one in a hundred is invited, and 20 of
+// those overdue, with statistics as autovacuum makes them.
 func (c *customers) fillSite(t testing.TB, n int) {
 	t.Helper()
 	tx, err := c.store.DB().BeginTx(t.Context(), nil)
@@ -82,8 +82,9 @@ func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 	return all
 }
 
-// With 100,000 links in a Site, every page by every filter is read through indexes, and reads a few hundred blocks of some
-// six thousand: with the values that it asks for, and with the plan that Postgres keeps for all values.
+// With 100,000 links in a Site, every page by every filter is read through indexes, and reads a few
+// hundred blocks of some six thousand: with the values that it asks for, and with the plan that
+// Postgres keeps for all values.
 func TestListLinksReadsLittle(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)

@@ -19,7 +19,8 @@ type linkLife struct {
 	party       models.Party
 }
 
-// linkWorld plays random operations on two references and predicts every answer with the simplest code there is.
+// linkWorld plays random operations on two references and predicts every answer with the simplest
+// code there is.
 type linkWorld struct {
 	*customers
 	t     testing.TB
@@ -27,8 +28,8 @@ type linkWorld struct {
 	links []*linkLife // oldest first
 }
 
-// Whatever partners, customers, the clock and the sweep do, in whatever order: every answer is as predicted, states
-// only move along the table, and no reference ever has two active links.
+// Whatever partners, customers, the clock and the sweep do, in whatever order: every answer is as
+// predicted, states only move along the table, and no reference ever has two active links.
 func TestLinksUnderRandomOperations(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {

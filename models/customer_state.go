@@ -1,20 +1,20 @@
 package models
 
-// LinkState is where a customer link stands.
+// LinkState is the state of a customer link.
 type LinkState string
 
 // The states of a link, as on the wire and in Postgres.
 const (
-	LinkInvited LinkState = "invited" // waiting for the customer; over at expiresAt
+	LinkInvited LinkState = "invited" // waiting for the customer, until expiresAt
 	LinkLinked  LinkState = "linked"  // signed up: batches may debit the customer
-	LinkExpired LinkState = "expired" // final: nobody signed up in time
-	LinkRevoked LinkState = "revoked" // final: called off, by the partner or by the customer
+	LinkExpired LinkState = "expired" // final: the sign-up did not complete in time
+	LinkRevoked LinkState = "revoked" // final: revoked by the partner or the customer
 )
 
 // LinkStates are all states, in the order of a link's life.
 var LinkStates = []LinkState{LinkInvited, LinkLinked, LinkExpired, LinkRevoked}
 
-// linkMoves is the whole truth about a link's life. A pair that is not here never happens.
+// linkMoves are the allowed transitions of a link. Missing pairs are not allowed.
 var linkMoves = map[LinkState][]LinkState{
 	LinkInvited: {LinkLinked, LinkExpired, LinkRevoked},
 	LinkLinked:  {LinkRevoked},
@@ -38,10 +38,11 @@ func (s LinkState) CanBecome(next LinkState) bool {
 	return false
 }
 
-// Active reports whether a link in this effective state occupies its reference.
+// Active reports whether a link in this effective state makes its reference unavailable for new
+// invitations.
 func (s LinkState) Active() bool { return s == LinkInvited || s == LinkLinked }
 
-// At is the effective state at a time: an invitation reads as expired from the very millisecond of its expiry.
+// At is the effective state at a time: an invitation is expired from the millisecond of its expiry.
 func (s LinkState) At(expiresAt, now Millis) LinkState {
 	if s == LinkInvited && now >= expiresAt {
 		return LinkExpired

@@ -19,10 +19,11 @@ func (l *Link) fields() []any {
 		&l.LinkedAt, &l.RevokedAt, &l.KeyID, &l.TraceID}
 }
 
-// createLink expires the reference's invitation if its time is over and makes a new one, all at one reading of the
-// clock. A reference that is active, or an expiry outside $8 to $9 from now, makes nothing. A link is later than every
-// earlier one of its reference even if the clock stands still or steps back. The last column is the link that it
-// expired, if the endpoint asks for that.
+// createLink expires the reference's overdue invitation and inserts a new link, at one reading of
+// the clock. It inserts nothing if the reference is active or the expiry is not between $8 and $9
+// from now. A link is later than every earlier link of its reference, even if the clock stands
+// still or steps back. The last column is the expired link, if the endpoint subscribes to that
+// event.
 const createLink = `
 WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
 over AS (
@@ -48,9 +49,9 @@ SELECT (SELECT now FROM clock), made.invited_at, made.expires_at, (
 	WHERE webhook_wanted((SELECT organisation_id FROM sites s WHERE s.id = $1), $1, 'customerExpired'))
 FROM clock LEFT JOIN made ON true`
 
-// CreateInvitation makes a link in state invited, or gives back the one that key made before (replayed; as it was
-// then, whatever became of it). Errors: ErrCustomerReferenceActive, *FieldError on expiresAt, *QuotaError,
-// ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil.
+// CreateInvitation makes an invited link, or returns the link that key made before (replayed, in
+// the state of that time). key may be nil. Errors: ErrCustomerReferenceActive, *FieldError on
+// expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
 func (s *Store) CreateInvitation(
 	ctx context.Context, in NewInvitation, key *IdempotencyKey,
 ) (link Link, replayed bool, err error) {
@@ -108,8 +109,8 @@ func whyNoLink(expiresAt, now Millis) error {
 	return ErrCustomerReferenceActive
 }
 
-// LiveInvitation is the newest link of the reference if that can still be accepted; else ErrNoLiveInvitation, and
-// ErrNotFound if the reference has no link at all.
+// LiveInvitation returns the newest link of the reference if it can still be accepted. Errors:
+// ErrNoLiveInvitation; ErrNotFound if the reference has no link.
 func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference string) (Link, error) {
 	link, err := s.Customer(ctx, site, reference)
 	if err == nil && link.State != LinkInvited {
@@ -121,7 +122,8 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 	return link, nil
 }
 
-// Customer is the newest link of the reference, in its effective state; ErrNotFound if there is none.
+// Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
+// is none.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
 	err = s.statement(ctx, func() error {
 		link, err = newestLink(ctx, s.db.DB, site, reference)
@@ -133,8 +135,8 @@ func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (li
 	return link, nil
 }
 
-// RevokeCustomer calls the newest link of the reference off: invited or linked becomes revoked, revoked stays as it is.
-// Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
+// RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
+// link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
 func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		newest, err := newestLink(ctx, tx.Tx, site, reference)
@@ -150,7 +152,7 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 	return link, nil
 }
 
-// RevokeLink calls one link off, as RevokeCustomer does; ErrNotFound if there is no such link on any Site.
+// RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
 func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		var site SiteID
@@ -166,7 +168,7 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error
 	return link, nil
 }
 
-// revokeLink decides by one conditional update; what it did not move, the row's state explains.
+// revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
 func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
 	var link Link
 	var wanted bool
@@ -190,9 +192,8 @@ func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, e
 //go:embed customer_expire.sql
 var expireInvitationsSQL string
 
-// ExpireInvitations writes down that invitations are expired, at most limit of them, with the events of those whose
-// endpoint asks for them, and reports how many. It waits for no lock: a row that another transaction holds is left for
-// the next call.
+// ExpireInvitations records the expiry of at most limit overdue invitations, with the events that
+// their endpoints subscribe to. It returns their number. It skips locked rows.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		rows, err := tx.Tx.QueryContext(ctx, expireInvitationsSQL, limit)
@@ -211,7 +212,7 @@ func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err er
 	return n, nil
 }
 
-// querier is what reads need of a transaction or of the pool.
+// querier reads one row, in a transaction or from the pool.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }

@@ -1,6 +1,6 @@
 package models
 
-// CustomerSummary is a customer as partners see one in answers and events.
+// CustomerSummary is a customer as partners see it in answers and events.
 type CustomerSummary struct {
 	CustomerReference string    `json:"customerReference"`
 	State             LinkState `json:"state"`
@@ -9,7 +9,7 @@ type CustomerSummary struct {
 	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only of linked
 }
 
-// Summary is the link, in the state that it says, as partners see it.
+// Summary is the link in its stored state, as partners see it.
 func (l *Link) Summary() CustomerSummary {
 	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
 	switch l.State {
@@ -17,7 +17,7 @@ func (l *Link) Summary() CustomerSummary {
 		s.ExpiresAt = l.ExpiresAt
 	case LinkLinked:
 		s.LinkedAt = l.LinkedAt
-	case LinkExpired, LinkRevoked: // they have no time of their own
+	case LinkExpired, LinkRevoked: // these states have no time of their own
 	}
 	return s
 }

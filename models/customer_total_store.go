@@ -8,13 +8,13 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// rowsQuerier is what lists need of a transaction or of the pool.
+// rowsQuerier reads rows, in a transaction or from the pool.
 type rowsQuerier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// ProveTotal counts out the links that match a query, and reads the total that its page would tell, of one snapshot and at one
-// service time. It is for audits and measurements: it reads every link of the Site's state or range.
+// ProveTotal counts the links that match a query one by one, and reads the total that a page would
+// show, from one snapshot. It is for audits and tests: it reads every link of the state or range.
 func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int64, err error) {
 	err = s.call(ctx, func() error {
 		options := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
@@ -33,7 +33,7 @@ func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int
 	return total, counted, wrap("prove a total", err)
 }
 
-// linkStateAt select by effective state at a time, in the plainest way.
+// linkStateAt are the conditions for effective states at a time, in their plainest form.
 var linkStateAt = map[LinkState]string{
 	"":          `$4::bigint IS NOT NULL`,
 	LinkInvited: `state = 'invited' AND expires_at > $4`,

@@ -2,20 +2,20 @@ package models
 
 import "time"
 
-// DebitPhase is what may still be done for the open rows of a batch; time alone moves it on.
+// DebitPhase says which calls may still be made for a batch's open rows. Only time advances it.
 type DebitPhase string
 
 // The phases of a batch's debits.
 const (
 	// PhaseAttempt: debits may begin.
 	PhaseAttempt DebitPhase = "attempt"
-	// PhaseClose: no debit begins any more; what is open is cancelled on the rail.
+	// PhaseClose: no debit begins; open rows are cancelled on the rail.
 	PhaseClose DebitPhase = "close"
-	// PhaseConfirm: every row is settled; the rail is asked about the unconfirmed ones.
+	// PhaseConfirm: every row is settled; the rail is asked about unconfirmed rows.
 	PhaseConfirm DebitPhase = "confirm"
 )
 
-// Chunk is the part of a batch that one task handles, with the rows of it that its worker has claimed.
+// Chunk is the part of a batch that one task handles, with the rows that its worker has claimed.
 type Chunk struct {
 	Task           TaskID
 	SiteID         SiteID
@@ -26,33 +26,34 @@ type Chunk struct {
 	BatchReference string
 	Generation     int // of the reference
 	Phase          DebitPhase
-	Cancelled      bool // no debit may begin: the partner asked for cancellation, or an operator after a restore
-	// Certain says that no loss of the database can matter to the batch: a row that no debit call was begun for may be
-	// closed without asking the rail.
+	Cancelled      bool // no debit may begin, after a cancellation by the partner or by an operator
+	// Certain says that the database cannot have lost commits of the batch: a row without a debit
+	// call may be closed without asking the rail.
 	Certain   bool
 	Epoch     int    // of the database, at the claim
 	ClaimedAt Millis // service time of the claim
 	Lease     LeaseToken
 	Rows      []ClaimedRow
-	// Open counts the whole chunk's rows that needed work when it was claimed, claimed or not. It is counted for the chunk's first
-	// part, and 0 for the others.
+	// Open is the number of the chunk's rows that needed work at the claim, claimed or not. It is
+	// set for the chunk's first part, and 0 for the others.
 	Open int
 }
 
 // Part is a part of a chunk.
 type Part struct {
 	First int // row of the chunk, from 0
-	Rows  int // at most; the last ones may have been settled
+	Rows  int // at most; the last rows may be settled
 }
 
-// LeaseToken proves that its holder has claimed rows, and that nobody has taken them over since.
+// LeaseToken identifies one claim of rows. A row with another token has been taken over by another
+// worker.
 type LeaseToken = ID[leaseNoun]
 
 type leaseNoun struct{}
 
 func (leaseNoun) prefix() string { return "lease" }
 
-// NewLeaseToken makes a token of its own for one run of a task.
+// NewLeaseToken returns a new token for one run of a task.
 func NewLeaseToken() LeaseToken { return NewID[leaseNoun]() }
 
 // ClaimedRow is a row that a worker has claimed.
@@ -61,21 +62,20 @@ type ClaimedRow struct {
 	CustomerReference string
 	RailKey           string
 	Amount            Amount
-	// InDoubt says that an earlier worker may have made a debit call whose answer is not known: the rail must be
-	// asked before anything else.
+	// InDoubt says that an earlier debit call may lack its answer: the rail must be asked first.
 	InDoubt bool
-	// Settled says that the row is settled as unconfirmed: what the rail says now corrects it.
+	// Settled says that the row is settled as unconfirmed: the rail's answer corrects it.
 	Settled bool
-	// Called says that a debit call of the row was made before this claim.
+	// Called says that the rail answered a call about the key.
 	Called bool
-	// Forgotten says that RailMemory is over since the last call: that the rail has never seen the key proves nothing.
+	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
 	Forgotten bool
-	// Deferrals counts the tries so far that brought no final answer.
+	// Deferrals is the number of tries so far without a final answer.
 	Deferrals int
 	Account   DebitAccount
 }
 
-// Eligibility is what decides whether a debit of a claimed row may begin, as it was when last read.
+// Eligibility decides whether the debit of a claimed row may begin, as of the last read.
 type Eligibility struct {
 	Phase     DebitPhase
 	Cancelled bool // by the partner
@@ -87,22 +87,23 @@ func (e *Eligibility) MayDebit() bool {
 	return e.Phase == PhaseAttempt && !e.Cancelled && e.Account.Linked
 }
 
-// DebitAccount is whom a row debits: the link it is bound to, as it was when last read.
+// DebitAccount is the account that a row debits: that of its link, as of the last read.
 type DebitAccount struct {
-	LinkID      LinkID // zero: no link to bind to
+	LinkID      LinkID // zero: no link
 	Linked      bool   // the link is linked
 	CustomerID  string
 	AgreementID string
 }
 
-// RowResult is what a worker has learnt about a row that it claimed. Exactly one of three things: a final outcome;
-// Release, nothing was debited and the row may be tried again; or neither, it is still in doubt.
+// RowResult is a worker's result for a row that it claimed. Exactly one of three cases holds:
+// Outcome is final; Release is set (nothing was debited, and the row may be tried again); or
+// neither, and the row is still in doubt.
 type RowResult struct {
 	Index   int
 	RailKey string
 	Outcome RowOutcome // "" if not final
-	// FromRail says that the outcome follows from what the rail said about the key, and so holds whatever the database
-	// has lost since the claim.
+	// FromRail says that the outcome follows from the rail's answer about the key. It holds even if
+	// the database has lost commits since the claim.
 	FromRail bool
 	Release  bool
 	// Called says that the rail answered a call about the key.
@@ -111,16 +112,16 @@ type RowResult struct {
 	Confirming bool
 	// Alert is the kind of alert that the result raises; "" for none.
 	Alert string
-	// RetryAfter is the time until the row is due again, if it is not final.
+	// RetryAfter is the delay until the row is due again, if the result is not final.
 	RetryAfter time.Duration
-	// Calls corrects the count of debit calls, which the claim of a pending row has raised by one: −1 if none was
-	// made after all, +1 for a call on a row that came in doubt.
+	// Calls corrects the count of debit calls, which the claim of a pending row raises by one: −1
+	// if no call was made, +1 for a call on a row claimed in doubt.
 	Calls int
 }
 
-// Settled is what a finishing transaction did with a row.
+// Settled is the change that a finishing transaction made to a row.
 type Settled struct {
 	Index     int
 	Outcome   RowOutcome
-	Corrected bool // the row had been settled before with another outcome
+	Corrected bool // the row was settled before with another outcome
 }

@@ -12,8 +12,8 @@ import (
 
 var parks = flag.Int("parks", 300, "how many tasks TestParkAsALeaseEnds parks at the moment at which a lease ends")
 
-// movingClock makes statements of the returned Store see each reading of the server's clock a millisecond later than the
-// one before. The first reading of the next statement is base + 1 ms.
+// movingClock makes statements of the returned Store see each reading of the server's clock a
+// millisecond later than the one before. The first reading of the next statement is base + 1 ms.
 func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) *models.Store {
 	t.Helper()
 	for _, query := range []string{
@@ -38,8 +38,8 @@ func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) 
 	return moving
 }
 
-// A lease ends while the statement that parks its task runs. The task must have a time or a lease afterwards: without
-// both, it would never go out again.
+// A lease ends while the statement that parks its task runs. The task must have a time or a lease
+// afterwards: without both, it would never go out again.
 func TestParkWhileALeaseEnds(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)

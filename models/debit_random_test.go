@@ -11,8 +11,9 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// TestRandomLivesOfABatch lets workers that die, wake up late and lie in wait, the partner's cancellation and the deadline
-// come in any order, and holds the stored rows against what may never change.
+// TestRandomLivesOfABatch lets workers that die, wake up late and lie in wait, the partner's
+// cancellation and the deadline come in any order, and holds the stored rows against what may never
+// change.
 func TestRandomLivesOfABatch(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -51,7 +52,8 @@ func TestRandomLivesOfABatch(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// batchLife is one batch on its way. chunks are all claims that were ever made, the holders of lost leases among them.
+// batchLife is one batch on its way. chunks are all claims that were ever made, the holders of lost
+// leases among them.
 type batchLife struct {
 	store     *models.Store
 	site      models.Site

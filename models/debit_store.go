@@ -28,13 +28,13 @@ var (
 	closeUnsentSQL string
 )
 
-// heldRetry is how long work waits that an operator holds after a restore, before it looks again.
+// heldRetry is the delay before a task looks again at work that is held after a restore.
 const heldRetry = 15 * time.Second
 
-// ClaimChunk claims what is due of a part of a task's rows under the lease token, for RowLease. No rows: others hold them, or
-// none is due.
-// ErrNotFound: the task or its batch is gone, there is nothing left to do. A row without a link binds now to the one that is
-// active for its reference.
+// ClaimChunk claims the due rows in one part of a task's chunk under the lease token, for RowLease.
+// It returns no rows if others hold them or none is due. A row without a link is bound to the
+// active link of its reference. ErrNotFound: the task or its batch is gone, and nothing is left to
+// do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	var chunk Chunk
 	err := s.native(ctx, func(conn *pgx.Conn) error {
@@ -53,7 +53,7 @@ func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, p
 	return chunk, wrap("bind rows", err)
 }
 
-// claimedColumns are the claimed rows as they come, one array a column.
+// claimedColumns are the claimed rows, one array a column.
 type claimedColumns struct {
 	index, deferrals                            []int32
 	amount                                      []int64
@@ -91,7 +91,8 @@ func scanChunk(row pgx.Row) (Chunk, error) {
 	return c, nil
 }
 
-// bindRows binds those claimed rows that have no link to the one that is active for their reference now, for good.
+// bindRows binds each claimed row without a link to the active link of its reference. The binding
+// is final.
 func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	var unbound []int
 	for _, r := range c.Rows {
@@ -120,8 +121,9 @@ SELECT row_index, 'attempt', false, id, state = 'linked', coalesce(customer_id, 
 	return err
 }
 
-// HoldRows extends the lease of claimed rows and of their task by RowLease, and reads again whether they may be debited. Rows
-// that another worker has taken, or that are settled, are missing in the answer: they must be left alone.
+// HoldRows extends the lease of claimed rows and their task by RowLease, and reads their
+// eligibility again. The answer leaves out rows that are settled or taken by another worker: the
+// caller must stop work on them.
 func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, `
 WITH held AS (
@@ -141,8 +143,8 @@ WHERE b.site_id = $1 AND b.id = $2 AND b.epoch >= (SELECT held_before FROM datab
 	return held, wrap("hold rows", err)
 }
 
-// CheckRows reads again whether claimed rows may be debited, of those that are the claim's for half a RowLease at least. What is missing
-// in the answer needs HoldRows. It writes nothing, and so waits for no disk.
+// CheckRows reads again the eligibility of claimed rows whose lease lasts at least half a RowLease.
+// Rows missing in the answer need HoldRows. It writes nothing, so it waits for no disk.
 func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, `
 SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch),
@@ -179,10 +181,10 @@ func (s *Store) eligibilities(ctx context.Context, query string, args ...any) (m
 	return byIndex, err
 }
 
-// FinishRows writes what is now known of claimed rows, in one statement. remaining is how many of the chunk's open rows
-// must close here for its task to be done. Rows that the worker no longer holds are left alone, but for a success, which
-// is never dropped. Conclusions without the rail's word are dropped if the database's epoch has changed since the claim.
-// It returns the rows that were settled or corrected.
+// FinishRows records results of claimed rows in one statement. remaining is the number of the
+// chunk's open rows whose end ends the task. It ignores rows that the worker no longer holds,
+// except for successes, which it never drops. If the database's epoch has changed since the claim,
+// it drops results without FromRail. It returns the rows that it settled or corrected.
 func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
 	if len(results) == 0 {
 		return nil, nil
@@ -199,7 +201,7 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 	return settled, wrap("finish rows", err)
 }
 
-// resultColumns are results as arrays, one a column, in the order of their rows.
+// resultColumns are results ordered by row, one array a column.
 type resultColumns struct {
 	index, calls                      []int32
 	outcome, alert, key               []string
@@ -235,15 +237,15 @@ func scanSettled(row pgx.Row) ([]Settled, error) {
 	return settled, nil
 }
 
-// ParkChunk ends a task's run that left rows open: it goes out again when the first of them is due, or, while others
-// hold them all, when the first of their leases would run out. A chunk with no open row left is done.
+// ParkChunk ends a task's run with open rows left. The task becomes due with the first of them, or
+// when the first lease of another worker would end. Without open rows, the task is done.
 func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 	return s.exec(ctx, "park chunk", parkChunkSQL, task, LastAttemptBefore.Milliseconds(), ConfirmWithin.Milliseconds(),
 		heldRetry.Milliseconds())
 }
 
-// CloseUnsentRows closes, of one batch whose time for attempts is over, the rows that no debit call was begun for, and
-// reports how many. The rail is not asked about them. ErrNotFound: there is no such batch.
+// CloseUnsentRows closes the rows of one batch past its last attempt that no debit call was begun
+// for, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	var id BatchID
 	err = s.statement(ctx, func() error {
@@ -253,8 +255,9 @@ func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	return n, wrap("close unsent rows", err)
 }
 
-// CloseOverdueBatch settles what is still open of one batch whose deadline has come: as timedOut if no debit call was
-// begun, else as unconfirmed. Its tasks live on and ask the rail for the truth. ErrNotFound: no batch is overdue, but for those that others are closing.
+// CloseOverdueBatch settles the open rows of one batch past its deadline: as timedOut if no debit
+// call was begun, else as unconfirmed. Its tasks go on to ask the rail. ErrNotFound: no batch is
+// overdue, or other workers are closing all of them.
 func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
 	id, err := s.closeOverdue(ctx, `
 SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
@@ -262,14 +265,14 @@ ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`)
 	return id, wrap("close overdue batch", err)
 }
 
-// closeIfOverdue does that for one batch, so that nobody reads it as open after its deadline, whether or not a sweep has
-// run.
+// closeIfOverdue does the same for one batch, so that no reader sees it open past its deadline,
+// even before a sweep.
 func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) error {
 	_, err := s.closeOverdue(ctx, `
 SELECT site_id, id FROM batches WHERE site_id = $1 AND id = $2 AND settled_at IS NULL AND settle_by <= svc_now() FOR UPDATE`,
 		site, batch)
 	if errors.Is(err, ErrNotFound) {
-		return nil // settled meanwhile
+		return nil // settled in between
 	}
 	return err
 }

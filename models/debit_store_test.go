@@ -115,7 +115,8 @@ func TestChunkSettles(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// A claim counts the calls that it may make, but nobody is told of one that cannot be: the number of a row never falls.
+// A claim counts the calls that it may make, but nobody is told of one that cannot be: the number
+// of a row never falls.
 func TestAttemptsOfClaimedRows(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

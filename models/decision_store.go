@@ -13,10 +13,12 @@ import (
 //go:embed debit_decide.sql
 var decideRowSQL string
 
-// ErrNotUndecided says that a row or payment has an outcome, or that a worker is still asking the rail for it.
+// ErrNotUndecided says that a row or payment has an outcome, or that a worker is asking the rail
+// for it.
 var ErrNotUndecided = errors.New("models: no decision is needed")
 
-// RowRailKey is the rail key of a row. ErrNotFound: the Site has no such batch, or the batch no such row.
+// RowRailKey returns the rail key of a row. ErrNotFound: the Site has no such batch, or the batch
+// no such row.
 func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, rowReference string) (string, error) {
 	var generation int
 	err := s.statement(ctx, func() error {
@@ -30,8 +32,9 @@ WHERE b.site_id = ?0 AND b.batch_reference = ?1`, site, batchReference, rowRefer
 	return NewBatchKey(site, batchReference, generation).Row(rowReference), nil
 }
 
-// DecideRow corrects an unconfirmed row by an operator's decision, posts the ledger entry of a debit, and closes the
-// row's alert. Errors: ErrNotFound; ErrNotUndecided if the row is not unconfirmed, or was corrected.
+// DecideRow corrects an unconfirmed row by an operator's decision, posts the ledger entry of a
+// debit, and closes the row's alert. Errors: ErrNotFound; ErrNotUndecided if the row is not
+// unconfirmed, or already corrected.
 func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
 ) (RowOutcome, error) {
@@ -50,9 +53,10 @@ func (s *Store) DecideRow(
 	return outcome, wrap("decide row", err)
 }
 
-// DecidePayment ends a pending payment by an operator's decision, with its event and, of a debit, its ledger entry, and
-// names the task that tells the partner (zero: none). Errors: ErrNotFound; ErrNotUndecided if the payment intent is not
-// pending, or a worker asks the rail at this moment.
+// DecidePayment ends a pending payment by an operator's decision, with its event and, for a debit,
+// its ledger entry. It returns the task that notifies the partner (zero: none). Errors:
+// ErrNotFound; ErrNotUndecided if the payment intent is not pending, or a worker is asking the
+// rail.
 func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
 ) (TransactionStatus, TaskID, error) {
@@ -82,7 +86,7 @@ RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amou
 	return result.Status, done.Task, err
 }
 
-// whyUndecidable tells a payment intent that is not there from one that needs no decision.
+// whyUndecidable distinguishes a missing payment intent from one that needs no decision.
 func (s *Store) whyUndecidable(ctx context.Context, id PaymentIntentID) error {
 	var exists bool
 	if err := s.inTx(ctx, func(tx bun.Tx) error {

@@ -14,26 +14,27 @@ const (
 	EnvProduction Environment = "production"
 )
 
-// Deployment is the service that a database belongs to. It is written once, so that no process of another service, or with
-// another rail, works on the database by mistake.
+// Deployment identifies the service and the rail that a database belongs to. It is written once. It
+// keeps processes of another service, or with another rail, off the database.
 type Deployment struct {
 	Environment Environment `bun:"environment"`
-	// Rail is the adapter of the payment rail, RailID names the rail behind it. Without an adapter no process has used one.
+	// Rail is the adapter of the payment rail; RailID identifies the rail behind it. Both are empty
+	// until a process with a rail joins.
 	Rail   string `bun:"rail,nullzero"`
 	RailID string `bun:"rail_id"`
-	// WebhookLoopback lets webhooks go to loopback addresses: everything runs on one machine.
+	// WebhookLoopback allows webhooks to loopback addresses, for a service on a single machine.
 	WebhookLoopback bool `bun:"webhook_loopback"`
 }
 
 var (
 	// ErrOtherDeployment says that a process and the database do not belong together.
 	ErrOtherDeployment = errors.New("the database belongs to another deployment")
-	// ErrInDoubt says that the rail has debits or payments whose outcome is not known.
+	// ErrInDoubt says that debits or payments have an unknown outcome.
 	ErrInDoubt = errors.New("models: debits or payments are in doubt")
 )
 
-// Differs returns ErrOtherDeployment if a process that is configured as own must not work on a database of d. A process
-// without a rail goes with any.
+// Differs returns ErrOtherDeployment if a process configured as own must not use a database of d. A
+// process without a rail fits any rail.
 func (d Deployment) Differs(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:

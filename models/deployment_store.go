@@ -8,7 +8,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Deployment is what the database remembers; ErrNotFound before the first process has joined it.
+// Deployment returns the database's deployment; ErrNotFound before the first process has joined.
 func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.NewRaw("SELECT environment, rail, rail_id, webhook_loopback FROM deployment").Scan(ctx, &d)
@@ -19,9 +19,9 @@ func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 	return d, nil
 }
 
-// JoinDeployment is the start of a process. The first one writes what it is; a rail comes with the first process that has
-// one, and loopback for webhooks with any. It returns what the database remembers, and ErrOtherDeployment if that is
-// another deployment.
+// JoinDeployment registers a starting process. The first process writes the deployment; the rail
+// comes from the first process that has one, loopback for webhooks from any. It returns the stored
+// deployment, with ErrOtherDeployment if own differs from it.
 func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.NewRaw(`
@@ -44,9 +44,8 @@ RETURNING environment, rail, rail_id, webhook_loopback`,
 	return d, d.Differs(own)
 }
 
-// ReplaceRail changes the rail of the database. It returns ErrInDoubt while the old rail is still to be asked about a debit
-// or a payment, or may be: for RailMemory after a loss of commits, lost batches may come again with keys that only the old
-// rail knows. It returns ErrNotFound before the first process has joined. No worker may run meanwhile.
+// ReplaceRail changes the database's rail, while no worker runs. Errors: ErrInDoubt while debits or
+// payments on the old rail are in doubt; ErrNotFound before the first process has joined.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		var inDoubt bool

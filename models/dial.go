@@ -6,18 +6,21 @@ import (
 )
 
 const (
-	// peerTimeout is how long sent data may stay unacknowledged before the kernel ends a connection.
+	// peerTimeout is how long sent data may stay unacknowledged before the kernel ends a
+	// connection.
 	peerTimeout = 10 * time.Second
-	// keepAliveIdle is the idle time before the first keepalive probe; keepAliveInterval separates probes. Together with
-	// keepAliveProbes they find the peer of an idle connection dead after about peerTimeout.
+	// keepAliveIdle is the idle time before the first keepalive probe; keepAliveInterval separates
+	// probes. With keepAliveProbes they detect a dead peer of an idle connection after about
+	// peerTimeout.
 	keepAliveIdle     = 5 * time.Second
 	keepAliveInterval = 2 * time.Second
 	keepAliveProbes   = 3
 )
 
-// NewDialer returns the dialer of every connection to Postgres and Redis. The kernel ends a connection whose peer no longer
-// acknowledges anything: an idle one by keepalive probes, a busy one by TCP_USER_TIMEOUT where the system has it. A peer
-// that acknowledges and does not answer is found by the deadlines of statements and commands.
+// NewDialer returns the dialer of every connection to Postgres and Redis. The kernel ends a
+// connection whose peer acknowledges nothing: an idle one by keepalive probes, a busy one by
+// TCP_USER_TIMEOUT where available. The deadlines of statements and commands detect a peer that
+// acknowledges but does not answer.
 func NewDialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout: timeout,

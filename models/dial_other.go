@@ -4,5 +4,6 @@ package models
 
 import "syscall"
 
-// controlSocket does nothing: the system has no TCP_USER_TIMEOUT. Keepalive probes and deadlines remain.
+// controlSocket does nothing: the system lacks TCP_USER_TIMEOUT. Keepalive probes and deadlines
+// still apply.
 func controlSocket(string, string, syscall.RawConn) error { return nil }

@@ -13,8 +13,9 @@ import (
 //go:embed durability_store.sql
 var durabilitySettings string
 
-// durableValues are the values of a setting under which a commit survives a crash of the server; with synchronous
-// replication, also the loss of the server. synchronous_commit = remote_write and local do not wait for a standby's disk.
+// durableValues are the values of a setting with which a commit survives a crash of the server;
+// with synchronous replication, also the loss of the server. remote_write and local do not wait for
+// a standby's disk.
 var durableValues = map[string][]string{
 	"fsync":              {"on", "true", "yes", "1"},
 	"full_page_writes":   {"on", "true", "yes", "1"},
@@ -25,9 +26,9 @@ func isDurable(setting, value string) bool {
 	return slices.Contains(durableValues[setting], strings.ToLower(value))
 }
 
-// RequireDurability makes sure that a commit of this store survives a crash. It returns ErrNotDurable with every setting
-// that is too weak, of the server and of the role. From then on a connection whose synchronous_commit is too weak is
-// refused, and calls fail with ErrUnavailable.
+// RequireDurability makes sure that commits of this store survive a crash. It returns ErrNotDurable
+// with every setting of the server or the role that is too weak. Afterwards the pool refuses
+// connections whose synchronous_commit is too weak, and calls fail with ErrUnavailable.
 func (s *Store) RequireDurability(ctx context.Context) error {
 	s.conns.condemn() // the settings of a new session count
 	err := s.CheckDurability(ctx)
@@ -38,7 +39,7 @@ func (s *Store) RequireDurability(ctx context.Context) error {
 	return err
 }
 
-// CheckDurability is RequireDurability once, without its consequences.
+// CheckDurability checks as RequireDurability does, once, without the lasting effect.
 func (s *Store) CheckDurability(ctx context.Context) error {
 	var faults []string
 	err := s.native(ctx, func(conn *pgx.Conn) error {

@@ -10,7 +10,7 @@ import (
 // ErrNothingHeld says that no restore waits for a decision.
 var ErrNothingHeld = errors.New("models: no restored work is held")
 
-// Epoch reads the database's epoch. It begins a new one if the server is not the one that the database remembers.
+// Epoch returns the database's epoch. It begins a new one if the server is not the recorded one.
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	err := s.inTx(ctx, func(tx bun.Tx) (err error) {
@@ -27,13 +27,13 @@ SELECT c.epoch, coalesce(d.began_at, 0), c.held_before, c.cancelled_before,
     (SELECT count(*) FROM batches WHERE settled_at IS NULL AND epoch < c.epoch)
     + (SELECT count(*) FROM payment_intents WHERE state <> 'final' AND epoch < c.epoch)
 FROM current_epoch(?) c, database_epoch d`, RailMemory.Milliseconds()).
-		Scan(ctx, &e.Number, &e.BeganAt, &e.HeldBefore, &e.CancelledBefore, &e.Doubted)
+		Scan(ctx, &e.Number, &e.BeganAt, &e.HeldBefore, &e.CancelledBefore, &e.InDoubt)
 	return e, err
 }
 
-// BeginEpoch says that the database was restored: commits may be lost that its server knows nothing of, as after a dump
-// or a storage snapshot. Work of earlier epochs is held until ResumeRestored or CancelRestored, since cancellations and
-// revocations may be lost as well.
+// BeginEpoch records that the database was restored from a dump or a storage snapshot, which its
+// server cannot detect. Commits may be lost, cancellations and revocations among them. Work of
+// earlier epochs is held until ResumeRestored or CancelRestored.
 func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	err := s.inTx(ctx, func(tx bun.Tx) (err error) {
@@ -50,15 +50,15 @@ UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before =
 	return e, wrap("begin epoch", err)
 }
 
-// ResumeRestored lets held work go on: the rail is asked about each row and payment, and debits what it has never seen.
-// ErrNothingHeld: no work is held.
+// ResumeRestored releases held work: the rail is asked about each row and payment, and debits the
+// keys that it has never seen. ErrNothingHeld: no work is held.
 func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "resume restored work", `
 UPDATE database_epoch SET held_before = 0 WHERE held_before > 0`)
 }
 
-// CancelRestored cancels held work on the rail: what was not debited before the loss never will be. ErrNothingHeld: no
-// work is held.
+// CancelRestored cancels held work on the rail: keys not debited before the loss never will be.
+// ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "cancel restored work", `
 UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE held_before > 0`)

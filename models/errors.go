@@ -13,32 +13,33 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The outcomes that callers tell apart. Stores return them wrapped; test with errors.Is.
+// The errors that callers distinguish. Stores return them wrapped; test with errors.Is.
 var (
-	// ErrUnavailable: Postgres cannot be reached, or the queue for it is full. Nothing is known of the effect of a
-	// transaction that ended so.
+	// ErrUnavailable: Postgres is unreachable, or too many calls wait for it. Whether the
+	// transaction was committed is unknown.
 	ErrUnavailable = errors.New("models: database unavailable")
-	// ErrNotFound: no such thing, or not in this Site.
+	// ErrNotFound: there is no such thing in this Site.
 	ErrNotFound = errors.New("models: not found")
-	// ErrCustomerReferenceActive: the reference has a link that is invited and not past expiry, or linked.
+	// ErrCustomerReferenceActive: the reference has a link that is invited and not past expiry, or
+	// linked.
 	ErrCustomerReferenceActive = errors.New("models: customer reference has an active link")
-	// ErrLinkExpired: the invitation's time is over.
+	// ErrLinkExpired: the invitation has expired.
 	ErrLinkExpired = errors.New("models: link expired")
 	// ErrLinkRevoked: the link was revoked.
 	ErrLinkRevoked = errors.New("models: link revoked")
 	// ErrLinkTaken: another customer has completed the sign-up.
 	ErrLinkTaken = errors.New("models: link taken by another customer")
-	// ErrNoLiveInvitation: the newest link of the reference is not an invitation that can still be accepted.
+	// ErrNoLiveInvitation: the newest link of the reference is not an open invitation.
 	ErrNoLiveInvitation = errors.New("models: no live invitation")
-	// ErrBatchInProgress: the batch has rows that are not settled yet.
+	// ErrBatchInProgress: the batch has unsettled rows.
 	ErrBatchInProgress = errors.New("models: batch in progress")
-	// ErrNothingToRetry: no row of the batch has an outcome that may succeed later.
+	// ErrNothingToRetry: no row of the batch is retryable.
 	ErrNothingToRetry = errors.New("models: nothing to retry")
 	// ErrAlreadyRetried: the batch has been retried under another reference.
 	ErrAlreadyRetried = errors.New("models: batch already retried")
 	// ErrBatchReferenceTaken: another batch has the reference.
 	ErrBatchReferenceTaken = errors.New("models: batch reference taken")
-	// ErrIdempotencyKeyReused: the key came before with another body.
+	// ErrIdempotencyKeyReused: the key was used before with another body.
 	ErrIdempotencyKeyReused = errors.New("models: idempotency key reused with another body")
 	// ErrIdempotencyKeyInFlight: the first request with the key has not finished.
 	ErrIdempotencyKeyInFlight = errors.New("models: idempotency key in flight")
@@ -46,18 +47,19 @@ var (
 	ErrLeaseLost = errors.New("models: lease lost")
 )
 
-// ErrPanic is behind the error that CatchPanic makes.
+// ErrPanic is wrapped by the error that CatchPanic makes.
 var ErrPanic = errors.New("models: panic")
 
-// CatchPanic makes a panic of the function that defers it that function's error, with the stack. It is for work that runs on a
-// goroutine of its own on behalf of others: nobody above could catch the panic before it ended the process.
+// CatchPanic turns a panic of the deferring function into its error, with the stack. It is for
+// goroutines that work on behalf of others, where an uncaught panic would end the process.
 func CatchPanic(err *error) {
 	if fault := recover(); fault != nil {
 		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, fault, debug.Stack())
 	}
 }
 
-// FieldError says what is wrong with one field of a request that only the database's clock or state can judge.
+// FieldError describes a fault of one request field that only the database's clock or state can
+// judge.
 type FieldError struct {
 	Field   string // as written in JSON
 	Message string // for the partner: "must be …"
@@ -65,7 +67,7 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return fmt.Sprintf("models: %s %s", e.Field, e.Message) }
 
-// Postgres error codes that mean "not now" rather than "never".
+// Postgres error codes of temporary conditions.
 const (
 	codeSerializationFailure = "40001"
 	codeDeadlockDetected     = "40P01"
@@ -82,11 +84,11 @@ func isRetryable(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
 }
 
-// isReadOnlyCode says whether a server that answers with the code takes no writes.
+// isReadOnlyCode reports whether a server that answers with the code accepts no writes.
 func isReadOnlyCode(code string) bool { return code == codeReadOnly }
 
-// classify wraps errors that mean "Postgres is not there" in ErrUnavailable. What the caller's own context ended is
-// the caller's affair and stays as it is.
+// classify wraps errors of an unavailable Postgres in ErrUnavailable. Errors caused by the end of
+// the caller's own context stay as they are.
 func classify(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrUnavailable) || !isConnectionError(err) {
 		return err
@@ -118,7 +120,7 @@ func isUnexpectedEOF(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
-// redactDSN keeps a password that a parser quotes out of logs.
+// redactDSN removes a password that a parser quotes in its error.
 func redactDSN(err error) error {
 	var parse *pgconn.ParseConfigError
 	if errors.As(err, &parse) {

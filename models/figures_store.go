@@ -7,22 +7,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// MostCounted is where Figures stops counting: an operator needs to know no more than that they are many.
+// MostCounted is the number at which Figures stops counting.
 const MostCounted = 1000
 
-// Figures are what an operator has to know of the state as a whole.
+// Figures are an operator's key figures of the whole state.
 type Figures struct {
-	// OldestOpenBatch is how long ago the batch was submitted that is to settle next, SettleWithin later; 0 if none is open.
+	// OldestOpenBatch is the age of the open batch with the earliest deadline; 0 if none is open.
 	OldestOpenBatch time.Duration
-	// ParkedEndpoints are the webhook endpoints for which events wait until they take them again, at most MostCounted.
+	// ParkedEndpoints is the number of webhook endpoints with parked events, at most MostCounted.
 	ParkedEndpoints int
-	// ParkedEvents are those events, at most MostCounted.
+	// ParkedEvents is the number of parked events, at most MostCounted.
 	ParkedEvents int
-	// OpenAlerts are the alerts that nobody has closed, by kind, at most MostCounted of each. Every kind is there.
+	// OpenAlerts are the numbers of open alerts by kind, at most MostCounted each. Every kind has
+	// an entry.
 	OpenAlerts map[string]int
 }
 
-// figuresSQL reads beginnings of indexes: neither a backlog nor alerts that nobody closes make it slower.
+// figuresSQL reads only the beginnings of indexes, so that backlogs and open alerts do not slow it
+// down.
 const figuresSQL = `
 WITH RECURSIVE parked (n, organisation_id, endpoint_site_id) AS (
     (SELECT 1, w.organisation_id, w.endpoint_site_id FROM webhook_places w WHERE w.until IS NULL ORDER BY 2, 3 LIMIT 1)
@@ -40,7 +42,7 @@ SELECT coalesce(greatest(0, now - (SELECT min(settle_by) FROM batches WHERE sett
         FROM unnest($3::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)
 FROM ` + svcNow + ` AS clock (now)`
 
-// Figures reads the figures. Its cost does not grow with what they count.
+// Figures reads the figures. Its cost does not grow with the numbers counted.
 func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	f := Figures{OpenAlerts: make(map[string]int, len(AlertKinds))}
 	var oldest int64

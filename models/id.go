@@ -43,39 +43,40 @@ func (transactionNoun) prefix() string  { return "txn" }
 func (movementNoun) prefix() string     { return "mov" }
 
 type (
-	// OrganisationID names a partner.
+	// OrganisationID identifies a partner.
 	OrganisationID = ID[organisationNoun]
-	// SiteID is the siteId of the paths.
+	// SiteID identifies a Site: the siteId of the paths.
 	SiteID = ID[siteNoun]
-	// ClientID is the client_id of an API client.
+	// ClientID identifies an API client: the client_id.
 	ClientID = ID[clientNoun]
-	// LinkID names an invitation and the linked customer that comes of it.
+	// LinkID identifies a customer link, from invitation to linked customer.
 	LinkID = ID[linkNoun]
-	// BatchID names a batch over all Sites and times, as its reference does not.
+	// BatchID identifies a batch across all Sites and times, unlike its reference.
 	BatchID = ID[batchNoun]
-	// TaskID names a row of the outbox.
+	// TaskID identifies a row of the outbox.
 	TaskID = ID[taskNoun]
-	// KeyID names a key of the service, such as one that signs tokens.
+	// KeyID identifies a key of the service, such as one that signs tokens.
 	KeyID = ID[keyNoun]
-	// WebhookEventID is what partners know as the idempotencyKey.
+	// WebhookEventID identifies an event: the idempotencyKey that partners see.
 	WebhookEventID = ID[eventNoun]
-	// PaymentIntentID is the paymentIntentId.
+	// PaymentIntentID identifies a payment intent: the paymentIntentId.
 	PaymentIntentID = ID[intentNoun]
-	// TransactionID is the transactionId of a payment.
+	// TransactionID identifies a payment: the transactionId.
 	TransactionID = ID[transactionNoun]
-	// MovementID is the movementId of a movement of money. It is computed, and not stored.
+	// MovementID identifies a movement of money. It is computed, not stored.
 	MovementID = ID[movementNoun]
 )
 
-// ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an underscore and a UUIDv7
-// ("site_01932c07-…"); in Postgres it is a plain uuid. The zero ID means "none"; Postgres holds it as the nil UUID.
+// ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an
+// underscore and a UUIDv7 ("site_01932c07-…"); in Postgres it is a plain uuid. The zero ID means
+// "none"; Postgres holds it as the nil UUID.
 type ID[N Noun] uuid.UUID
 
-// NewID makes an ID that sorts after every earlier one of this process (UUIDv7).
+// NewID makes an ID (UUIDv7) that sorts after every earlier ID of this process.
 func NewID[N Noun]() ID[N] { return ID[N](uuid.Must(uuid.NewV7())) }
 
-// ParseID reads an ID's text. Only the exact form that String writes is accepted, so that one thing has
-// one name; anything else is ErrInvalidID.
+// ParseID reads an ID's text. It accepts only the exact form that String writes, so that each ID
+// has one spelling. Anything else is ErrInvalidID.
 func ParseID[N Noun](s string) (ID[N], error) {
 	var n N
 	rest, ok := strings.CutPrefix(s, n.prefix()+"_")

@@ -12,15 +12,15 @@ import (
 // IdempotencyKeyLife is how long a key's answer is kept for replays.
 const IdempotencyKeyLife = 24 * time.Hour
 
-// ErrIdempotencyKeySyntax is the fault of an Idempotency-Key header, worded for the partner.
+// ErrIdempotencyKeySyntax describes the fault of an Idempotency-Key header, worded for the partner.
 var ErrIdempotencyKeySyntax = errors.New("must have 1 to 255 visible ASCII characters")
 
 // IdempotencyKey is a client's promise that requests with one key on one path are one request.
 type IdempotencyKey struct {
 	ClientID    ClientID
-	Path        string // of the route on its Site, in its one spelling
+	Path        string // of the route on its Site, in canonical form
 	Key         string // the header's value
-	Fingerprint []byte // of the parsed body: equal bytes, equal request
+	Fingerprint []byte // of the parsed body: equal bytes mean equal requests
 }
 
 // ValidateIdempotencyKey checks the header's value: 1 to 255 characters from ! to ~.
@@ -36,8 +36,8 @@ func ValidateIdempotencyKey(s string) error {
 	return nil
 }
 
-// lock is the key's place among Postgres's advisory locks. Two keys that fall on one place could only make each other
-// wait: 64 bits of SHA-256.
+// lock is the key of the Postgres advisory lock: 64 bits of SHA-256. Two keys with a colliding lock
+// only wait for each other.
 func (k *IdempotencyKey) lock() int64 {
 	h := sha256.New()
 	for _, part := range []string{"idempotency", k.ClientID.String(), k.Path, k.Key} {

@@ -10,11 +10,12 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// idempotent runs effect once for a key, in the effect's own transaction: the resource that a first request made is
-// given back (replayed) to every later one of the same body. Only what commits is kept, so a failed request may be
-// sent again. A key older than IdempotencyKeyLife is as good as new. Without a key, effect simply runs.
+// idempotent runs effect once for a key, in effect's own transaction. Later requests with the same
+// body get the resource of the first (replayed). A failed request leaves nothing and may be sent
+// again. A key older than IdempotencyKeyLife counts as new. Without a key, effect simply runs.
 //
-// Errors: ErrIdempotencyKeyReused for another body, ErrIdempotencyKeyInFlight while another transaction has the key.
+// Errors: ErrIdempotencyKeyReused for another body; ErrIdempotencyKeyInFlight while another
+// transaction holds the key.
 func idempotent[N Noun](
 	ctx context.Context, tx bun.Tx, key *IdempotencyKey, effect func() (ID[N], error),
 ) (id ID[N], replayed bool, err error) {
@@ -40,7 +41,8 @@ func idempotent[N Noun](
 	return id, false, err
 }
 
-// lockIdempotencyKey takes the key until the transaction ends, or says at once that another one has it.
+// lockIdempotencyKey locks the key until the transaction ends. ErrIdempotencyKeyInFlight: another
+// transaction holds it.
 func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) error {
 	var taken bool
 	if err := tx.Tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key.lock()).Scan(&taken); err != nil {
@@ -52,7 +54,8 @@ func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) err
 	return nil
 }
 
-// recallIdempotencyKey must be its own statement after the lock, so that it sees what the lock's last holder wrote.
+// recallIdempotencyKey must be its own statement after the lock, so that it sees the commit of the
+// previous holder.
 func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *IdempotencyKey) (id ID[N], found bool, err error) {
 	var fingerprint []byte
 	var live bool
@@ -71,7 +74,7 @@ func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *Idempoten
 	return id, true, nil
 }
 
-// PurgeIdempotencyKeys deletes keys past their life, at most limit of them, and reports how many.
+// PurgeIdempotencyKeys deletes at most limit keys past their life and returns their number.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
 	err = s.statement(ctx, func() error {
 		res, err := s.db.DB.ExecContext(ctx, `

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// EncodeJSON writes compact JSON without HTML escaping, as every answer of the API has it.
+// EncodeJSON encodes compact JSON without HTML escaping, as in every API answer.
 func EncodeJSON(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// KeyPurpose says what a service key makes.
+// KeyPurpose is the use of a service key.
 type KeyPurpose string
 
 // The purposes of service keys.
@@ -25,13 +25,13 @@ var KeyPurposes = []KeyPurpose{KeyAccessToken, KeySignupLink, KeyPaginationLink}
 // KeySecretSize is the length of every service key's secret in bytes.
 const KeySecretSize = 32
 
-// KeyActivationDelay is the time between the making of a new key and its first use, so that every process and every
-// cache of the JWKS document knows a key before something made with it arrives.
+// KeyActivationDelay is the time from the creation of a key to its first use. It gives every
+// process and every cache of the JWKS document time to load the key.
 const KeyActivationDelay = 10 * time.Minute
 
-// Lifetime is how long something made with a key of this purpose stays valid at most, with a margin. A key that has
-// been replaced retires this long after its last use. The bounds come from the contract with partners: tokens live
-// for 1 hour, invitations for 30 days, pagination links for 24 hours.
+// Lifetime is the maximum validity of anything made with a key of this purpose, with a margin. A
+// replaced key retires this long after its last use. The contract with partners sets the bounds:
+// tokens 1 hour, invitations 30 days, pagination links 24 hours.
 func (p KeyPurpose) Lifetime() time.Duration {
 	switch p {
 	case KeyAccessToken:
@@ -44,7 +44,7 @@ func (p KeyPurpose) Lifetime() time.Duration {
 }
 
 var (
-	// ErrKeyRotating says that a purpose has two live keys already: the one before has not retired yet.
+	// ErrKeyRotating says that a purpose has two live keys: the previous rotation has not ended.
 	ErrKeyRotating = errors.New("models: the last rotation of this key has not ended")
 	// ErrNoKey says that a purpose has no active key; EnsureKeys makes one.
 	ErrNoKey = errors.New("models: no active key")
@@ -56,8 +56,8 @@ type Key struct {
 	Purpose   KeyPurpose
 	Secret    []byte // KeySecretSize bytes
 	CreatedAt Millis
-	ActiveAt  Millis // from here on it may make things
-	RetiredAt Millis // from here on what it made is void; 0: not decided
+	ActiveAt  Millis // may make new things from here on
+	RetiredAt Millis // its products are void from here on; 0: not set
 }
 
 // String names the key without its secret.
@@ -68,23 +68,23 @@ func (k Key) GoString() string { return k.String() }
 
 func (k Key) retired(now Millis) bool { return k.RetiredAt != 0 && k.RetiredAt <= now }
 
-// How fresh a process keeps its copy of the keys.
+// The freshness of a process's copy of the keys.
 const (
 	keysFreshFor    = time.Minute      // an older copy is read again before it is used
-	keysRunEvery    = 20 * time.Second // how often Run reads, so that nobody waits for it
-	keysMissEvery   = time.Second      // an unknown id makes it read again, at most this often
+	keysRunEvery    = 20 * time.Second // interval of Run, short enough that callers do not wait
+	keysMissEvery   = time.Second      // minimum interval between reads for unknown ids
 	keysLoadTimeout = 2 * time.Second
 )
 
-// Keys is one process's copy of the service keys. It reads them when first asked, when the copy is old, and when a key
-// is missing (bounded, so that made-up ids cost nothing). If Postgres does not answer, the old copy stays in use.
-// It is safe for concurrent use.
+// Keys is one process's copy of the service keys. It reads them on first use, when the copy is old,
+// and, at a limited rate, for an unknown key id. If Postgres does not answer, the old copy stays in
+// use. It is safe for concurrent use.
 type Keys struct {
 	store *Store
 	ring  *Keyring
 	now   func() time.Time // measures ages only
 
-	loading chan struct{} // holds one token; whoever has it may load
+	loading chan struct{} // holds one token; its receiver may load
 	mu      sync.Mutex
 	copied  *keyCopy
 	triedAt time.Time
@@ -96,17 +96,17 @@ type keyCopy struct {
 	databaseNow Millis // at readAt
 }
 
-// databaseTime is the database's real time, by this process's monotonic clock since the copy was read.
+// databaseTime is the database's real time, advanced by this process's monotonic clock.
 func (k *Keys) databaseTime(c *keyCopy) Millis { return c.databaseNow.Add(k.now().Sub(c.readAt)) }
 
-// NewKeys makes an empty copy; nothing is read yet.
+// NewKeys returns an empty copy, without reading anything.
 func NewKeys(store *Store, ring *Keyring) *Keys {
-	monotonic := time.Now //nolint:forbidigo // how old a copy is has nothing to do with what time it is
+	monotonic := time.Now //nolint:forbidigo // measures the age of a copy only
 	return &Keys{store: store, ring: ring, now: monotonic, loading: make(chan struct{}, 1)}
 }
 
-// Ensure makes the keys that are missing, once over all processes, and reads all of them. Every process calls it at
-// start; a master key that cannot open a key shows here as ErrSealed.
+// Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
+// it at start. ErrSealed: a master key cannot open a key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (k *Keys) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Run keeps the copy fresh until ctx ends. Without it the copy is refreshed by those who use it.
+// Run refreshes the copy until ctx ends. Without Run, callers refresh the copy when they use it.
 func (k *Keys) Run(ctx context.Context) {
 	ticker := time.NewTicker(keysRunEvery)
 	defer ticker.Stop()
@@ -123,13 +123,13 @@ func (k *Keys) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = k.Refresh(ctx) // the old copy stays in use; whoever finds it too old gets the error
+			_ = k.Refresh(ctx) // the old copy stays in use; callers that find it too old get the error
 		}
 	}
 }
 
-// Current is the key that makes new things of a purpose: the newest active one. ErrNoKey if there is none,
-// ErrUnavailable if none was ever read and Postgres does not answer.
+// Current returns the key that makes new things of a purpose: the newest active one. Errors:
+// ErrNoKey if there is none; ErrUnavailable if no copy exists and Postgres does not answer.
 func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	return Key{}, fmt.Errorf("%w: %s", ErrNoKey, purpose)
 }
 
-// ByID is a key that has not retired, active or not; else ErrNotFound.
+// ByID returns a key that has not retired, active or not; else ErrNotFound.
 func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -170,7 +170,8 @@ func (k *Keys) find(c *keyCopy, id KeyID) (Key, bool) {
 	return c.keys[i], true
 }
 
-// Live are all keys of a purpose that have not retired, newest first, those that are not active yet included.
+// Live returns all keys of a purpose that have not retired, newest first, including keys that are
+// not active yet.
 func (k *Keys) Live(ctx context.Context, purpose KeyPurpose) ([]Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -185,7 +186,7 @@ func (k *Keys) Live(ctx context.Context, purpose KeyPurpose) ([]Key, error) {
 	return live, nil
 }
 
-// copyFor is a copy that is fresh, or the old one if no better can be had now.
+// copyFor returns a fresh copy, or the old copy if a fresh one is not available.
 func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 	c, tried := k.latest()
 	switch {
@@ -202,7 +203,8 @@ func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 	return c, nil
 }
 
-// reloadForMiss reads again because seen lacks a key; nil if it may not now, or cannot.
+// reloadForMiss reads the keys again because seen lacks one. It returns nil if the rate limit or an
+// error prevents that.
 func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) *keyCopy {
 	c, tried := k.latest()
 	if c != seen {
@@ -232,7 +234,7 @@ func (k *Keys) Refresh(ctx context.Context) error {
 	return k.load(ctx)
 }
 
-// tryRefresh is Refresh unless another caller is at it; it reports whether the copy is new.
+// tryRefresh is Refresh unless another caller is refreshing. It reports whether the copy is new.
 func (k *Keys) tryRefresh(ctx context.Context) bool {
 	select {
 	case k.loading <- struct{}{}:

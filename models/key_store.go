@@ -40,7 +40,8 @@ func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow 
 	return row
 }
 
-// EnsureKeys makes an active key for every purpose that has none, or none that will stay. Several processes may call it at once.
+// EnsureKeys creates an active key for every purpose that lacks a lasting one. Several processes
+// may call it at once.
 func (s *Store) EnsureKeys(ctx context.Context, ring *Keyring) error {
 	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
 		for _, purpose := range KeyPurposes {
@@ -62,7 +63,7 @@ func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose
 	switch {
 	case active && lasting >= 0:
 		return nil
-	case lasting >= 0: // made, and not active yet: there is nothing to wait for
+	case lasting >= 0: // created, but not active yet: nothing to wait for
 		_, err = tx.NewUpdate().Model(live[lasting]).Set("active_at = ?", now).WherePK().Exec(ctx)
 		return err
 	}
@@ -70,8 +71,9 @@ func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose
 	return err
 }
 
-// RotateKey makes a new key of a purpose. It becomes the current one after KeyActivationDelay; the one before retires
-// once everything that it made is over. ErrKeyRotating while two keys are live.
+// RotateKey creates a new key of a purpose, which becomes current after KeyActivationDelay. The
+// previous key retires when everything that it made has expired. ErrKeyRotating while two keys are
+// live.
 func (s *Store) RotateKey(ctx context.Context, ring *Keyring, purpose KeyPurpose) (KeyID, error) {
 	var id KeyID
 	err := s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
@@ -97,8 +99,8 @@ func (s *Store) RotateKey(ctx context.Context, ring *Keyring, purpose KeyPurpose
 	return id, err
 }
 
-// RetireKey ends a key at once, with everything that it made: for a key that has leaked. If it was the last of its
-// purpose a new one takes its place. ErrNotFound if it is unknown or has retired.
+// RetireKey retires a leaked key at once, with everything that it made. If it was the last of its
+// purpose, a new key replaces it. ErrNotFound: it is unknown or has retired.
 func (s *Store) RetireKey(ctx context.Context, ring *Keyring, id KeyID) error {
 	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
 		row := &keyRow{ID: id}
@@ -125,8 +127,8 @@ func liveKeys(ctx context.Context, tx bun.Tx, purpose KeyPurpose, now Millis) ([
 	return rows, err
 }
 
-// ResealKeys seals every service key under the ring's first master key again and returns how many it changed. After
-// it the ring's other keys can be dropped.
+// ResealKeys reseals every service key under the ring's first master key and returns the number of
+// changes. Afterwards the ring's other keys can be dropped.
 func (s *Store) ResealKeys(ctx context.Context, ring *Keyring) (changed int, err error) {
 	err = s.changeKeys(ctx, func(tx bun.Tx, _ Millis) error {
 		var rows []*keyRow
@@ -152,8 +154,8 @@ func (s *Store) ResealKeys(ctx context.Context, ring *Keyring) (changed int, err
 	return changed, err
 }
 
-// changeKeys lets one process at a time change keys, so that two of them never both make the missing one. now is the
-// database's real time.
+// changeKeys admits one process at a time, so that two processes never both create the missing key.
+// now is the database's real time.
 func (s *Store) changeKeys(ctx context.Context, do func(tx bun.Tx, now Millis) error) error {
 	return s.inTx(ctx, func(tx bun.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
@@ -167,10 +169,11 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx bun.Tx, now Millis) e
 	})
 }
 
-// realNowExpr is the database's own time in Unix ms, which nobody moves.
+// realNowExpr is the database's real time in Unix ms, without the sandbox's offset.
 const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
-// serviceKeys reads and opens every key that has not retired, newest first, and the database's real time.
+// serviceKeys reads and opens every key that has not retired, newest first, and the database's real
+// time.
 func (s *Store) serviceKeys(ctx context.Context, ring *Keyring) ([]Key, Millis, error) {
 	var rows []struct {
 		keyRow

@@ -2,10 +2,11 @@ package models
 
 import "errors"
 
-// MaxAmount is the largest amount or sum that the service takes: 2^53−1, what every JSON reader holds exactly.
+// MaxAmount is the largest amount or sum that the service accepts: 2^53−1, exact in every JSON
+// reader.
 const MaxAmount Amount = 9007199254740991
 
-// ErrAmountOverflow says that a sum would leave the range 0 to MaxAmount.
+// ErrAmountOverflow says that a sum is outside 0 to MaxAmount.
 var ErrAmountOverflow = errors.New("models: amount out of range")
 
 // Amount is money in the minor unit of a Site's currency (cents for AUD).

@@ -12,13 +12,15 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// movementsWithin bounds the statement that lists movements. Its totals take time in proportion to the range.
+// movementsWithin bounds the statement that lists movements. Its totals take time proportional to
+// the range.
 const movementsWithin = 5 * time.Second
 
 //go:embed movement_list.sql
 var listMovementsSQL string
 
-// movementColumns are the columns of ledger_entries l that movementFields reads. A row of nothing can be read as well.
+// movementColumns are the columns of ledger_entries l that movementFields scans. They are readable
+// when the row is missing.
 const movementColumns = `coalesce(l.rail_key, ''), coalesce(l.recorded_at, 0), coalesce(l.amount, 0), coalesce(l.currency, ''),
        coalesce(l.batch_reference, ''), coalesce(l.row_reference, ''), coalesce(l.customer_reference, ''), l.payment_intent_id,
        coalesce(l.order_id, '')`
@@ -46,9 +48,9 @@ func listMovements(q *MovementQuery) (query string, args []any) {
 		[]any{q.SiteID, span.from, span.to, span.ahead.at, span.ahead.key, span.behind.at, span.behind.key}
 }
 
-// ListMovements is one page of a Site's movements, with exact totals of the range. A walk from page to page finds every
-// movement that was there throughout exactly once. ErrUnavailable if the range is too long for its totals to be added up
-// in time.
+// ListMovements returns one page of a Site's movements, with exact totals of the range. A walk
+// through the pages finds every movement that existed throughout exactly once. ErrUnavailable:
+// totalling the range takes too long.
 func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (page MovementPage, err error) {
 	if q.Limit < 1 || q.Limit > MaxMovements {
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
@@ -87,7 +89,7 @@ func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page Movem
 		if err := rows.Scan(append([]any{&page.Now, &page.Total, &page.TotalAmount, &behind}, movementFields(&m)...)...); err != nil {
 			return MovementPage{}, err
 		}
-		if m.RailKey != "" { // a page without movements is one row of nothing
+		if m.RailKey != "" { // an empty page still has one row, with NULLs
 			found = append(found, m)
 		}
 	}
@@ -95,7 +97,8 @@ func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page Movem
 	return page, rows.Err()
 }
 
-// ExplainListMovements is EXPLAIN (ANALYZE, BUFFERS) of the statement behind ListMovements, as JSON.
+// ExplainListMovements is EXPLAIN (ANALYZE, BUFFERS) of the statement behind ListMovements, as
+// JSON.
 func (s *Store) ExplainListMovements(ctx context.Context, q MovementQuery) (plan []byte, err error) {
 	query, args := listMovements(&q)
 	err = s.statement(ctx, func() error {
@@ -104,16 +107,16 @@ func (s *Store) ExplainListMovements(ctx context.Context, q MovementQuery) (plan
 	return plan, wrap("explain list movements", err)
 }
 
-// MovementsAfter are the next movements of a range, newest first, beyond a position: MaxMovements of them, or fewer at the
-// end of the range. The zero position is the beginning. It is for reading a whole range in parts.
+// MovementsAfter returns the next movements of a range beyond a position, newest first:
+// MaxMovements of them, or fewer at the end of the range. The zero position is the beginning.
 func (s *Store) MovementsAfter(
 	ctx context.Context, site SiteID, from, to *Millis, at MovementPosition,
 ) (movements []Movement, err error) {
 	q := MovementQuery{SiteID: site, From: from, To: to, Direction: Forward, At: at}
 	span := q.span()
 	err = s.inMovements(ctx, func(ctx context.Context, tx bun.Tx) error {
-		// The index has the order of the list, so that a scan of it ends at the limit. The planner, which does not know the
-		// range, would rather sort the whole of it.
+		// The index has the order of the list, so that its scan ends at the limit. The planner does
+		// not know the range and would sort all of it.
 		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
 			return err
 		}

@@ -107,7 +107,8 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkMovementWalk reads every page forward, then every page back again. Every page has the totals of the whole range.
+// checkMovementWalk reads every page forward, then every page back again. Every page has the totals
+// of the whole range.
 func checkMovementWalk(t testing.TB, r *rapid.T, store *models.Store, q models.MovementQuery, want []models.Movement) {
 	read := func(start, end int) models.MovementPage {
 		page, err := store.ListMovements(t.Context(), q)
@@ -136,7 +137,8 @@ func checkMovementWalk(t testing.TB, r *rapid.T, store *models.Store, q models.M
 	}
 }
 
-// Whatever happens to rows and payments, their movements are the ledger, and the ledger is what they say that they have moved.
+// Whatever happens to rows and payments, their movements are the ledger, and the ledger is what
+// they say that they have moved.
 func TestMovementsEqualTheLedger(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -1,6 +1,7 @@
 package models
 
-// Organisation is a partner. It owns Sites and API clients; nothing of one is ever visible to another.
+// Organisation is a partner. It owns Sites and API clients. Organisations never see each other's
+// data.
 type Organisation struct {
 	ID        OrganisationID
 	Name      string // for operators

@@ -20,7 +20,8 @@ type organisationRow struct {
 
 func (r *organisationRow) organisation() Organisation { return Organisation{r.ID, r.Name, r.CreatedAt} }
 
-// CreateOrganisation makes an organisation without Sites and clients. The name is for operators and need not be unique.
+// CreateOrganisation creates an organisation without Sites and clients. The name is for operators
+// and need not be unique.
 func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisation, error) {
 	row := &organisationRow{ID: NewID[organisationNoun](), Name: name}
 	err := s.statement(ctx, func() error {
@@ -30,7 +31,7 @@ func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisati
 	return row.organisation(), err
 }
 
-// Organisation is the organisation of that id; ErrNotFound if there is none.
+// Organisation returns the organisation with the id; ErrNotFound if there is none.
 func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisation, error) {
 	row := &organisationRow{ID: id}
 	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
@@ -51,7 +52,7 @@ func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
 	return all, err
 }
 
-// notFound turns "no rows" into ErrNotFound, naming the noun, and leaves every other error.
+// notFound turns "no rows" into ErrNotFound, with the noun. Other errors pass unchanged.
 func notFound(err error, noun string) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return notFoundError(noun)

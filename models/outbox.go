@@ -5,7 +5,7 @@ import "time"
 // Queue is the name of an Asynq queue.
 type Queue string
 
-// The queues. There are few, since every empty one costs a worker a round trip.
+// The queues. They are few, since each empty queue costs a worker a round trip.
 const (
 	QueueCheckout Queue = "checkout"
 	QueueDebits   Queue = "debits"
@@ -13,7 +13,7 @@ const (
 	QueueSweeps   Queue = "sweeps"
 )
 
-// TaskKind is what a task does.
+// TaskKind is the kind of work that a task does.
 type TaskKind string
 
 // The kinds of task.
@@ -44,27 +44,28 @@ func (k TaskKind) Queue() Queue {
 	}
 }
 
-// webhooksInFlight is how many times the general cap an organisation may have of webhooks in flight: each waits for a
-// stranger's server rather than works, and those of a few dead endpoints must not stop the others.
+// webhooksInFlight multiplies an organisation's cap for webhooks: a delivery mostly waits for the
+// partner's server, and a few dead endpoints must not stop the others.
 const webhooksInFlight = 64
 
 const (
-	// ClaimLease is how long a dispatcher's claim alone keeps a task from going out again.
+	// ClaimLease is how long a dispatcher's claim keeps a task from going out again.
 	ClaimLease = 5 * time.Second
-	// QueuedLease is how long a task may wait in Redis before it is taken for lost. It is little more than RowLease, so that a
-	// worker that takes the task at once need not move it, and long compared with the queue, which the dispatcher keeps short.
+	// QueuedLease is how long a task may wait in Redis before it counts as lost. It slightly
+	// exceeds RowLease, so that a worker that starts a task at once need not extend it. The
+	// dispatcher keeps queues far shorter.
 	QueuedLease = RowLease + 5*time.Second
-	// RowLease is how long a worker owns rows, and their task, without a sign of life.
+	// RowLease is how long a worker holds rows, and their task, without renewal.
 	RowLease = 15 * time.Second
 )
 
-// Task is one row of the outbox: a piece of work that is not finished.
+// Task is one row of the outbox: unfinished work.
 type Task struct {
 	ID             TaskID
 	Kind           TaskKind
 	OrganisationID OrganisationID // zero for the service's own work
 	SiteID         SiteID
 	TraceID        TraceID
-	Epoch          int // how many times the task has gone out; part of its name in Redis
-	Rows           int // of the subject that are the task's, at most
+	Epoch          int // number of dispatches of the task; part of its name in Redis
+	Rows           int // number of the subject's rows that the task covers, at most
 }

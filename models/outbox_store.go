@@ -12,17 +12,19 @@ import (
 // Dispatch bounds one claim of due tasks.
 type Dispatch struct {
 	Queue Queue
-	// Limit is the most tasks that one claim takes.
+	// Limit is the maximum number of tasks that one claim takes.
 	Limit int
-	// InFlight is the most tasks that one organisation may have in Redis or in work at a time.
+	// InFlight is the maximum number of tasks that one organisation may have in flight.
 	InFlight int
-	// Total is the most that all organisations together may have; 0: no bound.
+	// Total is the maximum number of tasks that all organisations together may have in flight; 0:
+	// no bound.
 	Total int
-	// Worth is the least room under Total that a claim is worth, whose cost is mostly that of looking who has something due.
+	// MinRoom is the free capacity below which claiming is skipped: finding due work dominates its
+	// cost.
 	MinRoom int
 }
 
-// total is Total as a bound.
+// total is Total, with the largest int32 for no bound.
 func (d Dispatch) total() int {
 	if d.Total == 0 {
 		return math.MaxInt32
@@ -30,9 +32,9 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
-// notFlushed lets a transaction that claims return before its commit is on the disk. If Postgres crashes right then, it is as if the claim
-// had never been: what was claimed for dispatch goes out once more, under the same name. For claims only that a second
-// claimer may well make again: never for what decides about money.
+// notFlushed lets a claiming transaction return before its commit is on disk. A crash of Postgres
+// then undoes the claim, and its tasks go out once more under the same names. It is only for claims
+// that may be repeated, never for decisions about money.
 const notFlushed = `set_config('synchronous_commit', 'off', true)`
 
 // The statements that claim tasks; see the files.
@@ -43,8 +45,8 @@ var (
 	claimTasksSQL string
 )
 
-// ClaimDue takes due tasks for dispatch, fairly between organisations and then their Sites. A claim protects its tasks
-// for ClaimLease; the caller then either confirms them or releases them.
+// ClaimDue claims due tasks for dispatch, fairly between organisations and then between their
+// Sites. The claim holds for ClaimLease. The caller confirms or releases the tasks.
 func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	due, err := s.hasDue(ctx, d.Queue)
 	if err != nil || !due {
@@ -57,7 +59,7 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 		d.total(), d.MinRoom)
 }
 
-// hasDue says whether there is anything to claim. Most looks find nothing; they cost no more than this.
+// hasDue reports whether any task is due. It spares most polls the claim statement.
 func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
@@ -67,14 +69,16 @@ SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL 
 	return due, wrap("look for due tasks", err)
 }
 
-// ClaimTasks takes the named tasks for dispatch right after the commits that wrote them. What exceeds the bounds stays for ClaimDue: d are
-// those of its queue; of others, InFlight is for every other one, and Limit is how many webhooks it may be.
+// ClaimTasks claims the named tasks for dispatch, right after the commits that wrote them. Tasks
+// beyond the bounds stay for ClaimDue. d bounds its own queue. For every other queue,
+// others.InFlight bounds each organisation; others.Limit bounds the webhooks of the call.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
 		string(d.Queue), others.InFlight, others.Limit)
 }
 
-// InFlight is how many tasks of a queue are in Redis or in work; retries that wait in Redis for their time are not.
+// InFlight returns the number of a queue's tasks in Redis or in work, without retries that wait in
+// Redis.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
@@ -102,7 +106,7 @@ func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any)
 	return tasks, nil
 }
 
-// scanAll reads every row into a T, whose fields' addresses fields gives, and closes rows.
+// scanAll scans every row into a T, through the pointers that fields returns, and closes rows.
 func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 	defer func() { _ = rows.Close() }()
 	var all []T
@@ -116,8 +120,8 @@ func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 	return all, rows.Err()
 }
 
-// ConfirmDispatched gives tasks that Redis has taken the lease of a queued task, from when they were claimed. Tasks that have moved
-// on since are left, and so are those that a worker is ending or leasing at the moment: it waits for nobody.
+// ConfirmDispatched extends the lease of tasks that Redis has accepted to QueuedLease, counted from
+// their claim. It skips tasks that have moved on since, and tasks locked by a worker.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
 UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, o.dispatched_at + $3 * interval '1 ms')
@@ -127,7 +131,7 @@ WHERE o.id = ANY (ARRAY(
         LIMIT 1 FOR UPDATE SKIP LOCKED) w))`, QueuedLease.Milliseconds())
 }
 
-// ReleaseTasks makes claimed tasks that Redis did not take due again at once.
+// ReleaseTasks makes claimed tasks due again at once, after Redis did not accept them.
 func (s *Store) ReleaseTasks(ctx context.Context, tasks []Task) error {
 	return s.moveClaimed(ctx, "release tasks", tasks, `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
@@ -142,7 +146,7 @@ func (s *Store) moveClaimed(ctx context.Context, what string, tasks []Task, quer
 	return s.exec(ctx, what, query, append([]any{ids, epochs}, more...)...)
 }
 
-// exec sends one statement whose row count does not matter to the caller.
+// exec runs one statement whose row count the caller does not need.
 func (s *Store) exec(ctx context.Context, what, query string, args ...any) error {
 	_, err := s.execCount(ctx, what, query, args...)
 	return err
@@ -164,29 +168,29 @@ func (s *Store) execCount(ctx context.Context, what, query string, args ...any) 
 	return int(n), nil
 }
 
-// reclaimLostSQL locks in an ARRAY subselect, which runs once: as a join it is run again for each row under a long
-// transaction.
+// reclaimLostSQL locks in an ARRAY subselect, which runs once. A join would run again for each row
+// under a long transaction.
 const reclaimLostSQL = `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
     SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
     ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED))`
 
-// ReclaimLost makes at most limit tasks due again whose lease has run out: their worker died, or Redis lost them. It
-// reports how many.
+// ReclaimLost makes at most limit tasks with an expired lease due again: their worker died, or
+// Redis lost them. It returns their number.
 func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim lost tasks", reclaimLostSQL, limit)
 }
 
-// ReclaimAll makes every task in flight due again, for when Redis has lost its memory. Tasks that a worker holds at
-// the moment come again too; their second run finds the rows leased and leaves them. It reports how many.
+// ReclaimAll makes every task in flight due again, after Redis has lost its data. A second run of a
+// task in work finds the rows leased and skips them. It returns the number of tasks.
 func (s *Store) ReclaimAll(ctx context.Context) (int, error) {
 	return s.execCount(ctx, "reclaim all tasks", `
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
 }
 
-// ReclaimEarly makes at most limit retries due again whose time has come by the service's clock, but by the real one, which
-// Redis goes by, is still to come: the clock was moved. It reports how many.
+// ReclaimEarly makes at most limit retries due again that are due by service time but not by real
+// time, which Redis uses: the sandbox's clock was advanced. It returns their number.
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim early retries", `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
@@ -196,7 +200,7 @@ WHERE o.id = ANY (ARRAY(
     ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, limit, (retryLease + time.Second).Milliseconds())
 }
 
-// HoldTask extends the lease of a task that a worker has yet to claim more of, by RowLease.
+// HoldTask extends a task's lease by RowLease, for a worker that has yet to claim more of it.
 func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
 	return s.exec(ctx, "hold task", `
 UPDATE outbox SET redispatch_after = statement_timestamp() + $2 * interval '1 ms'
@@ -208,21 +212,22 @@ func (s *Store) FinishTask(ctx context.Context, id TaskID) error {
 	return s.exec(ctx, "finish task", `DELETE FROM outbox WHERE id = $1`, id)
 }
 
-// RepeatTask makes a task due again after the delay of service time, for work that goes in bounded steps.
+// RepeatTask makes a task due again after a delay of service time, for work in bounded steps.
 func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) error {
 	return s.exec(ctx, "repeat task", `
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = svc_now() + $2
 WHERE id = $1`, id, after.Milliseconds())
 }
 
-// Backlog is how much work waits on one queue.
+// Backlog is the load of one queue.
 type Backlog struct {
 	Queue     Queue
 	InFlight  int           // tasks in Redis or in work
-	OldestDue time.Duration // age of the oldest due task that has not gone out; 0 if none
+	OldestDue time.Duration // age of the oldest due task that is not dispatched; 0 if none
 }
 
-// Backlogs reads the queues' figures, for scaling and alerts. Its cost does not grow with what waits.
+// Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
+// backlog.
 func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 	var all []Backlog
 	err := s.statement(ctx, func() error {

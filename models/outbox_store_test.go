@@ -72,7 +72,8 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	}
 }
 
-// A task is confirmed a while after it went out. If its worker has died by then, it comes again no later for that.
+// A task is confirmed a while after it went out. If its worker has died by then, it comes again no
+// later for that.
 func TestLateConfirmationLengthensNoLease(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -176,7 +177,8 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	}
 }
 
-// TestDispatchReadsNoBacklog compares what a claim reads before and behind a hundred times the work.
+// TestDispatchReadsNoBacklog compares what a claim reads before and behind a hundred times the
+// work.
 func TestDispatchReadsNoBacklog(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -220,7 +222,8 @@ func blocksRead(t *testing.T, store *models.Store, query string, args ...any) in
 	return plan[0].Plan.Hit + plan[0].Plan.Read
 }
 
-// Twice a second somebody looks for tasks whose lease has run out. What that costs does not grow with those that are in flight.
+// Twice a second somebody looks for tasks whose lease has run out. What that costs does not grow
+// with those that are in flight.
 func TestLookingForLostTasksReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -251,7 +254,8 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	}
 }
 
-// A submission's own tasks come claimed as far as there is room, and are in every other way as if ClaimTasks had claimed them.
+// A submission's own tasks come claimed as far as there is room, and are in every other way as if
+// ClaimTasks had claimed them.
 func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -5,9 +5,10 @@ import (
 	"math"
 )
 
-// cutPage makes a page of the items found in a query's direction (in list order, one more than the limit if there are
-// more) and of whether any lies behind. next and prev are where the pages after and before it begin; nil if there are
-// none. A page that has become empty leads back to the end, or the beginning, of the list.
+// cutPage makes a page from the items found in a query's direction: in list order, one more than
+// the limit if there are more. behind reports whether items exist on the other side of the
+// position. next and prev are the positions of the adjacent pages; nil if there are none. An empty
+// page leads back to the end, or the beginning, of the list.
 func cutPage[T, P any](
 	found []T, limit int, direction Direction, behind bool, position func(*T) P,
 ) (items []T, next, prev *P) {
@@ -31,13 +32,13 @@ func cutPage[T, P any](
 	return items, next, prev
 }
 
-// listPosition is a position in a list that is ordered by time and then by key.
+// listPosition is a position in a list ordered by time and then by key.
 type listPosition[K any] struct {
 	at  Millis
 	key K
 }
 
-// keyRange is what a list's keys lie between, and how they are ordered.
+// keyRange bounds the keys of a list and defines their order.
 type keyRange[K any] struct {
 	lowest, highest K
 	compare         func(a, b K) int
@@ -61,18 +62,18 @@ func (k keyRange[K]) later(a, b listPosition[K]) listPosition[K] {
 	return a
 }
 
-// listSpan is the part of a list that a query reads: from its position on, which an index scan begins at, to the end of its
-// range of time; and what lies behind the position.
+// listSpan is the part of a list that a query reads: from its position, where an index scan starts,
+// to the end of its time range. It also bounds the part behind the position.
 type listSpan[K any] struct {
 	from, to      Millis // both inclusive
 	ahead, behind listPosition[K]
 }
 
-// maxListTime is later than any service time. One millisecond more is a valid time as well.
+// maxListTime is later than any service time, and one millisecond more is still a valid time.
 const maxListTime = Millis(MaxAmount)
 
-// spanOf is the span of a query. No position lies outside the range of time: a scan would read from there to the range.
-// Behind the first page of a walk nothing is looked for.
+// spanOf returns the span of a query. It moves the position into the time range, where the scan
+// starts. The first page of a walk does not look behind its position.
 func spanOf[K any](from, to *Millis, direction Direction, at listPosition[K], isFirst bool, keys keyRange[K]) listSpan[K] {
 	s := listSpan[K]{to: maxListTime, ahead: at, behind: at}
 	if from != nil {

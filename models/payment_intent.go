@@ -14,16 +14,16 @@ const (
 	DefaultIntentLife = 15 * time.Minute
 )
 
-// QRCodeFormat is how a partner wants to get the QR code.
+// QRCodeFormat is the format of the QR code in answers.
 type QRCodeFormat string
 
-// The formats, in the words of the wire.
+// The formats, as on the wire.
 const (
 	QRCodeBase64 QRCodeFormat = "base64" // a PNG as a data URI
-	QRCodeText   QRCodeFormat = "text"   // what the QR code is to say
+	QRCodeText   QRCodeFormat = "text"   // the content of the QR code
 )
 
-// PaymentIntent is one thing to be paid, and what became of it.
+// PaymentIntent is one purchase to be paid, and its result.
 type PaymentIntent struct {
 	SiteID         SiteID
 	ID             PaymentIntentID
@@ -33,20 +33,20 @@ type PaymentIntent struct {
 	Currency       string // ISO 4217
 	OrderID        string // the partner's; "" for none
 	LineItems      []LineItem
-	ReturnURL      string // leads the customer back once the status is final; "" for none
+	ReturnURL      string // where the customer returns after the final status; "" for none
 	QRCodeFormat   QRCodeFormat
 	State          IntentState
 	Status         TransactionStatus // "" until final
 	StatusReason   RowOutcome        // of Declined: why
 	CreatedAt      Millis
-	ExpiresAt      Millis // the first millisecond at which nobody can begin to pay
+	ExpiresAt      Millis // the first millisecond at which a payment can no longer begin
 	FinalAt        Millis // 0 until final
 	TraceID        TraceID
 	Transaction    Transaction // zero until a customer begins to pay
 }
 
-// LineItem is one line of a purchase. It says what is bought, and decides nothing about the payment but how large its
-// discounts may be. Its JSON is that of the wire, and what Postgres holds.
+// LineItem is one line of a purchase. It describes the goods and bounds the line's discounts. Its
+// JSON is the wire form, and the stored form.
 type LineItem struct {
 	ItemID         string  `json:"itemId"`
 	Quantity       int64   `json:"quantity"`
@@ -55,29 +55,29 @@ type LineItem struct {
 	AddOns         *AddOns `json:"addOns,omitempty"`
 }
 
-// AddOns describes what was added to a line.
+// AddOns describes additions to a line.
 type AddOns struct {
 	Customizations string   `json:"customizations,omitempty"`
 	Modifiers      []string `json:"modifiers,omitempty"`
 }
 
-// Transaction is a customer's payment of an intent; there is at most one for each.
+// Transaction is a customer's payment of an intent. An intent has at most one.
 type Transaction struct {
 	ID        TransactionID
 	Party     Party
 	Discounts []Discount
-	Charge    Amount // what is debited: the intent's amount less all discounts; may be 0
+	Charge    Amount // the debited amount: the intent's amount less all discounts; may be 0
 	StartedAt Millis
 }
 
-// Discount takes something off one line.
+// Discount reduces the price of one line.
 type Discount struct {
 	LineItem int    `json:"lineItemIndex"` // from 0
 	Amount   Amount `json:"amount"`        // at least 1
 	Reason   string `json:"reason"`
 }
 
-// NewPaymentIntent is what a partner asks for, its form checked.
+// NewPaymentIntent is a partner's validated request for a payment intent.
 type NewPaymentIntent struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID // whose quota it counts against; zero: none
@@ -89,17 +89,17 @@ type NewPaymentIntent struct {
 	ExpiresAt      Millis // 0: DefaultIntentLife from now
 }
 
-// Payee is who is paid, in words for the customer.
+// Payee is the recipient of a payment, as shown to the customer.
 type Payee struct {
 	OrganisationName string
 	SiteName         string
 }
 
-// IntentCodeLength is how many characters the code of an intent has.
+// IntentCodeLength is the number of characters in an intent's code.
 const IntentCodeLength = 16
 
-// NewIntentCode makes the code of an intent: 80 random bits as 16 upper-case base32 characters, which a QR code holds in
-// its alphanumeric mode.
+// NewIntentCode returns a new code: 80 random bits as 16 upper-case base32 characters, which suit
+// the alphanumeric mode of QR codes.
 func NewIntentCode() string {
 	var b [10]byte
 	rand.Read(b[:]) // never fails
@@ -111,12 +111,12 @@ func ValidIntentCode(s string) bool {
 	return len(s) == IntentCodeLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// AmountPaid is what the customer was charged, and whether the payment has settled.
+// AmountPaid is the amount that the customer was charged, and whether the payment has settled.
 func (p *PaymentIntent) AmountPaid() (Amount, bool) {
 	return p.Transaction.Charge, p.Status == TransactionSettled
 }
 
-// DiscountError says which discount cannot be given.
+// DiscountError names the discount that cannot be given.
 type DiscountError struct {
 	Index   int    // of the discount
 	Field   string // of it, as written in JSON
@@ -125,8 +125,8 @@ type DiscountError struct {
 
 func (e *DiscountError) Error() string { return "models: discount's " + e.Field + " " + e.Message }
 
-// Charge is what is left to pay with the discounts, or *DiscountError: a discount must be of a line, no line may get more
-// than it costs, and all discounts together not exceed the amount. The discounts' amounts must be at least 1.
+// Charge is the amount to pay after the discounts. *DiscountError: a discount is below 1, names no
+// line, exceeds its line with the line's other discounts, or exceeds the amount with all discounts.
 func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	left := make([]Amount, len(p.LineItems))
 	for i, line := range p.LineItems {
@@ -150,7 +150,7 @@ func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	return charge, nil
 }
 
-// push is the notification of how the intent ended.
+// push is the notification of the intent's final status.
 func (p *PaymentIntent) push() TransactionStatusPush {
 	push := TransactionStatusPush{
 		SiteID: PushSite{ID: p.SiteID}, PaymentIntentID: p.ID, TransactionID: p.Transaction.ID,
@@ -166,7 +166,7 @@ func (p *PaymentIntent) push() TransactionStatusPush {
 	return push
 }
 
-// discountedLines are the lines with what the discounts leave of them.
+// discountedLines are the lines with their prices after discounts.
 func (p *PaymentIntent) discountedLines() []PushLineItem {
 	lines := make([]PushLineItem, len(p.LineItems))
 	for i, l := range p.LineItems {
@@ -183,7 +183,7 @@ func (p *PaymentIntent) discountedLines() []PushLineItem {
 	return lines
 }
 
-// statusDescription says in words what the status alone does not; "" if nothing.
+// statusDescription explains the status further; "" if there is nothing to add.
 func (p *PaymentIntent) statusDescription() string {
 	switch p.Status {
 	case TransactionDeclined:

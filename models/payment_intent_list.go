@@ -1,7 +1,7 @@
 package models
 
-// IntentPosition is a payment intent's place in the list. A page holds the intents beyond it, never the intent itself. The
-// zero position is the beginning of the list going forward, and its end going backward.
+// IntentPosition is an intent's position in the list. A page holds the intents beyond its position.
+// The zero position is the beginning of the list going forward, and its end going backward.
 type IntentPosition struct {
 	CreatedAt Millis
 	ID        PaymentIntentID
@@ -9,7 +9,8 @@ type IntentPosition struct {
 
 func (p *PaymentIntent) position() IntentPosition { return IntentPosition{p.CreatedAt, p.ID} }
 
-// IntentQuery asks for one page of a Site's payment intents, ordered by CreatedAt and then ID, newest first.
+// IntentQuery asks for one page of a Site's payment intents, ordered by CreatedAt and then ID,
+// newest first.
 type IntentQuery struct {
 	SiteID      SiteID
 	OrderID     string            // "": all
@@ -22,7 +23,7 @@ type IntentQuery struct {
 	Limit       int // intents at most, 1 to 100
 }
 
-// IntentPage is one page, and what was true of the list at that moment.
+// IntentPage is one page of the list, with the service time of its snapshot.
 type IntentPage struct {
 	Intents []PaymentIntent // in effective state, newest first
 	Next    *IntentPosition // where the next page (Forward) begins; nil on the last page
@@ -30,12 +31,12 @@ type IntentPage struct {
 	Now     Millis          // service time of that moment
 }
 
-// isOverdue reports whether the intent's time is over though nothing has ended it.
+// isOverdue reports whether the intent is past its expiry and not ended yet.
 func (p *PaymentIntent) isOverdue(now Millis) bool {
 	return p.State == IntentCreated && p.ExpiresAt <= now
 }
 
-// effective is the intent as it is at a time, whether or not that is written down.
+// effective is the intent in its effective state at a time, recorded or not.
 func (p PaymentIntent) effective(now Millis) PaymentIntent {
 	if p.isOverdue(now) {
 		p.State, p.Status = IntentFinal, TransactionExpired

@@ -16,19 +16,20 @@ import (
 //go:embed payment_intent_list.sql
 var listIntentsSQL string
 
-// intentSource is a part of the list that one index has in order.
+// intentSource is a part of the list that one index holds in order.
 type intentSource struct{ from, where string }
 
-// storedIntents are the intents that a condition on what is stored selects.
+// storedIntents selects intents by a condition on stored columns.
 func storedIntents(where string) intentSource {
 	return intentSource{"payment_intents p", "p.site_id = $1 AND " + where}
 }
 
-// overdueIntents have ended by their expiry, though nothing has written that down yet.
+// overdueIntents are intents past their expiry that no statement has ended yet.
 var overdueIntents = intentSource{"overdue p", "true"}
 
-// sources are the parts of the list that a query reads. Together they have every intent that matches, once. Final intents
-// are read status by status: an index on all of them would repeat the one by status.
+// sources are the parts of the list that a query reads. Together they contain every matching intent
+// once. Final intents are read status by status: an index over all final intents would duplicate
+// the one by status.
 func (q *IntentQuery) sources() []intentSource {
 	switch {
 	case q.Status != "" && q.State != "" && q.State != IntentFinal:
@@ -46,7 +47,7 @@ func (q *IntentQuery) sources() []intentSource {
 	}
 }
 
-// endedIntents are the parts with intents that have ended in one of these ways.
+// endedIntents are the parts with intents that ended with one of the statuses.
 func endedIntents(statuses ...TransactionStatus) []intentSource {
 	var sources []intentSource
 	for _, s := range statuses {
@@ -58,7 +59,7 @@ func endedIntents(statuses ...TransactionStatus) []intentSource {
 	return sources
 }
 
-// isValid refuses what is no value of a filter, which would become part of a statement.
+// isValid refuses unknown filter values, which would become part of a statement.
 func (q *IntentQuery) isValid() bool {
 	return q.Limit >= 1 && q.Limit <= 100 && (q.State == "" || slices.Contains(IntentStates, q.State)) &&
 		(q.Status == "" || slices.Contains(TransactionStatuses, q.Status))
@@ -93,14 +94,14 @@ func listIntents(q *IntentQuery) (query string, args []any) {
 		"<behind sources>", strings.Join(behinds, " OR "), "<order>", order, "<limit>", limit).Replace(listIntentsSQL), args
 }
 
-// ListPaymentIntents is one page of a Site's payment intents. A walk from page to page finds every intent that matched
-// throughout exactly once, whatever is created or ends meanwhile. Intents of the page whose time is over end now: an
-// answer that says so is never taken back by a payment that was on its way.
+// ListPaymentIntents returns one page of a Site's payment intents. A walk through the pages finds
+// every intent that matched throughout exactly once, despite concurrent changes. It expires the
+// page's overdue intents before it answers, so that no concurrent payment contradicts the answer.
 func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page IntentPage, err error) {
 	if !q.isValid() {
 		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status, q.Limit)
 	}
-	const tries = 3 // a page that is read again may show intents that expire right then
+	const tries = 3 // a page may show intents that expire between two reads
 	for range tries {
 		if page, err = s.listPaymentIntents(ctx, &q); err != nil {
 			break
@@ -140,7 +141,7 @@ func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (page In
 			if err != nil {
 				return err
 			}
-			if !intent.ID.IsZero() { // a page without intents is one row of nothing
+			if !intent.ID.IsZero() { // an empty page still has one row, with NULLs
 				found = append(found, intent)
 			}
 		}
@@ -150,7 +151,8 @@ func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (page In
 	return page, err
 }
 
-// ExplainListPaymentIntents is EXPLAIN (ANALYZE, BUFFERS) of the statement behind ListPaymentIntents, as JSON.
+// ExplainListPaymentIntents is EXPLAIN (ANALYZE, BUFFERS) of the statement behind
+// ListPaymentIntents, as JSON.
 func (s *Store) ExplainListPaymentIntents(ctx context.Context, q IntentQuery) (plan []byte, err error) {
 	query, args := listIntents(&q)
 	err = s.statement(ctx, func() error {
@@ -159,7 +161,8 @@ func (s *Store) ExplainListPaymentIntents(ctx context.Context, q IntentQuery) (p
 	return plan, wrap("explain list payment intents", err)
 }
 
-// expireIntents ends those of some intents whose time is over, unless something else has ended them or begun their payment.
+// expireIntents expires overdue intents among ids, unless another statement has ended them or begun
+// their payment.
 func (s *Store) expireIntents(ctx context.Context, site SiteID, ids []PaymentIntentID) error {
 	return s.inTx(ctx, func(tx bun.Tx) error {
 		_, _, err := endUnpaid(ctx, tx, TransactionExpired, `

@@ -32,7 +32,8 @@ func insertIntents(t testing.TB, store *models.Store, intents []models.PaymentIn
 	}
 }
 
-// anyIntents are payment intents around noon, many at one instant, in any state; some are past expiry.
+// anyIntents are payment intents around noon, many at one instant, in any state; some are past
+// expiry.
 func anyIntents(r *rapid.T, site models.Site) []models.PaymentIntent {
 	intents := make([]models.PaymentIntent, rapid.IntRange(0, 14).Draw(r, "intents"))
 	for i := range intents {
@@ -140,7 +141,8 @@ func checkIntentWalk(t testing.TB, r *rapid.T, store *models.Store, q models.Int
 	}
 }
 
-// An answer that says Expired is written down: each such intent has its one event, and no payment begins any more.
+// An answer that says Expired is written down: each such intent has its one event, and no payment
+// begins any more.
 func TestListPaymentIntentsEndsWhatItShowsAsExpired(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -174,7 +176,8 @@ func TestListPaymentIntentsRefusesBadQueries(t *testing.T) {
 	}
 }
 
-// While writers create and cancel, walks in both directions find every intent that matched throughout exactly once.
+// While writers create and cancel, walks in both directions find every intent that matched
+// throughout exactly once.
 func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -236,8 +239,8 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 	}
 }
 
-// With 100,000 intents in a Site, every page by every filter is read through indexes that have it in order. The rare
-// states lie at the far end of the list, behind all others.
+// With 100,000 intents in a Site, every page by every filter is read through indexes that have it
+// in order. The rare states lie at the far end of the list, behind all others.
 func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	t.Parallel()
 	// As many rows at once take longer than a statement of the service may.

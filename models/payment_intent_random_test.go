@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// TestRandomLivesOfAnIntent lets customers, the partner, time, sweeps and workers, living and dead, come in any order, and
-// holds what is stored against what may never change.
+// TestRandomLivesOfAnIntent lets customers, the partner, time, sweeps and workers, living and dead,
+// come in any order, and holds what is stored against what may never change.
 func TestRandomLivesOfAnIntent(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -43,8 +43,8 @@ func TestRandomLivesOfAnIntent(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// intentLife is one intent on its way. claims are all that were ever made, those of lost leases among them; decided is what
-// the rail has said for good.
+// intentLife is one intent on its way. claims are all that were ever made, those of lost leases
+// among them; decided is what the rail has said for good.
 type intentLife struct {
 	*testing.T
 	store   *models.Store
@@ -108,7 +108,8 @@ func (l *intentLife) claim(t *rapid.T) {
 	}
 }
 
-// finish lets any worker that ever claimed the transaction write what an honest rail may have told it.
+// finish lets any worker that ever claimed the transaction write what an honest rail may have told
+// it.
 func (l *intentLife) finish(t *rapid.T) {
 	if len(l.claims) == 0 {
 		t.Skip("nobody has claimed anything")
@@ -162,8 +163,8 @@ func (l *intentLife) check(t *rapid.T) {
 // racing is how many times payment, expiry and cancellation meet.
 const racing = 1000
 
-// TestPaymentAgainstExpiryAgainstCancellation lets two customers, the partner, readers and the sweep meet at the millisecond
-// of expiry, which comes while they do.
+// TestPaymentAgainstExpiryAgainstCancellation lets two customers, the partner, readers and the
+// sweep meet at the millisecond of expiry, which comes while they do.
 func TestPaymentAgainstExpiryAgainstCancellation(t *testing.T) {
 	c := newCheckout(t)
 	ended := map[models.TransactionStatus]int{}

@@ -6,14 +6,14 @@ type IntentState string
 // The states of a payment intent.
 const (
 	IntentCreated IntentState = "created" // waiting for a customer; over at expiresAt
-	IntentPending IntentState = "pending" // a customer has begun to pay: neither expiry nor cancellation ends it any more
+	IntentPending IntentState = "pending" // a payment has begun: expiry and cancellation no longer end the intent
 	IntentFinal   IntentState = "final"   // the transaction status says how it ended
 )
 
 // IntentStates are all states, in the order of a payment intent's life.
 var IntentStates = []IntentState{IntentCreated, IntentPending, IntentFinal}
 
-// intentMoves is the whole truth about a payment intent's life. A pair that is not here never happens.
+// intentMoves are the allowed transitions of a payment intent. Missing pairs are not allowed.
 var intentMoves = map[IntentState][]IntentState{
 	IntentCreated: {IntentPending, IntentFinal},
 	IntentPending: {IntentFinal},
@@ -30,16 +30,16 @@ func (s IntentState) CanBecome(next IntentState) bool {
 	return false
 }
 
-// TransactionStatus is how a payment intent ended. All statuses are final.
+// TransactionStatus is the result of a payment intent. All statuses are final.
 type TransactionStatus string
 
-// The statuses, in the words of the wire.
+// The statuses, as on the wire.
 const (
 	TransactionSettled   TransactionStatus = "Settled"   // paid
 	TransactionDeclined  TransactionStatus = "Declined"  // refused by the account or the customer; nothing was debited
-	TransactionFailed    TransactionStatus = "Failed"    // the rail could not do it, and has confirmed that nothing was debited
-	TransactionCancelled TransactionStatus = "Cancelled" // by the partner, before anybody began to pay
-	TransactionExpired   TransactionStatus = "Expired"   // nobody began to pay in time
+	TransactionFailed    TransactionStatus = "Failed"    // the rail could not debit, and has confirmed that nothing was debited
+	TransactionCancelled TransactionStatus = "Cancelled" // cancelled by the partner before a payment began
+	TransactionExpired   TransactionStatus = "Expired"   // no payment began in time
 )
 
 // TransactionStatuses are all statuses.
@@ -47,8 +47,8 @@ var TransactionStatuses = []TransactionStatus{
 	TransactionSettled, TransactionDeclined, TransactionFailed, TransactionCancelled, TransactionExpired,
 }
 
-// endings are the statuses with which a payment intent can end from each state. What a customer has begun ends by the
-// rail's word alone, what nobody has begun never by it.
+// endings are the statuses that can end a payment intent in each state. Only the rail's answer ends
+// a pending intent, and it never ends a created one.
 var endings = map[IntentState][]TransactionStatus{
 	IntentCreated: {TransactionCancelled, TransactionExpired},
 	IntentPending: {TransactionSettled, TransactionDeclined, TransactionFailed},
@@ -65,5 +65,5 @@ func (s IntentState) CanEndAs(status TransactionStatus) bool {
 	return false
 }
 
-// HasTransaction reports whether an intent that ended so had a transaction.
+// HasTransaction reports whether an intent that ended with the status had a transaction.
 func (s TransactionStatus) HasTransaction() bool { return IntentPending.CanEndAs(s) }

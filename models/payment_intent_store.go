@@ -12,17 +12,17 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// The outcomes of paying and cancelling that callers tell apart.
+// The errors of paying and cancelling that callers distinguish.
 var (
-	// ErrIntentExpired: nobody began to pay in time, and nobody can any more.
+	// ErrIntentExpired: the payment intent expired before a payment began.
 	ErrIntentExpired = errors.New("models: payment intent expired")
 	// ErrIntentCancelled: the partner has cancelled the payment intent.
 	ErrIntentCancelled = errors.New("models: payment intent cancelled")
-	// ErrIntentTaken: another customer pays, or has paid.
+	// ErrIntentTaken: another customer is paying, or has paid.
 	ErrIntentTaken = errors.New("models: payment intent taken by another customer")
-	// ErrIntentEnded: it is taken, and what that customer began has ended.
+	// ErrIntentEnded: another customer's payment has ended.
 	ErrIntentEnded = fmt.Errorf("%w: ended", ErrIntentTaken)
-	// ErrIntentNotCancellable: a customer has begun to pay, or the payment intent has ended otherwise.
+	// ErrIntentNotCancellable: a payment has begun, or the payment intent has ended otherwise.
 	ErrIntentNotCancellable = errors.New("models: payment intent cannot be cancelled")
 )
 
@@ -32,7 +32,7 @@ const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.c
 	p.expires_at, coalesce(p.final_at, 0), p.trace_id, p.transaction_id, coalesce(p.customer_id, ''),
 	coalesce(p.agreement_id, ''), p.discounts, coalesce(p.amount_charged, 0), coalesce(p.started_at, 0)`
 
-// scanIntent reads intentColumns, and more after them.
+// scanIntent scans intentColumns, and more columns after them.
 func scanIntent(row scanner, more ...any) (PaymentIntent, error) {
 	var p PaymentIntent
 	var lines, discounts []byte
@@ -59,7 +59,7 @@ func fromJSON(column []byte, into any) error {
 	return nil
 }
 
-// toJSON is a list as a JSON column holds it; NULL for none.
+// toJSON encodes a list for a JSON column; NULL for an empty list.
 func toJSON[T any](list []T) (sql.NullString, error) {
 	if len(list) == 0 {
 		return sql.NullString{}, nil
@@ -68,9 +68,10 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 	return sql.NullString{String: string(text), Valid: true}, err
 }
 
-// CreatePaymentIntent makes a payment intent, or gives back the one that key made before (replayed; as it is now). Errors:
-// *FieldError on expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight. key may be nil: then those that are made at about
-// the same time share one statement, and its commit.
+// CreatePaymentIntent creates a payment intent, or returns the intent that key made before
+// (replayed, in its current state). key may be nil: then concurrent calls share one statement and
+// its commit. Errors: *FieldError on expiresAt, *QuotaError, ErrIdempotencyKeyReused,
+// ErrIdempotencyKeyInFlight.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -99,7 +100,8 @@ func (s *Store) createIntent(
 	return intent, false, err
 }
 
-// createIntentOnce inserts a payment intent, unless refused is set, or reads the one that the key made before.
+// createIntentOnce inserts a payment intent, unless refused is set, or reads the intent that the
+// key made before.
 func (s *Store) createIntentOnce(
 	ctx context.Context, asked *insertedIntent, key *IdempotencyKey, refused error,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -129,10 +131,10 @@ func (s *Store) createIntentOnce(
 	return intent, replayed, err
 }
 
-// scanner is a row of either of the two ways to ask Postgres.
+// scanner is a row of either database API.
 type scanner interface{ Scan(...any) error }
 
-// insertedIntent is a payment intent on its way into the table. What only Postgres knows is filled in there.
+// insertedIntent is a payment intent to insert. The statement fills in what only Postgres knows.
 type insertedIntent struct {
 	intent    PaymentIntent
 	lines     *string // the line items as JSON; nil for none
@@ -156,10 +158,11 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 	return asked, nil
 }
 
-// made is the payment intent, if it was inserted. It was not if its time to expire is out of bounds.
+// made returns the payment intent if it was inserted. An expiry out of bounds prevents the
+// insertion.
 func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	switch {
-	case err != nil: // perhaps the caller has left, and it is being inserted
+	case err != nil: // the caller may have left while the insertion goes on
 		return PaymentIntent{}, err
 	case !inserted:
 		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
@@ -197,8 +200,8 @@ func intentArrays(all []*insertedIntent) []any {
 	}
 }
 
-// insertIntents inserts payment intents as one, on the driver itself, which needs no goroutine to watch over the query. It reports
-// which ones are there.
+// insertIntents inserts a batch of payment intents. It uses the driver directly, which needs no
+// goroutine to watch the query. It reports which intents were inserted.
 func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there []bool, err error) {
 	err = s.native(ctx, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, insertIntentsSQL, intentArrays(all)...)
@@ -212,7 +215,7 @@ func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there
 	return there, err
 }
 
-// readInserted completes those that were inserted, and reports which ones those are.
+// readInserted completes the inserted intents and reports which they are.
 func readInserted(rows interface {
 	scanner
 	Next() bool
@@ -239,8 +242,8 @@ func readInserted(rows interface {
 	return there, rows.Err()
 }
 
-// PaymentIntent is an intent of the Site; ErrNotFound if there is none. If its time is over and nothing has ended it yet, it
-// expires now: an answer that says so is never taken back by a payment that was on its way.
+// PaymentIntent returns an intent of the Site; ErrNotFound if there is none. It expires an overdue
+// intent before it answers, so that no concurrent payment contradicts the answer.
 func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntentID) (PaymentIntent, error) {
 	var intent PaymentIntent
 	var over bool
@@ -254,7 +257,8 @@ func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntent
 	return intent, wrap("payment intent", err)
 }
 
-// PaymentIntentByCode is PaymentIntent for the customer's side, which knows the code, with who is paid.
+// PaymentIntentByCode is PaymentIntent for the customer app, which knows the code. It also returns
+// the payee.
 func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIntent, Payee, error) {
 	var intent PaymentIntent
 	var payee Payee
@@ -272,7 +276,7 @@ WHERE p.code = $1`, code), &over, &payee.OrganisationName, &payee.SiteName)
 	return intent, payee, wrap("payment intent by code", err)
 }
 
-// OrganisationPaymentIntent is PaymentIntent for a caller that does not name the Site: it may be any of the organisation.
+// OrganisationPaymentIntent is PaymentIntent for any Site of the organisation.
 func (s *Store) OrganisationPaymentIntent(
 	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
 ) (PaymentIntent, error) {
@@ -289,7 +293,7 @@ WHERE s.organisation_id = $1`, organisation, id).Scan(&site)
 	return s.PaymentIntent(ctx, site, id)
 }
 
-// intentByID reads an intent, and whether its time is over without anything having ended it.
+// intentByID reads an intent, and reports whether it is overdue.
 func intentByID(ctx context.Context, db querier, site SiteID, id PaymentIntentID) (intent PaymentIntent, over bool, err error) {
 	intent, err = scanIntent(db.QueryRowContext(ctx, `
 SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now()
@@ -302,9 +306,10 @@ FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over)
 //go:embed payment_intent_end_unpaid.sql
 var endUnpaidSQL string
 
-// CancelPaymentIntent ends an intent that no customer has begun to pay, and names the task that tells the partner (zero:
-// none). One that is cancelled already stays so. Errors: ErrNotFound; ErrIntentNotCancellable if it is pending or has
-// ended otherwise. An intent of an earlier epoch becomes pending until the rail has confirmed that it was not paid.
+// CancelPaymentIntent cancels an intent that no customer has begun to pay. It returns the task that
+// notifies the partner (zero: none). A cancelled intent stays unchanged. An intent of an earlier
+// epoch becomes pending until the rail has confirmed that it was not paid. Errors: ErrNotFound;
+// ErrIntentNotCancellable if it is pending or has ended otherwise.
 func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
@@ -322,7 +327,7 @@ WITH due AS (
 	})
 	if err == nil && len(ended) > 0 {
 		intent = ended[0]
-	} else if err == nil { // what the update did not move, the row explains
+	} else if err == nil { // the update changed no row; the row explains why
 		intent, err = s.PaymentIntent(ctx, site, id)
 	}
 	if err == nil && intent.Status != TransactionCancelled {
@@ -331,14 +336,14 @@ WITH due AS (
 	return intent, task, wrap("cancel payment intent", err)
 }
 
-// announceEnd writes the one event of an intent that has just ended, in the transaction that ended it.
+// announceEnd writes the event of an intent that has ended, in the same transaction.
 func announceEnd(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
 	_, task, err := insertWebhookEvent(ctx, tx.Tx, p.OrganisationID, p.TraceID, p.push())
 	return task, err
 }
 
-// endUnpaid ends the payment intents that due locks, whose parameters begin at $3, with this status. It returns them,
-// and the tasks of the events that tell the partner and of those that ask the rail first.
+// endUnpaid ends with status the payment intents that the query due locks; its parameters begin at
+// $3. It returns the intents, and the tasks that notify partners or ask the rail first.
 func endUnpaid(
 	ctx context.Context, tx bun.Tx, status TransactionStatus, due string, args ...any,
 ) (ended []PaymentIntent, tasks []TaskID, err error) {
@@ -367,7 +372,7 @@ func endUnpaid(
 	return ended, tasks, nil
 }
 
-// settleLater writes the task that asks the rail what became of an intent.
+// settleLater writes the task that asks the rail for the outcome of an intent.
 func settleLater(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
 	task := NewID[taskNoun]()
 	_, err := tx.Tx.ExecContext(ctx, `
@@ -377,7 +382,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
 	return task, err
 }
 
-// expireIntent ends one intent whose time is over, unless something else has ended it or begun its payment, and reads it.
+// expireIntent reads one intent. It expires an overdue intent unless another statement has ended it
+// or begun its payment.
 func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
@@ -397,8 +403,8 @@ WITH due AS (
 	return intent, err
 }
 
-// ExpirePaymentIntents ends at most limit intents whose time is over, each with its event, and reports how many. It waits
-// for no lock: an intent that another transaction holds is left for the next call.
+// ExpirePaymentIntents ends at most limit overdue intents, each with its event, and returns their
+// number. It skips locked intents.
 func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `

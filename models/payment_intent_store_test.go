@@ -183,7 +183,8 @@ func TestCancelPaymentIntent(t *testing.T) {
 	modelstest.Audit(t, c.store)
 }
 
-// Whoever looks first, reader, sweep or customer, finds the intent expired at that very millisecond, with its one event.
+// Whoever looks first, reader, sweep or customer, finds the intent expired at that very
+// millisecond, with its one event.
 func TestPaymentIntentExpires(t *testing.T) {
 	looks := map[string]func(c *checkout, intent models.PaymentIntent) error{
 		"get": func(c *checkout, intent models.PaymentIntent) error {

@@ -15,7 +15,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// wholeTables are the calls that read a table from end to end by design, and those that the other tests of plans read.
+// wholeTables are the calls that read a table from end to end by design, and those that the other
+// tests of plans read.
 var wholeTables = map[string]string{
 	"Audit":                     "compares all rows with the ledger",
 	"CancelRestored":            "once after a restore",
@@ -37,8 +38,8 @@ var wholeTables = map[string]string{
 	"ResealWebhookSecrets":      "reads every secret",
 }
 
-// fillTables makes every table that grows large, with rows of 200 Sites and of the test's own (OWN), which is large.
-// Most work is done; the rest waits, is in flight or overdue.
+// fillTables makes every table that grows large, with rows of 200 Sites and of the test's own
+// (OWN), which is large. Most work is done; the rest waits, is in flight or overdue.
 const fillTables = `
 CREATE OR REPLACE FUNCTION pg_temp.many(site uuid, own uuid, n int, of_own int) RETURNS int LANGUAGE sql AS
     'SELECT CASE WHEN site = own THEN of_own WHEN site >= ''b0000000-0000-7000-8000-000000000000'' THEN n ELSE 0 END';
@@ -108,7 +109,8 @@ var grown = []string{
 // transient are those that hold what is under way, and so are empty again and again.
 var transient = []string{"outbox", "webhook_places", "idempotency_keys", "client_assertions", "alerts"}
 
-// planned is a database whose statements one connection plans and runs, so that a plan once made is kept.
+// planned is a database whose statements one connection plans and runs, so that a plan once made is
+// kept.
 type planned struct {
 	t     *testing.T
 	dsn   string
@@ -545,8 +547,9 @@ func notFoundIsFine(err error) error {
 // only3 drops the two values of a call.
 func only3[A, B any](_ A, _ B, err error) error { return err }
 
-// allowedReads are the blocks that a call may read beyond those of small tables. The smallest table that a scan would show
-// has more than the default: indexes are deeper than in small tables, and sweeps find work.
+// allowedReads are the blocks that a call may read beyond those of small tables. The smallest table
+// that a scan would show has more than the default: indexes are deeper than in small tables, and
+// sweeps find work.
 func allowedReads(method string) int64 {
 	if reads, ok := map[string]int64{
 		"ClaimDue":          2500, // a look-up for each of 200 Sites with waiting tasks
@@ -564,8 +567,9 @@ func allowedReads(method string) int64 {
 	return 500
 }
 
-// Every call of the store reads a bounded part of large tables, whatever the tables were like when its statements were
-// planned: empty, never analysed, analysed, or emptied. A connection keeps its plans for as long as it lives.
+// Every call of the store reads a bounded part of large tables, whatever the tables were like when
+// its statements were planned: empty, never analysed, analysed, or emptied. A connection keeps its
+// plans for as long as it lives.
 func TestEveryCallReadsABoundedPart(t *testing.T) {
 	t.Parallel()
 	p := newPlanned(t)

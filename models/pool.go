@@ -16,14 +16,17 @@ import (
 )
 
 const (
-	// connectTimeout bounds one connection attempt to one address, from dialling to the first check.
+	// connectTimeout bounds one connection attempt to one address, from dialling to the first
+	// check.
 	connectTimeout = 3 * time.Second
-	// failFastFor is how long after an attempt that timed out further attempts fail at once. database/sql dials for
-	// waiting calls one after another; without it each of them would wait for the timeouts of those before.
+	// failFastFor is how long after a connection attempt timed out further attempts fail at once.
+	// database/sql dials for waiting calls one after another; each call would wait for the timeouts
+	// of its predecessors.
 	failFastFor = 500 * time.Millisecond
 	// checkTimeout bounds the check of a connection.
 	checkTimeout = 2 * time.Second
-	// checkAfterIdle and checkEvery decide when a pooled connection is checked: after a pause, and in steady use.
+	// checkAfterIdle and checkEvery decide when a pooled connection is checked: after an idle time,
+	// and during steady use.
 	checkAfterIdle = time.Second
 	checkEvery     = 30 * time.Second
 	// connMaxIdle is how long an unused connection is kept.
@@ -31,27 +34,30 @@ const (
 )
 
 var (
-	// errReadOnly refuses a server that cannot take writes: a standby, or a primary that is being demoted.
+	// errReadOnly refuses a server that accepts no writes: a standby, or a primary during demotion.
 	errReadOnly = errors.New("the server is read-only")
-	// ErrNotDurable refuses a server or role whose commits may be lost in a crash.
+	// ErrNotDurable refuses a server or role with commits that a crash may lose.
 	ErrNotDurable = errors.New("models: commits are not durable")
 )
 
-// connector opens the pool's connections and decides which of them may be used again. It implements driver.Connector.
+// connector opens the pool's connections and decides which of them to reuse. It implements
+// driver.Connector.
 //
-// Every connection is to a server that takes writes, as with target_session_attrs=read-write; if commits must be durable,
-// only to one that flushes them. Both are checked by one query when the connection is made and, ahead of its reuse, once it
-// has been idle or its last check is old. The check costs no round trip in a transaction. It reads what a session of the
-// role gets, so that it holds behind a pooler as well, where a SET of ours could reach another session than our statements.
-// set_config('synchronous_commit', 'off', true) in statements that may be lost is local to their transactions.
+// Every connection leads to a server that accepts writes, as with target_session_attrs=read-write.
+// If commits must be durable, it leads to a server that flushes them. One query checks both on a
+// new connection, and before reuse if the connection was idle or its last check is old. A
+// transaction pays no extra round trip. The check reads the role's defaults, so it also works
+// behind a pooler, where a SET can reach another session. Statements that may be lost set
+// synchronous_commit = off for their own transaction only.
 //
-// With several hosts in the URL, a connection goes to the first that qualifies, beginning with the one that took the last.
+// With several hosts in the URL, a connection uses the first host that qualifies, starting with the
+// host of the last connection.
 type connector struct {
 	hosts     []driver.Connector // in the URL's order
 	preferred atomic.Int32       // index of the host that took the last connection
-	durable   atomic.Bool        // refuse sessions whose commits are not flushed
-	// generation counts the events that cast doubt on every open connection. Those of an earlier generation are not used
-	// again.
+	durable   atomic.Bool        // refuse sessions with commits that are not flushed
+	// generation counts the events that invalidate every open connection. Connections of an earlier
+	// generation are not reused.
 	generation atomic.Int64
 	failed     atomic.Pointer[failedAttempt]
 	now        func() time.Time
@@ -65,18 +71,19 @@ type failedAttempt struct {
 	err error
 }
 
-// pooledConn is what the connector remembers of a connection.
+// pooledConn is the connector's record of a connection.
 type pooledConn struct {
 	generation      int64
 	usedAt, checked time.Time
 }
 
-// pooledConnKey is its key in the driver's data of a connection.
+// pooledConnKey is the record's key in the driver's data of a connection.
 const pooledConnKey = "partnerbilling"
 
-// newConnector prepares connections as conf says. statementDeadline bounds each statement on the client's side.
+// newConnector prepares connections from conf. statementDeadline bounds each statement on the
+// client's side.
 func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connector {
-	monotonic := time.Now //nolint:forbidigo // the age of a connection has nothing to do with the service's time
+	monotonic := time.Now //nolint:forbidigo // measures the age of connections only
 	c := &connector{now: monotonic}
 	c.life, c.end = context.WithCancel(context.Background())
 	conf.ConnectTimeout = connectTimeout
@@ -92,7 +99,8 @@ func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connec
 	return c
 }
 
-// splitHosts makes a configuration for each host of a URL. The attempts at one host, with and without TLS, stay together.
+// splitHosts returns one configuration for each host of a URL. Attempts with and without TLS at one
+// host stay together.
 func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
 	attempts := append([]*pgconn.FallbackConfig{{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}}, conf.Fallbacks...)
 	var hosts []*pgx.ConnConfig
@@ -117,8 +125,8 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// Connect implements driver.Connector. An attempt outlives its caller: a caller with little time would otherwise never get
-// past a host that does not answer, and leave the next caller no wiser.
+// Connect implements driver.Connector. An attempt outlives its caller: otherwise callers with short
+// deadlines would never get past a host that does not answer.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if failed := c.failed.Load(); failed != nil && c.now().Sub(failed.at) < failFastFor {
 		return nil, fmt.Errorf("%w: a connection attempt failed moments ago: %w", ErrUnavailable, failed.err)
@@ -178,7 +186,8 @@ func (c *connector) admit(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// mayReuse decides whether a pooled connection may be used again: driver.ErrBadConn if not, which makes the pool drop it.
+// mayReuse reports whether a pooled connection may be reused. driver.ErrBadConn makes the pool drop
+// it.
 func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
 	state, ok := conn.PgConn().CustomData()[pooledConnKey].(*pooledConn)
 	if !ok || state.generation != c.generation.Load() {
@@ -197,7 +206,8 @@ func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// recheck checks an open connection. One that no longer qualifies condemns all, since they are to the same server.
+// recheck checks an open connection. If the server no longer qualifies, recheck retires all
+// connections.
 func (c *connector) recheck(ctx context.Context, conn *pgconn.PgConn) error {
 	err := c.check(ctx, conn)
 	if isUnfit(err) {
@@ -206,7 +216,7 @@ func (c *connector) recheck(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// isUnfit tells a server that does not qualify from one that does not answer.
+// isUnfit distinguishes a server that does not qualify from one that does not answer.
 func isUnfit(err error) bool { return errors.Is(err, errReadOnly) || errors.Is(err, ErrNotDurable) }
 
 // check asks the server whether it takes writes and how the session's commits are flushed.
@@ -230,10 +240,11 @@ func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 }
 
-// condemn takes every open connection out of use. Statements under way end as they may.
+// condemn retires every open connection. Statements in progress may finish.
 func (c *connector) condemn() { c.generation.Add(1) }
 
-// onError closes a connection whose server has become read-only, as the driver does after a FATAL error.
+// onError closes a connection to a server that has become read-only, as the driver does after a
+// FATAL error.
 func (c *connector) onError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 	if isReadOnlyCode(err.Code) {
 		c.condemn()
@@ -250,8 +261,8 @@ func isFatal(err *pgconn.PgError) bool {
 	return strings.EqualFold(severity, "FATAL") || strings.EqualFold(severity, "PANIC")
 }
 
-// statementLimit gives every statement a deadline. It implements pgx.QueryTracer, through which all statements of the pool
-// pass, BEGIN and COMMIT included.
+// statementLimit gives every statement a deadline. It implements pgx.QueryTracer, which sees all
+// statements of the pool, BEGIN and COMMIT included.
 type statementLimit struct {
 	limit   time.Duration
 	condemn func()
@@ -260,7 +271,7 @@ type statementLimit struct {
 // limitedContext is the context of one statement.
 type limitedContext struct {
 	context.Context
-	caller context.Context //nolint:containedctx // to tell the caller's end from the statement's
+	caller context.Context //nolint:containedctx // distinguishes the caller's end from the statement's
 	cancel context.CancelFunc
 }
 
@@ -277,8 +288,9 @@ func (s *statementLimit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx
 	return &limitedContext{limited, ctx, cancel}
 }
 
-// TraceQueryEnd implements pgx.QueryTracer. The server ends a statement before the limit does. One that has not is not
-// answering, most likely on the other connections neither.
+// TraceQueryEnd implements pgx.QueryTracer. The server's timeout precedes the limit. A statement
+// that reaches the limit shows that the server does not answer, so all open connections are
+// retired.
 func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	statement, ok := ctx.(*limitedContext)
 	if !ok {
@@ -296,8 +308,8 @@ type limitKey struct{}
 // longStatement bounds a statement that may read a whole table.
 const longStatement = 10 * time.Minute
 
-// allowLongStatements lets the rest of a transaction take up to longStatement a statement: the server by the setting, this
-// side under the context that it returns.
+// allowLongStatements raises the limit of the transaction's further statements to longStatement: on
+// the server by a setting, on the client through the returned context.
 func allowLongStatements(ctx context.Context, tx bun.Tx) (context.Context, error) {
 	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
 	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err

@@ -42,15 +42,17 @@ func warm(t *testing.T, store *models.Store, n int) {
 	}
 }
 
-// withoutServer are the methods that refuse the arguments of the test below before they ask the server.
+// withoutServer are the methods that refuse the arguments of the test below before they ask the
+// server.
 var withoutServer = []string{
 	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 
-// A server that takes connections and never answers costs each call of the store a bounded time, also if the caller sets no
-// deadline, and also if many calls wait for few connections. Once a server answers, the next call succeeds, although all
-// connections of the pool are still open and silent.
+// A server that takes connections and never answers costs each call of the store a bounded time,
+// also if the caller sets no deadline, and also if many calls wait for few connections. Once a
+// server answers, the next call succeeds, although all connections of the pool are still open and
+// silent.
 func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
@@ -92,7 +94,8 @@ func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 	awaitPing(t, store, 2*time.Second)
 }
 
-// callWithoutDeadline calls a method with a context without a deadline and other arguments that are not empty.
+// callWithoutDeadline calls a method with a context without a deadline and other arguments that are
+// not empty.
 func callWithoutDeadline(method reflect.Value) (err error) {
 	defer models.CatchPanic(&err)
 	in := []reflect.Value{reflect.ValueOf(context.Background())}
@@ -154,7 +157,8 @@ func awaitPing(t *testing.T, store *models.Store, within time.Duration) {
 	}
 }
 
-// A statement on a connection that has just been used, and that therefore is not checked, ends by its own deadline.
+// A statement on a connection that has just been used, and that therefore is not checked, ends by
+// its own deadline.
 func TestStatementOnFrozenConnection(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
@@ -172,8 +176,8 @@ func TestStatementOnFrozenConnection(t *testing.T) {
 	}
 }
 
-// A deadline ends the server's silence, not the server's work: a statement that takes too long is ended by the server, and its
-// connection stays.
+// A deadline ends the server's silence, not the server's work: a statement that takes too long is
+// ended by the server, and its connection stays.
 func TestSlowStatementKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	store := openConfig(t, models.Config{DSN: modelstest.DSN(t), MaxConns: 1, StatementTimeout: 100 * time.Millisecond})
@@ -209,7 +213,8 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
-// privateServer starts a server of the test's own, and returns its URL and a session of its administrator.
+// privateServer starts a server of the test's own, and returns its URL and a session of its
+// administrator.
 func privateServer(t *testing.T) (dsn string, admin *pgx.Conn) {
 	t.Helper()
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
@@ -240,8 +245,8 @@ func setSystem(t *testing.T, admin *pgx.Conn, setting, value string) {
 	}
 }
 
-// A server that becomes read-only is unavailable: a write on a living connection says so and drops it, new connections are
-// refused, and Ping, on which readiness depends, fails.
+// A server that becomes read-only is unavailable: a write on a living connection says so and drops
+// it, new connections are refused, and Ping, on which readiness depends, fails.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	dsn, admin := privateServer(t)
@@ -282,8 +287,8 @@ func hosts(t *testing.T, dsn string, before ...string) string {
 	return u.String()
 }
 
-// A first host that never answers holds up the first call for the time of one attempt, and no later one; a caller with less
-// time than that still leaves the next one wiser.
+// A first host that never answers holds up the first call for the time of one attempt, and no later
+// one; a caller with less time than that still leaves the next one wiser.
 func TestHostThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
@@ -307,7 +312,8 @@ func TestHostThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// Of several hosts the one that takes writes is used, wherever it stands, and after a promotion the other one.
+// Of several hosts the one that takes writes is used, wherever it stands, and after a promotion the
+// other one.
 func TestHostThatTakesWrites(t *testing.T) {
 	t.Parallel()
 	first, firstAdmin := privateServer(t)

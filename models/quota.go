@@ -9,9 +9,9 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Quotas bound what one organisation may have stored at a time. They protect the database and
-// refuse new work only: events and the ends of accepted work are always written. A quota of 0 is no
-// bound.
+// Quotas bound the number of things that one organisation may store at a time. They protect the
+// database and refuse new work only: events and the ends of accepted work are always written. A
+// quota of 0 is no bound.
 //
 // All but Endpoints are approximate. A process counts its own reservations exactly. It sees those
 // of other processes after quotaFresh, or after quotaFreshLow while at most half of the quota is
@@ -23,7 +23,7 @@ type Quotas struct {
 	Endpoints   int64 // webhook endpoints, exactly
 }
 
-// QuotaNoun names what a quota counts, for people.
+// QuotaNoun is the noun that a quota counts, as shown to people.
 type QuotaNoun string
 
 // The nouns of quotas.
@@ -34,11 +34,11 @@ const (
 	QuotaEndpoints   QuotaNoun = "webhook endpoints"
 )
 
-// QuotaError says which quota the request would exceed. Nothing was stored.
+// QuotaError names the quota that the request would exceed. Nothing was stored.
 type QuotaError struct {
 	Noun  QuotaNoun
 	Limit int64
-	// RetryAfter is when usage may have fallen: soon if it falls by itself, else later.
+	// RetryAfter is the suggested delay if usage falls by itself; else 0.
 	RetryAfter time.Duration
 }
 
@@ -47,9 +47,9 @@ func (e *QuotaError) Error() string {
 }
 
 const (
-	// quotaFresh is how long a reading of the usage is good if more than half of the quota is used.
+	// quotaFresh is the validity of a reading while more than half of the quota is used.
 	quotaFresh = time.Second
-	// quotaFreshLow is how long it is good otherwise.
+	// quotaFreshLow is the validity of a reading otherwise.
 	quotaFreshLow = 10 * time.Second
 	// quotaReadWithin bounds a reading.
 	quotaReadWithin = time.Second
@@ -57,8 +57,8 @@ const (
 	quotaCacheSize = 10_000
 )
 
-// quotaGauge tells from memory whether an organisation may store more under one quota. It reads the
-// stored usage now and then, on the call of a request that needs it. It is safe for concurrent use.
+// quotaGauge decides from memory whether an organisation may store more under one quota. It reads
+// the stored usage when a request needs a fresh reading. It is safe for concurrent use.
 type quotaGauge struct {
 	noun       QuotaNoun
 	limit      int64 // 0: no bound
@@ -71,10 +71,10 @@ type quotaGauge struct {
 	usages *lru.Cache[OrganisationID, *quotaUsage]
 }
 
-// quotaUsage is what a gauge knows of one organisation. The gauge's mutex guards it.
+// quotaUsage is a gauge's state for one organisation. The gauge's mutex guards it.
 type quotaUsage struct {
 	used    int64         // at the last reading, with what was reserved since
-	pending int64         // reserved, and neither stored nor released yet
+	pending int64         // reserved, and neither stored nor released
 	since   int64         // pending when the reading in flight began, with what was reserved since
 	readAt  time.Time     // zero: never
 	reading chan struct{} // closed at the end of the reading in flight; nil: none
@@ -91,17 +91,17 @@ func newQuotaGauge(
 	return &quotaGauge{noun: noun, limit: limit, retryAfter: retryAfter, read: read, now: now, usages: usages}
 }
 
-// quotaReservation is an amount of a quota that is about to be stored. The nil reservation is of no
-// quota.
+// quotaReservation is an amount of a quota reserved for a pending insertion. A nil reservation
+// belongs to no quota.
 type quotaReservation struct {
 	gauge  *quotaGauge
 	usage  *quotaUsage
 	amount int64
 }
 
-// reserve reserves an amount, which the caller must end with done. One caller reads a usage that is
-// old. Meanwhile the old usage admits other callers; those that it does not admit wait for the new
-// one. Errors: *QuotaError; ctx's, if it ends first. A usage that cannot be read refuses nothing.
+// reserve reserves an amount, which the caller must end with done. One caller refreshes an old
+// reading. Meanwhile the old reading admits other callers; callers that it does not admit wait.
+// Errors: *QuotaError; ctx's error if it ends first. A failed reading refuses nothing.
 func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n int64) (*quotaReservation, error) {
 	if g.limit == 0 || organisation.IsZero() {
 		return nil, nil
@@ -134,7 +134,7 @@ func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n
 	}
 }
 
-// usage is what is known of an organisation. The caller holds the mutex.
+// usage returns the state of an organisation. The caller holds the mutex.
 func (g *quotaGauge) usage(organisation OrganisationID) *quotaUsage {
 	usage, ok := g.usages.Get(organisation)
 	if !ok {
@@ -164,9 +164,9 @@ func (g *quotaGauge) take(usage *quotaUsage, n int64) (*quotaReservation, error)
 	return &quotaReservation{gauge: g, usage: usage, amount: n}, nil
 }
 
-// refresh reads the usage anew and ends the reading in flight. A reading cannot tell which pending
-// reservations it has seen, so that these may count twice until the next one. If it fails, the old
-// usage stands.
+// refresh reads the usage again and ends the reading in flight. A reading cannot tell which pending
+// reservations it includes, so they may count twice until the next one. If the reading fails, the
+// old usage stays.
 func (g *quotaGauge) refresh(ctx context.Context, organisation OrganisationID, usage *quotaUsage) {
 	reading, cancel := context.WithTimeout(ctx, quotaReadWithin)
 	defer cancel()
@@ -183,7 +183,7 @@ func (g *quotaGauge) refresh(ctx context.Context, organisation OrganisationID, u
 	usage.reading = nil
 }
 
-// done ends a reservation: the amount that was stored stays reserved, and the rest is released.
+// done ends a reservation: it keeps the amount that was stored and releases the rest.
 func (r *quotaReservation) done(amount int64) {
 	if r == nil {
 		return

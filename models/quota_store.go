@@ -22,15 +22,15 @@ var storedEventsSQL string
 var pendingInvitationsSQL string
 
 const (
-	// maxQuotaCounted is the most rows of a table that are counted for a usage.
+	// maxQuotaCounted is the maximum number of rows that a usage query counts in a table.
 	maxQuotaCounted = 100_000
-	// retryOpenRows is what a partner is told to wait while its open rows are settled.
+	// retryOpenRows is the delay suggested to a partner while its open rows are settled.
 	retryOpenRows = 10 * time.Second
 	// retryQuota is what a partner is told to wait where only its own acts or retention make room.
 	retryQuota = time.Minute
 )
 
-// quotaGauges are the quotas of a store that have a gauge.
+// quotaGauges are the gauges of a store's quotas.
 type quotaGauges struct {
 	openRows, events, invitations *quotaGauge
 }
@@ -43,9 +43,8 @@ func (s *Store) newQuotaGauges(q Quotas, now func() time.Time) quotaGauges {
 	}
 }
 
-// openRows are an organisation's rows that are not settled, up to the quota. Rows that are settled
-// count until their task ends. Very many tasks count as the whole quota, however few rows they
-// have.
+// openRows is the number of an organisation's unsettled rows, up to the quota. Settled rows count
+// until their task ends. Very many tasks count as the whole quota, however few rows they have.
 func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows int64, err error) {
 	quota := s.quotas.OpenRows
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
@@ -59,9 +58,9 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 	return rows, wrap("open rows", err)
 }
 
-// storedEvents are an organisation's webhook events and open payment intents. Of more than
-// maxQuotaCounted events the number is Postgres's estimate; more open payment intents count as so
-// many.
+// storedEvents is the number of an organisation's webhook events and open payment intents. Beyond
+// maxQuotaCounted, events are Postgres's estimate, and open payment intents count as
+// maxQuotaCounted.
 func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	var events, intents int64
 	most := min(s.quotas.Events, maxQuotaCounted)
@@ -77,11 +76,11 @@ func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (
 	return events + intents, wrap("stored events", err)
 }
 
-// estimateEvents is how many events the planner expects an organisation to have, by the statistics
-// of the table.
+// estimateEvents returns the planner's estimate of an organisation's events, from the table's
+// statistics.
 func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID) (int64, error) {
 	var text []byte
-	// The id is in the text, as the estimate for a parameter is that of an average organisation.
+	// The id is in the text: a parameter would get the estimate of an average organisation.
 	query := fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM webhook_events WHERE organisation_id = '%s'", uuid.UUID(organisation))
 	err := s.native(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&text)
@@ -100,8 +99,8 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 	return int64(explained[0].Plan.Rows), nil
 }
 
-// pendingInvitations are an organisation's invitations that were not accepted, revoked or swept
-// after their expiry.
+// pendingInvitations is the number of an organisation's invitations that are neither accepted,
+// revoked, nor recorded as expired.
 func (s *Store) pendingInvitations(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	err = s.statement(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, pendingInvitationsSQL, organisation).Scan(&n)
@@ -109,9 +108,8 @@ func (s *Store) pendingInvitations(ctx context.Context, organisation Organisatio
 	return n, wrap("pending invitations", err)
 }
 
-// checkEndpointQuota refuses another endpoint of an organisation that has as many as it may have.
-// The transaction holds the organisation's lock on secrets, as every PUT does. An endpoint that is
-// there may be put again.
+// checkEndpointQuota refuses a new endpoint beyond the quota. The transaction holds the
+// organisation's lock on secrets, as every PUT does. An existing endpoint may be replaced.
 func (s *Store) checkEndpointQuota(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
 	limit := s.quotas.Endpoints
 	if limit == 0 {

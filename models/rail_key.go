@@ -8,30 +8,33 @@ import (
 	"time"
 )
 
-// RailMemory is how long a rail keeps a key after the last call about it. After that, "never seen" proves nothing.
+// RailMemory is how long a rail keeps a key after the last call about it. Afterwards, "never seen"
+// proves nothing.
 const RailMemory = 7 * 24 * time.Hour
 
-// BatchKey is the digest that the rail keys of a batch's rows share. It derives from what a partner sends again when a
-// submission was lost, so that a row that is submitted twice has one rail key.
+// BatchKey is the digest shared by the rail keys of a batch's rows. It derives from fields that a
+// partner repeats when it submits a lost batch again, so that such a row keeps its rail key.
 type BatchKey [sha256.Size]byte
 
-// NewBatchKey derives the key of a batch from its Site, its batchReference and the generation of the reference: how many
-// batches the reference has named, this one included.
+// NewBatchKey derives the key of a batch from its Site, its batchReference and its generation: the
+// number of batches that the reference has named, including this one.
 func NewBatchKey(site SiteID, batchReference string, generation int) BatchKey {
 	return digest(site.String(), batchReference, strconv.Itoa(generation))
 }
 
-// Row is the rail key of the batch's row with this rowReference: "r1_", 32 hex digits for the batch, 32 for the row.
+// Row is the rail key of the batch's row with this rowReference: "r1_", 32 hex digits for the
+// batch, 32 for the row.
 func (k BatchKey) Row(rowReference string) string {
 	row := digest(string(k[:]), rowReference)
 	return "r1_" + hex.EncodeToString(k[:16]) + hex.EncodeToString(row[:16])
 }
 
-// PaymentRailKey is the rail key of a payment intent's one debit. A payment that is begun again after a loss has the
-// same key.
+// PaymentRailKey is the rail key of a payment intent's one debit. A payment begun again after a
+// loss keeps the key.
 func PaymentRailKey(id PaymentIntentID) string { return "p1_" + id.String() }
 
-// digest is the SHA-256 of fields, each behind its length as eight bytes, so that no two lists of fields are alike.
+// digest is the SHA-256 of fields, each preceded by its length in eight bytes, so that different
+// lists have different digests.
 func digest(fields ...string) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, field := range fields {

@@ -9,7 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// The keys are for ever: a change of how they derive would debit what was debited under the old ones again.
+// The keys are for ever: a change of how they derive would debit what was debited under the old
+// ones again.
 func TestRailKeysStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	var site models.SiteID

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// StartRecurring writes the outbox row of a recurring task if its time has come and moves its next run by every, in one
-// statement: whichever process comes first leads that tick, the others find nothing to do. It reports whether it led.
+// StartRecurring writes the outbox row of a recurring task if it is due, and schedules its next run
+// after every. One statement does both, so that exactly one process starts each run. It reports
+// whether this call did.
 func (s *Store) StartRecurring(ctx context.Context, kind TaskKind, every time.Duration) (bool, error) {
 	n, err := s.execCount(ctx, "start recurring work", `
 WITH tick AS (

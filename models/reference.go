@@ -17,10 +17,10 @@ var (
 	ErrInvisible        = errors.New("must not contain invisible or direction-changing characters")
 )
 
-// ValidateReference checks a partner-supplied name (customerReference, batchReference, rowReference, orderId,
-// itemId): 1 to 128 code points of valid UTF-8, none of them a control character or one that deceives a reader, and
-// neither "." nor "..", which clients and proxies fold away in paths. References are opaque: nothing is trimmed, folded
-// or normalised.
+// ValidateReference checks a partner-supplied name (customerReference, batchReference,
+// rowReference, orderId, itemId). It accepts 1 to 128 code points of valid UTF-8 without control or
+// deceptive characters. It refuses "." and "..", which clients and proxies remove from paths.
+// References are opaque: nothing is trimmed, folded or normalised.
 func ValidateReference(s string) error {
 	switch n := utf8.RuneCountInString(s); {
 	case n < 1 || n > MaxReferenceLength || !utf8.ValidString(s):
@@ -36,8 +36,8 @@ func ValidateReference(s string) error {
 	return checkVisible(s)
 }
 
-// ValidateText checks free text that is shown to people. It may have lines and tabs, but no other control character and
-// none that deceives a reader.
+// ValidateText checks free text shown to people. Lines and tabs are allowed; other control
+// characters and deceptive characters are not.
 func ValidateText(s string) error {
 	for _, r := range s {
 		if unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
@@ -47,8 +47,8 @@ func ValidateText(s string) error {
 	return checkVisible(s)
 }
 
-// deceptive are characters that are not seen or that change the direction of the text around them. The joiners U+200C and
-// U+200D are not among them: scripts and emoji need them.
+// deceptive are invisible characters, and characters that change the direction of surrounding text.
+// The joiners U+200C and U+200D are not included: scripts and emoji need them.
 var deceptive = &unicode.RangeTable{R16: []unicode.Range16{
 	{Lo: 0x061C, Hi: 0x061C, Stride: 1},
 	{Lo: 0x200B, Hi: 0x200B, Stride: 1},

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// MaxReturnURLLength is the longest return URL, in bytes.
+// MaxReturnURLLength is the maximum length of a return URL, in bytes.
 const MaxReturnURLLength = 2048
 
 // errReturnURLForm is a fault of a return URL, worded for the partner.
 var errReturnURLForm = errors.New("must be an absolute URL in printable ASCII, of at most 2048 characters")
 
-// CheckReturnURL judges the URL that leads a customer's browser back to the partner: https, in the sandbox http too. Only the
-// browser follows it, so any address will do.
+// CheckReturnURL checks the URL that leads a customer's browser back to the partner: https, in the
+// sandbox also http. Only the browser follows it, so any address is allowed.
 func CheckReturnURL(raw string, sandbox bool) error {
 	u, err := url.Parse(raw)
 	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Behaviour is how a sandbox account answers debits, chosen when its customer signs up.
+// Behaviour is how a sandbox account answers debits. The sign-up chooses it.
 type Behaviour string
 
-// The behaviours, in the words of the wire.
+// The behaviours, as on the wire.
 const (
 	BehaviourPays               Behaviour = "pays"
 	BehaviourInsufficientFunds  Behaviour = "insufficientFunds"
 	BehaviourAccountUnavailable Behaviour = "accountUnavailable"
 	BehaviourLimitExceeded      Behaviour = "limitExceeded"
-	BehaviourDeclines           Behaviour = "declines"   // the customer says no
+	BehaviourDeclines           Behaviour = "declines"   // the customer declines
 	BehaviourSlow               Behaviour = "slow"       // answers after SandboxSlowness, then pays
 	BehaviourBankDown           Behaviour = "bankDown"   // unavailable for SandboxBankDownFor after sign-up, then pays
 	BehaviourAnswerLost         Behaviour = "answerLost" // pays, and the answer is lost the first time
@@ -28,9 +28,10 @@ var Behaviours = []Behaviour{
 
 // The times of the sandbox's accounts.
 const (
-	// SandboxSlowness is how long a slow account takes to answer, in real time: moving the clock hurries no bank.
+	// SandboxSlowness is how long a slow account takes to answer, in real time.
 	SandboxSlowness = 2 * time.Second
-	// SandboxBankDownFor is how long the bank of a bankDown account is unavailable from sign-up, in service time.
+	// SandboxBankDownFor is how long the bank of a bankDown account is unavailable from sign-up, in
+	// service time.
 	SandboxBankDownFor = 30 * time.Second
 )
 
@@ -47,11 +48,12 @@ func ParseBehaviour(s string) (Behaviour, error) {
 	return "", ErrUnknownBehaviour
 }
 
-// SandboxStatus is what the sandbox has recorded about a key, or answers about one it has not recorded.
+// SandboxStatus is the sandbox's record of a key, or its answer about an unrecorded key.
 type SandboxStatus string
 
-// The first four are recorded; of these, an undecided debit becomes succeeded with the first question asked after its
-// time, unless it is cancelled before, and the others are final. The rest are answers only.
+// The first four are recorded. Of these, SandboxUndecided becomes SandboxSucceeded when a call asks
+// after its time, unless it was cancelled; the others are final. The remaining statuses are answers
+// only.
 const (
 	SandboxSucceeded SandboxStatus = "succeeded"
 	SandboxRefused   SandboxStatus = "refused"
@@ -64,30 +66,30 @@ const (
 	SandboxConflict   SandboxStatus = "conflict"   // recorded with another agreement, amount or currency
 )
 
-// SandboxParticulars are the values of a debit that its key fixes.
+// SandboxParticulars are the values that a debit's key fixes.
 type SandboxParticulars struct {
 	AgreementID string
 	Amount      Amount
 	Currency    string
 }
 
-// SandboxOrder asks the sandbox for one debit.
+// SandboxOrder requests one debit from the sandbox.
 type SandboxOrder struct {
 	Key string
 	SandboxParticulars
 }
 
-// SandboxAnswer is the sandbox's word on one key.
+// SandboxAnswer is the sandbox's answer about one key.
 type SandboxAnswer struct {
 	Status SandboxStatus
-	Reason string        // of a refusal, in the words of the rail
-	DueIn  time.Duration // of an undecided debit: how long to wait before asking again, in real time
-	// Held is what the key holds, of LookupSandbox and CancelSandbox. It is zero if nothing is recorded under the key, or
-	// only a cancellation.
+	Reason string        // of a refusal, as the rail words it
+	DueIn  time.Duration // of an undecided debit: the delay before asking again, in real time
+	// Held is the debit recorded under the key, for LookupSandbox and CancelSandbox. It is zero if
+	// nothing, or only a cancellation, is recorded.
 	Held SandboxParticulars
 }
 
-// SandboxDebit is an entry of the sandbox's own list. A key that was cancelled before any debit came has no
+// SandboxDebit is an entry of the sandbox's own list. A key cancelled before any debit has no
 // particulars.
 type SandboxDebit struct {
 	SandboxOrder

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SandboxFault is a fault of the sandbox rail that concerns all its accounts.
+// SandboxFault is a fault of the whole sandbox rail.
 type SandboxFault string
 
 // The faults.
@@ -17,9 +17,8 @@ const (
 // SandboxFaults are all faults.
 var SandboxFaults = []SandboxFault{SandboxFaultBankDown, SandboxFaultAnswersLost}
 
-// MaxSandboxFault is how long a fault lasts at most.
+// MaxSandboxFault is the maximum duration of a fault.
 const MaxSandboxFault = 24 * time.Hour
 
-// ErrSandboxFault says that a text names no fault, or that a fault would last longer than
-// MaxSandboxFault.
+// ErrSandboxFault says that a text names no fault, or that a duration exceeds MaxSandboxFault.
 var ErrSandboxFault = errors.New("models: no such fault of the sandbox")

@@ -16,8 +16,9 @@ type sandboxFaultRow struct {
 	EndsAt Millis       `bun:"ends_at"`
 }
 
-// SetSandboxFault lets a fault last for so long from now, in service time, whatever was set before;
-// 0 ends it. ErrSandboxFault for an unknown fault, and for a time below 0 or above MaxSandboxFault.
+// SetSandboxFault activates a fault for a duration from now, in service time, and replaces an
+// earlier setting; 0 ends the fault. ErrSandboxFault: the fault is unknown, or the duration is
+// negative or exceeds MaxSandboxFault.
 func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts time.Duration) error {
 	if !slices.Contains(SandboxFaults, fault) || lasts < 0 || lasts > MaxSandboxFault {
 		return ErrSandboxFault
@@ -34,7 +35,7 @@ func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts t
 	return nil
 }
 
-// ActiveSandboxFaults are the faults that last, with the service time of their end.
+// ActiveSandboxFaults returns the active faults, with the service time of their end.
 func (s *Store) ActiveSandboxFaults(ctx context.Context) (map[SandboxFault]Millis, error) {
 	var rows []sandboxFaultRow
 	err := s.statement(ctx, func() error {

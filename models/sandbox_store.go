@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. Any other error leaves that open.
+// ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. After any other
+// error that is unknown.
 var ErrSandboxUntouched = errors.New("models: sandbox untouched")
 
-// OpenSandboxAccount opens the account behind an agreement. An account that is open already stays as it is.
+// OpenSandboxAccount opens the account of an agreement. An open account stays unchanged.
 func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Behaviour) error {
 	if _, err := ParseBehaviour(string(b)); err != nil {
 		return err
@@ -32,8 +33,9 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 	return nil
 }
 
-// Each order's account is looked up through its key whatever the planner thinks of the table, so that a plan made
-// when the tables were empty stays good. Keys go in sorted: two calls with the same keys cannot deadlock.
+// The statement looks up each order's account through its key, whatever the statistics say, so that
+// a plan made on empty tables stays good. Keys are sorted, so that calls with the same keys cannot
+// deadlock.
 const sqlDebitSandbox = `
 	WITH clock AS MATERIALIZED (
 		SELECT now,
@@ -70,12 +72,13 @@ const sqlDebitSandbox = `
 	                (asked.agreement_id, asked.amount, asked.currency), false)
 	FROM asked LEFT JOIN made USING (key)`
 
-// DebitSandbox debits each order at most once for its key. The first order under a key fixes its agreement, amount
-// and currency, and is judged by the behaviour of its account; later ones get the answer on record, or SandboxConflict
-// if they differ. New keys cost one statement together, known ones a second.
+// DebitSandbox debits each order at most once for its key. The first order under a key fixes its
+// agreement, amount and currency, and gets an answer by its account's behaviour. Later orders get
+// the recorded answer, or SandboxConflict if they differ. New keys cost one statement together,
+// known keys a second.
 //
-// The answers are in the order of the orders. With an error, those whose Status is "" have none; if the error is
-// ErrSandboxUntouched, nothing was or will be debited by this call.
+// The answers have the order of the orders. With an error, an answer with Status "" is unknown.
+// After ErrSandboxUntouched, this call has debited nothing and will not.
 func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]SandboxAnswer, error) {
 	answers := make([]SandboxAnswer, len(orders))
 	if err := s.makeSandboxDebits(ctx, orders, answers); err != nil {
@@ -87,8 +90,8 @@ func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]Sand
 	return answers, nil
 }
 
-// answerKnown answers the orders whose keys were there before: those without an answer, and perhaps those of banks that
-// are down now.
+// answerKnown answers the orders with known keys: those still without an answer, and those of
+// unavailable banks.
 func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	var open []int
 	var keys []string
@@ -111,7 +114,7 @@ func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers 
 	return err
 }
 
-// makeSandboxDebits answers the orders whose keys are new, and those of banks that are down.
+// makeSandboxDebits answers the orders with new keys, and those of unavailable banks.
 func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	n := len(orders)
 	keys, agreements, currencies := make([]string, n), make([]string, n), make([]string, n)
@@ -145,7 +148,8 @@ func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, an
 		SandboxBankDownFor.Milliseconds(), SandboxSlowness.Milliseconds())
 }
 
-// LookupSandbox returns what is recorded under each key, in the order of the keys: SandboxUnseen if nothing is.
+// LookupSandbox returns the record of each key, in the order of the keys: SandboxUnseen if there is
+// none.
 func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
 	records, err := s.sandboxRecords(ctx, keys)
 	if err != nil {
@@ -162,8 +166,8 @@ func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnsw
 	return answers, nil
 }
 
-// CancelSandbox closes keys that are undecided, or that nothing was recorded under, against being debited. It answers
-// with what holds then, in the order of the keys: SandboxCancelled, or what had been final before.
+// CancelSandbox cancels keys that are undecided or unrecorded, so that they are never debited. It
+// returns their status in the order of the keys: SandboxCancelled, or the earlier final status.
 func (s *Store) CancelSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
 	err := s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
 		INSERT INTO sandbox_debits AS d (key, status, decided_at)
@@ -177,8 +181,9 @@ func (s *Store) CancelSandbox(ctx context.Context, keys []string) ([]SandboxAnsw
 	return s.LookupSandbox(ctx, keys)
 }
 
-// SandboxDebits is a page of the sandbox's own list: the entries whose keys sort after the given one ("" for the
-// first page), at most limit, sorted by key. It is for audits; a rail's caller has Lookup.
+// SandboxDebits returns a page of the sandbox's own list: at most limit entries, sorted by key,
+// after the given key ("" for the first page). It is for audits; callers of the rail use
+// LookupSandbox.
 func (s *Store) SandboxDebits(ctx context.Context, after string, limit int) ([]SandboxDebit, error) {
 	if err := s.decideSandbox(ctx, nil); err != nil {
 		return nil, fmt.Errorf("models: list sandbox debits: %w", err)
@@ -195,7 +200,7 @@ func (s *Store) SandboxDebits(ctx context.Context, after string, limit int) ([]S
 	return page, nil
 }
 
-// sandboxRecord is a row of sandbox_debits as one statement saw it.
+// sandboxRecord is a row of sandbox_debits, as read by one statement.
 type sandboxRecord struct {
 	SandboxDebit
 	dueIn time.Duration // of an undecided one; not above 0 once it can be decided
@@ -209,7 +214,7 @@ func (r sandboxRecord) answer() SandboxAnswer {
 	return a
 }
 
-// answerTo answers a debit whose key was recorded before.
+// answerTo answers a debit with a known key.
 func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
 	if r.AgreementID != "" && r.SandboxOrder != o {
 		return SandboxAnswer{Status: SandboxConflict}
@@ -230,7 +235,7 @@ func scanSandboxRecord(rows *sql.Rows) (sandboxRecord, error) {
 	return r, err
 }
 
-// sandboxRecords reads what is recorded under keys, after deciding what is due.
+// sandboxRecords reads the records of keys, after deciding due debits.
 func (s *Store) sandboxRecords(ctx context.Context, keys []string) (map[string]sandboxRecord, error) {
 	records, due, err := s.readSandboxRecords(ctx, keys)
 	if err != nil || len(due) == 0 {
@@ -257,16 +262,17 @@ func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[stri
 	return records, due, err
 }
 
-// decideSandbox turns undecided debits whose time has come into succeeded ones: those of keys, or all if keys is nil.
-// A statement writes the decision, instead of each reader deriving it from its clock: a cancellation cannot overtake an
-// answer that a caller has seen.
+// decideSandbox turns due undecided debits into succeeded ones: those of keys, or all if keys is
+// nil. A statement records the decision, rather than each reader deriving it, so that a
+// cancellation cannot contradict an answer given before.
 func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 	return s.sandboxQuery(ctx, func(*sql.Rows) error { return nil }, `
 		UPDATE sandbox_debits SET status = 'succeeded', decided_at = svc_now()
 		WHERE status = 'undecided' AND due_at <= statement_timestamp() AND ($1::text[] IS NULL OR key = ANY ($1::text[]))`, keys)
 }
 
-// sandboxQuery sends one statement and scans its rows. It tells apart whether a failed one can have had an effect.
+// sandboxQuery sends one statement and scans its rows. Its error says whether a failed statement
+// may have had an effect.
 func (s *Store) sandboxQuery(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
 	sent := false
 	err := s.statement(ctx, func() error {
@@ -291,8 +297,9 @@ func (s *Store) sandboxQuery(ctx context.Context, scan func(*sql.Rows) error, qu
 	return err
 }
 
-// isUntouched reports whether a statement that ended so certainly changed nothing: it never left, or Postgres itself
-// says that it failed. A server that is shutting down may say so of a statement that it has committed.
+// isUntouched reports whether a statement that ended with err certainly changed nothing: it was
+// never sent, or Postgres reports its failure. A server that is shutting down may report the
+// failure of a committed statement, so that does not count.
 func isUntouched(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

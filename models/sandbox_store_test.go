@@ -39,7 +39,8 @@ func orders(n int, agreement string) []models.SandboxOrder {
 	return all
 }
 
-// TestSandboxAccountStays opens an account twice: the first behaviour and the first opening time stay.
+// TestSandboxAccountStays opens an account twice: the first behaviour and the first opening time
+// stay.
 func TestSandboxAccountStays(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -166,7 +167,8 @@ func awaitLockWait(t *testing.T, store *models.Store) {
 	}
 }
 
-// TestSandboxFaults lets each fault last for its time and no longer, for accounts of every behaviour.
+// TestSandboxFaults lets each fault last for its time and no longer, for accounts of every
+// behaviour.
 func TestSandboxFaults(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -255,7 +257,8 @@ func BenchmarkDebitSandbox(b *testing.B) {
 	b.ReportMetric(float64(made*chunk)/b.Elapsed().Seconds(), "debits/s")
 }
 
-// TestSandboxDecidesOnce has a debit's time come while it is asked about and cancelled: all answers are the same.
+// TestSandboxDecidesOnce has a debit's time come while it is asked about and cancelled: all answers
+// are the same.
 func TestSandboxDecidesOnce(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)

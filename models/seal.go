@@ -22,15 +22,15 @@ const (
 )
 
 var (
-	// ErrMasterKey says what is wrong with a key ring's text; it never quotes key material.
+	// ErrMasterKey describes a fault in a key ring's text. It never quotes key material.
 	ErrMasterKey = errors.New("models: master key")
-	// ErrSealed says that sealed bytes cannot be opened: changed, moved to another row, or sealed under a master
-	// key that the ring does not hold.
+	// ErrSealed says that sealed bytes cannot be opened: they were changed, moved to another row,
+	// or sealed under a master key that the ring lacks.
 	ErrSealed = errors.New("models: sealed value cannot be opened")
 )
 
-// Keyring holds the master keys under which secrets are encrypted at rest (AES-256-GCM). The first key seals; all of
-// them open, so that a new one can be put in front while old rows are sealed again.
+// Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals,
+// and all keys open. A rotation puts a new key first and then reseals old rows.
 type Keyring struct{ keys []masterKey }
 
 type masterKey struct {
@@ -38,16 +38,17 @@ type masterKey struct {
 	aead cipher.AEAD
 }
 
-// GenerateMasterKey makes the text of a ring of one random key.
+// GenerateMasterKey returns the text of a ring with one random key.
 func GenerateMasterKey() string {
 	b := make([]byte, 4+MasterKeySize)
 	rand.Read(b) // never fails
 	return "k" + hex.EncodeToString(b[:4]) + ":" + base64.StdEncoding.EncodeToString(b[4:])
 }
 
-// ParseKeyring reads a ring's text: 1 to 8 entries "id:key" with commas between them and nothing else; the id is 1 to
-// 16 of a-z and 0-9, the key is 32 bytes in padded standard base64. An id and a key may each occur once. To rotate,
-// put a new entry in front, start every process with it, seal everything again, then drop the old entry.
+// ParseKeyring parses a ring's text: 1 to 8 entries "id:key", separated by commas. The id is 1 to
+// 16 characters of a-z and 0-9; the key is 32 bytes in padded standard base64. Ids and keys are
+// unique. To rotate, put a new entry first, restart every process, reseal all rows, then drop the
+// old entry.
 func ParseKeyring(text string) (*Keyring, error) {
 	ring, seen := &Keyring{}, map[string]bool{}
 	entries := strings.Split(text, ",")
@@ -78,7 +79,7 @@ func parseMasterKey(entry string) (id string, secret []byte, err error) {
 	if !found || !isMasterKeyID(id) {
 		return "", nil, errors.New("must be id:key, the id 1 to 16 of a-z and 0-9")
 	}
-	// The decoder would skip line breaks; the length tells them apart.
+	// The decoder skips line breaks; the length check refuses them.
 	if len(encoded) == base64.StdEncoding.EncodedLen(MasterKeySize) {
 		secret, err = base64.StdEncoding.Strict().DecodeString(encoded)
 	}
@@ -103,15 +104,16 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// Seal encrypts plain under the first key. The result is one byte with the length of the key's id, the id, the nonce
-// and the ciphertext. It opens only with the same aad, which names the row and the meaning of the bytes.
+// Seal encrypts plain under the first key. The result is the length of the key's id in one byte,
+// the id, the nonce and the ciphertext. It opens only with the same aad, which identifies the row
+// and the meaning of the bytes.
 func (r *Keyring) Seal(plain, aad []byte) []byte {
 	key := r.keys[0]
 	head := append([]byte{byte(len(key.id))}, key.id...)
 	return key.aead.Seal(head, nil, plain, boundTo(head, aad))
 }
 
-// Open decrypts what Seal made under any key of the ring; else ErrSealed.
+// Open decrypts a value that Seal made under any key of the ring; else ErrSealed.
 func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	id, ok := sealedUnder(sealed)
 	if !ok {
@@ -131,8 +133,8 @@ func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrSealed, id)
 }
 
-// Reseal opens sealed bytes and seals them under the first key. Bytes that are under it already come back as they
-// are, with changed false.
+// Reseal opens sealed bytes and seals them under the first key. Bytes already under that key are
+// returned unchanged, with changed false.
 func (r *Keyring) Reseal(sealed, aad []byte) (resealed []byte, changed bool, err error) {
 	plain, err := r.Open(sealed, aad)
 	if err != nil {
@@ -152,8 +154,8 @@ func sealedUnder(sealed []byte) (id string, ok bool) {
 	return id, isMasterKeyID(id)
 }
 
-// boundTo ties a ciphertext to the key's id and to the caller's aad. The head says its own length, so two different
-// pairs never run together into the same bytes.
+// boundTo binds a ciphertext to the key's id and to the caller's aad. head contains its own length,
+// so that different pairs never produce the same bytes.
 func boundTo(head, aad []byte) []byte {
 	return append(append(make([]byte, 0, len(head)+len(aad)), head...), aad...)
 }

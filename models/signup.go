@@ -9,18 +9,18 @@ import (
 	"fmt"
 )
 
-// A sign-up token is base64url(link id ‖ MAC). The MAC needs the link's service key, so that nothing in the database
-// alone makes a token, and the service can compute it again whenever it is asked to.
+// A sign-up token is base64url(link id ‖ MAC). The MAC needs the link's service key: database
+// contents alone cannot make a token, and the service can compute it again at any time.
 const (
-	signupMACSize   = 20 // 160 bits that nobody can guess
+	signupMACSize   = 20 // 160 bits, too many to guess
 	signupTokenSize = len(LinkID{}) + signupMACSize
 )
 
-// signupEncoding refuses trailing bits, so that one token has one spelling.
+// signupEncoding refuses trailing bits, so that each token has one spelling.
 var signupEncoding = base64.RawURLEncoding.Strict()
 
-// SignupToken is the token in the sign-up URL of a link, under the service key that the link names. ErrNotFound if that
-// key has retired: the invitation cannot be opened any more.
+// SignupToken returns the token in the sign-up URL of a link, under the service key that the link
+// names. ErrNotFound: the key has retired, and the invitation can no longer be opened.
 func (k *Keys) SignupToken(ctx context.Context, link LinkID, keyID KeyID) (string, error) {
 	key, err := k.ByID(ctx, keyID)
 	if err != nil {
@@ -29,7 +29,7 @@ func (k *Keys) SignupToken(ctx context.Context, link LinkID, keyID KeyID) (strin
 	return signupEncoding.EncodeToString(append(link[:], signupMAC(key, link)...)), nil
 }
 
-// verifySignupToken is ErrNotFound unless mac belongs to the link under its key.
+// verifySignupToken returns ErrNotFound unless mac belongs to the link under its key.
 func (k *Keys) verifySignupToken(ctx context.Context, link LinkID, keyID KeyID, mac []byte) error {
 	key, err := k.ByID(ctx, keyID)
 	if err != nil {
@@ -50,7 +50,7 @@ func signupMAC(key Key, link LinkID) []byte {
 
 var errSignupToken = errors.New("models: not a sign-up token")
 
-// parseSignupToken takes a token apart without believing it.
+// parseSignupToken splits a token without verifying it.
 func parseSignupToken(token string) (link LinkID, mac []byte, err error) {
 	if len(token) != signupEncoding.EncodedLen(signupTokenSize) {
 		return LinkID{}, nil, errSignupToken

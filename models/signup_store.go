@@ -9,8 +9,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Signup is what the holder of a sign-up token may see. Looking changes nothing. ErrNotFound if the token is not one
-// of ours, whatever is wrong with it.
+// Signup returns what the holder of a sign-up token may see, without changing anything.
+// ErrNotFound: the token is invalid for any reason.
 func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Signup, err error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err == nil {
@@ -25,9 +25,9 @@ func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Si
 	return signup, nil
 }
 
-// CompleteSignup links the customer: invited becomes linked, and the same customer gets the same answer for as long as
-// the link lives. Errors: ErrNotFound for a token that is not ours, ErrLinkExpired, ErrLinkRevoked, ErrLinkTaken for
-// another customer.
+// CompleteSignup links the customer: an invited link becomes linked. A repeated call for the same
+// customer gets the same answer. Errors: ErrNotFound for an invalid token; ErrLinkExpired;
+// ErrLinkRevoked; ErrLinkTaken for another customer.
 func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, party Party) (Signup, error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, pa
 	return s.CompleteLink(ctx, id, party)
 }
 
-// CompleteLink is CompleteSignup for a caller that knows the link by its id.
+// CompleteLink is CompleteSignup by the link's id.
 func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		if err := linkParty(ctx, tx, id, party); err != nil {
@@ -68,8 +68,8 @@ func linkParty(ctx context.Context, tx bun.Tx, id LinkID, party Party) error {
 	return announceLinks(ctx, tx, id)
 }
 
-// whyNotLinked judges a link after linkParty: nil if the customer is the one that it is linked to; the
-// agreement that came first stands.
+// whyNotLinked explains a link that linkParty did not change: nil if it is linked to the same
+// customer. The first agreement stays.
 func whyNotLinked(state LinkState, linked, party Party) error {
 	switch {
 	case state == LinkRevoked:
@@ -82,7 +82,7 @@ func whyNotLinked(state LinkState, linked, party Party) error {
 	return nil
 }
 
-// openSignupToken is the link that a token stands for; ErrNotFound if it stands for none.
+// openSignupToken returns the link of a token; ErrNotFound if the token is invalid.
 func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (LinkID, error) {
 	id, mac, err := parseSignupToken(token)
 	if err != nil {

@@ -112,8 +112,9 @@ func TestSignupTokenUnderAKeyOfAnotherPurpose(t *testing.T) {
 	wantError(t, err, models.ErrNotFound)
 }
 
-// One of many customers gets the link, and exactly at expiry it is one conditional update that decides: whatever the
-// order, the link ends linked to the one who was told so, or expired with nobody told.
+// One of many customers gets the link, and exactly at expiry it is one conditional update that
+// decides: whatever the order, the link ends linked to the one who was told so, or expired with
+// nobody told.
 func TestSignupRaces(t *testing.T) {
 	c := newCustomers(t)
 	for round := range 10 {

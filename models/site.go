@@ -1,6 +1,7 @@
 package models
 
-// Site is a place of business of an organisation. Customers, batches and payment intents belong to exactly one.
+// Site is a place of business of an organisation. Each customer, batch and payment intent belongs
+// to exactly one Site.
 type Site struct {
 	ID             SiteID
 	OrganisationID OrganisationID

@@ -20,7 +20,7 @@ func (r *siteRow) site() Site {
 	return Site{r.ID, r.OrganisationID, r.Name, r.Currency, r.CreatedAt}
 }
 
-// CreateSite makes a Site in AUD. ErrNotFound if there is no such organisation.
+// CreateSite creates a Site with currency AUD. ErrNotFound: there is no such organisation.
 func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
 	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
 	err := s.statement(ctx, func() error {
@@ -33,7 +33,7 @@ func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, nam
 	return row.site(), err
 }
 
-// Site is a Site of the organisation. One that belongs to another organisation and one that does not exist are the
+// Site returns a Site of the organisation. An unknown Site and another organisation's Site give the
 // same ErrNotFound.
 func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID) (Site, error) {
 	row := &siteRow{}

@@ -15,37 +15,39 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 )
 
-// Config says how to reach Postgres and how much of it to take.
+// Config configures a Store's connections to Postgres.
 type Config struct {
 	// DSN is a postgres:// URL.
 	DSN string
 	// MaxConns bounds the pool; default 16.
 	MaxConns int
-	// MaxQueued bounds how many calls may wait for a connection; one more is ErrUnavailable at once. 0: no bound.
+	// MaxQueued bounds how many calls may wait for a connection. Further calls fail with
+	// ErrUnavailable at once. 0: no bound.
 	MaxQueued int
-	// StatementTimeout ends a statement on the server; default 10 s. A server that has not answered answerGrace later is
-	// taken for dead: the statement fails with ErrUnavailable, and its connection is dropped.
+	// StatementTimeout ends a statement on the server; default 10 s. If a server does not answer
+	// within a further answerGrace, the statement fails with ErrUnavailable, and its connection is
+	// dropped.
 	StatementTimeout time.Duration
-	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth, so that a fleet does not connect in step;
-	// default 30 minutes.
+	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth at random, so
+	// that a fleet's reconnections spread; default 30 minutes.
 	MaxConnAge time.Duration
-	// ApplicationName is what pg_stat_activity shows.
+	// ApplicationName is the name in pg_stat_activity.
 	ApplicationName string
-	// Quotas bound what one organisation may have stored; default no bounds.
+	// Quotas bound what one organisation may store; default no bounds.
 	Quotas Quotas
-	// Now tells how old a reading for a quota is; default time.Now.
+	// Now measures the age of quota readings; default time.Now.
 	Now func() time.Time
 }
 
-// answerGrace is how long after Config.StatementTimeout the answer of a living server may arrive.
+// answerGrace is how long after Config.StatementTimeout a live server's answer may arrive.
 const answerGrace = 2 * time.Second
 
-// Store is the service's state in Postgres. Each exported method is one whole transaction (or one statement), checks
-// the rows it meant to change, and is safe for concurrent use.
+// Store is the service's state in Postgres. Each exported method is one transaction or one
+// statement and checks the rows that it changes. A Store is safe for concurrent use.
 type Store struct {
 	db     *bun.DB
 	conns  *connector
-	limit  int64 // calls inside at most; 0: no bound
+	limit  int64 // maximum number of concurrent calls; 0: no bound
 	inside atomic.Int64
 
 	intents    Coalescer[*insertedIntent, bool]
@@ -54,7 +56,8 @@ type Store struct {
 	splitAbove int // links of one state in a part of the counts above which it becomes a node
 }
 
-// Open prepares a pool of connections; it does not connect. A DSN may name several hosts: see connector.
+// Open prepares a pool of connections without connecting. A DSN may name several hosts: see
+// connector.
 func Open(_ context.Context, cfg Config) (*Store, error) {
 	conf, err := pgx.ParseConfig(cfg.DSN)
 	if err != nil {
@@ -71,14 +74,14 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	}
 	conf.RuntimeParams["application_name"] = cfg.ApplicationName
 	conf.RuntimeParams["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
-	// A process that stops in a transaction keeps its locks for so long.
+	// Bounds how long a process that stops in a transaction keeps its locks.
 	conf.RuntimeParams["idle_in_transaction_session_timeout"] = "10000"
-	conf.RuntimeParams["jit"] = "off" // our statements are short; compiling them never pays
-	// A plan is kept until the table's statistics change. One that was made while the outbox was all but empty would read a
-	// backlog from end to end.
+	conf.RuntimeParams["jit"] = "off" // compiling short statements does not pay
+	// Postgres keeps a plan until the table's statistics change. A plan made while the outbox was
+	// almost empty would scan a backlog from end to end.
 	conf.RuntimeParams["enable_seqscan"] = "off"
-	// Left to itself, Postgres plans statements that take arrays anew each time, since it finds those plans cheaper by what an array
-	// of one saves on paper. Planning takes several times as long as running them. Every statement is written for one plan.
+	// By default Postgres plans statements with array parameters anew each time, which takes longer
+	// than running them. Every statement here is written for one plan.
 	conf.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	conns := newConnector(conf, cfg.StatementTimeout+answerGrace)
 	pool := sql.OpenDB(conns)
@@ -98,23 +101,23 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// DB is the handle for migrations and test kits; everything else goes through the Store's methods.
+// DB is the handle for migrations and test kits. Everything else uses the Store's methods.
 func (s *Store) DB() *bun.DB { return s.db }
 
 // Close closes the pool.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Ping asks Postgres whether it takes writes: ErrUnavailable if it does not answer, is a standby or read-only, or, after
-// RequireDurability, would not flush commits.
+// Ping checks that Postgres accepts writes. ErrUnavailable: it does not answer, is a standby or
+// read-only, or, after RequireDurability, would not flush commits.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.native(ctx, func(conn *pgx.Conn) error { return s.conns.recheck(ctx, conn.PgConn()) })
 }
 
-// Stats are the pool's figures.
+// Stats returns the pool's statistics.
 func (s *Store) Stats() sql.DBStats { return s.db.Stats() }
 
-// inTx runs do in one transaction. A deadlock or a serialization failure rolled everything back, so the whole is tried
-// again, at most three times.
+// inTx runs do in one transaction. After a deadlock or a serialization failure, which roll
+// everything back, it runs do again, at most three times.
 func (s *Store) inTx(ctx context.Context, do func(tx bun.Tx) error) error {
 	return s.call(ctx, func() error {
 		var err error
@@ -127,7 +130,7 @@ func (s *Store) inTx(ctx context.Context, do func(tx bun.Tx) error) error {
 	})
 }
 
-// statement runs do, which sends one statement, with the same second tries as inTx.
+// statement runs do, which sends one statement, with the same retries as inTx.
 func (s *Store) statement(ctx context.Context, do func() error) error {
 	return s.call(ctx, func() error {
 		var err error
@@ -140,11 +143,11 @@ func (s *Store) statement(ctx context.Context, do func() error) error {
 	})
 }
 
-// native is statement on the driver's own connection, whose arrays need no detour over text.
+// native is statement on the driver's own connection, which sends arrays in binary form.
 func (s *Store) native(ctx context.Context, do func(*pgx.Conn) error) error {
 	return s.statement(ctx, func() error {
 		var err error
-		for range 3 { // as database/sql has it: a pooled connection may have been closed by the server
+		for range 3 { // as in database/sql: the server may have closed a pooled connection
 			if err = s.onConn(ctx, do); !pgconn.SafeToRetry(err) {
 				return err
 			}
@@ -164,7 +167,8 @@ func (s *Store) onConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	})
 }
 
-// call bounds how many callers are inside and tells "Postgres is not there" from every other error.
+// call bounds the number of concurrent calls and turns errors of an unavailable Postgres into
+// ErrUnavailable.
 func (s *Store) call(ctx context.Context, do func() error) error {
 	if n := s.inside.Add(1); s.limit > 0 && n > s.limit {
 		s.inside.Add(-1)

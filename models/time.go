@@ -2,17 +2,17 @@ package models
 
 import "time"
 
-// Millis is a point in time as the wire and the database have it: Unix milliseconds, UTC.
+// Millis is a point in time, as on the wire and in the database: Unix milliseconds, UTC.
 type Millis int64
 
-// MillisOf cuts a time to whole milliseconds.
+// MillisOf truncates a time to whole milliseconds.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// Time is the point in time as Go has it, in UTC.
+// Time is the point in time as a time.Time, in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// Add moves the point by d, cut to whole milliseconds.
+// Add moves the point by d, truncated to whole milliseconds.
 func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()) }
 
-// Sub is the time from o to m.
+// Sub is the duration from o to m.
 func (m Millis) Sub(o Millis) time.Duration { return time.Duration(m-o) * time.Millisecond }

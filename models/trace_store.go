@@ -16,22 +16,22 @@ import (
 //go:embed trace_find.sql
 var findTraceSQL string
 
-// traceSubject is where the row is that the request of a trace stored.
+// traceSubject locates the row that the traced request stored.
 type traceSubject struct {
 	kind TraceKind
 	site SiteID
 	id   uuid.UUID
 }
 
-// Trace is what a request of the organisation stored and what that led to, as it was at one moment.
-// What is over by then has ended, as when it is read by itself. ErrNotFound: the request stored
-// nothing that is still there, or the organisation had no such request.
+// Trace returns what a request of the organisation stored, and the consequences, from one snapshot.
+// It ends overdue subjects first, as other reads do. ErrNotFound: the request stored nothing that
+// still exists, or the organisation made no such request.
 func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id TraceID) (Trace, error) {
 	prefix, ok := id.prefix()
 	if !ok {
 		return Trace{}, wrap("trace", notFoundError("trace"))
 	}
-	const tries = 3 // what is read again may be over right then
+	const tries = 3 // a subject may become overdue between two reads
 	var trace Trace
 	for range tries {
 		subject, over, err := s.readTrace(ctx, &trace, organisation, id, prefix)
@@ -48,8 +48,7 @@ func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id Trace
 	return trace, nil
 }
 
-// readTrace reads a trace in one snapshot. It reports whether time has ended what the request
-// stored, and nothing has written that down.
+// readTrace reads a trace in one snapshot. It reports whether the subject is overdue.
 func (s *Store) readTrace(
 	ctx context.Context, trace *Trace, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (subject traceSubject, over bool, err error) {
@@ -78,8 +77,8 @@ func findTrace(
 	return found, notFound(err, "trace")
 }
 
-// ExplainFindTrace is EXPLAIN (ANALYZE, BUFFERS) of the statements behind Trace that search, as
-// JSON.
+// ExplainFindTrace executes the searching statements of Trace under EXPLAIN (ANALYZE, BUFFERS) and
+// returns the plan as JSON.
 func (s *Store) ExplainFindTrace(
 	ctx context.Context, organisation OrganisationID, id TraceID,
 ) (plans [][]byte, err error) {
@@ -102,7 +101,7 @@ func (s *Store) ExplainFindTrace(
 	return plans, nil
 }
 
-// readSubject reads what the request stored, and reports whether it is over.
+// readSubject reads the subject, and reports whether it is overdue.
 func (t *Trace) readSubject(ctx context.Context, tx bun.Tx, subject traceSubject) (over bool, err error) {
 	switch subject.kind {
 	case TraceBatch:
@@ -189,7 +188,7 @@ func (t *Trace) readEvents(ctx context.Context, tx bun.Tx, organisation Organisa
 	return err
 }
 
-// endSubject writes down that time has ended what the request stored.
+// endSubject records the end of an overdue subject.
 func (s *Store) endSubject(ctx context.Context, subject traceSubject) error {
 	switch subject.kind {
 	case TraceBatch:

@@ -2,14 +2,14 @@ package models
 
 import "time"
 
-// AnswerWithin is how long after its start a transaction whose rail cannot answer is tried again; then it is looked up and
-// cancelled on the rail.
+// AnswerWithin is how long after its start a transaction is retried while the rail cannot answer.
+// Afterwards it is looked up and cancelled on the rail.
 const AnswerWithin = time.Minute
 
-// StartedTransaction is what the customer app is told.
+// StartedTransaction is the answer to the customer app.
 type StartedTransaction struct {
 	ID       TransactionID
-	Task     TaskID // that debits; zero if the transaction had been started before
+	Task     TaskID // makes the debit; zero if the transaction had been started before
 	Replayed bool   // the same customer had started it before
 }
 
@@ -27,31 +27,33 @@ type ClaimedTransaction struct {
 	Charge         Amount // 0: nothing to debit
 	Amount         Amount // of the payment intent, before discounts
 	Currency       string
-	// ClosingAs says how the payment intent ends if the rail confirms that it was not paid; "" if a customer has begun
-	// to pay. The database has no transaction then, and may have lost one: ID, Party and Charge are zero.
+	// ClosingAs is the status that ends the payment intent if the rail confirms that it was not
+	// paid; "" once a customer has begun to pay. While it is set, the database has no transaction,
+	// and may have lost one: ID, Party and Charge are zero.
 	ClosingAs TransactionStatus
 	Phase     DebitPhase // PhaseAttempt, or PhaseClose once AnswerWithin is over
-	// InDoubt says that an earlier worker may have made a debit call whose answer is not known.
+	// InDoubt says that an earlier debit call may lack its answer.
 	InDoubt bool
-	// Forgotten says that RailMemory is over since the last call: that the rail has never seen the key proves nothing.
+	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
 	Forgotten bool
-	Deferrals int    // tries so far that brought no final answer
+	Deferrals int    // number of tries so far without a final answer
 	Epoch     int    // of the database, at the claim
 	ClaimedAt Millis // service time of the claim
 }
 
-// RailKey is the name under which the rail knows the payment intent's one debit.
+// RailKey is the rail's name for the payment intent's one debit.
 func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID) }
 
-// TransactionResult is what a worker has learnt about a transaction that it claimed. Exactly one of three things: a final
-// status; Release, nothing was debited and it may be tried again; or neither, it is still in doubt.
+// TransactionResult is a worker's result for a transaction that it claimed. Exactly one of three
+// cases holds: Status is final; Release is set (nothing was debited, and it may be tried again); or
+// neither, and it is still in doubt.
 type TransactionResult struct {
 	Status TransactionStatus // "" if not final
 	Reason RowOutcome        // of Declined: why
-	// FromRail says that the status follows from what the rail said about the key, and so holds whatever the database
-	// has lost since the claim.
+	// FromRail says that the status follows from the rail's answer about the key. It holds even if
+	// the database has lost commits since the claim.
 	FromRail bool
-	// Found is the payment that the rail made and the database has lost: of a payment intent that was closing.
+	// Found is a payment that the rail made and the database lost, of a closing payment intent.
 	Found      FoundPayment
 	Release    bool
 	Called     bool          // the rail answered a call about the key
@@ -60,14 +62,14 @@ type TransactionResult struct {
 	Calls      int           // corrects the count of debit calls, as RowResult's does
 }
 
-// FoundPayment is what the rail knows of a payment that the database has lost.
+// FoundPayment is the rail's record of a payment that the database lost.
 type FoundPayment struct {
 	AgreementID string
 	Charge      Amount
 }
 
-// FinishedTransaction is what a finishing transaction did.
+// FinishedTransaction is the effect of finishing a transaction.
 type FinishedTransaction struct {
-	Ended bool   // with the result's status; false also if somebody else had ended it before
-	Task  TaskID // that tells the partner; zero: none
+	Ended bool   // with the result's status; false also if it had ended before
+	Task  TaskID // notifies the partner; zero: none
 }

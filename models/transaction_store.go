@@ -10,8 +10,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// startSQL is the one conditional update that decides who pays, also at the moment of expiry or cancellation, with the task
-// that debits.
+// startSQL is the one conditional update that starts a payment, also at the moment of expiry or
+// cancellation. It also writes the task that debits.
 const startSQL = `
 WITH started AS (
     UPDATE payment_intents p SET state = 'pending', transaction_id = $2, customer_id = $3, agreement_id = $4,
@@ -22,9 +22,9 @@ WITH started AS (
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
 SELECT $7, $8, $9, organisation_id, site_id, id, trace_id, started_at FROM started`
 
-// StartTransaction lets a customer begin to pay. The same party again gets the same transaction, whatever became of it.
-// Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first (ErrIntentEnded, if it has ended);
-// ErrIntentExpired, ErrIntentCancelled.
+// StartTransaction lets a customer begin to pay. A repeated call for the same party returns the
+// same transaction. Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first
+// (ErrIntentEnded if its payment has ended); ErrIntentExpired; ErrIntentCancelled.
 func (s *Store) StartTransaction(
 	ctx context.Context, code string, party Party, discounts []Discount,
 ) (StartedTransaction, error) {
@@ -41,7 +41,7 @@ func (s *Store) StartTransaction(
 		if err != nil || !started.ID.IsZero() {
 			return started, wrap("start transaction", err)
 		}
-		if intent, _, err = s.PaymentIntentByCode(ctx, code); err != nil { // who was faster?
+		if intent, _, err = s.PaymentIntentByCode(ctx, code); err != nil { // another statement came first
 			return StartedTransaction{}, err
 		}
 	}
@@ -49,7 +49,7 @@ func (s *Store) StartTransaction(
 	return started, wrap("start transaction", err)
 }
 
-// startTransaction moves the intent, or nothing: then the answer is zero.
+// startTransaction starts the intent's payment. A zero answer means that it changed nothing.
 func (s *Store) startTransaction(
 	ctx context.Context, code string, party Party, discounts []Discount, charge Amount,
 ) (StartedTransaction, error) {
@@ -66,8 +66,8 @@ func (s *Store) startTransaction(
 	return started, nil
 }
 
-// startedBy judges an intent that cannot be started any more: nil if the customer is the one that started it; the
-// agreement of that first call stands.
+// startedBy explains an intent that cannot be started: nil if the same customer started it. The
+// first call's agreement stays.
 func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 	switch {
 	case p.Status == TransactionExpired:
@@ -97,8 +97,8 @@ var (
 	deferTransactionSQL string
 )
 
-// ClaimTransaction claims what a task is about under the lease token, for RowLease; see ClaimedTransaction.Held. ErrNotFound:
-// there is nothing left to do.
+// ClaimTransaction claims a task's transaction under the lease token, for RowLease; see
+// ClaimedTransaction.Held. ErrNotFound: nothing is left to do.
 func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseToken) (ClaimedTransaction, error) {
 	t := ClaimedTransaction{Task: task, Lease: lease}
 	err := s.statement(ctx, func() error {
@@ -111,8 +111,9 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 	return t, wrap("claim transaction", err)
 }
 
-// HoldTransaction extends the lease of a claimed transaction and of its task by RowLease, and tells its phase by now. ErrNotFound:
-// another worker has taken it, it has ended, or an operator holds it; it must be left alone.
+// HoldTransaction extends the lease of a claimed transaction and its task by RowLease, and returns
+// its current phase. ErrNotFound: it has ended, or another worker has taken it; the caller must
+// stop work on it.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
 	err := s.statement(ctx, func() error {
@@ -133,9 +134,10 @@ RETURNING `+transactionPhase,
 	return phase, wrap("hold transaction", err)
 }
 
-// FinishTransaction writes what is now known of a claimed transaction: its end with the ledger's entries and the partner's
-// event, or when it is taken up again. One that the worker no longer holds is left alone, unless it turns out to be
-// settled. If it has ended otherwise by then, the rail has contradicted itself, and an alert says so.
+// FinishTransaction records the result of a claimed transaction: its end with ledger entries and
+// the partner's event, or its next attempt. It ignores a transaction that the worker no longer
+// holds, unless the result is settled. If that transaction has ended otherwise, the rail has
+// contradicted itself, and FinishTransaction raises an alert.
 func (s *Store) FinishTransaction(
 	ctx context.Context, t ClaimedTransaction, r TransactionResult,
 ) (done FinishedTransaction, err error) {
@@ -166,7 +168,7 @@ func (s *Store) FinishTransaction(
 	return done, wrap("finish transaction", err)
 }
 
-// foundID is the id of the transaction, or of one that the database has lost.
+// foundID is the id of the transaction, or of a transaction that the database lost.
 func (t *ClaimedTransaction) foundID() TransactionID {
 	if t.ID.IsZero() {
 		return NewID[transactionNoun]()
@@ -174,7 +176,8 @@ func (t *ClaimedTransaction) foundID() TransactionID {
 	return t.ID
 }
 
-// alertContradiction raises an alert if money was taken for a transaction that has ended without.
+// alertContradiction raises an alert if the rail debited a transaction that has ended without a
+// debit.
 func alertContradiction(ctx context.Context, tx bun.Tx, t ClaimedTransaction, r TransactionResult) error {
 	if r.Status != TransactionSettled {
 		return nil
@@ -185,8 +188,8 @@ FROM payment_intents WHERE site_id = $1 AND id = $2 AND transaction_status <> 'S
 	return err
 }
 
-// ParkTransaction ends a run of a task that could claim nothing: it goes out again when the transaction is due, or when its
-// holder's lease would run out.
+// ParkTransaction ends the run of a task that could claim nothing. The task becomes due with the
+// transaction, or when the holder's lease would end.
 func (s *Store) ParkTransaction(ctx context.Context, task TaskID) error {
 	return s.exec(ctx, "park transaction", `
 UPDATE outbox o SET available_at = CASE WHEN w.leased THEN o.available_at ELSE greatest(w.next_attempt_at, w.held_until, o.available_at) END,

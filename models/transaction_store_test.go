@@ -216,7 +216,8 @@ func (c *checkout) alerts() []models.Alert {
 	return alerts
 }
 
-// A task that comes a second time while a worker holds the transaction waits for the end of that worker's lease.
+// A task that comes a second time while a worker holds the transaction waits for the end of that
+// worker's lease.
 func TestParkWhileHeld(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
@@ -241,8 +242,8 @@ func TestParkWhileHeld(t *testing.T) {
 	}
 }
 
-// A rail that has confirmed that nothing was debited, and then says that it was, is wrong in one of the two: somebody must
-// look.
+// A rail that has confirmed that nothing was debited, and then says that it was, is wrong in one of
+// the two: somebody must look.
 func TestRailContradiction(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)

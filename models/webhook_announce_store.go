@@ -8,9 +8,10 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Announce writes the event that a task of TaskAnnounceBatch or TaskAnnounceRow stands for, and ends the task, in one
-// transaction. The statement that changed the state has written the task, if the endpoint asked for the event then. It
-// returns the task that delivers the event; zero: no endpoint takes events now, or there is nothing left to announce.
+// Announce writes the event of a TaskAnnounceBatch or TaskAnnounceRow task and ends the task, in
+// one transaction. The statement that changed the state wrote the task, if the endpoint subscribed
+// to the event. Announce returns the task that delivers the event; zero if no endpoint takes events
+// or nothing is left to announce.
 func (s *Store) Announce(ctx context.Context, task TaskID) (delivery TaskID, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		delivery = TaskID{}
@@ -29,7 +30,7 @@ DELETE FROM outbox WHERE id = $1 AND kind IN ($2, $3) RETURNING kind, site_id, s
 			return ignore(err, sql.ErrNoRows) // dropped by retention
 		}
 		delivery, err = insertNotice(ctx, tx, organisation, n)
-		return ignore(err, errEventExists) // of two corrections of a row at once, the last is announced
+		return ignore(err, errEventExists) // of concurrent corrections of a row, the last is announced
 	})
 	return delivery, wrap("announce", err)
 }
@@ -42,7 +43,7 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// batchNotice reads what a task of a kind announces of a batch; sql.ErrNoRows if that is gone.
+// batchNotice reads the notice of a batch for a kind of task; sql.ErrNoRows if the batch is gone.
 func batchNotice(
 	ctx context.Context, tx bun.Tx, site SiteID, id BatchID, kind TaskKind, row int,
 ) (OrganisationID, notice, error) {
@@ -61,8 +62,9 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corr
 	return batch.OrganisationID, rowCorrected(&batch, &r, trace), err
 }
 
-// announceLinks writes the events of links that have just come to their states, in the transaction of those states. The
-// statement that changed a state names the links whose endpoint asks for it (webhook_wanted).
+// announceLinks writes the events of links that have just changed state, in the same transaction.
+// The statement that changed them returns only links whose endpoint subscribes to the event
+// (webhook_wanted).
 func announceLinks(ctx context.Context, tx bun.Tx, ids ...LinkID) error {
 	rows, err := tx.Tx.QueryContext(ctx, `
 SELECT s.organisation_id, `+linkColumns+`

@@ -14,7 +14,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// announce runs every announcing task that there is, twice, as a doubled task would, and reports how many there were.
+// announce runs every announcing task that there is, twice, as a doubled task would, and reports
+// how many there were.
 func (w *webhooks) announce() int {
 	w.t.Helper()
 	var tasks []models.TaskID
@@ -58,7 +59,8 @@ func (w *webhooks) count(from string, args ...any) (n int) {
 	return n
 }
 
-// settlements are the ways in which a batch of two customers, of whom one is linked, comes to its end.
+// settlements are the ways in which a batch of two customers, of whom one is linked, comes to its
+// end.
 var settlements = map[string]struct {
 	settle            func(w *webhooks, done models.Submission)
 	succeeded, failed int
@@ -177,7 +179,8 @@ func (w *webhooks) otherSite() models.SiteID {
 	return site.ID
 }
 
-// correctRow submits a batch whose rows 0 to 2 are in doubt at its deadline; the truth about rows 1 and 2 comes after it.
+// correctRow submits a batch whose rows 0 to 2 are in doubt at its deadline; the truth about rows 1
+// and 2 comes after it.
 func (w *webhooks) correctRow(reference string) models.Submission {
 	w.t.Helper()
 	done := modelstest.Submit(w.t, w.Store, modelstest.Batch(w.site, reference, "ada", "ada", "ada"))
@@ -194,8 +197,8 @@ func (w *webhooks) correctRow(reference string) models.Submission {
 	return done
 }
 
-// A late truth, from the rail or an operator, reaches the partner once: the row as a GET shows it, and its batch's
-// reference.
+// A late truth, from the rail or an operator, reaches the partner once: the row as a GET shows it,
+// and its batch's reference.
 func TestRowCorrectedIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -243,7 +246,8 @@ func TestAnnounceAfterRetention(t *testing.T) {
 	}
 }
 
-// An endpoint that is gone by the time of the announcement leaves the event undelivered, to be sent again later.
+// An endpoint that is gone by the time of the announcement leaves the event undelivered, to be sent
+// again later.
 func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -368,7 +372,8 @@ func TestCustomerExpiredOnce(t *testing.T) {
 	}
 }
 
-// A database that has lost an event and its state reports the same state under the same key, and another under another.
+// A database that has lost an event and its state reports the same state under the same key, and
+// another under another.
 func TestKeysSurviveALoss(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

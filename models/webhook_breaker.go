@@ -2,40 +2,42 @@ package models
 
 import "time"
 
-// The breaker's measures.
+// The breaker's parameters.
 const (
-	// WebhookFirstWidth is how many deliveries at once an endpoint gets that nothing is known of.
+	// WebhookFirstWidth is the number of concurrent deliveries to an endpoint without history.
 	WebhookFirstWidth = 4
-	// WebhookFullWidth is how many deliveries at once a healthy endpoint gets, over the whole fleet.
+	// WebhookFullWidth is the number of concurrent deliveries to a healthy endpoint, across the
+	// fleet.
 	WebhookFullWidth = 32
-	// WebhookOpensAfter is how many failures in a row open the breaker.
+	// WebhookOpensAfter is the number of consecutive failures that opens the breaker.
 	WebhookOpensAfter = 10
-	// WebhookOpenFor is how long nothing is sent after that. Every probe that fails doubles it, up to WebhookOpenAtMost.
+	// WebhookOpenFor is how long the breaker stays open the first time. Each failed probe doubles
+	// it, up to WebhookOpenAtMost.
 	WebhookOpenFor    = 30 * time.Second
 	WebhookOpenAtMost = 10 * time.Minute
-	// WebhookGoneFor is how long an endpoint answers nothing but 410 before it is disabled.
+	// WebhookGoneFor is how long an endpoint answers only 410 before it is disabled.
 	WebhookGoneFor = 24 * time.Hour
 )
 
-// WebhookBreaker keeps a dead endpoint from wasting the fleet's time, and a recovering one from being run over. An endpoint
-// gets Width deliveries at once: one more for each success, half after a failure. After WebhookOpensAfter failures in a
-// row its events wait until OpenUntil; then they are tried one at a time, and the first success starts with two. Times
-// are service time.
+// WebhookBreaker limits deliveries to a failing endpoint, and ramps up a recovering one. Width
+// bounds concurrent deliveries: each success adds one, each failure halves it. WebhookOpensAfter
+// consecutive failures open the breaker until OpenUntil. It is then half-open: one probe at a time
+// is sent, and the first success closes it with width two. Times are service time.
 type WebhookBreaker struct {
-	Failures  int    // in a row
+	Failures  int    // consecutive
 	OpenUntil Millis // 0: closed
-	Openings  int    // since deliveries last went at full width
-	Width     int    // deliveries at once, 1 to WebhookFullWidth
-	GoneSince Millis // the first 410 of an unbroken row; 0: none
+	Openings  int    // since the breaker last reached full width
+	Width     int    // concurrent deliveries, 1 to WebhookFullWidth
+	GoneSince Millis // the first of consecutive 410 answers; 0: none
 }
 
-// newWebhookBreaker is that of an endpoint that nothing is known of.
+// newWebhookBreaker is the breaker of an endpoint without history.
 func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFirstWidth} }
 
-// healthy says that a success changes nothing.
+// healthy reports whether a success leaves the breaker unchanged.
 func (b WebhookBreaker) healthy() bool { return b == WebhookBreaker{Width: WebhookFullWidth} }
 
-// room is how many more deliveries may begin at a time while some are under way.
+// capacity returns how many more deliveries may begin while inFlight are in progress.
 func (b WebhookBreaker) capacity(inFlight int, now Millis) int {
 	switch {
 	case b.OpenUntil == 0:
@@ -47,7 +49,7 @@ func (b WebhookBreaker) capacity(inFlight int, now Millis) int {
 	}
 }
 
-// after is the breaker after an attempt. gone says that the answer was 410.
+// after returns the breaker after an attempt. gone says that the answer was 410.
 func (b WebhookBreaker) after(success, gone bool, now Millis) WebhookBreaker {
 	switch {
 	case success && b.OpenUntil != 0:
@@ -74,14 +76,14 @@ func (b WebhookBreaker) after(success, gone bool, now Millis) WebhookBreaker {
 	return b
 }
 
-// isGone says that the endpoint has answered nothing but 410 for so long that it is given up.
+// isGone reports whether the endpoint has answered only 410 for WebhookGoneFor.
 func (b WebhookBreaker) isGone(now Millis) bool {
 	return b.GoneSince != 0 && now.Sub(b.GoneSince) >= WebhookGoneFor
 }
 
 // openFor is how long the breaker stays open the n-th time, from 1.
 func openFor(n int) time.Duration {
-	if n > 8 { // 2^8 times is beyond the longest
+	if n > 8 { // 2^8 times exceeds the maximum
 		return WebhookOpenAtMost
 	}
 	return min(WebhookOpenFor<<(n-1), WebhookOpenAtMost)

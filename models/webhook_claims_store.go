@@ -10,22 +10,23 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// WebhookClaim asks for the attempt that a task's event is due for.
+// WebhookClaim asks for the due attempt of a task's event.
 type WebhookClaim struct {
 	Task  TaskID
 	Lease LeaseToken
 }
 
-// WebhookClaimed is what became of a claim among many. If it is neither claimed nor parked, it is for ClaimWebhook.
+// WebhookClaimed is the result of one claim of a batch. If it is neither claimed nor parked,
+// ClaimWebhook decides it.
 type WebhookClaimed struct {
 	Delivery *WebhookDelivery // nil: not claimed
-	Parked   bool             // the event waits until its endpoint takes more
+	Parked   bool             // the event waits until its endpoint has capacity
 }
 
-// ClaimWebhooks is ClaimWebhook for many tasks in one transaction, as far as they are plain: the event is due and nobody has
-// it, and nobody else is deciding about its endpoint. It leaves the others untouched. It does not wait for the disk: should Postgres
-// crash before an attempt is recorded, its claim may be forgotten, and the event is sent once more, as if the worker had died before it
-// counted the attempt.
+// ClaimWebhooks claims many tasks in one transaction, as ClaimWebhook does for one. It skips every
+// claim that is not plain: the event is not due or is leased, or another transaction holds its
+// endpoint. The commit does not wait for the disk. If Postgres crashes before the attempt is
+// recorded, the event may be sent again, as after the death of a worker.
 func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]WebhookClaimed, error) {
 	var claimed []WebhookClaimed
 	err := s.inTx(ctx, func(tx bun.Tx) error {
@@ -40,26 +41,26 @@ func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []Webho
 	return claimed, nil
 }
 
-// webhookClaims are many claims in their transaction.
+// webhookClaims are the claims of one transaction.
 type webhookClaims struct {
 	tx     bun.Tx
 	claims []WebhookClaim
-	plain  []*plainClaim // those that may be taken, in the order in which their endpoints take them
-	parked []*plainClaim // those that their endpoints do not take now
+	plain  []*plainClaim // claims to take, in the order of their endpoints' capacity
+	parked []*plainClaim // claims beyond their endpoints' capacity
 }
 
-// plainClaim is one that may be taken.
+// plainClaim is a claim that this transaction may take.
 type plainClaim struct {
 	delivery WebhookDelivery
 	lane     webhookLane
 	now      Millis
-	healthy  bool // so is the endpoint
-	released bool // the event has its place there already
-	isParked bool // it waits for the endpoint already
+	healthy  bool // the endpoint's breaker is healthy
+	released bool // the event's slot counts at the endpoint already
+	isParked bool // the event is parked at the endpoint already
 	breaker  WebhookBreaker
 }
 
-// webhookLane names an endpoint.
+// webhookLane identifies an endpoint.
 type webhookLane struct {
 	organisation OrganisationID
 	site         SiteID
@@ -80,7 +81,7 @@ func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
 	return c.take(ctx)
 }
 
-// claimed is what became of each claim, in its place.
+// claimed returns the result of each claim, in the order of the claims.
 func (c *webhookClaims) claimed() []WebhookClaimed {
 	by := make(map[LeaseToken]WebhookClaimed, len(c.plain)+len(c.parked))
 	for _, p := range c.plain {
@@ -96,8 +97,8 @@ func (c *webhookClaims) claimed() []WebhookClaimed {
 	return all
 }
 
-// lockDueSQL reads each event by its key, whatever the planner takes for rare: a status, or a lease, which would lead it through all
-// events that wait.
+// lockDueSQL reads each event by its key. With another index, the planner could scan all pending
+// events.
 const lockDueSQL = `
 SELECT a.lease, e.task_id, e.organisation_id, e.id, e.site_id, e.type, e.status, e.attempts,
        e.failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body, w.site_id, w.url, w.failures,
@@ -121,13 +122,13 @@ WHERE o.redispatch_after > statement_timestamp() AND e.task_id = a.task AND e.st
   AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
   AND p.token IS NULL AND (p.until IS NOT NULL OR p.endpoint_site_id IS NOT DISTINCT FROM w.site_id OR p.endpoint_site_id IS NULL)`
 
-// lockEvents reads the events whose attempts are due. The lease of a task that Redis has lasts as long as the attempt does, or
-// the dispatcher is about to make it so: the task is left as it is.
+// lockEvents reads the events whose attempts are due. It leaves the task unchanged: the lease of a
+// dispatched task lasts as long as the attempt, or the dispatcher is about to extend it.
 func (c *webhookClaims) lockEvents(ctx context.Context) error {
 	tasks, leases := make([]TaskID, 0, len(c.claims)), make([]LeaseToken, 0, len(c.claims))
 	seen := make(map[TaskID]bool, len(c.claims))
 	for _, claim := range c.claims {
-		if !seen[claim.Task] { // after a flush of Redis one task may be here twice; one of them gets the attempt
+		if !seen[claim.Task] { // after a flush of Redis one task may occur twice; one of them gets the attempt
 			seen[claim.Task] = true
 			tasks, leases = append(tasks, claim.Task), append(leases, claim.Lease)
 		}
@@ -141,7 +142,7 @@ func (c *webhookClaims) lockEvents(ctx context.Context) error {
 		return (*p).columns()
 	})
 	for _, p := range c.plain {
-		p.settle()
+		p.deriveDelivery()
 	}
 	slices.SortFunc(c.plain, func(a, b *plainClaim) int {
 		return cmp.Or(cmp.Compare(a.delivery.Event.RequestedAt, b.delivery.Event.RequestedAt),
@@ -159,17 +160,17 @@ func (p *plainClaim) columns() []any {
 	}
 }
 
-// settle derives the rest of what was read.
-func (p *plainClaim) settle() {
+// deriveDelivery derives further fields from the columns read.
+func (p *plainClaim) deriveDelivery() {
 	d := &p.delivery
 	d.Number, d.StartedAt = d.Event.Attempts+1, p.now
 	d.Fresh = p.breaker.Failures > 0 || d.Failures > 0
 	p.lane, p.healthy = webhookLane{d.Event.OrganisationID, d.EndpointSite}, p.breaker.healthy()
 }
 
-// lockEndpoints locks those that are not healthy, in one order, so that nobody else decides about them meanwhile. What is
-// known of them now counts. Those that have changed since are left to ClaimWebhook, and so are those that somebody else is
-// deciding about: no other endpoint waits for that.
+// lockEndpoints locks unhealthy endpoints, in one order, and reads them again. It leaves claims to
+// ClaimWebhook whose endpoint has changed since, or is locked by another transaction, so that no
+// endpoint waits for another.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	lanes := distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, !p.healthy })
 	if len(lanes) == 0 {
@@ -194,7 +195,8 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// distinct are the keys of those that have one, each once and in the order in which they come first.
+// distinct returns the distinct keys of all, in the order of their first occurrence. It skips items
+// without a key.
 func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
 	seen := make(map[K]bool, len(all))
 	var keys []K
@@ -207,7 +209,7 @@ func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
 	return keys
 }
 
-// laneArrays are the endpoints' keys as parameters.
+// laneArrays are the endpoints' keys as SQL parameters.
 func laneArrays(lanes []webhookLane) (organisations []OrganisationID, sites []SiteID) {
 	for _, l := range lanes {
 		organisations, sites = append(organisations, l.organisation), append(sites, l.site)
@@ -215,8 +217,9 @@ func laneArrays(lanes []webhookLane) (organisations []OrganisationID, sites []Si
 	return organisations, sites
 }
 
-// lockWebhookEndpoints locks endpoints, in one order, and reads them and the service's time. condition may narrow them down, and locked
-// says what to do about those that are locked: "" is to wait.
+// lockWebhookEndpoints locks endpoints, in one order, and reads them and the service time.
+// condition selects among them. locked is the clause for endpoints that are locked already: ""
+// waits.
 func lockWebhookEndpoints(
 	ctx context.Context, tx bun.Tx, lanes []webhookLane, condition, locked string,
 ) (map[webhookLane]*webhookEndpointRow, Millis, error) {
@@ -240,8 +243,9 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, s
 	return rowOf, now, err
 }
 
-// keepCapacity keeps as many claims as their endpoints take now, and has the others parked. Events that were parked before an event go first,
-// unless it has been let go itself. One that is parked and could go is left to ClaimWebhook.
+// keepCapacity keeps as many claims as their endpoints have capacity for, and marks the others to
+// be parked. Events that were parked earlier go first, unless the event has been released itself. A
+// parked event with capacity is left to ClaimWebhook.
 func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
@@ -256,7 +260,7 @@ LEFT JOIN LATERAL (
 	type figures struct {
 		lane     webhookLane
 		inFlight int
-		parkedAt sql.Null[Millis] // when the parked event that waits longest was asked for
+		parkedAt sql.Null[Millis] // when the longest parked event was requested
 		parked   sql.Null[WebhookEventID]
 	}
 	all, err := scanAll(rows, func(f *figures) []any {
@@ -272,7 +276,7 @@ LEFT JOIN LATERAL (
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
 		f := busy[p.lane]
 		if p.released {
-			f.inFlight-- // this one
+			f.inFlight-- // the event itself
 		}
 		queued := !p.released && f.parked.Valid && p.delivery.Event.waitsBehind(f.parkedAt.V, f.parked.V)
 		if queued || p.breaker.capacity(f.inFlight, p.now) == 0 {
@@ -288,12 +292,13 @@ LEFT JOIN LATERAL (
 	return nil
 }
 
-// waitsBehind says whether an event that was asked for at a time goes before this one.
+// waitsBehind reports whether an event requested at a time goes before this one.
 func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
 	return cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
-// park leaves those that somebody is sending by now to ClaimWebhook. Of those that wait already, only the tasks rest again.
+// park parks events for their endpoints. Of parked events it only postpones the tasks. It leaves
+// events that a worker is sending to ClaimWebhook.
 func (c *webhookClaims) park(ctx context.Context) error {
 	var waiting []TaskID
 	var others []*plainClaim
@@ -334,7 +339,7 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 	if err != nil {
 		return err
 	}
-	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { // ClaimWebhook says what is wrong with those without
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { // ClaimWebhook reports the error of claims without secrets
 		found, ok := secrets[p.lane.organisation]
 		p.delivery.Secrets = found
 		return !ok
@@ -342,7 +347,7 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 	return nil
 }
 
-// take leaves those that somebody has got since the events were read to ClaimWebhook.
+// take leases the slots. It leaves events that another worker has leased since to ClaimWebhook.
 func (c *webhookClaims) take(ctx context.Context) error {
 	leases, err := leaseSlots(ctx, c.tx, slotsOf(c.plain), false)
 	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { return !slices.Contains(leases, p.delivery.lease) })

@@ -85,7 +85,8 @@ func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
 	w.claimNothing(plain)
 }
 
-// What bounds debits bounds nothing else. Webhooks have a bound of their own, which leaves room for those that wait for ClaimDue.
+// What bounds debits bounds nothing else. Webhooks have a bound of their own, which leaves room for
+// those that wait for ClaimDue.
 func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -108,7 +109,8 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	claim(tasks[3:], 0, 0)
 }
 
-// Claims do not wait for the disk: after a crash Postgres may know nothing of one whose attempt is under way.
+// Claims do not wait for the disk: after a crash Postgres may know nothing of one whose attempt is
+// under way.
 func TestWebhookClaimForgottenInACrash(t *testing.T) {
 	t.Parallel()
 	for name, verdict := range map[string]models.WebhookVerdict{"delivered": delivered, "to be repeated": retryIn(time.Minute)} {
@@ -194,7 +196,8 @@ func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []mode
 	return got, err
 }
 
-// Workers that come with the same tasks at the same moment, alone and with many, get each attempt once.
+// Workers that come with the same tasks at the same moment, alone and with many, get each attempt
+// once.
 func TestConcurrentClaimsGiveEachAttemptOnce(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

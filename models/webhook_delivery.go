@@ -6,33 +6,35 @@ import (
 )
 
 const (
-	// WebhookLease is how long a worker owns an event: more than an attempt and its record can take.
+	// WebhookLease is how long a worker leases an event: longer than an attempt and its record can
+	// take.
 	WebhookLease = 30 * time.Second
-	// retryLease is how long after its time a retry may come out of Redis before it is taken for lost.
+	// retryLease is how late a retry may come out of Redis before it counts as lost.
 	retryLease = 30 * time.Second
-	// parkedFor is how long an event waits for its endpoint at the most before it asks by itself.
+	// parkedFor is the maximum time that an event stays parked before its task becomes due by
+	// itself.
 	parkedFor = time.Hour
-	// slotHeld is how long an event that was let go keeps its place on its way to a worker.
+	// slotHeld is how long a released event keeps its slot on its way to a worker.
 	slotHeld = `interval '5 s'`
 )
 
-// ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for later, or another
-// worker has it.
+// ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for
+// later, or leased by another worker.
 var ErrNothingDue = errors.New("models: nothing due")
 
-// errSlotTaken cannot be: whoever takes a place has its event locked.
+// errSlotTaken is impossible: a transaction that leases a slot holds the lock of its event.
 var errSlotTaken = errors.New("models: another worker has the event")
 
 // WebhookDelivery is one attempt that its worker may make now.
 type WebhookDelivery struct {
 	Task         TaskID
 	Event        WebhookEvent
-	Number       int    // of the attempt, from 1, over all rounds
+	Number       int    // of the attempt, from 1, across all rounds
 	Failures     int    // of this round so far
-	EndpointSite SiteID // whose endpoint; zero for the organisation's default
+	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
 	URL          string
-	// Fresh says that the endpoint failed the last time, so that nothing that is known of it (a connection, where its name
-	// led) may be used again.
+	// Fresh says that the last attempt at the endpoint failed, so that no cached connection or
+	// address of it may be used.
 	Fresh     bool
 	Once      bool // there is no retry: the first round of a test
 	StartedAt Millis
@@ -42,10 +44,10 @@ type WebhookDelivery struct {
 	round int
 }
 
-// WebhookVerdict is what an attempt means for its event.
+// WebhookVerdict is the consequence of an attempt for its event.
 type WebhookVerdict struct {
 	Status WebhookStatus // delivered, failed, or pending for another attempt
 	Gone   bool          // the answer was 410
 	Retry  time.Duration // until the next attempt, if pending
-	Anew   bool          // the task goes out anew for that, since nobody in Redis repeats it any more
+	Anew   bool          // the task is dispatched again, since Redis does not repeat it
 }

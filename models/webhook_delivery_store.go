@@ -8,9 +8,9 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// ClaimWebhook gives the caller the attempt that a task's event is due for, for WebhookLease. A worker that dies leaves an attempt
-// without a known outcome, which is logged and counted by who claims the next one. ErrNothingDue if there is none to make now; where the event
-// should go on then is written down already.
+// ClaimWebhook claims the due attempt of a task's event, for WebhookLease. If an earlier worker has
+// died during its attempt, the claim first logs and counts that attempt, without a known outcome.
+// ErrNothingDue: there is no attempt to make now; the event's and task's next steps are recorded.
 func (s *Store) ClaimWebhook(ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken) (WebhookDelivery, error) {
 	var delivery WebhookDelivery
 	nothing := false
@@ -18,7 +18,7 @@ func (s *Store) ClaimWebhook(ctx context.Context, ring *Keyring, task TaskID, le
 		c := webhookClaim{tx: tx, task: task, lease: lease}
 		err := c.run(ctx, ring)
 		if nothing = errors.Is(err, ErrNothingDue); nothing {
-			return nil // what was written down must stay
+			return nil // the recorded steps must be committed
 		}
 		delivery = c.delivery
 		return err
@@ -38,8 +38,8 @@ type webhookClaim struct {
 	delivery     WebhookDelivery
 	now          Millis
 	endpoint     webhookEndpointRow
-	interrupted  int  // the number of the attempt before, if it has no known outcome, else 0
-	released     bool // the event has its place already, at the endpoint of slotEndpoint
+	interrupted  int  // the number of the previous attempt, if its outcome is unknown; else 0
+	released     bool // the event's slot counts already, at slotEndpoint
 	slotEndpoint SiteID
 }
 
@@ -74,7 +74,7 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	return c.take(ctx)
 }
 
-// lockEvent reads the event, and then its place, and leaves unless its attempt is due.
+// lockEvent reads the event and then its slot, and ends the claim unless the attempt is due.
 func (c *webhookClaim) lockEvent(ctx context.Context) error {
 	d := &c.delivery
 	e := &d.Event
@@ -114,7 +114,8 @@ WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_i
 	return nil
 }
 
-// readSlot says whether another worker is sending the event. Who has the event locked reads the place as it is.
+// readSlot reports whether another worker has leased the event. The event's lock protects the slot
+// as well.
 func (c *webhookClaim) readSlot(ctx context.Context) (leased bool, err error) {
 	e := &c.delivery.Event
 	var live bool
@@ -133,7 +134,7 @@ WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID
 	return leased, err
 }
 
-// leave writes down what becomes of the task, and ends the claim.
+// leave records the task's next step and ends the claim.
 func (c *webhookClaim) leave(ctx context.Context, query string) error {
 	if _, err := c.tx.Tx.ExecContext(ctx, query, c.task); err != nil {
 		return err
@@ -141,8 +142,9 @@ func (c *webhookClaim) leave(ctx context.Context, query string) error {
 	return ErrNothingDue
 }
 
-// findEndpoint reads the endpoint that the event goes to now: a test's own, else the Site's, else the default. Unless it is
-// healthy it stays locked, so that nobody else decides about it meanwhile.
+// findEndpoint reads the current endpoint of the event: a test's own, else the Site's, else the
+// default. It keeps an unhealthy endpoint locked, so that no other transaction decides about it
+// meanwhile.
 func (c *webhookClaim) findEndpoint(ctx context.Context) (bool, error) {
 	event := &c.delivery.Event
 	own, fallback := event.SiteID, SiteID{}
@@ -166,8 +168,9 @@ ORDER BY w.site_id DESC LIMIT 1 `+lock, event.OrganisationID, own, fallback).Sca
 	return err == nil, err
 }
 
-// hasCapacity reports whether the endpoint takes one more now. Events that were parked before this one go first. A test asks
-// nobody: it is how a partner sees whether the endpoint works again.
+// hasCapacity reports whether the endpoint has capacity for one more delivery. Events that were
+// parked earlier go first. A test always goes: it shows the partner whether the endpoint works
+// again.
 func (c *webhookClaim) hasCapacity(ctx context.Context) (bool, error) {
 	event := &c.delivery.Event
 	if event.Test {
@@ -199,7 +202,7 @@ func (c *webhookClaim) slot() webhookSlot {
 	}
 }
 
-// giveUp keeps the event as undelivered: there is nobody to send it to.
+// giveUp keeps the event as undelivered, since it has no endpoint.
 func (c *webhookClaim) giveUp(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
@@ -214,7 +217,7 @@ WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
 	return c.leave(ctx, `DELETE FROM outbox WHERE id = $1`)
 }
 
-// logInterrupted adds the attempt before to the log if its worker has died. Whatever becomes of the event now, its place goes.
+// logInterrupted logs the previous attempt if its worker has died, and deletes its slot.
 func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 	if c.interrupted == 0 {
 		return nil
@@ -232,12 +235,13 @@ ON CONFLICT DO NOTHING`, event.OrganisationID, event.ID, event.NextAttemptAt)
 	return err
 }
 
-// take writes the lease, for the event and for its task.
+// take leases the event and its task.
 func (c *webhookClaim) take(ctx context.Context) error {
 	if got, err := leaseSlots(ctx, c.tx, []webhookSlot{c.slot()}, true); err != nil || len(got) == 0 {
 		return errors.Join(err, errSlotTaken)
 	}
-	// A task that came twice may find its event parked, and room: if this worker dies, the event is due, and no longer parked.
+	// A task that came twice may find its event parked, with capacity. If this worker dies, the
+	// event is due and no longer parked.
 	_, err := c.tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, statement_timestamp()),
     redispatch_after = statement_timestamp() + $2 * interval '1 ms'

@@ -1,28 +1,28 @@
 package models
 
-// WebhookEndpoint is where the events of an organisation, or of one of its Sites, go.
+// WebhookEndpoint is the destination of events of an organisation or of one of its Sites.
 type WebhookEndpoint struct {
 	OrganisationID OrganisationID
 	SiteID         SiteID // zero: the organisation's default
 	URL            string
-	Events         []WebhookEventType // that it asks for, EventTransactionStatus among them
+	Events         []WebhookEventType // subscribed types, EventTransactionStatus among them
 	CreatedAt      Millis
 	UpdatedAt      Millis
-	DisabledAt     Millis // after a day of nothing but 410; 0: it is not. Its next PUT enables it again
+	DisabledAt     Millis // after a day of only 410 answers; 0: enabled. The next PUT enables it again
 	Breaker        WebhookBreaker
 }
 
-// WebhookEndpointState is how an endpoint fares.
+// WebhookEndpointState is the health of an endpoint.
 type WebhookEndpointState string
 
 // The states of an endpoint.
 const (
 	WebhookEndpointActive   WebhookEndpointState = "active"
-	WebhookEndpointPaused   WebhookEndpointState = "paused"   // after failures in a row: events wait, and are tried one at a time
-	WebhookEndpointDisabled WebhookEndpointState = "disabled" // after a day of nothing but 410
+	WebhookEndpointPaused   WebhookEndpointState = "paused"   // after consecutive failures: events are parked, and one probe at a time is sent
+	WebhookEndpointDisabled WebhookEndpointState = "disabled" // after a day of only 410 answers
 )
 
-// State is how the endpoint fares.
+// State is the endpoint's health.
 func (e *WebhookEndpoint) State() WebhookEndpointState {
 	switch {
 	case e.DisabledAt != 0:

@@ -33,7 +33,8 @@ func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	}
 }
 
-// deliveryColumns of webhook_endpoints w are what deliveries go by; deliveryFields are where they go.
+// deliveryColumns are the columns of webhook_endpoints w that deliveries need; deliveryFields are
+// their scan targets.
 const deliveryColumns = `w.organisation_id, w.site_id, w.url, coalesce(w.disabled_at, 0), w.failures, coalesce(w.open_until, 0), w.openings,
     w.width, coalesce(w.gone_since, 0)`
 
@@ -43,8 +44,8 @@ func (r *webhookEndpointRow) deliveryFields() []any {
 	}
 }
 
-// WebhookEndpoint is the endpoint at one place: of the Site, or for the zero Site the organisation's default. Else
-// ErrNoWebhookEndpoint; an override that is not there does not show the default.
+// WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's
+// default. ErrNoWebhookEndpoint: that endpoint is not configured, even if the default is.
 func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) (WebhookEndpoint, error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
 	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
@@ -54,7 +55,8 @@ func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID
 	return row.endpoint(), wrap("webhook endpoint", err)
 }
 
-// WebhookEndpoints are the organisation's endpoints: the default first, then those of Sites in the order of their ids.
+// WebhookEndpoints returns the organisation's endpoints: the default first, then those of Sites in
+// the order of their ids.
 func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationID) ([]WebhookEndpoint, error) {
 	var rows []webhookEndpointRow
 	err := s.statement(ctx, func() error {
@@ -68,10 +70,10 @@ func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationI
 	return endpoints, wrap("webhook endpoints", err)
 }
 
-// PutWebhookEndpoint configures the endpoint at one place, enables it, and forgets what was held against it: events that
-// wait for it go out. The organisation's first endpoint comes with its secret; else secret is nil. The URL must have been
-// checked (WebhookTargets). events are the types that the endpoint asks for; none means EventTransactionStatus alone.
-// *QuotaError refuses a new endpoint.
+// PutWebhookEndpoint configures and enables an endpoint, and resets its breaker: parked events go
+// out. The zero Site means the default. The organisation's first endpoint also creates its secret;
+// else secret is nil. The caller has checked the URL (WebhookTargets). events are the subscribed
+// types; none means EventTransactionStatus alone. *QuotaError refuses a new endpoint.
 func (s *Store) PutWebhookEndpoint(
 	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
@@ -99,7 +101,7 @@ func (s *Store) PutWebhookEndpoint(
 	return endpoint, secret, wrap("put webhook endpoint", err)
 }
 
-// ensureWebhookSecret makes the organisation's first secret; nil if it has one.
+// ensureWebhookSecret creates the organisation's first secret; nil if it has one.
 func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID) (*WebhookSecret, error) {
 	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
 	if err != nil || len(live) > 0 {
@@ -136,8 +138,8 @@ func putWebhookEndpoint(
 	return row.endpoint(), taken, err
 }
 
-// DeleteWebhookEndpoint removes the endpoint at one place. Events that are not delivered yet go to the default, if there
-// is one, or become undelivered. ErrNoWebhookEndpoint if there was none.
+// DeleteWebhookEndpoint removes an endpoint. Its pending events go to the default, or become
+// undelivered without one. ErrNoWebhookEndpoint: there was no such endpoint.
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
@@ -172,7 +174,7 @@ UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND clo
 	return err
 }
 
-// alert is something that an operator must look at.
+// alert is an alert to raise.
 type alert struct {
 	kind, subject, detail string
 	organisation          OrganisationID

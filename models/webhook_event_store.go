@@ -10,13 +10,13 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// errEventExists says that what an event tells was told before.
+// errEventExists says that the same value was reported before.
 var errEventExists = errors.New("models: the webhook event exists")
 
-// insertWebhookEvent writes the one event of a payment intent's final status, in the transaction that makes the status
-// final, and the task that delivers it. push carries everything but the IdempotencyKey; trace is that of the request
-// that created the intent. The zero TaskID says that there is no endpoint: the event is kept as undelivered. A second
-// event for an intent is an error, which ends the transaction.
+// insertWebhookEvent writes the event of a payment intent's final status and the task that delivers
+// it, in the transaction of that status. push holds everything except the IdempotencyKey; trace is
+// that of the intent's creation. The zero TaskID says that there is no endpoint and the event is
+// undelivered. A second event for an intent is an error, which ends the transaction.
 func insertWebhookEvent(
 	ctx context.Context, db querier, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (WebhookEventID, TaskID, error) {
@@ -32,8 +32,9 @@ func insertWebhookEvent(
 	return push.IdempotencyKey, task, err
 }
 
-// insertNotice writes the event of a notice and the task that delivers it. The caller has made sure that the endpoint
-// asks for it (webhook_wanted). errEventExists: it was written before; the transaction can go on.
+// insertNotice writes the event of a notice and the task that delivers it. The caller has checked
+// that the endpoint subscribes to it (webhook_wanted). errEventExists: it was written before, and
+// the transaction can continue.
 func insertNotice(ctx context.Context, tx bun.Tx, organisation OrganisationID, n notice) (TaskID, error) {
 	body, err := n.body()
 	if err != nil {
@@ -44,7 +45,7 @@ func insertNotice(ctx context.Context, tx bun.Tx, organisation OrganisationID, n
 	})
 }
 
-// webhookInsert is an event to be written.
+// webhookInsert is an event to insert.
 type webhookInsert struct {
 	organisation OrganisationID
 	site         SiteID
@@ -55,13 +56,13 @@ type webhookInsert struct {
 	trace        TraceID
 	body         []byte
 	test         bool
-	endpoint     SiteID // of a test: whose endpoint is tested
+	endpoint     SiteID // of a test: the tested endpoint's Site
 }
 
 //go:embed webhook_event_insert.sql
 var insertWebhookEventSQL string
 
-// writeWebhookEvent writes an event and returns its task, zero if there is no endpoint.
+// writeWebhookEvent writes an event and returns its task; zero if there is no endpoint.
 func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskID, error) {
 	task := NewID[taskNoun]()
 	var pending bool
@@ -79,7 +80,7 @@ func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskI
 	return task, nil
 }
 
-// InsertWebhookEvent writes an event outside of any checkout, for tests.
+// InsertWebhookEvent writes an event without a checkout, for tests.
 func (s *Store) InsertWebhookEvent(
 	ctx context.Context, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (id WebhookEventID, task TaskID, err error) {
@@ -90,5 +91,6 @@ func (s *Store) InsertWebhookEvent(
 	return id, task, err
 }
 
-// ErrNoWebhookEndpoint says that an organisation has no endpoint of its own at that place.
+// ErrNoWebhookEndpoint says that the Site, or for the zero Site the organisation, has no endpoint
+// of its own.
 var ErrNoWebhookEndpoint = errors.New("models: no webhook endpoint")

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The keys of events are promised: a change of their derivation would report everything anew after a loss.
+// The keys of events are promised: a change of their derivation would report everything anew after
+// a loss.
 func TestWebhookEventIDGolden(t *testing.T) {
 	t.Parallel()
 	intent, err := ParseID[intentNoun]("pi_01932c07-4a5b-7c6d-8e9f-0123456789ab")
@@ -26,7 +27,8 @@ func TestWebhookEventIDGolden(t *testing.T) {
 	}
 }
 
-// An event's id is a UUIDv7 of its subject's time; it is the same for the same subject, type and value, and for no others.
+// An event's id is a UUIDv7 of its subject's time; it is the same for the same subject, type and
+// value, and for no others.
 func TestWebhookEventID(t *testing.T) {
 	t.Parallel()
 	type told struct {

@@ -1,6 +1,6 @@
 package models
 
-// WebhookFilter selects events of an organisation. Zero fields select nothing away.
+// WebhookFilter selects events of an organisation. Zero fields match every event.
 type WebhookFilter struct {
 	Status          WebhookStatus
 	Type            WebhookEventType
@@ -9,8 +9,8 @@ type WebhookFilter struct {
 	From, To        *Millis // of CreatedAt, both inclusive
 }
 
-// WebhookPosition is an event's place in the list. A page holds the events beyond it, never the event itself. The zero
-// position is the beginning of the list going forward, and its end going backward.
+// WebhookPosition is an event's position in the list. A page holds the events beyond its position.
+// The zero position is the beginning of the list going forward, and its end going backward.
 type WebhookPosition struct {
 	CreatedAt Millis
 	ID        WebhookEventID
@@ -18,7 +18,8 @@ type WebhookPosition struct {
 
 func (e *WebhookEvent) position() WebhookPosition { return WebhookPosition{e.CreatedAt, e.ID} }
 
-// WebhookQuery asks for one page of an organisation's events, ordered by CreatedAt and then ID, newest first.
+// WebhookQuery asks for one page of an organisation's events, ordered by CreatedAt and then ID,
+// newest first.
 type WebhookQuery struct {
 	OrganisationID OrganisationID
 	Filter         WebhookFilter
@@ -27,7 +28,7 @@ type WebhookQuery struct {
 	Limit          int // events at most, 1 to 100
 }
 
-// WebhookPage is one page, and what was true of the whole list at that moment.
+// WebhookPage is one page of the list, with figures of the whole list from the same snapshot.
 type WebhookPage struct {
 	Now    Millis           // when the page was read
 	Events []WebhookEvent   // newest first, without bodies
@@ -36,8 +37,9 @@ type WebhookPage struct {
 	Prev   *WebhookPosition // where the page before (Backward) begins; nil on the first page
 }
 
-// newWebhookPage makes a page of the events found in the query's direction (in list order, one more than the limit if there
-// are more) and of whether any lies behind.
+// newWebhookPage makes a page from the events found in the query's direction: in list order, one
+// more than the limit if there are more. behind reports whether events exist on the other side of
+// the position.
 func newWebhookPage(q *WebhookQuery, found []WebhookEvent, behind bool) WebhookPage {
 	page := WebhookPage{Events: found}
 	ahead := len(found) > q.Limit

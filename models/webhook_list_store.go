@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// webhookColumns are those that scanWebhook reads; the body is added where it is wanted.
+// webhookColumns are the columns that scanWebhook reads. Callers add the body if they need it.
 const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, coalesce(w.transaction_status, ''), w.is_test, w.status, w.attempts,
     w.created_at, w.requested_at, coalesce(w.next_attempt_at, 0), coalesce(w.delivered_at, 0), w.trace_id`
 
@@ -19,7 +19,7 @@ func (e *WebhookEvent) columns() []any {
 	}
 }
 
-// where is the filter as a condition on webhook_events w, with its arguments after those in args.
+// where is the filter as an SQL condition on webhook_events w. It appends its arguments to args.
 func (f WebhookFilter) where(args []any) (string, []any) {
 	var where strings.Builder
 	add := func(condition string, arg any) {
@@ -47,8 +47,8 @@ func (f WebhookFilter) where(args []any) (string, []any) {
 	return where.String(), args
 }
 
-// ListWebhookEvents is one page of an organisation's events. A walk from page to page finds every event that matched
-// throughout exactly once.
+// ListWebhookEvents returns one page of an organisation's events. A walk through the pages finds
+// every event that matched throughout exactly once.
 func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page WebhookPage, err error) {
 	if q.Limit < 1 || q.Limit > 100 {
 		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
@@ -91,7 +91,7 @@ FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC
 		if err := rows.Scan(append([]any{&now, &total, &isBehind, &isThere}, e.columns()...)...); err != nil {
 			return WebhookPage{}, err
 		}
-		if isThere { // a page without events is one row of nothing
+		if isThere { // an empty page still has one row, with NULLs
 			found = append(found, e)
 		}
 	}
@@ -100,14 +100,15 @@ FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC
 	return page, rows.Err()
 }
 
-// nullable makes the columns of a row that may not be there readable.
+// nullable makes the columns of a missing row scannable.
 func nullable(columns string) string {
 	return strings.NewReplacer("w.type", "coalesce(w.type, 'transactionStatus')", "w.is_test", "coalesce(w.is_test, false)",
 		"w.status", "coalesce(w.status, 'pending')", "w.attempts", "coalesce(w.attempts, 0)", "w.created_at", "coalesce(w.created_at, 0)",
 		"w.requested_at", "coalesce(w.requested_at, 0)", "w.trace_id", "coalesce(w.trace_id, '')").Replace(columns)
 }
 
-// WebhookEvent is one event of the organisation with its body, and its attempts from the first. Else ErrNotFound.
+// WebhookEvent returns one event of the organisation with its body, and its attempts in order;
+// ErrNotFound if there is none.
 func (s *Store) WebhookEvent(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, attempts []WebhookAttempt, err error) {
@@ -124,7 +125,7 @@ WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id)
 	return event, attempts, wrap("webhook event", err)
 }
 
-// WebhookAttempt is one attempt of an event; ErrNotFound if it is not recorded.
+// WebhookAttempt returns one attempt of an event; ErrNotFound if it is not recorded.
 func (s *Store) WebhookAttempt(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
 ) (WebhookAttempt, error) {
@@ -142,7 +143,7 @@ func (s *Store) WebhookAttempt(
 	return attempts[0], nil
 }
 
-// webhookAttempts are an event's attempts, or the one of that number unless it is 0.
+// webhookAttempts returns an event's attempts, or only the one with the number unless that is 0.
 func (s *Store) webhookAttempts(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
 ) ([]WebhookAttempt, error) {
@@ -161,8 +162,8 @@ FROM webhook_attempts WHERE organisation_id = $1 AND event_id = $2 AND ($3 = 0 O
 	})
 }
 
-// DropOldWebhookEvents deletes events that ended more than WebhookHistory ago, with their attempts, at most limit of them. It
-// reports how many.
+// DropOldWebhookEvents deletes at most limit events that ended more than WebhookHistory ago, with
+// their attempts, and returns their number.
 func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "drop old webhook events", `
 WITH old AS MATERIALIZED (

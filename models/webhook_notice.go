@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// notice is a notification of any type but EventTransactionStatus: its Site, and its noun as a GET shows it.
+// notice is a notification of any type except EventTransactionStatus: its Site, and its noun as in
+// a GET.
 type notice struct {
 	event WebhookEventType
 	site  SiteID
@@ -14,7 +15,8 @@ type notice struct {
 	noun  noticeNoun
 }
 
-// noticeNoun is what a notice tells of. Exactly one of Batch, Customer, and BatchReference with Row is set.
+// noticeNoun is the noun of a notice. Exactly one of Batch, Customer, and BatchReference with Row
+// is set.
 type noticeNoun struct {
 	Batch          *BatchSummary    `json:"batch,omitempty"`
 	BatchReference string           `json:"batchReference,omitempty"`
@@ -22,7 +24,8 @@ type noticeNoun struct {
 	Customer       *CustomerSummary `json:"customer,omitempty"`
 }
 
-// batchSettled tells that a batch has settled. Another result of the same batch is another event.
+// batchSettled is the notice of a settled batch. Another result of the same batch makes another
+// event.
 func batchSettled(b *Batch, trace TraceID) notice {
 	summary := b.Summary()
 	return notice{
@@ -31,7 +34,7 @@ func batchSettled(b *Batch, trace TraceID) notice {
 	}
 }
 
-// rowCorrected tells that the truth about a settled row is another than its outcome.
+// rowCorrected is the notice of a correction to a settled row.
 func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	summary := r.Summary()
 	return notice{
@@ -40,7 +43,7 @@ func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	}
 }
 
-// customerChanged tells that a link has come to its state.
+// customerChanged is the notice of a link's change of state.
 func customerChanged(l *Link) notice {
 	event := map[LinkState]WebhookEventType{
 		LinkLinked: EventCustomerLinked, LinkRevoked: EventCustomerRevoked, LinkExpired: EventCustomerExpired,
@@ -52,7 +55,7 @@ func customerChanged(l *Link) notice {
 	}
 }
 
-// body writes the notification as every attempt sends it, with the noun in the very bytes of a GET.
+// body encodes the notification that every attempt sends, with the noun byte for byte as in a GET.
 func (n *notice) body() ([]byte, error) {
 	type data struct {
 		IdempotencyKey WebhookEventID `json:"idempotencyKey"`

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// TransactionStatusPush is what an event tells: the final status of a payment intent. Its JSON is the data object of the
-// notification.
+// TransactionStatusPush is the notification of a payment intent's final status. Its JSON is the
+// notification's data object.
 type TransactionStatusPush struct {
 	IdempotencyKey               WebhookEventID  `json:"idempotencyKey"` // set when the event is written
 	SiteID                       PushSite        `json:"siteId"`
@@ -21,7 +21,7 @@ type TransactionStatusPush struct {
 	AmountPaid                   *Amount         `json:"amountPaid,omitzero"` // of a settled transaction; may be 0
 }
 
-// PushSite is a Site as a notification has it.
+// PushSite is a Site in a notification.
 type PushSite struct {
 	ID SiteID `json:"id"`
 }
@@ -37,7 +37,7 @@ type PushLineItem struct {
 	Discounts      []PushDiscount `json:"discounts,omitempty"`
 }
 
-// PushAddOns describes what was added to a line.
+// PushAddOns describes additions to a line.
 type PushAddOns struct {
 	Customizations string   `json:"customizations,omitzero"`
 	Modifiers      []string `json:"modifiers,omitempty"`
@@ -49,13 +49,13 @@ type PushDiscount struct {
 	Reason string `json:"reason"`
 }
 
-// id is the key of the notification of a final status.
+// id is the idempotency key of a final status.
 func (p *TransactionStatusPush) id() WebhookEventID {
 	return webhookEventIDOf(p.PaymentIntentID, EventTransactionStatus, p.TransactionStatus)
 }
 
-// body writes the notification as every attempt sends it. It escapes nothing that JSON does not demand, so that <, >, &
-// and U+2028 stay as they are. Only a test says that it is one.
+// body encodes the notification that every attempt sends. It escapes only what JSON requires, so
+// that <, >, & and U+2028 stay as they are. Only a test carries the test flag.
 func (p *TransactionStatusPush) body(trace TraceID, test bool) ([]byte, error) {
 	body, err := json.Marshal(struct {
 		Data    *TransactionStatusPush `json:"data"`

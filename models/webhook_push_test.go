@@ -6,7 +6,8 @@ import (
 	"partnerbilling/models"
 )
 
-// The bytes are the specification's, field by field, and nothing in them is escaped that need not be.
+// The bytes are the specification's, field by field, and nothing in them is escaped that need not
+// be.
 func TestWebhookBody(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

@@ -10,9 +10,11 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// Random lives of a few events at one endpoint, with workers that die, come late and double, alone or many at once, and a Postgres that
-// forgets their leases, keep every promise: an event's status moves as the truth table allows, a pending event has exactly its task, what
-// waits is not being sent, its bytes never change, attempts only grow, and in the end everything that is not final is delivered.
+// Random lives of a few events at one endpoint, with workers that die, come late and double, alone
+// or many at once, and a Postgres that forgets their leases, keep every promise: an event's status
+// moves as the truth table allows, a pending event has exactly its task, what waits is not being
+// sent, its bytes never change, attempts only grow, and in the end everything that is not final is
+// delivered.
 func TestWebhookRandomLives(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -111,7 +113,8 @@ func (l *webhookLife) claimSome(t *rapid.T) {
 	}
 }
 
-// recordAll records everything that is under way as delivered, together, and one by one what cannot be recorded so.
+// recordAll records everything that is under way as delivered, together, and one by one what cannot
+// be recorded so.
 func (l *webhookLife) recordAll() {
 	all := make([]*models.WebhookDelivery, len(l.under))
 	for i := range l.under {
@@ -168,7 +171,8 @@ func (l *webhookLife) check(t *rapid.T) {
 	}
 }
 
-// finish gives the events a good endpoint and workers that live. Everything pending is then delivered.
+// finish gives the events a good endpoint and workers that live. Everything pending is then
+// delivered.
 func (l *webhookLife) finish(t *rapid.T) {
 	l.put(models.SiteID{}, "https://example.com/good")
 	expireWebhookLeases(l.t, l.Store)

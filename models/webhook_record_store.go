@@ -8,10 +8,10 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// RecordWebhook writes what came of an attempt and what follows for its event, its endpoint and its task. A worker whose lease
-// has run out still adds its attempt to the log, and its success still counts; else the event is left to the one who has
-// it now, or to the redelivery that was asked for meanwhile. It returns tasks that the endpoint takes now and that may be
-// dispatched.
+// RecordWebhook records an attempt and its consequences for the event, the endpoint and the task. A
+// worker with an expired lease still logs its attempt, and its success still counts; otherwise the
+// event stays with its current worker, or with the redelivery requested meanwhile. RecordWebhook
+// returns tasks that the endpoint has capacity for and that may be dispatched.
 func (s *Store) RecordWebhook(
 	ctx context.Context, d WebhookDelivery, attempt WebhookAttempt, verdict WebhookVerdict,
 ) (released []TaskID, err error) {
@@ -40,11 +40,12 @@ type webhookRecord struct {
 	verdict WebhookVerdict
 
 	decided  bool   // the verdict became the event's status
-	newTask  TaskID // of a redelivery that was asked for meanwhile, else zero
+	newTask  TaskID // of a redelivery requested meanwhile, else zero
 	reported bool   // an alert about the event may be open
 }
 
-// writeEvent gives the event's place back and, unless the event has moved on, gives it the verdict.
+// writeEvent releases the event's slot and, unless the event has moved on, sets its status from the
+// verdict.
 func (r *webhookRecord) writeEvent(ctx context.Context) error {
 	err := r.tx.Tx.QueryRowContext(ctx, `
 WITH locked AS MATERIALIZED (
@@ -97,8 +98,8 @@ func orEmpty(b []byte) []byte {
 	return b
 }
 
-// writeBreaker moves the endpoint's breaker. A success at a healthy endpoint changes nothing and costs nothing. An endpoint
-// that has another URL by now has nothing to do with the attempt.
+// writeBreaker updates the endpoint's breaker. A success at a healthy endpoint writes nothing. An
+// attempt at an earlier URL of the endpoint does not count.
 func (r *webhookRecord) writeBreaker(ctx context.Context) error {
 	organisation, success := r.d.Event.OrganisationID, r.verdict.Status == WebhookDelivered
 	read := func(lock string) (row webhookEndpointRow, now Millis, err error) {
@@ -139,7 +140,7 @@ WHERE organisation_id = $1 AND site_id = $2`, row.OrganisationID, row.SiteID, br
 	return r.disable(ctx, row)
 }
 
-// disable tells the operator, and lets what waits for the endpoint find out.
+// disable alerts the operator, and makes parked events due, so that their claims end them.
 func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) error {
 	err := raiseAlert(ctx, r.tx, alert{
 		kind: alertEndpointDisabled, subject: endpointName(row.OrganisationID, row.SiteID),
@@ -152,7 +153,8 @@ func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) err
 	return reviveWaiting(ctx, r.tx, row.OrganisationID, row.SiteID)
 }
 
-// writeTask moves the task to the next attempt, for which it stays with Redis unless it is to go out anew, or ends it.
+// writeTask postpones the task until the next attempt, or ends it. A postponed task stays with
+// Redis unless the verdict dispatches it again.
 func (r *webhookRecord) writeTask(ctx context.Context) (err error) {
 	switch {
 	case !r.newTask.IsZero():
@@ -169,7 +171,8 @@ WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Millisecond
 	return err
 }
 
-// writeAlert raises an alert when an event has failed for good, and closes it when a redelivery has succeeded.
+// writeAlert raises an alert when an event has finally failed, and closes it when a redelivery
+// succeeds.
 func (r *webhookRecord) writeAlert(ctx context.Context) error {
 	event := &r.d.Event
 	switch {

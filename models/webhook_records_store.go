@@ -12,9 +12,10 @@ type WebhookSuccess struct {
 	Attempt  WebhookAttempt
 }
 
-// RecordDelivered is RecordWebhook for many successes in one transaction, as far as they are plain: the worker still has its
-// lease, and the event is in its first round. done says which were written; the others are untouched, and for
-// RecordWebhook. released are tasks that the endpoints take now and that may be dispatched, by organisation.
+// RecordDelivered records many successes in one transaction, as RecordWebhook does for one. It
+// skips a success whose worker has lost its lease or whose event is not in its first round: done is
+// false for those, and RecordWebhook records them. released are tasks, by organisation, that the
+// endpoints have capacity for and that may be dispatched.
 func (s *Store) RecordDelivered(
 	ctx context.Context, successes []WebhookSuccess,
 ) (done []bool, released map[OrganisationID][]TaskID, err error) {
@@ -35,17 +36,17 @@ func (s *Store) RecordDelivered(
 	return done, released, nil
 }
 
-// webhookRecords are many records in their transaction.
+// webhookRecords are the records of one transaction.
 type webhookRecords struct {
 	tx        bun.Tx
 	successes []WebhookSuccess
 
 	done   []bool
-	narrow map[webhookLane]bool // endpoints with events that wait for room, or that may have some
+	narrow map[webhookLane]bool // endpoints with parked events, or with new capacity
 }
 
-// recordDeliveredSQL gives the places back, gives the events their verdict and adds the attempts to the log. Each event is read by its key,
-// whatever the planner takes for rare: a status, which would lead it through all events that wait.
+// recordDeliveredSQL deletes the slots, sets the events' status and logs the attempts. It reads
+// each event by its key. With another index, the planner could scan all pending events.
 const recordDeliveredSQL = `
 WITH e AS MATERIALIZED (
     SELECT r.*, w.status, w.round, p.place
@@ -114,11 +115,12 @@ func (d *WebhookDelivery) lane() webhookLane {
 	return webhookLane{d.Event.OrganisationID, d.EndpointSite}
 }
 
-// unhealthySQL is for what WebhookBreaker.healthy denies.
+// unhealthySQL is the negation of WebhookBreaker.healthy.
 const unhealthySQL = `
     AND ((w.failures, w.openings, w.width) <> (0, 0, 32) OR w.open_until IS NOT NULL OR w.gone_since IS NOT NULL)`
 
-// writeBreakers moves the endpoints' breakers, once for each success. Those that are healthy stay so and are not touched.
+// writeBreakers updates the endpoints' breakers, once for each success. It does not touch healthy
+// endpoints.
 func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	var lanes []webhookLane
 	seen := map[webhookLane]bool{}
@@ -139,7 +141,7 @@ func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	for i := range r.successes {
 		d := &r.successes[i].Delivery
 		row := locked[d.lane()]
-		if !r.done[i] || row == nil || row.URL != d.URL { // another URL has nothing to do with the attempt
+		if !r.done[i] || row == nil || row.URL != d.URL { // an attempt at an earlier URL does not count
 			continue
 		}
 		breaker, ok := moved[d.lane()]
@@ -167,7 +169,7 @@ WHERE w.organisation_id = b.organisation_id AND w.site_id = b.site_id`, organisa
 	return err // a success leaves no breaker open
 }
 
-// endTasks ends the tasks, whose locks come after those of events and endpoints, as everywhere.
+// endTasks ends the tasks, whose locks follow those of events and endpoints, as everywhere.
 func (r *webhookRecords) endTasks(ctx context.Context) error {
 	var tasks []TaskID
 	for i := range r.successes {
@@ -179,7 +181,7 @@ func (r *webhookRecords) endTasks(ctx context.Context) error {
 	return err
 }
 
-// release lets go what the endpoints take now.
+// release releases events for the free capacity of the endpoints.
 func (r *webhookRecords) release(ctx context.Context) (map[OrganisationID][]TaskID, error) {
 	if len(r.narrow) == 0 {
 		return nil, nil

@@ -8,12 +8,13 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// redeliverStep is how many events one transaction of a redelivery in bulk takes.
+// redeliverStep is the maximum number of events in one transaction of a bulk redelivery.
 const redeliverStep = 500
 
-// RedeliverWebhook asks for another round of an event's delivery, whatever became of it so far: same key, same bytes, the
-// endpoint and the secret of the day, and the whole schedule of attempts. Without an endpoint the event becomes
-// undelivered. It returns the event and its task, zero if there is none. ErrNotFound: the organisation has no such event.
+// RedeliverWebhook starts another round of an event's delivery, in any status: same key, same
+// bytes, the current endpoint and secret, and the full schedule of attempts. Without an endpoint
+// the event becomes undelivered. It returns the event and its task; the task is zero without an
+// endpoint. ErrNotFound: the organisation has no such event.
 func (s *Store) RedeliverWebhook(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, task TaskID, err error) {
@@ -37,8 +38,9 @@ WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id).Scan(event.column
 	return event, task, wrap("redeliver webhook", err)
 }
 
-// RedeliverWebhooks does so for every event that the filter selects, oldest first, in bounded steps: tests are left out, and what
-// is created after the call began. It reports how many, and their tasks so far also if it fails on the way.
+// RedeliverWebhooks redelivers every event that the filter selects, oldest first, in bounded steps.
+// It leaves out tests, and events created after the call began. It returns the number of events and
+// their tasks, also for the part done before an error.
 func (s *Store) RedeliverWebhooks(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter,
 ) (count int, tasks []TaskID, err error) {
@@ -71,7 +73,7 @@ func (s *Store) RedeliverWebhooks(
 	}
 }
 
-// matchingWebhooks are the next events beyond a position, and the position of the last.
+// matchingWebhooks returns the next events beyond a position, and the position of the last.
 func matchingWebhooks(
 	ctx context.Context, tx bun.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
 ) ([]WebhookEventID, WebhookPosition, error) {
@@ -91,8 +93,8 @@ ORDER BY w.created_at, w.id LIMIT $4`, args...)
 	return ids, at, err
 }
 
-// redeliver begins a new round of the events. A worker that is at one keeps its lease; what it records goes into the log, and
-// the new round begins after it. It returns the new rounds' tasks.
+// redeliver starts a new round of the events and returns its tasks. A worker that is sending an
+// event keeps its lease; its record goes into the log, and the new round begins after it.
 func redeliver(ctx context.Context, tx bun.Tx, organisation OrganisationID, ids []WebhookEventID) ([]TaskID, error) {
 	fresh := make([]TaskID, len(ids))
 	for i := range fresh {
@@ -129,9 +131,9 @@ RETURNING id`, organisation, ids, fresh, string(TaskDeliverWebhook), string(Queu
 	return scanAll(rows, func(id *TaskID) []any { return []any{id} })
 }
 
-// CreateTestWebhook writes a test event for the endpoint at one place (zero Site: the default), whose one attempt is the
-// caller's to make at once with the returned task; should the caller die, a worker makes it. ErrNoWebhookEndpoint if there
-// is none, ErrNotFound if the organisation has no Site yet that the event could be of.
+// CreateTestWebhook writes a test event for an endpoint (zero Site: the default). The caller makes
+// its one attempt at once with the returned task; if the caller dies, a worker makes it. Errors:
+// ErrNoWebhookEndpoint; ErrNotFound if the organisation has no Site for the event.
 func (s *Store) CreateTestWebhook(
 	ctx context.Context, organisation OrganisationID, site SiteID, trace TraceID,
 ) (id WebhookEventID, task TaskID, err error) {
@@ -166,7 +168,8 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 	return id, task, wrap("create test webhook", err)
 }
 
-// testPush is what a test event tells. No payment intent has its id, and no other event its key.
+// testPush is the notification of a test event. No payment intent has its id, and no other event
+// its key.
 func testPush(site SiteID, trace TraceID, now Millis) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{

@@ -39,8 +39,8 @@ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM webhook_places x WHERE x.event_id
 	return parked
 }
 
-// A partner whose endpoint has been down for long has very many events that wait. Whoever changes the endpoint does not wait for all
-// of them: they would take longer than a request may.
+// A partner whose endpoint has been down for long has very many events that wait. Whoever changes
+// the endpoint does not wait for all of them: they would take longer than a request may.
 func TestEndpointOfVeryManyParkedEvents(t *testing.T) {
 	t.Parallel()
 	const many = 2500

@@ -15,26 +15,28 @@ import (
 const webhookSecretPrefix = "whsec_"
 
 const (
-	// WebhookSecretOverlap is how long after a rotation's activation the secret before still signs.
+	// WebhookSecretOverlap is how long the previous secret still signs after a rotation's
+	// activation.
 	WebhookSecretOverlap = 24 * time.Hour
-	// WebhookActivateWithin is how far ahead a rotation's activation may be.
+	// WebhookActivateWithin is the maximum delay of a rotation's activation.
 	WebhookActivateWithin = 30 * 24 * time.Hour
-	// maxWebhookSecrets is how many secrets sign at once; the oldest gives way to one more.
+	// maxWebhookSecrets is the maximum number of secrets that sign at a time. A further secret
+	// retires the oldest.
 	maxWebhookSecrets = 3
 )
 
-// WebhookSecret is a secret as its partner sees it: "whsec_" and 32 bytes in standard base64. Reveal is the text; every
-// other way to print one hides it.
+// WebhookSecret is a partner's signing secret: "whsec_" and 32 bytes in standard base64. Only
+// Reveal returns the text; every other way to print it hides it.
 type WebhookSecret struct{ text string }
 
-// NewWebhookSecret makes a random secret.
+// NewWebhookSecret returns a random secret.
 func NewWebhookSecret() WebhookSecret {
 	b := make([]byte, sha256.Size)
 	rand.Read(b) // never fails
 	return WebhookSecret{webhookSecretPrefix + base64.StdEncoding.EncodeToString(b)}
 }
 
-// Reveal is the secret's text.
+// Reveal returns the secret's text.
 func (s WebhookSecret) Reveal() string { return s.text }
 
 // String hides the secret.
@@ -48,7 +50,7 @@ func (s WebhookSecret) LogValue() slog.Value { return slog.StringValue(s.String(
 
 // bytes are the 32 bytes that the text encodes.
 func (s WebhookSecret) bytes() []byte {
-	b, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.text, webhookSecretPrefix)) // we wrote it
+	b, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.text, webhookSecretPrefix)) // the text is our own
 	return b
 }
 
@@ -61,9 +63,10 @@ type WebhookSecrets struct {
 // WebhookHeader is one header of a notification.
 type WebhookHeader struct{ Name, Value string }
 
-// Sign makes the headers of an event's notification: x-svc-signature, keyed with the secret's text as the partner sees it,
-// and those of Standard Webhooks, keyed with the bytes that the text encodes. at is real time, which receivers compare with
-// their own. attempt counts from 1. Without secrets there are no signatures.
+// Sign returns the signature headers of an event's notification: x-svc-signature, keyed with the
+// secret's text, and those of Standard Webhooks, keyed with the bytes that the text encodes. at is
+// real time, which receivers compare with their own. attempt counts from 1. Without secrets there
+// are no signatures.
 func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []WebhookHeader {
 	id, second := e.ID.String(), strconv.FormatInt(at.Unix(), 10)
 	headers := []WebhookHeader{

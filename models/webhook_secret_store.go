@@ -8,7 +8,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// ErrNoWebhookSecret says that an organisation has no secret yet: it gets one with its first endpoint.
+// ErrNoWebhookSecret says that an organisation has no secret yet: its first endpoint creates one.
 var ErrNoWebhookSecret = errors.New("models: no webhook secret")
 
 type webhookSecretRow struct {
@@ -34,7 +34,7 @@ func (r *webhookSecretRow) open(ring *Keyring) (WebhookSecret, error) {
 	return WebhookSecret{string(plain)}, nil
 }
 
-// insertWebhookSecret makes a secret that becomes the current one at a time.
+// insertWebhookSecret inserts a secret that becomes current at a time.
 func insertWebhookSecret(
 	ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID, now, activeAt Millis,
 ) (WebhookSecret, error) {
@@ -45,7 +45,8 @@ func insertWebhookSecret(
 	return secret, err
 }
 
-// WebhookSecrets are the organisation's secrets now. ErrNoWebhookSecret before its first endpoint.
+// WebhookSecrets returns the organisation's live secrets. ErrNoWebhookSecret before its first
+// endpoint.
 func (s *Store) WebhookSecrets(ctx context.Context, ring *Keyring, organisation OrganisationID) (secrets WebhookSecrets, err error) {
 	err = s.statement(ctx, func() error {
 		secrets, err = webhookSecrets(ctx, s.db, ring, organisation)
@@ -81,8 +82,8 @@ func openWebhookSecrets(ring *Keyring, rows []webhookSecretRow, now Millis) (Web
 	return secrets, nil
 }
 
-// webhookSecretsOf are the secrets of many organisations; those that have none, or whose secrets cannot be opened, are not
-// among them.
+// webhookSecretsOf returns the secrets of many organisations. It leaves out organisations without
+// secrets, or with secrets that cannot be opened.
 func webhookSecretsOf(
 	ctx context.Context, tx bun.Tx, ring *Keyring, organisations []OrganisationID,
 ) (map[OrganisationID]WebhookSecrets, error) {
@@ -113,7 +114,8 @@ ORDER BY s.active_at DESC, s.id DESC`, organisations)
 	return secrets, nil
 }
 
-// liveWebhookSecrets are the rows that have not retired, the latest to become current first, and the service's time.
+// liveWebhookSecrets returns the rows that have not retired, the latest activation first, and the
+// service time.
 func liveWebhookSecrets(ctx context.Context, db bun.IDB, organisation OrganisationID) ([]webhookSecretRow, Millis, error) {
 	var rows []struct {
 		webhookSecretRow
@@ -133,16 +135,17 @@ func liveWebhookSecrets(ctx context.Context, db bun.IDB, organisation Organisati
 	return live, rows[0].Now, nil
 }
 
-// WebhookRotation is a secret that will take the place of the current one.
+// WebhookRotation is a secret that will replace the current one.
 type WebhookRotation struct {
 	Secret     WebhookSecret
 	ActivateAt Millis // when x-svc-signature moves to it
-	OverlapTo  Millis // until when webhook-signature carries the secret before as well
+	OverlapTo  Millis // end of webhook-signature's overlap with the previous secret
 }
 
-// RotateWebhookSecret makes the organisation's next secret. activateAt is when x-svc-signature moves to it; a time that has
-// passed means now, nil means in WebhookSecretOverlap. A next secret that was not active yet is dropped, so that a partner
-// who lost it simply rotates again. Errors: ErrNoWebhookSecret, and *FieldError for a time too far ahead.
+// RotateWebhookSecret creates the organisation's next secret. activateAt is when x-svc-signature
+// moves to it: a past time means now, nil means after WebhookSecretOverlap. It drops a next secret
+// that is not active yet, so a partner that lost it can rotate again. Errors: ErrNoWebhookSecret;
+// *FieldError for a time too far ahead.
 func (s *Store) RotateWebhookSecret(
 	ctx context.Context, ring *Keyring, organisation OrganisationID, activateAt *Millis,
 ) (rotation WebhookRotation, err error) {
@@ -174,8 +177,9 @@ func (s *Store) RotateWebhookSecret(
 	return rotation, wrap("rotate webhook secret", err)
 }
 
-// retireWebhookSecrets says when each live secret ends now that a new one comes: one that was to be the next ends at once, the
-// current one at the end of the overlap, and those before it when they were to end, or now if they are too many.
+// retireWebhookSecrets sets when each live secret retires after a rotation. A next secret retires
+// at once, and the current one at the end of the overlap. Earlier ones retire as planned, or at
+// once beyond maxWebhookSecrets.
 func retireWebhookSecrets(ctx context.Context, tx bun.Tx, live []webhookSecretRow, now, overlapTo Millis) error {
 	kept := 0
 	for i := range live {
@@ -204,8 +208,8 @@ func lockWebhookSecrets(ctx context.Context, tx bun.Tx, organisation Organisatio
 	return err
 }
 
-// ResealWebhookSecrets seals every secret under the ring's first master key again and returns how many it changed. After it
-// the ring's other keys can be dropped.
+// ResealWebhookSecrets reseals every secret under the ring's first master key and returns the
+// number of changes. Afterwards the ring's other keys can be dropped.
 func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *Keyring) (changed int, err error) {
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		var rows []webhookSecretRow

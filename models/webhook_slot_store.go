@@ -7,36 +7,39 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// An event's place at an endpoint, a row of webhook_places:
+// A webhook event's slot at an endpoint is a row of webhook_places:
 //
-//	none ──▶ waiting ──▶ let go ──▶ being sent ──▶ none
+//	none ──▶ parked ──▶ released ──▶ leased ──▶ none
 //	  └───────────────────────────────▲
 //
-// It waits while the endpoint takes no more (see WebhookBreaker.room), uses up no attempt, and its task rests. It is let go, the longest
-// waiting first, as there is room, which it takes at once: until a worker claims it, or slotHeld is over. One whose time is over while it
-// is being sent had a worker that died. Whoever changes a place has its event locked, or, if it waits, the place itself.
+// A parked event waits for capacity (see WebhookBreaker.capacity). It uses up no attempt, and its
+// task is postponed. When the endpoint has capacity, the longest parked event is released. A
+// released event occupies capacity until a worker leases it, or until slotHeld has passed. A leased
+// slot whose time has passed belonged to a worker that died. A transaction that changes a slot
+// holds the lock of its event or, if the event is parked, of the slot.
 
-// Places come and go so fast that their statistics say nothing: a statement finds single ones by their key in a subselect of its own, which
-// no other index can serve, and changes them by where they are (ctid).
+// Slots come and go faster than their statistics. So a statement finds single slots by primary key
+// in a subselect, which no other index can serve, and changes them by ctid.
 
-// laneParked is whether a place is one of those that wait for an endpoint, and laneTaken whether one of those that it has taken.
+// laneParked selects the parked slots of an endpoint, and laneTaken the slots that occupy its
+// capacity.
 const (
 	laneParked = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NULL`
 	laneTaken  = `w.organisation_id = l.organisation_id AND w.endpoint_site_id = l.site_id AND w.until IS NOT NULL
           AND w.until > statement_timestamp()`
 )
 
-// webhookSlot is an event's place that is about to change.
+// webhookSlot is an event's slot that a statement is about to write.
 type webhookSlot struct {
 	lane  webhookLane
 	event *WebhookEvent
 	task  TaskID
-	lease LeaseToken // of being sent
-	n     int        // the number of the attempt then
-	url   string     // that it goes to then
+	lease LeaseToken // of the delivery
+	n     int        // the number of the leased attempt
+	url   string     // the URL of the leased attempt
 }
 
-// slotArrays are places as parameters, as far as they are the same whatever becomes of them.
+// slotArrays are slots as SQL parameters: the columns common to parking and leasing.
 func slotArrays(places []webhookSlot) []any {
 	n := len(places)
 	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
@@ -48,18 +51,20 @@ func slotArrays(places []webhookSlot) []any {
 	return []any{organisations, events, endpoints, sites, requested, tasks}
 }
 
-// parkTasksSQL makes tasks of events that wait rest until their endpoint takes more. They are given by a common table expression "parked".
+// parkTasksSQL postpones the tasks of parked events until their endpoint has capacity. A CTE
+// "parked" supplies them.
 const parkTasksSQL = `
 UPDATE outbox o SET available_at = (SELECT now FROM service_now) + $1, dispatched_at = NULL, redispatch_after = NULL
 FROM parked p WHERE o.id = p.task_id RETURNING o.id`
 
-// rest makes the tasks of events that wait already rest again.
+// parkTasks postpones the tasks of events that are parked already.
 func parkTasks(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
 	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL, parkedFor.Milliseconds(), tasks)
 	return err
 }
 
-// parkSlots makes events wait, and their tasks rest, and says which: not those that somebody is sending.
+// parkSlots parks events and postpones their tasks, which it returns. It skips events that a worker
+// is sending.
 func parkSlots(ctx context.Context, tx bun.Tx, places []webhookSlot) ([]TaskID, error) {
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH parked AS (
@@ -75,8 +80,8 @@ WITH parked AS (
 	return scanAll(rows, func(id *TaskID) []any { return []any{id} })
 }
 
-// leaseSlots gives workers the places of events for WebhookLease, and says who has got one: nobody whose event somebody else is sending, or,
-// unless it may wait, whose event waits.
+// leaseSlots leases slots to workers for WebhookLease and returns the leases acquired. It skips
+// events that are being sent and, unless mayWait is set, parked ones.
 func leaseSlots(ctx context.Context, tx bun.Tx, places []webhookSlot, mayWait bool) ([]LeaseToken, error) {
 	leases, numbers, urls := make([]LeaseToken, len(places)), make([]int, len(places)), make([]string, len(places))
 	for i, p := range places {
@@ -97,8 +102,9 @@ WHERE p.token IS NULL AND (p.until IS NOT NULL OR $11) RETURNING token`,
 	return scanAll(rows, func(t *LeaseToken) []any { return []any{t} })
 }
 
-// releaseSQL lets go as many events of each endpoint as it takes now (see WebhookBreaker.room), the longest waiting first. The endpoints
-// are given by a common table expression "lanes". What waits for one that is disabled or gone is let go to find that out.
+// releaseSQL releases as many events of each endpoint as it has capacity for (see
+// WebhookBreaker.capacity), the longest parked first. A CTE "lanes" supplies the endpoints. It
+// releases events of a disabled or missing endpoint as well: their claims then end them.
 const releaseSQL = `, rooms AS (
     SELECT l.organisation_id, l.site_id,
            CASE WHEN e.site_id IS NULL OR e.disabled_at IS NOT NULL THEN 1000
@@ -117,20 +123,21 @@ const releaseSQL = `, rooms AS (
     UPDATE webhook_places w SET until = statement_timestamp() + ` + slotHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
 )` + dueSQL
 
-// dueSQL makes tasks due. They are given by a common table expression "released", and locked in the order in which everybody locks many.
+// dueSQL makes the tasks of a CTE "released" due. It locks them in the order that all statements
+// with many tasks use.
 const dueSQL = `, tasks AS MATERIALIZED (
     SELECT x.id FROM outbox x WHERE x.id = ANY (ARRAY(SELECT task_id FROM released)) ORDER BY x.id FOR UPDATE
 )
 UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(SELECT id FROM tasks)) RETURNING o.organisation_id, o.id`
 
-// releasedTask is the task of an event that was let go.
+// releasedTask is the task of a released event.
 type releasedTask struct {
 	organisation OrganisationID
 	id           TaskID
 }
 
-// releaseSlots lets go what endpoints take now.
+// releaseSlots releases events for the free capacity of the endpoints.
 func releaseSlots(ctx context.Context, tx bun.Tx, lanes []webhookLane) ([]releasedTask, error) {
 	organisations, sites := laneArrays(lanes)
 	rows, err := tx.Tx.QueryContext(ctx, `
@@ -144,8 +151,8 @@ WITH lanes AS (
 	return scanAll(rows, func(t *releasedTask) []any { return []any{&t.organisation, &t.id} })
 }
 
-// ReleaseWebhooks lets go what every endpoint takes now: those whose breaker's time is over get their probe. It reports how
-// many events it let go.
+// ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of
+// an endpoint whose breaker is half-open. It returns the number of released events.
 func (s *Store) ReleaseWebhooks(ctx context.Context) (int, error) {
 	return s.execCount(ctx, "release webhooks", `
 WITH RECURSIVE lanes (organisation_id, site_id) AS (
@@ -158,14 +165,16 @@ WITH RECURSIVE lanes (organisation_id, site_id) AS (
 )`+releaseSQL)
 }
 
-// reviveStep is how many events one transaction revives: of an endpoint that has been down for long very many may wait.
+// reviveStep is the maximum number of events that one transaction revives: an endpoint that was
+// down for long may have very many parked events.
 const reviveStep = 1000
 
-// reviveSQL makes events due that wait for one endpoint, $2, the longest waiting first, at most $3. Those that others are at find out by
-// themselves.
+// reviveSQL makes at most $3 events due that are parked for the endpoint of Site $2, the longest
+// parked first. It skips locked events.
 var reviveSQL = reviveWhere("")
 
-// takeOverSQL does so for those of one Site, $4, that wait for the default: what its own endpoint takes over.
+// takeOverSQL does the same for events of one Site, $4, that are parked for the default: the Site's
+// own endpoint takes them over.
 var takeOverSQL = reviveWhere("AND site_id = $4")
 
 func reviveWhere(condition string) string {
@@ -178,14 +187,16 @@ WITH waiting AS MATERIALIZED (
 )` + dueSQL
 }
 
-// reviveWaiting makes events due that wait for an endpoint, since the endpoint is not what it was. Those that still find no room
-// wait anew; those beyond a step are let go as the endpoint takes them (releaseSQL).
+// reviveWaiting makes events due that are parked for an endpoint whose configuration has changed.
+// Events without capacity are parked again. Events beyond one step are released as the endpoint
+// gains capacity (releaseSQL).
 func reviveWaiting(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
 	_, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, reviveStep)
 	return err
 }
 
-// takeOverStep revives what waits for the default and is an override's now, at most reviveStep events, and says how many.
+// takeOverStep makes at most reviveStep events due that are parked for the default and belong to an
+// override now. It returns their number.
 func takeOverStep(ctx context.Context, db execer, organisation OrganisationID, site SiteID) (int, error) {
 	res, err := db.ExecContext(ctx, takeOverSQL, organisation, SiteID{}, reviveStep, site)
 	if err != nil {
@@ -195,8 +206,8 @@ func takeOverStep(ctx context.Context, db execer, organisation OrganisationID, s
 	return int(n), err
 }
 
-// takeOver takes the steps that are left. The override is there, so that an error ends only this: what is left asks by itself after
-// parkedFor, or once the default takes it.
+// takeOver runs the remaining steps. The override is already committed, so an error ends only the
+// takeover: the remaining events become due after parkedFor, or when the default has capacity.
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {
 		err := s.statement(ctx, func() (err error) {

@@ -10,7 +10,8 @@ import (
 	"partnerbilling/models"
 )
 
-// places is how many events wait for an endpoint, and how many have been let go and not come to a worker yet.
+// places is how many events wait for an endpoint, and how many have been let go and not come to a
+// worker yet.
 func (w *webhooks) slots() (waiting, released int) {
 	w.t.Helper()
 	must(w.t, w.DB().NewRaw(`
@@ -122,7 +123,8 @@ func TestLetGoAndThenClosed(t *testing.T) {
 	}
 }
 
-// What is let go by the default while its Site gets an endpoint of its own goes to that one, by its room.
+// What is let go by the default while its Site gets an endpoint of its own goes to that one, by its
+// room.
 func TestLetGoByAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID) models.WebhookDelivery{
@@ -173,7 +175,8 @@ func TestAuditOfSlots(t *testing.T) {
 	}
 }
 
-// Events that wait ask again once their tasks' rest is over. They wait on, all with one another, and nothing of them is written but that.
+// Events that wait ask again once their tasks' rest is over. They wait on, all with one another,
+// and nothing of them is written but that.
 func TestParkedAskTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

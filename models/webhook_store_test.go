@@ -98,7 +98,8 @@ func (w *webhooks) backlog() models.Backlog {
 	return models.Backlog{}
 }
 
-// A retry that comes out of Redis a moment before the database thinks it is due goes out by the database's clock.
+// A retry that comes out of Redis a moment before the database thinks it is due goes out by the
+// database's clock.
 func TestWebhookRetryTooEarly(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -180,8 +181,8 @@ func TestWebhookLateSuccessCounts(t *testing.T) {
 	}
 }
 
-// A late success makes the heir's attempt needless. It has been made all the same: its number is not given again, and whatever it brings is
-// in the log.
+// A late success makes the heir's attempt needless. It has been made all the same: its number is
+// not given again, and whatever it brings is in the log.
 func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -207,7 +208,8 @@ func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	}
 }
 
-// Postgres crashes and forgets a claim, so that two attempts have one number. The log keeps the one that delivered the event.
+// Postgres crashes and forgets a claim, so that two attempts have one number. The log keeps the one
+// that delivered the event.
 func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -224,7 +226,8 @@ func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	}
 }
 
-// The endpoint under which an attempt was made is gone before its worker's death is noticed. The log says where it went.
+// The endpoint under which an attempt was made is gone before its worker's death is noticed. The
+// log says where it went.
 func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -240,7 +243,8 @@ func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
 	}
 }
 
-// An attempt whose worker has died is in the log also if the event has to wait before it goes on, or has nobody to go to any more.
+// An attempt whose worker has died is in the log also if the event has to wait before it goes on,
+// or has nobody to go to any more.
 func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 	t.Parallel()
 	for name, endpoint := range map[string]string{
@@ -392,8 +396,8 @@ func TestOneWebhookEventPerIntent(t *testing.T) {
 	}
 }
 
-// A task that Redis has twice may find its event parked, and room by then. If that worker dies, the event does not wait as if it
-// were parked still.
+// A task that Redis has twice may find its event parked, and room by then. If that worker dies, the
+// event does not wait as if it were parked still.
 func TestParkedWebhookClaimedByALateTask(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

@@ -9,26 +9,27 @@ import (
 )
 
 const (
-	// WebhookResumeWithin is how far back a stream of events can be resumed.
+	// WebhookResumeWithin is how far back a stream of events can resume.
 	WebhookResumeWithin = 24 * time.Hour
-	// webhookTailPage is how many events one look of a WebhookTail brings at most.
+	// webhookTailPage is the maximum number of events that one read of a WebhookTail returns.
 	webhookTailPage = 100
 )
 
-// WebhookStreamPosition is where a stream of an organisation's events is. Streams follow the order of the transactions
-// that asked for delivery, by creation or redelivery, and within one that of ids. An event shows once no transaction
-// before its own is under way, so that none can come to lie before a position that a stream has passed.
+// WebhookStreamPosition is a position in a stream of an organisation's events. A stream follows the
+// order of the transactions that requested delivery, by creation or redelivery, and within a
+// transaction the order of ids. An event appears only when every earlier transaction has ended, so
+// that no event appears behind a position that a stream has passed.
 type WebhookStreamPosition struct {
 	Transaction uint64 // xid8
 	ID          WebhookEventID
 }
 
-// String is the position as an id of server-sent events.
+// String is the position as the id of a server-sent event.
 func (p WebhookStreamPosition) String() string {
 	return p.ID.String() + ":" + strconv.FormatUint(p.Transaction, 10)
 }
 
-// ParseWebhookStreamPosition reads a position as String writes it; anything else is ErrInvalidID.
+// ParseWebhookStreamPosition parses the form that String writes; anything else is ErrInvalidID.
 func ParseWebhookStreamPosition(text string) (p WebhookStreamPosition, err error) {
 	id, transaction, _ := strings.Cut(text, ":")
 	p.Transaction, err = strconv.ParseUint(transaction, 10, 64)
@@ -41,18 +42,19 @@ func ParseWebhookStreamPosition(text string) (p WebhookStreamPosition, err error
 	return p, nil
 }
 
-// WebhookTail follows an organisation's events as they are created or redelivered. It is for one goroutine.
+// WebhookTail follows an organisation's events as they are created or redelivered. It is for one
+// goroutine.
 type WebhookTail struct {
 	store        *Store
 	organisation OrganisationID
 	at           WebhookStreamPosition
-	before       string // pg_snapshot: what it shows was there before the stream began
+	before       string // pg_snapshot: events that it shows existed before the stream began
 }
 
-// nothingBefore is a pg_snapshot that shows nothing.
+// nothingBefore is a pg_snapshot in which no transaction has ended.
 const nothingBefore = "1:1:"
 
-// TailWebhooks begins to follow the organisation's events, from a position, or from now on if after is nil.
+// TailWebhooks follows the organisation's events from a position, or from now if after is nil.
 func (s *Store) TailWebhooks(
 	ctx context.Context, organisation OrganisationID, after *WebhookStreamPosition,
 ) (*WebhookTail, error) {
@@ -73,10 +75,10 @@ SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`).Scan
 	return t, wrap("tail webhooks", err)
 }
 
-// Position is where the tail is: behind the last event that Next has brought.
+// Position is the position of the last event that Next has returned.
 func (t *WebhookTail) Position() WebhookStreamPosition { return t.at }
 
-// WebhookStreamed is an event at its position in a stream.
+// WebhookStreamed is an event and its position in a stream.
 type WebhookStreamed struct {
 	WebhookEvent
 	Position WebhookStreamPosition
@@ -85,7 +87,8 @@ type WebhookStreamed struct {
 //go:embed webhook_tail.sql
 var tailWebhooksSQL string
 
-// Next reads what has come since, in the stream's order, with bodies. more says that there may be more at once.
+// Next reads the next events, in the stream's order, with bodies. more says that more events may be
+// available at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
 	err = t.store.statement(ctx, func() error {
 		rows, err := t.store.db.DB.QueryContext(ctx, tailWebhooksSQL, t.organisation, strconv.FormatUint(t.at.Transaction, 10),

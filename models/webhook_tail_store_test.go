@@ -20,7 +20,8 @@ func (w *webhooks) tail(after *models.WebhookStreamPosition) *models.WebhookTail
 	return tail
 }
 
-// next reads from a tail until it has so many events: other tests' transactions may hold some back for a moment.
+// next reads from a tail until it has so many events: other tests' transactions may hold some back
+// for a moment.
 func (w *webhooks) next(tail *models.WebhookTail, n int) (all []models.WebhookStreamed) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)

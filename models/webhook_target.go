@@ -28,18 +28,18 @@ var (
 	errURLAddress  = errors.New("must not point to a private, local or reserved address or name")
 )
 
-// WebhookTargets says where notifications may go.
+// WebhookTargets is the policy for endpoint addresses.
 type WebhookTargets struct {
-	// Sandbox allows http beside https.
+	// Sandbox allows http as well as https.
 	Sandbox bool
-	// Loopback allows the loopback addresses and names of this machine; nothing else that is private is ever allowed.
+	// Loopback allows loopback addresses and names. No other private address is ever allowed.
 	Loopback bool
 }
 
 var publicOnly = ssrf.New(ssrf.WithAnyPort())
 
-// CheckURL judges an endpoint's URL when it is configured. A name is not resolved: what it resolves to is judged at every
-// dial.
+// CheckURL checks an endpoint's URL at configuration. It does not resolve names: CheckAddr checks
+// the addresses at every dial.
 func (t WebhookTargets) CheckURL(raw string) error {
 	u, err := url.Parse(raw)
 	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0
@@ -91,13 +91,13 @@ func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
 	return nil
 }
 
-// internalDomains are those that no public name is in: reserved by RFC 6762, 6761 and 8375, by ICANN, or used so by resolvers
-// of companies, homes and clusters.
+// internalDomains are domains without public names: reserved by RFC 6762, 6761 and 8375, by ICANN,
+// or common in resolvers of companies, homes and clusters.
 var internalDomains = []string{
 	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa", "svc", "consul",
 }
 
-// isInternalName reports whether a name can only lead inside: one in such a domain, or of a single label.
+// isInternalName reports whether a name is internal: in an internal domain, or of a single label.
 func isInternalName(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if !strings.Contains(host, ".") {
@@ -113,8 +113,8 @@ func isLoopbackName(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isHostname takes what DNS can hold. A name whose last label begins as a number is an IPv4 address in one of its obsolete
-// forms (127.1, 0x7f000001), or means to be one.
+// isHostname reports whether DNS can hold the name. A name whose last label begins as a number is,
+// or resembles, an obsolete form of an IPv4 address (127.1, 0x7f000001), and is refused.
 func isHostname(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) < 1 || len(s) > 253 {
@@ -135,8 +135,9 @@ func isHostname(s string) bool {
 	return last[0] < '0' || last[0] > '9'
 }
 
-// CheckAddr judges an address right before it is dialled; else ErrWebhookAddress, which does not show it. An IPv4 address inside an IPv6 one is
-// judged as what it is. Any port goes: where a partner's receiver listens is its own business, and production speaks TLS to it.
+// CheckAddr checks an address right before it is dialled. ErrWebhookAddress, which does not show
+// the address, refuses it. An IPv4 address inside an IPv6 address is checked as IPv4. Any port is
+// allowed.
 func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 	ip := addr.Addr().Unmap() // ::ffff:a.b.c.d is dialled as IPv4
 	if ip.Zone() != "" {
@@ -155,8 +156,9 @@ func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// judged are the addresses that must be public for a call to ip. A NAT64 gateway calls the IPv4 address inside, and an ISATAP
-// tunnel leads to its own. 6to4, Teredo, IPv4-compatible and private NAT64 addresses are never public, whatever they carry.
+// judged returns the addresses that must be public for a call to ip. A NAT64 gateway calls the
+// embedded IPv4 address, and an ISATAP tunnel leads to its own. 6to4, Teredo, IPv4-compatible and
+// private NAT64 addresses are never public.
 func judged(ip netip.Addr) []netip.Addr {
 	if ip.Is4() {
 		return []netip.Addr{ip}

@@ -39,7 +39,7 @@ back, since acknowledged cancellations and revocations may be lost. Then, once t
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(p.stdout, "epoch %d, %d open batches and payment intents of earlier epochs\n", epoch.Number, epoch.Doubted)
+			fmt.Fprintf(p.stdout, "epoch %d, %d open batches and payment intents of earlier epochs\n", epoch.Number, epoch.InDoubt)
 			if epoch.HeldBefore > 0 {
 				fmt.Fprintln(p.stdout, "They are held. Decide with --resume or --cancel.")
 			}

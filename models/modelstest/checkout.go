@@ -8,7 +8,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Intent makes a payment intent with one line item for each subtotal.
+// Intent creates a payment intent with one line item for each subtotal.
 func Intent(
 	t testing.TB, store *models.Store, site models.SiteID, amount models.Amount, subtotals ...models.Amount,
 ) models.PaymentIntent {
@@ -24,7 +24,7 @@ func Intent(
 	return intent
 }
 
-// Payer makes up a customer with an account on the sandbox rail that behaves as told.
+// Payer returns a customer with an account on the sandbox rail that has the behaviour.
 func Payer(t testing.TB, store *models.Store, behaviour models.Behaviour) models.Party {
 	t.Helper()
 	id := uuid.NewString()
@@ -35,7 +35,7 @@ func Payer(t testing.TB, store *models.Store, behaviour models.Behaviour) models
 	return party
 }
 
-// Pay lets a customer begin to pay an intent that nobody has begun to pay.
+// Pay lets a customer begin to pay a created intent.
 func Pay(
 	t testing.TB, store *models.Store, intent models.PaymentIntent, party models.Party, discounts ...models.Discount,
 ) models.StartedTransaction {
@@ -47,7 +47,8 @@ func Pay(
 	return started
 }
 
-// PushedStatuses are the statuses that the events of a payment intent tell, by right one at the most.
+// PushedStatuses returns the statuses in the events of a payment intent: at most one, if the
+// service is correct.
 func PushedStatuses(t testing.TB, store *models.Store, intent models.PaymentIntentID) []models.TransactionStatus {
 	t.Helper()
 	var statuses []models.TransactionStatus

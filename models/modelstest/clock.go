@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models"
 )
 
-// SetClock freezes the store's service time at a point; only SetClock and AdvanceClock move it from then on.
+// SetClock freezes the store's service time. Afterwards only SetClock and AdvanceClock move it.
 func SetClock(t testing.TB, store *models.Store, at models.Millis) {
 	t.Helper()
 	execClock(t, store, "UPDATE service_clock SET frozen_ms = ?, offset_ms = 0", int64(at))

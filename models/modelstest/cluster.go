@@ -19,8 +19,8 @@ import (
 	"partnerbilling/models"
 )
 
-// urlEnv names a server to use instead of a private one: the URL of a superuser there. Databases with names of
-// their own are made in it and dropped again.
+// urlEnv names the environment variable with the URL of a superuser on an existing server. The kit
+// then uses that server: it creates databases with names of its own and drops them afterwards.
 const urlEnv = "SVC_TEST_DATABASE_URL"
 
 // shared is the test process's cluster.
@@ -33,8 +33,8 @@ type lazyCluster struct {
 	err     error
 }
 
-// start starts the cluster if that has not been tried yet. ctx is of the test that happens to be the first; the
-// cluster outlives it.
+// start starts the cluster on its first call. ctx belongs to the first test; the cluster outlives
+// it.
 func (l *lazyCluster) start(ctx context.Context) (*cluster, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,9 +55,10 @@ func (l *lazyCluster) stop() error {
 	return c.stop(context.Background())
 }
 
-// cluster is a PostgreSQL server with a migrated template database, of which each test gets a copy.
+// cluster is a PostgreSQL server with a migrated template database. Each test gets a copy of the
+// template.
 type cluster struct {
-	servers *local.Servers // nil if the server is not ours
+	servers *local.Servers // nil for an existing server
 	url     url.URL        // of the administrator
 	admin   *sql.DB
 	prefix  string // of the databases' names
@@ -93,7 +94,7 @@ func (c *cluster) connect(ctx context.Context) error {
 	return err
 }
 
-// makeTemplate migrates a database and then closes it to connections, with which it could not be copied.
+// makeTemplate migrates a database and closes it to connections, which would prevent copying.
 func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err := c.exec(ctx, "CREATE DATABASE "+c.template()); err != nil {
 		return err
@@ -111,8 +112,8 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 
 func (c *cluster) template() string { return c.prefix + "_template" }
 
-// create copies the template and returns the name of the copy. Copying files takes less than half the processor time of
-// the default, which writes every page to the log as well.
+// create copies the template and returns the name of the copy. Copying files takes less CPU than
+// the default, which also writes every page to the log.
 func (c *cluster) create(ctx context.Context) (string, error) {
 	name := fmt.Sprintf("%s_%d", c.prefix, c.last.Add(1))
 	return name, c.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+c.template()+" STRATEGY file_copy")
@@ -140,7 +141,7 @@ func (c *cluster) dsn(name string) string {
 	return u.String()
 }
 
-// stop drops the template if the server goes on, and closes everything.
+// stop drops the template on a server that continues to run, and closes everything.
 func (c *cluster) stop(ctx context.Context) error {
 	var err error
 	if c.servers == nil {

@@ -8,7 +8,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Site makes an organisation with one Site.
+// Site creates an organisation with one Site.
 func Site(t testing.TB, store *models.Store) models.Site {
 	t.Helper()
 	organisation, err := store.CreateOrganisation(t.Context(), "Organisation of "+t.Name())
@@ -32,8 +32,8 @@ func Invite(t testing.TB, store *models.Store, site models.SiteID, reference str
 	return link
 }
 
-// Customer invites a customer and signs it up, with an account on the sandbox rail that behaves as told. The agreement is
-// named after the link.
+// Customer invites a customer and completes the sign-up, with an account on the sandbox rail that
+// has the behaviour. The agreement's name contains the link's id.
 func Customer(
 	t testing.TB, store *models.Store, site models.SiteID, reference string, behaviour models.Behaviour,
 ) models.Link {
@@ -49,10 +49,11 @@ func Customer(
 	return link
 }
 
-// Agreement is the agreement under which Customer signs a link up.
+// Agreement is the agreement under which Customer signs up a link.
 func Agreement(link models.Link) string { return "agreement of " + link.ID.String() }
 
-// Batch is a submission with one row for each customer reference, of 1 cent more each. Its fingerprint is that of its rows.
+// Batch returns a submission with one row for each customer reference. Each row's amount is 1 cent
+// more than the one before. The fingerprint derives from the rows.
 func Batch(site models.Site, reference string, customers ...string) models.NewBatch {
 	batch := models.NewBatch{
 		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: reference, TraceID: models.NewTraceID(),
@@ -66,7 +67,7 @@ func Batch(site models.Site, reference string, customers ...string) models.NewBa
 	return batch
 }
 
-// Submit submits a batch that must be a new one.
+// Submit submits a batch and fails the test unless it is new.
 func Submit(t testing.TB, store *models.Store, batch models.NewBatch) models.Submission {
 	t.Helper()
 	done, err := store.SubmitBatch(t.Context(), batch)
@@ -76,13 +77,13 @@ func Submit(t testing.TB, store *models.Store, batch models.NewBatch) models.Sub
 	return done
 }
 
-// Audit fails the test for every promise about money and state that is broken in the books.
+// Audit fails the test for every violated invariant of money and state.
 func Audit(t testing.TB, store *models.Store) {
 	t.Helper()
 	audit(t, store, false)
 }
 
-// AuditRail is Audit, and holds the books against the sandbox rail's own list.
+// AuditRail is Audit, and also compares the books with the sandbox rail's own list.
 func AuditRail(t testing.TB, store *models.Store) {
 	t.Helper()
 	audit(t, store, true)

@@ -10,8 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
-// Backup keeps the database as it is now. The returned function brings it back, on a server that looks like another one:
-// all that was committed since is lost, as after the promotion of a standby that lagged.
+// Backup copies the database. The returned function restores the copy and makes the server look
+// like another one: everything committed since is lost, as after the promotion of a lagging
+// standby.
 func Backup(t testing.TB, store *models.Store) (lose func()) {
 	t.Helper()
 	var tables []string

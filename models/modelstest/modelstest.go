@@ -20,11 +20,11 @@ import (
 	"partnerbilling/models"
 )
 
-// Main runs the tests of a package, stops what the kit started, checks that no goroutine is left, and exits. options
-// are for goroutines that a dependency is known to leave.
+// Main runs the tests of a package, stops everything that the kit started, checks for leaked
+// goroutines, and exits. options exempt goroutines that a dependency is known to leak.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
 
-// Run is Main for packages that have something more to check when all tests are over: it returns the exit code.
+// Run is Main for packages with further checks after their tests: it returns the exit code.
 func Run(m *testing.M, options ...goleak.Option) int {
 	code := m.Run()
 	if err := shared.stop(); err != nil {
@@ -32,7 +32,7 @@ func Run(m *testing.M, options ...goleak.Option) int {
 		return max(code, 1)
 	}
 	if code != 0 {
-		return code // tests that failed may well have left something
+		return code // a failed test may leak goroutines
 	}
 	if err := goleak.Find(options...); err != nil {
 		fmt.Fprintf(os.Stderr, "modelstest: %v\n", err)
@@ -41,7 +41,7 @@ func Run(m *testing.M, options ...goleak.Option) int {
 	return 0
 }
 
-// Open returns a store on a fresh database of the test's own; both go with the test.
+// Open returns a store on a fresh database of the test's own. Both are removed with the test.
 func Open(t testing.TB) *models.Store {
 	t.Helper()
 	store, err := models.Open(t.Context(), models.Config{DSN: DSN(t), ApplicationName: "test"})
@@ -56,8 +56,8 @@ func Open(t testing.TB) *models.Store {
 	return store
 }
 
-// DSN returns the postgres:// URL of a fresh, migrated database of the test's own, for tests that start processes. It is
-// dropped after the test, whoever is still connected.
+// DSN returns the postgres:// URL of a fresh, migrated database of the test's own, for tests that
+// start processes. The test's end drops it, even with open connections.
 func DSN(t testing.TB) string {
 	t.Helper()
 	return dsn(t, (*cluster).create)

@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Schema lists everything that the migrations make: columns, indexes, constraints, enum values, functions, triggers, and
-// which migrations are recorded.
+// Schema lists everything that the migrations create: columns, indexes, constraints, enum values,
+// functions, triggers, and the recorded migrations.
 func Schema(t testing.TB, store *models.Store) []string {
 	t.Helper()
 	var all []string

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ProveSocket holds a connected socket to what the kernel has to do about a dead peer: probe it when idle, and give up
-// within half a minute at the latest.
+// ProveSocket checks that the kernel detects the dead peer of a connected socket: it probes an idle
+// peer and gives up within half a minute.
 func ProveSocket(t testing.TB, fd int) {
 	t.Helper()
 	option := func(level, name int) int {

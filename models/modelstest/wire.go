@@ -7,7 +7,8 @@ import (
 	"partnerbilling/deploy/wire"
 )
 
-// Wire starts a wire to the server of a URL and returns it with the URL that leads through it. It ends with the test.
+// Wire starts a proxy to the server of a URL and returns it with the URL that leads through it. It
+// ends with the test.
 func Wire(t testing.TB, address string) (w *Line, through string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -22,7 +23,7 @@ func Wire(t testing.TB, address string) (w *Line, through string) {
 	return &Line{Wire: made, t: t}, made.Through(address)
 }
 
-// Line is a wire of a test.
+// Line is a proxied connection path of a test, which can fail on command.
 type Line struct {
 	*wire.Wire
 
@@ -35,8 +36,8 @@ const (
 	frozenAll
 )
 
-// FreezeOpen freezes the connections that are open, until Release: they acknowledge what they are sent, and nothing ever
-// comes back.
+// FreezeOpen freezes the open connections until Release: they acknowledge data, and no answer
+// arrives.
 func (l *Line) FreezeOpen() {
 	l.t.Helper()
 	l.check(l.Begin(frozenOpen, wire.Fault{FreezeOpen: true}))
@@ -55,7 +56,7 @@ func (l *Line) Thaw() {
 	l.check(l.End(frozenAll))
 }
 
-// Release lets frozen connections carry what they have been sent, and their ends.
+// Release lets frozen connections deliver the data that they have received, and their ends.
 func (l *Line) Release() {
 	l.t.Helper()
 	l.check(l.End(frozenOpen))
