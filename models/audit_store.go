@@ -65,7 +65,7 @@ SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
 WHERE e.status = 'pending' AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id AND o.organisation_id = e.organisation_id
         AND o.kind = 'deliverWebhook' AND o.queue = 'webhooks')`},
-	{"who waits for an endpoint is a pending webhook event, in the round that its task is of", `
+	{"a parked event is a pending webhook event, in the round of its task", `
 SELECT p.event_id::text, coalesce(e.status::text, 'gone') FROM webhook_places p
 LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
 WHERE p.token IS NULL AND (e.status = 'pending' AND e.task_id = p.task_id) IS NOT TRUE`},

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// insertBatches writes batches with their rows as they are, whatever their states and times.
+// insertBatches inserts batches with their rows, in any states and at any times.
 func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 	t.Helper()
 	for i := range batches {
@@ -45,7 +45,7 @@ func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 	}
 }
 
-// anyBatches are batches around noon, many at one instant, some past their retention.
+// anyBatches generates batches around noon, many at one instant, some past their retention.
 func anyBatches(r *rapid.T, site models.Site) []models.Batch {
 	batches := make([]models.Batch, rapid.IntRange(0, 12).Draw(r, "batches"))
 	for i := range batches {
@@ -59,7 +59,7 @@ func anyBatches(r *rapid.T, site models.Site) []models.Batch {
 				Settled: rapid.IntRange(1, 2).Draw(r, "settled"), Succeeded: rapid.IntRange(0, 1).Draw(r, "succeeded"),
 			},
 		}
-		// The deadline is far off: that a list settles what is overdue has a test of its own.
+		// The deadline is far off: another test covers settling overdue batches.
 		b.Counts.Failed, b.SettleBy = b.Counts.Settled-b.Counts.Succeeded, b.SubmittedAt.Add(2*models.BatchRetention)
 		b.SucceededAmount = models.Amount(b.Counts.Succeeded)
 		if b.Counts.Settled == b.Counts.Rows() {
@@ -69,7 +69,7 @@ func anyBatches(r *rapid.T, site models.Site) []models.Batch {
 	return batches
 }
 
-// naiveBatchList is the list as it must be, in the plainest code.
+// naiveBatchList is the reference implementation of the list.
 func naiveBatchList(batches []models.Batch, q *models.BatchQuery, now models.Millis) []models.Batch {
 	out := []models.Batch{}
 	for _, b := range batches {
@@ -109,7 +109,7 @@ func TestListBatchesAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkBatchWalk reads every page forward, then every page back again.
+// checkBatchWalk reads every page forward, then every page backward.
 func checkBatchWalk(t testing.TB, r *rapid.T, store *models.Store, q models.BatchQuery, want []models.Batch, now models.Millis) {
 	read := func(start, end int) models.BatchPage {
 		page, err := store.ListBatches(t.Context(), q)
@@ -211,7 +211,7 @@ func TestListBatchesWhileWritersWrite(t *testing.T) {
 	for writing := true; writing; {
 		select {
 		case <-done:
-			writing = false // once more, with nobody else around
+			writing = false // once more, without writers
 		default:
 		}
 		for _, direction := range []models.Direction{models.Forward, models.Backward} {

@@ -33,7 +33,7 @@ func newRetrying(t *testing.T, outcomes ...models.RowOutcome) *retrying {
 	return r
 }
 
-// settle ends the rows of a batch's one chunk.
+// settle settles the rows of a batch's only chunk.
 func (r *retrying) settle(t *testing.T, done models.Submission, outcomes ...models.RowOutcome) {
 	t.Helper()
 	results := make([]models.RowResult, len(outcomes))
@@ -160,7 +160,7 @@ func TestRetryRefusals(t *testing.T) {
 	r.mustRetry(t, "parent", "child")
 }
 
-// Rows stay with the person that their parent rows were bound to, whoever has the reference now.
+// Rows stay bound to the customer of their parent rows, also when the reference has a new link.
 func TestRetryKeepsLinks(t *testing.T) {
 	t.Parallel()
 	r := &retrying{store: modelstest.Open(t)}
@@ -213,7 +213,7 @@ func TestRetriesAtOnce(t *testing.T) {
 	}
 }
 
-// Batches that are retried under each other's references wait for nothing that the other holds.
+// Concurrent retries of two batches under each other's references do not deadlock.
 func TestRetriesOfEachOther(t *testing.T) {
 	t.Parallel()
 	r := newRetrying(t, models.OutcomeTimedOut)
@@ -231,7 +231,7 @@ func TestRetriesOfEachOther(t *testing.T) {
 	}
 }
 
-// A crash between the child and its parent's mark leaves neither.
+// A crash between inserting the child and marking its parent leaves neither.
 func TestRetryIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRetrying(t, models.OutcomeTimedOut)
@@ -265,7 +265,7 @@ func TestRetryAcrossRetention(t *testing.T) {
 	r.settle(t, modelstest.Submit(t, store, modelstest.Batch(r.site, "parent", "ada")), models.OutcomeTimedOut)
 
 	modelstest.AdvanceClock(t, store, models.BatchRetention-time.Millisecond)
-	if b := r.mustRetry(t, "parent", "old").Batch; b.Generation != 2 { // whose first batch nobody has dropped
+	if b := r.mustRetry(t, "parent", "old").Batch; b.Generation != 2 { // the first batch is still stored
 		t.Errorf("generation %d", b.Generation)
 	}
 	modelstest.AdvanceClock(t, store, time.Millisecond)
@@ -277,7 +277,7 @@ func TestRetryAcrossRetention(t *testing.T) {
 	}
 }
 
-// A parent whose deadline has come is settled, whether or not a sweep has been.
+// A retry settles an overdue parent, even before a sweep.
 func TestRetryAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -295,7 +295,7 @@ func TestRetryAtTheDeadline(t *testing.T) {
 	}
 }
 
-// A plain submission under the child's reference is another one, of the same rows or not.
+// A plain submission under the child's reference is a conflict, with the same rows or not.
 func TestSubmissionUnderTheReferenceOfARetry(t *testing.T) {
 	t.Parallel()
 	r := newRetrying(t, models.OutcomeTimedOut)

@@ -65,7 +65,7 @@ func TestSubmitBatchManyChunks(t *testing.T) {
 	}
 }
 
-// race runs do n times at once and counts what it returns.
+// race runs do n times concurrently and counts the results.
 func race(n int, do func(i int) string) map[string]int {
 	results := make(chan string, n)
 	var start sync.WaitGroup
@@ -208,7 +208,7 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 		t.Errorf("rows %+v, %+v", rows[0], rows[models.ChunkRows])
 	}
 
-	// What comes back unsettled is cancelled; what was debited was debited.
+	// Rows released after the cancellation are cancelled; the debited row stays debited.
 	results := []models.RowResult{{Index: 0, Outcome: models.OutcomeSucceeded}, {Index: 1, Release: true}, {Index: 2, Outcome: models.OutcomeTimedOut}}
 	for i := 3; i < models.ChunkRows; i++ {
 		results = append(results, models.RowResult{Index: i, Outcome: models.OutcomeCustomerNotActive})

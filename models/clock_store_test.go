@@ -42,7 +42,7 @@ func TestAdvanceClock(t *testing.T) {
 	}
 }
 
-// TestAdvanceClockAtOnce loses no step.
+// TestAdvanceClockAtOnce checks that concurrent steps all count.
 func TestAdvanceClockAtOnce(t *testing.T) {
 	t.Parallel()
 	const callers = 20

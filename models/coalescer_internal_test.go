@@ -47,7 +47,7 @@ func TestCoalescerDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	}
 	goOn <- failure
 	asking.Wait()
-	ask(6, nil) // it goes on after it has been idle
+	ask(6, nil) // it works again after an idle time
 	<-began
 	goOn <- nil
 	asking.Wait()
@@ -100,7 +100,7 @@ func TestCoalescerLeavesOutWhoHasLeft(t *testing.T) {
 	asking.Wait()
 }
 
-// awaitWaiting waits until so many wait for the next doing.
+// awaitWaiting waits until n requests wait for the next batch.
 func awaitWaiting(c *Coalescer[int, int], n int) {
 	for waiting := 0; waiting < n; {
 		c.mu.Lock()
@@ -109,8 +109,8 @@ func awaitWaiting(c *Coalescer[int, int], n int) {
 	}
 }
 
-// With a least time between two doings, those who come soon after one go together, and nobody waits
-// for it who comes when it is over, nor once there are as many as one doing may do.
+// With a MinInterval, requests soon after a batch form one batch. A request after the interval, or
+// a full batch, starts at once.
 func TestCoalescerPaced(t *testing.T) {
 	t.Parallel()
 	began := make(chan int, 100)

@@ -4,10 +4,11 @@ package models
 // tree.
 func (s *Store) SplitPartsAboveForTest(n int) { s.splitAbove = n }
 
-// ListLinksForTest is the statement of a list, and its parameters.
+// ListLinksForTest returns the statement of a list, and its parameters.
 func ListLinksForTest(q LinkQuery) (query string, args []any) {
 	return listLinksSQL(&q), listLinksArgs(&q)
 }
 
-// LinkCountsLockForTest is the advisory lock of the counts, for tests that play another that folds.
+// LinkCountsLockForTest is the advisory lock of the counts, for tests that simulate a concurrent
+// fold.
 const LinkCountsLockForTest = linkCountsLock

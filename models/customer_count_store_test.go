@@ -15,8 +15,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// anyTotal asks for a total of any state, from and to points in time around the links that there
-// are.
+// anyTotal generates a query for a total by state and time range.
 func anyTotal(r *rapid.T, site models.SiteID, span int64) models.LinkQuery {
 	q := models.LinkQuery{SiteID: site, Limit: 1, Direction: models.Forward,
 		State: rapid.SampledFrom(append([]models.LinkState{""}, models.LinkStates...)).Draw(r, "state")}
@@ -37,8 +36,7 @@ func checkTotal(ctx context.Context, t failer, store *models.Store, q models.Lin
 	}
 }
 
-// Whatever happens to links, in whatever order they are folded or counted anew: every total is what
-// counting out gives.
+// After random operations, folds and recounts in any order, every total equals the number of links.
 func TestTotalsUnderRandomHistories(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -81,8 +79,8 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 	})
 }
 
-// While 16 writers invite, sign up and revoke, the clock moves past expiries, and folding, sweeping
-// and counting anew go on at the same time, every total is exact.
+// Every total is exact while 16 writers invite, sign up and revoke, the clock passes expiries, and
+// folds, sweeps and recounts run.
 func TestTotalsWhileWritersWrite(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -130,7 +128,7 @@ func TestTotalsWhileWritersWrite(t *testing.T) {
 	checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward, State: models.LinkExpired})
 }
 
-// Nothing that changes links can go past the counts, whatever statement it is.
+// Every statement that changes links updates the counts.
 func TestCountsSeeEveryStatement(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -156,7 +154,7 @@ func TestCountsSeeEveryStatement(t *testing.T) {
 	}
 }
 
-// An audit tells of counts that are wrong, on whichever level; counting anew puts them right.
+// An audit reports wrong counts on every level, and a recount repairs them.
 func TestAuditOfCounts(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -195,14 +193,14 @@ func TestAuditOfCounts(t *testing.T) {
 	}
 }
 
-// unfolded is how many links there are by the changes that are not folded yet.
+// unfolded is the number of links in the changes that are not folded yet.
 func (c *customers) unfolded(t testing.TB) (n int64) {
 	t.Helper()
 	must(t, c.store.DB().QueryRowContext(t.Context(), "SELECT coalesce(sum(change), 0) FROM link_changes").Scan(&n))
 	return n
 }
 
-// One folds at a time: a second one finds that and goes.
+// A second concurrent fold returns at once.
 func TestFoldingWaitsForNobody(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)

@@ -9,10 +9,10 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// noon is where the clock stands in tests that freeze it.
+// noon is the frozen time of tests.
 const noon = models.Millis(1_790_000_000_000)
 
-// customers is one Site with what its invitations need.
+// customers is a Site with everything that invitations need.
 type customers struct {
 	store *models.Store
 	ring  *models.Keyring
@@ -86,7 +86,7 @@ func (c *customers) freeze(t testing.TB) { modelstest.SetClock(t, c.store, noon)
 
 func (c *customers) advance(t testing.TB, by time.Duration) { modelstest.AdvanceClock(t, c.store, by) }
 
-// failer is what checks need of *testing.T and *rapid.T.
+// failer is the part of *testing.T and *rapid.T that checks need.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -16,7 +16,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// insertLinks writes links as they are, whatever their states and times.
+// insertLinks inserts links in any states and at any times.
 func (c *customers) insertLinks(t testing.TB, links []models.Link) {
 	t.Helper()
 	for i := range links {
@@ -46,7 +46,7 @@ func anyLinks(r *rapid.T) []models.Link {
 	return links
 }
 
-// naiveList is the list as the contract has it, in the plainest code.
+// naiveList is the reference implementation of the list.
 func naiveList(links []models.Link, q *models.LinkQuery, now models.Millis) []models.Link {
 	var out []models.Link
 	for _, l := range links {
@@ -87,7 +87,7 @@ func TestListLinksAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkWalk reads every page forward, then every page back again.
+// checkWalk reads every page forward, then every page backward.
 func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link) {
 	for start := 0; ; start += q.Limit {
 		page, err := store.ListLinks(t.Context(), q)
@@ -127,7 +127,7 @@ func checkPage(r *rapid.T, page models.LinkPage, total int, prev, next bool) {
 	}
 }
 
-// A page whose items stopped matching is empty, and still leads to what there is.
+// A page whose items stopped matching is empty, and still links to the other pages.
 func TestListLinksEmptiedPage(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -226,7 +226,7 @@ func TestListLinksWhileWritersWrite(t *testing.T) {
 	for writing := true; writing; {
 		select {
 		case <-done:
-			writing = false // once more, with nobody else around
+			writing = false // once more, without writers
 		default:
 		}
 		for _, state := range []models.LinkState{"", models.LinkInvited} {
@@ -259,7 +259,7 @@ func (c *customers) write(t testing.TB, writer int) {
 	}
 }
 
-// walk reads pages until there are no more, from the list's beginning or its end.
+// walk reads all pages, from the list's beginning or its end.
 func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Link) {
 	t.Helper()
 	for {

@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// fillSite gives the Site n links, a second apart, of which one in a hundred is invited, and 20 of
-// those overdue, with statistics as autovacuum makes them.
+// fillSite inserts n links, one second apart, with statistics as autovacuum makes them. One in a
+// hundred is invited, and 20 of those are overdue.
 func (c *customers) fillSite(t testing.TB, n int) {
 	t.Helper()
 	tx, err := c.store.DB().BeginTx(t.Context(), nil)
@@ -38,7 +38,7 @@ func (c *customers) fillSite(t testing.TB, n int) {
 	must(t, err)
 }
 
-// planNode is what EXPLAIN tells of one step.
+// planNode is one step of an EXPLAIN output.
 type planNode struct {
 	Type     string  `json:"Node Type"`
 	Relation string  `json:"Relation Name"`
@@ -47,7 +47,7 @@ type planNode struct {
 	Plans    []planNode
 }
 
-// sequential are the tables that the plan reads from end to end.
+// sequential returns the tables that the plan scans sequentially.
 func (n *planNode) sequential() (tables []string) {
 	if n.Type == "Seq Scan" && n.Relation != "service_clock" { // which is one row
 		tables = append(tables, n.Relation)
@@ -65,7 +65,8 @@ func readPlan(t *testing.T, plan []byte) planNode {
 	return explained[0].Plan
 }
 
-// listQueries are pages from the beginning, the middle and the end by every combination of filters.
+// listQueries are pages from the beginning, the middle and the end, for every combination of
+// filters.
 func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 	var all []models.LinkQuery
 	span := noon - oldest
@@ -82,9 +83,8 @@ func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 	return all
 }
 
-// With 100,000 links in a Site, every page by every filter is read through indexes, and reads a few
-// hundred blocks of some six thousand: with the values that it asks for, and with the plan that
-// Postgres keeps for all values.
+// With 100,000 links in a Site, every page uses indexes and reads a few hundred of some six
+// thousand blocks. That holds for the plan with actual values and for the generic plan.
 func TestListLinksReadsLittle(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
@@ -129,7 +129,7 @@ func literal(arg any) string {
 	return fmt.Sprint(arg)
 }
 
-// Nothing that the API asks about customers reads all links, however the statements are planned.
+// No request about customers reads all links, with either kind of plan.
 func TestNoRequestReadsAllLinks(t *testing.T) {
 	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1}) // whose statistics are read below
 	must(t, err)

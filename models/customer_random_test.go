@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// linkLife is what the test expects of one link.
+// linkLife is the expected state of one link.
 type linkLife struct {
 	models.Link                  // State is effective
 	reference   string           // the one it was made for
@@ -19,8 +19,7 @@ type linkLife struct {
 	party       models.Party
 }
 
-// linkWorld plays random operations on two references and predicts every answer with the simplest
-// code there is.
+// linkWorld runs random operations on two references and predicts every answer with simple code.
 type linkWorld struct {
 	*customers
 	t     testing.TB
@@ -28,8 +27,8 @@ type linkWorld struct {
 	links []*linkLife // oldest first
 }
 
-// Whatever partners, customers, the clock and the sweep do, in whatever order: every answer is as
-// predicted, states only move along the table, and no reference ever has two active links.
+// Random operations of partners, customers, the clock and the sweep give the predicted answers.
+// States follow the transition table, and no reference has two active links.
 func TestLinksUnderRandomOperations(t *testing.T) {
 	c := newCustomers(t)
 	rapid.Check(t, func(r *rapid.T) {

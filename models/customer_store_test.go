@@ -217,7 +217,7 @@ func TestConcurrentInvitationsOfOneReference(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
 	c.invite(t, "r")
-	c.advance(t, week) // whoever comes first also expires this one
+	c.advance(t, week) // the first request also expires this link
 	const n = 20
 	errs := make([]error, n)
 	var all sync.WaitGroup

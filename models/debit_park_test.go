@@ -12,8 +12,8 @@ import (
 
 var parks = flag.Int("parks", 300, "how many tasks TestParkAsALeaseEnds parks at the moment at which a lease ends")
 
-// movingClock makes statements of the returned Store see each reading of the server's clock a
-// millisecond later than the one before. The first reading of the next statement is base + 1 ms.
+// movingClock makes each reading of the server's clock by the returned Store's statements 1 ms
+// later than the one before. The first reading of the next statement is base + 1 ms.
 func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) *models.Store {
 	t.Helper()
 	for _, query := range []string{
@@ -38,8 +38,8 @@ func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) 
 	return moving
 }
 
-// A lease ends while the statement that parks its task runs. The task must have a time or a lease
-// afterwards: without both, it would never go out again.
+// A lease ends while a statement parks its task. Afterwards the task must have a due time or a
+// lease, or it would never go out again.
 func TestParkWhileALeaseEnds(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
@@ -63,7 +63,7 @@ UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = ?`,
 	}
 }
 
-// claimTask plays that a dispatcher has sent the task out.
+// claimTask simulates the dispatch of the task.
 func claimTask(t *testing.T, store *models.Store, task models.TaskID) {
 	t.Helper()
 	_, err := store.DB().ExecContext(t.Context(), `
@@ -71,7 +71,7 @@ UPDATE outbox SET dispatched_at = statement_timestamp(), redispatch_after = stat
 	must(t, err)
 }
 
-// wantReachable checks that every task goes out again by itself.
+// wantReachable checks that every task will become due again.
 func wantReachable(t *testing.T, store *models.Store) {
 	t.Helper()
 	var lost int

@@ -11,9 +11,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// TestRandomLivesOfABatch lets workers that die, wake up late and lie in wait, the partner's
-// cancellation and the deadline come in any order, and holds the stored rows against what may never
-// change.
+// TestRandomLivesOfABatch runs workers that die or wake up late, the partner's cancellation and the
+// deadline in random order, and checks the stored rows against the invariants.
 func TestRandomLivesOfABatch(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// The kernel ends connections of the pool whose peer acknowledges nothing any more.
+// The kernel ends pooled connections whose peer acknowledges nothing.
 func TestDeadPeersAreNoticed(t *testing.T) {
 	t.Parallel()
 	conn, err := modelstest.Open(t).DB().Conn(t.Context())

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// weakRole makes a role with a setting of its own, and returns the URL by which it connects.
+// weakRole creates a role with a setting of its own, and returns its DSN.
 func weakRole(t *testing.T, setting string) (dsn string, alter func(string)) {
 	t.Helper()
 	owner, admin := privateServer(t)
@@ -31,7 +31,7 @@ func weakRole(t *testing.T, setting string) (dsn string, alter func(string)) {
 	return u.String(), alter
 }
 
-// All that is too weak is said at once, each setting by its name.
+// The error names every setting that is too weak.
 func TestWeakSettingsAreNamed(t *testing.T) {
 	t.Parallel()
 	dsn, _ := weakRole(t, "SET synchronous_commit = local")
@@ -46,7 +46,7 @@ func TestWeakSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// What a pooler would keep from us counts: the role's setting, whatever our own session says.
+// The check reads the role's setting, whatever the session's setting is.
 func TestRoleSettingBehindPooler(t *testing.T) {
 	t.Parallel()
 	dsn, _ := weakRole(t, "IN DATABASE postgres SET synchronous_commit = off")
@@ -64,7 +64,7 @@ func TestRoleSettingBehindPooler(t *testing.T) {
 	}
 }
 
-// A role that stops waiting for the disk after the start gets no new connection, and says why.
+// A role that becomes weak after the start gets no new connections, and the error says why.
 func TestRoleBecomesWeak(t *testing.T) {
 	t.Parallel()
 	dsn, alter := weakRole(t, "SET synchronous_commit = on")

@@ -11,9 +11,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// A plan that is made while the tables are empty is kept, and must do for a backlog as well: it
-// finds single rows by their key, lanes by outbox_waiting and what is in flight by
-// outbox_lane_in_flight.
+// A plan made while the tables are empty must also suit a backlog: it finds single rows by primary
+// key, lanes by outbox_waiting and tasks in flight by outbox_lane_in_flight.
 func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -2,34 +2,32 @@ package models
 
 import "context"
 
-// ClaimDueSQL is for a test that looks at its plan.
+// ClaimDueSQL is exported for a plan test.
 var ClaimDueSQL = claimDueSQL
 
-// ReclaimLostSQL is for a test that looks at its plan.
+// ReclaimLostSQL is exported for a plan test.
 const ReclaimLostSQL = reclaimLostSQL
 
-// EarlyPlanSQL are statements for a test that looks at their plans, with how many parameters each
-// has.
+// EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
 var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11, figuresSQL: 3,
 	openRowsSQL: 3, storedEventsSQL: 2, pendingInvitationsSQL: 1,
 }
 
-// ForceDurability has the consequences of RequireDurability on a server of tests, which does not
-// flush.
+// ForceDurability makes the store require durability, on a test server that does not flush.
 func (s *Store) ForceDurability() { s.conns.durable.Store(true) }
 
-// CondemnConnections makes the store connect anew.
+// CondemnConnections makes the store reconnect.
 func (s *Store) CondemnConnections() { s.conns.condemn() }
 
-// NewClientIDForTest makes a fresh id.
+// NewClientIDForTest returns a new id.
 func NewClientIDForTest() ClientID { return NewID[clientNoun]() }
 
-// StoredEvents is the usage of the quota of events.
+// StoredEvents returns the usage of the quota of events.
 func StoredEvents(ctx context.Context, s *Store, organisation OrganisationID) (int64, error) {
 	return s.storedEvents(ctx, organisation)
 }
 
-// QuotaSQL are the statements behind quotas with their arguments, of which the first is the
+// QuotaSQL are the statements of quotas with their arguments. The first argument is the
 // organisation.
 var QuotaSQL = map[string][]any{
 	openRowsSQL: {nil, string(QueueDebits), maxQuotaCounted}, storedEventsSQL: {nil, maxQuotaCounted}, pendingInvitationsSQL: {nil},

@@ -58,7 +58,7 @@ SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-00
 	}
 }
 
-// Whatever raises an alert names a kind that is counted.
+// Every alert that the code raises has a counted kind.
 func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*_store.go")

@@ -42,7 +42,7 @@ func (p *process) live(t testing.TB, purpose models.KeyPurpose) []models.Key {
 	return keys
 }
 
-// age moves every key's times into the past, which is as good as waiting.
+// age moves every key's times into the past, in place of waiting.
 func (p *process) age(t testing.TB, by time.Duration) {
 	t.Helper()
 	_, err := p.store.DB().ExecContext(t.Context(), `UPDATE service_keys SET active_at = active_at - ?0,

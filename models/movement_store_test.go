@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// anyMovements are entries of the ledger around noon, many at one instant, of rows and of payments.
+// anyMovements generates ledger entries of rows and payments around noon, many at one instant.
 func anyMovements(r *rapid.T) []models.Movement {
 	movements := make([]models.Movement, rapid.IntRange(0, 14).Draw(r, "movements"))
 	for i := range movements {
@@ -50,7 +50,7 @@ func insertMovements(t testing.TB, store *models.Store, site models.SiteID, move
 	}
 }
 
-// naiveMovements is the list as it must be, in the plainest code.
+// naiveMovements is the reference implementation of the list.
 func naiveMovements(movements []models.Movement, q *models.MovementQuery) []models.Movement {
 	out := []models.Movement{}
 	for _, m := range movements {
@@ -107,7 +107,7 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkMovementWalk reads every page forward, then every page back again. Every page has the totals
+// checkMovementWalk reads every page forward, then every page backward. Every page has the totals
 // of the whole range.
 func checkMovementWalk(t testing.TB, r *rapid.T, store *models.Store, q models.MovementQuery, want []models.Movement) {
 	read := func(start, end int) models.MovementPage {
@@ -137,8 +137,8 @@ func checkMovementWalk(t testing.TB, r *rapid.T, store *models.Store, q models.M
 	}
 }
 
-// Whatever happens to rows and payments, their movements are the ledger, and the ledger is what
-// they say that they have moved.
+// After random results of rows and payments, the movements equal the ledger, and the ledger equals
+// the reported results.
 func TestMovementsEqualTheLedger(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

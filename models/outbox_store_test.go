@@ -72,8 +72,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	}
 }
 
-// A task is confirmed a while after it went out. If its worker has died by then, it comes again no
-// later for that.
+// A late confirmation does not delay a task whose worker has died.
 func TestLateConfirmationLengthensNoLease(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -130,7 +129,7 @@ func TestDispatchIsFair(t *testing.T) {
 	}
 }
 
-// TestWhoHasTheFewestInFlightComesFirst lets one task through at a time, as when a fleet is busy.
+// TestWhoHasTheFewestInFlightComesFirst lets one task through at a time, as in a busy fleet.
 func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -177,8 +176,8 @@ func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
 	}
 }
 
-// TestDispatchReadsNoBacklog compares what a claim reads before and behind a hundred times the
-// work.
+// TestDispatchReadsNoBacklog compares the blocks that a claim reads before and after a hundredfold
+// backlog.
 func TestDispatchReadsNoBacklog(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -202,7 +201,7 @@ SELECT gen_random_uuid(), 'debitRows', 'debits', ?, ?, gen_random_uuid(), n FROM
 	}
 }
 
-// blocksRead runs a statement and is how many blocks Postgres reads for it.
+// blocksRead runs a statement and returns the number of blocks that Postgres reads.
 func blocksRead(t *testing.T, store *models.Store, query string, args ...any) int {
 	t.Helper()
 	var plan []struct {
@@ -222,8 +221,7 @@ func blocksRead(t *testing.T, store *models.Store, query string, args ...any) in
 	return plan[0].Plan.Hit + plan[0].Plan.Read
 }
 
-// Twice a second somebody looks for tasks whose lease has run out. What that costs does not grow
-// with those that are in flight.
+// The frequent search for expired leases reads no tasks with live leases.
 func TestLookingForLostTasksReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -254,8 +252,7 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	}
 }
 
-// A submission's own tasks come claimed as far as there is room, and are in every other way as if
-// ClaimTasks had claimed them.
+// A submission claims its tasks within the free capacity, exactly as ClaimTasks would.
 func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

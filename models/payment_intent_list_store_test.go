@@ -15,7 +15,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// insertIntents writes payment intents as they are, whatever their states and times.
+// insertIntents inserts payment intents in any states and at any times.
 func insertIntents(t testing.TB, store *models.Store, intents []models.PaymentIntent) {
 	for i := range intents {
 		p := &intents[i]
@@ -32,7 +32,7 @@ func insertIntents(t testing.TB, store *models.Store, intents []models.PaymentIn
 	}
 }
 
-// anyIntents are payment intents around noon, many at one instant, in any state; some are past
+// anyIntents generates payment intents around noon, many at one instant, in any state, some past
 // expiry.
 func anyIntents(r *rapid.T, site models.Site) []models.PaymentIntent {
 	intents := make([]models.PaymentIntent, rapid.IntRange(0, 14).Draw(r, "intents"))
@@ -55,12 +55,12 @@ func anyIntents(r *rapid.T, site models.Site) []models.PaymentIntent {
 	return intents
 }
 
-// intentSummary is what a test holds of a listed intent.
+// intentSummary is the part of a listed intent that tests compare.
 func intentSummary(p *models.PaymentIntent) string {
 	return fmt.Sprint(p.ID, " ", p.State, " ", p.Status, " ", p.OrderID, " ", p.CreatedAt, " ", p.Transaction.ID)
 }
 
-// naiveIntentList is the list as it must be, in the plainest code.
+// naiveIntentList is the reference implementation of the list.
 func naiveIntentList(intents []models.PaymentIntent, q *models.IntentQuery, now models.Millis) []string {
 	var matching []models.PaymentIntent
 	for _, p := range intents {
@@ -109,7 +109,7 @@ func TestListPaymentIntentsAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkIntentWalk reads every page forward, then every page back again.
+// checkIntentWalk reads every page forward, then every page backward.
 func checkIntentWalk(t testing.TB, r *rapid.T, store *models.Store, q models.IntentQuery, want []string, now models.Millis) {
 	read := func(start, end int) models.IntentPage {
 		page, err := store.ListPaymentIntents(t.Context(), q)
@@ -141,8 +141,7 @@ func checkIntentWalk(t testing.TB, r *rapid.T, store *models.Store, q models.Int
 	}
 }
 
-// An answer that says Expired is written down: each such intent has its one event, and no payment
-// begins any more.
+// A listed expiry is final: each such intent has its one event, and no payment can begin.
 func TestListPaymentIntentsEndsWhatItShowsAsExpired(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -239,11 +238,11 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 	}
 }
 
-// With 100,000 intents in a Site, every page by every filter is read through indexes that have it
-// in order. The rare states lie at the far end of the list, behind all others.
+// With 100,000 intents in a Site, every page uses an ordered index. The rare states lie at the end
+// of the list, behind all others.
 func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	t.Parallel()
-	// As many rows at once take longer than a statement of the service may.
+	// Inserting so many rows takes longer than the service's statement timeout.
 	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute})
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })

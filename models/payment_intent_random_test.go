@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// TestRandomLivesOfAnIntent lets customers, the partner, time, sweeps and workers, living and dead,
-// come in any order, and holds what is stored against what may never change.
+// TestRandomLivesOfAnIntent runs customers, the partner, time, sweeps and workers in random order,
+// and checks the stored intent against the invariants.
 func TestRandomLivesOfAnIntent(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -43,8 +43,8 @@ func TestRandomLivesOfAnIntent(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// intentLife is one intent on its way. claims are all that were ever made, those of lost leases
-// among them; decided is what the rail has said for good.
+// intentLife is one intent under test. claims are all claims ever made, those with lost leases
+// included; decided is the rail's final answer.
 type intentLife struct {
 	*testing.T
 	store   *models.Store
@@ -108,8 +108,8 @@ func (l *intentLife) claim(t *rapid.T) {
 	}
 }
 
-// finish lets any worker that ever claimed the transaction write what an honest rail may have told
-// it.
+// finish lets any worker that ever claimed the transaction record an answer that a correct rail may
+// have given.
 func (l *intentLife) finish(t *rapid.T) {
 	if len(l.claims) == 0 {
 		t.Skip("nobody has claimed anything")
@@ -160,11 +160,11 @@ func (l *intentLife) check(t *rapid.T) {
 	l.was = is
 }
 
-// racing is how many times payment, expiry and cancellation meet.
+// racing is the number of races between payment, expiry and cancellation.
 const racing = 1000
 
-// TestPaymentAgainstExpiryAgainstCancellation lets two customers, the partner, readers and the
-// sweep meet at the millisecond of expiry, which comes while they do.
+// TestPaymentAgainstExpiryAgainstCancellation races two customers, the partner, readers and the
+// sweep at the millisecond of expiry.
 func TestPaymentAgainstExpiryAgainstCancellation(t *testing.T) {
 	c := newCheckout(t)
 	ended := map[models.TransactionStatus]int{}
@@ -187,7 +187,7 @@ func TestPaymentAgainstExpiryAgainstCancellation(t *testing.T) {
 	}
 }
 
-// intentRace is one meeting and what everyone was told.
+// intentRace is one race and the answers that its participants got.
 type intentRace struct {
 	*checkout
 	intent models.PaymentIntent
@@ -257,7 +257,7 @@ func (r *intentRace) tick() error {
 	return err
 }
 
-// settle brings what was paid to its end, and holds what everyone was told against how it is.
+// settle ends the payment, and checks all answers against the final state.
 func (r *intentRace) settle() models.TransactionStatus {
 	r.Helper()
 	is := r.get(r.intent)

@@ -25,7 +25,7 @@ func TestIntentTransitions(t *testing.T) {
 	}
 }
 
-// endings is the truth table of how an intent ends, spelt out.
+// endings is the expected truth table of final statuses.
 var endings = map[models.IntentState]map[models.TransactionStatus]bool{
 	models.IntentCreated: {models.TransactionCancelled: true, models.TransactionExpired: true},
 	models.IntentPending: {models.TransactionSettled: true, models.TransactionDeclined: true, models.TransactionFailed: true},
@@ -44,7 +44,7 @@ func TestIntentEndings(t *testing.T) {
 	}
 }
 
-// Postgres takes exactly the combinations of state, status and transaction that the tables allow.
+// Postgres accepts exactly the combinations of state, status and transaction that the tables allow.
 func TestPostgresHoldsTheTruthTable(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -233,7 +233,7 @@ func readInserted(rows interface {
 		}
 		i, ok := place[p.ID]
 		if !ok {
-			return nil, fmt.Errorf("inserted %s, which nobody asked for", p.ID)
+			return nil, fmt.Errorf("inserted %s, which no call requested", p.ID)
 		}
 		to := &all[i].intent
 		to.OrganisationID, to.Currency, to.CreatedAt, to.ExpiresAt = p.OrganisationID, p.Currency, p.CreatedAt, p.ExpiresAt

@@ -15,7 +15,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// checkout is a Site with the service's clock standing still.
+// checkout is a Site with a frozen service clock.
 type checkout struct {
 	*testing.T
 	store *models.Store
@@ -38,7 +38,7 @@ func (c *checkout) get(intent models.PaymentIntent) models.PaymentIntent {
 	return got
 }
 
-// want checks how an intent stands, and that its events say the same.
+// want checks an intent's state and status, and its events.
 func (c *checkout) want(intent models.PaymentIntent, state models.IntentState, status models.TransactionStatus) {
 	c.Helper()
 	if got := c.get(intent); got.State != state || got.Status != status {
@@ -183,8 +183,8 @@ func TestCancelPaymentIntent(t *testing.T) {
 	modelstest.Audit(t, c.store)
 }
 
-// Whoever looks first, reader, sweep or customer, finds the intent expired at that very
-// millisecond, with its one event.
+// The first reader, sweep or customer at the millisecond of expiry finds the intent expired, with
+// its one event.
 func TestPaymentIntentExpires(t *testing.T) {
 	looks := map[string]func(c *checkout, intent models.PaymentIntent) error{
 		"get": func(c *checkout, intent models.PaymentIntent) error {
@@ -255,7 +255,7 @@ func TestSweepGoesInSteps(t *testing.T) {
 	modelstest.Audit(t, c.store)
 }
 
-// What a partner is told, to the cent.
+// The notification of a settled intent is exact to the cent.
 func TestPushOfASettledIntent(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 700, 300, 0)

@@ -58,7 +58,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// TestChargeToTheCent holds the sums against a plain count of every cent.
+// TestChargeToTheCent compares the charge with a plain sum of cents.
 func TestChargeToTheCent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subtotals := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) models.Amount {

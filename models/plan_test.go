@@ -15,8 +15,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// wholeTables are the calls that read a table from end to end by design, and those that the other
-// tests of plans read.
+// wholeTables are the calls that scan whole tables by design, and the calls covered by other plan
+// tests.
 var wholeTables = map[string]string{
 	"Audit":                     "compares all rows with the ledger",
 	"CancelRestored":            "once after a restore",
@@ -38,8 +38,8 @@ var wholeTables = map[string]string{
 	"ResealWebhookSecrets":      "reads every secret",
 }
 
-// fillTables makes every table that grows large, with rows of 200 Sites and of the test's own
-// (OWN), which is large. Most work is done; the rest waits, is in flight or overdue.
+// fillTables fills every large table with rows of 200 Sites and of the test's own Site (OWN), which
+// is large. Most work is done; the rest waits, is in flight or overdue.
 const fillTables = `
 CREATE OR REPLACE FUNCTION pg_temp.many(site uuid, own uuid, n int, of_own int) RETURNS int LANGUAGE sql AS
     'SELECT CASE WHEN site = own THEN of_own WHEN site >= ''b0000000-0000-7000-8000-000000000000'' THEN n ELSE 0 END';
@@ -106,11 +106,10 @@ var grown = []string{
 	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_places", "alerts", "sandbox_accounts", "sandbox_debits",
 }
 
-// transient are those that hold what is under way, and so are empty again and again.
+// transient are the tables of unfinished work, which are empty again and again.
 var transient = []string{"outbox", "webhook_places", "idempotency_keys", "client_assertions", "alerts"}
 
-// planned is a database whose statements one connection plans and runs, so that a plan once made is
-// kept.
+// planned is a database with one connection, so that each statement keeps its plan.
 type planned struct {
 	t     *testing.T
 	dsn   string
@@ -146,7 +145,7 @@ func (p *planned) exec(query string) {
 	}
 }
 
-// connect begins a connection without plans.
+// connect opens a connection without plans.
 func (p *planned) connect() {
 	if p.store != nil {
 		must(p.t, p.store.Close())
@@ -155,7 +154,7 @@ func (p *planned) connect() {
 	p.keys = models.NewKeys(p.store, p.ring)
 }
 
-// blocks counts the blocks that the database has read, from its cache or from disk.
+// blocks returns the number of blocks that the database has read, from its cache or from disk.
 func (p *planned) blocks() (n int64) {
 	p.t.Helper()
 	db := p.store.DB().DB
@@ -167,7 +166,7 @@ func (p *planned) blocks() (n int64) {
 	return n
 }
 
-// call counts the blocks that a call of the method reads. Several calls of one method: the most.
+// call counts the blocks that a call of the method reads, or the maximum of several calls.
 func (p *planned) call(method string, do func(ctx context.Context) error) {
 	p.t.Helper()
 	before := p.blocks()
@@ -184,7 +183,7 @@ func expect(err, want error) error {
 	return fmt.Errorf("%w, want %w", err, want)
 }
 
-// run calls every method once or more, on objects of its own, with little to do in each.
+// run calls every method at least once, on objects of its own, with little work in each.
 func (p *planned) run() {
 	p.round++
 	p.reads = map[string]int64{}
@@ -547,9 +546,8 @@ func notFoundIsFine(err error) error {
 // only3 drops the two values of a call.
 func only3[A, B any](_ A, _ B, err error) error { return err }
 
-// allowedReads are the blocks that a call may read beyond those of small tables. The smallest table
-// that a scan would show has more than the default: indexes are deeper than in small tables, and
-// sweeps find work.
+// allowedReads is the maximum number of blocks that a call may read beyond those of small tables. A
+// sequential scan of the smallest filled table exceeds the default.
 func allowedReads(method string) int64 {
 	if reads, ok := map[string]int64{
 		"ClaimDue":          2500, // a look-up for each of 200 Sites with waiting tasks
@@ -567,9 +565,8 @@ func allowedReads(method string) int64 {
 	return 500
 }
 
-// Every call of the store reads a bounded part of large tables, whatever the tables were like when
-// its statements were planned: empty, never analysed, analysed, or emptied. A connection keeps its
-// plans for as long as it lives.
+// Every call of the store reads a bounded part of large tables, whether its statements were planned
+// on empty, unanalysed, analysed or emptied tables. A connection keeps its plans.
 func TestEveryCallReadsABoundedPart(t *testing.T) {
 	t.Parallel()
 	p := newPlanned(t)
@@ -616,7 +613,7 @@ func TestEveryCallReadsABoundedPart(t *testing.T) {
 	p.every(small)
 }
 
-// every checks that the test calls every method of the store that takes a context.
+// every checks that the test calls every method of the store with a context.
 func (p *planned) every(called map[string]int64) {
 	typ := reflect.TypeFor[*models.Store]()
 	for i := range typ.NumMethod() {

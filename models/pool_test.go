@@ -30,7 +30,7 @@ func openConfig(t *testing.T, cfg models.Config) *models.Store {
 	return store
 }
 
-// warm opens so many connections of the pool.
+// warm opens n connections of the pool.
 func warm(t *testing.T, store *models.Store, n int) {
 	t.Helper()
 	for range n {
@@ -49,10 +49,9 @@ var withoutServer = []string{
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 
-// A server that takes connections and never answers costs each call of the store a bounded time,
-// also if the caller sets no deadline, and also if many calls wait for few connections. Once a
-// server answers, the next call succeeds, although all connections of the pool are still open and
-// silent.
+// A server that accepts connections and never answers costs each call a bounded time, even without
+// a caller's deadline and with many waiting calls. Once a server answers, the next call succeeds,
+// although all pooled connections are open and silent.
 func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
@@ -94,8 +93,7 @@ func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
 	awaitPing(t, store, 2*time.Second)
 }
 
-// callWithoutDeadline calls a method with a context without a deadline and other arguments that are
-// not empty.
+// callWithoutDeadline calls a method with a context without a deadline and with nonzero arguments.
 func callWithoutDeadline(method reflect.Value) (err error) {
 	defer models.CatchPanic(&err)
 	in := []reflect.Value{reflect.ValueOf(context.Background())}
@@ -113,7 +111,7 @@ func callWithoutDeadline(method reflect.Value) (err error) {
 	return err
 }
 
-// filled is a value that is not empty, as far as depth allows.
+// filled returns a nonzero value, as far as depth allows.
 func filled(typ reflect.Type, depth int) reflect.Value {
 	v := reflect.New(typ).Elem()
 	if depth == 0 {
@@ -157,8 +155,7 @@ func awaitPing(t *testing.T, store *models.Store, within time.Duration) {
 	}
 }
 
-// A statement on a connection that has just been used, and that therefore is not checked, ends by
-// its own deadline.
+// A statement on a recently used, unchecked connection ends by its own deadline.
 func TestStatementOnFrozenConnection(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
@@ -176,8 +173,8 @@ func TestStatementOnFrozenConnection(t *testing.T) {
 	}
 }
 
-// A deadline ends the server's silence, not the server's work: a statement that takes too long is
-// ended by the server, and its connection stays.
+// The client's deadline covers a silent server only. The server itself ends a slow statement, and
+// its connection stays.
 func TestSlowStatementKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	store := openConfig(t, models.Config{DSN: modelstest.DSN(t), MaxConns: 1, StatementTimeout: 100 * time.Millisecond})
@@ -199,7 +196,7 @@ func backend(t *testing.T, store *models.Store) (pid int) {
 	return pid
 }
 
-// Connections have a greatest age.
+// Connections are replaced at a maximum age.
 func TestConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	store := openConfig(t, models.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxConnAge: 50 * time.Millisecond})
@@ -213,8 +210,7 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
-// privateServer starts a server of the test's own, and returns its URL and a session of its
-// administrator.
+// privateServer starts a server for one test, and returns its URL and an administrator's session.
 func privateServer(t *testing.T) (dsn string, admin *pgx.Conn) {
 	t.Helper()
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
@@ -230,7 +226,7 @@ func privateServer(t *testing.T) (dsn string, admin *pgx.Conn) {
 	return servers.DatabaseURL, admin
 }
 
-// setSystem changes a setting of the server for all its sessions, and waits until they have it.
+// setSystem changes a setting of the server for all sessions, and waits until it applies.
 func setSystem(t *testing.T, admin *pgx.Conn, setting, value string) {
 	t.Helper()
 	for _, statement := range []string{fmt.Sprintf("ALTER SYSTEM SET %s = %s", setting, value), "SELECT pg_reload_conf()"} {
@@ -245,8 +241,8 @@ func setSystem(t *testing.T, admin *pgx.Conn, setting, value string) {
 	}
 }
 
-// A server that becomes read-only is unavailable: a write on a living connection says so and drops
-// it, new connections are refused, and Ping, on which readiness depends, fails.
+// A server that becomes read-only is unavailable: a write on an open connection drops it, new
+// connections are refused, and Ping fails.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	dsn, admin := privateServer(t)
@@ -273,7 +269,7 @@ func TestReadOnlyServer(t *testing.T) {
 	}
 }
 
-// hosts is the URL of several servers.
+// hosts returns a URL with several servers.
 func hosts(t *testing.T, dsn string, before ...string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -287,8 +283,8 @@ func hosts(t *testing.T, dsn string, before ...string) string {
 	return u.String()
 }
 
-// A first host that never answers holds up the first call for the time of one attempt, and no later
-// one; a caller with less time than that still leaves the next one wiser.
+// A first host that never answers delays only the first call, by one attempt. A caller with a
+// shorter deadline still saves the next call that delay.
 func TestHostThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
@@ -312,8 +308,8 @@ func TestHostThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// Of several hosts the one that takes writes is used, wherever it stands, and after a promotion the
-// other one.
+// The pool uses the host that accepts writes, at any position in the URL, and the new primary after
+// a promotion.
 func TestHostThatTakesWrites(t *testing.T) {
 	t.Parallel()
 	first, firstAdmin := privateServer(t)

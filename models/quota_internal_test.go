@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// gauged is a gauge of one organisation whose stored usage and clock the test sets.
+// gauged is a gauge of one organisation with a stored usage and a clock that the test sets.
 type gauged struct {
 	*quotaGauge
 	organisation OrganisationID
@@ -101,7 +101,8 @@ func TestQuotaBoundsConcurrentAdmissions(t *testing.T) {
 	}
 }
 
-// Usage is read again after a second while more than half of the quota is used, else after ten.
+// Usage is read again after a second while more than half of the quota is used, else after ten
+// seconds.
 func TestQuotaUsageAges(t *testing.T) {
 	t.Parallel()
 	g := newGauged(10)
@@ -136,8 +137,8 @@ func TestQuotaUsageAges(t *testing.T) {
 	want(3)
 }
 
-// While one caller reads, the old usage admits the others. Without an old usage, or where it does
-// not admit them, they wait for the reading.
+// While one caller reads, the old usage admits others. Callers that it does not admit wait for the
+// reading.
 func TestQuotaReadingDelaysOneCaller(t *testing.T) {
 	t.Parallel()
 	g := newGauged(10)
@@ -188,7 +189,7 @@ func TestQuotaReadingDelaysOneCaller(t *testing.T) {
 	}
 }
 
-// A reservation that is pending while usage is read counts, whether or not the reading has seen it.
+// A reservation that is pending during a reading counts, whether or not the reading includes it.
 func TestQuotaReadingCountsWhatIsPending(t *testing.T) {
 	t.Parallel()
 	g := newGauged(10)
@@ -218,7 +219,7 @@ func TestQuotaReadingCountsWhatIsPending(t *testing.T) {
 	}
 }
 
-// Usage that cannot be read refuses nothing, and is not read again at once.
+// A failed reading refuses nothing and is not repeated at once.
 func TestQuotaThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	g := newGauged(10)

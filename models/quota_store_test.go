@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// quotaed is a store with quotas, by whose clock usage ages.
+// quotaed is a store with quotas and a clock that ages usage.
 type quotaed struct {
 	*models.Store
 	dsn     string
@@ -30,7 +30,7 @@ func newQuotaed(t *testing.T, quotas models.Quotas) *quotaed {
 	return q
 }
 
-// open is another process of the service.
+// open opens the store of another process.
 func (q *quotaed) open(t *testing.T) *models.Store {
 	return openConfig(t, models.Config{
 		DSN: q.dsn, Quotas: q.quotas, StatementTimeout: 5 * time.Minute, // for large fixtures
@@ -38,10 +38,10 @@ func (q *quotaed) open(t *testing.T) *models.Store {
 	})
 }
 
-// age makes every usage old.
+// age makes every reading old.
 func (q *quotaed) age() { q.elapsed.Add(int64(time.Minute)) }
 
-// exceeded fails the test unless err refuses something for the quota of the noun.
+// exceeded fails the test unless err is a QuotaError for the noun.
 func exceeded(t testing.TB, noun models.QuotaNoun, err error) {
 	t.Helper()
 	var refused *models.QuotaError
@@ -89,7 +89,7 @@ func TestQuotaOfOpenRows(t *testing.T) {
 	stranger := modelstest.Site(t, q.Store)
 	modelstest.Submit(t, q.Store, modelstest.Batch(stranger, "first", "ada", "bob", "eve"))
 
-	// What was accepted goes on to its end, which lowers usage.
+	// Accepted work proceeds to its end, which lowers usage.
 	finish(t, q.Store, claim(t, q.Store, first.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeInsufficientFunds},
 		models.RowResult{Index: 1, Outcome: models.OutcomeInsufficientFunds}, models.RowResult{Index: 2, Outcome: models.OutcomeDeclined})
 	q.age()
@@ -148,8 +148,8 @@ func TestQuotaOfEvents(t *testing.T) {
 		}
 	}
 	full()
-	// Every final status is written and told, though the quota is used up, and counts as the
-	// payment intent did.
+	// Every final status is recorded and announced beyond the quota. Its event counts in place of
+	// the payment intent.
 	for _, intent := range []models.PaymentIntent{first, second} {
 		_, _, err := q.CancelPaymentIntent(t.Context(), q.site.ID, intent.ID)
 		must(t, err)
@@ -243,8 +243,8 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	})
 }
 
-// Many requests at once do not exceed a quota in one process. Several processes exceed it by no
-// more than what the others admit until their usage is old.
+// Concurrent requests in one process do not exceed a quota. Several processes exceed it at most by
+// what the others admit while their readings are fresh.
 func TestQuotaOvershoot(t *testing.T) {
 	const quota, processes = 20, 3
 	q := newQuotaed(t, models.Quotas{OpenRows: quota})
@@ -287,7 +287,7 @@ func TestQuotaOvershoot(t *testing.T) {
 	}
 }
 
-// Usage is read from a bounded part of an index. The number of many events is estimated.
+// Usage is read from a bounded part of an index; beyond it, the number of events is an estimate.
 func TestQuotaUsageOfManyEvents(t *testing.T) {
 	const events, others = 130_000, 30_000
 	q := newQuotaed(t, models.Quotas{Events: 1_000_000, OpenRows: 1_000_000, Invitations: 1_000_000})

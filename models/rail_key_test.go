@@ -9,8 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The keys are for ever: a change of how they derive would debit what was debited under the old
-// ones again.
+// The derivation of keys must never change: a new key for an old debit would debit it again.
 func TestRailKeysStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	var site models.SiteID

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// deceptive are the characters that no reference and no displayed text may have.
+// deceptive returns the characters that references and displayed text must not contain.
 func deceptive() []rune {
 	list := []rune{0x061C, 0x200B, 0x200E, 0x200F, 0xFEFF}
 	for r := rune(0x202A); r <= 0x202E; r++ {
@@ -45,7 +45,7 @@ func TestValidateReference(t *testing.T) {
 	}
 }
 
-// Nothing else that looks like a letter, a mark or a sign is refused.
+// No other letter, mark or sign is refused.
 func TestOnlyDeceptiveCharactersAreRefused(t *testing.T) {
 	t.Parallel()
 	refused := map[rune]bool{}

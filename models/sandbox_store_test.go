@@ -61,7 +61,7 @@ func TestSandboxAccountStays(t *testing.T) {
 	}
 }
 
-// TestSandboxSlowIsRealTime moves the clock far ahead, which hurries no slow bank.
+// TestSandboxSlowIsRealTime advances the service clock, which does not hasten a slow bank.
 func TestSandboxSlowIsRealTime(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -116,7 +116,7 @@ func TestSandboxDebitsPages(t *testing.T) {
 	}
 }
 
-// TestSandboxErrors tells apart what may have debited and what certainly has not.
+// TestSandboxErrors distinguishes errors that may have debited from errors that certainly have not.
 func TestSandboxErrors(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -135,7 +135,7 @@ func TestSandboxErrors(t *testing.T) {
 		t.Errorf("no server: %v, want ErrSandboxUntouched", err)
 	}
 
-	// The statement waits for a lock when its context ends: it may have been in time, or not.
+	// The statement waits for a lock when its context ends: it may have taken effect or not.
 	lock, err := store.DB().BeginTx(ctx, nil)
 	must(t, err)
 	defer func() { _ = lock.Rollback() }()
@@ -167,8 +167,7 @@ func awaitLockWait(t *testing.T, store *models.Store) {
 	}
 }
 
-// TestSandboxFaults lets each fault last for its time and no longer, for accounts of every
-// behaviour.
+// TestSandboxFaults checks that each fault lasts for its duration, for accounts of every behaviour.
 func TestSandboxFaults(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)
@@ -257,8 +256,7 @@ func BenchmarkDebitSandbox(b *testing.B) {
 	b.ReportMetric(float64(made*chunk)/b.Elapsed().Seconds(), "debits/s")
 }
 
-// TestSandboxDecidesOnce has a debit's time come while it is asked about and cancelled: all answers
-// are the same.
+// TestSandboxDecidesOnce asks about a debit and cancels it when it becomes due: all answers agree.
 func TestSandboxDecidesOnce(t *testing.T) {
 	t.Parallel()
 	ctx, store := t.Context(), modelstest.Open(t)

@@ -112,9 +112,8 @@ func TestSignupTokenUnderAKeyOfAnotherPurpose(t *testing.T) {
 	wantError(t, err, models.ErrNotFound)
 }
 
-// One of many customers gets the link, and exactly at expiry it is one conditional update that
-// decides: whatever the order, the link ends linked to the one who was told so, or expired with
-// nobody told.
+// Many customers race for one link, also at the moment of expiry. The link ends linked to the
+// customer that was told so, or expired without one.
 func TestSignupRaces(t *testing.T) {
 	c := newCustomers(t)
 	for round := range 10 {

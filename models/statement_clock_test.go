@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A statement that reads clock_timestamp() twice may get two times: a lease that ended in between
-// is neither held nor over. Statements go by statement_timestamp(), which stands still.
+// A statement that reads clock_timestamp() twice may get two times: a lease that ends in between is
+// neither held nor expired. Statements use statement_timestamp(), which is fixed.
 func TestStatementsReadTheClockOnce(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"*.go", "*.sql", "../migrations/*.sql"} {

@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// traced is a store with two organisations, of which the first has three Sites.
+// traced is a store with two organisations; the first has three Sites.
 type traced struct {
 	*models.Store
 	site, sister, other models.Site
@@ -34,7 +34,7 @@ func newTraced(t *testing.T) *traced {
 	return f
 }
 
-// makers store something at a Site under the trace id of the context, and return its id.
+// makers store something at a Site under the context's trace id, and return its id.
 func (f *traced) makers(t *testing.T) map[models.TraceKind]func(context.Context, models.Site) [16]byte {
 	n := 0
 	return map[models.TraceKind]func(context.Context, models.Site) [16]byte{
@@ -60,8 +60,8 @@ func (f *traced) makers(t *testing.T) map[models.TraceKind]func(context.Context,
 	}
 }
 
-// What a request stores is found by its trace, on any Site of its organisation. Other organisations
-// do not find it.
+// A trace finds what its request stored, on any Site of the organisation. Other organisations do
+// not find it.
 func TestTraceFindsWhatWasStored(t *testing.T) {
 	f := newTraced(t)
 	for kind, store := range f.makers(t) {
@@ -70,7 +70,7 @@ func TestTraceFindsWhatWasStored(t *testing.T) {
 			ctx := models.WithTraceID(t.Context(), id)
 			made := store(ctx, site)
 			store(models.WithTraceID(ctx, neighbour), site)
-			// Another process may make the same first half in the same moment, also on the same
+			// Another process may make the same first half at the same moment, also on the same
 			// Site.
 			twin := id[:16] + models.NewTraceID()[16:]
 			store(models.WithTraceID(ctx, twin), site)
@@ -108,8 +108,7 @@ func subjectOf(trace *models.Trace) [16]byte {
 	return [16]byte{}
 }
 
-// Without a trace id, or with one of another form, ids are as they always were, and no trace finds
-// them.
+// Without a trace id, or with another form of it, ids are plain UUIDv7s, and no trace finds them.
 func TestTraceOfAnotherForm(t *testing.T) {
 	f := newTraced(t)
 	for kind, store := range f.makers(t) {
@@ -126,7 +125,7 @@ func TestTraceOfAnotherForm(t *testing.T) {
 	}
 }
 
-// Time ends what a trace shows, as it does for those who read it by itself.
+// A trace shows overdue subjects as ended, as single reads do.
 func TestTraceOfWhatIsOver(t *testing.T) {
 	f := newTraced(t)
 	makers, ids := f.makers(t), map[models.TraceKind]models.TraceID{}
@@ -161,9 +160,9 @@ func TestTraceOfWhatIsOver(t *testing.T) {
 	modelstest.Audit(t, f.Store)
 }
 
-// fill gives each Site of the organisation n rows in every table that a trace is looked for in, all
-// with ids of the same quarter of an hour, and the organisation as many events, with statistics as
-// autovacuum makes them.
+// fill inserts n rows for each Site of the organisation into every table that a trace searches. All
+// ids share a quarter of an hour. The organisation has as many events, and statistics as autovacuum
+// makes them.
 func (f *traced) fill(t *testing.T, n int) {
 	t.Helper()
 	tx, err := f.DB().BeginTx(t.Context(), nil)
@@ -197,8 +196,7 @@ func (f *traced) fill(t *testing.T, n int) {
 	}
 }
 
-// A trace is found in few blocks, however large the tables are, whether or not it is there: a few
-// of each primary key for each Site.
+// A trace reads few blocks, however large the tables are, whether or not it exists.
 func TestTraceReadsLittle(t *testing.T) {
 	f := newTraced(t)
 	const rows, most = 20_000, 60 // of some three thousand blocks in each of three Sites

@@ -28,7 +28,7 @@ func (c *checkout) finish(t models.ClaimedTransaction, r models.TransactionResul
 	return done
 }
 
-// workersDie plays that whoever holds a transaction is dead for longer than its lease.
+// workersDie simulates that all workers have been dead for longer than their leases.
 func (c *checkout) workersDie() {
 	c.Helper()
 	if _, err := c.store.DB().ExecContext(c.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
@@ -36,7 +36,7 @@ func (c *checkout) workersDie() {
 	}
 }
 
-// pushed is the body of the intent's event, its key replaced.
+// pushed is the body of the intent's event, with its key replaced.
 func (c *checkout) pushed(intent models.PaymentIntentID) string {
 	c.Helper()
 	var key models.WebhookEventID
@@ -216,8 +216,7 @@ func (c *checkout) alerts() []models.Alert {
 	return alerts
 }
 
-// A task that comes a second time while a worker holds the transaction waits for the end of that
-// worker's lease.
+// A duplicate of a task waits for the lease of the worker that holds the transaction.
 func TestParkWhileHeld(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
@@ -242,8 +241,7 @@ func TestParkWhileHeld(t *testing.T) {
 	}
 }
 
-// A rail that has confirmed that nothing was debited, and then says that it was, is wrong in one of
-// the two: somebody must look.
+// A rail that first confirms that nothing was debited, and later reports a debit, raises an alert.
 func TestRailContradiction(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)

@@ -14,8 +14,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// announce runs every announcing task that there is, twice, as a doubled task would, and reports
-// how many there were.
+// announce runs every announcing task twice, as a duplicated task would, and returns their number.
 func (w *webhooks) announce() int {
 	w.t.Helper()
 	var tasks []models.TaskID
@@ -33,7 +32,7 @@ func (w *webhooks) announce() int {
 	return len(tasks)
 }
 
-// told are the bodies of all events of a type, without their keys, oldest first.
+// told returns the bodies of all events of a type, without their keys, oldest first.
 func (w *webhooks) told(event models.WebhookEventType) (bodies []string) {
 	w.t.Helper()
 	for _, e := range slices.Backward(w.list(models.WebhookQuery{Filter: models.WebhookFilter{Type: event}}).Events) {
@@ -59,8 +58,7 @@ func (w *webhooks) count(from string, args ...any) (n int) {
 	return n
 }
 
-// settlements are the ways in which a batch of two customers, of whom one is linked, comes to its
-// end.
+// settlements are the ways in which a batch of two customers, one of them linked, settles.
 var settlements = map[string]struct {
 	settle            func(w *webhooks, done models.Submission)
 	succeeded, failed int
@@ -96,7 +94,7 @@ var settlements = map[string]struct {
 	}, 0, 2},
 }
 
-// However a batch settles, its endpoint is told once, if it asks for it at that moment.
+// Every kind of settlement is announced once to an endpoint that subscribes at that moment.
 func TestBatchSettledIsAnnounced(t *testing.T) {
 	t.Parallel()
 	for name, c := range settlements {
@@ -125,7 +123,7 @@ func TestBatchSettledIsAnnounced(t *testing.T) {
 	}
 }
 
-// An endpoint that does not ask gets nothing: neither a task nor an event is written.
+// An endpoint without a subscription gets nothing: neither a task nor an event is written.
 func TestUnaskedEventsAreNotWritten(t *testing.T) {
 	t.Parallel()
 	all := models.WebhookEventTypes
@@ -165,7 +163,7 @@ func TestUnaskedEventsAreNotWritten(t *testing.T) {
 	}
 }
 
-// ask puts an endpoint that asks for these events.
+// ask configures an endpoint that subscribes to events.
 func (w *webhooks) ask(site models.SiteID, events ...models.WebhookEventType) {
 	w.t.Helper()
 	_, _, err := w.PutWebhookEndpoint(w.t.Context(), w.ring, w.site.OrganisationID, site, "https://example.com/", events...)
@@ -179,8 +177,8 @@ func (w *webhooks) otherSite() models.SiteID {
 	return site.ID
 }
 
-// correctRow submits a batch whose rows 0 to 2 are in doubt at its deadline; the truth about rows 1
-// and 2 comes after it.
+// correctRow submits a batch whose rows 0 to 2 are in doubt at its deadline, and records late
+// answers about rows 1 and 2.
 func (w *webhooks) correctRow(reference string) models.Submission {
 	w.t.Helper()
 	done := modelstest.Submit(w.t, w.Store, modelstest.Batch(w.site, reference, "ada", "ada", "ada"))
@@ -197,8 +195,8 @@ func (w *webhooks) correctRow(reference string) models.Submission {
 	return done
 }
 
-// A late truth, from the rail or an operator, reaches the partner once: the row as a GET shows it,
-// and its batch's reference.
+// A correction, from the rail or an operator, is announced once: the row as in a GET, and its
+// batch's reference.
 func TestRowCorrectedIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -226,7 +224,7 @@ func TestRowCorrectedIsAnnounced(t *testing.T) {
 	}
 }
 
-// Of a batch that retention has dropped there is nothing left to announce.
+// Nothing is announced of a batch that retention has dropped.
 func TestAnnounceAfterRetention(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -246,8 +244,7 @@ func TestAnnounceAfterRetention(t *testing.T) {
 	}
 }
 
-// An endpoint that is gone by the time of the announcement leaves the event undelivered, to be sent
-// again later.
+// If the endpoint is gone at the announcement, the event becomes undelivered and can be sent later.
 func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -268,7 +265,7 @@ func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 	}
 }
 
-// customerBody is the body of a customer's event, whose times are given as JSON.
+// customerBody is the body of a customer's event, with its times given as JSON.
 func (w *webhooks) customerBody(event models.WebhookEventType, link models.Link, state models.LinkState, more string) string {
 	return fmt.Sprintf(`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
 		`"invitedAt":%d%s}},"traceId":"%s"}`, event, w.site.ID, link.CustomerReference, state, link.InvitedAt, more, link.TraceID)
@@ -282,7 +279,7 @@ func (w *webhooks) inviteTraced(reference string) models.Link {
 	return link
 }
 
-// Every change of a customer's state is told once, in the transaction of the change.
+// Every change of a customer's state is announced once, in the transaction of the change.
 func TestCustomerEvents(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -328,7 +325,7 @@ func TestCustomerEvents(t *testing.T) {
 	modelstest.Audit(t, w.Store)
 }
 
-// A request that is refused takes back what it had expired on its way, and the event with it.
+// A refused request rolls back the expiry that it recorded, and its event.
 func TestCustomerExpiredIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -345,7 +342,7 @@ func TestCustomerExpiredIsTakenBack(t *testing.T) {
 	w.wantTold(models.EventCustomerExpired, w.customerBody(models.EventCustomerExpired, eve, models.LinkExpired, ""))
 }
 
-// Sweeps and new invitations that race to write an expiry down tell of it once.
+// Sweeps and new invitations that race to record an expiry announce it once.
 func TestCustomerExpiredOnce(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -372,8 +369,8 @@ func TestCustomerExpiredOnce(t *testing.T) {
 	}
 }
 
-// A database that has lost an event and its state reports the same state under the same key, and
-// another under another.
+// After a loss of an event and its state, the same state gets the same key, and another state
+// another key.
 func TestKeysSurviveALoss(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

@@ -38,8 +38,8 @@ func TestWebhookBreaker(t *testing.T) {
 	}
 }
 
-// Whatever happens, the width stays in its range, an open breaker lets one through at the most, and
-// a run of successes brings everything back.
+// After any attempts, the width stays in range, an open breaker admits at most one probe, and
+// consecutive successes restore full width.
 func TestWebhookBreakerProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models"
 )
 
-// dispatch takes tasks as a dispatcher does, so that claims of many may have them.
+// dispatch claims tasks as a dispatcher does, so that batched claims can lease them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
 	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, models.Dispatch{InFlight: 16, Limit: 1000})
@@ -85,8 +85,8 @@ func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
 	w.claimNothing(plain)
 }
 
-// What bounds debits bounds nothing else. Webhooks have a bound of their own, which leaves room for
-// those that wait for ClaimDue.
+// The bounds of debits apply to debits only. Webhooks have a bound of their own, which leaves
+// capacity for ClaimDue.
 func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -109,8 +109,8 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	claim(tasks[3:], 0, 0)
 }
 
-// Claims do not wait for the disk: after a crash Postgres may know nothing of one whose attempt is
-// under way.
+// Claims do not wait for the disk: a crash of Postgres may lose a claim whose attempt is in
+// progress.
 func TestWebhookClaimForgottenInACrash(t *testing.T) {
 	t.Parallel()
 	for name, verdict := range map[string]models.WebhookVerdict{"delivered": delivered, "to be repeated": retryIn(time.Minute)} {
@@ -153,7 +153,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 	}
 }
 
-// Redis may run one task twice at the same moment, after it has lost its memory.
+// After a flush, Redis may run one task twice at the same moment.
 func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -170,7 +170,7 @@ func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	}
 }
 
-// claimRacing claims what it gets of tasks, together or one by one.
+// claimRacing claims tasks, batched or one by one.
 func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []models.WebhookDelivery, err error) {
 	var claims []models.WebhookClaim
 	for _, task := range tasks {
@@ -196,8 +196,7 @@ func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []mode
 	return got, err
 }
 
-// Workers that come with the same tasks at the same moment, alone and with many, get each attempt
-// once.
+// Concurrent single and batched claims of the same tasks get each attempt once.
 func TestConcurrentClaimsGiveEachAttemptOnce(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -266,7 +265,7 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	if err != nil || endpoint.Breaker.Width != models.WebhookFirstWidth+2 {
 		t.Errorf("endpoint after two successes: %+v, %v", endpoint, err)
 	}
-	w.dispatch(over...) // let go by the record
+	w.dispatch(over...) // released by the record
 	if d := w.claimMany(over...); d[0] == nil || d[1] == nil {
 		t.Errorf("claimed %v once there was room", d)
 	}
@@ -297,7 +296,7 @@ func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 	}
 }
 
-// An endpoint about which somebody else is deciding keeps no other one waiting.
+// A locked endpoint does not delay the claims of others.
 func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -331,7 +330,7 @@ func TestRecordDelivered(t *testing.T) {
 	w.dispatch(firstTask, secondTask)
 	got := w.claimMany(firstTask, secondTask)
 	if _, err := w.DB().ExecContext(t.Context(), `
-		UPDATE webhook_places SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another has it now
+		UPDATE webhook_places SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another worker has it now
 		t.Fatal(err)
 	}
 	if done := w.recordDelivered(got...); !done[0] || done[1] {

@@ -13,8 +13,8 @@ import (
 
 const webhookStart = models.Millis(1_800_000_000_000)
 
-// webhooks is a store with a frozen clock, an organisation, its master key and, if a test puts one,
-// an endpoint.
+// webhooks is a store with a frozen clock, an organisation, its master key and, if a test
+// configures one, an endpoint.
 type webhooks struct {
 	*models.Store
 	t    *testing.T
@@ -25,8 +25,7 @@ type webhooks struct {
 	intents atomic.Int64
 }
 
-// intent makes an id that is later than every earlier one of the fixture, by its time part, as are
-// the ids of its events.
+// intent returns an id that is later than every earlier id of the fixture.
 func (w *webhooks) intent() models.PaymentIntentID {
 	id := models.NewPaymentIntentID()
 	var at [8]byte

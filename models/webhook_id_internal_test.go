@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The keys of events are promised: a change of their derivation would report everything anew after
-// a loss.
+// The derivation of event keys must never change: after a loss, every event would be reported under
+// a new key.
 func TestWebhookEventIDGolden(t *testing.T) {
 	t.Parallel()
 	intent, err := ParseID[intentNoun]("pi_01932c07-4a5b-7c6d-8e9f-0123456789ab")
@@ -27,8 +27,7 @@ func TestWebhookEventIDGolden(t *testing.T) {
 	}
 }
 
-// An event's id is a UUIDv7 of its subject's time; it is the same for the same subject, type and
-// value, and for no others.
+// An event's id is a UUIDv7 of its subject's time. It depends on subject, type and value alone.
 func TestWebhookEventID(t *testing.T) {
 	t.Parallel()
 	type told struct {

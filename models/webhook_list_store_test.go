@@ -129,7 +129,7 @@ func TestWebhookRedeliveryByFilter(t *testing.T) {
 	}
 }
 
-// A test is of its moment: it comes again only if it is asked for by its key.
+// Redelivery by filter leaves tests out; redelivery by key includes them.
 func TestWebhookRedeliveryByFilterLeavesTestsOut(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

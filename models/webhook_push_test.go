@@ -6,8 +6,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The bytes are the specification's, field by field, and nothing in them is escaped that need not
-// be.
+// The body matches the specification byte for byte, without needless escapes.
 func TestWebhookBody(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

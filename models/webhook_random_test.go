@@ -10,11 +10,10 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// Random lives of a few events at one endpoint, with workers that die, come late and double, alone
-// or many at once, and a Postgres that forgets their leases, keep every promise: an event's status
-// moves as the truth table allows, a pending event has exactly its task, what waits is not being
-// sent, its bytes never change, attempts only grow, and in the end everything that is not final is
-// delivered.
+// Random lives of a few events at one endpoint keep every invariant, with workers that die, are
+// late or duplicate, and with crashes that lose leases. Statuses follow the transition table, a
+// pending event has exactly one task, bytes never change, attempts only grow, and finally every
+// open event is delivered.
 func TestWebhookRandomLives(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -97,7 +96,7 @@ func (l *webhookLife) step(t *rapid.T) {
 	}
 }
 
-// claimSome dispatches what is due and claims some of it, and some that is not, together.
+// claimSome dispatches due tasks, and claims some due and some other tasks in one batch.
 func (l *webhookLife) claimSome(t *rapid.T) {
 	var tasks []models.TaskID
 	for _, task := range l.due() {
@@ -113,8 +112,7 @@ func (l *webhookLife) claimSome(t *rapid.T) {
 	}
 }
 
-// recordAll records everything that is under way as delivered, together, and one by one what cannot
-// be recorded so.
+// recordAll records every attempt in progress as delivered, in one batch where possible.
 func (l *webhookLife) recordAll() {
 	all := make([]*models.WebhookDelivery, len(l.under))
 	for i := range l.under {
@@ -171,8 +169,7 @@ func (l *webhookLife) check(t *rapid.T) {
 	}
 }
 
-// finish gives the events a good endpoint and workers that live. Everything pending is then
-// delivered.
+// finish gives the events a working endpoint and live workers, which deliver every pending event.
 func (l *webhookLife) finish(t *rapid.T) {
 	l.put(models.SiteID{}, "https://example.com/good")
 	expireWebhookLeases(l.t, l.Store)

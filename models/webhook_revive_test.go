@@ -6,7 +6,7 @@ import (
 	"partnerbilling/models"
 )
 
-// park writes so many events of a Site that wait for an endpoint.
+// park inserts n events of a Site that are parked for an endpoint.
 func (w *webhooks) park(n int, site, endpoint models.SiteID) {
 	w.t.Helper()
 	if _, err := w.DB().ExecContext(w.t.Context(), `
@@ -26,7 +26,7 @@ SELECT task_id, 'deliverWebhook', 'webhooks', organisation_id, site_id, id, svc_
 	}
 }
 
-// waiting is how many events are parked. Those that are not must be due.
+// waiting returns the number of parked events. All others must be due.
 func (w *webhooks) waiting() (parked int) {
 	w.t.Helper()
 	var wrong int
@@ -39,8 +39,8 @@ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM webhook_places x WHERE x.event_id
 	return parked
 }
 
-// A partner whose endpoint has been down for long has very many events that wait. Whoever changes
-// the endpoint does not wait for all of them: they would take longer than a request may.
+// An endpoint that was down for long has very many parked events. A change of the endpoint does not
+// wait for all of them.
 func TestEndpointOfVeryManyParkedEvents(t *testing.T) {
 	t.Parallel()
 	const many = 2500
@@ -51,7 +51,7 @@ func TestEndpointOfVeryManyParkedEvents(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		endpoint func(*webhooks) models.SiteID // for which they wait
+		endpoint func(*webhooks) models.SiteID // the endpoint they are parked for
 		change   func(*webhooks)
 		parked   int // right after the change
 		sweeps   int // until none is; -1: they go as their endpoint takes them

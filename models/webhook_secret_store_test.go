@@ -14,7 +14,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signing shows which of the named secrets make which signature.
+// signing shows which named secret makes which signature.
 func (w *webhooks) signing(names map[models.WebhookSecret]string) string {
 	w.t.Helper()
 	secrets, err := w.WebhookSecrets(w.t.Context(), w.ring, w.site.OrganisationID)

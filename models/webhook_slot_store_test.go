@@ -10,8 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// places is how many events wait for an endpoint, and how many have been let go and not come to a
-// worker yet.
+// slots returns the numbers of parked events, and of released events that no worker has leased yet.
 func (w *webhooks) slots() (waiting, released int) {
 	w.t.Helper()
 	must(w.t, w.DB().NewRaw(`
@@ -34,7 +33,8 @@ func (w *webhooks) release(want int) {
 	}
 }
 
-// crowd has so many events come to a new endpoint, which takes models.WebhookFirstWidth of them.
+// overfill inserts n events of a new endpoint, which takes models.WebhookFirstWidth of them and
+// parks the rest.
 func (w *webhooks) overfill(n int) (tasks []models.TaskID, sent []*models.WebhookDelivery) {
 	w.t.Helper()
 	w.put(models.SiteID{}, "https://one.example/")
@@ -52,7 +52,7 @@ func (w *webhooks) overfill(n int) (tasks []models.TaskID, sent []*models.Webhoo
 	return tasks[models.WebhookFirstWidth:], sent
 }
 
-// Who is let go has room at once: neither a later look nor a newcomer gives it to somebody else.
+// A released event occupies capacity at once: neither a later release nor a new event takes it.
 func TestReleaseTakesCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -60,7 +60,7 @@ func TestReleaseTakesCapacity(t *testing.T) {
 	if done := w.recordDelivered(sent[:2]...); !done[0] || !done[1] {
 		t.Fatalf("recorded %v", done)
 	}
-	const room = 4 // two that were done, and two more for their success
+	const room = 4 // two ended deliveries, and two more for their success
 	w.wantSlots("after two successes", 8-room, room)
 	w.release(0)
 	_, newcomer := w.insert()
@@ -77,7 +77,7 @@ func TestReleaseTakesCapacity(t *testing.T) {
 	w.wantSlots("all that were let go are being sent", 8-room+1, 0)
 }
 
-// Who does not come in time loses the place to the next, and gets another one when there is room.
+// A released event that no worker leases in time loses its slot, and is released again later.
 func TestLetGoAndNotComeInTime(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -95,7 +95,7 @@ func TestLetGoAndNotComeInTime(t *testing.T) {
 	w.wantSlots("one is sent", 1, 0)
 }
 
-// An endpoint that has closed since it let events go takes them no more.
+// An endpoint whose breaker opened after the release takes no released events.
 func TestLetGoAndThenClosed(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID){
@@ -123,8 +123,7 @@ func TestLetGoAndThenClosed(t *testing.T) {
 	}
 }
 
-// What is let go by the default while its Site gets an endpoint of its own goes to that one, by its
-// room.
+// If a Site gets its own endpoint, events released by the default go to it, within its capacity.
 func TestLetGoByAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID) models.WebhookDelivery{
@@ -168,15 +167,15 @@ func TestAuditOfSlots(t *testing.T) {
 		violations, err := w.Audit(t.Context(), false)
 		must(t, err)
 		if found := slices.DeleteFunc(violations, func(v models.Violation) bool {
-			return !strings.HasPrefix(v.Check, "who waits for an endpoint")
+			return !strings.HasPrefix(v.Check, "a parked event is a pending")
 		}); len(found) != c.found {
 			t.Errorf("%s: %+v", c.breaks, violations)
 		}
 	}
 }
 
-// Events that wait ask again once their tasks' rest is over. They wait on, all with one another,
-// and nothing of them is written but that.
+// Parked events become due again after parkedFor. They are parked again in one batch, and nothing
+// else is written.
 func TestParkedAskTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -202,7 +201,7 @@ func TestParkedAskTogether(t *testing.T) {
 	}
 }
 
-// An event that waits and could go goes, whoever comes with its task.
+// A parked event is claimed if its endpoint has capacity, by any task of it.
 func TestParkedEventWithCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -218,7 +217,7 @@ func TestParkedEventWithCapacity(t *testing.T) {
 	w.wantSlots("afterwards", 0, 0)
 }
 
-// What is being sent is not parked, though a claim among many has read the event before it was.
+// A batched claim does not park an event that a worker leased after the claim read it.
 func TestConcurrentClaimsParkNothingThatIsSent(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

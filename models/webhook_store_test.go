@@ -98,8 +98,7 @@ func (w *webhooks) backlog() models.Backlog {
 	return models.Backlog{}
 }
 
-// A retry that comes out of Redis a moment before the database thinks it is due goes out by the
-// database's clock.
+// A retry that Redis delivers early goes out by the database's clock.
 func TestWebhookRetryTooEarly(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -144,7 +143,7 @@ func TestWebhookWorkerDies(t *testing.T) {
 	w.status(id, models.WebhookDelivered)
 }
 
-// A dead worker wakes up when its heir has given the event back already, so that nobody holds it.
+// A dead worker wakes up after its successor has ended the lease.
 func TestWebhookLateFailureDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for name, verdict := range map[string]models.WebhookVerdict{"failed": failed, "gone": gone, "retry": retryIn(time.Hour)} {
@@ -181,8 +180,8 @@ func TestWebhookLateSuccessCounts(t *testing.T) {
 	}
 }
 
-// A late success makes the heir's attempt needless. It has been made all the same: its number is
-// not given again, and whatever it brings is in the log.
+// A late success makes the successor's attempt needless. Its number is not reused, and its result
+// is logged.
 func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -208,8 +207,7 @@ func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	}
 }
 
-// Postgres crashes and forgets a claim, so that two attempts have one number. The log keeps the one
-// that delivered the event.
+// After a crash loses a claim, two attempts have one number. The log keeps the successful one.
 func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -226,8 +224,7 @@ func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	}
 }
 
-// The endpoint under which an attempt was made is gone before its worker's death is noticed. The
-// log says where it went.
+// The log names the endpoint of an interrupted attempt, even if that endpoint is gone.
 func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -243,8 +240,7 @@ func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
 	}
 }
 
-// An attempt whose worker has died is in the log also if the event has to wait before it goes on,
-// or has nobody to go to any more.
+// An interrupted attempt is logged, also if its event is parked or has no endpoint any more.
 func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 	t.Parallel()
 	for name, endpoint := range map[string]string{
@@ -396,8 +392,8 @@ func TestOneWebhookEventPerIntent(t *testing.T) {
 	}
 }
 
-// A task that Redis has twice may find its event parked, and room by then. If that worker dies, the
-// event does not wait as if it were parked still.
+// A duplicated task may find its event parked, with capacity. If its worker dies, the event becomes
+// due, not parked.
 func TestParkedWebhookClaimedByALateTask(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

@@ -20,8 +20,8 @@ func (w *webhooks) tail(after *models.WebhookStreamPosition) *models.WebhookTail
 	return tail
 }
 
-// next reads from a tail until it has so many events: other tests' transactions may hold some back
-// for a moment.
+// next reads from a tail until it has n events. Transactions of other tests may hold some back for
+// a moment.
 func (w *webhooks) next(tail *models.WebhookTail, n int) (all []models.WebhookStreamed) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -69,7 +69,7 @@ func TestWebhookTail(t *testing.T) {
 	}
 	w.wantNext(tail)
 
-	// A stream that is cut off goes on behind its last event, or where it began.
+	// An interrupted stream resumes after its last event, or at its start.
 	w.wantNext(w.tail(&start), first, second, before)
 	w.wantNext(w.tail(&streamed[0].Position), second, before)
 	end := tail.Position()
@@ -83,7 +83,7 @@ func TestWebhookTail(t *testing.T) {
 	w.wantNext(w.tail(&start), third)
 }
 
-// An event that is written by a transaction that takes long is neither left out nor overtaken.
+// A stream neither skips nor overtakes the event of a long transaction.
 func TestWebhookTailWaitsForTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -105,7 +105,8 @@ func TestWebhookTailWaitsForTransactions(t *testing.T) {
 	w.wantNext(tail, late, fast)
 }
 
-// Streams that are cut off at random and resumed bring every event of concurrent writers once.
+// Streams that are interrupted at random and resumed deliver every event of concurrent writers
+// once.
 func TestWebhookTailNeitherLosesNorRepeats(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)

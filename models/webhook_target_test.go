@@ -121,8 +121,7 @@ func TestWebhookURLs(t *testing.T) {
 	}
 }
 
-// Whatever is let through has one reading: a plain host that is public, or a name to be judged
-// later.
+// Every accepted URL has one reading: a plain public host, or a name to check at the dial.
 func FuzzWebhookURL(f *testing.F) {
 	for _, seed := range []string{"https://example.com/x?y", "https://[::ffff:127.0.0.1]:443/", "https://127.1", "https://a@b:1/", "http://x"} {
 		f.Add(seed)

@@ -34,7 +34,7 @@ func TestDSNGoesWithTheTest(t *testing.T) {
 	t.Run("user", func(t *testing.T) {
 		dsn = modelstest.DSN(t)
 		ping(t, dsn, true)
-		// A connection that the test forgot does not keep the database.
+		// A leaked connection does not prevent dropping the database.
 		store := open(t, dsn)
 		if err := store.Ping(t.Context()); err != nil {
 			t.Error(err)
