@@ -35,7 +35,8 @@ SELECT clock.now, (SELECT count(*) FROM matching),
 FROM clock LEFT JOIN page b ON true
 ORDER BY b.submitted_at DESC, b.id DESC`
 
-// batchStateConditions select batches by state.
+// batchStateConditions select batches by effective state: a batch past its deadline is settled,
+// even before it is closed.
 var batchStateConditions = map[BatchState]string{
 	"":              `true`,
 	BatchInProgress: `state = 'inProgress' AND settle_by > (SELECT now FROM clock)`,

@@ -66,7 +66,7 @@ type ClaimedRow struct {
 	InDoubt bool
 	// Settled says that the row is settled as unconfirmed: the rail's answer corrects it.
 	Settled bool
-	// Called says that the rail answered a call about the key.
+	// Called says that a debit call of the row was made before this claim.
 	Called bool
 	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
 	Forgotten bool

@@ -44,8 +44,10 @@ RETURNING environment, rail, rail_id, webhook_loopback`,
 	return d, d.Differs(own)
 }
 
-// ReplaceRail changes the database's rail, while no worker runs. Errors: ErrInDoubt while debits or
-// payments on the old rail are in doubt; ErrNotFound before the first process has joined.
+// ReplaceRail changes the database's rail, while no worker runs. ErrInDoubt: debits or payments on
+// the old rail are, or may be, in doubt. After a loss of commits that lasts for RailMemory: lost
+// batches may be submitted again, with keys that only the old rail knows. ErrNotFound: no process
+// has joined yet.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 	err := s.inTx(ctx, func(tx bun.Tx) error {
 		var inDoubt bool

@@ -38,7 +38,8 @@ const (
 type QuotaError struct {
 	Noun  QuotaNoun
 	Limit int64
-	// RetryAfter is the suggested delay if usage falls by itself; else 0.
+	// RetryAfter is the delay after which usage may have fallen: short if it falls by itself, else
+	// long.
 	RetryAfter time.Duration
 }
 

@@ -26,7 +26,8 @@ const (
 	maxQuotaCounted = 100_000
 	// retryOpenRows is the delay suggested to a partner while its open rows are settled.
 	retryOpenRows = 10 * time.Second
-	// retryQuota is what a partner is told to wait where only its own acts or retention make room.
+	// retryQuota is the delay suggested to a partner where only its own acts or retention lower
+	// usage.
 	retryQuota = time.Minute
 )
 

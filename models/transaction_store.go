@@ -112,8 +112,8 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 }
 
 // HoldTransaction extends the lease of a claimed transaction and its task by RowLease, and returns
-// its current phase. ErrNotFound: it has ended, or another worker has taken it; the caller must
-// stop work on it.
+// its current phase. ErrNotFound: it has ended, another worker has taken it, or an operator holds
+// it; the caller must stop work on it.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
 	err := s.statement(ctx, func() error {
