@@ -192,7 +192,7 @@ func TestHangingEndpointsDoNotDelayOthers(t *testing.T) {
 	}
 	f.await(sites/10*9*each, "are delivered while others hang", "status = 'delivered'")
 	f.await(sites/10*each, "hang",
-		"status = 'pending' AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id)")
+		"status = 'pending' AND EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id)")
 }
 
 // When an endpoint that was down answers again, its parked events are released and delivered: first
@@ -215,7 +215,7 @@ func TestEndpointRecovers(t *testing.T) {
 		f.insert(f.site.ID)
 	}
 	f.await(events-models.WebhookOpensAfter, "are parked", `attempts = 0
-AND EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.until IS NULL)`)
+AND EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.until IS NULL)`)
 	// The failure that opens the breaker must be recorded before the clock moves.
 	f.await(models.WebhookOpensAfter, "have failed", "failures = 1")
 	mu.Lock()

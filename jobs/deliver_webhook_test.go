@@ -301,7 +301,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	if n := len(r.requests()); n != 1 {
 		t.Fatalf("%d requests under the lease", n)
 	}
-	expire := "UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL"
+	expire := "UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL"
 	if _, err := d.store.DB().ExecContext(t.Context(), expire); err != nil {
 		t.Fatal(err)
 	}

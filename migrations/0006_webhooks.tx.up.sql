@@ -87,30 +87,30 @@ CREATE INDEX webhook_events_age ON webhook_events (created_at);
 -- youngest.
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
 
--- The places of events at the endpoints that they go to. A table of its own: waiting for an endpoint, being let go, being
--- sent and being done are short rows in small indexes, while an event, with its body and its many indexes, is written
--- once more, when its outcome is known.
-CREATE TABLE webhook_places (
+-- The slots of events at their endpoints, in a table of their own: parking, releasing, leasing and ending an event change
+-- short rows in small indexes. The event itself, with its body and its many indexes, is written once more, when its
+-- outcome is known.
+CREATE TABLE webhook_slots (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
     endpoint_site_id uuid   NOT NULL,  -- of the endpoint
     site_id          uuid   NOT NULL,  -- of the event
-    requested_at     bigint NOT NULL,  -- of the event's round: the oldest is let go first
+    requested_at     bigint NOT NULL,  -- of the event's round: the oldest is released first
     task_id          uuid   NOT NULL,  -- of the event's round, in the outbox
-    until            timestamptz,      -- NULL: it waits for the endpoint to take more. Else the endpoint has taken it until then
-    token            uuid,             -- of the worker that sends it. NULL: it waits, or is on its way to a worker
-    number           int,              -- of the attempt that is being made
-    url              text,             -- that it goes to
+    until            timestamptz,      -- NULL: parked. Else released or leased until then, and part of the endpoint's load
+    token            uuid,             -- of the lease. NULL: parked or released
+    number           int,              -- of the leased attempt
+    url              text,             -- of the leased attempt
     CHECK ((token IS NULL) = (number IS NULL) AND (token IS NULL OR until IS NOT NULL))
 ) WITH (fillfactor = 70,
     -- Most rows live for milliseconds: vacuum by what has come and gone, not by what is there.
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000);
-CREATE INDEX webhook_places_taken ON webhook_places (organisation_id, endpoint_site_id) WHERE until IS NOT NULL;
-CREATE INDEX webhook_places_waiting ON webhook_places (organisation_id, endpoint_site_id, requested_at, event_id) WHERE until IS NULL;
-CREATE INDEX webhook_places_waiting_of_site ON webhook_places (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
+CREATE INDEX webhook_slots_taken ON webhook_slots (organisation_id, endpoint_site_id) WHERE until IS NOT NULL;
+CREATE INDEX webhook_slots_parked ON webhook_slots (organisation_id, endpoint_site_id, requested_at, event_id) WHERE until IS NULL;
+CREATE INDEX webhook_slots_parked_of_site ON webhook_slots (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
     WHERE until IS NULL;
-ALTER TABLE webhook_places ADD PRIMARY KEY (organisation_id, event_id);
+ALTER TABLE webhook_slots ADD PRIMARY KEY (organisation_id, event_id);
 
 CREATE TABLE webhook_attempts (
     organisation_id  uuid   NOT NULL,

@@ -66,7 +66,7 @@ WHERE e.status = 'pending' AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.id = e.task_id AND o.subject_id = e.id AND o.organisation_id = e.organisation_id
         AND o.kind = 'deliverWebhook' AND o.queue = 'webhooks')`},
 	{"a parked event is a pending webhook event, in the round of its task", `
-SELECT p.event_id::text, coalesce(e.status::text, 'gone') FROM webhook_places p
+SELECT p.event_id::text, coalesce(e.status::text, 'gone') FROM webhook_slots p
 LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
 WHERE p.token IS NULL AND (e.status = 'pending' AND e.task_id = p.task_id) IS NOT TRUE`},
 	{"a transaction under way has a task", `

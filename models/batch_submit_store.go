@@ -101,19 +101,19 @@ func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Sub
 	for i := range done.Tasks {
 		done.Tasks[i] = NewID[taskNoun]()
 	}
-	var room int
+	var capacity int
 	var err error
 	done.Batch, err = scanBatch(db.QueryRowContext(ctx, submitSQL, n.SiteID, newIDFor[batchNoun](n.TraceID), n.Reference,
 		int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
 		amounts, done.Tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows,
-		n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds(), n.retryOf, n.links), &room)
-	done.Claimed = claimedTasks(n, done.Tasks, room)
+		n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds(), n.retryOf, n.links), &capacity)
+	done.Claimed = claimedTasks(n, done.Tasks, capacity)
 	return done, err
 }
 
 // claimedTasks are the first tasks of a new batch, as many as the claim admits.
-func claimedTasks(n NewBatch, tasks []TaskID, room int) []Task {
-	claimed := make([]Task, min(room, len(tasks)))
+func claimedTasks(n NewBatch, tasks []TaskID, capacity int) []Task {
+	claimed := make([]Task, min(capacity, len(tasks)))
 	for i := range claimed {
 		claimed[i] = Task{
 			ID: tasks[i], Kind: TaskDebitRows, OrganisationID: n.OrganisationID, SiteID: n.SiteID, TraceID: n.TraceID, Epoch: 1,

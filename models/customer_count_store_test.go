@@ -201,7 +201,7 @@ func (c *customers) unfolded(t testing.TB) (n int64) {
 }
 
 // A second concurrent fold returns at once.
-func TestFoldingWaitsForNobody(t *testing.T) {
+func TestFoldingDoesNotWait(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
 	c.invite(t, "r")

@@ -21,14 +21,14 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_places", "SET plan_cache_mode = force_generic_plan"} {
+	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_slots", "SET plan_cache_mode = force_generic_plan"} {
 		if _, err := conn.ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}
 	}
 	right := []string{
 		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
-		"webhook_places_pkey", "webhook_places_waiting", "webhook_places_waiting_of_site", "alerts_open_by_kind", "batches_open_deadline",
+		"webhook_slots_pkey", "webhook_slots_parked", "webhook_slots_parked_of_site", "alerts_open_by_kind", "batches_open_deadline",
 		"sites_organisation", "payment_intents_list_open", "link_totals_pkey", "link_changes_site",
 	}
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)

@@ -27,17 +27,17 @@ type Figures struct {
 // down.
 const figuresSQL = `
 WITH RECURSIVE parked (n, organisation_id, endpoint_site_id) AS (
-    (SELECT 1, w.organisation_id, w.endpoint_site_id FROM webhook_places w WHERE w.until IS NULL ORDER BY 2, 3 LIMIT 1)
+    (SELECT 1, w.organisation_id, w.endpoint_site_id FROM webhook_slots w WHERE w.until IS NULL ORDER BY 2, 3 LIMIT 1)
     UNION ALL
     SELECT p.n + 1, next.* FROM parked p CROSS JOIN LATERAL (
-        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_places w
+        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_slots w
         WHERE w.until IS NULL AND (w.organisation_id, w.endpoint_site_id) > (p.organisation_id, p.endpoint_site_id)
         ORDER BY 1, 2 LIMIT 1) next
     WHERE p.n < $1
 )
 SELECT coalesce(greatest(0, now - (SELECT min(settle_by) FROM batches WHERE settled_at IS NULL) + $2), 0),
     (SELECT count(*) FROM parked),
-    (SELECT count(*) FROM (SELECT FROM webhook_places WHERE until IS NULL LIMIT $1) few),
+    (SELECT count(*) FROM (SELECT FROM webhook_slots WHERE until IS NULL LIMIT $1) few),
     ARRAY(SELECT (SELECT count(*) FROM (SELECT FROM alerts a WHERE a.kind = k.kind AND a.closed_at IS NULL LIMIT $1) few)
         FROM unnest($3::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)
 FROM ` + svcNow + ` AS clock (now)`

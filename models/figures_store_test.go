@@ -46,7 +46,7 @@ func TestFigures(t *testing.T) {
 		('lateTruth', 'b', 1, NULL), ('lateTruth', 'dealt with', 1, 2), ('rowsUnconfirmed', 'a', 1, NULL)`)
 	write(`INSERT INTO alerts (kind, subject, raised_at) SELECT 'webhookFailed', n, 1 FROM generate_series(1, 2000) AS n`)
 	write(`
-INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, until)
+INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, until)
 SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-0000-0000-000000000000'::uuid END, ?1, 1, gen_random_uuid(),
     CASE WHEN n % 10 = 0 THEN clock_timestamp() + interval '1 minute' END FROM generate_series(1, 20) AS n`,
 		site.OrganisationID, site.ID)

@@ -129,8 +129,8 @@ func TestDispatchIsFair(t *testing.T) {
 	}
 }
 
-// TestWhoHasTheFewestInFlightComesFirst lets one task through at a time, as in a busy fleet.
-func TestWhoHasTheFewestInFlightComesFirst(t *testing.T) {
+// TestFewestInFlightComesFirst lets one task through at a time, as in a busy fleet.
+func TestFewestInFlightComesFirst(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	large := modelstest.Site(t, store)

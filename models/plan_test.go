@@ -91,7 +91,7 @@ SELECT s.organisation_id, gen_random_uuid(), s.id, 'transactionStatus', gen_rand
 FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
 INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url)
 SELECT organisation_id, id, 1, site_id, 1, 1, 'u' FROM webhook_events ON CONFLICT DO NOTHING;
-INSERT INTO webhook_places (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
+INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
 SELECT organisation_id, id, site_id, site_id, requested_at, task_id FROM webhook_events WHERE status = 'pending'
 AND organisation_id >= 'a0000000-0000-7000-8000-000000000000';
 INSERT INTO alerts (kind, subject, raised_at, closed_at) SELECT 'lateTruth', 'filled ' || i, 1, CASE WHEN i % 100 = 0 THEN NULL ELSE 2 END FROM generate_series(1, 20000) i;
@@ -103,11 +103,11 @@ SET session_replication_role = DEFAULT`
 // grown are the tables that fillTables fills.
 var grown = []string{
 	"idempotency_keys", "client_assertions", "customer_links", "batches", "batch_references", "batch_rows", "ledger_entries", "outbox",
-	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_places", "alerts", "sandbox_accounts", "sandbox_debits",
+	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_slots", "alerts", "sandbox_accounts", "sandbox_debits",
 }
 
 // transient are the tables of unfinished work, which are empty again and again.
-var transient = []string{"outbox", "webhook_places", "idempotency_keys", "client_assertions", "alerts"}
+var transient = []string{"outbox", "webhook_slots", "idempotency_keys", "client_assertions", "alerts"}
 
 // planned is a database with one connection, so that each statement keeps its plan.
 type planned struct {

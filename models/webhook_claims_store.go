@@ -116,7 +116,7 @@ CROSS JOIN LATERAL (
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (e.site_id, '00000000-0000-0000-0000-000000000000')
     ORDER BY x.site_id DESC LIMIT 1) w
 LEFT JOIN LATERAL (
-    SELECT endpoint_site_id, until, token FROM webhook_places x
+    SELECT endpoint_site_id, until, token FROM webhook_slots x
     WHERE x.organisation_id = e.organisation_id AND x.event_id = e.id LIMIT 1) p ON true
 WHERE o.redispatch_after > statement_timestamp() AND e.task_id = a.task AND e.status = 'pending' AND NOT e.is_test
   AND e.next_attempt_at <= (SELECT now FROM service_now) AND w.disabled_at IS NULL
@@ -249,10 +249,10 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, s
 func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
 	rows, err := c.tx.Tx.QueryContext(ctx, `
-SELECT l.organisation_id, l.site_id, (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+`), p.requested_at, p.event_id
+SELECT l.organisation_id, l.site_id, (SELECT count(*) FROM webhook_slots w WHERE `+laneTaken+`), p.requested_at, p.event_id
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 LEFT JOIN LATERAL (
-    SELECT w.requested_at, w.event_id FROM webhook_places w WHERE `+laneParked+`
+    SELECT w.requested_at, w.event_id FROM webhook_slots w WHERE `+laneParked+`
     ORDER BY w.requested_at, w.event_id LIMIT 1) p ON true`, organisations, sites)
 	if err != nil {
 		return err
@@ -325,12 +325,12 @@ func (c *webhookClaims) park(ctx context.Context) error {
 }
 
 func slotsOf(claims []*plainClaim) []webhookSlot {
-	places := make([]webhookSlot, len(claims))
+	slots := make([]webhookSlot, len(claims))
 	for i, p := range claims {
 		d := &p.delivery
-		places[i] = webhookSlot{lane: p.lane, event: &d.Event, task: d.Task, lease: d.lease, n: d.Number, url: d.URL}
+		slots[i] = webhookSlot{lane: p.lane, event: &d.Event, task: d.Task, lease: d.lease, n: d.Number, url: d.URL}
 	}
-	return places
+	return slots
 }
 
 func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {

@@ -122,7 +122,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 			w.dispatch(task)
 			first := w.claimMany(task)[0]
 			for _, forget := range []string{
-				"DELETE FROM webhook_places",
+				"DELETE FROM webhook_slots",
 				"UPDATE outbox SET epoch = 0, dispatched_at = NULL, redispatch_after = NULL",
 			} {
 				if _, err := w.DB().ExecContext(t.Context(), forget); err != nil {
@@ -330,7 +330,7 @@ func TestRecordDelivered(t *testing.T) {
 	w.dispatch(firstTask, secondTask)
 	got := w.claimMany(firstTask, secondTask)
 	if _, err := w.DB().ExecContext(t.Context(), `
-		UPDATE webhook_places SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another worker has it now
+		UPDATE webhook_slots SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another worker has it now
 		t.Fatal(err)
 	}
 	if done := w.recordDelivered(got...); !done[0] || done[1] {

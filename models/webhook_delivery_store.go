@@ -58,11 +58,11 @@ func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
 	if !found || c.endpoint.DisabledAt != 0 && !event.Test {
 		return c.giveUp(ctx)
 	}
-	room, err := c.hasCapacity(ctx)
+	free, err := c.hasCapacity(ctx)
 	if err != nil {
 		return err
 	}
-	if !room {
+	if !free {
 		return c.park(ctx)
 	}
 	c.delivery.EndpointSite, c.delivery.URL, c.delivery.StartedAt = c.endpoint.SiteID, c.endpoint.URL, c.now
@@ -104,7 +104,7 @@ WHERE o.id = $1 FOR UPDATE OF e`, c.task).Scan(&e.OrganisationID, &e.ID, &e.Site
 		return err
 	case leased:
 		return c.leave(ctx, `
-UPDATE outbox o SET redispatch_after = p.until FROM webhook_places p
+UPDATE outbox o SET redispatch_after = p.until FROM webhook_slots p
 WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND p.organisation_id = o.organisation_id AND p.event_id = o.subject_id`)
 	case e.NextAttemptAt > c.now:
 		return c.leave(ctx, `
@@ -121,7 +121,7 @@ func (c *webhookClaim) readSlot(ctx context.Context) (leased bool, err error) {
 	var live bool
 	var number int
 	err = c.tx.Tx.QueryRowContext(ctx, `
-SELECT coalesce(until > statement_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_places
+SELECT coalesce(until > statement_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_slots
 WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.slotEndpoint)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
@@ -179,13 +179,13 @@ func (c *webhookClaim) hasCapacity(ctx context.Context) (bool, error) {
 	var inFlight int
 	var queued bool
 	err := c.tx.Tx.QueryRowContext(ctx, `
-SELECT (SELECT count(*) FROM webhook_places w WHERE `+laneTaken+` AND w.event_id <> $4),
-       EXISTS (SELECT FROM webhook_places w WHERE `+laneParked+` AND (w.requested_at, w.event_id) < ($3, $4))
+SELECT (SELECT count(*) FROM webhook_slots w WHERE `+laneTaken+` AND w.event_id <> $4),
+       EXISTS (SELECT FROM webhook_slots w WHERE `+laneParked+` AND (w.requested_at, w.event_id) < ($3, $4))
 FROM (SELECT $1::uuid AS organisation_id, $2::uuid AS site_id) l`,
 		event.OrganisationID, c.endpoint.SiteID, event.RequestedAt, event.ID).Scan(&inFlight, &queued)
-	room := c.endpoint.endpoint().Breaker.capacity(inFlight, c.now)
+	capacity := c.endpoint.endpoint().Breaker.capacity(inFlight, c.now)
 	waits := queued && (!c.released || c.slotEndpoint != c.endpoint.SiteID)
-	return room > 0 && !waits, err
+	return capacity > 0 && !waits, err
 }
 
 func (c *webhookClaim) park(ctx context.Context) error {
@@ -206,8 +206,8 @@ func (c *webhookClaim) slot() webhookSlot {
 func (c *webhookClaim) giveUp(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
-WITH place AS (
-    DELETE FROM webhook_places WHERE organisation_id = $1 AND event_id = $2
+WITH slot AS (
+    DELETE FROM webhook_slots WHERE organisation_id = $1 AND event_id = $2
 )
 UPDATE webhook_events SET status = 'undelivered', next_attempt_at = NULL, task_id = NULL
 WHERE organisation_id = $1 AND id = $2`, event.OrganisationID, event.ID)
@@ -225,7 +225,7 @@ func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 	event := &c.delivery.Event
 	_, err := c.tx.Tx.ExecContext(ctx, `
 WITH ended AS (
-    DELETE FROM webhook_places WHERE organisation_id = $1 AND event_id = $2 RETURNING number, endpoint_site_id, url
+    DELETE FROM webhook_slots WHERE organisation_id = $1 AND event_id = $2 RETURNING number, endpoint_site_id, url
 ), counted AS (
     UPDATE webhook_events SET attempts = greatest(attempts, (SELECT number FROM ended)) WHERE organisation_id = $1 AND id = $2
 )

@@ -167,11 +167,11 @@ FROM webhook_attempts WHERE organisation_id = $1 AND event_id = $2 AND ($3 = 0 O
 func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "drop old webhook events", `
 WITH old AS MATERIALIZED (
-    SELECT organisation_id, id, (SELECT p.ctid FROM webhook_places p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS place
+    SELECT organisation_id, id, (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot
     FROM webhook_events w WHERE created_at <= svc_now() - $1 AND requested_at <= svc_now() - $1
       AND status <> 'pending' ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), places AS (
-    DELETE FROM webhook_places p USING old WHERE p.ctid = old.place
+), slots AS (
+    DELETE FROM webhook_slots p USING old WHERE p.ctid = old.slot
 )
 DELETE FROM webhook_events e USING old
 WHERE e.organisation_id = old.organisation_id AND e.id = old.id`, WebhookHistory.Milliseconds(), limit)

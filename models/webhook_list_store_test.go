@@ -174,10 +174,10 @@ func TestOldWebhookEventsAreDropped(t *testing.T) {
 	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("dropped %d, %v", n, err)
 	}
-	var places int
-	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places").Scan(t.Context(), &places))
-	if places != 0 {
-		t.Errorf("%d places of events that are gone", places)
+	var slots int
+	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots").Scan(t.Context(), &slots))
+	if slots != 0 {
+		t.Errorf("%d slots of events that are gone", slots)
 	}
 	if page := w.list(models.WebhookQuery{}); len(page.Events) != 1 || page.Events[0].ID != pending {
 		t.Errorf("left: %v, of which %s is dropped", page.Events, id)

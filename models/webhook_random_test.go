@@ -37,7 +37,7 @@ type webhookLife struct {
 }
 
 func newWebhookLife(w *webhooks, t *rapid.T) *webhookLife {
-	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_places", "webhook_endpoints", "outbox"} {
+	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_slots", "webhook_endpoints", "outbox"} {
 		if _, err := w.DB().ExecContext(w.t.Context(), "DELETE FROM "+table); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func (l *webhookLife) step(t *rapid.T) {
 	case "die":
 		expireWebhookLeases(l.t, l.Store) // its record may still come, late
 	case "crash": // of Postgres, before the claims were on the disk
-		if _, err := l.DB().ExecContext(l.t.Context(), "DELETE FROM webhook_places WHERE token IS NOT NULL"); err != nil {
+		if _, err := l.DB().ExecContext(l.t.Context(), "DELETE FROM webhook_slots WHERE token IS NOT NULL"); err != nil {
 			t.Fatal(err)
 		}
 	case "advance":
@@ -162,10 +162,10 @@ func (l *webhookLife) check(t *rapid.T) {
 		t.Fatalf("%d events without their task, or tasks without their event, %v", broken, err)
 	}
 	if err := l.DB().NewRaw(`
-		SELECT count(*) FROM webhook_places p LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
+		SELECT count(*) FROM webhook_slots p LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
 		WHERE e.id IS NULL OR p.token IS NULL AND (e.status <> 'pending' OR e.task_id <> p.task_id OR e.requested_at <> p.requested_at)`,
 	).Scan(l.t.Context(), &broken); err != nil || broken != 0 {
-		t.Fatalf("%d places of nothing, or of a round that is over, %v", broken, err)
+		t.Fatalf("%d slots of nothing, or of a round that is over, %v", broken, err)
 	}
 }
 

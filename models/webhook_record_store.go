@@ -52,7 +52,7 @@ WITH locked AS MATERIALIZED (
     SELECT organisation_id, id, status = 'pending' AND round = $4 AS open FROM webhook_events
     WHERE organisation_id = $1 AND id = $2 FOR UPDATE
 ), ended AS (
-    DELETE FROM webhook_places
+    DELETE FROM webhook_slots
     WHERE organisation_id = $1 AND event_id = $2 AND (token = $3 OR (SELECT open FROM locked) AND $5 = 'delivered')
     RETURNING number
 ), e AS (

@@ -49,7 +49,7 @@ type webhookRecords struct {
 // each event by its key. With another index, the planner could scan all pending events.
 const recordDeliveredSQL = `
 WITH e AS MATERIALIZED (
-    SELECT r.*, w.status, w.round, p.place
+    SELECT r.*, w.status, w.round, p.slot
     FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::uuid[], $6::bigint[], $7::int[], $8::int[],
               $9::text[], $10::text[], $11::bytea[])
           WITH ORDINALITY AS r (organisation_id, id, lease, number, site_id, started_at, duration_ms, status_code, url, address, head, i)
@@ -58,10 +58,10 @@ WITH e AS MATERIALIZED (
         SELECT status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
         LIMIT 1 FOR UPDATE) w
     CROSS JOIN LATERAL (
-        SELECT ctid AS place FROM webhook_places x WHERE x.organisation_id = r.organisation_id AND x.event_id = r.id LIMIT 1) p
+        SELECT ctid AS slot FROM webhook_slots x WHERE x.organisation_id = r.organisation_id AND x.event_id = r.id LIMIT 1) p
 ), mine AS (
-    DELETE FROM webhook_places p USING e
-    WHERE p.ctid = e.place AND p.token = e.lease AND e.status = 'pending' AND e.round = 1
+    DELETE FROM webhook_slots p USING e
+    WHERE p.ctid = e.slot AND p.token = e.lease AND e.status = 'pending' AND e.round = 1
     RETURNING e.*
 ), decided AS (
     UPDATE webhook_events w SET status = 'delivered', attempts = greatest(w.attempts, m.number),
@@ -75,7 +75,7 @@ WITH e AS MATERIALIZED (
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address, error = excluded.error,
         response_head = excluded.response_head
 )
-SELECT l.i, EXISTS (SELECT FROM webhook_places w WHERE ` + laneParked + `) FROM mine l`
+SELECT l.i, EXISTS (SELECT FROM webhook_slots w WHERE ` + laneParked + `) FROM mine l`
 
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.successes)

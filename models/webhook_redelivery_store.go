@@ -103,7 +103,7 @@ func redeliver(ctx context.Context, tx bun.Tx, organisation OrganisationID, ids 
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
-           (SELECT p.ctid FROM webhook_places p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS place,
+           (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
            coalesce((SELECT e.disabled_at IS NULL FROM webhook_endpoints e
                      WHERE e.organisation_id = w.organisation_id
                        AND e.site_id IN (CASE WHEN w.is_test THEN w.endpoint_site_id ELSE w.site_id END,
@@ -117,10 +117,10 @@ WITH asked AS MATERIALIZED (
         status = CASE WHEN a.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,
         next_attempt_at = CASE WHEN a.open THEN a.now END, task_id = CASE WHEN a.open THEN a.task END
     FROM asked a WHERE w.organisation_id = a.organisation_id AND w.id = a.id
-), places AS (
-    DELETE FROM webhook_places p USING asked a WHERE p.ctid = a.place AND p.token IS NULL RETURNING p.event_id
+), slots AS (
+    DELETE FROM webhook_slots p USING asked a WHERE p.ctid = a.slot AND p.token IS NULL RETURNING p.event_id
 ), gone AS (
-    DELETE FROM outbox o USING asked a WHERE o.id = a.old_task AND (SELECT count(*) FROM places) >= 0 -- places first, as everywhere
+    DELETE FROM outbox o USING asked a WHERE o.id = a.old_task AND (SELECT count(*) FROM slots) >= 0 -- slots first, as everywhere
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
 SELECT a.task, $4, $5, a.organisation_id, a.site_id, a.id, a.trace_id, a.now FROM asked a WHERE a.open

@@ -133,9 +133,9 @@ func TestFirstSecretIsMadeOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := []models.SiteID{{}, w.site.ID, second.ID}
+	endpoints := []models.SiteID{{}, w.site.ID, second.ID}
 	results := race(9, func(i int) string {
-		_, secret, err := w.PutWebhookEndpoint(t.Context(), w.ring, w.site.OrganisationID, places[i%3], "https://example.com/")
+		_, secret, err := w.PutWebhookEndpoint(t.Context(), w.ring, w.site.OrganisationID, endpoints[i%3], "https://example.com/")
 		return fmt.Sprint(secret != nil, err)
 	})
 	if diff := cmp.Diff(map[string]int{"true <nil>": 1, "false <nil>": 8}, results); diff != "" {

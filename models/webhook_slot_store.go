@@ -7,7 +7,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// A webhook event's slot at an endpoint is a row of webhook_places:
+// A webhook event's slot at an endpoint is a row of webhook_slots:
 //
 //	none ──▶ parked ──▶ released ──▶ leased ──▶ none
 //	  └───────────────────────────────▲
@@ -40,11 +40,11 @@ type webhookSlot struct {
 }
 
 // slotArrays are slots as SQL parameters: the columns common to parking and leasing.
-func slotArrays(places []webhookSlot) []any {
-	n := len(places)
+func slotArrays(slots []webhookSlot) []any {
+	n := len(slots)
 	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
 	sites, requested, tasks := make([]SiteID, n), make([]int64, n), make([]TaskID, n)
-	for i, p := range places {
+	for i, p := range slots {
 		organisations[i], events[i], endpoints[i] = p.lane.organisation, p.event.ID, p.lane.site
 		sites[i], requested[i], tasks[i] = p.event.SiteID, int64(p.event.RequestedAt), p.task
 	}
@@ -65,15 +65,15 @@ func parkTasks(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
 
 // parkSlots parks events and postpones their tasks, which it returns. It skips events that a worker
 // is sending.
-func parkSlots(ctx context.Context, tx bun.Tx, places []webhookSlot) ([]TaskID, error) {
+func parkSlots(ctx context.Context, tx bun.Tx, slots []webhookSlot) ([]TaskID, error) {
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH parked AS (
-    INSERT INTO webhook_places AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
+    INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
     SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::bigint[], $7::uuid[])
     ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
         requested_at = excluded.requested_at, task_id = excluded.task_id, until = NULL
     WHERE p.token IS NULL RETURNING task_id
-)`+parkTasksSQL, append([]any{parkedFor.Milliseconds()}, slotArrays(places)...)...)
+)`+parkTasksSQL, append([]any{parkedFor.Milliseconds()}, slotArrays(slots)...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,20 +82,20 @@ WITH parked AS (
 
 // leaseSlots leases slots to workers for WebhookLease and returns the leases acquired. It skips
 // events that are being sent and, unless mayWait is set, parked ones.
-func leaseSlots(ctx context.Context, tx bun.Tx, places []webhookSlot, mayWait bool) ([]LeaseToken, error) {
-	leases, numbers, urls := make([]LeaseToken, len(places)), make([]int, len(places)), make([]string, len(places))
-	for i, p := range places {
+func leaseSlots(ctx context.Context, tx bun.Tx, slots []webhookSlot, mayWait bool) ([]LeaseToken, error) {
+	leases, numbers, urls := make([]LeaseToken, len(slots)), make([]int, len(slots)), make([]string, len(slots))
+	for i, p := range slots {
 		leases[i], numbers[i], urls[i] = p.lease, p.n, p.url
 	}
 	rows, err := tx.Tx.QueryContext(ctx, `
-INSERT INTO webhook_places AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token, number, url, until)
+INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token, number, url, until)
 SELECT t.*, statement_timestamp() + $10 * interval '1 ms'
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::bigint[], $6::uuid[], $7::uuid[], $8::int[], $9::text[]) AS t
 ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
     requested_at = excluded.requested_at, task_id = excluded.task_id, token = excluded.token, number = excluded.number, url = excluded.url,
     until = excluded.until
 WHERE p.token IS NULL AND (p.until IS NOT NULL OR $11) RETURNING token`,
-		append(slotArrays(places), leases, numbers, urls, WebhookLease.Milliseconds(), mayWait)...)
+		append(slotArrays(slots), leases, numbers, urls, WebhookLease.Milliseconds(), mayWait)...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,22 +105,22 @@ WHERE p.token IS NULL AND (p.until IS NOT NULL OR $11) RETURNING token`,
 // releaseSQL releases as many events of each endpoint as it has capacity for (see
 // WebhookBreaker.capacity), the longest parked first. A CTE "lanes" supplies the endpoints. It
 // releases events of a disabled or missing endpoint as well: their claims then end them.
-const releaseSQL = `, rooms AS (
+const releaseSQL = `, capacities AS (
     SELECT l.organisation_id, l.site_id,
            CASE WHEN e.site_id IS NULL OR e.disabled_at IS NOT NULL THEN 1000
                 WHEN e.open_until IS NULL THEN greatest(0, e.width - u.n)
                 WHEN now.ms < e.open_until OR u.n > 0 THEN 0
-                ELSE 1 END AS room
+                ELSE 1 END AS free
     FROM ` + svcNow + ` now (ms) CROSS JOIN lanes l
     LEFT JOIN webhook_endpoints e ON e.organisation_id = l.organisation_id AND e.site_id = l.site_id
-    CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM webhook_places w WHERE ` + laneTaken + `) u
+    CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM webhook_slots w WHERE ` + laneTaken + `) u
 ), picked AS MATERIALIZED (
-    SELECT p.place FROM rooms l CROSS JOIN LATERAL (
-        SELECT w.ctid AS place FROM webhook_places w WHERE ` + laneParked + `
-        ORDER BY w.requested_at, w.event_id LIMIT l.room FOR UPDATE SKIP LOCKED) p
-    WHERE l.room > 0
+    SELECT p.slot FROM capacities l CROSS JOIN LATERAL (
+        SELECT w.ctid AS slot FROM webhook_slots w WHERE ` + laneParked + `
+        ORDER BY w.requested_at, w.event_id LIMIT l.free FOR UPDATE SKIP LOCKED) p
+    WHERE l.free > 0
 ), released AS (
-    UPDATE webhook_places w SET until = statement_timestamp() + ` + slotHeld + ` FROM picked p WHERE w.ctid = p.place RETURNING w.task_id
+    UPDATE webhook_slots w SET until = statement_timestamp() + ` + slotHeld + ` FROM picked p WHERE w.ctid = p.slot RETURNING w.task_id
 )` + dueSQL
 
 // dueSQL makes the tasks of a CTE "released" due. It locks them in the order that all statements
@@ -143,7 +143,7 @@ func releaseSlots(ctx context.Context, tx bun.Tx, lanes []webhookLane) ([]releas
 	rows, err := tx.Tx.QueryContext(ctx, `
 WITH lanes AS (
     SELECT l.* FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
-    WHERE EXISTS (SELECT FROM webhook_places w WHERE `+laneParked+`)
+    WHERE EXISTS (SELECT FROM webhook_slots w WHERE `+laneParked+`)
 )`+releaseSQL, organisations, sites)
 	if err != nil {
 		return nil, err
@@ -156,10 +156,10 @@ WITH lanes AS (
 func (s *Store) ReleaseWebhooks(ctx context.Context) (int, error) {
 	return s.execCount(ctx, "release webhooks", `
 WITH RECURSIVE lanes (organisation_id, site_id) AS (
-    (SELECT organisation_id, endpoint_site_id FROM webhook_places WHERE until IS NULL ORDER BY 1, 2 LIMIT 1)
+    (SELECT organisation_id, endpoint_site_id FROM webhook_slots WHERE until IS NULL ORDER BY 1, 2 LIMIT 1)
     UNION ALL
     SELECT n.organisation_id, n.endpoint_site_id FROM lanes l CROSS JOIN LATERAL (
-        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_places w
+        SELECT w.organisation_id, w.endpoint_site_id FROM webhook_slots w
         WHERE w.until IS NULL AND (w.organisation_id, w.endpoint_site_id) > (l.organisation_id, l.site_id)
         ORDER BY 1, 2 LIMIT 1) n
 )`+releaseSQL)
@@ -180,10 +180,10 @@ var takeOverSQL = reviveWhere("AND site_id = $4")
 func reviveWhere(condition string) string {
 	return `
 WITH waiting AS MATERIALIZED (
-    SELECT ctid AS place FROM webhook_places WHERE organisation_id = $1 AND endpoint_site_id = $2 AND until IS NULL ` + condition + `
+    SELECT ctid AS slot FROM webhook_slots WHERE organisation_id = $1 AND endpoint_site_id = $2 AND until IS NULL ` + condition + `
     ORDER BY requested_at, event_id LIMIT $3 FOR UPDATE SKIP LOCKED
 ), released AS (
-    DELETE FROM webhook_places w USING waiting p WHERE w.ctid = p.place RETURNING w.task_id
+    DELETE FROM webhook_slots w USING waiting p WHERE w.ctid = p.slot RETURNING w.task_id
 )` + dueSQL
 }
 

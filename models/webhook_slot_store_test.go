@@ -14,7 +14,7 @@ import (
 func (w *webhooks) slots() (waiting, released int) {
 	w.t.Helper()
 	must(w.t, w.DB().NewRaw(`
-SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL) FROM webhook_places`,
+SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL) FROM webhook_slots`,
 	).Scan(w.t.Context(), &waiting, &released))
 	return waiting, released
 }
@@ -22,14 +22,14 @@ SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clo
 func (w *webhooks) wantSlots(when string, waiting, released int) {
 	w.t.Helper()
 	if gotWaiting, gotReleased := w.slots(); gotWaiting != waiting || gotReleased != released {
-		w.t.Errorf("%s: %d wait and %d are let go, want %d and %d", when, gotWaiting, gotReleased, waiting, released)
+		w.t.Errorf("%s: %d wait and %d are released, want %d and %d", when, gotWaiting, gotReleased, waiting, released)
 	}
 }
 
 func (w *webhooks) release(want int) {
 	w.t.Helper()
 	if n, err := w.ReleaseWebhooks(w.t.Context()); n != want || err != nil {
-		w.t.Errorf("let go %d, %v; want %d", n, err, want)
+		w.t.Errorf("released %d, %v; want %d", n, err, want)
 	}
 }
 
@@ -48,7 +48,7 @@ func (w *webhooks) overfill(n int) (tasks []models.TaskID, sent []*models.Webhoo
 			sent = append(sent, d)
 		}
 	}
-	w.wantSlots("a crowd", n-models.WebhookFirstWidth, 0)
+	w.wantSlots("more events than capacity", n-models.WebhookFirstWidth, 0)
 	return tasks[models.WebhookFirstWidth:], sent
 }
 
@@ -60,25 +60,25 @@ func TestReleaseTakesCapacity(t *testing.T) {
 	if done := w.recordDelivered(sent[:2]...); !done[0] || !done[1] {
 		t.Fatalf("recorded %v", done)
 	}
-	const room = 4 // two ended deliveries, and two more for their success
-	w.wantSlots("after two successes", 8-room, room)
+	const free = 4 // two ended deliveries, and two more for their success
+	w.wantSlots("after two successes", 8-free, free)
 	w.release(0)
 	_, newcomer := w.insert()
 	w.dispatch(newcomer)
 	if claimed := w.claimEach(newcomer); !claimed[0].Parked {
 		t.Errorf("a newcomer: %+v", claimed[0])
 	}
-	w.dispatch(waiting[:room]...)
-	for i, d := range w.claimMany(waiting[:room]...) {
+	w.dispatch(waiting[:free]...)
+	for i, d := range w.claimMany(waiting[:free]...) {
 		if d == nil {
-			t.Errorf("event %d was let go and not taken", i)
+			t.Errorf("event %d was released and not claimed", i)
 		}
 	}
-	w.wantSlots("all that were let go are being sent", 8-room+1, 0)
+	w.wantSlots("all released events are in flight", 8-free+1, 0)
 }
 
 // A released event that no worker leases in time loses its slot, and is released again later.
-func TestLetGoAndNotComeInTime(t *testing.T) {
+func TestReleasedAndNotLeasedInTime(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	waiting, sent := w.overfill(6)
@@ -86,7 +86,7 @@ func TestLetGoAndNotComeInTime(t *testing.T) {
 	w.wantSlots("after all successes", 0, 2)
 	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = 1")
 	must(t, err)
-	_, err = w.DB().ExecContext(t.Context(), "UPDATE webhook_places SET until = clock_timestamp()")
+	_, err = w.DB().ExecContext(t.Context(), "UPDATE webhook_slots SET until = clock_timestamp()")
 	must(t, err)
 	w.dispatch(waiting...)
 	if claimed := w.claimEach(waiting...); claimed[0].Delivery == nil || !claimed[1].Parked {
@@ -96,7 +96,7 @@ func TestLetGoAndNotComeInTime(t *testing.T) {
 }
 
 // An endpoint whose breaker opened after the release takes no released events.
-func TestLetGoAndThenClosed(t *testing.T) {
+func TestReleasedAndThenOpened(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID){
 		"alone":     func(w *webhooks, task models.TaskID) { w.claimNothing(task) },
@@ -107,7 +107,7 @@ func TestLetGoAndThenClosed(t *testing.T) {
 			w := newWebhooks(t)
 			waiting, sent := w.overfill(5)
 			w.recordDelivered(sent...)
-			w.wantSlots("let go", 0, 1)
+			w.wantSlots("released", 0, 1)
 			_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET open_until = svc_now() + 60000")
 			must(t, err)
 			w.dispatch(waiting...)
@@ -124,7 +124,7 @@ func TestLetGoAndThenClosed(t *testing.T) {
 }
 
 // If a Site gets its own endpoint, events released by the default go to it, within its capacity.
-func TestLetGoByAnotherEndpoint(t *testing.T) {
+func TestReleasedByAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID) models.WebhookDelivery{
 		"alone":     func(w *webhooks, task models.TaskID) models.WebhookDelivery { return w.claim(task) },
@@ -135,16 +135,16 @@ func TestLetGoByAnotherEndpoint(t *testing.T) {
 			w := newWebhooks(t)
 			waiting, sent := w.overfill(5)
 			w.recordDelivered(sent...)
-			w.wantSlots("let go", 0, 1)
+			w.wantSlots("released", 0, 1)
 			w.put(w.site.ID, "https://own.example/")
 			w.dispatch(waiting...)
 			if d := claim(w, waiting[0]); d.URL != "https://own.example/" {
 				t.Errorf("sent to %s", d.URL)
 			}
 			var elsewhere int
-			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(), &elsewhere))
+			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(), &elsewhere))
 			if elsewhere != 0 {
-				t.Error("it has its place at the default still")
+				t.Error("it has its slot at the default still")
 			}
 		})
 	}
@@ -159,8 +159,8 @@ func TestAuditOfSlots(t *testing.T) {
 		found  int
 	}{
 		{"SELECT 1", 0},
-		{"UPDATE webhook_places SET task_id = gen_random_uuid() WHERE until IS NULL", 1},
-		{"DELETE FROM webhook_events WHERE id IN (SELECT event_id FROM webhook_places WHERE until IS NULL)", 1},
+		{"UPDATE webhook_slots SET task_id = gen_random_uuid() WHERE until IS NULL", 1},
+		{"DELETE FROM webhook_events WHERE id IN (SELECT event_id FROM webhook_slots WHERE until IS NULL)", 1},
 	} {
 		_, err := w.DB().ExecContext(t.Context(), c.breaks)
 		must(t, err)
@@ -194,10 +194,10 @@ func TestParkedAskTogether(t *testing.T) {
 		t.Errorf("%d ask again at once", len(due))
 	}
 	var written int
-	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_places WHERE until IS NULL AND xmin::text <> (SELECT min(xmin::text) FROM webhook_places WHERE until IS NULL)").
+	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE until IS NULL AND xmin::text <> (SELECT min(xmin::text) FROM webhook_slots WHERE until IS NULL)").
 		Scan(t.Context(), &written))
 	if written != 0 {
-		t.Errorf("%d places were written again", written)
+		t.Errorf("%d slots were written again", written)
 	}
 }
 
@@ -245,12 +245,12 @@ func TestConcurrentClaimsParkNothingThatIsSent(t *testing.T) {
 		workers.Wait()
 		for _, d := range sent {
 			var is bool
-			must(t, w.DB().NewRaw("SELECT token IS NOT NULL FROM webhook_places WHERE event_id = ?", d.Event.ID).Scan(t.Context(), &is))
+			must(t, w.DB().NewRaw("SELECT token IS NOT NULL FROM webhook_slots WHERE event_id = ?", d.Event.ID).Scan(t.Context(), &is))
 			if !is {
 				t.Fatal("an event that is being sent waits")
 			}
 		}
-		for _, table := range []string{"webhook_places", "webhook_attempts", "webhook_events", "outbox"} {
+		for _, table := range []string{"webhook_slots", "webhook_attempts", "webhook_events", "outbox"} {
 			_, err := w.DB().ExecContext(t.Context(), "DELETE FROM "+table)
 			must(t, err)
 		}

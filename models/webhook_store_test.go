@@ -215,7 +215,7 @@ func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	id, task := w.insert()
 	w.due()
 	forgotten := w.claim(task)
-	_, err := w.DB().ExecContext(t.Context(), "DELETE FROM webhook_places")
+	_, err := w.DB().ExecContext(t.Context(), "DELETE FROM webhook_slots")
 	must(t, err)
 	w.record(w.claim(task), delivered)
 	w.record(forgotten, retryIn(time.Minute))
@@ -269,7 +269,7 @@ func TestWebhookWorkerDiesAndItsEventWaits(t *testing.T) {
 func expireWebhookLeases(t testing.TB, store *models.Store) {
 	t.Helper()
 	if _, err := store.DB().ExecContext(t.Context(),
-		"UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL"); err != nil {
+		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL"); err != nil {
 		t.Fatal(err)
 	}
 	expireLeases(t, store)

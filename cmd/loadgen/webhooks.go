@@ -286,7 +286,7 @@ func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error)
 // reset deletes all events and tasks, and closes the breakers of all endpoints.
 func (h *webhooks) reset(ctx context.Context) error {
 	for _, query := range []string{
-		"TRUNCATE webhook_events, webhook_places CASCADE", "DELETE FROM outbox",
+		"TRUNCATE webhook_events, webhook_slots CASCADE", "DELETE FROM outbox",
 		fmt.Sprint("UPDATE webhook_endpoints SET failures = 0, open_until = NULL, openings = 0, gone_since = NULL, ",
 			"width = ", models.WebhookFullWidth),
 		// The table webhook_events stays without statistics, as in a new deployment.

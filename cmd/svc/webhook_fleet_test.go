@@ -94,7 +94,7 @@ func (f *webhookFleet) insert(sites, each int) {
 }
 
 // parkedSQL is whether an event waits for its endpoint.
-const parkedSQL = "EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.until IS NULL)"
+const parkedSQL = "EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.until IS NULL)"
 
 func (f *webhookFleet) count(where string) (n int) {
 	f.Helper()
@@ -116,7 +116,7 @@ func (f *webhookFleet) await(what string, done func() bool) {
 		case <-deadline:
 			f.Fatalf("it does not come to this: %s; %d of %d events are delivered, %d are parked, %d are leased", what,
 				f.count("status = 'delivered'"), f.events, f.count(parkedSQL),
-				f.count("EXISTS (SELECT FROM webhook_places p WHERE p.event_id = webhook_events.id AND p.token IS NOT NULL)"))
+				f.count("EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.token IS NOT NULL)"))
 		}
 	}
 }
@@ -333,7 +333,7 @@ func TestWebhooksAfterAKill(t *testing.T) {
 	open()
 	f.startWorker()
 	for _, query := range []string{ // time goes by, until the leases run out
-		"UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL",
+		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL",
 		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
 	} {
 		if _, err := f.store.DB().ExecContext(t.Context(), query); err != nil {

@@ -57,7 +57,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 	first := await()
 	worker.kill()
 	for _, query := range []string{ // time goes by, until the leases run out
-		"UPDATE webhook_places SET until = clock_timestamp() WHERE token IS NOT NULL", "UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
+		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL", "UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
 	} {
 		if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
