@@ -40,12 +40,14 @@ WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`},
 SELECT DISTINCT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at IS NULL
 WHERE r.state <> 'settled' AND NOT EXISTS (
-    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows' AND r.row_index BETWEEN o.first_row AND o.last_row)
+    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows'
+      AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
 	{"a row in doubt has a task", `
 SELECT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 WHERE r.in_doubt AND NOT EXISTS (
-    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows' AND r.row_index BETWEEN o.first_row AND o.last_row)
+    SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows'
+      AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
 	{"a batch's generation is at most that of its reference", `
 SELECT b.id::text, b.generation || ', the reference has ' || coalesce(f.generation, 0) FROM batches b
@@ -95,7 +97,8 @@ WHERE state IN ('invited', 'linked') GROUP BY site_id, customer_reference HAVING
 SELECT site_id || ' ' || state, sum(links) || ' links, counted ' || sum(counted) FROM (
     SELECT site_id, state, count(*) AS links, 0 AS counted FROM customer_links GROUP BY site_id, state
     UNION ALL SELECT site_id, state, 0, sum(change) FROM link_changes GROUP BY site_id, state
-    UNION ALL SELECT site_id, state, 0, sum(totals[128]) FROM link_totals WHERE level = 6 GROUP BY site_id, state) AS sides
+    UNION ALL SELECT site_id, state, 0, sum(totals[128]) FROM link_totals
+    WHERE level = 6 GROUP BY site_id, state) AS sides
 GROUP BY site_id, state HAVING sum(links) <> sum(counted)`},
 	{"a part of the counts and what is not folded yet are its links", `
 WITH nodes AS (SELECT DISTINCT site_id, level, bucket FROM link_totals),

@@ -48,7 +48,8 @@ func listBatchesSQL(q *BatchQuery) string {
 	if q.Direction == Backward {
 		order = []string{"<ahead>", ">", "<order>", "ASC", "<behind>", "<=", "<back>", "DESC"}
 	}
-	return strings.NewReplacer(append(order, "<state>", batchStateConditions[q.State], "<limit>", strconv.Itoa(q.Limit+1))...).
+	return strings.NewReplacer(append(order, "<state>", batchStateConditions[q.State], "<limit>",
+		strconv.Itoa(q.Limit+1))...).
 		Replace(listBatches)
 }
 

@@ -102,7 +102,8 @@ func TestListBatchesAgainstNaiveModel(t *testing.T) {
 		}
 		q := models.BatchQuery{
 			SiteID: site.ID, Limit: rapid.IntRange(1, 5).Draw(r, "limit"), Direction: models.Forward,
-			State:         rapid.SampledFrom([]models.BatchState{"", models.BatchInProgress, models.BatchSettled}).Draw(r, "state"),
+			State: rapid.SampledFrom([]models.BatchState{"", models.BatchInProgress, models.BatchSettled}).Draw(r,
+				"state"),
 			SubmittedFrom: bound("from"), SubmittedTo: bound("to"),
 		}
 		checkBatchWalk(t, r, store, q, naiveBatchList(batches, &q, now), now)
@@ -110,14 +111,17 @@ func TestListBatchesAgainstNaiveModel(t *testing.T) {
 }
 
 // checkBatchWalk reads every page forward, then every page backward.
-func checkBatchWalk(t testing.TB, r *rapid.T, store *models.Store, q models.BatchQuery, want []models.Batch, now models.Millis) {
+func checkBatchWalk(
+	t testing.TB, r *rapid.T, store *models.Store, q models.BatchQuery, want []models.Batch, now models.Millis,
+) {
 	read := func(start, end int) models.BatchPage {
 		page, err := store.ListBatches(t.Context(), q)
 		must(r, err)
 		if diff := gocmp.Diff(want[start:end], page.Batches); diff != "" {
 			r.Fatalf("%s from %d: %s", q.Direction, start, diff)
 		}
-		if page.Total != int64(len(want)) || page.Now != now || (page.Prev != nil) != (start > 0) || (page.Next != nil) != (end < len(want)) {
+		if page.Total != int64(len(want)) || page.Now != now || (page.Prev != nil) != (start > 0) ||
+			(page.Next != nil) != (end < len(want)) {
 			r.Fatalf("%s from %d of %d: %+v", q.Direction, start, len(want), page)
 		}
 		return page
@@ -169,7 +173,8 @@ func TestListBatchesEmptiedPage(t *testing.T) {
 func TestListBatchesRefusesBadQueries(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
-	for _, q := range []models.BatchQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Settled"}, {Limit: 1, State: "true; --"}} {
+	for _, q := range []models.BatchQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Settled"},
+		{Limit: 1, State: "true; --"}} {
 		if _, err := store.ListBatches(t.Context(), q); err == nil {
 			t.Errorf("%+v was taken", q)
 		}

@@ -82,7 +82,8 @@ func TestRetryTakesTheRowsThatMaySucceedLater(t *testing.T) {
 	for _, row := range rows {
 		got = append(got, fmt.Sprint(row.Index, " ", row.RowReference, " ", row.CustomerReference, " ", row.Amount))
 	}
-	want := []string{"0 row-2 customer 2 102", "1 row-3 customer 3 103", "2 row-4 customer 4 104", "3 row-7 customer 7 107"}
+	want := []string{"0 row-2 customer 2 102", "1 row-3 customer 3 103", "2 row-4 customer 4 104",
+		"3 row-7 customer 7 107"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows to retry (-want +got):\n%s", diff)
 	}
@@ -99,7 +100,8 @@ func TestRetryLeavesCorrectedRowsOut(t *testing.T) {
 	chunk := models.Chunk{SiteID: r.site.ID, BatchReference: "parent", Generation: 1, Lease: models.NewLeaseToken()}
 	batch, _ := r.batch(t, "parent")
 	chunk.BatchID = batch.ID
-	finish(t, r.store, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, FromRail: true}) // the truth, late
+	// the truth, late
+	finish(t, r.store, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, FromRail: true})
 	if _, rows := r.batch(t, "parent"); rows[0].CorrectedOutcome != models.OutcomeSucceeded {
 		t.Fatalf("row %+v", rows[0])
 	}
@@ -206,7 +208,8 @@ func TestRetriesAtOnce(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"replayed": 8}, got); diff != "" {
 		t.Errorf("8 repetitions (-want +got):\n%s", diff)
 	}
-	page, err := r.store.ListBatches(t.Context(), models.BatchQuery{SiteID: r.site.ID, Limit: 10, Direction: models.Forward})
+	page, err := r.store.ListBatches(t.Context(), models.BatchQuery{SiteID: r.site.ID, Limit: 10,
+		Direction: models.Forward})
 	must(t, err)
 	if page.Total != 2 || page.Batches[0].RetryOf != "parent" {
 		t.Errorf("batches %+v", page.Batches)

@@ -125,7 +125,8 @@ func TestBatchReferenceIsFreeAfterNinetyDays(t *testing.T) {
 	if _, _, err := store.GetBatch(t.Context(), site.ID, "ref"); err != nil {
 		t.Fatalf("one millisecond before: %v", err)
 	}
-	if done, err := store.SubmitBatch(t.Context(), modelstest.Batch(site, "ref", "b")); submitted(done, err) != "conflict" {
+	if done, err := store.SubmitBatch(t.Context(), modelstest.Batch(site, "ref", "b")); submitted(done,
+		err) != "conflict" {
 		t.Fatalf("one millisecond before: %s", submitted(done, err))
 	}
 
@@ -194,14 +195,16 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
-	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", append([]string{"ada"}, make([]string, models.ChunkRows)...)...))
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b",
+		append([]string{"ada"}, make([]string, models.ChunkRows)...)...))
 	chunk := claim(t, store, done.Tasks[0]) // the last row is another chunk's
 
 	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (models.BatchCounts{InProgress: models.ChunkRows, Settled: 1, Failed: 1}); batch.Counts != want || batch.State != models.BatchInProgress {
+	if want := (models.BatchCounts{InProgress: models.ChunkRows, Settled: 1, Failed: 1}); batch.Counts != want ||
+		batch.State != models.BatchInProgress {
 		t.Errorf("cancelled in the middle: %+v", batch)
 	}
 	if rows[models.ChunkRows].Outcome != models.OutcomeCancelled || rows[0].Outcome != "" {
@@ -209,7 +212,8 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	}
 
 	// Rows released after the cancellation are cancelled; the debited row stays debited.
-	results := []models.RowResult{{Index: 0, Outcome: models.OutcomeSucceeded}, {Index: 1, Release: true}, {Index: 2, Outcome: models.OutcomeTimedOut}}
+	results := []models.RowResult{{Index: 0, Outcome: models.OutcomeSucceeded}, {Index: 1, Release: true},
+		{Index: 2, Outcome: models.OutcomeTimedOut}}
 	for i := 3; i < models.ChunkRows; i++ {
 		results = append(results, models.RowResult{Index: i, Outcome: models.OutcomeCustomerNotActive})
 	}
@@ -218,7 +222,8 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	if err != nil || batch.State != models.BatchSettled || batch.Counts.Succeeded != 1 {
 		t.Errorf("cancelled again: %+v, %v", batch, err)
 	}
-	if rows[0].Outcome != models.OutcomeSucceeded || rows[1].Outcome != models.OutcomeCancelled || rows[2].Outcome != models.OutcomeCancelled {
+	if rows[0].Outcome != models.OutcomeSucceeded || rows[1].Outcome != models.OutcomeCancelled ||
+		rows[2].Outcome != models.OutcomeCancelled {
 		t.Errorf("outcomes %s, %s, %s", rows[0].Outcome, rows[1].Outcome, rows[2].Outcome)
 	}
 	if _, _, err := store.CancelBatch(t.Context(), site.ID, "none"); !errors.Is(err, models.ErrNotFound) {

@@ -179,7 +179,8 @@ func dropBatch(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) error
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	n, err := s.execCount(ctx, "drop old batches", `
 WITH old AS (
-    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - $1 ORDER BY submitted_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - $1 ORDER BY submitted_at
+    LIMIT $2 FOR UPDATE SKIP LOCKED
 ), r AS (
     DELETE FROM batch_rows r USING old WHERE r.site_id = old.site_id AND r.batch_id = old.id
 )

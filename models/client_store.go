@@ -51,7 +51,9 @@ type secretRow struct {
 
 // CreateClient creates a client without a secret. The zero organisation means the customer app's
 // backend. Errors: ErrScopes, ErrNotFound for an unknown organisation.
-func (s *Store) CreateClient(ctx context.Context, organisation OrganisationID, name string, scopes []Scope) (Client, error) {
+func (s *Store) CreateClient(
+	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
+) (Client, error) {
 	if err := checkScopes(organisation, scopes); err != nil {
 		return Client{}, err
 	}

@@ -31,7 +31,8 @@ func TestSiteBoundary(t *testing.T) {
 	must(t, err)
 	site, err := store.CreateSite(t.Context(), ours.ID, "North Quay")
 	must(t, err)
-	if got, err := store.Site(t.Context(), ours.ID, site.ID); err != nil || got != site || got.Currency != "AUD" || got.CreatedAt == 0 {
+	if got, err := store.Site(t.Context(), ours.ID, site.ID); err != nil || got != site || got.Currency != "AUD" ||
+		got.CreatedAt == 0 {
 		t.Errorf("Site = %+v, %v; want %+v", got, err, site)
 	}
 	_, foreign := store.Site(t.Context(), theirs.ID, site.ID)
@@ -48,7 +49,8 @@ func TestSiteBoundary(t *testing.T) {
 	if sites, err := store.Sites(t.Context(), ours.ID); err != nil || !slices.Equal(sites, []models.Site{site}) {
 		t.Errorf("Sites = %v, %v", sites, err)
 	}
-	if all, err := store.Organisations(t.Context()); err != nil || !slices.Equal(all, []models.Organisation{ours, theirs}) {
+	if all, err := store.Organisations(t.Context()); err != nil ||
+		!slices.Equal(all, []models.Organisation{ours, theirs}) {
 		t.Errorf("Organisations = %v, %v", all, err)
 	}
 	if got, err := store.Organisation(t.Context(), theirs.ID); err != nil || got != theirs {
@@ -94,7 +96,8 @@ func TestCreateClientScopes(t *testing.T) {
 			t.Errorf("%s: Client = %+v, %v", tt.name, got, err)
 		}
 	}
-	if all, err := store.Clients(t.Context(), models.OrganisationID{}); err != nil || len(all) != 1 || all[0].Name != "customer app" {
+	if all, err := store.Clients(t.Context(), models.OrganisationID{}); err != nil || len(all) != 1 ||
+		all[0].Name != "customer app" {
 		t.Errorf("Clients = %v, %v", all, err)
 	}
 	if all, err := store.Clients(t.Context(), organisation.ID); err != nil || len(all) != 2 {
@@ -143,14 +146,16 @@ func TestClientSecrets(t *testing.T) {
 	if matches(first) || matches(second) {
 		t.Error("a removed secret counts")
 	}
-	if err := store.RemoveClientSecret(t.Context(), client.ID, secrets[0].Fingerprint); !errors.Is(err, models.ErrNotFound) {
+	if err := store.RemoveClientSecret(t.Context(), client.ID, secrets[0].Fingerprint); !errors.Is(err,
+		models.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	if _, err := store.AddClientSecret(t.Context(), models.ClientID{1}); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a secret of nobody: %v", err)
 	}
 	var stored int
-	must(t, store.DB().NewRaw("SELECT count(*) FROM client_secrets WHERE secret_hash = ?", []byte(first)).Scan(t.Context(), &stored))
+	must(t, store.DB().NewRaw("SELECT count(*) FROM client_secrets WHERE secret_hash = ?",
+		[]byte(first)).Scan(t.Context(), &stored))
 	if stored != 0 {
 		t.Error("the secret itself is in the database")
 	}
@@ -270,7 +275,8 @@ func TestUseAssertion(t *testing.T) {
 		must(t, store.UseAssertion(t.Context(), client, string(models.NewTraceID()), later))
 	}
 	var left int
-	must(t, store.DB().NewRaw("SELECT count(*) FROM client_assertions WHERE expires_at < ?", later).Scan(t.Context(), &left))
+	must(t, store.DB().NewRaw("SELECT count(*) FROM client_assertions WHERE expires_at < ?", later).Scan(t.Context(),
+		&left))
 	if left != 0 {
 		t.Errorf("%d expired ones are left", left)
 	}

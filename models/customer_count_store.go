@@ -165,7 +165,8 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 		if err := s.makeLinkNodes(ctx, tx, []linkNode{{site: site, level: 6}}); err != nil {
 			return err
 		}
-		return tx.Tx.QueryRowContext(ctx, "SELECT coalesce(sum(totals[128]), 0) FROM link_totals WHERE site_id = $1 AND level = 6",
+		return tx.Tx.QueryRowContext(ctx,
+			"SELECT coalesce(sum(totals[128]), 0) FROM link_totals WHERE site_id = $1 AND level = 6",
 			site).Scan(&links)
 	})
 	return links, wrap("recount links", err)

@@ -56,7 +56,8 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 			"complete": w.completeAny,
 			"revoke":   w.revokeLinkAny,
 			"advance": func(r *rapid.T) {
-				by := rapid.SampledFrom([]time.Duration{1, 2, 127, 128, 1000, 5 * 60_000, 3 * 3600_000}).Draw(r, "ms") * time.Millisecond
+				by := rapid.SampledFrom([]time.Duration{1, 2, 127, 128, 1000, 5 * 60_000, 3 * 3600_000}).Draw(r,
+					"ms") * time.Millisecond
 				w.advanceBy(by)
 			},
 			"sweep": w.sweep,
@@ -125,7 +126,8 @@ func TestTotalsWhileWritersWrite(t *testing.T) {
 	others.Wait()
 	modelstest.Audit(t, c.store)
 	c.advance(t, week)
-	checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward, State: models.LinkExpired})
+	checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward,
+		State: models.LinkExpired})
 }
 
 // Every statement that changes links updates the counts.

@@ -117,9 +117,11 @@ func listLinksSQL(q *LinkQuery) string {
 	}
 	query := strings.NewReplacer("<overdue total>", total, "<overdue page>", page, "<overdue behind>", behind,
 		"<stored>", f.stored, "<matching>", matching).Replace(sqlListLinks)
-	order := []string{"<ahead>", "<", "<order>", "DESC", "<end>", ">= $2", "<behind>", ">=", "<back>", "ASC", "<beginning>", "<= $3"}
+	order := []string{"<ahead>", "<", "<order>", "DESC", "<end>", ">= $2", "<behind>", ">=", "<back>", "ASC",
+		"<beginning>", "<= $3"}
 	if q.Direction == Backward {
-		order = []string{"<ahead>", ">", "<order>", "ASC", "<end>", "<= $3", "<behind>", "<=", "<back>", "DESC", "<beginning>", ">= $2"}
+		order = []string{"<ahead>", ">", "<order>", "ASC", "<end>", "<= $3", "<behind>", "<=", "<back>", "DESC",
+			"<beginning>", ">= $2"}
 	}
 	return strings.NewReplacer(append(order, "<limit>", strconv.Itoa(q.Limit+1))...).Replace(query)
 }
@@ -137,7 +139,7 @@ func linkTimes(q *LinkQuery) (from, to Millis) {
 	return from, max(to, from-1)
 }
 
-// maxInvitedAt, in 2108, is later than any invitation and ends a part of the root of the counts, so
+// maxInvitedAt, in 2108, is later than any invitation. It ends a part of the root of the counts, so
 // that no links are counted one by one after it.
 const maxInvitedAt = Millis(127)<<35 - 1
 

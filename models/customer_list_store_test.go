@@ -198,7 +198,8 @@ func TestListLinksOfARangeBeforeAll(t *testing.T) {
 
 func TestListLinksRefusesBadQueries(t *testing.T) {
 	c := newCustomers(t)
-	for _, q := range []models.LinkQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Invited"}, {Limit: 1, State: "true; --"}} {
+	for _, q := range []models.LinkQuery{{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Invited"},
+		{Limit: 1, State: "true; --"}} {
 		if _, err := c.store.ListLinks(t.Context(), q); err == nil {
 			t.Errorf("%+v was taken", q)
 		}

@@ -72,7 +72,8 @@ func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 	span := noon - oldest
 	from, to, middle := oldest+span/5, oldest+span*4/5, oldest+span/2
 	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
-		for _, q := range []models.LinkQuery{{}, {InvitedFrom: &from}, {InvitedTo: &to}, {InvitedFrom: &from, InvitedTo: &to}} {
+		for _, q := range []models.LinkQuery{{}, {InvitedFrom: &from}, {InvitedTo: &to},
+			{InvitedFrom: &from, InvitedTo: &to}} {
 			q.SiteID, q.State, q.Limit, q.Direction = site, state, 50, models.Forward
 			inside, last := q, q
 			inside.From.InvitedAt = middle
@@ -131,7 +132,8 @@ func literal(arg any) string {
 
 // No request about customers reads all links, with either kind of plan.
 func TestNoRequestReadsAllLinks(t *testing.T) {
-	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1}) // whose statistics are read below
+	// whose statistics are read below
+	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1})
 	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	c := newCustomersOn(t, store)

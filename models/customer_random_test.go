@@ -176,7 +176,8 @@ func (w *linkWorld) check(r *rapid.T) {
 			active[l.reference]++
 		}
 		var stored models.LinkState
-		must(r, w.store.DB().QueryRowContext(w.t.Context(), "SELECT state FROM customer_links WHERE id = ?", l.ID).Scan(&stored))
+		must(r, w.store.DB().QueryRowContext(w.t.Context(), "SELECT state FROM customer_links WHERE id = ?",
+			l.ID).Scan(&stored))
 		if stored != l.stored && !l.stored.CanBecome(stored) {
 			r.Fatalf("a link moved from %s to %s", l.stored, stored)
 		}

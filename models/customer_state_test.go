@@ -23,7 +23,8 @@ func TestLinkStateEveryPair(t *testing.T) {
 		{linked, invited, false}, {linked, linked, false}, {linked, expired, false}, {linked, revoked, true},
 		{expired, invited, false}, {expired, linked, false}, {expired, expired, false}, {expired, revoked, false},
 		{revoked, invited, false}, {revoked, linked, false}, {revoked, expired, false}, {revoked, revoked, false},
-		{none, invited, false}, {none, linked, false}, {invited, none, false}, {other, linked, false}, {invited, other, false},
+		{none, invited, false}, {none, linked, false}, {invited, none, false}, {other, linked, false}, {invited, other,
+			false},
 	}
 	known := 0
 	for _, row := range table {

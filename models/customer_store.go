@@ -79,7 +79,8 @@ func (s *Store) CreateInvitation(
 }
 
 func insertLink(ctx context.Context, tx bun.Tx, in NewInvitation) (Link, error) {
-	link := Link{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID, TraceID: TraceIDFrom(ctx)}
+	link := Link{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
+		TraceID: TraceIDFrom(ctx)}
 	link.ID = newIDFor[linkNoun](link.TraceID)
 	var now Millis
 	var invitedAt, expiresAt sql.NullInt64

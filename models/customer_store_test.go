@@ -90,7 +90,8 @@ func TestCreateInvitationOverExpired(t *testing.T) {
 		t.Fatal("the same link")
 	}
 	var state models.LinkState
-	must(t, c.store.DB().QueryRowContext(t.Context(), "SELECT state FROM customer_links WHERE id = ?", old.ID).Scan(&state))
+	must(t, c.store.DB().QueryRowContext(t.Context(), "SELECT state FROM customer_links WHERE id = ?",
+		old.ID).Scan(&state))
 	if state != models.LinkExpired {
 		t.Errorf("the old link is stored as %s", state)
 	}

@@ -124,7 +124,8 @@ func (l *batchLife) park(t *rapid.T) {
 }
 
 func (l *batchLife) cancel(t *rapid.T) {
-	if _, _, err := l.store.CancelBatch(t.Context(), l.site.ID, l.reference); err != nil && !errors.Is(err, models.ErrNotFound) {
+	if _, _, err := l.store.CancelBatch(t.Context(), l.site.ID, l.reference); err != nil &&
+		!errors.Is(err, models.ErrNotFound) {
 		t.Fatal(err)
 	}
 }

@@ -66,7 +66,8 @@ type claimedColumns struct {
 func scanChunk(row pgx.Row) (Chunk, error) {
 	var c Chunk
 	var r claimedColumns
-	err := row.Scan(&c.Task, &c.SiteID, &c.OrganisationID, &c.BatchID, &c.TraceID, &c.Currency, &c.BatchReference, &c.Generation,
+	err := row.Scan(&c.Task, &c.SiteID, &c.OrganisationID, &c.BatchID, &c.TraceID, &c.Currency, &c.BatchReference,
+		&c.Generation,
 		&c.Phase, &c.Cancelled, &c.Certain, &c.Epoch, &c.ClaimedAt, &c.Open,
 		&r.index, &r.customerReference, &r.rowReference, &r.amount, &r.inDoubt, &r.settled, &r.called, &r.forgotten, &r.deferrals, &r.link,
 		&r.linked, &r.customerID, &r.agreementID)
@@ -106,7 +107,8 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	bound, err := s.eligibilities(ctx, `
 WITH bound AS (
     UPDATE batch_rows r SET link_id = l.id FROM customer_links l
-    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3 AND r.link_id IS NULL
+    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
+      AND r.link_id IS NULL
       AND l.site_id = r.site_id AND l.customer_reference = r.customer_reference
       AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
     RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
@@ -150,7 +152,8 @@ func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eli
 SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch),
        r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
 FROM `+svcNow+` now (ms), batches b, batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
-WHERE b.site_id = $1 AND b.id = $2 AND r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[]) AND r.lease_token = $3
+WHERE b.site_id = $1 AND b.id = $2 AND r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[])
+  AND r.lease_token = $3
   AND r.lease_until > statement_timestamp() + $6 * interval '1 ms' AND (r.state = 'inProgress' OR r.in_doubt)
   AND b.epoch >= (SELECT held_before FROM database_epoch)`,
 		c.SiteID, c.BatchID, c.Lease, LastAttemptBefore.Milliseconds(), rows, (RowLease / 2).Milliseconds())
@@ -249,7 +252,8 @@ func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	var id BatchID
 	err = s.statement(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, closeUnsentSQL, LastAttemptBefore.Milliseconds(), RailMemory.Milliseconds()).Scan(&id, &n)
+		err := s.db.DB.QueryRowContext(ctx, closeUnsentSQL, LastAttemptBefore.Milliseconds(),
+			RailMemory.Milliseconds()).Scan(&id, &n)
 		return notFound(err, "batch whose time for attempts is over")
 	})
 	return n, wrap("close unsent rows", err)

@@ -109,7 +109,8 @@ func TestChunkSettles(t *testing.T) {
 	if rows[0].Attempts != 1 || rows[1].Attempts != 0 {
 		t.Errorf("attempts %d and %d", rows[0].Attempts, rows[1].Attempts)
 	}
-	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows}); !errors.Is(err, models.ErrNotFound) {
+	if _, err := store.ClaimChunk(t.Context(), done.Tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows}); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a task that is done: %v", err)
 	}
 	modelstest.Audit(t, store)
@@ -158,7 +159,8 @@ func TestAttemptsOfClaimedRows(t *testing.T) {
 	if after := version(); after != before {
 		t.Errorf("the version is %+v after %+v, and nothing has changed", after, before)
 	}
-	finish(t, store, claimed, models.RowResult{Index: 0, Release: true}, models.RowResult{Index: 2, Release: true, Calls: -1})
+	finish(t, store, claimed, models.RowResult{Index: 0, Release: true},
+		models.RowResult{Index: 2, Release: true, Calls: -1})
 	want("given back", 1, 1, 0, 0)
 	if _, err := store.RevokeCustomer(t.Context(), site.ID, "ada"); err != nil {
 		t.Fatal(err)
@@ -281,7 +283,8 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	if settled := finish(t, store, dead, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded}); len(settled) != 1 {
 		t.Errorf("a late success settled %v", settled)
 	}
-	settled := finish(t, store, heir, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded})
+	settled := finish(t, store, heir, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded},
+		models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded})
 	if len(settled) != 1 {
 		t.Errorf("the heir settled %v", settled)
 	}
@@ -305,7 +308,8 @@ func TestUnansweredRowWaitsAndStaysInDoubt(t *testing.T) {
 	if r := row(t, store, site, "b", 0); r.State != models.RowInProgress || r.NextAttemptAt != 1_800_000_001_000 {
 		t.Errorf("in doubt: %+v", r)
 	}
-	if r := row(t, store, site, "b", 1); r.State != models.RowPending || r.NextAttemptAt != 1_800_000_003_000 || r.Attempts != 1 {
+	if r := row(t, store, site, "b", 1); r.State != models.RowPending || r.NextAttemptAt != 1_800_000_003_000 ||
+		r.Attempts != 1 {
 		t.Errorf("released: %+v", r)
 	}
 	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
@@ -371,10 +375,12 @@ func TestDeadline(t *testing.T) {
 	modelstest.Audit(t, store)
 
 	// The closing worker's answer comes late, and the rail is asked about the rest.
-	if settled := finish(t, store, closing, models.RowResult{Index: 2, Outcome: models.OutcomeSucceeded}); len(settled) != 1 || !settled[0].Corrected {
+	if settled := finish(t, store, closing, models.RowResult{Index: 2,
+		Outcome: models.OutcomeSucceeded}); len(settled) != 1 || !settled[0].Corrected {
 		t.Errorf("a late success: %v", settled)
 	}
-	if settled := finish(t, store, closing, models.RowResult{Index: 3, Outcome: models.OutcomeDeclined}); len(settled) != 0 {
+	if settled := finish(t, store, closing, models.RowResult{Index: 3,
+		Outcome: models.OutcomeDeclined}); len(settled) != 0 {
 		t.Errorf("a late refusal without a lease: %v", settled)
 	}
 	if err := store.ParkChunk(t.Context(), done.Tasks[0]); err != nil {
@@ -390,7 +396,8 @@ func TestDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []models.RowOutcome{"", models.OutcomeTimedOut, models.OutcomeSucceeded, models.OutcomeInsufficientFunds} {
+	for i, want := range []models.RowOutcome{"", models.OutcomeTimedOut, models.OutcomeSucceeded,
+		models.OutcomeInsufficientFunds} {
 		if rows[i].CorrectedOutcome != want {
 			t.Errorf("row %d corrected to %q, want %q", i, rows[i].CorrectedOutcome, want)
 		}
@@ -399,7 +406,8 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("%d tasks left", n)
 	}
 	var alerts []string
-	if err := store.DB().NewRaw("SELECT kind || ' ' || detail FROM alerts ORDER BY 1").Scan(t.Context(), &alerts); err != nil {
+	if err := store.DB().NewRaw("SELECT kind || ' ' || detail FROM alerts ORDER BY 1").Scan(t.Context(),
+		&alerts); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

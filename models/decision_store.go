@@ -23,7 +23,8 @@ func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, row
 	var generation int
 	err := s.statement(ctx, func() error {
 		return notFound(s.db.NewRaw(`
-SELECT b.generation FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = ?2
+SELECT b.generation FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id
+  AND r.row_reference = ?2
 WHERE b.site_id = ?0 AND b.batch_reference = ?1`, site, batchReference, rowReference).Scan(ctx, &generation), "row")
 	})
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *Store) DecideRow(
 	}
 	var outcome RowOutcome
 	err = s.statement(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, decideRowSQL, site, batchReference, rowReference, bool(decision), key).Scan(&outcome)
+		err := s.db.DB.QueryRowContext(ctx, decideRowSQL, site, batchReference, rowReference, bool(decision),
+			key).Scan(&outcome)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotUndecided
 		}
@@ -64,7 +66,8 @@ func (s *Store) DecidePayment(
 	err := s.statement(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
 UPDATE payment_intents p SET lease_token = $2, lease_until = statement_timestamp() + $3 * interval '1 ms', in_doubt = true
-WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = $1) AND p.id = $1 AND p.state = 'pending'
+WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = $1) AND p.id = $1
+  AND p.state = 'pending'
   AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
 RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amount, coalesce(p.amount_charged, p.amount)`,
 			id, t.Lease, RowLease.Milliseconds()).Scan(&t.SiteID, &t.OrganisationID, &t.ClosingAs, &t.Amount, &t.Charge)
@@ -90,7 +93,8 @@ RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amou
 func (s *Store) whyUndecidable(ctx context.Context, id PaymentIntentID) error {
 	var exists bool
 	if err := s.inTx(ctx, func(tx bun.Tx) error {
-		return tx.NewRaw("SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = ?)", id).Scan(ctx, &exists)
+		return tx.NewRaw("SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = ?)",
+			id).Scan(ctx, &exists)
 	}); err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ var (
 func (d Deployment) Differs(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:
-		return fmt.Errorf("%w: it is of the environment %s, and this process of %s", ErrOtherDeployment, d.Environment, own.Environment)
+		return fmt.Errorf("%w: it is of the environment %s, and this process of %s", ErrOtherDeployment, d.Environment,
+			own.Environment)
 	case own.Rail != "" && d.Rail != "" && (d.Rail != own.Rail || d.RailID != own.RailID):
 		return fmt.Errorf("%w: its rail is %s, and that of this process %s", ErrOtherDeployment, d.railName(), own.railName())
 	}

@@ -20,19 +20,24 @@ func TestDeploymentIsRemembered(t *testing.T) {
 		want  d    // that the last join returns
 		err   bool // that it fails with
 	}{
-		"first":                  {[]d{sandbox}, sandbox, false},
-		"again":                  {[]d{http, http}, http, false},
-		"other environment":      {[]d{{Environment: "sandbox"}, {Environment: "production"}}, d{Environment: "sandbox"}, true},
-		"other, back":            {[]d{{Environment: "production"}, {Environment: "sandbox"}}, d{Environment: "production"}, true},
-		"other adapter":          {[]d{sandbox, http}, sandbox, true},
-		"other rail":             {[]d{http, {Environment: "sandbox", Rail: "http", RailID: "b"}}, http, true},
-		"rail without a name":    {[]d{http, {Environment: "sandbox", Rail: "http"}}, http, true},
-		"no rail":                {[]d{http, {Environment: "sandbox"}}, http, false},
-		"rail comes later":       {[]d{{Environment: "sandbox"}, http}, http, false},
-		"rail came later":        {[]d{{Environment: "sandbox"}, http, sandbox}, http, true},
-		"loopback stays":         {[]d{{Environment: "sandbox", WebhookLoopback: true}, {Environment: "sandbox"}}, d{Environment: "sandbox", WebhookLoopback: true}, false},
-		"loopback comes later":   {[]d{sandbox, {Environment: "sandbox", WebhookLoopback: true}}, d{Environment: "sandbox", Rail: "sandbox", WebhookLoopback: true}, false},
-		"refused without effect": {[]d{sandbox, {Environment: "sandbox", Rail: "http", WebhookLoopback: true}}, sandbox, true},
+		"first": {[]d{sandbox}, sandbox, false},
+		"again": {[]d{http, http}, http, false},
+		"other environment": {[]d{{Environment: "sandbox"}, {Environment: "production"}}, d{Environment: "sandbox"},
+			true},
+		"other, back": {[]d{{Environment: "production"}, {Environment: "sandbox"}}, d{Environment: "production"},
+			true},
+		"other adapter":       {[]d{sandbox, http}, sandbox, true},
+		"other rail":          {[]d{http, {Environment: "sandbox", Rail: "http", RailID: "b"}}, http, true},
+		"rail without a name": {[]d{http, {Environment: "sandbox", Rail: "http"}}, http, true},
+		"no rail":             {[]d{http, {Environment: "sandbox"}}, http, false},
+		"rail comes later":    {[]d{{Environment: "sandbox"}, http}, http, false},
+		"rail came later":     {[]d{{Environment: "sandbox"}, http, sandbox}, http, true},
+		"loopback stays": {[]d{{Environment: "sandbox", WebhookLoopback: true}, {Environment: "sandbox"}},
+			d{Environment: "sandbox", WebhookLoopback: true}, false},
+		"loopback comes later": {[]d{sandbox, {Environment: "sandbox", WebhookLoopback: true}},
+			d{Environment: "sandbox", Rail: "sandbox", WebhookLoopback: true}, false},
+		"refused without effect": {[]d{sandbox, {Environment: "sandbox", Rail: "http", WebhookLoopback: true}}, sandbox,
+			true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +50,8 @@ func TestDeploymentIsRemembered(t *testing.T) {
 			for _, own := range c.joins {
 				got, err = store.JoinDeployment(t.Context(), own)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" || errors.Is(err, models.ErrOtherDeployment) != c.err || !c.err && err != nil {
+			if diff := cmp.Diff(c.want, got); diff != "" || errors.Is(err, models.ErrOtherDeployment) != c.err || !c.err &&
+				err != nil {
 				t.Errorf("%v, %s", err, diff)
 			}
 			if stored, err := store.Deployment(t.Context()); err != nil || stored != c.want {

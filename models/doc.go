@@ -14,7 +14,7 @@
 //   - Transaction: a customer's payment of a payment intent; at most one for each.
 //   - Movement: a ledger entry as partners see it.
 //   - Rail: the payment network that debits customers.
-//   - Rail key: the name under which the rail debits at most once; it outlives losses of the database.
+//   - Rail key: the key under which the rail debits at most once, also after a loss of the database.
 //   - Generation: the number of batches that a batchReference has named; part of the rail key.
 //   - Settle: reach the final outcome of money. A batch settles with its last row.
 //   - In doubt: a debit call may have been made, and its answer is not known.

@@ -76,7 +76,8 @@ func TestRoleBecomesWeak(t *testing.T) {
 	alter("SET synchronous_commit = off")
 	store.CondemnConnections()
 	err := store.Ping(t.Context())
-	if !errors.Is(err, models.ErrUnavailable) || !errors.Is(err, models.ErrNotDurable) || !strings.Contains(err.Error(), "role weak") {
+	if !errors.Is(err, models.ErrUnavailable) || !errors.Is(err, models.ErrNotDurable) ||
+		!strings.Contains(err.Error(), "role weak") {
 		t.Errorf("with synchronous_commit off: %v", err)
 	}
 	alter("RESET synchronous_commit")

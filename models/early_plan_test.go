@@ -21,7 +21,8 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_slots", "SET plan_cache_mode = force_generic_plan"} {
+	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_slots",
+		"SET plan_cache_mode = force_generic_plan"} {
 		if _, err := conn.ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}

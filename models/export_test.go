@@ -9,7 +9,8 @@ var ClaimDueSQL = claimDueSQL
 const ReclaimLostSQL = reclaimLostSQL
 
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
-var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11, figuresSQL: 3,
+var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11,
+	figuresSQL:  3,
 	openRowsSQL: 3, storedEventsSQL: 2, pendingInvitationsSQL: 1,
 }
 
@@ -30,5 +31,6 @@ func StoredEvents(ctx context.Context, s *Store, organisation OrganisationID) (i
 // QuotaSQL are the statements of quotas with their arguments. The first argument is the
 // organisation.
 var QuotaSQL = map[string][]any{
-	openRowsSQL: {nil, string(QueueDebits), maxQuotaCounted}, storedEventsSQL: {nil, maxQuotaCounted}, pendingInvitationsSQL: {nil},
+	openRowsSQL: {nil, string(QueueDebits), maxQuotaCounted}, storedEventsSQL: {nil,
+		maxQuotaCounted}, pendingInvitationsSQL: {nil},
 }

@@ -66,7 +66,8 @@ func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	statements, err := filepath.Glob("*.sql")
 	must(t, err)
 	files = append(files, statements...)
-	raised := map[string]bool{models.AlertRailConflict: true, models.AlertRailForgot: true, "transactionInDoubt": true} // parameters of their statements
+	// parameters of their statements
+	raised := map[string]bool{models.AlertRailConflict: true, models.AlertRailForgot: true, "transactionInDoubt": true}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		must(t, err)

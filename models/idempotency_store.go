@@ -56,7 +56,9 @@ func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) err
 
 // recallIdempotencyKey must be its own statement after the lock, so that it sees the commit of the
 // previous holder.
-func recallIdempotencyKey[N Noun](ctx context.Context, tx bun.Tx, key *IdempotencyKey) (id ID[N], found bool, err error) {
+func recallIdempotencyKey[N Noun](
+	ctx context.Context, tx bun.Tx, key *IdempotencyKey,
+) (id ID[N], found bool, err error) {
 	var fingerprint []byte
 	var live bool
 	err = tx.Tx.QueryRowContext(ctx, `

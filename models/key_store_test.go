@@ -282,7 +282,8 @@ func TestKeyHidesSecret(t *testing.T) {
 	key := models.Key{Purpose: models.KeySignupLink, Secret: []byte("SECRET")}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		got := fmt.Sprintf(format, key)
-		if bytes.Contains([]byte(got), []byte("SECRET")) || bytes.Contains([]byte(got), []byte("83, 69")) || bytes.Contains([]byte(got), []byte("0x53")) {
+		if bytes.Contains([]byte(got), []byte("SECRET")) || bytes.Contains([]byte(got), []byte("83, 69")) ||
+			bytes.Contains([]byte(got), []byte("0x53")) {
 			t.Errorf("%s prints %q", format, got)
 		}
 	}

@@ -34,14 +34,17 @@ func movementFields(m *Movement) []any {
 
 func (q *MovementQuery) span() listSpan[string] {
 	keys := keyRange[string]{highest: "\x7f", compare: strings.Compare} // keys are letters, digits and underscores
-	return spanOf(q.From, q.To, q.Direction, listPosition[string]{q.At.RecordedAt, q.At.RailKey}, q.At == MovementPosition{}, keys)
+	return spanOf(q.From, q.To, q.Direction, listPosition[string]{q.At.RecordedAt, q.At.RailKey},
+		q.At == MovementPosition{}, keys)
 }
 
 func listMovements(q *MovementQuery) (query string, args []any) {
 	span := q.span()
-	replacements := []string{"<ahead>", "<", "<end>", ">= $2", "<behind>", ">=", "<beginning>", "<= $3", "<order>", "DESC", "<back>", "ASC"}
+	replacements := []string{"<ahead>", "<", "<end>", ">= $2", "<behind>", ">=", "<beginning>", "<= $3", "<order>",
+		"DESC", "<back>", "ASC"}
 	if q.Direction == Backward {
-		replacements = []string{"<ahead>", ">", "<end>", "<= $3", "<behind>", "<=", "<beginning>", ">= $2", "<order>", "ASC", "<back>", "DESC"}
+		replacements = []string{"<ahead>", ">", "<end>", "<= $3", "<behind>", "<=", "<beginning>", ">= $2", "<order>", "ASC",
+			"<back>", "DESC"}
 	}
 	replacements = append(replacements, "<limit>", strconv.Itoa(q.Limit+1), "<columns>", movementColumns)
 	return strings.NewReplacer(replacements...).Replace(listMovementsSQL),
@@ -86,7 +89,8 @@ func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page Movem
 	found := make([]Movement, 0, q.Limit+1)
 	for rows.Next() {
 		var m Movement
-		if err := rows.Scan(append([]any{&page.Now, &page.Total, &page.TotalAmount, &behind}, movementFields(&m)...)...); err != nil {
+		if err := rows.Scan(append([]any{&page.Now, &page.Total, &page.TotalAmount, &behind},
+			movementFields(&m)...)...); err != nil {
 			return MovementPage{}, err
 		}
 		if m.RailKey != "" { // an empty page still has one row, with NULLs

@@ -83,11 +83,13 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 			if !rapid.Bool().Draw(r, label+" given") {
 				return nil
 			}
-			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4, 1<<63 - 1}).Draw(r, label)
+			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4,
+				1<<63 - 1}).Draw(r, label)
 			return &at
 		}
 		q := models.MovementQuery{
-			SiteID: site.ID, Limit: rapid.IntRange(1, 5).Draw(r, "limit"), Direction: models.Forward, From: bound("from"), To: bound("to"),
+			SiteID: site.ID, Limit: rapid.IntRange(1, 5).Draw(r,
+				"limit"), Direction: models.Forward, From: bound("from"), To: bound("to"),
 		}
 		want := naiveMovements(movements, &q)
 		checkMovementWalk(t, r, store, q, want)
@@ -98,7 +100,8 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 		}
 		if len(want) > 0 {
 			m := want[len(want)/2]
-			rest, err := store.MovementsAfter(t.Context(), site.ID, q.From, q.To, models.MovementPosition{RecordedAt: m.RecordedAt, RailKey: m.RailKey})
+			rest, err := store.MovementsAfter(t.Context(), site.ID, q.From, q.To,
+				models.MovementPosition{RecordedAt: m.RecordedAt, RailKey: m.RailKey})
 			must(r, err)
 			if diff := gocmp.Diff(want[len(want)/2+1:], append([]models.Movement{}, rest...)); diff != "" {
 				r.Fatalf("behind the middle: %s", diff)
@@ -171,7 +174,8 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 			started := modelstest.Pay(t, store, intent, modelstest.Payer(t, store, models.BehaviourPays))
 			claimed, err := store.ClaimTransaction(t.Context(), started.Task, models.NewLeaseToken())
 			must(r, err)
-			status := rapid.SampledFrom([]models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined}).Draw(r, "status")
+			status := rapid.SampledFrom([]models.TransactionStatus{models.TransactionSettled,
+				models.TransactionDeclined}).Draw(r, "status")
 			_, err = store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status, FromRail: true})
 			must(r, err)
 			if status == models.TransactionSettled {
@@ -180,7 +184,8 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 		}
 		var ledger models.Amount
 		var entries int64
-		must(r, store.DB().NewRaw("SELECT coalesce(sum(amount), 0), count(*) FROM ledger_entries WHERE site_id = ?", site.ID).Scan(t.Context(), &ledger, &entries))
+		must(r, store.DB().NewRaw("SELECT coalesce(sum(amount), 0), count(*) FROM ledger_entries WHERE site_id = ?",
+			site.ID).Scan(t.Context(), &ledger, &entries))
 		var walked []models.Movement
 		names := map[models.MovementID]bool{}
 		q := models.MovementQuery{SiteID: site.ID, Limit: 3, Direction: models.Forward}
@@ -211,7 +216,8 @@ func TestMovementIDs(t *testing.T) {
 		t.Errorf("%s, then %s", first, again)
 	}
 	id := uuid.UUID(first)
-	if seconds, nanos := id.Time().UnixTime(); id.Version() != 7 || id.Variant() != uuid.RFC4122 || seconds*1000+nanos/1e6 != int64(m.RecordedAt) {
+	if seconds, nanos := id.Time().UnixTime(); id.Version() != 7 || id.Variant() != uuid.RFC4122 ||
+		seconds*1000+nanos/1e6 != int64(m.RecordedAt) {
 		t.Errorf("%s is of version %d, variant %s, time %d", id, id.Version(), id.Variant(), seconds)
 	}
 	if text := first.String(); text != "mov_01a21f3c-0dc1-"+text[18:] {

@@ -55,7 +55,8 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	if d.Queue == QueueWebhooks {
 		d.InFlight *= webhooksInFlight
 	}
-	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight, ClaimLease.Milliseconds(),
+	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight,
+		ClaimLease.Milliseconds(),
 		d.total(), d.MinRoom)
 }
 
@@ -73,7 +74,8 @@ SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL 
 // beyond the bounds stay for ClaimDue. d bounds its own queue. For every other queue,
 // others.InFlight bounds each organisation; others.Limit bounds the webhooks of the call.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
-	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight, d.total(),
+	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight,
+		d.total(),
 		string(d.Queue), others.InFlight, others.Limit)
 }
 
@@ -195,7 +197,8 @@ func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return s.execCount(ctx, "reclaim early retries", `
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
-    SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook' AND available_at <= (SELECT now FROM service_now)
+    SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook'
+      AND available_at <= (SELECT now FROM service_now)
         AND redispatch_after - $2 * interval '1 ms' > statement_timestamp()
     ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, limit, (retryLease + time.Second).Milliseconds())
 }
@@ -234,7 +237,8 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
        greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now()))
-FROM unnest($1::text[]) AS q`, []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)})
+FROM unnest($1::text[]) AS q`, []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks),
+			string(QueueSweeps)})
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,8 @@ func TestLateConfirmationLengthensNoLease(t *testing.T) {
 	store := modelstest.Open(t)
 	modelstest.Submit(t, store, modelstest.Batch(modelstest.Site(t, store), "b", "x"))
 	claimed := dueTasks(t, store)
-	if _, err := store.DB().ExecContext(t.Context(), `UPDATE outbox SET dispatched_at = dispatched_at - interval '2 s'`); err != nil {
+	if _, err := store.DB().ExecContext(t.Context(),
+		`UPDATE outbox SET dispatched_at = dispatched_at - interval '2 s'`); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.ConfirmDispatched(t.Context(), claimed); err != nil {
@@ -143,7 +144,8 @@ func TestFewestInFlightComesFirst(t *testing.T) {
 	}
 	modelstest.Submit(t, store, modelstest.Batch(second, "b", make([]string, 5*models.ChunkRows)...))
 	claim := func(total int) models.Task {
-		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 100, InFlight: 15, Total: total})
+		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 100, InFlight: 15,
+			Total: total})
 		if err != nil || len(tasks) != 1 {
 			t.Fatalf("claimed %v where there was room for one, %v", tasks, err)
 		}
@@ -161,7 +163,8 @@ func TestFewestInFlightComesFirst(t *testing.T) {
 	newcomer := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(newcomer, "b", "x"))
 	bounds := models.Dispatch{Queue: models.QueueDebits, InFlight: 15, Total: 10}
-	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds, models.Dispatch{InFlight: 16}); err != nil || len(tasks) != 0 {
+	if tasks, err := store.ClaimTasks(t.Context(), done.Tasks, bounds, models.Dispatch{InFlight: 16}); err != nil ||
+		len(tasks) != 0 {
 		t.Errorf("beyond the total: %v, %v", tasks, err)
 	}
 	if err := store.FinishTask(t.Context(), last.ID); err != nil {
@@ -211,7 +214,8 @@ func blocksRead(t *testing.T, store *models.Store, query string, args ...any) in
 		}
 	}
 	var text []byte
-	err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&text)
+	err := store.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query,
+		args...).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +236,8 @@ SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(),
 FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
 		t.Fatal(err)
 	}
-	if blocks := blocksRead(t, store, models.ReclaimLostSQL, 1000); blocks == 0 || blocks > 100 { // all of them are in more than 400
+	// all of them are in more than 400
+	if blocks := blocksRead(t, store, models.ReclaimLostSQL, 1000); blocks == 0 || blocks > 100 {
 		t.Errorf("a look reads %d blocks with 20,000 tasks in flight", blocks)
 	}
 }
@@ -242,11 +247,13 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 1000)...))
-	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
+	first, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4},
+		models.Dispatch{InFlight: 16})
 	if err != nil || len(first) != 4 {
 		t.Fatalf("claimed %d of 5 under a cap of 4, %v", len(first), err)
 	}
-	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4}, models.Dispatch{InFlight: 16})
+	second, err := store.ClaimTasks(t.Context(), done.Tasks, models.Dispatch{Queue: models.QueueDebits, InFlight: 4},
+		models.Dispatch{InFlight: 16})
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
 	}
@@ -261,7 +268,8 @@ func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 	batch := modelstest.Batch(site, "batch", slices.Repeat([]string{"x"}, 2*models.ChunkRows+1)...)
 	batch.Claim = bounds
 	first := modelstest.Submit(t, store, batch)
-	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] || first.Claimed[1].Rows != models.ChunkRows {
+	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] ||
+		first.Claimed[1].Rows != models.ChunkRows {
 		t.Fatalf("claimed %+v of %v", first.Claimed, first.Tasks)
 	}
 	batch.Reference = "another"
@@ -272,7 +280,8 @@ func TestSubmissionClaimsWithinTheCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := store.ClaimDue(t.Context(), bounds)
-	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 || again[0].Rows != models.ChunkRows {
+	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 ||
+		again[0].Rows != models.ChunkRows {
 		t.Errorf("the released one goes out again: %+v, %v", again, err)
 	}
 }
@@ -342,7 +351,8 @@ func TestBacklogs(t *testing.T) {
 	modelstest.SetClock(t, store, 1_800_000_000_000)
 	modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 3*models.ChunkRows)...))
 	modelstest.AdvanceClock(t, store, 7*time.Second)
-	if _, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 2, InFlight: 2}); err != nil {
+	if _, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 2,
+		InFlight: 2}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := store.Backlogs(t.Context())
@@ -350,7 +360,8 @@ func TestBacklogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []models.Backlog{
-		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2, OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
+		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2,
+			OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backlogs (-want +got):\n%s", diff)

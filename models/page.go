@@ -74,7 +74,9 @@ const maxListTime = Millis(MaxAmount)
 
 // spanOf returns the span of a query. It moves the position into the time range, where the scan
 // starts. The first page of a walk does not look behind its position.
-func spanOf[K any](from, to *Millis, direction Direction, at listPosition[K], isFirst bool, keys keyRange[K]) listSpan[K] {
+func spanOf[K any](
+	from, to *Millis, direction Direction, at listPosition[K], isFirst bool, keys keyRange[K],
+) listSpan[K] {
 	s := listSpan[K]{to: maxListTime, ahead: at, behind: at}
 	if from != nil {
 		s.from = min(max(*from, 0), maxListTime)

@@ -99,7 +99,8 @@ func listIntents(q *IntentQuery) (query string, args []any) {
 // page's overdue intents before it answers, so that no concurrent payment contradicts the answer.
 func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page IntentPage, err error) {
 	if !q.isValid() {
-		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status, q.Limit)
+		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status,
+			q.Limit)
 	}
 	const tries = 3 // a page may show intents that expire between two reads
 	for range tries {
@@ -168,7 +169,8 @@ func (s *Store) expireIntents(ctx context.Context, site SiteID, ids []PaymentInt
 		_, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
     SELECT site_id, id FROM payment_intents
-    WHERE site_id = $3 AND id = ANY ($4::uuid[]) AND state = 'created' AND expires_at <= svc_now() ORDER BY id FOR UPDATE
+    WHERE site_id = $3 AND id = ANY ($4::uuid[]) AND state = 'created' AND expires_at <= svc_now()
+    ORDER BY id FOR UPDATE
 )`, site, ids)
 		return err
 	})

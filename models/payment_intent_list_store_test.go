@@ -67,7 +67,8 @@ func naiveIntentList(intents []models.PaymentIntent, q *models.IntentQuery, now 
 		if p.State == models.IntentCreated && p.ExpiresAt <= now {
 			p.State, p.Status = models.IntentFinal, models.TransactionExpired
 		}
-		if (q.State == "" || q.State == p.State) && (q.Status == "" || q.Status == p.Status) && (q.OrderID == "" || q.OrderID == p.OrderID) &&
+		if (q.State == "" || q.State == p.State) && (q.Status == "" || q.Status == p.Status) &&
+			(q.OrderID == "" || q.OrderID == p.OrderID) &&
 			(q.CreatedFrom == nil || p.CreatedAt >= *q.CreatedFrom) && (q.CreatedTo == nil || p.CreatedAt <= *q.CreatedTo) {
 			matching = append(matching, p)
 		}
@@ -95,14 +96,16 @@ func TestListPaymentIntentsAgainstNaiveModel(t *testing.T) {
 			if !rapid.Bool().Draw(r, label+" given") {
 				return nil
 			}
-			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4, 1<<63 - 1}).Draw(r, label)
+			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4,
+				1<<63 - 1}).Draw(r, label)
 			return &at
 		}
 		q := models.IntentQuery{
 			SiteID: site.ID, Limit: rapid.IntRange(1, 5).Draw(r, "limit"), Direction: models.Forward,
-			OrderID:     rapid.SampledFrom([]string{"", "a"}).Draw(r, "order"),
-			State:       rapid.SampledFrom(append([]models.IntentState{""}, models.IntentStates...)).Draw(r, "state"),
-			Status:      rapid.SampledFrom(append([]models.TransactionStatus{""}, models.TransactionStatuses...)).Draw(r, "status"),
+			OrderID: rapid.SampledFrom([]string{"", "a"}).Draw(r, "order"),
+			State:   rapid.SampledFrom(append([]models.IntentState{""}, models.IntentStates...)).Draw(r, "state"),
+			Status: rapid.SampledFrom(append([]models.TransactionStatus{""}, models.TransactionStatuses...)).Draw(r,
+				"status"),
 			CreatedFrom: bound("from"), CreatedTo: bound("to"),
 		}
 		checkIntentWalk(t, r, store, q, naiveIntentList(intents, &q, now), now)
@@ -110,7 +113,9 @@ func TestListPaymentIntentsAgainstNaiveModel(t *testing.T) {
 }
 
 // checkIntentWalk reads every page forward, then every page backward.
-func checkIntentWalk(t testing.TB, r *rapid.T, store *models.Store, q models.IntentQuery, want []string, now models.Millis) {
+func checkIntentWalk(
+	t testing.TB, r *rapid.T, store *models.Store, q models.IntentQuery, want []string, now models.Millis,
+) {
 	read := func(start, end int) models.IntentPage {
 		page, err := store.ListPaymentIntents(t.Context(), q)
 		must(r, err)
@@ -150,12 +155,15 @@ func TestListPaymentIntentsEndsWhatItShowsAsExpired(t *testing.T) {
 	old := modelstest.Intent(t, store, site.ID, 5)
 	modelstest.AdvanceClock(t, store, models.DefaultIntentLife)
 	fresh := modelstest.Intent(t, store, site.ID, 5)
-	page, err := store.ListPaymentIntents(t.Context(), models.IntentQuery{SiteID: site.ID, Direction: models.Forward, Limit: 10})
+	page, err := store.ListPaymentIntents(t.Context(), models.IntentQuery{SiteID: site.ID, Direction: models.Forward,
+		Limit: 10})
 	must(t, err)
-	if len(page.Intents) != 2 || page.Intents[0].State != models.IntentCreated || page.Intents[1].Status != models.TransactionExpired {
+	if len(page.Intents) != 2 || page.Intents[0].State != models.IntentCreated ||
+		page.Intents[1].Status != models.TransactionExpired {
 		t.Errorf("%+v", page)
 	}
-	if got := modelstest.PushedStatuses(t, store, old.ID); !slices.Equal(got, []models.TransactionStatus{models.TransactionExpired}) {
+	if got := modelstest.PushedStatuses(t, store, old.ID); !slices.Equal(got,
+		[]models.TransactionStatus{models.TransactionExpired}) {
 		t.Errorf("events %v", got)
 	}
 	if got := modelstest.PushedStatuses(t, store, fresh.ID); len(got) != 0 {
@@ -167,7 +175,8 @@ func TestListPaymentIntentsRefusesBadQueries(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	for _, q := range []models.IntentQuery{
-		{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Final"}, {Limit: 1, Status: "settled"}, {Limit: 1, Status: "x' OR true --"},
+		{Limit: 0}, {Limit: 101}, {Limit: 1, State: "Final"}, {Limit: 1, Status: "settled"}, {Limit: 1,
+			Status: "x' OR true --"},
 	} {
 		if _, err := store.ListPaymentIntents(t.Context(), q); err == nil {
 			t.Errorf("%+v was taken", q)
@@ -267,7 +276,8 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	for _, state := range append([]models.IntentState{""}, models.IntentStates...) {
 		for _, status := range append([]models.TransactionStatus{""}, models.TransactionStatuses...) {
 			for _, order := range []string{"", "order 7000"} {
-				for _, q := range []models.IntentQuery{{}, {CreatedFrom: &from}, {CreatedTo: &to}, {CreatedFrom: &from, CreatedTo: &to}} {
+				for _, q := range []models.IntentQuery{{}, {CreatedFrom: &from}, {CreatedTo: &to},
+					{CreatedFrom: &from, CreatedTo: &to}} {
 					q.SiteID, q.State, q.Status, q.OrderID, q.Limit, q.Direction = site.ID, state, status, order, 50, models.Forward
 					inside, last := q, q
 					inside.From.CreatedAt = middle

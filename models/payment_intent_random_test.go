@@ -67,7 +67,8 @@ func (l *intentLife) pay(t *rapid.T) {
 	var discounts []models.Discount
 	for range rapid.IntRange(0, 2).Draw(t, "discounts") {
 		discounts = append(discounts, models.Discount{
-			LineItem: rapid.IntRange(0, 2).Draw(t, "line"), Amount: models.Amount(rapid.IntRange(1, 600).Draw(t, "off")), Reason: "r",
+			LineItem: rapid.IntRange(0, 2).Draw(t, "line"), Amount: models.Amount(rapid.IntRange(1, 600).Draw(t,
+				"off")), Reason: "r",
 		})
 	}
 	started, err := l.store.StartTransaction(t.Context(), l.was.Code, party, discounts)
@@ -88,7 +89,8 @@ func (l *intentLife) pay(t *rapid.T) {
 
 func (l *intentLife) cancel(t *rapid.T) {
 	got, _, err := l.store.CancelPaymentIntent(t.Context(), l.was.SiteID, l.was.ID)
-	if err == nil && got.Status != models.TransactionCancelled || err != nil && !errors.Is(err, models.ErrIntentNotCancellable) {
+	if err == nil && got.Status != models.TransactionCancelled || err != nil &&
+		!errors.Is(err, models.ErrIntentNotCancellable) {
 		t.Fatalf("cancelled: %+v, %v", got, err)
 	}
 }
@@ -123,7 +125,8 @@ func (l *intentLife) finish(t *rapid.T) {
 	default:
 		if l.decided == "" {
 			l.decided = rapid.SampledFrom(
-				[]models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined, models.TransactionFailed}).Draw(t, "word")
+				[]models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined,
+					models.TransactionFailed}).Draw(t, "word")
 		}
 		result.Status = l.decided
 	}
@@ -144,7 +147,8 @@ func (l *intentLife) check(t *rapid.T) {
 	if was.Status != "" && (was.Status != is.Status || was.FinalAt != is.FinalAt) {
 		t.Fatalf("%s at %d became %s at %d", was.Status, was.FinalAt, is.Status, is.FinalAt)
 	}
-	if !was.Transaction.ID.IsZero() && (was.Transaction.ID != is.Transaction.ID || was.Transaction.Charge != is.Transaction.Charge) {
+	if !was.Transaction.ID.IsZero() && (was.Transaction.ID != is.Transaction.ID ||
+		was.Transaction.Charge != is.Transaction.Charge) {
 		t.Fatalf("transaction %+v became %+v", was.Transaction, is.Transaction)
 	}
 	if is.Status.HasTransaction() && is.Status != l.decided {
@@ -180,7 +184,8 @@ func TestPaymentAgainstExpiryAgainstCancellation(t *testing.T) {
 	}
 	modelstest.Audit(t, c.store)
 	t.Logf("ended: %v", ended)
-	for _, status := range []models.TransactionStatus{models.TransactionSettled, models.TransactionCancelled, models.TransactionExpired} {
+	for _, status := range []models.TransactionStatus{models.TransactionSettled, models.TransactionCancelled,
+		models.TransactionExpired} {
 		if ended[status] == 0 {
 			t.Errorf("none ended as %s: it was no race", status)
 		}
@@ -217,8 +222,10 @@ func (r *intentRace) run() {
 
 func (r *intentRace) pay(name string) func() error {
 	return func() error {
-		started, err := r.store.StartTransaction(r.Context(), r.intent.Code, models.Party{CustomerID: name, AgreementID: name}, nil)
-		if errors.Is(err, models.ErrIntentTaken) || errors.Is(err, models.ErrIntentExpired) || errors.Is(err, models.ErrIntentCancelled) {
+		started, err := r.store.StartTransaction(r.Context(), r.intent.Code,
+			models.Party{CustomerID: name, AgreementID: name}, nil)
+		if errors.Is(err, models.ErrIntentTaken) || errors.Is(err, models.ErrIntentExpired) ||
+			errors.Is(err, models.ErrIntentCancelled) {
 			return nil
 		}
 		r.mu.Lock()
@@ -261,7 +268,8 @@ func (r *intentRace) tick() error {
 func (r *intentRace) settle() models.TransactionStatus {
 	r.Helper()
 	is := r.get(r.intent)
-	if (is.State == models.IntentPending) != (r.payments == 1) || r.payments > 1 || (is.Status == models.TransactionCancelled) != r.cancelled {
+	if (is.State == models.IntentPending) != (r.payments == 1) || r.payments > 1 ||
+		(is.Status == models.TransactionCancelled) != r.cancelled {
 		r.Fatalf("%d payments, cancelled %t, and the intent is %s %s", r.payments, r.cancelled, is.State, is.Status)
 	}
 	if is.Transaction.StartedAt >= is.ExpiresAt || is.Status == models.TransactionCancelled && is.FinalAt >= is.ExpiresAt {

@@ -35,9 +35,10 @@ type TransactionStatus string
 
 // The statuses, as on the wire.
 const (
-	TransactionSettled   TransactionStatus = "Settled"   // paid
-	TransactionDeclined  TransactionStatus = "Declined"  // refused by the account or the customer; nothing was debited
-	TransactionFailed    TransactionStatus = "Failed"    // the rail could not debit, and has confirmed that nothing was debited
+	TransactionSettled  TransactionStatus = "Settled"  // paid
+	TransactionDeclined TransactionStatus = "Declined" // refused by the account or the customer; nothing was debited
+	// the rail could not debit, and has confirmed that nothing was debited
+	TransactionFailed    TransactionStatus = "Failed"
 	TransactionCancelled TransactionStatus = "Cancelled" // cancelled by the partner before a payment began
 	TransactionExpired   TransactionStatus = "Expired"   // no payment began in time
 )

@@ -28,7 +28,8 @@ func TestIntentTransitions(t *testing.T) {
 // endings is the expected truth table of final statuses.
 var endings = map[models.IntentState]map[models.TransactionStatus]bool{
 	models.IntentCreated: {models.TransactionCancelled: true, models.TransactionExpired: true},
-	models.IntentPending: {models.TransactionSettled: true, models.TransactionDeclined: true, models.TransactionFailed: true},
+	models.IntentPending: {models.TransactionSettled: true, models.TransactionDeclined: true,
+		models.TransactionFailed: true},
 }
 
 func TestIntentEndings(t *testing.T) {

@@ -185,7 +185,8 @@ RETURNING p.id, p.organisation_id, p.currency, p.created_at, p.expires_at`
 // intentArrays are the parameters of insertIntentsSQL.
 func intentArrays(all []*insertedIntent) []any {
 	n := len(all)
-	sites, ids, codes, amounts, orders := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n), make([]int64, n), make([]string, n)
+	sites, ids, codes := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n)
+	amounts, orders := make([]int64, n), make([]string, n)
 	lines, formats, expiries, traces := make([]*string, n), make([]string, n), make([]int64, n), make([]string, n)
 	returns := make([]string, n)
 	for i, one := range all {
@@ -294,7 +295,9 @@ WHERE s.organisation_id = $1`, organisation, id).Scan(&site)
 }
 
 // intentByID reads an intent, and reports whether it is overdue.
-func intentByID(ctx context.Context, db querier, site SiteID, id PaymentIntentID) (intent PaymentIntent, over bool, err error) {
+func intentByID(
+	ctx context.Context, db querier, site SiteID, id PaymentIntentID,
+) (intent PaymentIntent, over bool, err error) {
 	intent, err = scanIntent(db.QueryRowContext(ctx, `
 SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now()
 FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over)
@@ -318,7 +321,8 @@ func (s *Store) CancelPaymentIntent(
 		var tasks []TaskID
 		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, `
 WITH due AS (
-    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created' AND expires_at > svc_now() FOR UPDATE
+    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created'
+      AND expires_at > svc_now() FOR UPDATE
 )`, site, id)
 		if len(tasks) > 0 {
 			task = tasks[0]
@@ -388,7 +392,8 @@ func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentI
 	err = s.inTx(ctx, func(tx bun.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
-    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created' AND expires_at <= svc_now() FOR UPDATE
+    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created'
+      AND expires_at <= svc_now() FOR UPDATE
 )`, site, id)
 		if err != nil {
 			return err

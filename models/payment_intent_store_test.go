@@ -116,14 +116,17 @@ func TestPaymentIntentsAreFoundInTheirPlacesOnly(t *testing.T) {
 			_, _, err := c.store.CancelPaymentIntent(t.Context(), other.ID, intent.ID)
 			return err
 		}())},
-		"its organisation":     {true, find(second(c.store.OrganisationPaymentIntent(t.Context(), c.site.OrganisationID, intent.ID)))},
-		"another organisation": {false, find(second(c.store.OrganisationPaymentIntent(t.Context(), other.OrganisationID, intent.ID)))},
+		"its organisation": {true, find(second(c.store.OrganisationPaymentIntent(t.Context(), c.site.OrganisationID,
+			intent.ID)))},
+		"another organisation": {false, find(second(c.store.OrganisationPaymentIntent(t.Context(), other.OrganisationID,
+			intent.ID)))},
 		"an unknown code": {false, find(func() error {
 			_, _, err := c.store.PaymentIntentByCode(t.Context(), models.NewIntentCode())
 			return err
 		}())},
 		"a payment of an unknown code": {false, find(second(
-			c.store.StartTransaction(t.Context(), models.NewIntentCode(), models.Party{CustomerID: "c", AgreementID: "a"}, nil)))},
+			c.store.StartTransaction(t.Context(), models.NewIntentCode(), models.Party{CustomerID: "c", AgreementID: "a"},
+				nil)))},
 	} {
 		if found[0] != found[1] {
 			t.Errorf("by %s: found %t", what, found[1])
@@ -174,7 +177,8 @@ func TestCancelPaymentIntent(t *testing.T) {
 		if i.ID == late.ID {
 			modelstest.AdvanceClock(t, c.store, models.DefaultIntentLife)
 		}
-		if _, _, err := c.store.CancelPaymentIntent(t.Context(), c.site.ID, i.ID); !errors.Is(err, models.ErrIntentNotCancellable) {
+		if _, _, err := c.store.CancelPaymentIntent(t.Context(), c.site.ID, i.ID); !errors.Is(err,
+			models.ErrIntentNotCancellable) {
 			t.Errorf("a cancellation: %v", err)
 		}
 	}
@@ -260,7 +264,8 @@ func TestPushOfASettledIntent(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 700, 300, 0)
 	started := modelstest.Pay(t, c.store, intent, models.Party{CustomerID: "secret-c", AgreementID: "secret-a"},
-		models.Discount{LineItem: 0, Amount: 100, Reason: "loyal <&>"}, models.Discount{LineItem: 1, Amount: 300, Reason: "free"},
+		models.Discount{LineItem: 0, Amount: 100, Reason: "loyal <&>"}, models.Discount{LineItem: 1, Amount: 300,
+			Reason: "free"},
 		models.Discount{LineItem: 0, Amount: 1, Reason: "loyal <&>"})
 	modelstest.AdvanceClock(t, c.store, time.Second)
 	c.finish(c.claim(started.Task), models.TransactionResult{Status: models.TransactionSettled})
@@ -323,7 +328,8 @@ func TestPushOfDeclinedIntents(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := body.Data
-		if d.TransactionID != started.ID.String() || d.TransactionStatus != "Declined" || d.TransactionStatusDescription == "" ||
+		if d.TransactionID != started.ID.String() || d.TransactionStatus != "Declined" ||
+			d.TransactionStatusDescription == "" ||
 			d.TransactionUpdated != noon || d.AmountPaid != nil || d.LineItems[0].AmountTotal != 693 {
 			t.Errorf("%s: %+v", reason, d)
 		}

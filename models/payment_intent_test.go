@@ -27,22 +27,26 @@ func TestCharge(t *testing.T) {
 		charge    models.Amount
 		fault     string // index and field
 	}{
-		"none":                       {intentOf(500), nil, 500, ""},
-		"one":                        {intentOf(500, 500), []models.Discount{off(0, 1)}, 499, ""},
-		"a whole line":               {intentOf(500, 200, 300), []models.Discount{off(1, 300)}, 200, ""},
-		"everything":                 {intentOf(500, 200, 300), []models.Discount{off(1, 300), off(0, 199), off(0, 1)}, 0, ""},
-		"more than its line":         {intentOf(500, 200, 300), []models.Discount{off(0, 201)}, 0, "0 amount"},
-		"together more than a line":  {intentOf(500, 200, 300), []models.Discount{off(0, 150), off(1, 1), off(0, 51)}, 0, "2 amount"},
-		"more than the amount":       {intentOf(100, 200), []models.Discount{off(0, 101)}, 0, "0 amount"},
-		"together more":              {intentOf(100, 200, 200), []models.Discount{off(0, 60), off(1, 41)}, 0, "1 amount"},
-		"no such line":               {intentOf(500, 500), []models.Discount{off(1, 1)}, 0, "0 lineItemIndex"},
-		"no lines":                   {intentOf(500), []models.Discount{off(0, 1)}, 0, "0 lineItemIndex"},
-		"a line before the first":    {intentOf(500, 500), []models.Discount{off(-1, 1)}, 0, "0 lineItemIndex"},
-		"nothing off":                {intentOf(500, 500), []models.Discount{off(0, 0)}, 0, "0 amount"},
-		"less than nothing off":      {intentOf(500, 500), []models.Discount{off(0, -1)}, 0, "0 amount"},
-		"of a line that costs zero":  {intentOf(500, 0), []models.Discount{off(0, 1)}, 0, "0 amount"},
-		"the largest amount, gone":   {intentOf(models.MaxAmount, models.MaxAmount), []models.Discount{off(0, models.MaxAmount)}, 0, ""},
-		"beyond the largest, of two": {intentOf(models.MaxAmount, models.MaxAmount, 5), []models.Discount{off(0, models.MaxAmount), off(1, 1)}, 0, "1 amount"},
+		"none":         {intentOf(500), nil, 500, ""},
+		"one":          {intentOf(500, 500), []models.Discount{off(0, 1)}, 499, ""},
+		"a whole line": {intentOf(500, 200, 300), []models.Discount{off(1, 300)}, 200, ""},
+		"everything": {intentOf(500, 200, 300), []models.Discount{off(1, 300), off(0, 199), off(0, 1)}, 0,
+			""},
+		"more than its line": {intentOf(500, 200, 300), []models.Discount{off(0, 201)}, 0, "0 amount"},
+		"together more than a line": {intentOf(500, 200, 300), []models.Discount{off(0, 150), off(1, 1), off(0, 51)}, 0,
+			"2 amount"},
+		"more than the amount":      {intentOf(100, 200), []models.Discount{off(0, 101)}, 0, "0 amount"},
+		"together more":             {intentOf(100, 200, 200), []models.Discount{off(0, 60), off(1, 41)}, 0, "1 amount"},
+		"no such line":              {intentOf(500, 500), []models.Discount{off(1, 1)}, 0, "0 lineItemIndex"},
+		"no lines":                  {intentOf(500), []models.Discount{off(0, 1)}, 0, "0 lineItemIndex"},
+		"a line before the first":   {intentOf(500, 500), []models.Discount{off(-1, 1)}, 0, "0 lineItemIndex"},
+		"nothing off":               {intentOf(500, 500), []models.Discount{off(0, 0)}, 0, "0 amount"},
+		"less than nothing off":     {intentOf(500, 500), []models.Discount{off(0, -1)}, 0, "0 amount"},
+		"of a line that costs zero": {intentOf(500, 0), []models.Discount{off(0, 1)}, 0, "0 amount"},
+		"the largest amount, gone": {intentOf(models.MaxAmount, models.MaxAmount),
+			[]models.Discount{off(0, models.MaxAmount)}, 0, ""},
+		"beyond the largest, of two": {intentOf(models.MaxAmount, models.MaxAmount, 5),
+			[]models.Discount{off(0, models.MaxAmount), off(1, 1)}, 0, "1 amount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			charge, err := tt.intent.Charge(tt.discounts)
@@ -100,7 +104,8 @@ func TestIntentCode(t *testing.T) {
 		}
 		seen[code] = true
 	}
-	for _, s := range []string{"", "ABCDEFGHIJKLMNO", "ABCDEFGHIJKLMNOPQ", "abcdefghijklmnop", "ABCDEFGHIJKLMNO1", "ABCDEFGHIJKLMNO=", "ABCDEFGHIJKLMNÖ"} {
+	for _, s := range []string{"", "ABCDEFGHIJKLMNO", "ABCDEFGHIJKLMNOPQ", "abcdefghijklmnop", "ABCDEFGHIJKLMNO1",
+		"ABCDEFGHIJKLMNO=", "ABCDEFGHIJKLMNÖ"} {
 		if models.ValidIntentCode(s) {
 			t.Errorf("%q is a code", s)
 		}

@@ -48,8 +48,10 @@ INSERT INTO organisations (id, name, created_at) SELECT ('a0000000-0000-7000-800
 INSERT INTO sites (id, organisation_id, name, created_at)
 SELECT ('b0000000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, ('a0000000-0000-7000-8000-' || lpad((i % 50 + 1)::text, 12, '0'))::uuid, 's', 1
 FROM generate_series(1, 200) i ON CONFLICT DO NOTHING;
-INSERT INTO api_clients (id, organisation_id, name, scopes, created_at) SELECT gen_random_uuid(), o.id, 'c', '{}', 1 FROM organisations o, generate_series(1, 20);
-INSERT INTO client_assertions (client_id, jti, expires_at) SELECT gen_random_uuid(), i::text, svc_now() + 600000 FROM generate_series(1, 20000) i;
+INSERT INTO api_clients (id, organisation_id, name, scopes, created_at) SELECT gen_random_uuid(), o.id, 'c', '{}', 1
+FROM organisations o, generate_series(1, 20);
+INSERT INTO client_assertions (client_id, jti, expires_at) SELECT gen_random_uuid(), i::text, svc_now() + 600000
+FROM generate_series(1, 20000) i;
 INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
 SELECT gen_random_uuid(), '/p', i::text, '', gen_random_uuid(), svc_now() FROM generate_series(1, 50000) i;
 INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id, agreement_id, key_id)
@@ -62,14 +64,17 @@ SELECT s.id, gen_random_uuid(), s.organisation_id, 'batch ' || i, 1, 1, CASE WHE
        CASE WHEN i % 4 = 0 THEN 0 ELSE 100 END, 0, 10000, 0, 'AUD', svc_now() - i * 3600000::bigint, svc_now() + 36000000,
        CASE WHEN i % 4 = 0 THEN NULL ELSE svc_now() END, CASE WHEN i % 4 = 0 THEN NULL ELSE svc_now() END, 'f'
 FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 12, 1000)) i;
-INSERT INTO batch_references (site_id, batch_reference, generation) SELECT site_id, batch_reference, 1 FROM batches ON CONFLICT DO NOTHING;
+INSERT INTO batch_references (site_id, batch_reference, generation) SELECT site_id, batch_reference, 1
+FROM batches ON CONFLICT DO NOTHING;
 INSERT INTO batch_rows (site_id, batch_id, row_index, amount, customer_reference, row_reference, state, outcome, settled_at)
 SELECT b.site_id, b.id, i, 100, 'customer ' || i, 'row ' || i, CASE WHEN b.state = 'settled' THEN 'settled' ELSE 'pending' END::row_state,
        CASE WHEN b.state = 'settled' THEN 'insufficientFunds' END::row_outcome, b.settled_at
-FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %' AND b.batch_reference NOT LIKE '%round%';
+FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %'
+  AND b.batch_reference NOT LIKE '%round%';
 INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
 SELECT 'r1_' || md5(b.id::text) || md5(i::text), b.site_id, b.submitted_at + i, 100, 'AUD', b.batch_reference, 'row ' || i, 'customer ' || i
-FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %' AND b.batch_reference NOT LIKE '%round%';
+FROM batches b, generate_series(0, 99) i WHERE b.batch_reference LIKE 'batch %'
+  AND b.batch_reference NOT LIKE '%round%';
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, last_row, available_at, dispatched_at, redispatch_after)
 SELECT gen_random_uuid(), k.kind, k.queue, b.organisation_id, b.site_id, b.id, 99, svc_now() - 1000,
        CASE WHEN i % 50 = 0 THEN now() END, CASE WHEN i % 50 = 0 THEN now() + interval '1 hour' END
@@ -82,12 +87,14 @@ SELECT s.id, gen_random_uuid(), s.organisation_id, 1, i || ' of ' || s.id, CASE 
        svc_now() + 600000, CASE WHEN i % 20 = 0 THEN NULL ELSE svc_now() END
 FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
 INSERT INTO webhook_endpoints (organisation_id, site_id, url, created_at, updated_at, width, open_until)
-SELECT s.organisation_id, s.id, 'https://example.com/', 1, 1, 8, svc_now() + 3600000 FROM sites s WHERE s.id >= 'b0000000-0000-7000-8000-000000000000';
+SELECT s.organisation_id, s.id, 'https://example.com/', 1, 1, 8, svc_now() + 3600000 FROM sites s
+WHERE s.id >= 'b0000000-0000-7000-8000-000000000000';
 INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status, created_at, requested_at, next_attempt_at,
     task_id, trace_id, body)
 SELECT s.organisation_id, gen_random_uuid(), s.id, 'transactionStatus', gen_random_uuid(), 'Settled',
        CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN 'pending' ELSE 'delivered' END::webhook_event_status, svc_now() - i * 1000, svc_now(),
-       CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN svc_now() END, CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN gen_random_uuid() END, '', 'body'
+       CASE WHEN i % 5 = 0 AND s.id <> 'OWN' THEN svc_now() END, CASE WHEN i % 5 = 0
+         AND s.id <> 'OWN' THEN gen_random_uuid() END, '', 'body'
 FROM sites s, generate_series(1, pg_temp.many(s.id, 'OWN', 1000, 20000)) i;
 INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url)
 SELECT organisation_id, id, 1, site_id, 1, 1, 'u' FROM webhook_events ON CONFLICT DO NOTHING;
@@ -95,7 +102,8 @@ INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id,
 SELECT organisation_id, id, site_id, site_id, requested_at, task_id FROM webhook_events WHERE status = 'pending'
 AND organisation_id >= 'a0000000-0000-7000-8000-000000000000';
 INSERT INTO alerts (kind, subject, raised_at, closed_at) SELECT 'lateTruth', 'filled ' || i, 1, CASE WHEN i % 100 = 0 THEN NULL ELSE 2 END FROM generate_series(1, 20000) i;
-INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) SELECT 'filled ' || i, 'pays', 1 FROM generate_series(1, 20000) i;
+INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) SELECT 'filled ' || i, 'pays', 1
+FROM generate_series(1, 20000) i;
 INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at) SELECT rail_key, 'a', 100, 'AUD', 'succeeded', 1 FROM ledger_entries
 ON CONFLICT DO NOTHING;
 SET session_replication_role = DEFAULT`
@@ -202,7 +210,8 @@ func only[T any](_ T, err error) error { return err }
 
 func (p *planned) runPlatform() {
 	s, now := p.store, time.Now().UnixMilli()
-	client, err := s.CreateClient(p.t.Context(), p.site.OrganisationID, "client", []models.Scope{models.ScopeCustomersRead})
+	client, err := s.CreateClient(p.t.Context(), p.site.OrganisationID, "client",
+		[]models.Scope{models.ScopeCustomersRead})
 	must(p.t, err)
 	p.call("CreateClient", func(ctx context.Context) error {
 		return only(s.CreateClient(ctx, p.site.OrganisationID, "client", []models.Scope{models.ScopeCustomersRead}))
@@ -267,7 +276,8 @@ func (p *planned) runPlatform() {
 
 func (p *planned) runCustomers() {
 	s := p.store
-	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"), Fingerprint: []byte("f")}
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"),
+		Fingerprint: []byte("f")}
 	if _, err := s.Customer(p.t.Context(), p.site.ID, "ada"); errors.Is(err, models.ErrNotFound) {
 		modelstest.Customer(p.t, s, p.site.ID, "ada", models.BehaviourPays)
 	}
@@ -295,7 +305,8 @@ func (p *planned) runCustomers() {
 	p.call("RevokeLink", func(ctx context.Context) error { return only(s.RevokeLink(ctx, carol.ID)) })
 	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
 		p.call("ListLinks", func(ctx context.Context) error {
-			return only(s.ListLinks(ctx, models.LinkQuery{SiteID: p.site.ID, State: state, Direction: models.Forward, Limit: 50}))
+			return only(s.ListLinks(ctx, models.LinkQuery{SiteID: p.site.ID, State: state, Direction: models.Forward,
+				Limit: 50}))
 		})
 	}
 	p.call("OpenSandboxAccount", func(ctx context.Context) error {
@@ -329,7 +340,8 @@ func (p *planned) runBatches() {
 	p.call("BatchVersion", func(ctx context.Context) error { return only(s.BatchVersion(ctx, p.site.ID, p.name("batch"))) })
 	for _, state := range []models.BatchState{"", models.BatchInProgress, models.BatchSettled} {
 		p.call("ListBatches", func(ctx context.Context) error {
-			return only(s.ListBatches(ctx, models.BatchQuery{SiteID: p.site.ID, State: state, Direction: models.Forward, Limit: 50}))
+			return only(s.ListBatches(ctx, models.BatchQuery{SiteID: p.site.ID, State: state, Direction: models.Forward,
+				Limit: 50}))
 		})
 	}
 	p.call("RowRailKey", func(ctx context.Context) error { return only(s.RowRailKey(ctx, p.site.ID, p.name("batch"), "row-1")) })
@@ -352,7 +364,8 @@ func (p *planned) runBatches() {
 	p.call("ParkChunk", func(ctx context.Context) error { return s.ParkChunk(ctx, done.Tasks[0]) })
 	p.call("CancelBatch", func(ctx context.Context) error { return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch"))) })
 	p.call("DecideRow", func(ctx context.Context) error {
-		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)), models.ErrNotUndecided)
+		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)),
+			models.ErrNotUndecided)
 	})
 	p.call("ListMovements", func(ctx context.Context) error {
 		return only(s.ListMovements(ctx, models.MovementQuery{SiteID: p.site.ID, Direction: models.Forward, Limit: 10}))
@@ -364,7 +377,8 @@ func (p *planned) runBatches() {
 	parent := modelstest.Batch(p.site, p.name("parent"), "ada", "ada", "unknown")
 	held := claim(p.t, s, modelstest.Submit(p.t, s, parent).Tasks[0])
 	must(p.t, only(s.FinishRows(p.t.Context(), held, []models.RowResult{
-		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded}, {Index: 2, Outcome: models.OutcomeTimedOut},
+		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded}, {Index: 2,
+			Outcome: models.OutcomeTimedOut},
 	}, 3)))
 	p.call("RetryBatch", func(ctx context.Context) error {
 		return only(s.RetryBatch(ctx, models.NewRetry{
@@ -379,11 +393,13 @@ func (p *planned) runBatches() {
 func (p *planned) runPayments() {
 	s := p.store
 	var intent models.PaymentIntent
-	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"), Fingerprint: []byte("f")}
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"),
+		Fingerprint: []byte("f")}
 	for _, k := range []*models.IdempotencyKey{nil, key} {
 		p.call("CreatePaymentIntent", func(ctx context.Context) (err error) {
 			intent, _, err = s.CreatePaymentIntent(ctx,
-				models.NewPaymentIntent{SiteID: p.site.ID, Amount: 100, OrderID: p.name("order"), QRCodeFormat: models.QRCodeText}, k)
+				models.NewPaymentIntent{SiteID: p.site.ID, Amount: 100, OrderID: p.name("order"),
+					QRCodeFormat: models.QRCodeText}, k)
 			return err
 		})
 	}
@@ -392,7 +408,8 @@ func (p *planned) runPayments() {
 	p.call("OrganisationPaymentIntent", func(ctx context.Context) error {
 		return only(s.OrganisationPaymentIntent(ctx, p.site.OrganisationID, intent.ID))
 	})
-	for _, q := range []models.IntentQuery{{}, {OrderID: p.name("order")}, {State: models.IntentCreated}, {State: models.IntentPending}, {Status: models.TransactionSettled}} {
+	for _, q := range []models.IntentQuery{{}, {OrderID: p.name("order")}, {State: models.IntentCreated},
+		{State: models.IntentPending}, {Status: models.TransactionSettled}} {
 		q.SiteID, q.Direction, q.Limit = p.site.ID, models.Forward, 50
 		p.call("ListPaymentIntents", func(ctx context.Context) error { return only(s.ListPaymentIntents(ctx, q)) })
 	}
@@ -410,7 +427,8 @@ func (p *planned) runPayments() {
 	p.call("HoldTransaction", func(ctx context.Context) error { return only(s.HoldTransaction(ctx, claimed)) })
 	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
 	p.call("FinishTransaction", func(ctx context.Context) error {
-		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled, FromRail: true, Called: true}))
+		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled,
+			FromRail: true, Called: true}))
 	})
 	undecided := modelstest.Intent(p.t, s, p.site.ID, 100)
 	modelstest.Pay(p.t, s, undecided, party)
@@ -424,7 +442,8 @@ func (p *planned) runPayments() {
 func (p *planned) runWebhooks() {
 	s, organisation := p.store, p.site.OrganisationID
 	p.call("PutWebhookEndpoint", func(ctx context.Context) error {
-		return only3(s.PutWebhookEndpoint(ctx, p.ring, organisation, p.site.ID, "https://example.com/hook", models.WebhookEventTypes...))
+		return only3(s.PutWebhookEndpoint(ctx, p.ring, organisation, p.site.ID, "https://example.com/hook",
+			models.WebhookEventTypes...))
 	})
 	p.call("WebhookEndpoint", func(ctx context.Context) error { return only(s.WebhookEndpoint(ctx, organisation, p.site.ID)) })
 	p.call("WebhookEndpoints", func(ctx context.Context) error { return only(s.WebhookEndpoints(ctx, organisation)) })
@@ -451,7 +470,8 @@ func (p *planned) runWebhooks() {
 	}
 	id, task := push()
 	p.call("RecordWebhook", func(ctx context.Context) error {
-		return only(s.RecordWebhook(ctx, claim(task), models.WebhookAttempt{StatusCode: 204}, models.WebhookVerdict{Status: models.WebhookDelivered}))
+		return only(s.RecordWebhook(ctx, claim(task), models.WebhookAttempt{StatusCode: 204},
+			models.WebhookVerdict{Status: models.WebhookDelivered}))
 	})
 	_, bundled := push()
 	dispatch := models.Dispatch{Queue: models.QueueWebhooks, Limit: 10, InFlight: 100_000}
@@ -465,7 +485,8 @@ func (p *planned) runWebhooks() {
 	})
 	if len(many) == 1 && many[0].Delivery != nil {
 		p.call("RecordDelivered", func(ctx context.Context) error {
-			return only3(s.RecordDelivered(ctx, []models.WebhookSuccess{{Delivery: *many[0].Delivery, Attempt: models.WebhookAttempt{StatusCode: 204}}}))
+			return only3(s.RecordDelivered(ctx, []models.WebhookSuccess{{Delivery: *many[0].Delivery,
+				Attempt: models.WebhookAttempt{StatusCode: 204}}}))
 		})
 	} else {
 		p.t.Errorf("claimed %+v", many)
@@ -477,9 +498,11 @@ func (p *planned) runWebhooks() {
 	})
 	p.call("WebhookEvent", func(ctx context.Context) error { return only3(s.WebhookEvent(ctx, organisation, id)) })
 	p.call("WebhookAttempt", func(ctx context.Context) error { return only(s.WebhookAttempt(ctx, organisation, id, 1)) })
-	for _, f := range []models.WebhookFilter{{}, {Status: models.WebhookPending}, {SiteID: p.site.ID}, {Type: models.EventBatchSettled}} {
+	for _, f := range []models.WebhookFilter{{}, {Status: models.WebhookPending}, {SiteID: p.site.ID},
+		{Type: models.EventBatchSettled}} {
 		p.call("ListWebhookEvents", func(ctx context.Context) error {
-			return only(s.ListWebhookEvents(ctx, models.WebhookQuery{OrganisationID: organisation, Filter: f, Direction: models.Forward, Limit: 50}))
+			return only(s.ListWebhookEvents(ctx, models.WebhookQuery{OrganisationID: organisation, Filter: f,
+				Direction: models.Forward, Limit: 50}))
 		})
 	}
 	p.call("RedeliverWebhook", func(ctx context.Context) error { return only3(s.RedeliverWebhook(ctx, organisation, id)) })
@@ -499,14 +522,16 @@ func (p *planned) runWebhooks() {
 	batch := modelstest.Submit(p.t, s, modelstest.Batch(p.site, p.name("announced"), "ada"))
 	must(p.t, only3(s.CancelBatch(p.t.Context(), p.site.ID, batch.Batch.Reference)))
 	var announcement models.TaskID
-	must(p.t, p.admin.DB().NewRaw("SELECT id FROM outbox WHERE subject_id = ? AND kind = 'announceBatch'", batch.Batch.ID).Scan(p.t.Context(), &announcement))
+	must(p.t, p.admin.DB().NewRaw("SELECT id FROM outbox WHERE subject_id = ? AND kind = 'announceBatch'",
+		batch.Batch.ID).Scan(p.t.Context(), &announcement))
 	p.call("Announce", func(ctx context.Context) error { return only(s.Announce(ctx, announcement)) })
 	p.call("DeleteWebhookEndpoint", func(ctx context.Context) error { return s.DeleteWebhookEndpoint(ctx, organisation, p.site.ID) })
 }
 
 func (p *planned) runSweeps() {
 	s := p.store
-	for _, queue := range []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks, models.QueueSweeps} {
+	for _, queue := range []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks,
+		models.QueueSweeps} {
 		dispatch := models.Dispatch{Queue: queue, Limit: 5, InFlight: 100_000, Total: 100_000}
 		var due []models.Task
 		p.call("ClaimDue", func(ctx context.Context) (err error) {

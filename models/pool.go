@@ -102,7 +102,8 @@ func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connec
 // splitHosts returns one configuration for each host of a URL. Attempts with and without TLS at one
 // host stay together.
 func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
-	attempts := append([]*pgconn.FallbackConfig{{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}}, conf.Fallbacks...)
+	attempts := append([]*pgconn.FallbackConfig{{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}},
+		conf.Fallbacks...)
 	var hosts []*pgx.ConnConfig
 	for _, a := range attempts {
 		if n := len(hosts); n > 0 && hosts[n-1].Host == a.Host && hosts[n-1].Port == a.Port {

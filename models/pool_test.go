@@ -229,7 +229,8 @@ func privateServer(t *testing.T) (dsn string, admin *pgx.Conn) {
 // setSystem changes a setting of the server for all sessions, and waits until it applies.
 func setSystem(t *testing.T, admin *pgx.Conn, setting, value string) {
 	t.Helper()
-	for _, statement := range []string{fmt.Sprintf("ALTER SYSTEM SET %s = %s", setting, value), "SELECT pg_reload_conf()"} {
+	for _, statement := range []string{fmt.Sprintf("ALTER SYSTEM SET %s = %s", setting, value),
+		"SELECT pg_reload_conf()"} {
 		if _, err := admin.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,8 @@ func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (
 func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID) (int64, error) {
 	var text []byte
 	// The id is in the text: a parameter would get the estimate of an average organisation.
-	query := fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM webhook_events WHERE organisation_id = '%s'", uuid.UUID(organisation))
+	query := fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM webhook_events WHERE organisation_id = '%s'",
+		uuid.UUID(organisation))
 	err := s.native(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&text)
 	})

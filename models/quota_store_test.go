@@ -90,8 +90,10 @@ func TestQuotaOfOpenRows(t *testing.T) {
 	modelstest.Submit(t, q.Store, modelstest.Batch(stranger, "first", "ada", "bob", "eve"))
 
 	// Accepted work proceeds to its end, which lowers usage.
-	finish(t, q.Store, claim(t, q.Store, first.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeInsufficientFunds},
-		models.RowResult{Index: 1, Outcome: models.OutcomeInsufficientFunds}, models.RowResult{Index: 2, Outcome: models.OutcomeDeclined})
+	finish(t, q.Store, claim(t, q.Store, first.Tasks[0]), models.RowResult{Index: 0,
+		Outcome: models.OutcomeInsufficientFunds},
+		models.RowResult{Index: 1, Outcome: models.OutcomeInsufficientFunds}, models.RowResult{Index: 2,
+			Outcome: models.OutcomeDeclined})
 	q.age()
 	filler, err := q.submit(t, "filler", 3)
 	must(t, err)
@@ -99,7 +101,8 @@ func TestQuotaOfOpenRows(t *testing.T) {
 	_, err = q.RetryBatch(t.Context(), retry)
 	exceeded(t, models.QuotaOpenRows, err)
 	finish(t, q.Store, claim(t, q.Store, filler.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeDeclined},
-		models.RowResult{Index: 1, Outcome: models.OutcomeDeclined}, models.RowResult{Index: 2, Outcome: models.OutcomeDeclined})
+		models.RowResult{Index: 1, Outcome: models.OutcomeDeclined}, models.RowResult{Index: 2,
+			Outcome: models.OutcomeDeclined})
 	q.age()
 	done, err := q.RetryBatch(t.Context(), retry)
 	if err != nil || done.Batch.Counts.Rows() != 2 {
@@ -117,7 +120,8 @@ func TestQuotaOfOpenRows(t *testing.T) {
 }
 
 func (q *quotaed) intent(t *testing.T, key *models.IdempotencyKey) (models.PaymentIntent, bool, error) {
-	in := models.NewPaymentIntent{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID, Amount: 1, QRCodeFormat: models.QRCodeText}
+	in := models.NewPaymentIntent{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID, Amount: 1,
+		QRCodeFormat: models.QRCodeText}
 	return q.CreatePaymentIntent(t.Context(), in, key)
 }
 
@@ -159,7 +163,8 @@ func TestQuotaOfEvents(t *testing.T) {
 	}
 	full()
 	modelstest.Audit(t, q.Store)
-	_, err = q.DB().ExecContext(t.Context(), "DELETE FROM webhook_events WHERE payment_intent_id = ?", first.ID) // as retention does
+	// as retention does
+	_, err = q.DB().ExecContext(t.Context(), "DELETE FROM webhook_events WHERE payment_intent_id = ?", first.ID)
 	must(t, err)
 	q.age()
 	_, _, err = q.intent(t, nil)

@@ -90,7 +90,8 @@ func TestSandboxDebitsPages(t *testing.T) {
 	must(t, err)
 	_, err = store.CancelSandbox(ctx, []string{"k0"}) // sorts first
 	must(t, err)
-	_, err = store.DB().ExecContext(ctx, "UPDATE sandbox_debits SET due_at = now() - interval '1 second' WHERE key = 'k007'")
+	_, err = store.DB().ExecContext(ctx,
+		"UPDATE sandbox_debits SET due_at = now() - interval '1 second' WHERE key = 'k007'")
 	must(t, err)
 
 	var got []models.SandboxDebit

@@ -118,7 +118,8 @@ func TestKeyringRotation(t *testing.T) {
 	if plain, err := after.Open(resealed, []byte("row")); err != nil || string(plain) != "secret" {
 		t.Fatalf("Open = %q, %v", plain, err)
 	}
-	if again, changed, err := during.Reseal(resealed, []byte("row")); err != nil || changed || !bytes.Equal(again, resealed) {
+	if again, changed, err := during.Reseal(resealed, []byte("row")); err != nil || changed ||
+		!bytes.Equal(again, resealed) {
 		t.Fatalf("second Reseal: changed %v, %v", changed, err)
 	}
 }

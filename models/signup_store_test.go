@@ -38,7 +38,8 @@ func TestSignup(t *testing.T) {
 
 	_, err := c.complete(t, link, bob)
 	wantError(t, err, models.ErrLinkTaken)
-	check(c.complete(t, link, models.Party{CustomerID: alice.CustomerID, AgreementID: bob.AgreementID})) // the first one stands
+	// the first one stands
+	check(c.complete(t, link, models.Party{CustomerID: alice.CustomerID, AgreementID: bob.AgreementID}))
 
 	_, err = c.store.RevokeLink(t.Context(), link.ID)
 	must(t, err)

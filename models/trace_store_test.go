@@ -112,7 +112,8 @@ func subjectOf(trace *models.Trace) [16]byte {
 func TestTraceOfAnotherForm(t *testing.T) {
 	f := newTraced(t)
 	for kind, store := range f.makers(t) {
-		for _, id := range []models.TraceID{"", "trace", "0123456789abcdef0123456789abcdef", models.TraceID(strings.Repeat("7", 31) + "x")} {
+		for _, id := range []models.TraceID{"", "trace", "0123456789abcdef0123456789abcdef",
+			models.TraceID(strings.Repeat("7", 31) + "x")} {
 			first := store(models.WithTraceID(t.Context(), id), f.site)
 			second := store(models.WithTraceID(t.Context(), id), f.site)
 			if string(first[:]) >= string(second[:]) || first[6]>>4 != 7 || second[8]>>6 != 2 {
@@ -154,7 +155,8 @@ func TestTraceOfWhatIsOver(t *testing.T) {
 		t.Errorf("link %+v", link)
 	}
 	modelstest.AdvanceClock(t, f.Store, models.BatchRetention)
-	if trace, err := f.Trace(t.Context(), f.site.OrganisationID, ids[models.TraceBatch]); !errors.Is(err, models.ErrNotFound) {
+	if trace, err := f.Trace(t.Context(), f.site.OrganisationID, ids[models.TraceBatch]); !errors.Is(err,
+		models.ErrNotFound) {
 		t.Errorf("after its retention: %+v, %v", trace, err)
 	}
 	modelstest.Audit(t, f.Store)

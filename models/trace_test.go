@@ -42,7 +42,8 @@ func TestParseTraceID(t *testing.T) {
 	if id, err := models.ParseTraceID(good); string(id) != good || err != nil {
 		t.Errorf("%s: %s, %v", good, id, err)
 	}
-	for _, bad := range []string{"", good[1:], good + "0", strings.ToUpper("a" + good[1:]), " " + good[1:], "é" + good[2:], "g" + good[1:]} {
+	for _, bad := range []string{"", good[1:], good + "0", strings.ToUpper("a" + good[1:]), " " + good[1:],
+		"é" + good[2:], "g" + good[1:]} {
 		if id, err := models.ParseTraceID(bad); id != "" || !errors.Is(err, models.ErrInvalidTraceID) {
 			t.Errorf("%q: %s, %v", bad, id, err)
 		}

@@ -102,9 +102,11 @@ var (
 func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseToken) (ClaimedTransaction, error) {
 	t := ClaimedTransaction{Task: task, Lease: lease}
 	err := s.statement(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, claimTransactionSQL, task, lease, RowLease.Milliseconds(), AnswerWithin.Milliseconds(),
+		err := s.db.DB.QueryRowContext(ctx, claimTransactionSQL, task, lease, RowLease.Milliseconds(),
+			AnswerWithin.Milliseconds(),
 			RailMemory.Milliseconds()).
-			Scan(&t.Held, &t.SiteID, &t.OrganisationID, &t.IntentID, &t.ID, &t.TraceID, &t.Party.CustomerID, &t.Party.AgreementID,
+			Scan(&t.Held, &t.SiteID, &t.OrganisationID, &t.IntentID, &t.ID, &t.TraceID, &t.Party.CustomerID,
+				&t.Party.AgreementID,
 				&t.Charge, &t.Amount, &t.Currency, &t.ClosingAs, &t.Phase, &t.InDoubt, &t.Forgotten, &t.Deferrals, &t.Epoch, &t.ClaimedAt)
 		return notFound(err, "transaction")
 	})
@@ -125,7 +127,8 @@ WITH task AS (
 )
 UPDATE payment_intents p SET lease_until = statement_timestamp() + $5 * interval '1 ms'
 FROM `+svcNow+` now (ms)
-WHERE p.site_id = $1 AND p.id = $2 AND p.lease_token = $3 AND p.lease_until > statement_timestamp() AND p.state = 'pending'
+WHERE p.site_id = $1 AND p.id = $2 AND p.lease_token = $3 AND p.lease_until > statement_timestamp()
+  AND p.state = 'pending'
   AND p.epoch >= (SELECT held_before FROM database_epoch)
 RETURNING `+transactionPhase,
 			t.SiteID, t.IntentID, t.Lease, AnswerWithin.Milliseconds(), RowLease.Milliseconds(), t.Task).Scan(&phase)

@@ -31,7 +31,8 @@ func (c *checkout) finish(t models.ClaimedTransaction, r models.TransactionResul
 // workersDie simulates that all workers have been dead for longer than their leases.
 func (c *checkout) workersDie() {
 	c.Helper()
-	if _, err := c.store.DB().ExecContext(c.Context(), "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
+	if _, err := c.store.DB().ExecContext(c.Context(),
+		"UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL"); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -76,13 +77,15 @@ func TestStartTransaction(t *testing.T) {
 
 	started := modelstest.Pay(t, c.store, intent, ada, discount)
 	got := c.get(intent).Transaction
-	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon || len(got.Discounts) != 1 || got.Discounts[0] != discount {
+	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon || len(got.Discounts) != 1 ||
+		got.Discounts[0] != discount {
 		t.Errorf("transaction %+v", got)
 	}
 	var again models.StartedTransaction
 	for _, party := range []models.Party{ada, {CustomerID: ada.CustomerID, AgreementID: "another"}} {
 		again, err = c.store.StartTransaction(t.Context(), intent.Code, party, nil)
-		if err != nil || !again.Replayed || again.ID != started.ID || !again.Task.IsZero() || c.get(intent).Transaction.Party != ada {
+		if err != nil || !again.Replayed || again.ID != started.ID || !again.Task.IsZero() ||
+			c.get(intent).Transaction.Party != ada {
 			t.Errorf("the same customer again: %+v, %v", again, err)
 		}
 	}
@@ -112,7 +115,8 @@ func TestClaimFinish(t *testing.T) {
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
 	started := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays))
 	first := c.claim(started.Task)
-	if !first.Held || first.InDoubt || first.Phase != models.PhaseAttempt || first.Charge != 1000 || first.RailKey() != models.PaymentRailKey(intent.ID) {
+	if !first.Held || first.InDoubt || first.Phase != models.PhaseAttempt || first.Charge != 1000 ||
+		first.RailKey() != models.PaymentRailKey(intent.ID) {
 		t.Errorf("claim %+v", first)
 	}
 	if other := c.claim(started.Task); other.Held {
@@ -143,14 +147,16 @@ func TestClaimFinish(t *testing.T) {
 	if phase, err := c.store.HoldTransaction(t.Context(), second); phase != models.PhaseClose || err != nil {
 		t.Errorf("held in phase %q once its time is over, %v", phase, err)
 	}
-	if done := c.finish(first, models.TransactionResult{Status: models.TransactionSettled}); !done.Ended { // the truth does
+	// the truth does
+	if done := c.finish(first, models.TransactionResult{Status: models.TransactionSettled}); !done.Ended {
 		t.Errorf("a late success: %+v", done)
 	}
 	if done := c.finish(second, models.TransactionResult{Status: models.TransactionSettled}); done.Ended {
 		t.Errorf("settled twice: %+v", done)
 	}
 	c.want(intent, models.IntentFinal, models.TransactionSettled)
-	if _, err := c.store.ClaimTransaction(t.Context(), started.Task, models.NewLeaseToken()); !errors.Is(err, models.ErrNotFound) {
+	if _, err := c.store.ClaimTransaction(t.Context(), started.Task, models.NewLeaseToken()); !errors.Is(err,
+		models.ErrNotFound) {
 		t.Errorf("a claim after the end: %v", err)
 	}
 	if exists, _, _ := c.task(started.Task); exists {

@@ -57,7 +57,8 @@ SELECT `+batchColumns+`, b.trace_id FROM batches b WHERE b.site_id = $1 AND b.id
 	err = tx.Tx.QueryRowContext(ctx, `
 SELECT row_index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
 FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corrected_outcome IS NOT NULL`, site, id, row).
-		Scan(&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome, &r.SettledAt,
+		Scan(&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome,
+			&r.SettledAt,
 			&r.Attempts)
 	return batch.OrganisationID, rowCorrected(&batch, &r, trace), err
 }

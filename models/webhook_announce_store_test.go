@@ -64,7 +64,8 @@ var settlements = map[string]struct {
 	succeeded, failed int
 }{
 	"the last row is recorded": {func(w *webhooks, done models.Submission) {
-		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded, FromRail: true},
+		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded,
+			FromRail: true},
 			models.RowResult{Index: 1, Outcome: models.OutcomeCustomerNotActive})
 	}, 1, 1},
 	"it is cancelled": {func(w *webhooks, done models.Submission) {
@@ -111,10 +112,11 @@ func TestBatchSettledIsAnnounced(t *testing.T) {
 			}
 			batch, _, err := w.GetBatch(t.Context(), w.site.ID, "b <1>")
 			must(t, err)
-			w.wantTold(models.EventBatchSettled, fmt.Sprintf(`{"type":"batchSettled","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},`+
-				`"batch":{"batchReference":"b <1>","state":"settled","submittedAt":%d,"settleBy":%d,"settledAt":%d,"rowCount":2,"totalAmount":201,`+
-				`"counts":{"pending":0,"inProgress":0,"settled":2,"succeeded":%d,"failed":%d},"succeededAmount":%d}},"traceId":"%s"}`,
-				w.site.ID, batch.SubmittedAt, batch.SettleBy, batch.SettledAt, c.succeeded, c.failed, batch.SucceededAmount, w.trace(done.Batch.ID)))
+			w.wantTold(models.EventBatchSettled,
+				fmt.Sprintf(`{"type":"batchSettled","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},`+
+					`"batch":{"batchReference":"b <1>","state":"settled","submittedAt":%d,"settleBy":%d,"settledAt":%d,"rowCount":2,"totalAmount":201,`+
+					`"counts":{"pending":0,"inProgress":0,"settled":2,"succeeded":%d,"failed":%d},"succeededAmount":%d}},"traceId":"%s"}`,
+					w.site.ID, batch.SubmittedAt, batch.SettleBy, batch.SettledAt, c.succeeded, c.failed, batch.SucceededAmount, w.trace(done.Batch.ID)))
 			if n := w.count("outbox WHERE kind = 'deliverWebhook'"); n != 1 {
 				t.Errorf("%d tasks deliver it", n)
 			}
@@ -166,7 +168,8 @@ func TestUnaskedEventsAreNotWritten(t *testing.T) {
 // ask configures an endpoint that subscribes to events.
 func (w *webhooks) ask(site models.SiteID, events ...models.WebhookEventType) {
 	w.t.Helper()
-	_, _, err := w.PutWebhookEndpoint(w.t.Context(), w.ring, w.site.OrganisationID, site, "https://example.com/", events...)
+	_, _, err := w.PutWebhookEndpoint(w.t.Context(), w.ring, w.site.OrganisationID, site, "https://example.com/",
+		events...)
 	must(w.t, err)
 }
 
@@ -219,7 +222,8 @@ func TestRowCorrectedIsAnnounced(t *testing.T) {
 	}
 	got := w.told(models.EventRowCorrected)
 	slices.Sort(got)
-	if diff := cmp.Diff(slices.Sorted(slices.Values([]string{body(0), body(1), body(2)})), got); diff != "" || rows[1].CorrectedOutcome != models.OutcomeSucceeded {
+	if diff := cmp.Diff(slices.Sorted(slices.Values([]string{body(0), body(1), body(2)})), got); diff != "" ||
+		rows[1].CorrectedOutcome != models.OutcomeSucceeded {
 		t.Errorf("row %+v (-want +got):\n%s", rows[1], diff)
 	}
 }
@@ -259,14 +263,17 @@ func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 		t.Fatalf("events %+v", events)
 	}
 	w.ask(models.SiteID{})
-	n, _, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID, models.WebhookFilter{Type: models.EventBatchSettled})
+	n, _, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID,
+		models.WebhookFilter{Type: models.EventBatchSettled})
 	if n != 1 || err != nil {
 		t.Errorf("sent %d again, %v", n, err)
 	}
 }
 
 // customerBody is the body of a customer's event, with its times given as JSON.
-func (w *webhooks) customerBody(event models.WebhookEventType, link models.Link, state models.LinkState, more string) string {
+func (w *webhooks) customerBody(
+	event models.WebhookEventType, link models.Link, state models.LinkState, more string,
+) string {
 	return fmt.Sprintf(`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
 		`"invitedAt":%d%s}},"traceId":"%s"}`, event, w.site.ID, link.CustomerReference, state, link.InvitedAt, more, link.TraceID)
 }
@@ -290,7 +297,8 @@ func TestCustomerEvents(t *testing.T) {
 		_, err := w.CompleteLink(t.Context(), ada.ID, models.Party{CustomerID: "c", AgreementID: "a"})
 		must(t, err)
 	}
-	if _, err := w.CompleteLink(t.Context(), ada.ID, models.Party{CustomerID: "d", AgreementID: "a"}); !errors.Is(err, models.ErrLinkTaken) {
+	if _, err := w.CompleteLink(t.Context(), ada.ID, models.Party{CustomerID: "d", AgreementID: "a"}); !errors.Is(err,
+		models.ErrLinkTaken) {
 		t.Errorf("another customer: %v", err)
 	}
 	w.wantTold(models.EventCustomerLinked,
@@ -332,7 +340,8 @@ func TestCustomerExpiredIsTakenBack(t *testing.T) {
 	w.ask(models.SiteID{}, models.WebhookEventTypes...)
 	eve := w.inviteTraced("eve")
 	w.advance(models.DefaultInvitationLife)
-	_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID, CustomerReference: "eve", ExpiresAt: 1}, nil)
+	_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID, CustomerReference: "eve",
+		ExpiresAt: 1}, nil)
 	if fault := (*models.FieldError)(nil); !errors.As(err, &fault) {
 		t.Fatalf("invited: %v", err)
 	}
@@ -357,7 +366,8 @@ func TestCustomerExpiredOnce(t *testing.T) {
 			_, err := w.ExpireInvitations(t.Context(), 2)
 			return fmt.Sprint(err)
 		}
-		_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID, CustomerReference: fmt.Sprint(i / 2 % references)}, nil)
+		_, _, err := w.CreateInvitation(t.Context(), models.NewInvitation{SiteID: w.site.ID,
+			CustomerReference: fmt.Sprint(i / 2 % references)}, nil)
 		return fmt.Sprint(err)
 	})
 	_, err := w.ExpireInvitations(t.Context(), 100)

@@ -14,24 +14,32 @@ func TestWebhookBreaker(t *testing.T) {
 	open := WebhookBreaker{Failures: 12, OpenUntil: now.Add(time.Second), Openings: 2, Width: 1}
 	due := WebhookBreaker{Failures: 12, OpenUntil: now, Openings: 2, Width: 1}
 	for name, c := range map[string]struct{ got, want WebhookBreaker }{
-		"a success at full width":      {full.after(true, false, now), full},
-		"a success widens":             {newWebhookBreaker().after(true, false, now), WebhookBreaker{Width: 5}},
-		"the last step forgets":        {WebhookBreaker{Width: 31, Openings: 3}.after(true, false, now), full},
-		"a failure halves":             {full.after(false, false, now), WebhookBreaker{Failures: 1, Width: 16}},
-		"never to nothing":             {WebhookBreaker{Width: 1}.after(false, false, now), WebhookBreaker{Failures: 1, Width: 1}},
-		"the last failure opens":       {WebhookBreaker{Failures: 9, Width: 1}.after(false, false, now), WebhookBreaker{Failures: 10, OpenUntil: now.Add(30 * time.Second), Openings: 1, Width: 1}},
-		"one that was under way":       {open.after(false, false, now), WebhookBreaker{Failures: 13, OpenUntil: open.OpenUntil, Openings: 2, Width: 1}},
-		"a failed probe opens longer":  {due.after(false, false, now), WebhookBreaker{Failures: 13, OpenUntil: now.Add(2 * time.Minute), Openings: 3, Width: 1}},
-		"a probe succeeds":             {due.after(true, false, now), WebhookBreaker{Openings: 2, Width: 2}},
-		"the first 410":                {full.after(false, true, now), WebhookBreaker{Failures: 1, Width: 16, GoneSince: now}},
-		"another 410":                  {WebhookBreaker{Failures: 1, Width: 16, GoneSince: 5}.after(false, true, now), WebhookBreaker{Failures: 2, Width: 8, GoneSince: 5}},
-		"another failure is not a 410": {WebhookBreaker{Failures: 1, Width: 16, GoneSince: 5}.after(false, false, now), WebhookBreaker{Failures: 2, Width: 8}},
+		"a success at full width": {full.after(true, false, now), full},
+		"a success widens":        {newWebhookBreaker().after(true, false, now), WebhookBreaker{Width: 5}},
+		"the last step forgets":   {WebhookBreaker{Width: 31, Openings: 3}.after(true, false, now), full},
+		"a failure halves":        {full.after(false, false, now), WebhookBreaker{Failures: 1, Width: 16}},
+		"never to nothing": {WebhookBreaker{Width: 1}.after(false, false, now),
+			WebhookBreaker{Failures: 1, Width: 1}},
+		"the last failure opens": {WebhookBreaker{Failures: 9, Width: 1}.after(false, false, now),
+			WebhookBreaker{Failures: 10, OpenUntil: now.Add(30 * time.Second), Openings: 1, Width: 1}},
+		"one that was under way": {open.after(false, false, now),
+			WebhookBreaker{Failures: 13, OpenUntil: open.OpenUntil, Openings: 2, Width: 1}},
+		"a failed probe opens longer": {due.after(false, false, now),
+			WebhookBreaker{Failures: 13, OpenUntil: now.Add(2 * time.Minute), Openings: 3, Width: 1}},
+		"a probe succeeds": {due.after(true, false, now), WebhookBreaker{Openings: 2, Width: 2}},
+		"the first 410": {full.after(false, true, now),
+			WebhookBreaker{Failures: 1, Width: 16, GoneSince: now}},
+		"another 410": {WebhookBreaker{Failures: 1, Width: 16, GoneSince: 5}.after(false, true, now),
+			WebhookBreaker{Failures: 2, Width: 8, GoneSince: 5}},
+		"another failure is not a 410": {WebhookBreaker{Failures: 1, Width: 16, GoneSince: 5}.after(false, false, now),
+			WebhookBreaker{Failures: 2, Width: 8}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, c.got, c.want)
 		}
 	}
-	for n, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 5: 8 * time.Minute, 6: 10 * time.Minute, 60: 10 * time.Minute} {
+	for n, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 5: 8 * time.Minute,
+		6: 10 * time.Minute, 60: 10 * time.Minute} {
 		if got := openFor(n); got != want {
 			t.Errorf("opening %d lasts %s, want %s", n, got, want)
 		}

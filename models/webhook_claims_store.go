@@ -339,7 +339,8 @@ func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
 	if err != nil {
 		return err
 	}
-	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool { // ClaimWebhook reports the error of claims without secrets
+	// ClaimWebhook reports the error of claims without secrets
+	c.plain = slices.DeleteFunc(c.plain, func(p *plainClaim) bool {
 		found, ok := secrets[p.lane.organisation]
 		p.delivery.Secrets = found
 		return !ok

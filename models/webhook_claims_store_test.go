@@ -14,7 +14,8 @@ import (
 // dispatch claims tasks as a dispatcher does, so that batched claims can lease them.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
-	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16}, models.Dispatch{InFlight: 16, Limit: 1000})
+	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16},
+		models.Dispatch{InFlight: 16, Limit: 1000})
 	if err != nil || len(claimed) != len(tasks) {
 		w.t.Fatalf("claimed %d of %d tasks: %v", len(claimed), len(tasks), err)
 	}
@@ -113,7 +114,8 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 // progress.
 func TestWebhookClaimForgottenInACrash(t *testing.T) {
 	t.Parallel()
-	for name, verdict := range map[string]models.WebhookVerdict{"delivered": delivered, "to be repeated": retryIn(time.Minute)} {
+	for name, verdict := range map[string]models.WebhookVerdict{"delivered": delivered,
+		"to be repeated": retryIn(time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWebhooks(t)
@@ -278,7 +280,8 @@ func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 	_, first := w.insert()
 	_, second := w.insert()
 	w.dispatch(first, second)
-	if _, err := w.DB().ExecContext(t.Context(), `UPDATE webhook_endpoints SET open_until = svc_now() + 1000`); err != nil {
+	if _, err := w.DB().ExecContext(t.Context(),
+		`UPDATE webhook_endpoints SET open_until = svc_now() + 1000`); err != nil {
 		t.Fatal(err)
 	}
 	for i, claimed := range w.claimEach(first, second) {
@@ -330,7 +333,7 @@ func TestRecordDelivered(t *testing.T) {
 	w.dispatch(firstTask, secondTask)
 	got := w.claimMany(firstTask, secondTask)
 	if _, err := w.DB().ExecContext(t.Context(), `
-		UPDATE webhook_slots SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil { // another worker has it now
+		UPDATE webhook_slots SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil {
 		t.Fatal(err)
 	}
 	if done := w.recordDelivered(got...); !done[0] || done[1] {
@@ -347,7 +350,8 @@ func TestRecordDelivered(t *testing.T) {
 		}
 	}
 	var left []models.TaskID
-	if err := w.DB().NewRaw(`SELECT id FROM outbox`).Scan(t.Context(), &left); err != nil || len(left) != 1 || left[0] != secondTask {
+	if err := w.DB().NewRaw(`SELECT id FROM outbox`).Scan(t.Context(), &left); err != nil || len(left) != 1 ||
+		left[0] != secondTask {
 		t.Errorf("tasks left: %v, %v", left, err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 // ClaimWebhook claims the due attempt of a task's event, for WebhookLease. If an earlier worker has
 // died during its attempt, the claim first logs and counts that attempt, without a known outcome.
 // ErrNothingDue: there is no attempt to make now; the event's and task's next steps are recorded.
-func (s *Store) ClaimWebhook(ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken) (WebhookDelivery, error) {
+func (s *Store) ClaimWebhook(
+	ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken,
+) (WebhookDelivery, error) {
 	var delivery WebhookDelivery
 	nothing := false
 	err := s.inTx(ctx, func(tx bun.Tx) error {
@@ -108,7 +110,8 @@ UPDATE outbox o SET redispatch_after = p.until FROM webhook_slots p
 WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND p.organisation_id = o.organisation_id AND p.event_id = o.subject_id`)
 	case e.NextAttemptAt > c.now:
 		return c.leave(ctx, `
-UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL FROM webhook_events e
+UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL
+FROM webhook_events e
 WHERE o.id = $1 AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
 	}
 	return nil
@@ -198,7 +201,8 @@ func (c *webhookClaim) park(ctx context.Context) error {
 func (c *webhookClaim) slot() webhookSlot {
 	d := &c.delivery
 	return webhookSlot{
-		lane: webhookLane{d.Event.OrganisationID, c.endpoint.SiteID}, event: &d.Event, task: c.task, lease: c.lease, n: d.Number, url: d.URL,
+		lane: webhookLane{d.Event.OrganisationID, c.endpoint.SiteID}, event: &d.Event, task: c.task,
+		lease: c.lease, n: d.Number, url: d.URL,
 	}
 }
 
@@ -227,7 +231,8 @@ func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 WITH ended AS (
     DELETE FROM webhook_slots WHERE organisation_id = $1 AND event_id = $2 RETURNING number, endpoint_site_id, url
 ), counted AS (
-    UPDATE webhook_events SET attempts = greatest(attempts, (SELECT number FROM ended)) WHERE organisation_id = $1 AND id = $2
+    UPDATE webhook_events SET attempts = greatest(attempts, (SELECT number FROM ended)) WHERE organisation_id = $1
+      AND id = $2
 )
 INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, url, error)
 SELECT $1, $2, number, endpoint_site_id, $3, 0, url, 'interrupted on our side; its outcome is not known' FROM ended

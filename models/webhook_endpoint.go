@@ -17,8 +17,9 @@ type WebhookEndpointState string
 
 // The states of an endpoint.
 const (
-	WebhookEndpointActive   WebhookEndpointState = "active"
-	WebhookEndpointPaused   WebhookEndpointState = "paused"   // after consecutive failures: events are parked, and one probe at a time is sent
+	WebhookEndpointActive WebhookEndpointState = "active"
+	// after consecutive failures: events are parked, and one probe at a time is sent
+	WebhookEndpointPaused   WebhookEndpointState = "paused"
 	WebhookEndpointDisabled WebhookEndpointState = "disabled" // after a day of only 410 answers
 )
 

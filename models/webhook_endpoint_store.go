@@ -46,7 +46,9 @@ func (r *webhookEndpointRow) deliveryFields() []any {
 
 // WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's
 // default. ErrNoWebhookEndpoint: that endpoint is not configured, even if the default is.
-func (s *Store) WebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) (WebhookEndpoint, error) {
+func (s *Store) WebhookEndpoint(
+	ctx context.Context, organisation OrganisationID, site SiteID,
+) (WebhookEndpoint, error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
 	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if errors.Is(err, sql.ErrNoRows) {
@@ -102,7 +104,9 @@ func (s *Store) PutWebhookEndpoint(
 }
 
 // ensureWebhookSecret creates the organisation's first secret; nil if it has one.
-func ensureWebhookSecret(ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID) (*WebhookSecret, error) {
+func ensureWebhookSecret(
+	ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID,
+) (*WebhookSecret, error) {
 	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
 	if err != nil || len(live) > 0 {
 		return nil, err
@@ -122,7 +126,8 @@ func putWebhookEndpoint(
 	err = tx.NewRaw(`
 		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, events, created_at, updated_at, width)
 		VALUES (?, ?, ?, ?, svc_now(), svc_now(), ?)
-		ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events = excluded.events, updated_at = excluded.updated_at,
+		ON CONFLICT (organisation_id, site_id) DO UPDATE
+		SET url = excluded.url, events = excluded.events, updated_at = excluded.updated_at,
 			disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = excluded.width, gone_since = NULL
 		RETURNING *`, organisation, site, url, pgdialect.Array(events), newWebhookBreaker().Width).Scan(ctx, row)
 	if err != nil {

@@ -66,7 +66,8 @@ var insertWebhookEventSQL string
 func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskID, error) {
 	task := NewID[taskNoun]()
 	var pending bool
-	err := db.QueryRowContext(ctx, insertWebhookEventSQL, in.organisation, in.id, in.site, string(in.event), in.intent, in.status,
+	err := db.QueryRowContext(ctx, insertWebhookEventSQL, in.organisation, in.id, in.site, string(in.event), in.intent,
+		in.status,
 		in.test, task, in.endpoint, string(in.trace), in.body, string(TaskDeliverWebhook), string(QueueWebhooks),
 		QueuedLease.Milliseconds()).Scan(&pending)
 	switch {

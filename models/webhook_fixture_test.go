@@ -83,14 +83,16 @@ func (w *webhooks) claim(task models.TaskID) models.WebhookDelivery {
 
 func (w *webhooks) claimNothing(task models.TaskID) {
 	w.t.Helper()
-	if d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken()); !errors.Is(err, models.ErrNothingDue) {
+	if d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken()); !errors.Is(err,
+		models.ErrNothingDue) {
 		w.t.Fatalf("claimed attempt %d, %v; want nothing due", d.Number, err)
 	}
 }
 
 func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []models.TaskID {
 	w.t.Helper()
-	attempt := models.WebhookAttempt{StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443", Error: "answered 500"}
+	attempt := models.WebhookAttempt{StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443",
+		Error: "answered 500"}
 	switch {
 	case v.Status == models.WebhookDelivered:
 		attempt.StatusCode, attempt.Error = 204, ""
@@ -142,7 +144,8 @@ func (w *webhooks) advance(d time.Duration) { modelstest.AdvanceClock(w.t, w.Sto
 
 func (w *webhooks) alerts(kind string) (open int) {
 	w.t.Helper()
-	err := w.DB().NewRaw("SELECT count(*) FROM alerts WHERE kind = ? AND closed_at IS NULL", kind).Scan(w.t.Context(), &open)
+	err := w.DB().NewRaw("SELECT count(*) FROM alerts WHERE kind = ? AND closed_at IS NULL", kind).Scan(w.t.Context(),
+		&open)
 	if err != nil {
 		w.t.Fatal(err)
 	}

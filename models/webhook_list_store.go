@@ -102,7 +102,8 @@ FROM (SELECT) one LEFT JOIN page w ON true ORDER BY w.created_at DESC, w.id DESC
 
 // nullable makes the columns of a missing row scannable.
 func nullable(columns string) string {
-	return strings.NewReplacer("w.type", "coalesce(w.type, 'transactionStatus')", "w.is_test", "coalesce(w.is_test, false)",
+	return strings.NewReplacer("w.type", "coalesce(w.type, 'transactionStatus')", "w.is_test",
+		"coalesce(w.is_test, false)",
 		"w.status", "coalesce(w.status, 'pending')", "w.attempts", "coalesce(w.attempts, 0)", "w.created_at", "coalesce(w.created_at, 0)",
 		"w.requested_at", "coalesce(w.requested_at, 0)", "w.trace_id", "coalesce(w.trace_id, '')").Replace(columns)
 }

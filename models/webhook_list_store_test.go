@@ -33,7 +33,8 @@ func eventIDs(events []models.WebhookEvent) (ids []string) {
 func TestWebhookListWalk(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	if page := w.list(models.WebhookQuery{}); len(page.Events) != 0 || page.Next != nil || page.Prev != nil || page.Now != webhookStart {
+	if page := w.list(models.WebhookQuery{}); len(page.Events) != 0 || page.Next != nil || page.Prev != nil ||
+		page.Now != webhookStart {
 		t.Errorf("of nothing: %+v", page)
 	}
 	var want []string
@@ -117,11 +118,13 @@ func TestWebhookRedeliveryByFilter(t *testing.T) {
 	}
 	w.put(models.SiteID{}, "https://example.com/")
 	kept, _ := w.insert()
-	n, tasks, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID, models.WebhookFilter{Status: models.WebhookUndelivered})
+	n, tasks, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID,
+		models.WebhookFilter{Status: models.WebhookUndelivered})
 	if n != 1203 || len(tasks) != 1203 || err != nil {
 		t.Errorf("redelivered %d with %d tasks, %v", n, len(tasks), err)
 	}
-	if page := w.list(models.WebhookQuery{Filter: models.WebhookFilter{Status: models.WebhookPending}, Limit: 1}); page.Total != 1204 {
+	if page := w.list(models.WebhookQuery{Filter: models.WebhookFilter{Status: models.WebhookPending},
+		Limit: 1}); page.Total != 1204 {
 		t.Errorf("pending: %d", page.Total)
 	}
 	if event, _ := w.event(kept); event.RequestedAt != event.CreatedAt || tasksLeft(t, w.Store) != 1204 {

@@ -30,7 +30,8 @@ func batchSettled(b *Batch, trace TraceID) notice {
 	summary := b.Summary()
 	return notice{
 		event: EventBatchSettled, site: b.SiteID, trace: trace, noun: noticeNoun{Batch: &summary},
-		id: webhookEventIDOf(b.ID, EventBatchSettled, strconv.Itoa(b.Counts.Succeeded), strconv.FormatInt(int64(b.SucceededAmount), 10)),
+		id: webhookEventIDOf(b.ID, EventBatchSettled, strconv.Itoa(b.Counts.Succeeded),
+			strconv.FormatInt(int64(b.SucceededAmount), 10)),
 	}
 }
 

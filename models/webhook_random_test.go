@@ -133,7 +133,8 @@ func (l *webhookLife) recordOne(t *rapid.T) {
 	i := rapid.IntRange(0, len(l.under)-1).Draw(t, "delivery")
 	d := l.under[i]
 	l.under = append(l.under[:i], l.under[i+1:]...)
-	l.record(d, rapid.SampledFrom([]models.WebhookVerdict{delivered, failed, gone, retryIn(10 * time.Second)}).Draw(t, "verdict"))
+	l.record(d, rapid.SampledFrom([]models.WebhookVerdict{delivered, failed, gone, retryIn(10 * time.Second)}).Draw(t,
+		"verdict"))
 }
 
 func (l *webhookLife) sweep(t *rapid.T) {
@@ -162,7 +163,8 @@ func (l *webhookLife) check(t *rapid.T) {
 		t.Fatalf("%d events without their task, or tasks without their event, %v", broken, err)
 	}
 	if err := l.DB().NewRaw(`
-		SELECT count(*) FROM webhook_slots p LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p.event_id
+		SELECT count(*) FROM webhook_slots p LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id
+		  AND e.id = p.event_id
 		WHERE e.id IS NULL OR p.token IS NULL AND (e.status <> 'pending' OR e.task_id <> p.task_id OR e.requested_at <> p.requested_at)`,
 	).Scan(l.t.Context(), &broken); err != nil || broken != 0 {
 		t.Fatalf("%d slots of nothing, or of a round that is over, %v", broken, err)

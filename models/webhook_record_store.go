@@ -83,7 +83,8 @@ INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_s
     address, error, response_head)
 SELECT $1, $2, $3, $4, $5, $6, nullif($7, 0), $8, $9, $10, $11
 WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND id = $2)
-ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at, duration_ms = excluded.duration_ms,
+ON CONFLICT (organisation_id, event_id, number) DO UPDATE
+SET started_at = excluded.started_at, duration_ms = excluded.duration_ms,
     status_code = excluded.status_code, address = excluded.address, error = excluded.error, response_head = excluded.response_head
 WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- of two under one number, one that was forgotten in a crash, the success stays`,
 		r.d.Event.OrganisationID, r.d.Event.ID, r.d.Number, r.d.EndpointSite, r.d.StartedAt, a.Duration.Milliseconds(), a.StatusCode,
@@ -163,7 +164,8 @@ UPDATE outbox SET available_at = svc_now(), dispatched_at = NULL, redispatch_aft
 	case r.decided && r.verdict.Status == WebhookPending:
 		_, err = r.tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = CASE WHEN NOT $4 THEN dispatched_at END,
-    redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL THEN statement_timestamp() + ($2 + $3) * interval '1 ms' END
+    redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL
+        THEN statement_timestamp() + ($2 + $3) * interval '1 ms' END
 WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds(), r.verdict.Anew)
 	case r.decided:
 		_, err = r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)

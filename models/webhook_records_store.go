@@ -58,7 +58,8 @@ WITH e AS MATERIALIZED (
         SELECT status, round FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
         LIMIT 1 FOR UPDATE) w
     CROSS JOIN LATERAL (
-        SELECT ctid AS slot FROM webhook_slots x WHERE x.organisation_id = r.organisation_id AND x.event_id = r.id LIMIT 1) p
+        SELECT ctid AS slot FROM webhook_slots x WHERE x.organisation_id = r.organisation_id AND x.event_id = r.id
+        LIMIT 1) p
 ), mine AS (
     DELETE FROM webhook_slots p USING e
     WHERE p.ctid = e.slot AND p.token = e.lease AND e.status = 'pending' AND e.round = 1

@@ -47,7 +47,9 @@ func insertWebhookSecret(
 
 // WebhookSecrets returns the organisation's live secrets. ErrNoWebhookSecret before its first
 // endpoint.
-func (s *Store) WebhookSecrets(ctx context.Context, ring *Keyring, organisation OrganisationID) (secrets WebhookSecrets, err error) {
+func (s *Store) WebhookSecrets(
+	ctx context.Context, ring *Keyring, organisation OrganisationID,
+) (secrets WebhookSecrets, err error) {
 	err = s.statement(ctx, func() error {
 		secrets, err = webhookSecrets(ctx, s.db, ring, organisation)
 		return err
@@ -55,7 +57,9 @@ func (s *Store) WebhookSecrets(ctx context.Context, ring *Keyring, organisation 
 	return secrets, wrap("webhook secrets", err)
 }
 
-func webhookSecrets(ctx context.Context, db bun.IDB, ring *Keyring, organisation OrganisationID) (WebhookSecrets, error) {
+func webhookSecrets(
+	ctx context.Context, db bun.IDB, ring *Keyring, organisation OrganisationID,
+) (WebhookSecrets, error) {
 	rows, now, err := liveWebhookSecrets(ctx, db, organisation)
 	if err != nil {
 		return WebhookSecrets{}, err
@@ -116,7 +120,9 @@ ORDER BY s.active_at DESC, s.id DESC`, organisations)
 
 // liveWebhookSecrets returns the rows that have not retired, the latest activation first, and the
 // service time.
-func liveWebhookSecrets(ctx context.Context, db bun.IDB, organisation OrganisationID) ([]webhookSecretRow, Millis, error) {
+func liveWebhookSecrets(
+	ctx context.Context, db bun.IDB, organisation OrganisationID,
+) ([]webhookSecretRow, Millis, error) {
 	var rows []struct {
 		webhookSecretRow
 		Now Millis `bun:"now"`
@@ -204,7 +210,8 @@ func retireWebhookSecrets(ctx context.Context, tx bun.Tx, live []webhookSecretRo
 
 // lockWebhookSecrets lets one transaction at a time change an organisation's secrets and endpoints.
 func lockWebhookSecrets(ctx context.Context, tx bun.Tx, organisation OrganisationID) error {
-	_, err := tx.Tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || $1, 0))`, organisation.String())
+	_, err := tx.Tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || $1, 0))`,
+		organisation.String())
 	return err
 }
 

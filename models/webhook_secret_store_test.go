@@ -40,7 +40,8 @@ func (w *webhooks) rotate(activateAt *models.Millis) models.WebhookRotation {
 func TestWebhookSecretRotation(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	if _, err := w.RotateWebhookSecret(t.Context(), w.ring, w.site.OrganisationID, nil); !errors.Is(err, models.ErrNoWebhookSecret) {
+	if _, err := w.RotateWebhookSecret(t.Context(), w.ring, w.site.OrganisationID, nil); !errors.Is(err,
+		models.ErrNoWebhookSecret) {
 		t.Errorf("before the first: %v", err)
 	}
 	first := w.put(models.SiteID{}, "https://example.com/")
@@ -107,7 +108,8 @@ func TestWebhookSecretsAreSealed(t *testing.T) {
 		t.Error("the log shows the secret")
 	}
 	var sealed []byte
-	if err := w.DB().NewRaw("SELECT sealed FROM webhook_secrets").Scan(t.Context(), &sealed); err != nil || strings.Contains(string(sealed), text[:8]) {
+	if err := w.DB().NewRaw("SELECT sealed FROM webhook_secrets").Scan(t.Context(), &sealed); err != nil ||
+		strings.Contains(string(sealed), text[:8]) {
 		t.Errorf("at rest: %v", err)
 	}
 	both, err := models.ParseKeyring("new:" + strings.SplitN(models.GenerateMasterKey(), ":", 2)[1] + "," + w.master)
@@ -135,7 +137,8 @@ func TestFirstSecretIsMadeOnce(t *testing.T) {
 	}
 	endpoints := []models.SiteID{{}, w.site.ID, second.ID}
 	results := race(9, func(i int) string {
-		_, secret, err := w.PutWebhookEndpoint(t.Context(), w.ring, w.site.OrganisationID, endpoints[i%3], "https://example.com/")
+		_, secret, err := w.PutWebhookEndpoint(t.Context(), w.ring, w.site.OrganisationID, endpoints[i%3],
+			"https://example.com/")
 		return fmt.Sprint(secret != nil, err)
 	})
 	if diff := cmp.Diff(map[string]int{"true <nil>": 1, "false <nil>": 8}, results); diff != "" {

@@ -59,7 +59,8 @@ FROM parked p WHERE o.id = p.task_id RETURNING o.id`
 
 // parkTasks postpones the tasks of events that are parked already.
 func parkTasks(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
-	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL, parkedFor.Milliseconds(), tasks)
+	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL,
+		parkedFor.Milliseconds(), tasks)
 	return err
 }
 

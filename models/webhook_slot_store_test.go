@@ -142,7 +142,8 @@ func TestReleasedByAnotherEndpoint(t *testing.T) {
 				t.Errorf("sent to %s", d.URL)
 			}
 			var elsewhere int
-			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(), &elsewhere))
+			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(),
+				&elsewhere))
 			if elsewhere != 0 {
 				t.Error("it has its slot at the default still")
 			}
@@ -245,7 +246,8 @@ func TestConcurrentClaimsParkNothingThatIsSent(t *testing.T) {
 		workers.Wait()
 		for _, d := range sent {
 			var is bool
-			must(t, w.DB().NewRaw("SELECT token IS NOT NULL FROM webhook_slots WHERE event_id = ?", d.Event.ID).Scan(t.Context(), &is))
+			must(t, w.DB().NewRaw("SELECT token IS NOT NULL FROM webhook_slots WHERE event_id = ?",
+				d.Event.ID).Scan(t.Context(), &is))
 			if !is {
 				t.Fatal("an event that is being sent waits")
 			}

@@ -132,11 +132,13 @@ func TestWebhookWorkerDies(t *testing.T) {
 		t.Fatalf("due: %v", due)
 	}
 	heir := w.claim(task)
-	if heir.Number != 2 || heir.Failures != 0 || !bytes.Equal(heir.Event.Body, dead.Event.Body) || heir.Event.ID != dead.Event.ID {
+	if heir.Number != 2 || heir.Failures != 0 || !bytes.Equal(heir.Event.Body, dead.Event.Body) ||
+		heir.Event.ID != dead.Event.ID {
 		t.Errorf("the heir claimed %+v", heir)
 	}
 	w.record(dead, retryIn(time.Hour)) // it wakes up: its failure is logged and decides nothing
-	if event, attempts := w.event(id); event.NextAttemptAt != webhookStart || len(attempts) != 1 || attempts[0].StatusCode != http.StatusInternalServerError {
+	if event, attempts := w.event(id); event.NextAttemptAt != webhookStart || len(attempts) != 1 ||
+		attempts[0].StatusCode != http.StatusInternalServerError {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
 	w.record(heir, delivered)
@@ -146,7 +148,8 @@ func TestWebhookWorkerDies(t *testing.T) {
 // A dead worker wakes up after its successor has ended the lease.
 func TestWebhookLateFailureDecidesNothing(t *testing.T) {
 	t.Parallel()
-	for name, verdict := range map[string]models.WebhookVerdict{"failed": failed, "gone": gone, "retry": retryIn(time.Hour)} {
+	for name, verdict := range map[string]models.WebhookVerdict{"failed": failed, "gone": gone,
+		"retry": retryIn(time.Hour)} {
 		w := newWebhooks(t)
 		w.put(models.SiteID{}, "https://example.com/hook")
 		id, task := w.insert()
@@ -201,7 +204,8 @@ func TestWebhookNumbersAfterALateSuccess(t *testing.T) {
 	w.record(next, delivered)
 	w.record(heir, retryIn(time.Minute))
 	event, attempts := w.event(id)
-	if event.Status != models.WebhookDelivered || event.Attempts != 3 || len(attempts) != 3 || attempts[1].StatusCode != http.StatusInternalServerError ||
+	if event.Status != models.WebhookDelivered || event.Attempts != 3 || len(attempts) != 3 ||
+		attempts[1].StatusCode != http.StatusInternalServerError ||
 		attempts[2].StatusCode != http.StatusNoContent {
 		t.Errorf("event %+v, attempts %+v", event, attempts)
 	}
@@ -219,7 +223,8 @@ func TestWebhookLogKeepsTheSuccess(t *testing.T) {
 	must(t, err)
 	w.record(w.claim(task), delivered)
 	w.record(forgotten, retryIn(time.Minute))
-	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].StatusCode != http.StatusNoContent || attempts[0].Error != "" {
+	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].StatusCode != http.StatusNoContent ||
+		attempts[0].Error != "" {
 		t.Errorf("attempts %+v", attempts)
 	}
 }
@@ -235,7 +240,8 @@ func TestWebhookInterruptedAttemptSaysWhere(t *testing.T) {
 	must(t, w.DeleteWebhookEndpoint(t.Context(), w.site.OrganisationID, w.site.ID))
 	expireWebhookLeases(t, w.Store)
 	w.claim(task)
-	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].EndpointSite != w.site.ID || attempts[0].URL != "https://own.example/" {
+	if _, attempts := w.event(id); len(attempts) != 1 || attempts[0].EndpointSite != w.site.ID ||
+		attempts[0].URL != "https://own.example/" {
 		t.Errorf("attempts %+v", attempts)
 	}
 }
@@ -374,7 +380,8 @@ func TestWebhookEndpoints(t *testing.T) {
 	if tasksLeft(t, w.Store) != 0 {
 		t.Error("a task is left")
 	}
-	if _, _, err := w.WebhookEvent(ctx, modelstest.Site(t, w.Store).OrganisationID, id); !errors.Is(err, models.ErrNotFound) {
+	if _, _, err := w.WebhookEvent(ctx, modelstest.Site(t, w.Store).OrganisationID, id); !errors.Is(err,
+		models.ErrNotFound) {
 		t.Errorf("another organisation sees the event: %v", err)
 	}
 }
@@ -535,7 +542,8 @@ func TestWebhookGoneForADay(t *testing.T) {
 	}
 	w.advance(time.Millisecond)
 	send(gone)
-	if e := w.endpoint(models.SiteID{}); e.State() != models.WebhookEndpointDisabled || w.alerts("webhookEndpointDisabled") != 1 {
+	if e := w.endpoint(models.SiteID{}); e.State() != models.WebhookEndpointDisabled ||
+		w.alerts("webhookEndpointDisabled") != 1 {
 		t.Fatalf("endpoint %+v, %d alerts", e, w.alerts("webhookEndpointDisabled"))
 	}
 	id, _ := w.insert()
@@ -553,7 +561,8 @@ func TestTestWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	ctx, organisation := t.Context(), w.site.OrganisationID
-	if _, _, err := w.CreateTestWebhook(ctx, organisation, w.site.ID, models.NewTraceID()); !errors.Is(err, models.ErrNoWebhookEndpoint) {
+	if _, _, err := w.CreateTestWebhook(ctx, organisation, w.site.ID, models.NewTraceID()); !errors.Is(err,
+		models.ErrNoWebhookEndpoint) {
 		t.Errorf("without an endpoint: %v", err)
 	}
 	w.put(models.SiteID{}, "https://example.com/hook")
@@ -574,7 +583,8 @@ func TestTestWebhook(t *testing.T) {
 	if w.alerts("webhookFailed") != 0 {
 		t.Error("a test raised an alert")
 	}
-	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil || a.StatusCode != http.StatusInternalServerError {
+	if a, err := w.WebhookAttempt(ctx, organisation, id, d.Number); err != nil ||
+		a.StatusCode != http.StatusInternalServerError {
 		t.Errorf("attempt %+v, %v", a, err)
 	}
 	_, again, err := w.RedeliverWebhook(ctx, organisation, id)

@@ -91,7 +91,8 @@ var tailWebhooksSQL string
 // available at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
 	err = t.store.statement(ctx, func() error {
-		rows, err := t.store.db.DB.QueryContext(ctx, tailWebhooksSQL, t.organisation, strconv.FormatUint(t.at.Transaction, 10),
+		rows, err := t.store.db.DB.QueryContext(ctx, tailWebhooksSQL, t.organisation,
+			strconv.FormatUint(t.at.Transaction, 10),
 			t.at.ID, t.before, WebhookResumeWithin.Milliseconds(), webhookTailPage)
 		if err != nil {
 			return err

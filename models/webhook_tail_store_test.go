@@ -98,7 +98,8 @@ func TestWebhookTailWaitsForTransactions(t *testing.T) {
 		t.Errorf("overtaken by %v, %v", events, err)
 	}
 	late, _ := w.insert()
-	if _, err := slow.ExecContext(t.Context(), "UPDATE webhook_events SET requested_in = pg_current_xact_id() WHERE id = ?", late); err != nil {
+	if _, err := slow.ExecContext(t.Context(),
+		"UPDATE webhook_events SET requested_in = pg_current_xact_id() WHERE id = ?", late); err != nil {
 		t.Fatal(err)
 	}
 	must(t, slow.Commit())
@@ -116,7 +117,8 @@ func TestWebhookTailNeitherLosesNorRepeats(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for range each {
-				if _, _, err := w.InsertWebhookEvent(t.Context(), w.site.OrganisationID, models.NewTraceID(), w.push()); err != nil {
+				if _, _, err := w.InsertWebhookEvent(t.Context(), w.site.OrganisationID, models.NewTraceID(),
+					w.push()); err != nil {
 					t.Error(err)
 				}
 			}

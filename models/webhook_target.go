@@ -43,7 +43,8 @@ var publicOnly = ssrf.New(ssrf.WithAnyPort())
 func (t WebhookTargets) CheckURL(raw string) error {
 	u, err := url.Parse(raw)
 	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0
-	if err != nil || !printable || len(raw) > MaxWebhookURLLength || strings.Contains(raw, "#") || u.Opaque != "" || u.Host == "" {
+	if err != nil || !printable || len(raw) > MaxWebhookURLLength || strings.Contains(raw, "#") || u.Opaque != "" ||
+		u.Host == "" {
 		return errURLForm
 	}
 	switch {

@@ -123,7 +123,8 @@ func TestWebhookURLs(t *testing.T) {
 
 // Every accepted URL has one reading: a plain public host, or a name to check at the dial.
 func FuzzWebhookURL(f *testing.F) {
-	for _, seed := range []string{"https://example.com/x?y", "https://[::ffff:127.0.0.1]:443/", "https://127.1", "https://a@b:1/", "http://x"} {
+	for _, seed := range []string{"https://example.com/x?y", "https://[::ffff:127.0.0.1]:443/", "https://127.1",
+		"https://a@b:1/", "http://x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -138,7 +139,8 @@ func FuzzWebhookURL(f *testing.F) {
 		if err != nil || again.Host != u.Host {
 			t.Fatalf("%q reads differently the second time: %v, %v", raw, again, err)
 		}
-		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsPrivate() || ip.Unmap().IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified()) {
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsPrivate() || ip.Unmap().IsLoopback() ||
+			ip.IsLinkLocalUnicast() || ip.IsUnspecified()) {
 			t.Fatalf("%q", raw)
 		}
 	})

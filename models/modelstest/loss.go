@@ -16,7 +16,8 @@ import (
 func Backup(t testing.TB, store *models.Store) (lose func()) {
 	t.Helper()
 	var tables []string
-	err := store.DB().NewRaw("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").Scan(t.Context(), &tables)
+	err := store.DB().NewRaw("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").Scan(t.Context(),
+		&tables)
 	if err != nil {
 		t.Fatal(err)
 	}

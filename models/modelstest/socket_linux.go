@@ -20,7 +20,8 @@ func ProveSocket(t testing.TB, fd int) {
 	if ms := option(syscall.IPPROTO_TCP, tcpUserTimeout); ms < 1000 || ms > 15_000 {
 		t.Errorf("TCP_USER_TIMEOUT is %d ms", ms)
 	}
-	idle, interval, probes := option(syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE), option(syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL),
+	idle, interval, probes := option(syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE),
+		option(syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL),
 		option(syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT)
 	if option(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE) == 0 || idle+interval*probes > 15 {
 		t.Errorf("a dead peer of an idle connection is noticed after %d s and %d times %d s", idle, probes, interval)
