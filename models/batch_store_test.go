@@ -153,7 +153,8 @@ func TestBatchReferenceIsFreeAfterNinetyDays(t *testing.T) {
 	}
 }
 
-// From its deadline on a batch is settled, whichever call looks first, and a cancellation changes nothing any more.
+// From its deadline on a batch is settled, whichever call looks first, and a cancellation changes
+// nothing any more.
 func TestBatchIsSettledFromItsDeadlineOn(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -8,7 +8,7 @@
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), b AS (
-    -- A generation that a loss has taken comes again, and with it the rail keys.
+    -- After a loss of the database, a lost generation is assigned again, with the same rail keys.
     INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at,
                          settle_by, fingerprint, extras, trace_id, retry_of, generation, epoch)
     SELECT s.id, $2, s.organisation_id, $3, cardinality($9::text[]), $4, s.currency, clock.now, clock.now + $5, $6, $7, $8,
@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
     SELECT site_id, batch_reference, generation FROM b
     ON CONFLICT (site_id, batch_reference) DO UPDATE SET generation = excluded.generation
 ), r AS (
-    -- A row without a link binds to the one that is active for its reference now.
+    -- A row without a link is bound to the active link of its reference.
     INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_reference, amount, link_id)
     SELECT b.site_id, b.id, v.n - 1, v.customer_reference, v.row_reference, v.amount,
            coalesce(nullif(v.link_id, '00000000-0000-0000-0000-000000000000'), l.id)
@@ -32,7 +32,7 @@ WITH clock AS MATERIALIZED (
     LEFT JOIN customer_links l ON l.site_id = $1 AND l.customer_reference = v.customer_reference
         AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > (SELECT now FROM clock))
 ), room AS MATERIALIZED (
-    -- how many tasks may go out at once
+    -- the number of tasks that the caller may dispatch at once
     SELECT CASE WHEN $16::int = 0 THEN 0 ELSE greatest(0, least(
         $16::int - (SELECT count(*) FROM outbox f WHERE f.queue = $14 AND f.organisation_id = b.organisation_id
                     AND f.dispatched_at IS NOT NULL AND f.available_at <= b.submitted_at),
@@ -40,7 +40,8 @@ WITH clock AS MATERIALIZED (
                     AND f.dispatched_at IS NOT NULL AND f.available_at <= b.submitted_at))) END AS tasks
     FROM b
 ), o AS (
-    -- As many tasks as there is room for are written as claimed. That spares a statement, and a second version of each.
+    -- Tasks within the free capacity are inserted as claimed, which spares a statement and a second
+    -- row version.
     INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at,
                         epoch, dispatched_at, redispatch_after)
     SELECT c.id, $13, $14, b.organisation_id, b.site_id, b.id, (c.n - 1) * $15, least(c.n * $15, b.row_count) - 1,

@@ -1,5 +1,5 @@
--- Expires invitations whose time is over. The answer repeats how many, and names those whose endpoint asks for the event;
--- without any it is one row without a name.
+-- Expires overdue invitations. Each result row has their number, and the id of one link whose
+-- endpoint subscribes to the event; without such a link, there is one row with a NULL id.
 --
 --   $1 most invitations
 WITH due AS (

@@ -1,27 +1,29 @@
--- Claims, of a part of the chunk that a task names, the rows that are due and not leased: pending rows, rows whose worker
--- has died (now in doubt), and after the deadline the unconfirmed rows in doubt. Once the time for attempts is over, a
--- pending row that was called before is in doubt as well: only the rail can close it.
+-- Claims the due and unleased rows in one part of a task's chunk: pending rows, rows whose worker
+-- has died (now in doubt), and after the deadline the unconfirmed rows in doubt. After the time for
+-- attempts, a pending row with an earlier debit call is in doubt as well: only the rail can close
+-- it.
 --
 --   $1 task   $2 lease token   $3 RowLease   $4 LastAttemptBefore   $5 QueuedLease   $6 first row of the part, from 0
 --   $7 rows of the part   $8 RailMemory; all durations in milliseconds
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now FROM current_epoch($8) e
 ), chunk AS MATERIALIZED (
-    -- doubted: begun in an earlier epoch, whose later commits may be lost
+    -- earlier_epoch: the batch began in an earlier epoch, and later commits of it may be lost
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
            b.cancelled_at IS NOT NULL OR b.epoch < f.cancelled_before AS cancelled, b.submitted_at,
-           b.epoch < f.epoch AS doubted, b.epoch = f.epoch AND f.certain AS certain, b.epoch < f.held_before AS held, f.epoch,
+           b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain, b.epoch < f.held_before AS held, f.epoch,
            o.first_row, o.last_row, o.first_row + $6::int AS part_first,
            least(o.last_row, o.first_row + $6::int + $7::int - 1) AS part_last, f.now, f.server_now,
            CASE WHEN f.now >= b.settle_by THEN 'confirm' WHEN f.now >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
     FROM fence f CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = $1
 ), claimed AS (
-    -- A claim counts the debit call that it leads to, so that a worker that dies has counted it.
+    -- The claim counts its debit call in advance, so that a crash of the worker cannot lose the
+    -- count.
     UPDATE batch_rows r SET lease_token = $2, lease_until = c.server_now + $3 * interval '1 ms',
-        in_doubt = r.state <> 'pending' OR c.doubted OR c.phase <> 'attempt' AND r.attempts > 0,
-        attempts = r.attempts + CASE WHEN r.state = 'pending' AND NOT c.doubted AND c.phase = 'attempt' THEN 1 ELSE 0 END,
-        called_at = CASE WHEN r.state = 'pending' AND NOT c.doubted AND c.phase = 'attempt' THEN c.now ELSE r.called_at END,
+        in_doubt = r.state <> 'pending' OR c.earlier_epoch OR c.phase <> 'attempt' AND r.attempts > 0,
+        attempts = r.attempts + CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN 1 ELSE 0 END,
+        called_at = CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN c.now ELSE r.called_at END,
         state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
     FROM chunk c
     WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last AND NOT c.held
@@ -32,7 +34,7 @@ WITH fence AS MATERIALIZED (
               r.attempts > 1 AS called_before,
               coalesce(r.called_at, c.submitted_at) + $8 <= c.now AS forgotten
 ), rows AS MATERIALIZED (
-    -- Arrays cost a fraction of so many rows.
+    -- One row of arrays costs less than many rows.
     SELECT count(*) AS n, array_agg(r.row_index) AS row_index, array_agg(r.customer_reference) AS customer_reference,
            array_agg(r.row_reference) AS row_reference, array_agg(r.amount) AS amount, array_agg(r.in_doubt) AS in_doubt,
            array_agg(r.state = 'settled') AS settled, array_agg(r.called_before) AS called_before,
@@ -41,13 +43,13 @@ WITH fence AS MATERIALIZED (
            array_agg(coalesce(l.customer_id, '')) AS customer_id, array_agg(coalesce(l.agreement_id, '')) AS agreement_id
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
-    -- The task's lease moves along where it would not outlast the rows' leases by a little. Locks: rows first, then outbox.
+    -- Extends the task's lease unless it outlasts the rows' leases. Locks: rows first, then outbox.
     UPDATE outbox o SET redispatch_after = c.server_now + $3 * interval '1 ms'
     FROM chunk c
     WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0
       AND o.redispatch_after NOT BETWEEN c.server_now + $3 * interval '1 ms' AND c.server_now + $5 * interval '1 ms'
 )
--- The chunk's open rows are counted for its first part, and only if they are not just what was claimed.
+-- Counts the chunk's open rows for its first part, unless the claim has taken the whole chunk.
 SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.batch_reference, c.generation, c.phase, c.cancelled,
        c.certain, c.epoch, c.now,
        CASE WHEN $6 > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (

@@ -1,5 +1,6 @@
--- Settles what is open of an overdue batch, which the transaction has locked. Rows that no debit call was begun for, and
--- that no loss puts in doubt, have timed out; the rest is unconfirmed until the rail says what became of it.
+-- Settles the open rows of an overdue batch, which the transaction has locked. Rows without a debit
+-- call, and not in doubt after a loss of the database, time out. The others are unconfirmed until
+-- the rail reports their outcome.
 --
 --   $1 site  $2 batch  $3 RailMemory in milliseconds
 WITH fence AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Closes the rows of one batch that no debit call was begun for, once the time for attempts is over: nothing can have
--- been debited, so that the rail is not asked. Rows that were called, or that a loss puts in doubt, are left to their
--- tasks.
+-- Closes the rows of one batch without a debit call, after the time for attempts. Nothing was
+-- debited, so the rail is not asked. Rows with a debit call, and rows in doubt after a loss of the
+-- database, are left to their tasks.
 --
 --   $1 LastAttemptBefore  $2 RailMemory; in milliseconds
 WITH fence AS MATERIALIZED (

@@ -1,6 +1,7 @@
--- Ends a run of a task that left rows open. The task goes out again when the first of them is due, or, while all are
--- leased, when the first lease ends. A chunk with no open row left is done. A chunk whose rail has not answered for
--- ConfirmWithin is given up: its rows stay unconfirmed, and their batch's alert stays open.
+-- Ends a run of a task that left rows open. The task becomes due with the first of them or, while
+-- all are leased, when the first lease ends. A chunk without open rows is done. After ConfirmWithin
+-- without the rail's answer, the task ends: the rows stay unconfirmed, and their batch's alert
+-- stays open.
 --
 --   $1 task  $2 LastAttemptBefore  $3 ConfirmWithin  $4 how long held work waits; all in milliseconds
 WITH t AS MATERIALIZED (

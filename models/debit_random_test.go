@@ -92,7 +92,7 @@ func (l *batchLife) claim(t *rapid.T) {
 
 func (l *batchLife) finish(t *rapid.T) {
 	if len(l.chunks) == 0 {
-		t.Skip("nobody has claimed anything")
+		t.Skip("nothing is claimed")
 	}
 	chunk := rapid.SampledFrom(l.chunks).Draw(t, "chunk")
 	row := rapid.SampledFrom(chunk.Rows).Draw(t, "row")

@@ -1,12 +1,13 @@
--- Records what a worker has learnt about rows of a batch. A success is the truth, under any lease or none: it settles an
--- open row, and corrects a row that was settled otherwise. Every other result counts only under the lease. What the
--- worker concluded without the rail counts only in the epoch of its claim. Counters, ledger and alerts derive from the
--- rows that came back; the task is done if those were the last. A later epoch may have lost the rows that the worker
--- closed before: the task then stays until ParkChunk finds no open row.
+-- Records a worker's results for rows of a batch. A success counts with any lease or none: it
+-- settles an open row, and corrects a row that was settled otherwise. Every other result counts
+-- only under the lease. A result that does not follow from the rail's answer counts only in the
+-- epoch of its claim. Counters, ledger and alerts derive from the returned rows. The task is done
+-- if those were the last. A later epoch may have lost rows that the worker closed before: the task
+-- then stays until ParkChunk finds no open row.
 --
 --   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory  $7 task
 --   $8 how many rows must close here for the task to be done
---   $9 row index, in ascending order  $10 outcome or ''  $11 rail's word  $12 release  $13 retry after, ms  $14 calls
+--   $9 row index, in ascending order  $10 outcome or ''  $11 from the rail  $12 release  $13 retry after, ms  $14 calls
 --   $15 called: the rail answered  $16 confirming: settled when claimed  $17 alert kind or ''  $18 rail key
 WITH fence AS MATERIALIZED (
     SELECT * FROM current_epoch($6)
@@ -16,7 +17,7 @@ WITH fence AS MATERIALIZED (
            b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT epoch FROM fence) = $4 AS same_epoch
     FROM batches b WHERE b.site_id = $1 AND b.id = $2 FOR UPDATE
 ), v AS MATERIALIZED (
-    -- Results, less what they may not conclude. Materialized: the join with the rows is then a hash join.
+    -- The results that count. MATERIALIZED makes the join with the rows a hash join.
     SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
            CASE WHEN v.is_word OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
            v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
@@ -68,7 +69,7 @@ WITH fence AS MATERIALIZED (
     SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
     FROM r, b WHERE r.outcome = 'succeeded'
 ), told AS MATERIALIZED (
-    -- What is rare is left to functions. The trigger batches_settle announces a batch that settles.
+    -- Functions handle the rare cases. The trigger batches_settle announces a batch that settles.
     SELECT count(CASE WHEN r.corrected THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
            count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
                format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id))

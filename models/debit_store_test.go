@@ -36,7 +36,7 @@ func finish(t testing.TB, store *models.Store, chunk models.Chunk, results ...mo
 	return settled
 }
 
-// expireLeases plays that every worker has died and its leases have run out.
+// expireLeases simulates that every worker has died and its leases have expired.
 func expireLeases(t testing.TB, store *models.Store) {
 	t.Helper()
 	for _, query := range []string{
@@ -116,8 +116,8 @@ func TestChunkSettles(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// A claim counts the calls that it may make, but nobody is told of one that cannot be: the number
-// of a row never falls.
+// A claim counts its call in advance, but the shown count leaves out a call that cannot be made.
+// The shown count of a row never falls.
 func TestAttemptsOfClaimedRows(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -176,7 +176,7 @@ func TestAttemptsOfClaimedRows(t *testing.T) {
 	}
 }
 
-// When debits may not begin any more, claims count none, and there is nothing to leave out.
+// After the time for attempts, claims count no calls.
 func TestAttemptsOfRowsClaimedToClose(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -197,7 +197,7 @@ func TestAttemptsOfRowsClaimedToClose(t *testing.T) {
 	}
 }
 
-// What a worker looks at right before a debit tells whatever may have changed since its claim.
+// The check right before a debit reports every change since the claim.
 func TestEligibilityIsReadAgain(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -273,7 +273,7 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 		t.Fatalf("the heir claimed %+v", heir.Rows)
 	}
 
-	// The dead worker wakes up: its refusal changes nothing, its success is the truth.
+	// The dead worker wakes up: its refusal changes nothing, its success counts.
 	if settled := finish(t, store, dead, models.RowResult{Index: 0, Outcome: models.OutcomeDeclined}); len(settled) != 0 {
 		t.Errorf("a late refusal settled %v", settled)
 	}
@@ -374,7 +374,7 @@ func TestDeadline(t *testing.T) {
 	}
 	modelstest.Audit(t, store)
 
-	// The closing worker's answer comes late, and the rail is asked about the rest.
+	// The closing worker's answer comes late, and the rail is asked about the other rows.
 	if settled := finish(t, store, closing, models.RowResult{Index: 2,
 		Outcome: models.OutcomeSucceeded}); len(settled) != 1 || !settled[0].Corrected {
 		t.Errorf("a late success: %v", settled)

@@ -126,7 +126,8 @@ func TestRailIsNotReplacedInDoubt(t *testing.T) {
 	replace("d", models.ErrInDoubt)
 	set("UPDATE batch_rows SET attempts = 0 WHERE row_index = 1")
 
-	// After a loss, rows may have been debited that nothing here knows of, and lost batches may come again.
+	// After a loss, rows may have been debited that nothing here knows of, and lost batches may
+	// come again.
 	if _, err := store.BeginEpoch(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
--- The settings on which the durability of a commit depends: as this session has them, and as the role or the database
--- sets them for every new session. Behind a pooler the two may differ; each must be strong enough.
+-- The settings on which the durability of a commit depends: as this session has them, and as the
+-- role or the database sets them for every new session. Behind a pooler the two may differ; each
+-- must be strong enough.
 WITH
 -- The settings of this role and this database, the most specific first.
 stored AS (

@@ -1,10 +1,10 @@
--- One page of a Site's movements of money, whether any lies behind it, and the totals of the whole range. Go fills the
--- angle brackets in.
+-- One page of a Site's movements, whether movements lie behind it, and the totals of the whole
+-- range. Go replaces the words in angle brackets.
 --
 --   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind
 --
--- All of it comes from one snapshot and one reading of the clock. The totals read the index alone, but for entries that
--- no vacuum has seen yet; their cost grows with the range.
+-- All parts come from one snapshot and one reading of the clock. The totals use an index-only scan,
+-- except for entries that vacuum has not processed. Their cost grows with the range.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), total AS MATERIALIZED (

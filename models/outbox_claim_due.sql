@@ -1,6 +1,7 @@
--- Claims due tasks of one queue for dispatch. The statement hops from lane to lane (organisation, Site) along the index
--- outbox_waiting and takes the first due tasks of each lane. It never reads the backlog behind them. Lanes with the fewest
--- tasks in flight come first. A second dispatcher of the queue would pick the same tasks, so an advisory lock admits one.
+-- Claims due tasks of one queue for dispatch. The statement hops from lane to lane (organisation,
+-- Site) along the index outbox_waiting and takes the first due tasks of each lane. It never reads
+-- the backlog behind them. Lanes with the fewest tasks in flight come first. A second dispatcher of
+-- the queue would pick the same tasks, so an advisory lock admits one.
 --
 --   $1 queue  $2 tasks of one claim at most  $3 tasks in flight of one organisation at most  $4 ClaimLease, ms
 --   $5 tasks in flight of all organisations at most  $6 MinRoom
@@ -33,7 +34,8 @@ WITH RECURSIVE leader AS MATERIALIZED (
 ), open AS MATERIALIZED (
     SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
 ), lane_limit AS MATERIALIZED (
-    -- Tasks taken of one lane: twice an equal part of the bound. The next claim takes the rest of longer lanes.
+    -- Tasks taken of one lane: twice an equal part of the bound. The next claim takes the rest of
+    -- longer lanes.
     SELECT least(n, $3::int, 1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (
     -- LIMIT 1000 tells the planner that a scan never reads all tasks of a lane.

@@ -1,6 +1,7 @@
--- Claims the named tasks for dispatch, right after the commits that wrote them. A task that is not waiting or not due,
--- or that exceeds the bound of its organisation or its queue, stays. The statement skips locked tasks.
--- It reads each task by its id, also where the planner prefers another index.
+-- Claims the named tasks for dispatch, right after the commits that wrote them. A task that is not
+-- waiting or not due, or that exceeds the bound of its organisation or its queue, stays. The
+-- statement skips locked tasks. It reads each task by its id, also where the planner prefers
+-- another index.
 --
 --   $1 task ids  $2 tasks in flight of one organisation at most, in queue $6  $3 ClaimLease, ms  $4 webhooksInFlight
 --   $5 tasks in flight of all organisations at most, in queue $6  $6 queue  $7 as $2, in other queues

@@ -1,5 +1,6 @@
--- Ends the payment intents that "due" locks and that no customer has begun to pay. One of an earlier epoch may have been
--- paid in a transaction that the database has lost: it waits as pending until the rail has confirmed that it was not.
+-- Ends the payment intents that the CTE "due" locks and that no customer has begun to pay. An
+-- intent of an earlier epoch may have been paid in a lost transaction: it becomes pending until the
+-- rail has confirmed that it was not paid.
 --
 --   $1 status: Cancelled or Expired  $2 RailMemory
 , fence AS MATERIALIZED (

@@ -1,14 +1,16 @@
--- One page of a Site's payment intents, and whether any lies behind it. Go fills the angle brackets in.
+-- One page of a Site's payment intents, and whether intents lie behind it. Go replaces the words in
+-- angle brackets.
 --
 --   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind  $8 orderId, if it is a filter
 --
--- Page and links come from one snapshot and one reading of the clock. Each source is an ordered scan of one index that
--- ends at the limit. The position and the far end of the range of time bound it; the near end would make the scan begin
--- there. The limit is in the text: of one that it does not know, Postgres expects much.
+-- Page and links come from one snapshot and one reading of the clock. Each source is an ordered
+-- scan of one index that ends at the limit. The position and the far end of the range of time bound
+-- it; the near end would make the scan begin there. The limit is in the text: for a parameter,
+-- Postgres would expect many rows.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), overdue AS MATERIALIZED (
-    -- Past expiry, and not ended by a sweep yet: few. They are found by their expiry.
+    -- Overdue intents, which are few and selected by expiry.
     SELECT p.* FROM payment_intents p
     WHERE p.state = 'created' AND p.expires_at <= (SELECT now FROM clock) AND p.site_id = $1<order filter>
 ), page AS (

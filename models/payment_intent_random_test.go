@@ -97,7 +97,7 @@ func (l *intentLife) cancel(t *rapid.T) {
 
 func (l *intentLife) claim(t *rapid.T) {
 	if l.task.IsZero() {
-		t.Skip("nobody pays")
+		t.Skip("no payment begun")
 	}
 	claimed, err := l.store.ClaimTransaction(t.Context(), l.task, models.NewLeaseToken())
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
@@ -114,7 +114,7 @@ func (l *intentLife) claim(t *rapid.T) {
 // have given.
 func (l *intentLife) finish(t *rapid.T) {
 	if len(l.claims) == 0 {
-		t.Skip("nobody has claimed anything")
+		t.Skip("nothing is claimed")
 	}
 	claimed := rapid.SampledFrom(l.claims).Draw(t, "claim")
 	var result models.TransactionResult

@@ -1,5 +1,5 @@
--- Adds up the kept totals of an organisation's links in state invited: the roots of its Sites,
--- which hold all links, and the changes that are not folded yet.
+-- Adds up the totals of an organisation's links in state invited: the roots of its Sites, and the
+-- changes that are not folded yet.
 --
 --   $1 organisation
 SELECT coalesce(sum(invited.links), 0)::bigint

@@ -1,11 +1,12 @@
--- Claims the transaction of the payment intent that a task names, if it is due and not leased. What was claimed before
--- and not given back is in doubt, and so is what was begun in an earlier epoch. The task's own lease moves along.
+-- Claims the transaction of a task's payment intent, if it is due and not leased. A transaction
+-- that was claimed before and not released is in doubt, and so is one of an earlier epoch. The
+-- statement extends the task's lease as well.
 --
 --   $1 task  $2 lease token  $3 RowLease  $4 AnswerWithin  $5 RailMemory; durations in milliseconds
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now FROM current_epoch($5) e
 ), t AS MATERIALIZED (
-    SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS doubted,
+    SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS was_in_doubt,
            coalesce(p.called_at, p.created_at) + $5 <= f.now AS forgotten,
            CASE WHEN p.closing_as IS NOT NULL OR p.epoch < f.cancelled_before OR f.now >= p.started_at + $4 THEN 'close'
                 ELSE 'attempt' END AS phase,
@@ -16,8 +17,8 @@ WITH fence AS MATERIALIZED (
     FOR UPDATE OF p
 ), claimed AS (
     UPDATE payment_intents p SET lease_token = $2, lease_until = t.server_now + $3 * interval '1 ms', in_doubt = true,
-        attempts = p.attempts + CASE WHEN t.phase = 'attempt' AND NOT t.doubted THEN 1 ELSE 0 END,
-        called_at = CASE WHEN t.doubted THEN p.called_at ELSE t.now END
+        attempts = p.attempts + CASE WHEN t.phase = 'attempt' AND NOT t.was_in_doubt THEN 1 ELSE 0 END,
+        called_at = CASE WHEN t.was_in_doubt THEN p.called_at ELSE t.now END
     FROM t WHERE t.free AND p.site_id = t.site_id AND p.id = t.id
     RETURNING p.id
 ), held AS (
@@ -26,5 +27,5 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM claimed), t.site_id, t.organisation_id, t.id, t.transaction_id, t.trace_id,
        coalesce(t.customer_id, ''), coalesce(t.agreement_id, ''), coalesce(t.amount_charged, 0), t.amount, t.currency,
-       coalesce(t.closing_as::text, ''), t.phase, t.doubted, t.forgotten, t.deferrals, t.current_epoch, t.now
+       coalesce(t.closing_as::text, ''), t.phase, t.was_in_doubt, t.forgotten, t.deferrals, t.current_epoch, t.now
 FROM t

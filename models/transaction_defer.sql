@@ -1,5 +1,5 @@
--- Gives a transaction back that has no final answer, to be taken up again later. A transaction that not even a
--- cancellation could end in time raises an alert.
+-- Releases a transaction without a final answer, for a later attempt. A transaction that even a
+-- cancellation cannot end in time raises an alert.
 --
 --   $1 site  $2 payment intent  $3 lease token  $4 release  $5 calls  $6 retry after, ms  $7 task  $8 rail key
 --   $9 AnswerWithin, ms  $10 called: the rail answered  $11 service time of the claim  $12 alert kind or ''
@@ -14,7 +14,7 @@ WITH fence AS MATERIALIZED (
     WHERE p.site_id = $1 AND p.id = $2 AND p.state = 'pending' AND p.lease_token = $3
     RETURNING p.*
 ), alert AS MATERIALIZED (
-    -- An alert that an operator has closed stays closed while the doubt lasts.
+    -- An alert that an operator has closed stays closed while the transaction is in doubt.
     SELECT count(raise_alert(k.kind, $8, p.organisation_id, p.site_id, '', p.trace_id))
     FROM p, fence f, (SELECT coalesce(nullif($12, ''), 'transactionInDoubt') AS kind) k
     WHERE ($12 <> '' OR p.in_doubt AND f.now >= coalesce(p.started_at, p.expires_at) + $9)

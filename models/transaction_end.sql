@@ -1,8 +1,9 @@
--- Ends a transaction: under its lease, or with the truth that money was taken. What the worker concluded without the
--- rail counts only in the epoch of its claim. The ledger, the task and the alerts follow from the row that came back.
+-- Ends a transaction: under its lease, or with a debit that the rail reports. A result that does
+-- not follow from the rail's answer counts only in the epoch of its claim. Ledger, task and alerts
+-- derive from the returned row.
 --
 --   $1 site  $2 payment intent  $3 lease token  $4 status  $5 reason or ''  $6 calls  $7 task  $8 rail key
---   $9 rail's word  $10 epoch of the claim  $11 RailMemory
+--   $9 from the rail  $10 epoch of the claim  $11 RailMemory
 --   $12 transaction id, $13 agreement, $14 amount charged: of a payment that the database has lost
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch($11) e

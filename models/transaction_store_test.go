@@ -47,7 +47,7 @@ func (c *checkout) pushed(intent models.PaymentIntentID) string {
 		c.Fatal(err)
 	}
 	if strings.Contains(string(body), "secret") {
-		c.Errorf("the event tells who pays: %s", body)
+		c.Errorf("the event reveals the payer: %s", body)
 	}
 	return strings.Replace(string(body), key.String(), "EVENT", 1)
 }

@@ -60,7 +60,7 @@ WITH locked AS MATERIALIZED (
 )
 UPDATE webhook_events w SET
     status = CASE WHEN e.decides THEN $5::webhook_event_status ELSE w.status END,
-    attempts = greatest(w.attempts, $7, (SELECT number FROM ended)), -- an heir's attempt, which a late success makes needless, counts
+    attempts = greatest(w.attempts, $7, (SELECT number FROM ended)), -- includes the attempt of a successor
     failures = w.failures + CASE WHEN e.decides AND $5 <> 'delivered' THEN 1 ELSE 0 END,
     delivered_at = CASE WHEN $5 = 'delivered' THEN e.now ELSE w.delivered_at END,
     next_attempt_at = CASE WHEN NOT e.decides THEN w.next_attempt_at WHEN $5 = 'pending' THEN e.now + $6::bigint END,
@@ -86,7 +86,7 @@ WHERE EXISTS (SELECT FROM webhook_events WHERE organisation_id = $1 AND id = $2)
 ON CONFLICT (organisation_id, event_id, number) DO UPDATE
 SET started_at = excluded.started_at, duration_ms = excluded.duration_ms,
     status_code = excluded.status_code, address = excluded.address, error = excluded.error, response_head = excluded.response_head
-WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- of two under one number, one that was forgotten in a crash, the success stays`,
+WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- a success stays`,
 		r.d.Event.OrganisationID, r.d.Event.ID, r.d.Number, r.d.EndpointSite, r.d.StartedAt, a.Duration.Milliseconds(), a.StatusCode,
 		r.d.URL, a.Address, a.Error, orEmpty(a.ResponseHead))
 	return err

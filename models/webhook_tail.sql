@@ -1,7 +1,7 @@
--- Reads the next events of a stream. Below the oldest transaction under way, every transaction has ended: what it asked
--- for is visible now, and nothing can be added.
+-- Reads the next events of a stream. It reads up to the oldest transaction in progress: all events
+-- of earlier transactions are visible, and none can be added.
 --
---   $1 organisation  $2 transaction and $3 event of the stream's position  $4 snapshot of what was there before the stream
+--   $1 organisation  $2 transaction and $3 event of the stream's position  $4 snapshot at the beginning of the stream
 --   $5 WebhookResumeWithin in milliseconds  $6 most events
 SELECT w.requested_in::text, w.id, w.type, w.is_test, w.attempts, w.body
 FROM webhook_events w
