@@ -13,11 +13,12 @@ import (
 	"partnerbilling/models"
 )
 
-// errBusy means that the request was shed: no slot would be free within the wait limit. It is not logged.
+// errBusy means that the request was shed: no slot would be free within the wait limit. It is not
+// logged.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
 const (
-	// maxQueuePerSlot bounds the queue, whatever the average hold time is.
+	// maxQueuePerSlot bounds the queue's length independently of the average hold time.
 	maxQueuePerSlot = 32
 	// sustainedDivisor shortens the wait limit under sustained load.
 	sustainedDivisor = 10
@@ -62,7 +63,8 @@ func newAdmission(slots int, waitLimit time.Duration, registry *prometheus.Regis
 	return a
 }
 
-// acquire waits for a slot. It returns errBusy if the request is shed, and ctx's error if ctx ends first.
+// acquire waits for a slot. It returns errBusy if the request is shed, and ctx's error if ctx ends
+// first.
 func (a *admission) acquire(ctx context.Context, resumes bool) error {
 	began := a.now()
 	w, err := a.enqueue(began, resumes)
@@ -102,7 +104,8 @@ func (a *admission) enqueue(now time.Time, resumes bool) (*waiter, error) {
 	return w, nil
 }
 
-// accepts reports whether the last of n queued requests is expected to get a slot within the wait limit.
+// accepts reports whether the last of n queued requests is expected to get a slot within the wait
+// limit.
 func (a *admission) accepts(n int, now time.Time) bool {
 	limit := a.waitLimit
 	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; one request per slot may queue all the same

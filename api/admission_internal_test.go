@@ -14,7 +14,8 @@ import (
 
 const testWaitLimit = 500 * time.Millisecond
 
-// testAdmission runs a test of an admission in a synctest bubble, where time passes when all goroutines wait.
+// testAdmission runs a test of an admission in a synctest bubble, where time passes when all
+// goroutines wait.
 func testAdmission(t *testing.T, slots int, test func(*testing.T, *admission)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,8 @@ func TestAdmissionRemovesCancelledRequests(t *testing.T) {
 	})
 }
 
-// A request that gets its slot at the moment its context ends keeps the slot; otherwise the slot would leak.
+// A request that gets its slot at the moment its context ends keeps the slot; otherwise the slot
+// would leak.
 func TestAdmissionLosesNoSlot(t *testing.T) {
 	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		ended, end := context.WithCancel(t.Context())

@@ -11,11 +11,11 @@ import (
 	"partnerbilling/models"
 )
 
-// The unknown fields of a submission's body are stored as extras: the body's JSON without its known fields.
+// The unknown fields of a submission's body are stored as extras: its JSON without the known fields.
 //
 //	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
 //
-// The list of rows ends with the last row that has extras. Extras and stored rows make up the whole body.
+// The list ends with the last row that has extras. Extras and stored rows make up the whole body.
 
 var (
 	knownOfBatch = []string{"batchReference", "rows"}

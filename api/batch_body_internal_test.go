@@ -37,7 +37,7 @@ func TestBatchExtras(t *testing.T) {
 	}
 }
 
-// genUnknown are members beyond the known ones, at most depth levels deep.
+// genUnknown generates unknown members, at most depth levels deep.
 func genUnknown(depth int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b\\\"", "é", "", "x.y", "extra"}), 0, 3, rapid.ID[string]).Draw(t, "names")
@@ -53,7 +53,7 @@ func genUnknown(depth int) *rapid.Generator[string] {
 	})
 }
 
-// What is stored of a body is the body again, however deep and odd what it has beyond the known fields.
+// The stored body equals the submitted body, whatever unknown fields it has.
 func TestStoredBodyIsTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stored models.StoredSubmission

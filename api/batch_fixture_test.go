@@ -11,10 +11,10 @@ import (
 	"partnerbilling/models"
 )
 
-// batching is a billing whose test does the workers' part of a batch.
+// batching is a billing whose test plays the workers that debit rows.
 type batching struct {
 	*billing
-	tasks   chan []models.TaskID // of every batch that was created
+	tasks   chan []models.TaskID // the tasks of every new batch
 	arrived *arrivals
 }
 
@@ -28,7 +28,7 @@ func newBatching(t testing.TB) *batching {
 	return b
 }
 
-// batches is a path below the Site's batches.
+// batches returns a path below the Site's batches.
 func (b *billing) batches(path string) string {
 	return "/billing/sites/" + b.site.String() + "/batches" + path
 }
@@ -37,7 +37,7 @@ func (b *billing) batch(reference, path string) string {
 	return b.batches("/" + url.PathEscape(reference) + path)
 }
 
-// bodyOf is a submission with a row for each customer, of 1 cent more each.
+// bodyOf returns a submission with a row for each customer. Amounts begin at 100 and rise by 1.
 func bodyOf(reference string, customers ...string) string {
 	var rows []string
 	for i, c := range customers {
@@ -46,7 +46,7 @@ func bodyOf(reference string, customers ...string) string {
 	return fmt.Sprintf(`{"batchReference":%q,"rows":[%s]}`, reference, strings.Join(rows, ","))
 }
 
-// customersFor makes n names, for rows whose customers do not matter.
+// customersFor returns n generated customer references.
 func customersFor(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -62,7 +62,7 @@ func (b *batching) submit(t testing.TB, reference string, customers ...string) m
 	return b.claim(t)
 }
 
-// claim takes the chunk of the batch that was created last, as a worker would.
+// claim claims the chunk of the newest batch, as a worker would.
 func (b *batching) claim(t testing.TB) models.Chunk {
 	t.Helper()
 	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
@@ -72,7 +72,7 @@ func (b *batching) claim(t testing.TB) models.Chunk {
 	return chunk
 }
 
-// finish writes what a worker has learnt.
+// finish records the results of rows, as a worker would.
 func (b *batching) finish(t testing.TB, chunk models.Chunk, results ...models.RowResult) {
 	t.Helper()
 	for i := range results {
@@ -83,7 +83,7 @@ func (b *batching) finish(t testing.TB, chunk models.Chunk, results ...models.Ro
 	}
 }
 
-// outcomes are the results of rows in order.
+// outcomes returns the results of rows in order.
 func outcomes(list ...models.RowOutcome) []models.RowResult {
 	results := make([]models.RowResult, len(list))
 	for i, o := range list {

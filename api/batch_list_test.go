@@ -18,7 +18,7 @@ type batchPage struct {
 	NextHref, PrevHref string
 }
 
-// link is a pagination link as a path of the server under test.
+// link returns a pagination link as a path of the server under test.
 func link(href string) string { return strings.TrimPrefix(href, publicURL) }
 
 func (b *billing) batchPage(t testing.TB, path string) batchPage {
@@ -105,8 +105,8 @@ func TestBatchListWalk(t *testing.T) {
 	var forward, backward []string
 	page := b.batchPage(t, b.batches("?limit=5&submittedFrom=0"))
 	forward = referencesOf(page)
-	b.Post(b.batches(""), bodyOf("newer", "ada")).Expect(202) // which the walk has passed
-	b.Post(b.batch("4", "/cancellation"), nil).Expect(200)    // a change on the way
+	b.Post(b.batches(""), bodyOf("newer", "ada")).Expect(202) // newer than the first page, so the walk must not see it
+	b.Post(b.batch("4", "/cancellation"), nil).Expect(200)    // a change during the walk
 	for page.NextHref != "" {
 		page = b.batchPage(t, link(page.NextHref))
 		forward = append(forward, referencesOf(page)...)

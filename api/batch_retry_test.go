@@ -74,11 +74,11 @@ func TestRetryOfNothing(t *testing.T) {
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob", "eve")
 	b.finish(t, chunk, outcomes(models.OutcomeSucceeded, models.OutcomeUnconfirmed, models.OutcomeTimedOut)...)
-	b.finish(t, chunk, models.RowResult{Index: 2, Outcome: models.OutcomeSucceeded}) // the truth, late
+	b.finish(t, chunk, models.RowResult{Index: 2, Outcome: models.OutcomeSucceeded}) // a late outcome corrects the row
 	golden(t, "batch-nothing-to-retry", b.retry("b", `{"batchReference":"again"}`).Expect(409))
 }
 
-// A submission under the reference of a retry is another one: it is told so first, and then where its rows differ.
+// A submission under a retry's reference conflicts with it, and the answer lists the differences.
 func TestSubmissionUnderTheReferenceOfARetry(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)

@@ -31,7 +31,7 @@ func TestRowsAsCSV(t *testing.T) {
 		fmt.Sprintf("row-0,ada,100,settled,succeeded,,%d,1,", noon),
 		fmt.Sprintf(`row-1,"say ""hi""",101,settled,timedOut,succeeded,%d,1,`, noon),
 		fmt.Sprintf(`row-2,"a,b",102,pending,,,,1,%d`, noon.Add(time.Minute)),
-		"row-3,é✨,103,inProgress,,,,0,", // nobody has signed up: there is no call to count
+		"row-3,é✨,103,inProgress,,,,0,", // the customer is not linked, so there was no attempt
 		"row-4,eve,104,inProgress,,,,0,",
 		"",
 	}, "\r\n")
@@ -69,7 +69,7 @@ func TestFormulasInCSVAreDefused(t *testing.T) {
 	}
 }
 
-// Whatever separator a reader guesses, a cell stays one cell.
+// A cell stays one cell, whatever separator the reader guesses.
 func TestCellsOfCSVAreQuoted(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
@@ -91,7 +91,7 @@ func TestCellsOfCSVAreQuoted(t *testing.T) {
 	}
 }
 
-// The file's name says what reference it is of, and is safe in a header and on a disk.
+// The file's name contains the reference and is safe in a header and on a disk.
 func TestRowsFileName(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)

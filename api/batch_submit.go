@@ -83,7 +83,7 @@ func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
-// conflictError lists the paths at which a body differs from the one that holds its reference.
+// conflictError lists the differences between a body and the stored body under the same reference.
 func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)

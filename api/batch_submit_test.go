@@ -223,8 +223,8 @@ func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
 	}
 }
 
-// The whole answer to another body: places in canonical order, of rows that came and went and of unknown fields, without
-// their values.
+// The answer to a conflicting submission lists the differing paths in canonical order, without values.
+// They include added and removed rows and unknown fields.
 func TestConflictAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
@@ -248,13 +248,13 @@ func TestConflictAnswers(t *testing.T) {
 	golden(t, "batch-conflict-many", submit(`"note":"secret one",`, rows(first, 40, 2)).Expect(409))
 }
 
-// atOnce submits n bodies at the same time.
+// atOnce submits n bodies concurrently.
 func (b *batching) atOnce(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
 	t.Helper()
 	return b.postAtOnce(t, n, b.batches(""), body)
 }
 
-// postAtOnce posts n bodies to a path at the same time.
+// postAtOnce posts n bodies to a path concurrently.
 func (b *batching) postAtOnce(
 	t *testing.T, n int, path string, body func(i int) string,
 ) (statuses map[int]int, answers []*apitest.Answer) {
@@ -352,7 +352,7 @@ func TestRateClassOfSubmissions(t *testing.T) {
 	t.Parallel()
 	g := &limiter{decision: api.Decision{Allowed: true}}
 	b := newBilling(t, func(cfg *api.Config) { cfg.Limiter = g })
-	b.Post(b.batches(""), bodyOf("b", "ada")).Expect(202) // with nobody to tell of its tasks
+	b.Post(b.batches(""), bodyOf("b", "ada")).Expect(202) // without a notifier
 	b.Post(b.batch("b", "/retry"), `{"batchReference":"c"}`).Expect(409)
 	b.Post(b.batches("/validation"), bodyOf("b", "ada")).Expect(200)
 	b.Post(b.batch("b", "/cancellation"), nil).Expect(200)

@@ -119,7 +119,7 @@ func TestWaitUntilSettled(t *testing.T) {
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", "bob")
 	answers := b.arrived.hold(t, b.With("Prefer", "respond-async, wait=30"), b.batch("b", ""))
-	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}) // not yet
+	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}) // the batch is not settled yet
 	b.finish(t, chunk, models.RowResult{Index: 1, Outcome: models.OutcomeDeclined})
 	if got := dataOf[batchData](received(t, answers, 200)); got.State != "settled" || got.Counts.Succeeded != 1 {
 		t.Errorf("got %+v", got)
@@ -137,12 +137,12 @@ func TestWaitUntilChanged(t *testing.T) {
 	chunk := b.submit(t, "b", "ada", "bob")
 	etag := b.Get(b.batch("b", "")).Header.Get("ETag")
 	answers := b.arrived.hold(t, b.With("Prefer", "wait=30").With("If-None-Match", `"old", `+etag), b.batch("b", ""))
-	b.finish(t, chunk, models.RowResult{Index: 1, Release: true, RetryAfter: time.Minute}) // no counter moves
+	b.finish(t, chunk, models.RowResult{Index: 1, Release: true, RetryAfter: time.Minute}) // changes no counter
 	a := received(t, answers, 200)
 	if got := dataOf[batchData](a); got.State != "inProgress" || got.Rows[1].State != "pending" || a.Header.Get("ETag") == etag {
 		t.Errorf("got %+v", got)
 	}
-	b.With("Prefer", "wait=30").With("If-None-Match", etag).Get(b.batch("b", "")).Expect(200) // is another already
+	b.With("Prefer", "wait=30").With("If-None-Match", etag).Get(b.batch("b", "")).Expect(200) // the batch has changed already
 }
 
 func TestWaitEndsByItself(t *testing.T) {

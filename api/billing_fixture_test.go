@@ -15,7 +15,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// noon is where the clock stands in tests that freeze it.
+// noon is the time of a frozen clock.
 const noon = models.Millis(1_790_000_000_000)
 
 const week = 7 * 24 * time.Hour
@@ -24,12 +24,12 @@ const publicURL = "https://billing.example"
 
 // billing is the real API on a real database, with two organisations.
 type billing struct {
-	*apitest.Client // of the organisation that has the Site; sends the version header
+	*apitest.Client // calls for the Site's organisation; sends the version header
 	app             *apitest.Client
-	other           *apitest.Client // of the other organisation
+	other           *apitest.Client // calls for the other organisation
 	store           *models.Store
 	site            models.SiteID
-	sister          models.SiteID // of the same organisation
+	sister          models.SiteID // another Site of the same organisation
 	otherSite       models.SiteID
 }
 
@@ -38,7 +38,7 @@ func newBilling(t testing.TB, change func(*api.Config)) *billing {
 	return newBillingOn(t, modelstest.Open(t), change)
 }
 
-// newBillingOn is newBilling with a store of the test's own.
+// newBillingOn returns a billing on the given store.
 func newBillingOn(t testing.TB, store *models.Store, change func(*api.Config)) *billing {
 	t.Helper()
 	b := &billing{store: store}
@@ -93,7 +93,7 @@ func (b *billing) organisation(t testing.TB, name string, sites ...*models.SiteI
 	return o.ID
 }
 
-// customers is a path below the Site's customers.
+// customers returns a path below the Site's customers.
 func (b *billing) customers(path string) string {
 	return "/billing/sites/" + b.site.String() + "/customers" + path
 }
@@ -135,7 +135,7 @@ func (b *billing) state(reference string) string {
 	return c.State
 }
 
-// appLink is a deep link as a deployment would configure it.
+// appLink returns a deep link as a deployment would configure it.
 func appLink(t testing.TB) web.AppLink {
 	t.Helper()
 	link, err := web.ParseAppLink("https://app.example/open/{path}")

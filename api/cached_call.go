@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls into one.
-// It is safe for concurrent use.
+// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls. It is
+// safe for concurrent use.
 type cachedCall[T any] struct {
 	call   func(context.Context) (T, error)
 	maxAge time.Duration

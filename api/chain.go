@@ -42,8 +42,8 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 	return r.withQueryFaults(r.route.Handler(ctx, r))
 }
 
-// withQueryFaults refuses a list whose handler left faults of its query unanswered, whatever the
-// handler answered.
+// withQueryFaults refuses a list whose handler left faults of its query unanswered. Faults of the
+// same status are joined.
 func (r *Request) withQueryFaults(err error) error {
 	if len(r.queryFaults) == 0 {
 		return err
@@ -141,8 +141,8 @@ func (r *Route) permit(p Principal) error {
 	return e
 }
 
-// checkSite finds the Site in the path. A Site of another organisation is answered like one that
-// does not exist.
+// checkSite finds the Site in the path. The Site of another organisation is answered like a missing
+// Site.
 func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 	if !r.route.hasSite() {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// paying is a billing whose test does the workers' part of a payment.
+// paying is a billing whose test plays the workers that execute payments.
 type paying struct {
 	*billing
 	tasks   chan []models.TaskID
@@ -26,7 +26,7 @@ func newPaying(t testing.TB) *paying {
 	return c
 }
 
-// intents is a path below the Site's payment intents.
+// intents returns a path below the Site's payment intents.
 func (b *billing) intents(path string) string {
 	return "/checkout/" + b.site.String() + "/payment-intent" + path
 }
@@ -57,7 +57,7 @@ func (b *billing) intent(t testing.TB) (id, code string) {
 	return made.PaymentIntentID, code
 }
 
-// transactions is where the customer app begins a payment.
+// transactions returns the path at which the customer app starts a payment.
 func transactions(code string) string {
 	return "/customer-app/payment-intents/" + code + "/transactions"
 }
@@ -65,14 +65,14 @@ func transactions(code string) string {
 // party is the body of a payment.
 const party = `{"customerId":"secret-customer","agreementId":"secret-agreement"}`
 
-// pay lets the customer app begin a payment, and the test be its worker.
+// pay starts a payment as the customer app and claims its transaction.
 func (c *paying) pay(t testing.TB, code string) models.ClaimedTransaction {
 	t.Helper()
 	c.app.Post(transactions(code), party).Expect(202)
 	return c.claim(t)
 }
 
-// claim takes the transaction that was begun last, as a worker would.
+// claim claims the newest transaction, as a worker would.
 func (c *paying) claim(t testing.TB) models.ClaimedTransaction {
 	t.Helper()
 	claimed, err := c.store.ClaimTransaction(t.Context(), (<-c.tasks)[0], models.NewLeaseToken())
@@ -82,7 +82,7 @@ func (c *paying) claim(t testing.TB) models.ClaimedTransaction {
 	return claimed
 }
 
-// finish writes what a worker has learnt.
+// finish records the result of a transaction, as a worker would.
 func (c *paying) finish(t testing.TB, claimed models.ClaimedTransaction, r models.TransactionResult) {
 	t.Helper()
 	if done, err := c.store.FinishTransaction(t.Context(), claimed, r); err != nil || !done.Ended {

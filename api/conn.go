@@ -48,7 +48,7 @@ type conn struct {
 // area.
 const maxHead = 128
 
-// Read returns what watch read ahead, then the client's bytes.
+// Read returns the bytes that watch read ahead, then the client's bytes.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if c.answered.Swap(false) {

@@ -19,17 +19,16 @@ import (
 	"partnerbilling/models"
 )
 
-// consoles is the real API of a sandbox with its console, real clients, and a wall clock that a
-// test moves.
+// consoles is a sandbox's API with its console, real clients, and a wall clock that the test moves.
 type consoles struct {
 	*billing
 	links  *console.SignInLinks
-	used   atomic.Int64 // sign-in links
+	used   atomic.Int64 // sign-in links used
 	keys   *models.Keys
 	owner  models.OrganisationID
-	id     string // of the first organisation's client
+	id     string // the client id of the first organisation
 	secret string
-	ahead  atomic.Int64 // of wall time, as a time.Duration
+	ahead  atomic.Int64 // lead over the wall clock, as a time.Duration
 	tasks  chan []models.TaskID
 }
 
@@ -58,7 +57,7 @@ func organisationOf(t *testing.T, store *models.Store, site models.SiteID) (id m
 	return id
 }
 
-// client makes an API client with a secret.
+// client creates an API client with a secret.
 func (c *consoles) client(t *testing.T, organisation models.OrganisationID, scopes []models.Scope) (id, secret string) {
 	t.Helper()
 	made, err := c.store.CreateClient(t.Context(), organisation, "engineer", scopes)
@@ -68,13 +67,13 @@ func (c *consoles) client(t *testing.T, organisation models.OrganisationID, scop
 	return made.ID.String(), secret
 }
 
-// visitor plays a browser: it keeps the cookie, and submits forms.
+// visitor plays a browser: it keeps the cookie and submits forms.
 type visitor struct {
 	t      *testing.T
 	base   string
 	http   *http.Client
 	cookie string
-	csrf   string // of the last page
+	csrf   string // the CSRF token of the last page
 	header http.Header
 }
 
@@ -96,7 +95,7 @@ func (c *consoles) visitor(t *testing.T) *visitor {
 	}}
 }
 
-// signedIn is a visitor with a session of the first organisation.
+// signedIn returns a visitor with a session of the first organisation.
 func (c *consoles) signedIn(t *testing.T) *visitor {
 	t.Helper()
 	v := c.visitor(t)
@@ -166,14 +165,14 @@ func (v *visitor) send(method, path, contentType string, body io.Reader) *seen {
 	return s
 }
 
-// unsafe finds markup that the policy of the pages forbids.
+// unsafe matches markup that the policy of the pages forbids.
 var unsafe = regexp.MustCompile(`(?i)<style|<script(?: [^>]*)?>[^<]|\sstyle=|\son[a-z]+=|javascript:|ZgotmplZ|src="(?:https?:)?//`)
 
-// checkSafe holds an answer against the policy of all pages.
+// checkSafe checks an answer against the policy of all pages.
 func (s *seen) checkSafe(path string) {
 	s.t.Helper()
 	if s.status == http.StatusRequestEntityTooLarge {
-		return // which the server answers itself
+		return // answered by the server, not the console
 	}
 	policy := s.header.Get("Content-Security-Policy")
 	for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "frame-ancestors 'none'"} {
@@ -192,7 +191,7 @@ func (s *seen) checkSafe(path string) {
 	}
 }
 
-// expect fails the test unless the status is this one and the page says each text.
+// expect fails the test unless the answer has the status and the page contains each text.
 func (s *seen) expect(status int, texts ...string) *seen {
 	s.t.Helper()
 	if s.status != status {
@@ -219,7 +218,7 @@ func (s *seen) lacks(texts ...string) *seen {
 	return s
 }
 
-// find is the first group of a pattern in the page.
+// find returns the last group of a pattern's first match in the page.
 func (s *seen) find(pattern string) string {
 	s.t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(html.UnescapeString(s.body))
@@ -229,8 +228,8 @@ func (s *seen) find(pattern string) string {
 	return found[len(found)-1]
 }
 
-// to is where the answer leads.
+// to returns the header Location.
 func (s *seen) to() string { return s.header.Get("Location") }
 
-// page is a page about the Site.
+// page returns the path of a page about the Site.
 func (c *consoles) page(rest string) string { return "/console/sites/" + c.site.String() + rest }

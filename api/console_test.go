@@ -52,7 +52,7 @@ func TestConsoleSignIn(t *testing.T) {
 	}
 	v.open("/console")
 	v.submit("/console/session/end").expect(303)
-	v.cookie = "" // as browsers do
+	v.cookie = "" // as browsers drop it
 	v.open("/console").expect(303)
 
 	appID, appSecret := c.client(t, models.OrganisationID{}, models.CustomerAppScopes)
@@ -128,7 +128,7 @@ func TestConsoleLink(t *testing.T) {
 	grant := console.Grant{ClientID: id, ClientSecret: c.secret, Sites: []models.SiteID{c.sister, c.otherSite, c.site}}
 	link := c.links.Issue(grant)
 	v := c.visitor(t)
-	for range 3 { // looking uses nothing up
+	for range 3 { // a GET does not use the link
 		v.open(link).expect(200, "signs in once")
 	}
 	var won sync.WaitGroup
@@ -149,7 +149,7 @@ func TestConsoleLink(t *testing.T) {
 	v.open(link)
 	v.submit(link).expect(303)
 	page := v.open("/console").expect(200, c.site.String(), c.sister.String())
-	page.lacks(c.otherSite.String()) // which is not the organisation's
+	page.lacks(c.otherSite.String()) // a Site of another organisation
 	if strings.Index(page.body, c.site.String()) > strings.Index(page.body, c.sister.String()) {
 		t.Error("the last Site of the link does not come first")
 	}
@@ -306,7 +306,7 @@ func TestConsoleBatches(t *testing.T) {
 	v.open(path+"?state=inProgress").expect(200, "No batch matches")
 }
 
-// signed is a notification as the service would send it now.
+// signed returns the headers of a notification as the service would send it at the given time.
 func (c *consoles) signed(t *testing.T, body string, id models.WebhookEventID, at time.Time) http.Header {
 	t.Helper()
 	secrets, err := c.store.WebhookSecrets(t.Context(), c.keys.Keyring(), c.owner)
@@ -428,7 +428,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	v.submit("/console/webhooks", "action", "redeliver", "status", "failed").expect(303)
 	v.submit("/console/webhooks", "action", "rotate", "when", "now").expect(200, "whsec_", "moves to it at").lacks(secret)
 	v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", right).expect(200, "another live secret")
-	v.submit("/console/webhooks", "action", "test", "endpoint", "default").expect(503, "The API answered 503") // nothing delivers here
+	v.submit("/console/webhooks", "action", "test", "endpoint", "default").expect(503, "The API answered 503") // the test has no deliverer
 	v.submit("/console/webhooks", "action", "delete", "endpoint", "default").expect(303)
 	v.open("/console/webhooks").expect(200).lacks("partner.example/hook")
 	v.open("/console/webhooks/event?id=evt_x").expect(404)
@@ -438,7 +438,7 @@ func TestConsoleRequests(t *testing.T) {
 	t.Parallel()
 	c := newConsoles(t, nil)
 	v := c.signedIn(t)
-	v.open("/console/requests").expect(200, "No request yet") // nor those with which the console reads
+	v.open("/console/requests").expect(200, "No request yet") // the console's own reads are left out
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {c.id}, "client_secret": {c.secret}}
 	var granted struct {
 		Token string `json:"access_token"`

@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Whatever comes as a cursor, it opens only in its one spelling, as what was sealed, and only for its scope.
+// A cursor opens only in its canonical encoding, with the sealed content, and only for its scope.
 func FuzzCursor(f *testing.F) {
 	key := models.Key{ID: models.KeyID{1}, Purpose: models.KeyPaginationLink, Secret: bytes.Repeat([]byte{7}, models.KeySecretSize)}
 	scope, plain := []byte("list of somebody"), []byte(`{"l":50}`)

@@ -83,7 +83,7 @@ func TestPaymentsAreForTheCustomerApp(t *testing.T) {
 	c.Post(transactions(code), party).Refused(403, "auth:insufficient-scope")
 }
 
-// What the customer app tells the service never reaches a partner, or the page.
+// Data that the customer app sends never reaches a partner or a page.
 func TestPartnersNeverSeeWhoPays(t *testing.T) {
 	c := newPaying(t)
 	id, code := c.intent(t)

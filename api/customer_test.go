@@ -205,7 +205,7 @@ func TestCustomerListRefusesParameters(t *testing.T) {
 	}
 }
 
-// While eight writers invite and sign up over HTTP, walks find each customer that was there throughout exactly once.
+// While eight writers invite and sign up over HTTP, a walk finds each older customer exactly once.
 func TestCustomerListWalkWhileWritersWrite(t *testing.T) {
 	b := newBilling(t, nil)
 	steady := map[string]bool{}

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// answered are the codes of all errors that servers of this test process have answered with.
+// answered contains the codes of all errors that servers of this test process have answered with.
 var answered sync.Map
 
 func init() {
@@ -18,7 +18,7 @@ func init() {
 	}
 }
 
-// MaxExports is how many tables of movements are streamed at once.
+// MaxExports is the largest number of tables that are streamed at once.
 const MaxExports = maxExports
 
 // Answered reports whether any test has provoked the code.
@@ -27,12 +27,12 @@ func Answered(code Code) bool {
 	return ok
 }
 
-// NewWithRoutes makes a server with another route table, for tests of the ground that the real one stands on.
+// NewWithRoutes returns a server with another route table.
 func NewWithRoutes(cfg Config, table []Route) *Server {
 	return newServer(cfg.withDefaults(), table)
 }
 
-// NewLimiterWithLongTimeout makes a limiter that waits for Redis however busy the machine is, for tests of what it counts.
+// NewLimiterWithLongTimeout returns a limiter that waits for Redis even on a busy machine.
 func NewLimiterWithLongTimeout(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
 	return newRedisLimiter(shared, rates, time.Minute)
 }

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of answers anew")
 
-// varying are the parts of an answer that no test can know, with what stands for them in a golden file.
+// varying are the variable parts of answers, with their placeholders in golden files.
 var varying = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -28,7 +28,7 @@ var varying = []struct {
 	{regexp.MustCompile(`(site|lnk|pi|txn|mov|evt)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), `${1}_ID`},
 }
 
-// golden holds the exact bytes of an answer against testdata/<name>.golden.json.
+// golden compares an answer with testdata/<name>.golden.json, byte for byte.
 func golden(t *testing.T, name string, answer *apitest.Answer) {
 	t.Helper()
 	got := answer.Body

@@ -20,7 +20,7 @@ type ReadinessCheck struct {
 	Check    func(context.Context) error
 }
 
-// Time limits of a readiness check. An optional check must not exhaust the patience of a load balancer's probe.
+// Time limits of a readiness check. An optional check must not make a probe time out.
 const (
 	checkTimeout         = 2 * time.Second
 	optionalCheckTimeout = 40 * time.Millisecond

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// arrivals allows every request, and remembers that one has come since it was last asked.
+// arrivals is a limiter that allows every request and signals its arrival.
 type arrivals struct{ next chan struct{} }
 
 func newArrivals() *arrivals { return &arrivals{make(chan struct{}, 1)} }
@@ -18,17 +18,17 @@ func newArrivals() *arrivals { return &arrivals{make(chan struct{}, 1)} }
 func (a *arrivals) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
 	select {
 	case a.next <- struct{}{}:
-	default: // not asked for since the last one
+	default: // an earlier arrival is still unread
 	}
 	return api.Decision{Allowed: true}
 }
 
-// hold starts a GET that waits for something to happen, and returns once it has arrived, or has failed. The answers end
-// without one if it failed.
+// hold starts a GET that the server holds, and returns once it has arrived or failed. The channel
+// delivers the answer; it is closed without one on failure.
 func (a *arrivals) hold(t testing.TB, client *apitest.Client, path string) <-chan *apitest.Answer {
 	t.Helper()
 	select {
-	case <-a.next: // an earlier request
+	case <-a.next: // the arrival of an earlier request
 	default:
 	}
 	answers, ended := make(chan *apitest.Answer, 1), make(chan struct{})

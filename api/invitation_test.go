@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -97,7 +98,7 @@ func TestInvitationIdempotency(t *testing.T) {
 	}
 }
 
-// A key is of the route and the Site, however the path names them.
+// An Idempotency-Key belongs to route and Site, however the path encodes them.
 func TestIdempotencyIsNotOfAPathsSpelling(t *testing.T) {
 	b := newBilling(t, nil)
 	encoded := encodeAll(b.site.String())
@@ -117,7 +118,7 @@ func TestIdempotencyIsNotOfAPathsSpelling(t *testing.T) {
 	}
 }
 
-// The first request waits in Postgres for a rival's transaction; the second one is told so at once.
+// While the first request waits for a lock in Postgres, the second one is refused at once.
 func TestInvitationIdempotencyInFlight(t *testing.T) {
 	b := newBilling(t, nil)
 	rival, err := b.store.DB().BeginTx(t.Context(), nil)
@@ -151,11 +152,13 @@ func TestInvitationIdempotencyInFlight(t *testing.T) {
 	}
 }
 
-// untilLockAwaited returns once a transaction waits for another one.
+// untilLockAwaited returns once a transaction waits for the lock of another one.
 func (b *billing) untilLockAwaited(t testing.TB) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for waiting := 0; waiting == 0; {
-		err := b.store.DB().QueryRowContext(t.Context(), `
+		err := b.store.DB().QueryRowContext(ctx, `
 			SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'`).Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)

@@ -24,7 +24,7 @@ func TestLandingPage(t *testing.T) {
 	}
 }
 
-// People get a page where there is nothing; software gets an error that it can read.
+// At an unknown path, browsers get a page and API clients get JSON.
 func TestNotFoundForPeople(t *testing.T) {
 	t.Parallel()
 	b := newBilling(t, nil)

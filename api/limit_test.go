@@ -216,8 +216,8 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestLimiterWithHangingRedis: a Redis that takes connections and says nothing delays one request by 50 ms at most, and
-// the next ones not at all.
+// A Redis that accepts connections and never answers delays one request by 50 ms at most, and the
+// next ones not at all.
 func TestLimiterWithHangingRedis(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := modelstest.Run(m,
-		// fasthttp's own: the first ends within ten seconds of its server, the second never, one for the process.
+		// fasthttp's goroutines: the first outlives its server by seconds, the second runs per process.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 	)
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// allTestsRan reports whether no flag has left tests out.
+// allTestsRan reports whether no flag excludes tests.
 func allTestsRan() bool {
 	for _, name := range []string{"run", "skip", "list", "fuzz"} {
 		if flag.Lookup("test."+name).Value.String() != "" {
@@ -34,7 +34,8 @@ func allTestsRan() bool {
 	return !testing.Short()
 }
 
-// checkProvoked returns an exit code: 1 if the catalogue has errors that no test of this package has provoked.
+// checkProvoked returns exit code 1 if no test of this package provokes some error of the
+// catalogue, else 0.
 func checkProvoked() int {
 	code := 0
 	for _, e := range api.Catalogue() {

@@ -23,7 +23,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// matrix is the whole route table on a real database and with real tokens, to be tried route by route.
+// matrix is the whole route table on a real database with real tokens, to be tested route by route.
 type matrix struct {
 	*apitest.Client // without a token
 	routes          []api.Route
@@ -42,7 +42,7 @@ func newMatrix(t *testing.T) *matrix {
 	return newMatrixWith(t, func(s *models.Store) *models.Store { return s })
 }
 
-// newMatrixWith is newMatrix with a store of its own for the look-up of clients.
+// newMatrixWith returns a matrix with its own store for the look-up of clients.
 func newMatrixWith(t *testing.T, clients func(*models.Store) *models.Store) *matrix {
 	t.Helper()
 	m := &matrix{store: modelstest.Open(t), limiter: &limiter{}}
@@ -90,12 +90,12 @@ func (m *matrix) refuse() {
 	m.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond, Limits: limits})
 }
 
-// authenticated are the routes that want a token.
+// authenticated returns the routes that require a token.
 func (m *matrix) authenticated() []api.Route {
 	return slices.DeleteFunc(slices.Clone(m.routes), func(r api.Route) bool { return r.Audience == api.Public })
 }
 
-// parts are those of a token that may do whatever clients of the route's audience may.
+// parts returns a token with every scope of the route's audience.
 func (m *matrix) parts(r api.Route) jwtParts {
 	if r.Audience == api.CustomerApp {
 		return m.app
@@ -103,7 +103,7 @@ func (m *matrix) parts(r api.Route) jwtParts {
 	return m.good
 }
 
-// call is a request to a route with everything about it that can be right or wrong.
+// call is a request to a route, with all that can be right or wrong about it.
 type call struct {
 	authorization *string // nil: no header
 	site, param   string  // as in the path
@@ -112,10 +112,10 @@ type call struct {
 	encoding      string
 	query         string
 	body          string
-	unasked       bool // send the body to a route that takes none, too
+	unasked       bool // send the body even to a route that accepts none
 }
 
-// wrong is a call with all faults at once.
+// wrong returns a call with all faults at once.
 func (m *matrix) wrong() call {
 	version := "v0"
 	return call{
@@ -131,7 +131,7 @@ func (c call) as(authorization string) call {
 
 func (c call) by(t *testing.T, token jwtParts) call { return c.as("Bearer " + token.sign(t)) }
 
-// send sends a call, with another method than the route's if one is given.
+// send sends a call, with the given method instead of the route's.
 func (m *matrix) send(t *testing.T, r api.Route, c call, method ...string) *apitest.Answer {
 	t.Helper()
 	client := m.For(t).With("Content-Encoding", c.encoding)
@@ -150,12 +150,12 @@ func (m *matrix) send(t *testing.T, r api.Route, c call, method ...string) *apit
 
 var pathParam = regexp.MustCompile(`\{\w+\}`)
 
-// fill writes a route's path with its parameters.
+// fill returns a route's path with its parameters.
 func fill(r api.Route, site, param string) string {
 	return pathParam.ReplaceAllString(strings.Replace(r.Path, "{siteId}", site, 1), param)
 }
 
-// refusal is how an answer refuses a call.
+// refusal is the expected refusal of a call.
 type refusal struct {
 	code      api.Code
 	target    string
@@ -171,7 +171,8 @@ func entryOf(code api.Code) api.Entry {
 	return api.Catalogue()[i]
 }
 
-// inArea is the code of that name in the route's area, if there is one, and else in that of all requests.
+// inArea returns the code of that name in the route's area if there is one, else in the area
+// requests.
 func inArea(r api.Route, name string) api.Code {
 	if code := api.Code(r.Area + ":" + name); entryOf(code).Status != 0 {
 		return code
@@ -179,8 +180,8 @@ func inArea(r api.Route, name string) api.Code {
 	return api.Code("requests:" + name)
 }
 
-// is fails the test unless an answer refuses a call to the path as wanted. The client has held it against the
-// description, its exact content type and the shape of its area already.
+// is fails the test unless an answer refuses a call to the path as expected. The client has checked
+// the answer against the description already.
 func (w refusal) is(t *testing.T, path string, a *apitest.Answer) {
 	t.Helper()
 	a.Expect(entryOf(w.code).Status)
@@ -205,7 +206,7 @@ func (w refusal) checkHeaders(t *testing.T, path string, a *apitest.Answer) {
 	}
 	policy := `"default";q=9;w=1`
 	if slices.Contains([]api.Code{api.NotFound, api.InvalidToken, api.Unavailable}, w.code) {
-		policy = "" // nobody knows yet whose limits count
+		policy = "" // the client is not authenticated yet
 	}
 	for name, want := range map[string]string{
 		"Content-Type": api.ContentTypeJSON, "WWW-Authenticate": w.challenge, "Svc-Api-Version": version, "RateLimit-Policy": policy,
@@ -219,14 +220,14 @@ func (w refusal) checkHeaders(t *testing.T, path string, a *apitest.Answer) {
 	}
 }
 
-// jwtParts are a token in the making.
+// jwtParts builds a token.
 type jwtParts struct {
 	header, claims map[string]any
 	algorithm      jwa.SignatureAlgorithm
 	key            any
 }
 
-// partsOf are those of a good token of a client, as our own authorisation server would make it.
+// partsOf returns a valid token of a client, as the authorisation server would issue it.
 func partsOf(t *testing.T, keys *models.Keys, c models.Client) jwtParts {
 	t.Helper()
 	key, err := keys.Current(t.Context(), models.KeyAccessToken)
@@ -254,27 +255,27 @@ func (p jwtParts) scoped(scopes []models.Scope) jwtParts {
 	return p.with("scope", strings.Join(texts, " "))
 }
 
-// with is a copy with another claim.
+// with returns a copy with another claim.
 func (p jwtParts) with(claim string, value any) jwtParts {
 	p.claims = maps.Clone(p.claims)
 	p.claims[claim] = value
 	return p
 }
 
-// headed is a copy with another header.
+// headed returns a copy with another header.
 func (p jwtParts) headed(name string, value any) jwtParts {
 	p.header = maps.Clone(p.header)
 	p.header[name] = value
 	return p
 }
 
-// signedBy is a copy that another key signs.
+// signedBy returns a copy that another key signs.
 func (p jwtParts) signedBy(algorithm jwa.SignatureAlgorithm, key any) jwtParts {
 	p.algorithm, p.key = algorithm, key
 	return p
 }
 
-// of is a copy of another client's.
+// of returns a copy for another client.
 func (p jwtParts) of(c models.ClientID) jwtParts {
 	return p.with("sub", c.String()).with("client_id", c.String())
 }

@@ -20,7 +20,7 @@ import (
 
 // What is tested here is made from the route table: a new route is tried with the rest.
 
-// public are the routes that want no token. Nothing else may be open to everybody.
+// public are the routes without a token. Every other route requires one.
 var public = []string{
 	"GET /",
 	"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs",
@@ -41,7 +41,7 @@ func TestNothingElseIsPublic(t *testing.T) {
 	}
 }
 
-// A large body costs as much to check as to store, so the routes that take one share the limit of submissions.
+// The routes with a large body share the rate limit of submissions.
 func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
 	t.Parallel()
 	var got []string
@@ -59,7 +59,7 @@ func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
 	}
 }
 
-// refusedAuthorizations are Authorization headers by what is wrong with them, with the challenge that answers them.
+// refusedAuthorizations maps faults to Authorization headers and the challenges that answer them.
 func (m *matrix) refusedAuthorizations(t *testing.T) map[string]struct{ header, challenge string } {
 	t.Helper()
 	good := m.good.sign(t)
@@ -107,7 +107,7 @@ func (m *matrix) refusedAuthorizations(t *testing.T) map[string]struct{ header, 
 	return headers
 }
 
-// No route answers anything else to a call without a good token, whatever else is wrong with it.
+// Every route refuses a call without a valid token first, whatever else is wrong with it.
 func TestEveryRouteWantsAToken(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
@@ -135,11 +135,11 @@ func TestEveryRouteWantsAToken(t *testing.T) {
 	}
 }
 
-// Where nobody can say whether a token still counts, it is not refused.
+// A token that cannot be verified now is answered with 503, not with 401.
 func TestEveryRouteIsUnavailableWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	m := newMatrixWith(t, func(*models.Store) *models.Store {
-		store, err := models.Open(t.Context(), models.Config{DSN: "postgres://svc@" + nobody(t) + "/svc"})
+		store, err := models.Open(t.Context(), models.Config{DSN: "postgres://svc@" + closedPort(t) + "/svc"})
 		check(t, err)
 		t.Cleanup(func() { _ = store.Close() })
 		return store
@@ -237,7 +237,7 @@ func TestEveryListNamesEveryFaultOfItsQuery(t *testing.T) {
 	}
 }
 
-// narrow is a token with every scope but the route's; where any will do, one that is for the other side.
+// narrow returns a token with every scope but the route's, or one of the other audience.
 func (m *matrix) narrow(r api.Route) jwtParts {
 	if r.Scope == "" {
 		return m.misplaced(r)
@@ -249,7 +249,7 @@ func (m *matrix) narrow(r api.Route) jwtParts {
 	return m.parts(r).scoped(slices.DeleteFunc(slices.Clone(scopes), func(s models.Scope) bool { return s == r.Scope }))
 }
 
-// misplaced is a partner's token on a route of the customer app, and the other way round.
+// misplaced returns a partner's token for a route of the customer app, and vice versa.
 func (m *matrix) misplaced(r api.Route) jwtParts {
 	if r.Audience == api.CustomerApp {
 		return m.good
@@ -276,7 +276,7 @@ func TestEveryRouteWantsItsScope(t *testing.T) {
 				"none":            m.parts(r).scoped(nil),
 				"begins alike":    m.narrow(r).scoped([]models.Scope{r.Scope + ":all", "billing"}),
 				"other side":      m.misplaced(r),
-				// A token's scopes count as far as its client has them.
+				// A token's scope counts only if its client has the scope.
 				"other side with all": m.misplaced(r).scoped(all),
 			} {
 				t.Run(name, func(t *testing.T) { insufficient(r).is(t, r.Path, m.send(t, r, m.wrong().by(t, token))) })
@@ -285,7 +285,7 @@ func TestEveryRouteWantsItsScope(t *testing.T) {
 	}
 }
 
-// Nobody can tell another organisation's Site from one that does not exist.
+// A Site of another organisation is answered like a missing Site.
 func TestEveryRouteKeepsSitesApart(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
@@ -317,7 +317,7 @@ func TestEveryRouteKeepsSitesApart(t *testing.T) {
 	}
 }
 
-// reachable are the methods that a path takes, as Allow lists them.
+// reachable returns the methods of a path, as Allow lists them.
 func (m *matrix) reachable(path string) []string {
 	var methods []string
 	segments := strings.Split(path, "/")

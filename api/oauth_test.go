@@ -78,7 +78,7 @@ func TestTokenOverHTTP(t *testing.T) {
 	c.Get("/oauth2/token").Refused(405, "requests:method-not-allowed")
 }
 
-// Good credentials are counted, too. Bad ones are not: nobody uses up a client's limit in its name.
+// Only valid credentials are counted, so that a stranger cannot use up a client's limit.
 func TestTokensAreLimited(t *testing.T) {
 	t.Parallel()
 	l := &limiter{decision: api.Decision{Allowed: true, Limits: []api.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99, Reset: time.Second}}}}
@@ -103,7 +103,7 @@ func TestTokensAreLimited(t *testing.T) {
 	}
 }
 
-// Whatever the token endpoint refuses, it refuses in RFC 6749's form, and nobody keeps the answer.
+// The token endpoint refuses every request in RFC 6749's form, and the answer is not cacheable.
 func TestTokenErrorsHaveTheirOwnForm(t *testing.T) {
 	t.Parallel()
 	c, id, secret := newOAuth(t)

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/api"
 )
 
-// Those who watch a process have a listener of their own; then strangers find nothing on the other one.
+// With a separate ops listener, the API's listener answers the ops paths with 404.
 func TestOpsElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBilling(t, func(cfg *api.Config) { cfg.SeparateOpsListener = true })
@@ -67,7 +67,7 @@ func get(t *testing.T, url string) (status int, header http.Header, body string)
 	return response.StatusCode, response.Header, string(content)
 }
 
-// However many ask, checks run once; and what one caller gives up is not lost to the others.
+// Concurrent calls run a check once, and a cancelled caller does not cancel it for the others.
 func TestChecksAreShared(t *testing.T) {
 	t.Parallel()
 	var ran atomic.Int64

@@ -25,12 +25,12 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// wired is an API with the same limiter, dispatcher and tokens as the service has.
+// wired is an API with the service's own limiter, dispatcher and tokens.
 type wired struct {
 	*apitest.Client // of a partner with every scope
 	store           *models.Store
 	site            string
-	fresh           string // a token whose client nobody has looked up yet
+	fresh           string // a token whose client is not cached yet
 	submissions     int
 }
 
@@ -66,7 +66,7 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 	return w
 }
 
-// dispatch runs a dispatcher's inline half for the length of the test.
+// dispatch runs a dispatcher's inline part for the length of the test.
 func dispatch(t *testing.T, d *queue.Dispatcher) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +88,7 @@ func (w *wired) submit() *apitest.Answer {
 	return w.Post(w.path("/batches"), bodyOf(fmt.Sprint("batch ", w.submissions), "ada", "bob"))
 }
 
-// slowest is the longest time that some calls of every kind took.
+// slowest returns the duration of the slowest of some calls of every kind.
 func (w *wired) slowest() time.Duration {
 	var longest time.Duration
 	for range 10 {
@@ -105,7 +105,7 @@ func (w *wired) slowest() time.Duration {
 	return longest
 }
 
-// blackHole is the address of a server that takes connections and never says a word.
+// blackHole returns the address of a server that accepts connections and never answers.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,8 +114,8 @@ func blackHole(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// nobody is an address that refuses connections.
-func nobody(t *testing.T) string {
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
 	t.Helper()
 	port, err := local.ReservePort()
 	check(t, err)
@@ -123,9 +123,9 @@ func nobody(t *testing.T) string {
 	return port.Address()
 }
 
-// Redis is not worth 50 ms of anybody's time. Other programs on the machine may cost more than that, so the best of some
-// tries counts; a request that waits for Redis waits in each of them. Not parallel, since it measures time.
-func TestNobodyWaitsForRedis(t *testing.T) {
+// An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay single
+// tries, so the best one counts. The test measures time and is not parallel.
+func TestNoRequestWaitsForRedis(t *testing.T) {
 	const tries, allowed = 4, 50 * time.Millisecond
 	store := modelstest.Open(t)
 	keys := newKeys(t, store)
@@ -138,7 +138,7 @@ func TestNobodyWaitsForRedis(t *testing.T) {
 		return best
 	}
 	usual := best(t, url)
-	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t), "refuses": "redis://" + nobody(t)} {
+	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t), "refuses": "redis://" + closedPort(t)} {
 		t.Run(name, func(t *testing.T) {
 			got := best(t, url)
 			t.Logf("slowest request: %s, with Redis %s", got, usual)
@@ -149,11 +149,11 @@ func TestNobodyWaitsForRedis(t *testing.T) {
 	}
 }
 
-// Without Redis the service is ready, and says what it lacks.
+// Without Redis the service is ready and reports the failed check.
 func TestReadyWithoutRedis(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
-	w := newWired(t, store, newKeys(t, store), "redis://"+nobody(t))
+	w := newWired(t, store, newKeys(t, store), "redis://"+closedPort(t))
 	ready := dataOf[struct {
 		Status string
 		Checks map[string]string
@@ -196,7 +196,7 @@ func TestPostgresOutage(t *testing.T) {
 	modelstest.Audit(t, store)
 }
 
-// A server that takes no writes is as good as none: 503 for everything, and not ready. Once it takes writes again, work goes on.
+// A read-only Postgres counts as unavailable: every request gets 503 until it accepts writes again.
 func TestReadOnlyPostgres(t *testing.T) {
 	t.Parallel()
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
@@ -223,7 +223,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 		}
 	}
 	readOnly("on")
-	w.untilRefused(t) // every server process takes the setting up by itself
+	w.untilRefused(t) // each server process reloads the setting on its own
 	w.refusedWithoutPostgres(t)
 	readOnly("off")
 	w.recovered(t)
@@ -250,7 +250,7 @@ func (w *wired) untilRefused(t *testing.T) {
 	}
 }
 
-// refusedWithoutPostgres sends what needs Postgres, and what does not.
+// refusedWithoutPostgres checks requests that need Postgres, and requests that do not.
 func (w *wired) refusedWithoutPostgres(t *testing.T) {
 	t.Helper()
 	unknown := w.WithToken(w.fresh)
@@ -274,7 +274,7 @@ func (w *wired) refusedWithoutPostgres(t *testing.T) {
 	w.Post(w.path("/batches"), "{").Refused(400, "requests:malformed-json")
 }
 
-// recovered submits a batch until that works again.
+// recovered submits batches until one is accepted.
 func (w *wired) recovered(t *testing.T) *apitest.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -289,19 +289,19 @@ func (w *wired) recovered(t *testing.T) *apitest.Answer {
 		w.submissions--
 		select {
 		case <-ctx.Done():
-			t.Fatal("Postgres is back, and nobody asks it")
+			t.Fatal("Postgres is back, and batches are still refused")
 		case <-again.C:
 		}
 	}
 }
 
-// Who finds as many calls waiting for Postgres as may wait is told at once to come again.
+// A request that finds the queue for Postgres full is answered with 503 at once.
 func TestFullQueueForPostgres(t *testing.T) {
 	t.Parallel()
 	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxQueued: 2})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	w := newWired(t, store, newKeys(t, store), "redis://"+nobody(t))
+	w := newWired(t, store, newKeys(t, store), "redis://"+closedPort(t))
 	w.Get(w.path("/customers")).Expect(200)
 	connection, err := store.DB().Conn(t.Context())
 	check(t, err)
@@ -314,10 +314,15 @@ func TestFullQueueForPostgres(t *testing.T) {
 			}
 		})
 	}
-	poll := time.NewTicker(5 * time.Millisecond)
+	poll, deadline := time.NewTicker(5*time.Millisecond), time.NewTimer(time.Minute)
 	defer poll.Stop()
+	defer deadline.Stop()
 	for store.Stats().WaitCount < before+3 {
-		<-poll.C
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			t.Fatal("the calls never queued for Postgres")
+		}
 	}
 	a := w.Get(w.path("/customers")).Refused(503, "requests:unavailable")
 	if got := a.Header.Get("Retry-After"); got != "1" {

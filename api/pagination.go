@@ -99,8 +99,8 @@ func refuseLink(r *Request) error {
 	return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
 }
 
-// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key per cursor,
-// so that random nonces cannot collide under one key.
+// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key for each
+// cursor, so that random nonces cannot collide under one key.
 const (
 	cursorSaltSize  = 16
 	cursorNonceSize = 12

@@ -13,7 +13,7 @@ import (
 
 const invalidLink = "customers:invalid-pagination-link nextHref"
 
-// nextCursor is the cursor of the second page of two.
+// nextCursor returns the cursor of the second page of two.
 func (b *billing) nextCursor(t testing.TB) string {
 	t.Helper()
 	b.invite(t, "one")
@@ -27,14 +27,14 @@ func TestPaginationLinksAreBoundToTheirList(t *testing.T) {
 	cursor := b.nextCursor(t)
 	path := b.customers("?cursor=" + cursor)
 	b.Get(path).Expect(200)
-	b.Get(path).Expect(200) // as often as one likes
+	b.Get(path).Expect(200) // a link may be followed repeatedly
 
 	b.Get("/billing/sites/"+b.sister.String()+"/customers?cursor="+cursor).Refused(400, invalidLink)
 	b.other.Get("/billing/sites/"+b.otherSite.String()+"/customers?cursor="+cursor).Refused(400, invalidLink)
 	b.Get("/billing/sites/"+b.site.String()+"/batches?cursor="+cursor).
 		Refused(400, "batches:invalid-pagination-link nextHref")
 
-	another := newBilling(t, nil) // the same, under other keys
+	another := newBilling(t, nil) // the same service with other keys
 	another.Get(another.customers("?cursor="+cursor)).Refused(400, invalidLink)
 }
 

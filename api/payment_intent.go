@@ -91,7 +91,7 @@ func CheckQRBase(publicBaseURL string) error {
 	return nil
 }
 
-// paymentIntentData is a payment intent on the wire. It does not say who pays.
+// paymentIntentData is a payment intent on the wire. It does not identify the customer.
 type paymentIntentData struct {
 	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
 	Amount            models.Amount            `json:"amount"`
@@ -149,8 +149,8 @@ func (p *paymentIntents) create(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusCreated, answer)
 }
 
-// describeCreated is a payment intent as the partner gets it when it is made. Most of the answer is the picture, which is
-// written straight into it.
+// describeCreated encodes a new payment intent. It appends the large picture directly instead of
+// encoding it as JSON.
 func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer []byte, err error) {
 	answer = append(make([]byte, 0, 1024), `{"qrCode":`...)
 	if intent.QRCodeFormat == models.QRCodeBase64 {

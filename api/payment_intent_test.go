@@ -120,7 +120,7 @@ func TestPaymentIntentFaults(t *testing.T) {
 	}
 }
 
-// What is optional may be null, and comes back only if it has a value.
+// An optional field may be null, and the answer contains it only with a value.
 func TestPaymentIntentOptionalFields(t *testing.T) {
 	c := newPaying(t)
 	for body, want := range map[string][]models.LineItem{
@@ -145,7 +145,7 @@ func TestPaymentIntentOptionalFields(t *testing.T) {
 	}
 }
 
-// What the picture says is where the customer finds the payment.
+// The QR code's text is the URL of the payment page.
 func TestQRCodeLeadsToThePage(t *testing.T) {
 	c := newPaying(t)
 	made := c.Post(c.intents(""), `{"amount":5}`).Expect(201)
@@ -211,7 +211,7 @@ func TestPaymentIntentIdempotency(t *testing.T) {
 	}
 }
 
-// Shape B everywhere, whatever is wrong.
+// Every error about payment intents has Shape B.
 func TestCheckoutErrorsHaveShapeB(t *testing.T) {
 	c := newPaying(t)
 	id, _ := c.intent(t)
@@ -289,7 +289,7 @@ func TestWaitForTheEndOfAPayment(t *testing.T) {
 	patient.Get(c.intents("/pi_01932c07-0000-7000-8000-000000000009")).Expect(404)
 }
 
-// A cancellation tells the partner at once, through the task that it names.
+// A cancellation notifies the dispatcher of the webhook's task.
 func TestCancellationNotifies(t *testing.T) {
 	c := newPaying(t)
 	id, _ := c.intent(t)

@@ -91,7 +91,7 @@ func TestSandboxClock(t *testing.T) {
 	b.app.Post("/sandbox/clock", `{"advanceMs":1}`).Refused(403, "auth:insufficient-scope")
 }
 
-// What the clock jumps over has happened when the answer comes, even if no worker runs.
+// A step of the clock settles overdue batches before the answer, even without a worker.
 func TestSandboxClockReachesDeadlines(t *testing.T) {
 	b := newBilling(t, nil)
 	for _, reference := range []string{"one", "two"} {

@@ -1,5 +1,6 @@
-// Package api serves the HTTP API. The route table says what each operation requires, and the checks before
-// a handler follow from it, in one order. One catalogue holds every error. Each noun's handlers are in one file.
+// Package api serves the HTTP API. The route table says what each operation requires, and the
+// checks before a handler follow from it, in one order. One catalogue holds every error. Each
+// noun's handlers are in one file.
 package api
 
 import (
@@ -36,7 +37,7 @@ type Config struct {
 	Limiter             Limiter      // nil for no limits
 	Issuer              *auth.Issuer // the service's own authorisation server; nil for an outside one
 	Checks              []ReadinessCheck
-	SeparateOpsListener bool // /livez, /readyz and /metrics are on a listener of their own; see OpsHandler
+	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
 	Mounts              []Mount
 
 	Store         *models.Store // the state of the service

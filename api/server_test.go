@@ -143,7 +143,7 @@ func TestSuccessIsWrittenPlainly(t *testing.T) {
 	}
 }
 
-// A browser that has met the service by https never comes without again.
+// Over HTTPS, answers tell browsers to use only HTTPS.
 func TestStrictTransport(t *testing.T) {
 	for base, want := range map[string]string{"https://billing.example": "max-age=31536000", "http://127.0.0.1:8080": "", "": ""} {
 		g := newTestServer(t, func(c *api.Config) { c.PublicBaseURL = base })
@@ -181,7 +181,7 @@ func TestTraceIDs(t *testing.T) {
 			}
 			span := lastSpan(spans, id)
 			if strings.HasSuffix(traceparent, "b7-00") && span == nil {
-				continue // whoever began the trace does not record it
+				continue // the parent span is not sampled
 			}
 			isValid := strings.HasPrefix(traceparent, "00-"+parent+"-00f")
 			want := id
@@ -272,7 +272,7 @@ func TestHostileHTTP(t *testing.T) {
 	}
 }
 
-// What cannot be read is still refused in the shape of its area, as far as the request line says which one that is.
+// An unreadable request is refused in the shape of its area if the request line is readable.
 func TestHostileHTTPInCheckout(t *testing.T) {
 	g := newTestServer(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
 	post := "POST /checkout/x/payment-intent?a=b HTTP/1.1\r\nHost: x\r\n"
@@ -297,7 +297,7 @@ func TestHostileHTTPInCheckout(t *testing.T) {
 	}
 }
 
-// The shape is that of the request that is refused, not of one before it on the connection.
+// The shape follows the refused request, not an earlier one on the connection.
 func TestHostileHTTPAfterOthers(t *testing.T) {
 	g := newTestServer(t, nil)
 	for _, paths := range [][]string{{"/checkout/x", "/billing/x"}, {"/billing/x", "/checkout/x"}} {
@@ -378,7 +378,7 @@ func TestHTTP10(t *testing.T) {
 	}
 }
 
-// Fiber's strings live in a buffer that the next request overwrites; ours must not.
+// Fiber's strings alias a buffer that the next request overwrites; Request returns copies.
 func TestStringsOutliveTheirRequest(t *testing.T) {
 	g := newTestServer(t, nil)
 	const n = 200
@@ -424,7 +424,7 @@ func TestMetricsNameRoutesOnly(t *testing.T) {
 	}
 }
 
-// requestCounts are the values of the request counter.
+// requestCounts returns the values of the request counter.
 func (g *testServer) requestCounts(t *testing.T) []string {
 	t.Helper()
 	families, err := g.metrics.Gather()

@@ -77,7 +77,7 @@ func TestSignupsAreForTheCustomerApp(t *testing.T) {
 	b.app.Get(b.customer("r", "")).Refused(403, "auth:insufficient-scope")
 }
 
-// What the customer app tells the service never reaches a partner, or the page.
+// Data that the customer app sends never reaches a partner or a page.
 func TestPartnersNeverSeeTheCustomer(t *testing.T) {
 	b := newBilling(t, nil)
 	page := b.invite(t, "r")
@@ -93,7 +93,7 @@ func TestPartnersNeverSeeTheCustomer(t *testing.T) {
 	}
 }
 
-// Many customers at once, one link: one of them has it, and everyone is told the truth.
+// Of many concurrent completions of one link, exactly one succeeds and the others get 409.
 func TestSignupsAtOnce(t *testing.T) {
 	b := newBilling(t, nil)
 	path := "/customer-app/signups/" + b.token(t, "r") + "/completion"

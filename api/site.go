@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// siteCacheSize bounds the cached Sites. A Site never changes its organisation, so an entry never expires.
-// A missing Site is not cached.
+// siteCacheSize bounds the cached Sites. A Site never changes its organisation, so an entry never
+// expires. A missing Site is not cached.
 const siteCacheSize = 10_000
 
 type siteKey struct {

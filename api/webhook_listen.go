@@ -135,7 +135,7 @@ type webhookListener struct {
 }
 
 func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func() error) {
-	// An id without data dispatches no event, but lets a client resume that disconnects before the first event.
+	// An id without data dispatches no event, but lets a client resume before the first event.
 	fmt.Fprintf(out, ": listening\nid: %s\n\n", l.tail.Position())
 	if flush() != nil {
 		return

@@ -443,7 +443,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// HTTP/1.0 knows no chunks: the stream is the connection's rest.
+// HTTP/1.0 knows no chunks, so the stream ends with the connection.
 func TestListenByHTTP10(t *testing.T) {
 	h := newHooks(t, nil)
 	connection, err := net.Dial("tcp", strings.TrimPrefix(h.BaseURL, "http://"))
@@ -470,7 +470,7 @@ func TestListenByHTTP10(t *testing.T) {
 	s.event(id, models.EventTransactionStatus)
 }
 
-// A stream that is cut off and resumed brings all types of events, each once.
+// A resumed stream delivers events of all types, each exactly once.
 func TestListenResumes(t *testing.T) {
 	h := newHooks(t, nil)
 	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": "https://example.com/", "events": models.WebhookEventTypes}).Expect(201)
@@ -498,7 +498,7 @@ func TestListenResumes(t *testing.T) {
 	}
 }
 
-// What endpoints ask for is judged element by element, shown, and replaced by every put.
+// An endpoint's event types are validated one by one, shown, and replaced by every PUT.
 func TestWebhookEventTypes(t *testing.T) {
 	h := newHooks(t, nil)
 	const invalid = "webhooks:invalid-field "
@@ -553,7 +553,7 @@ func TestWebhookEventTypes(t *testing.T) {
 	h.app.Get("/webhooks/endpoints").Refused(403, "auth:insufficient-scope")
 }
 
-// An event shows its noun in the very bytes of a GET, under the traceId of the request that made it.
+// An event contains its noun with the bytes of a GET, under the traceId of the causing request.
 func TestEventsShowWhatAGetShows(t *testing.T) {
 	h := newHooks(t, nil)
 	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": h.receiver.URL + "/ok", "events": models.WebhookEventTypes}).Expect(201)
@@ -630,7 +630,7 @@ func (s *stream) streamedRequest() heardEvent {
 	return e
 }
 
-// The API shuts down in time although somebody listens.
+// Open streams do not delay a shutdown.
 func TestListenEndsOnShutdown(t *testing.T) {
 	var cfg api.Config
 	h := newHooks(t, func(c *api.Config) { cfg = *c })

@@ -9,24 +9,25 @@ import (
 	"strings"
 )
 
-// AppLink is the deep link that opens the customer app, with a place for what it is about. The zero AppLink is none.
+// AppLink is a deep link that opens the customer app at a page's path. The zero AppLink is no link.
 type AppLink struct{ before, after string }
 
-// appLinkPlace stands in an AppLink's text for what the link is about.
-const appLinkPlace = "{path}"
+// appLinkPath is the placeholder of the path in an AppLink's text.
+const appLinkPath = "{path}"
 
-// ErrAppLink says what is wrong with an AppLink's text.
+// ErrAppLink is wrapped by the errors of ParseAppLink.
 var ErrAppLink = errors.New("web: app link")
 
-// ParseAppLink reads a deep link such as "https://app.example/{path}" or "example-app://{path}": a URL with {path} in
-// it exactly once, where a page puts its own path ("signup/…"). An empty text is no link.
+// ParseAppLink parses a deep link such as "https://app.example/{path}" or "example-app://{path}".
+// It is a URL that contains {path} exactly once, where a page inserts its own path ("signup/…"). An
+// empty text is the zero AppLink.
 func ParseAppLink(text string) (AppLink, error) {
 	if text == "" {
 		return AppLink{}, nil
 	}
-	before, after, ok := strings.Cut(text, appLinkPlace)
-	if !ok || strings.Contains(after, appLinkPlace) {
-		return AppLink{}, fmt.Errorf("%w: must have %s in it once", ErrAppLink, appLinkPlace)
+	before, after, ok := strings.Cut(text, appLinkPath)
+	if !ok || strings.Contains(after, appLinkPath) {
+		return AppLink{}, fmt.Errorf("%w: must have %s in it once", ErrAppLink, appLinkPath)
 	}
 	u, err := url.Parse(before + "signup/x" + after)
 	if err != nil || u.Scheme == "" || strings.ContainsAny(text, " \"'<>`\\") {
@@ -38,15 +39,15 @@ func ParseAppLink(text string) (AppLink, error) {
 	return AppLink{before, after}, nil
 }
 
-// String is the text that ParseAppLink takes.
+// String returns the text that ParseAppLink parsed.
 func (l AppLink) String() string {
 	if l == (AppLink{}) {
 		return ""
 	}
-	return l.before + appLinkPlace + l.after
+	return l.before + appLinkPath + l.after
 }
 
-// to is the link for a path of safe characters; "" if there is no link.
+// to returns the link for a path that needs no escaping, "" for the zero AppLink.
 func (l AppLink) to(path string) template.URL {
 	if l == (AppLink{}) {
 		return ""

@@ -1,18 +1,18 @@
 package web
 
-// Landing is the page at the root: it says what runs here, and leads to what can be read about it.
+// Landing is the page at the root. It names the service and links to its documentation.
 type Landing struct {
-	Title   string // of the API
+	Title   string // the API's title
 	Summary string
 	Version string
 	Sandbox bool
 	Links   []Link
 }
 
-// Link leads from a page to another one of the service.
+// Link leads to another page of the service.
 type Link struct {
 	Path, Label, Detail string
 }
 
-// Render writes the page.
+// Render returns the page as HTML.
 func (l Landing) Render() ([]byte, error) { return render("landing.html", l) }

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// PaymentState is what the page of a payment has to say.
+// PaymentState is the state that the page of a payment shows.
 type PaymentState string
 
 // The states of the page.
 const (
 	PaymentOpen      PaymentState = "open"
-	PaymentPending   PaymentState = "pending" // somebody pays
+	PaymentPending   PaymentState = "pending" // a payment is under way
 	PaymentPaid      PaymentState = "paid"
 	PaymentDeclined  PaymentState = "declined"
 	PaymentFailed    PaymentState = "failed"
@@ -20,28 +20,30 @@ const (
 	PaymentExpired   PaymentState = "expired"
 )
 
-// PaymentItem is one line of what is bought.
+// PaymentItem is a line item of a payment.
 type PaymentItem struct {
 	Name     string
 	Quantity int64
-	Detail   string // what was added; "" for nothing
-	Amount   string // with its currency
+	Detail   string // customizations; "" for none
+	Amount   string // formatted by Money
 }
 
-// Payment is the page behind a QR code. It says who is paid, how much and for what, and nothing about who pays.
+// Payment is the page behind a QR code. It shows payee, amount and line items, and nothing about
+// the payer.
 type Payment struct {
 	Hosted
 	State   PaymentState
-	Amount  string // to pay, with its currency
-	Paid    string // what was charged, with its currency; of a paid one
+	Amount  string // to pay, formatted by Money
+	Paid    string // charged, formatted by Money; only once paid
 	OrderID string // "" for none
 	Items   []PaymentItem
-	Code    string // of characters that need no escaping in a path
-	// ReturnURL leads back to the partner; "" for none, and until the payment has ended.
+	Code    string // needs no escaping in a path
+	// ReturnURL leads back to the partner. It is "" until the payment has ended, and if there is
+	// none.
 	ReturnURL string
 }
 
-// ReturnHost is where the way back leads, for people.
+// ReturnHost returns the host of ReturnURL, to be shown to people.
 func (p Payment) ReturnHost() string {
 	u, err := url.Parse(p.ReturnURL)
 	if err != nil {
@@ -50,16 +52,16 @@ func (p Payment) ReturnHost() string {
 	return u.Host
 }
 
-// Path is where the page is, and where its form goes.
+// Path returns the path of the page and of its form.
 func (p Payment) Path() string { return "/P/" + p.Code }
 
-// AppURL opens the customer app; "" if no deep link is configured.
+// AppURL returns the link that opens the customer app, "" if none is configured.
 func (p Payment) AppURL() any { return p.App.to("P/" + p.Code) }
 
-// Render writes the page.
+// Render returns the page as HTML.
 func (p Payment) Render() ([]byte, error) { return render("payment.html", p) }
 
-// Money writes an amount in hundredths of a currency for people: "AUD 1,234.50".
+// Money formats an amount in hundredths of a currency for people: "AUD 1,234.50".
 func Money(cents int64, currency string) string {
 	units := strconv.FormatInt(cents/100, 10)
 	var b strings.Builder

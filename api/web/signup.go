@@ -1,29 +1,30 @@
 package web
 
-// SignupState is what the page of an invitation has to say.
+// SignupState is the state that the page of an invitation shows.
 type SignupState string
 
 // The states of the page.
 const (
 	SignupOpen     SignupState = "open"
-	SignupDeclined SignupState = "declined" // the customer said "not now"; nothing has changed
+	SignupDeclined SignupState = "declined" // the customer declined for now; the invitation stays open
 	SignupDone     SignupState = "done"
 	SignupExpired  SignupState = "expired"
 	SignupRevoked  SignupState = "revoked"
 )
 
-// Signup is the page of an invitation. It names who invites, and nobody who is invited.
+// Signup is the page of an invitation. It names the inviting organisation and Site, never the
+// customer.
 type Signup struct {
 	Hosted
 	State SignupState
-	Token string // of characters that need no escaping in a path
+	Token string // needs no escaping in a path
 }
 
-// Path is where the page is, and where its form goes.
+// Path returns the path of the page and of its form.
 func (s Signup) Path() string { return "/signup/" + s.Token }
 
-// AppURL opens the customer app; "" if no deep link is configured.
+// AppURL returns the link that opens the customer app, "" if none is configured.
 func (s Signup) AppURL() any { return s.App.to("signup/" + s.Token) }
 
-// Render writes the page.
+// Render returns the page as HTML.
 func (s Signup) Render() ([]byte, error) { return render("signup.html", s) }

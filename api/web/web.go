@@ -1,5 +1,5 @@
-// Package web holds the pages that the service shows to people: what they look like, and the headers that keep them
-// safe. They work without JavaScript, and load nothing from anywhere.
+// Package web renders the service's pages for people and supplies their security headers. The pages
+// work without JavaScript and load nothing from other hosts.
 package web
 
 import (
@@ -15,7 +15,7 @@ import (
 //go:embed *.html
 var files embed.FS
 
-// Palette is the colours of every page, light and dark, as CSS variables.
+// Palette defines the colours of every page, light and dark, as CSS variables.
 //
 //go:embed palette.css
 var Palette string
@@ -29,18 +29,19 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"style": func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded
 }).ParseFS(files, "*.html"))
 
-// ContentType is that of every page.
+// ContentType is the Content-Type of every page.
 const ContentType = "text/html;charset=UTF-8"
 
-// policy lets a page use its own style, send its own form, and nothing else.
+// policy lets a page use its own style and submit its own form, and forbids everything else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }()
 
-// Headers are those of every page beside its Content-Type. A sign-up link is a secret, so no cache keeps its page, no
-// search engine lists it, and no other site learns its address.
+// Headers returns the headers of every page besides its Content-Type. A sign-up link is a secret:
+// caches must not keep its page, search engines must not list it, and other sites must not learn
+// its address.
 func Headers() http.Header {
 	return http.Header{
 		"Content-Security-Policy": {policy},
@@ -51,7 +52,7 @@ func Headers() http.Header {
 	}
 }
 
-// render fills in a page.
+// render executes a page's template.
 func render(name string, data any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
@@ -60,13 +61,13 @@ func render(name string, data any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// Problem is a page that says that something did not work.
+// Problem is an error page.
 type Problem struct {
 	Title   string
 	Message string
-	TraceID string // what the person can quote; "" for nothing to quote
-	Home    bool   // the page leads to the root
+	TraceID string // to quote to support; "" for none
+	Home    bool   // shows a link to the root
 }
 
-// Render writes the page.
+// Render returns the page as HTML.
 func (p Problem) Render() ([]byte, error) { return render("problem.html", p) }

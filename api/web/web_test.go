@@ -35,7 +35,7 @@ func hostedBy(name string, sandbox bool) web.Hosted {
 	}
 }
 
-// Names are other people's words: they appear as text, whatever they are.
+// Names come from partners and appear as text, never as markup.
 func TestPagesEscapeNames(t *testing.T) {
 	const evil = `</title><script>alert(1)</script>"'&`
 	for _, state := range []web.SignupState{
