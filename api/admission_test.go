@@ -64,7 +64,7 @@ func awaitGauge(t *testing.T, registry *prometheus.Registry, name string, want f
 }
 
 // While the only slot is taken, other requests are shed with 503 in the shape of their area.
-func TestBusy(t *testing.T) {
+func TestShedding(t *testing.T) {
 	t.Parallel()
 	busy, metrics := newGate(), prometheus.NewRegistry()
 	b := newBilling(t, func(cfg *api.Config) {

@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The unknown fields of a submission's body are stored as extras: its JSON without the known fields.
+// Extras are the unknown fields of a submission's body: its JSON without the known fields.
 //
 //	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
 //

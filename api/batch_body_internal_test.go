@@ -53,7 +53,7 @@ func genUnknown(depth int) *rapid.Generator[string] {
 	})
 }
 
-// The stored body equals the submitted body, whatever unknown fields it has.
+// The stored body equals the submitted body, with all its unknown fields.
 func TestStoredBodyIsTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stored models.StoredSubmission

@@ -64,7 +64,7 @@ func TestRetryFaults(t *testing.T) {
 		`{"batchreference":"x"}`:   "requests:malformed-json batchReference",
 		`{"batchReference":["x"]}`: "batches:invalid-field batchReference",
 	} {
-		b.retry("none", body).Refused(400, want) // before the batch is looked for
+		b.retry("none", body).Refused(400, want) // the body is checked before the batch
 	}
 	b.other.Post(b.batch("none", "/retry"), `{"batchReference":"x"}`).Refused(403, "sites:site-not-accessible siteId")
 }
@@ -89,7 +89,7 @@ func TestSubmissionUnderTheReferenceOfARetry(t *testing.T) {
 	b.Post(b.batches(""), bodyOf("second", "ada", "eve")).Refused(409, conflict+"batchReference", conflict+"rows[1].customerReference")
 }
 
-func TestRetriesAtOnce(t *testing.T) {
+func TestConcurrentRetries(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	b.finish(t, b.submit(t, "first", "ada"), outcomes(models.OutcomeTimedOut)...)

@@ -69,7 +69,7 @@ func TestFormulasInCSVAreDefused(t *testing.T) {
 	}
 }
 
-// A cell stays one cell, whatever separator the reader guesses.
+// A cell stays one cell under every separator that a reader may guess.
 func TestCellsOfCSVAreQuoted(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)

@@ -212,7 +212,7 @@ func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
 	b.Post(b.batches(""), base).Expect(202)
 }
 
-func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
+func TestConflictListsTwentyPathsWithoutValues(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	b.Post(b.batches(""), bodyOf("b", customersFor(50)...)).Expect(202)
@@ -223,8 +223,8 @@ func TestConflictNamesTwentyPlacesAndNoValues(t *testing.T) {
 	}
 }
 
-// The answer to a conflicting submission lists the differing paths in canonical order, without values.
-// They include added and removed rows and unknown fields.
+// The answer to a conflicting submission lists the differing paths in canonical order, without
+// values. They include added and removed rows and unknown fields.
 func TestConflictAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
@@ -282,7 +282,7 @@ func (b *batching) postAtOnce(
 	return statuses, answers
 }
 
-func TestSubmissionsAtOnce(t *testing.T) {
+func TestConcurrentSubmissions(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	statuses, answers := b.atOnce(t, 50, func(int) string { return bodyOf("same", "ada", "bob") })

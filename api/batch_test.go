@@ -176,7 +176,7 @@ func TestWaitEndsByItself(t *testing.T) {
 	}
 }
 
-func TestWaitEndsWhenTheBatchGoes(t *testing.T) {
+func TestWaitEndsWhenTheBatchIsDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	b.submit(t, "b", "ada")

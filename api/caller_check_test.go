@@ -11,7 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// revocable authenticates the token "owner" until the test replaces the outcome. It wraps the Sites as well.
+// revocable authenticates the token "owner" until the test replaces the outcome. It wraps the Sites
+// as well.
 type revocable struct {
 	callers
 	api.Sites
@@ -54,7 +55,8 @@ func (a *revocable) replace(noSite bool, outcome func(api.Principal) (api.Princi
 	a.replaced, a.noSite = outcome, noSite
 }
 
-// newRevocable returns hooks that repeat the caller check every millisecond. The token "second" stays valid.
+// newRevocable returns hooks that repeat the caller check every millisecond. The token "second"
+// stays valid.
 func newRevocable(t *testing.T) (*hooks, *revocable) {
 	t.Helper()
 	a := &revocable{rechecks: make(chan struct{}, 1), arrived: newArrivals()}

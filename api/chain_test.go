@@ -86,7 +86,7 @@ func TestScopes(t *testing.T) {
 	g.Post("/customer-app/links/x/revocation", nil).Refused(403, "auth:insufficient-scope")
 }
 
-func TestSiteBoundaryTellsNothing(t *testing.T) {
+func TestForeignSiteLooksMissing(t *testing.T) {
 	g := newTestServer(t, nil)
 	var first string
 	for _, id := range []string{otherSite.String(), "site_01932c07-0000-7000-8000-00000000dead", "x", "%ff", "%", "a%2Fb",

@@ -165,7 +165,7 @@ func count(all []int, one int) (n int) {
 	return n
 }
 
-func TestConsoleIsOfTheSandbox(t *testing.T) {
+func TestConsoleIsAbsentInProduction(t *testing.T) {
 	t.Parallel()
 	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
 	for _, path := range []string{"/console", "/console/session", "/console/receiver/x", "/console/clock"} {
@@ -536,7 +536,7 @@ func TestConsoleOfANarrowClient(t *testing.T) {
 }
 
 // Each page lists the calls that made it, as commands that a shell takes.
-func TestConsoleTellsItsCalls(t *testing.T) {
+func TestConsoleShowsItsCalls(t *testing.T) {
 	t.Parallel()
 	c := newConsoles(t, nil)
 	v := c.signedIn(t)

@@ -84,7 +84,7 @@ func TestPaymentsAreForTheCustomerApp(t *testing.T) {
 }
 
 // Data that the customer app sends never reaches a partner or a page.
-func TestPartnersNeverSeeWhoPays(t *testing.T) {
+func TestPartnersNeverSeeThePayer(t *testing.T) {
 	c := newPaying(t)
 	id, code := c.intent(t)
 	c.finish(t, c.pay(t, code), models.TransactionResult{Status: models.TransactionSettled})
@@ -138,7 +138,7 @@ func TestSandboxPayment(t *testing.T) {
 	c.Post(c.sandboxPayment(made.PaymentIntentID), nil).Expect(202) // any Site of the organisation
 }
 
-func TestSandboxPaymentIsNotThereInProduction(t *testing.T) {
+func TestSandboxPaymentIsAbsentInProduction(t *testing.T) {
 	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
 	id, code := b.intent(t)
 	b.Post(b.sandboxPayment(id), nil).Refused(404, "requests:not-found")

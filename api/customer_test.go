@@ -86,7 +86,7 @@ func encodeAll(s string) string {
 	return b.String()
 }
 
-func TestReferencesThatCannotBe(t *testing.T) {
+func TestInvalidReferences(t *testing.T) {
 	b := newBilling(t, nil)
 	for _, segment := range []string{"%2e", "..%2f..", "%00", "%0a", "%zz", "%ff", strings.Repeat("a", 129)} {
 		answer := b.Get(b.customers("/" + segment))

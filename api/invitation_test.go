@@ -99,7 +99,7 @@ func TestInvitationIdempotency(t *testing.T) {
 }
 
 // An Idempotency-Key belongs to route and Site, however the path encodes them.
-func TestIdempotencyIsNotOfAPathsSpelling(t *testing.T) {
+func TestIdempotencyKeyIgnoresPathEncoding(t *testing.T) {
 	b := newBilling(t, nil)
 	encoded := encodeAll(b.site.String())
 	for i, path := range []string{"/billing/sites/%s/customers/invitations", "/checkout/%s/payment-intent"} {

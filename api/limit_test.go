@@ -76,7 +76,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-func TestPartOfARate(t *testing.T) {
+func TestRateDivide(t *testing.T) {
 	t.Parallel()
 	for whole, want := range map[api.Rate]api.Rate{
 		{PerSecond: 100, Burst: 200}: {PerSecond: 10, Burst: 100},
@@ -150,7 +150,7 @@ func TestLimiterRefills(t *testing.T) {
 	}
 }
 
-func TestLimiterAtOnce(t *testing.T) {
+func TestLimiterUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	url := queuetest.Redis(t)
 	first, second := newLimiter(t, url, slow), newLimiter(t, url, slow) // two processes

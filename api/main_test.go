@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := modelstest.Run(m,
-		// fasthttp's goroutines: the first outlives its server by seconds, the second runs per process.
+		// fasthttp's goroutines: the first outlives its server, the second runs per process.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 	)

@@ -107,8 +107,8 @@ func (m *matrix) refusedAuthorizations(t *testing.T) map[string]struct{ header, 
 	return headers
 }
 
-// Every route refuses a call without a valid token first, whatever else is wrong with it.
-func TestEveryRouteWantsAToken(t *testing.T) {
+// Every route refuses a call without a valid token before any other fault.
+func TestEveryRouteRequiresAToken(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
 	m.refuse()
@@ -155,7 +155,7 @@ func TestEveryRouteIsUnavailableWithoutPostgres(t *testing.T) {
 	}
 }
 
-// Each step mends the fault that was answered; the next one that the route looks at must then show.
+// Each step mends the answered fault, so that the next check's fault must be answered.
 func TestEveryRouteChecksInOrder(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
@@ -214,7 +214,7 @@ func (m *matrix) tryInOrder(t *testing.T, r api.Route) {
 	}
 }
 
-// A list answers the faults of its filters together with parameters that it does not know.
+// A list answers the faults of its filters together with unknown parameters.
 func TestEveryListNamesEveryFaultOfItsQuery(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
@@ -265,7 +265,7 @@ func insufficient(r api.Route) refusal {
 	return refusal{code: api.InsufficientScope, challenge: challenge}
 }
 
-func TestEveryRouteWantsItsScope(t *testing.T) {
+func TestEveryRouteRequiresItsScope(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
 	all := slices.Concat(models.PartnerScopes, models.CustomerAppScopes)
@@ -362,7 +362,7 @@ func TestEveryPathIsExact(t *testing.T) {
 		path := fill(r, m.site, "x")
 		refusal{code: api.NotFound}.is(t, "/"+path, m.RawUnchecked(r.Method+" /"+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1)[0])
 		if path == "/" {
-			continue // it has no other variants
+			continue // the path has no variants
 		}
 		variants := []string{path + "/", path + "//x", path[:strings.LastIndex(path, "/")+1]}
 		for i, segment := range strings.Split(r.Path, "/") {
@@ -374,7 +374,7 @@ func TestEveryPathIsExact(t *testing.T) {
 		}
 		for _, variant := range variants {
 			if methods := m.reachable(variant); len(methods) > 0 {
-				continue // another route's path
+				continue // the variant is another route's path
 			}
 			a := m.Send(r.Method, variant, nil)
 			if a.Status != http.StatusNotFound {

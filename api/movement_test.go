@@ -31,19 +31,19 @@ type movementPage struct {
 	NextHref, PrevHref string
 }
 
-// movements is a path below the Site's movements.
+// movements returns a path below the Site's movements.
 func (b *billing) movements(query string) string {
 	return "/billing/sites/" + b.site.String() + "/movements" + query
 }
 
-// table is a client that asks for tables.
+// table returns a client that accepts CSV.
 func (b *billing) table() *billing {
 	c := *b
 	c.Client = b.With("Accept", "text/csv")
 	return &c
 }
 
-// moveByBatch has a batch debit two of three customers.
+// moveByBatch debits two of three customers in a batch.
 func (b *batching) moveByBatch(t testing.TB, reference string) {
 	t.Helper()
 	chunk := b.submit(t, reference, "ada", "=bob", "eve")
@@ -144,7 +144,7 @@ func (b *billing) fillLedger(t *testing.T, n int) {
 	check(t, err)
 }
 
-// A long table is streamed in parts, of which each movement is in one.
+// A long table is streamed in parts and contains each movement once.
 func TestMovementTableIsStreamed(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
@@ -176,8 +176,8 @@ func TestMovementTableIsStreamed(t *testing.T) {
 	}
 }
 
-// A client sees that a table is not whole.
-func TestMovementTableThatCannotBeFinished(t *testing.T) {
+// A client detects that a table is incomplete.
+func TestIncompleteMovementTable(t *testing.T) {
 	t.Parallel()
 	sites := &vanishingSites{}
 	b := newBilling(t, func(cfg *api.Config) {
@@ -190,7 +190,7 @@ func TestMovementTableThatCannotBeFinished(t *testing.T) {
 	}
 }
 
-// vanishingSites has each Site once.
+// vanishingSites finds a Site once; afterwards the Site does not exist.
 type vanishingSites struct {
 	api.Sites
 	asked atomic.Bool
@@ -203,8 +203,8 @@ func (v *vanishingSites) Site(ctx context.Context, owner models.OrganisationID, 
 	return v.Sites.Site(ctx, owner, id)
 }
 
-// Only so many tables are streamed at once.
-func TestMovementTablesAtOnce(t *testing.T) {
+// One process streams at most MaxExports tables at once.
+func TestConcurrentMovementTables(t *testing.T) {
 	t.Parallel()
 	sites := &heldSites{release: make(chan struct{})}
 	b := newBilling(t, func(cfg *api.Config) {
@@ -239,7 +239,7 @@ func TestMovementTablesAtOnce(t *testing.T) {
 	b.table().Get(b.movements("")).Expect(200)
 }
 
-// heldSites looks for a Site at once the first time, and then when it is released.
+// heldSites finds a Site at once the first time, and later only after release is closed.
 type heldSites struct {
 	api.Sites
 	asked   atomic.Bool

@@ -146,7 +146,7 @@ func TestOAuthDocuments(t *testing.T) {
 	}
 }
 
-func TestNoIssuerOfOurOwn(t *testing.T) {
+func TestOutsideIssuer(t *testing.T) {
 	t.Parallel()
 	c := apitest.New(t, api.New(api.Config{Authenticator: tokens, Sites: tokens}))
 	c.With("Content-Type", "application/x-www-form-urlencoded").Post("/oauth2/token", "a=b").Refused(404, "requests:not-found")

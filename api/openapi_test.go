@@ -57,7 +57,7 @@ func TestEveryRouteIsDescribedAndEveryDescriptionRouted(t *testing.T) {
 	}
 }
 
-// What the table demands, the description says.
+// The description agrees with the route table.
 func TestDescriptionAgreesWithTheTable(t *testing.T) {
 	description, err := apitest.Served()
 	if err != nil {
@@ -67,7 +67,7 @@ func TestDescriptionAgreesWithTheTable(t *testing.T) {
 		name := route.Method + " " + route.Path
 		item := description.Document().Paths.Value(route.Path)
 		if item == nil {
-			continue // the test above says so
+			continue // the test above reports it
 		}
 		operation := item.GetOperation(route.Method)
 		if operation == nil {
@@ -113,7 +113,7 @@ func TestDescriptionAgreesWithTheTable(t *testing.T) {
 		if route.Idempotent != slices.Contains(header, "Idempotency-Keyfalse") {
 			t.Errorf("%s: header parameters %v", name, header)
 		}
-		isOwnAffair := route.Path == auth.TokenPath // which judges its body by rules of its own
+		isOwnAffair := route.Path == auth.TokenPath // the token endpoint checks its body itself
 		if hasBody := operation.RequestBody != nil; hasBody != (route.Body != api.NoBody || isOwnAffair) {
 			t.Errorf("%s: describes a body: %v", name, hasBody)
 		}
@@ -279,7 +279,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// A worker's health is told as the API's is, but for the traceId.
+// A worker answers health requests like the API, except for the traceId.
 func TestHealthHandlerAnswersAsTheAPIDoes(t *testing.T) {
 	var postgres error
 	checks := []api.ReadinessCheck{

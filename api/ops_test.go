@@ -18,7 +18,7 @@ import (
 )
 
 // With a separate ops listener, the API's listener answers the ops paths with 404.
-func TestOpsElsewhere(t *testing.T) {
+func TestSeparateOpsListener(t *testing.T) {
 	t.Parallel()
 	b := newBilling(t, func(cfg *api.Config) { cfg.SeparateOpsListener = true })
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
@@ -68,7 +68,7 @@ func get(t *testing.T, url string) (status int, header http.Header, body string)
 }
 
 // Concurrent calls run a check once, and a cancelled caller does not cancel it for the others.
-func TestChecksAreShared(t *testing.T) {
+func TestChecksAreCached(t *testing.T) {
 	t.Parallel()
 	var ran atomic.Int64
 	begun, proceed := make(chan struct{}), make(chan struct{})

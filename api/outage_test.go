@@ -123,8 +123,8 @@ func closedPort(t *testing.T) string {
 	return port.Address()
 }
 
-// An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay single
-// tries, so the best one counts. The test measures time and is not parallel.
+// An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay
+// single tries, so the best one counts. The test measures time and is not parallel.
 func TestNoRequestWaitsForRedis(t *testing.T) {
 	const tries, allowed = 4, 50 * time.Millisecond
 	store := modelstest.Open(t)

@@ -79,7 +79,7 @@ func TestPaymentPageEndings(t *testing.T) {
 	checkPage(t, c.Get("/P/"+code), 410, "This payment has expired")
 }
 
-// The way back is shown once the status is final, whatever it is, and not before.
+// The page links back to the partner once the payment has ended, and not before.
 func TestPaymentPageLeadsBack(t *testing.T) {
 	c := newPaying(t)
 	create := func() (id, code string) {

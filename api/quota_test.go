@@ -12,8 +12,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// newBounded is a billing whose organisations have quotas, and a function that makes what is known
-// of them old.
+// newBounded returns a billing with quotas, and a function that expires the cached usage.
 func newBounded(t *testing.T, quotas models.Quotas) (*billing, func()) {
 	t.Parallel()
 	var minutes atomic.Int64
@@ -25,7 +24,7 @@ func newBounded(t *testing.T, quotas models.Quotas) (*billing, func()) {
 	return newBillingOn(t, store, nil), func() { minutes.Add(1) }
 }
 
-// wantRetryAfter checks what the answer says of when to come again; "" for nothing.
+// wantRetryAfter checks the answer's Retry-After; "" means that it is absent.
 func wantRetryAfter(t *testing.T, a *apitest.Answer, want string) {
 	t.Helper()
 	if got := a.Header.Get("Retry-After"); got != want {

@@ -107,7 +107,7 @@ func TestSandboxClockReachesDeadlines(t *testing.T) {
 	}
 }
 
-func TestSandboxIsNotThereInProduction(t *testing.T) {
+func TestSandboxIsAbsentInProduction(t *testing.T) {
 	b := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
 	b.invite(t, "r")
 	b.Post(b.sandboxSignup("r"), nil).Refused(404, "requests:not-found")

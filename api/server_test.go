@@ -76,7 +76,7 @@ func TestErrorShapes(t *testing.T) {
 	g.Post(checkout("/payment-intent"), `{}`).Expect(429)
 }
 
-func TestMalformedJSONSaysWhereAndNotWhat(t *testing.T) {
+func TestMalformedJSONErrorHasPositionWithoutContent(t *testing.T) {
 	g := newTestServer(t, nil)
 	for body, want := range map[string]string{
 		`{"secret":1,"secret":2}`:           "The body has an object with a duplicate key (at byte 12).",
@@ -91,7 +91,7 @@ func TestMalformedJSONSaysWhereAndNotWhat(t *testing.T) {
 	}
 }
 
-func TestFailuresShowNothing(t *testing.T) {
+func TestFailuresRevealNothing(t *testing.T) {
 	g := newTestServer(t, nil)
 	for how, c := range map[string]struct {
 		status int
@@ -289,7 +289,7 @@ func TestHostileHTTPInCheckout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			answers := g.For(t).RawUnchecked(c.text, 1) // which looks at the shape
+			answers := g.For(t).RawUnchecked(c.text, 1) // checks the shape
 			if len(answers) != 1 || answers[0].Status != c.status || !strings.Contains(string(answers[0].Body), c.message) {
 				t.Fatalf("%+v", answers)
 			}
@@ -443,7 +443,7 @@ func (g *testServer) requestCounts(t *testing.T) []string {
 	return counts
 }
 
-func TestHangupEndsWaiting(t *testing.T) {
+func TestDisconnectEndsWaiting(t *testing.T) {
 	g := newTestServer(t, nil)
 	ctx, hangUp := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
@@ -456,7 +456,7 @@ func TestHangupEndsWaiting(t *testing.T) {
 	if err := <-gone; err == nil {
 		t.Error("an answer without a wait")
 	}
-	<-g.waiting // the handler noticed
+	<-g.waiting // the handler has returned
 }
 
 func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
@@ -487,7 +487,7 @@ func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
 	}
 }
 
-func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
+func TestShutdownCancelsSlowRequests(t *testing.T) {
 	g := newTestServer(t, nil)
 	answered := make(chan int, 1)
 	go func() {

@@ -101,8 +101,8 @@ func TestSignupPageErrors(t *testing.T) {
 	}
 }
 
-// A form from a foreign page is refused. A form without an origin is accepted, because the token in the
-// path authorises.
+// A form from a foreign page is refused. A form without an origin is accepted, because the token in
+// the path authorises.
 func TestSignupPageRefusesForeignForms(t *testing.T) {
 	b := newBilling(t, nil)
 	path := b.invite(t, "r")

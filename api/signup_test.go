@@ -94,7 +94,7 @@ func TestPartnersNeverSeeTheCustomer(t *testing.T) {
 }
 
 // Of many concurrent completions of one link, exactly one succeeds and the others get 409.
-func TestSignupsAtOnce(t *testing.T) {
+func TestConcurrentSignups(t *testing.T) {
 	b := newBilling(t, nil)
 	path := "/customer-app/signups/" + b.token(t, "r") + "/completion"
 	var all sync.WaitGroup

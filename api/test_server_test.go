@@ -23,7 +23,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The ground is tested with a table of its own, which has one route of each kind.
+// testServer has its own route table, with one route of each kind.
 
 var (
 	organisation = models.OrganisationID(uuid.MustParse("01932c07-0000-7000-8000-000000000001"))
@@ -32,7 +32,7 @@ var (
 	client       = models.ClientID(uuid.MustParse("01932c07-0000-7000-8000-000000000004"))
 )
 
-// callers recognises tokens by their names.
+// callers maps tokens to callers.
 type callers map[string]api.Principal
 
 func (c callers) Authenticate(_ context.Context, authorization string) (api.Principal, error) {
@@ -57,15 +57,14 @@ func (callers) Site(_ context.Context, owner models.OrganisationID, id models.Si
 	return models.Site{ID: id, OrganisationID: owner, Currency: "AUD"}, nil
 }
 
-// tokens that callers knows.
 var tokens = callers{
 	"full":   {ClientID: client, OrganisationID: organisation, Scopes: models.PartnerScopes},
 	"narrow": {ClientID: client, OrganisationID: organisation, Scopes: []models.Scope{models.ScopeWebhooksRead}},
 	"app":    {ClientID: client, Scopes: models.CustomerAppScopes},
-	"mixed":  {ClientID: client, Scopes: models.PartnerScopes}, // no token can be so
+	"mixed":  {ClientID: client, Scopes: models.PartnerScopes}, // an impossible token: partner scopes without an organisation
 }
 
-// limiter answers with what the test has it say.
+// limiter is a limiter whose decision the test sets.
 type limiter struct {
 	mu       sync.Mutex
 	decision api.Decision
@@ -103,15 +102,15 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// ground is a server with the test's route table and a client for it.
+// testServer is a server with the test's route table, and a client for it.
 type testServer struct {
 	*apitest.Client
 	server  *api.Server
 	limiter *limiter
 	log     *logBuffer
 	metrics *prometheus.Registry
-	waiting chan struct{} // one for each request inside /wait
-	kept    chan string   // parameters that outlived their request
+	waiting chan struct{} // receives a value when a request enters and when it leaves /wait
+	kept    chan string   // path parameters, kept after their request
 }
 
 var testServerDescription = sync.OnceValues(func() (*apitest.Description, error) {

@@ -16,7 +16,7 @@ import (
 	"partnerbilling/models"
 )
 
-// tracing is a billing with a partner's receiver, whose test does the workers' part.
+// tracing is a billing with a partner's receiver, whose test plays the workers.
 type tracing struct {
 	*hooks
 	batching *batching
@@ -138,7 +138,7 @@ func TestTraceOfInvitation(t *testing.T) {
 		Refused(404, "requests:trace-not-found traceId")
 	tr.trace(tr.Post(tr.customer("ada", "/invitation-link"), nil).Expect(200)).Refused(404, "requests:trace-not-found traceId")
 	tr.Post("/sandbox/sites/"+tr.site.String()+"/customers/ada/signup", nil).Expect(200)
-	tr.advance(t, time.Millisecond) // events are in the order of time
+	tr.advance(t, time.Millisecond) // events are ordered by time
 	tr.Post(tr.customer("ada", "/revocation"), nil).Expect(200)
 	golden(t, "trace-invitation-revoked", tr.trace(invited).Expect(200))
 
@@ -155,7 +155,7 @@ func TestTraceOfTestEvent(t *testing.T) {
 	golden(t, "trace-test-event", tr.trace(tested).Expect(200))
 }
 
-// Every trace that a caller may not see, and every text that names none, has the same answer.
+// A foreign, unknown or malformed trace id has one and the same answer.
 func TestTraceNotFound(t *testing.T) {
 	b := newBilling(t, nil)
 	own := b.Post(b.intents(""), `{"amount":1}`).Expect(201).TraceID()

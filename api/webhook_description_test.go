@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// notificationSchema is what the description says of an event's body.
+// notificationSchema returns the description's schema of an event's body.
 func notificationSchema(t *testing.T, event models.WebhookEventType) *openapi3.MediaType {
 	t.Helper()
 	description, err := apitest.Served()
@@ -27,7 +27,7 @@ func notificationSchema(t *testing.T, event models.WebhookEventType) *openapi3.M
 	return item.Post.RequestBody.Value.Content["application/json"]
 }
 
-// asDescribed holds a body that was sent against the description.
+// asDescribed checks a body that was sent against the description.
 func asDescribed(t *testing.T, event models.WebhookEventType, body []byte) {
 	t.Helper()
 	var value any
@@ -39,7 +39,7 @@ func asDescribed(t *testing.T, event models.WebhookEventType, body []byte) {
 	}
 }
 
-// Every type of event is described, with an example that is as described.
+// Every type of event is described, and its example matches its schema.
 func TestEveryEventIsDescribed(t *testing.T) {
 	description, err := apitest.Served()
 	if err != nil {

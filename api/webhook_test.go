@@ -28,7 +28,7 @@ type hooks struct {
 	t        *testing.T
 	job      *jobs.DeliverWebhook
 	receiver *httptest.Server
-	got      chan *http.Request // with their bodies read into them
+	got      chan *http.Request // with their bodies buffered
 	owner    models.OrganisationID
 }
 
@@ -252,7 +252,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 		event.Attempts[0].StatusCode != http.StatusOK || !strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
 		t.Errorf("event %+v", event)
 	}
-	for _, want := range []int{2, 3} { // works every time
+	for _, want := range []int{2, 3} { // a redelivery may be repeated
 		h.Post("/webhooks/events/"+id.String()+"/redelivery", nil).Expect(202).Data(&event)
 		if err := h.job.Run(t.Context(), models.Task{ID: told[len(told)-1]}); err != nil {
 			t.Fatal(err)
@@ -477,7 +477,7 @@ func TestListenResumes(t *testing.T) {
 	s := h.listen()
 	s.close()
 	first, _ := h.insert()
-	s = h.listen(s.id) // before any event came
+	s = h.listen(s.id) // before the first event
 	s.event(first, models.EventTransactionStatus)
 	second, _ := h.insert()
 	s.event(second, models.EventTransactionStatus)
@@ -554,7 +554,7 @@ func TestWebhookEventTypes(t *testing.T) {
 }
 
 // An event contains its noun with the bytes of a GET, under the traceId of the causing request.
-func TestEventsShowWhatAGetShows(t *testing.T) {
+func TestEventsContainTheirNoun(t *testing.T) {
 	h := newHooks(t, nil)
 	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": h.receiver.URL + "/ok", "events": models.WebhookEventTypes}).Expect(201)
 	told := func(event models.WebhookEventType) (body string) {

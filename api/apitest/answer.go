@@ -9,23 +9,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Answer is what the server said.
+// Answer is the server's answer to a request.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	Close  bool // the server ends the connection with it
+	Close  bool // the server closes the connection
 
 	t testing.TB
 }
 
 // Fault is one entry of an error answer, of either shape.
 type Fault struct {
-	Code, Target string // of Shape A; the code without its common prefix
+	Code, Target string // only of Shape A; the code without its common prefix
 	Message      string
 }
 
-// Expect fails the test unless the status is this one.
+// Expect fails the test unless the answer has the status.
 func (a *Answer) Expect(status int) *Answer {
 	a.t.Helper()
 	if a.Status != status {
@@ -34,7 +34,7 @@ func (a *Answer) Expect(status int) *Answer {
 	return a
 }
 
-// Data decodes the data of a success into v, which must have a field for everything in it.
+// Data decodes the data of a success into v. Unknown fields fail the test.
 func (a *Answer) Data(v any) *Answer {
 	a.t.Helper()
 	var envelope struct {
@@ -51,7 +51,7 @@ func (a *Answer) Data(v any) *Answer {
 	return a
 }
 
-// TraceID is the traceId of the answer.
+// TraceID returns the traceId of the answer.
 func (a *Answer) TraceID() string {
 	a.t.Helper()
 	var envelope struct {
@@ -63,7 +63,7 @@ func (a *Answer) TraceID() string {
 	return envelope.TraceID
 }
 
-// Faults are the entries of an error answer.
+// Faults returns the entries of an error answer.
 func (a *Answer) Faults() []Fault {
 	a.t.Helper()
 	var envelope struct {
@@ -80,8 +80,8 @@ func (a *Answer) Faults() []Fault {
 	return faults
 }
 
-// Refused fails the test unless the answer has this status and exactly these faults of Shape A, each written as
-// "code" or "code target".
+// Refused fails the test unless the answer has the status and exactly these faults of Shape A. Each
+// fault is written as "code" or "code target".
 func (a *Answer) Refused(status int, faults ...string) *Answer {
 	a.t.Helper()
 	a.Expect(status)

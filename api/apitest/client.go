@@ -17,12 +17,12 @@ import (
 	"partnerbilling/api"
 )
 
-// patience is longer than any request may be held; an answer that was lost must not hold up the test.
-const patience = 90 * time.Second
+// clientTimeout exceeds the longest hold of a request, and ends the wait for a lost answer.
+const clientTimeout = 90 * time.Second
 
-// Client sends requests to a server and fails the test when an answer is not as the API description says.
+// Client sends requests to a server and fails the test when an answer violates the API description.
 type Client struct {
-	BaseURL string // without a slash at the end
+	BaseURL string // without a trailing slash
 
 	t           testing.TB
 	description *Description
@@ -30,8 +30,8 @@ type Client struct {
 	header      http.Header
 }
 
-// New starts the server on a port of its own, for the length of the test, and connects a client that holds its answers
-// against the published description.
+// New starts the server on a free port for the duration of the test. It returns a client that
+// checks answers against the published description.
 func New(t testing.TB, server *api.Server) *Client {
 	t.Helper()
 	description, err := Served()
@@ -41,7 +41,7 @@ func New(t testing.TB, server *api.Server) *Client {
 	return NewWith(t, server, description)
 }
 
-// NewWith is as New, with another description.
+// NewWith is like New with another description.
 func NewWith(t testing.TB, server *api.Server, description *Description) *Client {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,18 +67,18 @@ func NewWith(t testing.TB, server *api.Server, description *Description) *Client
 	return c
 }
 
-// Connect makes a client of a server that runs already.
+// Connect returns a client for a running server.
 func Connect(t testing.TB, baseURL string, description *Description) *Client {
 	return &Client{
 		BaseURL: baseURL, t: t, description: description, header: http.Header{},
 		http: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Timeout:       patience,
+			Timeout:       clientTimeout,
 		},
 	}
 }
 
-// With returns a client that also sends this header.
+// With returns a client that also sends the header.
 func (c *Client) With(name, value string) *Client {
 	d := *c
 	d.header = c.header.Clone()
@@ -86,7 +86,7 @@ func (c *Client) With(name, value string) *Client {
 	return &d
 }
 
-// WithToken returns a client that sends this access token.
+// WithToken returns a client that sends the access token.
 func (c *Client) WithToken(token string) *Client { return c.With("Authorization", "Bearer "+token) }
 
 // For returns a client that reports to another test, such as a subtest.
@@ -96,19 +96,20 @@ func (c *Client) For(t testing.TB) *Client {
 	return &d
 }
 
-// Get sends a GET. The path is sent exactly as it is written, and so must be percent-encoded.
+// Get sends a GET. The path is sent unchanged, so it must be percent-encoded.
 func (c *Client) Get(path string) *Answer {
 	c.t.Helper()
 	return c.Send(http.MethodGet, path, nil)
 }
 
-// Post sends a POST. A body that is a string or bytes goes as it is, any other as its JSON; nil is no body.
+// Post sends a POST. A string or bytes are sent unchanged, any other body as JSON; nil sends no
+// body.
 func (c *Client) Post(path string, body any) *Answer {
 	c.t.Helper()
 	return c.Send(http.MethodPost, path, body)
 }
 
-// Send sends a request; see Post for the body. A body has the Content-Type application/json unless the client has one.
+// Send sends a request; see Post for the body. The Content-Type defaults to application/json.
 func (c *Client) Send(method, path string, body any) *Answer {
 	c.t.Helper()
 	answer, err := c.Try(context.Background(), method, path, body)
@@ -118,8 +119,8 @@ func (c *Client) Send(method, path string, body any) *Answer {
 	return answer
 }
 
-// Try is Send for goroutines other than the test's own: it returns every failure, an answer that is not as described
-// included.
+// Try is Send for goroutines other than the test's own. It returns every failure, including an
+// answer that violates the description.
 func (c *Client) Try(ctx context.Context, method, path string, body any) (*Answer, error) {
 	content, err := encode(body)
 	if err != nil {
@@ -130,7 +131,7 @@ func (c *Client) Try(ctx context.Context, method, path string, body any) (*Answe
 		return nil, err
 	}
 	rawPath, query, _ := strings.Cut(path, "?")
-	request.URL.Opaque, request.URL.RawQuery = rawPath, query // as they are written
+	request.URL.Opaque, request.URL.RawQuery = rawPath, query // sent unchanged
 	maps.Copy(request.Header, c.header)
 	if content != nil && request.Header.Get("Content-Type") == "" {
 		request.Header.Set("Content-Type", "application/json")
@@ -169,14 +170,14 @@ func (c *Client) answer(response *http.Response) (*Answer, error) {
 	return &Answer{Status: response.StatusCode, Header: response.Header, Body: body, Close: response.Close, t: c.t}, nil
 }
 
-// Raw sends bytes over a connection of their own and reads n answers, or fewer if the server closes the connection.
-// Each is held against the description as the answer to method and path.
+// Raw sends bytes over a new connection and reads n answers, or fewer if the server closes the
+// connection. It checks each one as the answer to method and path.
 func (c *Client) Raw(text, method, path string, n int) []*Answer {
 	c.t.Helper()
 	return c.raw(text, n, func(a *Answer) error { return c.description.Check(method, path, a) })
 }
 
-// RawUnchecked is as Raw, for requests whose answers no description has: those that are not even HTTP, or several in one.
+// RawUnchecked is like Raw for requests outside the description: malformed or pipelined ones.
 func (c *Client) RawUnchecked(text string, n int) []*Answer {
 	c.t.Helper()
 	return c.raw(text, n, func(a *Answer) error {
@@ -187,7 +188,7 @@ func (c *Client) RawUnchecked(text string, n int) []*Answer {
 	})
 }
 
-// rawTarget is the path that bytes ask for; "" if they are no request.
+// rawTarget returns the request target in the bytes, "" if there is none.
 func rawTarget(text string) string {
 	line, _, _ := strings.Cut(text, "\r\n")
 	_, target, _ := strings.Cut(line, " ")
@@ -195,16 +196,16 @@ func rawTarget(text string) string {
 	return target
 }
 
-// rawTime is how long an exchange of bytes may take.
-const rawTime = 10 * time.Second
+// rawTimeout bounds an exchange of bytes.
+const rawTimeout = 10 * time.Second
 
 func (c *Client) raw(text string, n int, check func(*Answer) error) []*Answer {
 	c.t.Helper()
-	connection, err := net.DialTimeout("tcp", strings.TrimPrefix(c.BaseURL, "http://"), rawTime)
+	connection, err := net.DialTimeout("tcp", strings.TrimPrefix(c.BaseURL, "http://"), rawTimeout)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := connection.SetDeadline(time.Now().Add(rawTime)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(rawTimeout)); err != nil {
 		c.t.Fatal(err)
 	}
 	written := make(chan struct{})

@@ -1,5 +1,5 @@
-// Package apitest is for tests of the HTTP API: a client that speaks to a running server over real connections and holds
-// every answer against the API description.
+// Package apitest supports tests of the HTTP API. Its client talks to a running server over real
+// connections and checks every answer against the API description.
 package apitest
 
 import (
@@ -21,11 +21,11 @@ import (
 )
 
 func init() {
-	// kin-openapi reads pages as text once it is told so.
+	// kin-openapi needs a decoder for HTML.
 	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.RegisteredBodyDecoder("text/plain"))
 }
 
-// Description is an OpenAPI document that answers are held against.
+// Description is an OpenAPI document that answers are checked against.
 type Description struct {
 	doc *openapi3.T
 }
@@ -55,14 +55,14 @@ var served = sync.OnceValues(func() (*Description, error) {
 	return ParseDescription(document)
 })
 
-// Served is the description that the service publishes.
+// Served returns the description that the service publishes.
 func Served() (*Description, error) { return served() }
 
-// Document is the document as kin-openapi has it.
+// Document returns the document as parsed by kin-openapi.
 func (d *Description) Document() *openapi3.T { return d.doc }
 
-// closeSchemas forbids what an object schema does not name, unless the schema says otherwise, so that an undocumented
-// field of an answer fails a test.
+// closeSchemas forbids unknown fields of objects unless the schema allows them, so that an
+// undocumented field of an answer fails the test.
 func closeSchemas(document []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -92,7 +92,7 @@ func closeTree(node any) {
 	}
 }
 
-// Operation finds what the description says of a request; nil if it has no such path or the path no such method.
+// Operation returns the description of a request's operation, nil if path or method is unknown.
 func (d *Description) Operation(method, escapedPath string) (path string, operation *openapi3.Operation) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -102,7 +102,7 @@ func (d *Description) Operation(method, escapedPath string) (path string, operat
 		if !matches(strings.Split(template, "/"), segments) {
 			continue
 		}
-		// A literal segment wins over a parameter.
+		// A literal segment takes precedence over a parameter.
 		if o := item.GetOperation(method); o != nil && (operation == nil || strings.Count(template, "{") < strings.Count(path, "{")) {
 			path, operation = template, o
 		}
@@ -116,7 +116,7 @@ func matches(template, segments []string) bool {
 	})
 }
 
-// Check holds the answer to a method and a path, as it went over the wire, against the description.
+// Check checks the answer to a method and a path against the description.
 func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	path, operation := d.Operation(method, escapedPath)
 	if err := checkProtection(escapedPath, answer); err != nil {
@@ -140,14 +140,15 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	return nil
 }
 
-// mayBePage reports whether the answer to a path without an operation may be a page: a 404 where only people come along.
+// mayBePage reports whether the answer to a path without an operation may be a page: a 404 outside
+// the API.
 func mayBePage(path string, status int) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	machines := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
 	return status == http.StatusNotFound && !slices.Contains(machines, first)
 }
 
-// checkProtection holds the headers of every answer, whatever it is.
+// checkProtection checks the security headers of every answer.
 func checkProtection(path string, answer *Answer) error {
 	if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 		return fmt.Errorf("X-Content-Type-Options %q, not nosniff", got)
@@ -168,7 +169,7 @@ func checkProtection(path string, answer *Answer) error {
 	return nil
 }
 
-// checkDocumented lets kin-openapi judge status, headers and body.
+// checkDocumented has kin-openapi check status, headers and body.
 func (d *Description) checkDocumented(method string, answer *Answer, path string, operation *openapi3.Operation) error {
 	input := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
@@ -188,7 +189,7 @@ func (d *Description) checkDocumented(method string, answer *Answer, path string
 	return checkJSON(answer, path)
 }
 
-// checkJSON holds what no schema says: the exact content type, strict JSON and no null anywhere.
+// checkJSON checks rules beyond the schemas: the exact content type, strict JSON and no null.
 func checkJSON(answer *Answer, path string) error {
 	contentType := answer.Header.Get("Content-Type")
 	if !strings.Contains(contentType, "json") {
@@ -224,7 +225,7 @@ func hasNull(v strictjson.Value) bool {
 	return v.Kind() == strictjson.Null
 }
 
-// checkError holds an error answer against the shape of its area.
+// checkError checks an error answer against the shape of its area.
 func (d *Description) checkError(path string, answer *Answer) error {
 	if err := checkProtection(path, answer); err != nil {
 		return err

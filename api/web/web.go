@@ -39,8 +39,8 @@ var policy = func() string {
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }()
 
-// Headers returns the headers of every page besides its Content-Type. A sign-up link is a secret:
-// caches must not keep its page, search engines must not list it, and other sites must not learn
+// Headers returns the headers of every page besides its Content-Type. A sign-up link is a secret.
+// Caches must not keep its page, search engines must not list it, and other sites must not learn
 // its address.
 func Headers() http.Header {
 	return http.Header{
