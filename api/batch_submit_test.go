@@ -184,8 +184,8 @@ func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		body   string
-		places string
+		body  string
+		paths string
 	}{
 		"amount":               {replace(`200`, `201`), "rows[1].amount"},
 		"normal form":          {replace(`é`, "e\u0301"), "rows[0].customerReference"},
@@ -204,8 +204,8 @@ func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
 		"several": {replace(`100`, `7`, `"z"`, `1`, `"r2"`, `"r9"`), "note.y rows[0].amount rows[1].rowReference"},
 	} {
 		want := []string{"batches:batch-reference-conflict batchReference"}
-		for place := range strings.SplitSeq(c.places, " ") {
-			want = append(want, "batches:batch-reference-conflict "+place)
+		for path := range strings.SplitSeq(c.paths, " ") {
+			want = append(want, "batches:batch-reference-conflict "+path)
 		}
 		t.Run(name, func(t *testing.T) { b.For(t).Post(b.batches(""), c.body).Refused(409, want...) })
 	}

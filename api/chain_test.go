@@ -279,7 +279,7 @@ func TestMediaTypes(t *testing.T) {
 	g.Raw(head+"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
 }
 
-// hexChunk is a body as one chunk.
+// hexChunk encodes a body as one HTTP chunk.
 func hexChunk(body string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(body), body) }
 
 func TestOptionalAndFormBodies(t *testing.T) {
@@ -348,7 +348,7 @@ func TestBodyLimits(t *testing.T) {
 
 func TestJSONBounds(t *testing.T) {
 	g := newTestServer(t, nil)
-	values := func(n int) string { // beside the object, the two known fields and the list
+	values := func(n int) string { // besides the object, the two known fields and the list
 		return `{"lineItems":[],"amount":1,"x":[` + strings.TrimSuffix(strings.Repeat("1,", n-4), ",") + "]}"
 	}
 	note := func(size int) string { return `{"amount":1,"x":"` + strings.Repeat("a", size-6) + `"}` }

@@ -42,7 +42,7 @@ func TestCustomerAnswers(t *testing.T) {
 	golden(t, "customers-no-version", b.With("Svc-Api-Version", "v1").Get(b.customers("")).Expect(400))
 }
 
-// references that clients get wrong, and this service must not.
+// references are valid references that are easy to encode wrongly.
 var awkward = []string{
 	"a/b", "100%", "50%25", "what?", "#1", "a+b", "two words", " ", "…", "✨🧾", "e\u0301", "\u00e9", `"quoted"`, "a\\b",
 	"a&b=c;d", "invitations", "a:b", ":", "*", "{siteId}", "~", "...", "a//b", strings.Repeat("é", 128),
@@ -103,7 +103,7 @@ type customerPage struct {
 	NextHref, PrevHref string
 }
 
-// links are the pagination links of an answer, as paths on the test's server.
+// links returns the pagination links of an answer, as paths on the test's server.
 type links struct{ next, prev string }
 
 func hrefs(a *apitest.Answer) links {
@@ -137,7 +137,7 @@ func TestCustomerListWalk(t *testing.T) {
 	}
 }
 
-// walk follows links from page to page, and returns every reference and the last page.
+// walk follows links from page to page. It returns every reference and the last page.
 func (b *billing) walk(t testing.TB, path string, link func(customerPage) string) (references []string, page customerPage) {
 	t.Helper()
 	for {

@@ -40,7 +40,7 @@ func newLimiter(t testing.TB, url string, rates map[api.RateClass]api.Rate) *api
 	return limiter
 }
 
-// slow is a rate at which nothing becomes free during a test.
+// slow is a rate at which no token refills during a test.
 var slow = map[api.RateClass]api.Rate{
 	api.RateDefault: {PerSecond: 0.001, Burst: 5},
 	api.RateBatches: {PerSecond: 0.001, Burst: 2},
@@ -108,7 +108,7 @@ func TestLimiterCounts(t *testing.T) {
 		{Name: "default", Quota: 5, Window: 5000 * time.Second, Remaining: 3, Reset: 2000 * time.Second},
 		{Name: "batches", Quota: 2, Window: 2000 * time.Second, Remaining: 0, Reset: 2000 * time.Second},
 	}}
-	for range 3 { // a refusal counts against nothing
+	for range 3 { // a refusal takes no token
 		if diff := cmp.Diff(refused, take(api.RateBatches), about); diff != "" {
 			t.Errorf("third batch (-want +got):\n%s", diff)
 		}
@@ -185,7 +185,7 @@ func TestLimiterOff(t *testing.T) {
 	}
 }
 
-// unknown is the decision of a limiter that cannot ask.
+// unknown is the decision of a limiter that cannot reach Redis.
 var unknown = api.Decision{Allowed: true, Limits: []api.Limit{{Name: "default", Quota: 5, Unknown: true}}}
 
 func TestLimiterWithoutRedis(t *testing.T) {
@@ -241,7 +241,7 @@ func TestLimiterWithHangingRedis(t *testing.T) {
 		})
 	}
 	taking.Wait()
-	if took := time.Duration(longest.Load()); took > 500*time.Millisecond { // 50 ms and what a busy machine adds
+	if took := time.Duration(longest.Load()); took > 500*time.Millisecond { // 50 ms, with a margin for a busy machine
 		t.Errorf("took %s", took)
 	}
 	started := time.Now()

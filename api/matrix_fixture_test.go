@@ -82,7 +82,7 @@ func (m *matrix) client(t *testing.T, owner models.OrganisationID, scopes []mode
 	return c
 }
 
-// limits are what the limiter announces.
+// limits are the limits in the limiter's decision.
 var limits = []api.Limit{{Name: "default", Quota: 9, Window: time.Second, Remaining: 8, Reset: time.Second}}
 
 func (m *matrix) allow() { m.limiter.set(api.Decision{Allowed: true, Limits: limits}) }

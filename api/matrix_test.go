@@ -18,7 +18,7 @@ import (
 	"partnerbilling/models"
 )
 
-// What is tested here is made from the route table: a new route is tried with the rest.
+// These tests derive their calls from the route table, so that they cover every new route.
 
 // public are the routes without a token. Every other route requires one.
 var public = []string{

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// newOAuth is the real API over real keys and clients, and one client's id and secret.
+// newOAuth returns the real API with real keys, and a client's id and secret.
 func newOAuth(t *testing.T) (c *apitest.Client, clientID, secret string) {
 	t.Helper()
 	return newLimitedOAuth(t, nil)

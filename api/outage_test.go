@@ -27,7 +27,7 @@ import (
 
 // wired is an API with the service's own limiter, dispatcher and tokens.
 type wired struct {
-	*apitest.Client // of a partner with every scope
+	*apitest.Client // sends the token of a partner with every scope
 	store           *models.Store
 	site            string
 	fresh           string // a token whose client is not cached yet

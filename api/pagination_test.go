@@ -77,7 +77,7 @@ func TestPaginationLinksExpire(t *testing.T) {
 	b := newBilling(t, nil)
 	path := b.customers("?cursor=" + b.nextCursor(t))
 	b.advance(t, 24*time.Hour-time.Millisecond)
-	fresh := hrefs(b.Get(path)).prev // a link of a followed page has its own 24 hours
+	fresh := hrefs(b.Get(path)).prev // each page's links are valid for 24 hours of their own
 	b.advance(t, time.Millisecond)
 	b.Get(path).Refused(400, invalidLink)
 	b.Get(fresh).Expect(200)
@@ -104,7 +104,7 @@ func TestPaginationLinksSurviveKeyRotation(t *testing.T) {
 	b.Get(path).Refused(400, invalidLink)
 }
 
-// The links hold the filters and the limit of the first page.
+// The links contain the filters and the limit of the first page.
 func TestPaginationLinksHoldTheFilters(t *testing.T) {
 	b := newBilling(t, nil)
 	for i := range 5 {

@@ -22,7 +22,7 @@ func (b *billing) intentPage(t testing.TB, path string) intentPage {
 	return dataOf[intentPage](b.Get(path).Expect(200))
 }
 
-// order creates a payment intent of an order.
+// order creates a payment intent for an order.
 func (b *billing) order(t testing.TB, orderID string) (id, code string) {
 	t.Helper()
 	made := dataOf[createdIntent](b.Post(b.intents(""), fmt.Sprintf(`{"amount":5,"orderId":%q,"qrCodeFormat":"text"}`, orderID)).Expect(201))
@@ -71,7 +71,7 @@ func TestPaymentIntentListFilters(t *testing.T) {
 	}
 	id, _ := c.order(t, "3")
 	c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(200)
-	c.order(t, "4 &é") // to expire
+	c.order(t, "4 &é") // expires later in the test
 	_, code := c.order(t, "5")
 	c.pay(t, code)
 	c.advance(t, 15*time.Minute)
@@ -101,7 +101,7 @@ func TestPaymentIntentListFilters(t *testing.T) {
 	} {
 		page := c.intentPage(t, c.intents(strings.ReplaceAll(query, "%d", fmt.Sprint(int64(noon)/10))))
 		got := ordersOf(page)
-		slices.Sort(got) // two are of one instant
+		slices.Sort(got) // two have the same timestamp
 		slices.Sort(want)
 		if diff := cmp.Diff(want, got); diff != "" || page.NextHref != "" || page.PrevHref != "" {
 			t.Errorf("%s: %+v%s", query, page, diff)
@@ -137,7 +137,7 @@ func TestPaymentIntentListWalk(t *testing.T) {
 	slices.Reverse(want)
 	page := c.intentPage(t, c.intents("?limit=5&createdFrom=0"))
 	forward := ordersOf(page)
-	c.order(t, "newer") // which the walk has passed
+	c.order(t, "newer") // newer than the first page, so the walk must not see it
 	c.Post(c.intents("/"+ids["4"]+"/cancellation"), nil).Expect(200)
 	for page.NextHref != "" {
 		page = c.intentPage(t, link(page.NextHref))
@@ -159,7 +159,7 @@ func TestPaymentIntentListWalk(t *testing.T) {
 func TestPaymentIntentPaginationLinks(t *testing.T) {
 	t.Parallel()
 	c := newPaying(t)
-	longest := strings.Repeat("&", 128) // in a cursor, six bytes each
+	longest := strings.Repeat("&", 128) // six bytes each in a cursor
 	for range 2 {
 		c.order(t, longest)
 		c.Post(c.batches(""), bodyOf(fmt.Sprint("batch ", len(c.tasks)), "ada")).Expect(202)

@@ -107,7 +107,7 @@ func TestPaymentIntentFaults(t *testing.T) {
 		`{"amount":5,"amount":5}`: {"The body has a key twice (at byte 12)."},
 	} {
 		a := c.Post(c.intents(""), body)
-		if body[0] == '[' || strings.Count(body, `"amount"`) > 1 { // worded elsewhere
+		if body[0] == '[' || strings.Count(body, `"amount"`) > 1 { // other messages
 			a.Expect(400)
 			continue
 		}
@@ -200,7 +200,7 @@ func TestPaymentIntentIdempotency(t *testing.T) {
 	}
 	golden(t, "intent-idempotency-key-reused", keyed.Post(c.intents(""), `{"amount":6,"orderId":"o"}`).Expect(422))
 	keyed.Post(c.intents(""), `{"amount":0}`).Expect(400)
-	c.With("Idempotency-Key", "failed").Post(c.intents(""), `{"amount":0}`).Expect(400) // and is not kept
+	c.With("Idempotency-Key", "failed").Post(c.intents(""), `{"amount":0}`).Expect(400) // a refusal is not stored
 	c.With("Idempotency-Key", "failed").Post(c.intents(""), `{"amount":5}`).Expect(201)
 	complains(t, c.With("Idempotency-Key", "a b").Post(c.intents(""), `{"amount":5}`), 400,
 		"Idempotency-Key must be 1 to 255 visible ASCII characters, once")
@@ -272,7 +272,7 @@ func TestWaitForTheEndOfAPayment(t *testing.T) {
 	if got := dataOf[intentData](received(t, answers, 200)); got.TransactionStatus != "Declined" {
 		t.Errorf("%+v", got)
 	}
-	if a := patient.Get(c.intents("/" + id)).Expect(200); a.Header.Get("Preference-Applied") != "wait" { // at once
+	if a := patient.Get(c.intents("/" + id)).Expect(200); a.Header.Get("Preference-Applied") != "wait" { // answers at once
 		t.Errorf("headers %v", a.Header)
 	}
 

@@ -34,9 +34,9 @@ func TestPaymentPage(t *testing.T) {
 	pending := c.Get(path)
 	checkPage(t, pending, 200, "on its way")
 	if pending.Header.Get("Refresh") == "" {
-		t.Error("the page of a payment on its way does not look again")
+		t.Error("the page of a payment under way does not refresh itself")
 	}
-	checkPage(t, c.browser().Post(path, "action=pay&behaviour=pays"), 200, "on its way") // pressed twice
+	checkPage(t, c.browser().Post(path, "action=pay&behaviour=pays"), 200, "on its way") // the form is sent twice
 	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
 	paid := c.Get(path)
 	checkPage(t, paid, 200, "You have paid AUD\u00a010.00")

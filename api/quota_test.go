@@ -75,7 +75,7 @@ func TestQuotaOfEvents(t *testing.T) {
 		age()
 	}
 	id := dataOf[createdIntent](first).PaymentIntentID
-	b.Post(b.intents("/"+id+"/cancellation"), nil).Expect(200) // a final status has its event
+	b.Post(b.intents("/"+id+"/cancellation"), nil).Expect(200) // every final status creates an event
 	if n := dataOf[eventPage](b.Get("/webhooks/events").Expect(200)).TotalItems; n != 1 {
 		t.Errorf("%d events", n)
 	}
@@ -116,7 +116,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	put("default", "a").Expect(200)
 }
 
-// Many partners' requests at once do not exceed a quota.
+// Concurrent requests do not exceed a quota.
 func TestQuotaUnderConcurrency(t *testing.T) {
 	b, _ := newBounded(t, models.Quotas{OpenRows: 10, Events: 10, Invitations: 10})
 	const n = 40

@@ -199,7 +199,7 @@ func TestTraceIDs(t *testing.T) {
 	}
 }
 
-// lastSpan finds the span of a request by the trace id that it was answered with.
+// lastSpan returns the span of a request by the trace id in its answer.
 func lastSpan(spans *tracetest.SpanRecorder, id string) sdktrace.ReadOnlySpan {
 	for _, span := range spans.Ended() {
 		for _, a := range span.Attributes() {
@@ -256,7 +256,7 @@ func TestHostileHTTP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path := "/unreadable" // which the description does not have, as with any answer of this kind
+			path := "/unreadable" // outside the description, like every unreadable request
 			answers := g.For(t).RawUnchecked(c.text, 1)
 			if len(answers) != 1 {
 				t.Fatalf("no answer at %s", path)
@@ -476,7 +476,7 @@ func TestWaitingDoesNotEatTheNextRequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	shut := make(chan error, 1)
-	go func() { shut <- g.server.Shutdown(ctx) }() // ends the waiting
+	go func() { shut <- g.server.Shutdown(ctx) }() // ends the held request
 	<-g.waiting
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil || response.StatusCode != http.StatusOK {

@@ -103,7 +103,7 @@ func (p *signupPage) accept(ctx context.Context, token string, behaviour models.
 
 // behaviourChoices describes the sandbox's behaviours for a form.
 func behaviourChoices(chosen models.Behaviour) []web.Choice {
-	words := map[models.Behaviour][2]string{
+	labels := map[models.Behaviour][2]string{
 		models.BehaviourPays:               {"Pays", "every debit succeeds"},
 		models.BehaviourInsufficientFunds:  {"Has no money", "debits fail with insufficientFunds"},
 		models.BehaviourAccountUnavailable: {"Account unavailable", "debits fail with accountUnavailable"},
@@ -115,7 +115,7 @@ func behaviourChoices(chosen models.Behaviour) []web.Choice {
 	}
 	choices := make([]web.Choice, len(models.Behaviours))
 	for i, b := range models.Behaviours {
-		choices[i] = web.Choice{Value: string(b), Label: words[b][0], Detail: words[b][1], Chosen: b == chosen}
+		choices[i] = web.Choice{Value: string(b), Label: labels[b][0], Detail: labels[b][1], Chosen: b == chosen}
 	}
 	return choices
 }

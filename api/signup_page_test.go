@@ -12,7 +12,7 @@ import (
 	"partnerbilling/models"
 )
 
-// browser sends forms as a browser does.
+// browser returns a client that sends forms like a browser.
 func (b *billing) browser() *apitest.Client {
 	return b.WithToken("none").With("Content-Type", "application/x-www-form-urlencoded")
 }
@@ -62,7 +62,7 @@ func TestSignupPage(t *testing.T) {
 		t.Errorf("it leads to %q", got)
 	}
 	checkPage(t, b.Get(path), 200, "You are signed up", "Harbour Power")
-	checkPage(t, b.browser().Post(path, "action=accept&behaviour=pays"), 200, "You are signed up") // pressed twice
+	checkPage(t, b.browser().Post(path, "action=accept&behaviour=pays"), 200, "You are signed up") // the form is sent twice
 	if got := b.state("secret-reference"); got != "linked" {
 		t.Fatalf("signing up made it %s", got)
 	}

@@ -32,12 +32,12 @@ func newTracing(t *testing.T) *tracing {
 	return &tracing{h, &batching{billing: h.billing, tasks: tasks}, &paying{billing: h.billing, tasks: tasks}}
 }
 
-// trace is the answer about the request that got an answer.
+// trace gets the trace of the request that led to the answer.
 func (tr *tracing) trace(of *apitest.Answer) *apitest.Answer {
 	return tr.Get("/traces/" + of.TraceID())
 }
 
-// runTasks does every task of a kind that is waiting.
+// runTasks executes every waiting task of a kind.
 func (tr *tracing) runTasks(kind models.TaskKind, run func(context.Context, models.Task) error) {
 	tr.t.Helper()
 	var tasks []models.TaskID
@@ -92,8 +92,8 @@ func TestTraceOfBatch(t *testing.T) {
 		"a validation":              tr.Post(tr.batches("/validation"), bodyOf("other", "ada")).Expect(200),
 		"a cancellation":            tr.Post(tr.batch("2026/11", "/cancellation"), nil).Expect(200),
 		"a refusal":                 tr.Post(tr.batches(""), `{}`).Expect(400),
-		"a look":                    tr.Get(tr.batch("2026/11", "")).Expect(200),
-		"a look at a trace":         tr.trace(submitted).Expect(200),
+		"a GET":                     tr.Get(tr.batch("2026/11", "")).Expect(200),
+		"a GET of a trace":          tr.trace(submitted).Expect(200),
 	} {
 		if a := tr.trace(again); a.Status != http.StatusNotFound {
 			t.Errorf("%s has the trace %s", what, a.Body)

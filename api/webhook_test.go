@@ -22,7 +22,7 @@ import (
 	"partnerbilling/models"
 )
 
-// hooks is the real API with a partner's receiver.
+// hooks is the real API with a partner's webhook receiver.
 type hooks struct {
 	*billing
 	t        *testing.T
@@ -90,9 +90,9 @@ type endpointData struct {
 	CreatedAt, UpdatedAt, DisabledAt, RetryAt models.Millis
 }
 
-func (h *hooks) put(place, url string) (status int, data endpointData) {
+func (h *hooks) put(endpoint, url string) (status int, data endpointData) {
 	h.t.Helper()
-	a := h.Send("PUT", "/webhooks/endpoints/"+place, map[string]string{"url": url})
+	a := h.Send("PUT", "/webhooks/endpoints/"+endpoint, map[string]string{"url": url})
 	if a.Status >= 300 {
 		h.t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -355,7 +355,7 @@ type stream struct {
 	id    string // the last one
 }
 
-// listen begins a stream, or resumes one behind the id that it gave last.
+// listen starts a stream, or resumes one after the given id.
 func (h *hooks) listen(after ...string) *stream {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -401,7 +401,7 @@ func (s *stream) want(line string) {
 	}
 }
 
-// readID reads the line that says where the stream is, and the event's key in it.
+// readID reads the id line and returns the event's key in it.
 func (s *stream) readID() (key string) {
 	s.t.Helper()
 	line := s.line()
@@ -523,16 +523,16 @@ func TestWebhookEventTypes(t *testing.T) {
 	if h.Get("/webhooks/endpoints").Expect(200).Data(&got); got.Items == nil || len(got.Items) != 0 {
 		t.Errorf("before any put: %+v", got)
 	}
-	put := func(place, events string, want ...models.WebhookEventType) endpointData {
+	put := func(endpoint, events string, want ...models.WebhookEventType) endpointData {
 		t.Helper()
 		var data endpointData
-		h.Send("PUT", "/webhooks/endpoints/"+place, `{"url":"https://example.com/`+place+`"`+events+`}`).Data(&data)
+		h.Send("PUT", "/webhooks/endpoints/"+endpoint, `{"url":"https://example.com/`+endpoint+`"`+events+`}`).Data(&data)
 		var again endpointData
-		h.Get("/webhooks/endpoints/" + place).Expect(200).Data(&again)
+		h.Get("/webhooks/endpoints/" + endpoint).Expect(200).Data(&again)
 		if diff := cmp.Diff([][]models.WebhookEventType{want, want}, [][]models.WebhookEventType{data.Events, again.Events}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", place, diff)
+			t.Errorf("%s (-want +got):\n%s", endpoint, diff)
 		}
-		return endpointData{Endpoint: place, URL: data.URL, Events: data.Events}
+		return endpointData{Endpoint: endpoint, URL: data.URL, Events: data.Events}
 	}
 	all := models.WebhookEventTypes
 	put("default", `,"events":["customerExpired","transactionStatus"]`, models.EventCustomerExpired, models.EventTransactionStatus)
