@@ -24,7 +24,7 @@ func newBounded(t *testing.T, quotas models.Quotas) (*billing, func()) {
 	return newBillingOn(t, store, nil), func() { minutes.Add(1) }
 }
 
-// wantRetryAfter checks the answer's Retry-After; "" means that it is absent.
+// wantRetryAfter checks the answer's Retry-After.
 func wantRetryAfter(t *testing.T, a *apitest.Answer, want string) {
 	t.Helper()
 	if got := a.Header.Get("Retry-After"); got != want {
@@ -63,7 +63,7 @@ func TestQuotaOfEvents(t *testing.T) {
 	first := keyed.Post(b.intents(""), `{"amount":1}`).Expect(201)
 	for range 2 {
 		refused := b.Post(b.intents(""), `{"amount":1}`).Expect(http.StatusTooManyRequests)
-		wantRetryAfter(t, refused, "")
+		wantRetryAfter(t, refused, "60")
 		golden(t, "quota-events", refused)
 		complains(t, b.With("Idempotency-Key", "other").Post(b.intents(""), `{"amount":1}`), 429,
 			"Your organisation's quota of webhook events and open payment intents (1) would be exceeded.")
@@ -88,7 +88,7 @@ func TestQuotaOfInvitations(t *testing.T) {
 	first := keyed.Post(b.customers("/invitations"), `{"customerReference":"ada"}`).Expect(201)
 	for range 2 {
 		refused := b.Post(b.customers("/invitations"), `{"customerReference":"bob"}`).Expect(http.StatusTooManyRequests)
-		wantRetryAfter(t, refused, "")
+		wantRetryAfter(t, refused, "60")
 		golden(t, "quota-invitations", refused)
 		again := keyed.Post(b.customers("/invitations"), `{"customerReference":"ada"}`).Expect(201)
 		if dataOf[invitation](again) != dataOf[invitation](first) {
@@ -109,7 +109,7 @@ func TestQuotaOfEndpoints(t *testing.T) {
 	}
 	put(b.site.String(), "a").Expect(201)
 	refused := put("default", "a").Expect(http.StatusTooManyRequests)
-	wantRetryAfter(t, refused, "")
+	wantRetryAfter(t, refused, "60")
 	golden(t, "quota-endpoints", refused)
 	put(b.site.String(), "b").Expect(200)
 	b.Send("DELETE", "/webhooks/endpoints/"+b.site.String(), nil).Expect(200)
