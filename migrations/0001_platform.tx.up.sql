@@ -1,13 +1,16 @@
--- The platform: time, the identity of the database, partners with their Sites and API clients, keys, and alerts.
+-- The platform: time, the identity of the database, partners with their Sites and API clients,
+-- keys, and alerts.
 --
--- A column whose name ends in _at or _by and whose type is bigint holds service time in Unix milliseconds. A timestamptz
--- column holds the server's own time: leases use it, because the sandbox's clock must not move them.
+-- A bigint column whose name ends in _at or _by holds service time in Unix milliseconds. A
+-- timestamptz column holds the server's own time. Leases use server time, because the sandbox's
+-- clock must not move them.
 --
--- Primary keys are made after the other indexes of their tables. Of indexes that cost the same, as on an empty table, the
--- planner takes the one made last, and a connection keeps its plans while tables grow.
+-- Primary keys are created after the other indexes of their tables. Among indexes of equal cost, as
+-- on an empty table, the planner takes the newest, and connections keep their plans while tables
+-- grow.
 
--- Service time is the server's time plus a stored offset, so that skew between machines decides nothing. Tests may
--- freeze it.
+-- Service time is the server's time plus a stored offset, so clock skew between machines has no
+-- effect. Tests may freeze it.
 CREATE TABLE service_clock (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     offset_ms bigint  NOT NULL DEFAULT 0,
@@ -15,63 +18,71 @@ CREATE TABLE service_clock (
 );
 INSERT INTO service_clock DEFAULT VALUES;
 
--- Service time for statements: a view becomes part of the statement's plan, where a function call is planned anew.
+-- service_now is service time for statements. The planner inlines a view, but plans a function call
+-- separately.
 CREATE VIEW service_now AS
     SELECT coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms AS now
     FROM service_clock;
 
--- Service time for functions, defaults and rare statements. plpgsql keeps its plan for the session.
+-- svc_now is service time for functions, defaults and rare statements. plpgsql keeps its plan for
+-- the session.
 CREATE FUNCTION svc_now() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT now FROM service_now);
 END $$;
 
--- The service that the database belongs to, written by its first process. A process of the other environment, or with
--- another rail, refuses to start. The rail is the adapter and what names the rail behind it; an address may change.
+-- The deployment that the database belongs to. The first process writes it. A process with another
+-- environment or another rail refuses to start. A rail is identified by its adapter and its
+-- rail_id; its URL may change.
 CREATE TABLE deployment (
     only_row         boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     environment      text    NOT NULL CHECK (environment IN ('sandbox', 'production')),
-    rail             text    CHECK (rail IN ('sandbox', 'http')),  -- NULL: no process has used one
+    rail             text    CHECK (rail IN ('sandbox', 'http')),  -- NULL: no process has used a rail
     rail_id          text    NOT NULL DEFAULT '',
-    webhook_loopback boolean NOT NULL DEFAULT false,               -- webhooks may go to this machine's loopback addresses
+    webhook_loopback boolean NOT NULL DEFAULT false,               -- webhooks may target loopback addresses
     CHECK (environment = 'sandbox' OR rail IS DISTINCT FROM 'sandbox' AND NOT webhook_loopback)
 );
 
--- The identity of the database as the service last saw it. A promoted standby has another timeline, a restored dump
--- another system identifier. Either may have lost commits that the service had acknowledged, so each begins an epoch:
--- what was begun in an earlier epoch is in doubt.
+-- The identity of the database when the service last compared it. A promoted standby has another
+-- timeline, and a restored dump has another system identifier. Both may have lost commits that the
+-- service had acknowledged, so both begin a new epoch. Work from an earlier epoch is in doubt.
 CREATE TABLE database_epoch (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     epoch             int     NOT NULL DEFAULT 1,
-    began_at          bigint,                     -- NULL for the first: nothing can have been lost before it
+    began_at          bigint,                     -- NULL for the first epoch: no loss precedes it
     system_identifier bigint  NOT NULL,
     timeline          text    NOT NULL,
-    held_before       int     NOT NULL DEFAULT 0, -- work of earlier epochs waits for an operator
-    cancelled_before  int     NOT NULL DEFAULT 0, -- work of earlier epochs is cancelled on the rail
+    held_before       int     NOT NULL DEFAULT 0, -- work from epochs below this one waits for an operator
+    cancelled_before  int     NOT NULL DEFAULT 0, -- work from epochs below this one is cancelled on the rail
     CHECK ((epoch = 1) = (began_at IS NULL)),
     CHECK (held_before <= epoch AND cancelled_before <= epoch)
 );
 
--- The identity of this server: the timeline that it writes, which the control file knows only later.
+-- server_identity is the identity of this server. The WAL's file name holds the current timeline;
+-- the control file is updated later.
 CREATE VIEW server_identity AS
     SELECT system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) AS timeline
     FROM pg_control_system();
 
 INSERT INTO database_epoch (system_identifier, timeline) SELECT system_identifier, timeline FROM server_identity;
 
--- current_epoch compares the server's identity with the stored one, begins a new epoch where they differ, and returns
--- what a statement must know of it. Every statement that claims, cancels or settles money reads it.
+-- current_epoch compares the server's identity with the stored identity, begins a new epoch if they
+-- differ, and returns the current epoch. Every statement that claims, cancels or settles money
+-- calls it.
 --
---   certain  no loss can matter to work of this epoch: the rail has forgotten every key of an earlier one, or there is
---            none. rail_memory is how long a rail keeps keys, in milliseconds.
-CREATE FUNCTION current_epoch(rail_memory bigint, OUT epoch int, OUT certain boolean, OUT held_before int, OUT cancelled_before int)
+--   rail_memory  how long a rail keeps keys, in milliseconds
+--   certain      no earlier loss can affect work of this epoch: the rail has forgotten every key of
+--                earlier epochs, or this is the first epoch
+CREATE FUNCTION current_epoch(rail_memory bigint, OUT epoch int, OUT certain boolean,
+    OUT held_before int, OUT cancelled_before int)
 LANGUAGE plpgsql AS $$
 DECLARE
     server server_identity;
 BEGIN
     SELECT * INTO server FROM server_identity;
     UPDATE database_epoch e
-    SET epoch = e.epoch + 1, began_at = svc_now(), system_identifier = server.system_identifier, timeline = server.timeline
+    SET epoch = e.epoch + 1, began_at = svc_now(), system_identifier = server.system_identifier,
+        timeline = server.timeline
     WHERE e.system_identifier <> server.system_identifier OR e.timeline <> server.timeline;
     SELECT e.epoch, coalesce(e.began_at + rail_memory <= svc_now(), true), e.held_before, e.cancelled_before
     INTO current_epoch.epoch, certain, current_epoch.held_before, current_epoch.cancelled_before FROM database_epoch e;
@@ -84,7 +95,8 @@ CREATE TABLE organisations (
     created_at bigint NOT NULL
 );
 
--- A place where a partner does business. Customers, batches and payment intents belong to one.
+-- A Site is a business location of a partner. Customers, batches and payment intents belong to a
+-- Site.
 CREATE TABLE sites (
     id              uuid    NOT NULL,
     organisation_id uuid    NOT NULL REFERENCES organisations,
@@ -95,7 +107,7 @@ CREATE TABLE sites (
 CREATE INDEX sites_organisation ON sites (organisation_id);
 ALTER TABLE sites ADD PRIMARY KEY (id);
 
--- API clients. One without an organisation belongs to the customer app's backend.
+-- API clients. A client without an organisation belongs to the customer app's backend.
 CREATE TABLE api_clients (
     id              uuid   NOT NULL,
     organisation_id uuid   REFERENCES organisations,
@@ -108,8 +120,8 @@ CREATE TABLE api_clients (
 CREATE INDEX api_clients_organisation ON api_clients (organisation_id);
 ALTER TABLE api_clients ADD PRIMARY KEY (id);
 
--- A client has at most two live secrets, so that one can be replaced without an outage. Secrets are random 256-bit
--- values: their SHA-256 is useless to a thief.
+-- A client has at most two live secrets, so that a secret can be replaced without an outage.
+-- Secrets are random 256-bit values, so a stolen SHA-256 hash reveals nothing.
 CREATE TABLE client_secrets (
     client_id   uuid   NOT NULL REFERENCES api_clients,
     secret_hash bytea  NOT NULL,
@@ -117,7 +129,8 @@ CREATE TABLE client_secrets (
     PRIMARY KEY (client_id, secret_hash)
 );
 
--- The ids of client assertions (RFC 7523) that were used, kept until the assertions expire.
+-- The ids of used client assertions (RFC 7523), kept until the assertions expire. They prevent
+-- replay.
 CREATE TABLE client_assertions (
     client_id  uuid   NOT NULL,
     jti        text   NOT NULL,
@@ -126,8 +139,9 @@ CREATE TABLE client_assertions (
 CREATE INDEX client_assertions_expiry ON client_assertions (expires_at);
 ALTER TABLE client_assertions ADD PRIMARY KEY (client_id, jti);
 
--- The service's own keys, each sealed under the master key (AES-256-GCM, the master key's id in front). The newest
--- active key of a purpose makes tokens; the others verify until they retire.
+-- The service's own keys. Each is encrypted under the master key (AES-256-GCM, prefixed with the
+-- master key's id). The newest active key of a purpose issues tokens; the other keys verify tokens
+-- until they retire.
 CREATE TABLE service_keys (
     id         uuid   NOT NULL,
     purpose    text   NOT NULL CHECK (purpose IN ('accessToken', 'signupLink', 'paginationLink')),
@@ -139,8 +153,9 @@ CREATE TABLE service_keys (
 CREATE INDEX service_keys_purpose ON service_keys (purpose, active_at DESC);
 ALTER TABLE service_keys ADD PRIMARY KEY (id);
 
--- Idempotency-Key: one row a finished request, written in the transaction of its effect. The row names the resource
--- that was made; a replay builds the answer from the resource, so that no answer (and no sign-up link) is stored.
+-- Idempotency-Key: one row per finished request, written in the transaction of the request's
+-- effect. The row names the created resource. A replay builds the response from that resource, so
+-- no response and no sign-up link is stored.
 CREATE TABLE idempotency_keys (
     client_id   uuid   NOT NULL,
     path        text   NOT NULL,
@@ -152,7 +167,8 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (client_id, path, key);
 
--- What an operator must look at: one row a subject, however often it happens.
+-- Alerts are conditions that an operator must look at. Each kind and subject has one row, however
+-- often it recurs.
 CREATE TABLE alerts (
     kind            text   NOT NULL,
     subject         text   NOT NULL,
@@ -167,10 +183,10 @@ CREATE INDEX alerts_open ON alerts (raised_at) WHERE closed_at IS NULL;
 CREATE INDEX alerts_open_by_kind ON alerts (kind) WHERE closed_at IS NULL;
 ALTER TABLE alerts ADD PRIMARY KEY (kind, subject);
 
--- raise_alert raises an alert, or raises it again if it was closed. Everything that raises alerts calls it. Statements
--- that seldom raise one do not pay for an INSERT that they seldom make.
-CREATE FUNCTION raise_alert(kind text, subject text, organisation uuid, site uuid, detail text, trace_id text) RETURNS void
-LANGUAGE plpgsql AS $$
+-- raise_alert opens an alert, or reopens a closed alert. All code that raises alerts calls it. It
+-- is a function so that statements that seldom raise an alert do not plan the INSERT.
+CREATE FUNCTION raise_alert(kind text, subject text, organisation uuid, site uuid, detail text, trace_id text)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO alerts AS a (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
     VALUES (kind, subject, organisation, site, detail, trace_id, svc_now())

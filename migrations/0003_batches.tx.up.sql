@@ -1,12 +1,13 @@
--- Batches of debits, their rows, and the ledger of every movement of money.
+-- Batches of debits, their rows, and the ledger of money movements.
 
 CREATE TYPE batch_state AS ENUM ('inProgress', 'settled');
 CREATE TYPE row_state AS ENUM ('pending', 'inProgress', 'settled');
 CREATE TYPE row_outcome AS ENUM ('succeeded', 'customerNotActive', 'insufficientFunds', 'accountUnavailable',
     'limitExceeded', 'declinedByCustomer', 'declined', 'timedOut', 'unconfirmed', 'cancelled');
 
--- How often a batchReference has been used. A row's rail key derives from the reference and this generation, so that a
--- submission that is repeated after a loss has the keys of the first. The row outlives its batch.
+-- Counts the uses of each batchReference. A batch row's rail key derives from the reference and
+-- this generation, so a submission that is repeated after a loss has the same keys. This record
+-- outlives its batch.
 CREATE TABLE batch_references (
     site_id         uuid NOT NULL,
     batch_reference text NOT NULL COLLATE "C",
@@ -14,7 +15,8 @@ CREATE TABLE batch_references (
     PRIMARY KEY (site_id, batch_reference)
 );
 
--- The statement that settles rows moves the counters, from the rows that it returned; nothing else does.
+-- Only the statement that settles rows updates the counters. It derives them from the rows that it
+-- returned.
 CREATE TABLE batches (
     site_id          uuid        NOT NULL REFERENCES sites,
     id               uuid        NOT NULL,
@@ -32,12 +34,12 @@ CREATE TABLE batches (
     submitted_at     bigint      NOT NULL,
     settle_by        bigint      NOT NULL,
     settled_at       bigint,
-    cancelled_at     bigint,                -- rows that come back unsettled after this end as cancelled
-    attempts_over_at bigint,                -- when the rows that no debit call was begun for were closed
+    cancelled_at     bigint,                -- rows without a final answer after this end as cancelled
+    attempts_over_at bigint,                -- when rows without a started debit call were closed
     retry_of         text        COLLATE "C",  -- the batchReference of the parent
-    retried_as       text        COLLATE "C",  -- the batchReference of the one child
+    retried_as       text        COLLATE "C",  -- the batchReference of the only child
     fingerprint      bytea       NOT NULL,  -- SHA-256 of the canonical body
-    extras           bytea,                 -- canonical JSON of what the body had beyond the known fields
+    extras           bytea,                 -- canonical JSON of the body's unknown fields
     trace_id         text        NOT NULL DEFAULT '',
     CHECK (settled_count BETWEEN 0 AND row_count AND succeeded_count BETWEEN 0 AND settled_count),
     CHECK ((state = 'settled') = (settled_count = row_count)),
@@ -50,45 +52,46 @@ CREATE INDEX batches_unsent ON batches (settle_by) WHERE settled_at IS NULL AND 
 CREATE INDEX batches_age ON batches (submitted_at);
 ALTER TABLE batches ADD PRIMARY KEY (site_id, id);
 
--- A row's name inside the service is (batch, index). Nothing but the primary key is indexed, so that a row's two updates
--- stay on its page (HOT); work finds its rows through the outbox. Rows are only written beside their batch: a foreign key
--- would cost more than the insert.
+-- The service identifies a batch row by batch and index. The primary key is the only index, so that
+-- both updates of a row are HOT; workers find rows through the outbox. There is no foreign key,
+-- because its check costs more than the insert: rows are only written in the transaction of their
+-- batch.
 --
---   pending     no debit call was begun in this epoch
---   inProgress  a worker holds the row, or a debit call was begun
---   settled     final, but for an unconfirmed row in doubt: the rail is still asked about it
+--   pending     no debit call was started in this epoch
+--   inProgress  a worker holds the lease, or a debit call was started
+--   settled     final; but the service keeps asking the rail about an unconfirmed row in doubt
 CREATE TABLE batch_rows (
     site_id            uuid        NOT NULL,
     batch_id           uuid        NOT NULL,
     row_index          int         NOT NULL,
-    attempts           int         NOT NULL DEFAULT 0,   -- debit calls made, or begun by a worker that died
+    attempts           int         NOT NULL DEFAULT 0,   -- debit calls made, or started by a worker that died
     link_id            uuid,                             -- bound once, never changed
     lease_token        uuid,
     lease_until        timestamptz,
-    deferrals          int         NOT NULL DEFAULT 0,   -- tries that brought no final answer
+    deferrals          int         NOT NULL DEFAULT 0,   -- attempts without a final answer
     amount             bigint      NOT NULL,
-    next_attempt_at    bigint,                           -- the next debit, or look-up if in doubt
-    called_at          bigint,                           -- a time not after the last rail call; NULL: at submission
+    next_attempt_at    bigint,                           -- the next debit, or the next look-up if in doubt
+    called_at          bigint,                           -- lower bound for the last rail call; NULL: submission
     settled_at         bigint,
     state              row_state   NOT NULL DEFAULT 'pending',
     outcome            row_outcome,
     corrected_outcome  row_outcome,
-    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit may have been made, and the rail has not said
+    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit may exist that the rail has not confirmed
     customer_reference text        NOT NULL COLLATE "C",
     row_reference      text        NOT NULL COLLATE "C",
     PRIMARY KEY (site_id, batch_id, row_index),
-    -- Each row is checked twice in its life, so these are made of tests that cost nothing: no function, no CASE.
+    -- Every update evaluates these checks, so they use cheap operators only: no function, no CASE.
     CHECK ((lease_token IS NULL) = (lease_until IS NULL)),
     CHECK ((state = 'settled') = (outcome IS NOT NULL)),
     CHECK ((outcome IS NULL) = (settled_at IS NULL)),
     CHECK (corrected_outcome IS NULL OR outcome IS NOT NULL AND NOT in_doubt),
     CHECK (NOT in_doubt OR state = 'inProgress' OR outcome = 'unconfirmed'),
     CHECK (lease_token IS NULL OR state <> 'pending')
-) WITH (fillfactor = 32); -- submitted, claimed, settled: room on the page for all three versions
+) WITH (fillfactor = 32); -- leaves space for all three versions of a row: submitted, claimed, settled
 
--- Double entry: an entry moves an amount from one account to the other, so that the accounts sum to zero by
--- construction. The rail key is unique for ever: no debit is booked twice. Entries outlive the batches and payment
--- intents that they came from, and so repeat their references.
+-- The double-entry ledger. An entry moves an amount from one account to another, so the accounts
+-- always sum to zero. The rail key is unique for ever, so no debit is recorded twice. Entries
+-- outlive their batch or payment intent, so they copy its references.
 CREATE TYPE ledger_account AS ENUM ('railClearing', 'sitePayable');
 CREATE TABLE ledger_entries (
     rail_key           text           COLLATE "C" NOT NULL CHECK (left(rail_key, 3) IN ('r1_', 'p1_')),
@@ -105,7 +108,8 @@ CREATE TABLE ledger_entries (
     order_id           text           COLLATE "C",
     CHECK (debit_account <> credit_account),
     CHECK (num_nonnulls(batch_reference, row_reference, customer_reference) IN (0, 3)),
-    CHECK ((batch_reference IS NULL) <> (payment_intent_id IS NULL) AND (order_id IS NULL OR payment_intent_id IS NOT NULL))
-) WITH (autovacuum_vacuum_insert_scale_factor = 0.02); -- totals read the index alone where a vacuum has been
+    CHECK ((batch_reference IS NULL) <> (payment_intent_id IS NULL)
+        AND (order_id IS NULL OR payment_intent_id IS NOT NULL))
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.02); -- frequent vacuums allow index-only scans for totals
 CREATE INDEX ledger_entries_site ON ledger_entries (site_id, recorded_at DESC, rail_key DESC) INCLUDE (amount);
 ALTER TABLE ledger_entries ADD PRIMARY KEY (rail_key);

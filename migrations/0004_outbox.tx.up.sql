@@ -1,11 +1,13 @@
--- Background work. Every piece is a row here, written in the transaction of the state that it belongs to, and deleted
--- when nothing is left to do. A task in Redis is a wake-up for one of these rows.
+-- The outbox holds all background work. Each task is a row, written in the transaction of the state
+-- that it belongs to and deleted when it is done. A task in Redis is a wake-up for an outbox row.
 --
---   waiting    dispatched_at IS NULL: goes out once service time reaches available_at
---   in flight  dispatched_at set: goes out again, one epoch on, once the server's time passes redispatch_after
+--   waiting    dispatched_at IS NULL: dispatched once service time reaches available_at
+--   in flight  dispatched_at is set: dispatched again in the next epoch, once server time passes
+--              redispatch_after
 --
--- A webhook delivery that waits in Redis for its next attempt is in flight with an available_at to come. It does not
--- count against its organisation's cap, and goes out at once if the service's clock is moved.
+-- A webhook delivery that waits in Redis for its next attempt is in flight, with an available_at in
+-- the future. It does not count against its organisation's cap. It is dispatched at once if the
+-- sandbox's clock is moved.
 CREATE TABLE outbox (
     id               uuid        NOT NULL,
     kind             text        NOT NULL,
@@ -13,22 +15,24 @@ CREATE TABLE outbox (
     organisation_id  uuid        NOT NULL,
     site_id          uuid        NOT NULL,
     subject_id       uuid        NOT NULL,
-    first_row        int         NOT NULL DEFAULT 0,  -- a chunk's rows of the subject, both ends included
+    first_row        int         NOT NULL DEFAULT 0,  -- the chunk's range of batch rows, both ends inclusive
     last_row         int         NOT NULL DEFAULT 0,
     trace_id         text        NOT NULL DEFAULT '',
     available_at     bigint      NOT NULL,
-    epoch            int         NOT NULL DEFAULT 0,  -- how many times the task has gone out
+    epoch            int         NOT NULL DEFAULT 0,  -- how many times the task was dispatched
     dispatched_at    timestamptz,
     redispatch_after timestamptz,
     CHECK ((dispatched_at IS NULL) = (redispatch_after IS NULL))
 ) WITH (fillfactor = 50,
-    -- A task lives for a second, and four of its versions with it. The dispatcher's scans must not step over the dead
-    -- ones of a large backlog.
+    -- Rows are short-lived and updated several times. Frequent vacuums keep dead versions out of
+    -- the dispatcher's scans.
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
 
--- Round-robin over organisations and Sites hops along outbox_waiting, lane by lane, and never reads a backlog. Questions
--- about a whole queue name redispatch_after in place of dispatched_at, so that no plan can take the wrong index.
+-- The dispatcher's round-robin over organisations and Sites skips along outbox_waiting from lane to
+-- lane, so it never reads a whole backlog. A lane is one Site's waiting work in a queue. Statements
+-- about a whole queue test redispatch_after instead of dispatched_at, so that the planner cannot
+-- choose a per-lane index.
 CREATE INDEX outbox_waiting ON outbox (queue, organisation_id, site_id, available_at, id) WHERE dispatched_at IS NULL;
 CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id, available_at) WHERE dispatched_at IS NOT NULL;
 CREATE INDEX outbox_retries ON outbox (available_at) WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook';
@@ -36,10 +40,10 @@ CREATE INDEX outbox_oldest ON outbox (queue, available_at) WHERE redispatch_afte
 CREATE INDEX outbox_in_flight ON outbox (redispatch_after) WHERE redispatch_after IS NOT NULL;
 ALTER TABLE outbox ADD PRIMARY KEY (id);
 
--- Recurring work. The transaction that moves next_run_at inserts the outbox row, so that each tick has one leader. A tick
--- whose predecessor is still at work is left out.
+-- Recurring work. The transaction that advances next_run_at also inserts the outbox row, so that
+-- each tick has one leader. A tick is skipped while the previous tick's task still exists.
 CREATE TABLE recurring_work (
     kind        text   PRIMARY KEY,
     next_run_at bigint NOT NULL DEFAULT 0,
-    task_id     uuid   NOT NULL  -- of the last tick, in the outbox
+    task_id     uuid   NOT NULL  -- the outbox id of the last tick's task
 );

@@ -1,21 +1,21 @@
--- Checkout.
+-- Checkout: payment intents and their transactions.
 
 CREATE TYPE intent_state AS ENUM ('created', 'pending', 'final');
 CREATE TYPE transaction_status AS ENUM ('Settled', 'Declined', 'Failed', 'Cancelled', 'Expired');
 
--- One row a payment intent, with the one transaction that it may come to. Every move of its state is one conditional
--- update of this row, so that payment, expiry and cancellation cannot all win.
+-- One row per payment intent, with its at most one transaction. Every state change is a conditional
+-- update of this row, so that only one of payment, expiry and cancellation succeeds.
 --
---   created  a customer may begin to pay
---   pending  a customer has begun to pay; or closing_as is set: the payment intent ends as that once the rail confirms
---            that no payment of an earlier epoch was made
+--   created  a customer may start to pay
+--   pending  a customer has started to pay; or closing_as is set, and the payment intent ends with
+--            that status once the rail confirms that no payment was made in an earlier epoch
 --   final    transaction_status is set
 CREATE TABLE payment_intents (
     site_id            uuid         NOT NULL REFERENCES sites,
     id                 uuid         NOT NULL,
     organisation_id    uuid         NOT NULL,
     epoch              int          NOT NULL,              -- of the database, at creation
-    code               text         NOT NULL COLLATE "C",  -- what the QR code says; random, and not the id
+    code               text         NOT NULL COLLATE "C",  -- the code in the QR content; random
     state              intent_state NOT NULL DEFAULT 'created',
     closing_as         transaction_status CHECK (closing_as IN ('Cancelled', 'Expired')),
     transaction_status transaction_status,
@@ -27,21 +27,21 @@ CREATE TABLE payment_intents (
     return_url         text,
     qr_code_format     text         NOT NULL,
     created_at         bigint       NOT NULL,
-    expires_at         bigint       NOT NULL,              -- the first millisecond at which no payment can begin
+    expires_at         bigint       NOT NULL,              -- from this millisecond on, no payment can start
     final_at           bigint,
     trace_id           text         NOT NULL DEFAULT '',
 
-    -- The transaction, from the moment the customer begins to pay.
+    -- The transaction, set when the customer starts to pay.
     transaction_id     uuid,
-    customer_id        text,                               -- the customer app's names, never shown to a partner
+    customer_id        text,                               -- customer app identifiers, never shown to a partner
     agreement_id       text,
     discounts          jsonb,
     amount_charged     bigint       CHECK (amount_charged BETWEEN 0 AND amount),
     started_at         bigint,
-    attempts           int          NOT NULL DEFAULT 0,    -- debit calls made, or begun by a worker that died
-    deferrals          int          NOT NULL DEFAULT 0,    -- tries that brought no final answer
-    called_at          bigint,                             -- a time not after the last rail call; NULL: at creation
-    in_doubt           boolean      NOT NULL DEFAULT false,  -- a debit may have been made, and the rail has not said
+    attempts           int          NOT NULL DEFAULT 0,    -- debit calls made, or started by a worker that died
+    deferrals          int          NOT NULL DEFAULT 0,    -- attempts without a final answer
+    called_at          bigint,                             -- lower bound for the last rail call; NULL: creation
+    in_doubt           boolean      NOT NULL DEFAULT false,  -- a debit may exist that the rail has not confirmed
     next_attempt_at    bigint,
     lease_token        uuid,
     lease_until        timestamptz,
@@ -56,10 +56,13 @@ CREATE TABLE payment_intents (
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX payment_intents_code ON payment_intents (code);
 CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at, site_id) WHERE state = 'created';
--- The list of a Site, newest first: all of it, an order's part, and the parts by state. Final ones are listed by status.
+-- Lists of a Site, newest first: all payment intents, those of an order, open ones by state, and
+-- final ones by status.
 CREATE INDEX payment_intents_list ON payment_intents (site_id, created_at DESC, id DESC);
-CREATE INDEX payment_intents_list_by_order ON payment_intents (site_id, order_id, created_at DESC, id DESC) WHERE order_id IS NOT NULL;
-CREATE INDEX payment_intents_list_open ON payment_intents (site_id, state, created_at DESC, id DESC) WHERE state IN ('created', 'pending');
+CREATE INDEX payment_intents_list_by_order ON payment_intents (site_id, order_id, created_at DESC, id DESC)
+    WHERE order_id IS NOT NULL;
+CREATE INDEX payment_intents_list_open ON payment_intents (site_id, state, created_at DESC, id DESC)
+    WHERE state IN ('created', 'pending');
 CREATE INDEX payment_intents_list_by_status ON payment_intents (site_id, transaction_status, created_at DESC, id DESC)
     WHERE transaction_status IS NOT NULL;
 ALTER TABLE payment_intents ADD PRIMARY KEY (site_id, id);

@@ -1,30 +1,31 @@
--- Webhooks: endpoints, secrets, events, the leases of their deliveries, and attempts.
+-- Webhooks: endpoints, secrets, events, delivery leases and attempts.
 
 CREATE TYPE webhook_event_type AS ENUM ('transactionStatus', 'batchSettled', 'rowCorrected', 'customerLinked',
     'customerRevoked', 'customerExpired');
 CREATE TYPE webhook_event_status AS ENUM ('pending', 'delivered', 'failed', 'undelivered');
 
--- Where an organisation's events go: its default (no Site: the nil UUID) and overrides for single Sites. The breaker is
--- here, and so the whole fleet's.
+-- The endpoints of an organisation: its default, whose site_id is the nil UUID, and overrides for
+-- single Sites. The breaker's state is stored here, so that the whole fleet shares it.
 CREATE TABLE webhook_endpoints (
     organisation_id uuid   NOT NULL REFERENCES organisations,
     site_id         uuid   NOT NULL,
     url             text   NOT NULL,
-    events          webhook_event_type[] NOT NULL DEFAULT '{transactionStatus}',  -- that it asks for
+    events          webhook_event_type[] NOT NULL DEFAULT '{transactionStatus}',  -- event types it subscribes to
     created_at      bigint NOT NULL,
     updated_at      bigint NOT NULL,
     disabled_at     bigint,
-    failures        int    NOT NULL DEFAULT 0,  -- in a row
-    open_until      bigint,                     -- nothing is sent before, and then one probe at a time
-    openings        int    NOT NULL DEFAULT 0,  -- since deliveries last went at full width
-    width           int    NOT NULL,            -- deliveries at once
-    gone_since      bigint,                     -- the first 410 of an unbroken row
+    failures        int    NOT NULL DEFAULT 0,  -- consecutive
+    open_until      bigint,                     -- the breaker is open until then, then half-open: one probe at a time
+    openings        int    NOT NULL DEFAULT 0,  -- of the breaker, since width was last at its maximum
+    width           int    NOT NULL,            -- limit of concurrent deliveries
+    gone_since      bigint,                     -- the first of consecutive 410 responses
     PRIMARY KEY (organisation_id, site_id),
     CHECK ('transactionStatus' = ANY (events))
 ) WITH (fillfactor = 50);
 
--- webhook_wanted reports whether the endpoint that applies to a Site now takes events and asks for this type. The
--- statement that changes a state calls it for each event that it may cause, so that no event is written unasked.
+-- webhook_wanted reports whether the endpoint that applies to a Site is enabled and subscribes to
+-- this event type. A statement that changes a state calls it before it writes an event, so that no
+-- unwanted event is stored.
 CREATE FUNCTION webhook_wanted(organisation uuid, site uuid, type webhook_event_type) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -34,8 +35,8 @@ BEGIN
         ORDER BY w.site_id DESC LIMIT 1), false);
 END $$;
 
--- An organisation's secrets, sealed under the master key. All that have not retired sign; the newest active one also
--- makes x-svc-signature.
+-- An organisation's signing secrets, encrypted under the master key. Every secret that has not
+-- retired contributes to webhook-signature. The newest active secret also signs x-svc-signature.
 CREATE TABLE webhook_secrets (
     organisation_id uuid   NOT NULL REFERENCES organisations,
     id              uuid   NOT NULL,
@@ -46,27 +47,27 @@ CREATE TABLE webhook_secrets (
     PRIMARY KEY (organisation_id, id)
 );
 
--- One row an event. The id derives from what the event tells, so that a state that is reported again after a loss has
--- the id of the first report. body is what every attempt sends.
+-- One row per event. The id derives from the event's subject, type and value, so a state that is
+-- reported again after a loss has the same id. Every attempt sends the bytes of body.
 CREATE TABLE webhook_events (
     organisation_id    uuid                 NOT NULL,
     id                 uuid                 NOT NULL,
     site_id            uuid                 NOT NULL,
     type               webhook_event_type   NOT NULL,
-    payment_intent_id  uuid,                                     -- of transactionStatus, and its final status
-    transaction_status text,
+    payment_intent_id  uuid,                                     -- transactionStatus events only
+    transaction_status text,                                     -- transactionStatus events only
     is_test            boolean              NOT NULL DEFAULT false,
-    endpoint_site_id   uuid,                                     -- of a test: of the endpoint that is tested
+    endpoint_site_id   uuid,                                     -- test events only: the endpoint under test
     status             webhook_event_status NOT NULL,
-    attempts           int                  NOT NULL DEFAULT 0,  -- in all
-    round              int                  NOT NULL DEFAULT 1,  -- one more with every redelivery
+    attempts           int                  NOT NULL DEFAULT 0,  -- over all rounds
+    round              int                  NOT NULL DEFAULT 1,  -- each redelivery begins a round
     failures           int                  NOT NULL DEFAULT 0,  -- in this round
     created_at         bigint               NOT NULL,
     requested_at       bigint               NOT NULL,            -- when this round began
-    requested_in       xid8                 NOT NULL DEFAULT pg_current_xact_id(),  -- in which transaction it began
+    requested_in       xid8                 NOT NULL DEFAULT pg_current_xact_id(),  -- the transaction that began it
     next_attempt_at    bigint,                                   -- while pending
     delivered_at       bigint,
-    task_id            uuid,                                     -- of this round, in the outbox
+    task_id            uuid,                                     -- the outbox id of this round's task
     trace_id           text                 NOT NULL,
     body               bytea                NOT NULL,
     CHECK ((type = 'transactionStatus') = (payment_intent_id IS NOT NULL)),
@@ -74,44 +75,52 @@ CREATE TABLE webhook_events (
     CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
     CHECK ((status = 'pending') = (task_id IS NOT NULL))
 ) WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
-ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- read as often as written, and small
--- One final status, one event.
+ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- bodies are too small for compression to pay off
+-- Each final status has exactly one event.
 CREATE UNIQUE INDEX webhook_events_intent ON webhook_events (organisation_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
 CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, status, created_at DESC, id DESC);
--- Streams follow the order of transactions, which is complete below the oldest one that runs.
+-- Event streams read in order of transaction ids. The order is complete below the oldest running
+-- transaction.
 CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_in, id);
 CREATE INDEX webhook_events_age ON webhook_events (created_at);
--- The primary key comes last: among indexes that look alike, as they do while a table is small, the planner takes the
--- youngest.
+-- The primary key is created last. While the table is small, the planner rates the indexes alike
+-- and takes the newest.
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
 
--- The slots of events at their endpoints, in a table of their own: parking, releasing, leasing and ending an event change
--- short rows in small indexes. The event itself, with its body and its many indexes, is written once more, when its
--- outcome is known.
+-- The slots of events at their endpoints. The rows are short and the indexes small. The event
+-- itself, with its body and its many indexes, is updated only once, when its outcome is known.
+--
+--   parked    until IS NULL: the endpoint has no free slot, or its breaker is open
+--   released  until is set, token IS NULL: holds a slot, and the task is on its way to a worker
+--   leased    token is set: the worker with that lease token sends attempt number to url
 CREATE TABLE webhook_slots (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
-    endpoint_site_id uuid   NOT NULL,  -- of the endpoint
-    site_id          uuid   NOT NULL,  -- of the event
-    requested_at     bigint NOT NULL,  -- of the event's round: the oldest is released first
-    task_id          uuid   NOT NULL,  -- of the event's round, in the outbox
-    until            timestamptz,      -- NULL: parked. Else released or leased until then, and part of the endpoint's load
-    token            uuid,             -- of the lease. NULL: parked or released
-    number           int,              -- of the leased attempt
-    url              text,             -- of the leased attempt
+    endpoint_site_id uuid   NOT NULL,  -- the endpoint's
+    site_id          uuid   NOT NULL,  -- the event's
+    requested_at     bigint NOT NULL,  -- when the event's round began: the oldest is released first
+    task_id          uuid   NOT NULL,  -- the outbox id of the round's task
+    until            timestamptz,      -- when the slot is freed again
+    token            uuid,             -- the worker's lease token
+    number           int,              -- the leased attempt's
+    url              text,             -- the leased attempt's
     CHECK ((token IS NULL) = (number IS NULL) AND (token IS NULL OR until IS NOT NULL))
 ) WITH (fillfactor = 70,
-    -- Most rows live for milliseconds: vacuum by what has come and gone, not by what is there.
+    -- Most rows live for milliseconds, so vacuum goes by the number of dead rows, not by the
+    -- table's size.
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000);
 CREATE INDEX webhook_slots_taken ON webhook_slots (organisation_id, endpoint_site_id) WHERE until IS NOT NULL;
-CREATE INDEX webhook_slots_parked ON webhook_slots (organisation_id, endpoint_site_id, requested_at, event_id) WHERE until IS NULL;
-CREATE INDEX webhook_slots_parked_of_site ON webhook_slots (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
+CREATE INDEX webhook_slots_parked ON webhook_slots (organisation_id, endpoint_site_id, requested_at, event_id)
+    WHERE until IS NULL;
+CREATE INDEX webhook_slots_parked_of_site ON webhook_slots
+    (organisation_id, endpoint_site_id, site_id, requested_at, event_id)
     WHERE until IS NULL;
 ALTER TABLE webhook_slots ADD PRIMARY KEY (organisation_id, event_id);
 
+-- Each attempt to deliver an event, with the endpoint's response or the error.
 CREATE TABLE webhook_attempts (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
@@ -121,29 +130,35 @@ CREATE TABLE webhook_attempts (
     duration_ms      int    NOT NULL,
     status_code      int,
     url              text   NOT NULL,
-    address          text   NOT NULL DEFAULT '',  -- that was dialled
+    address          text   NOT NULL DEFAULT '',  -- the dialled address
     error            text   NOT NULL DEFAULT '',
     response_head    bytea  NOT NULL DEFAULT '',  -- status line, headers and the beginning of the body
     PRIMARY KEY (organisation_id, event_id, number),
     FOREIGN KEY (organisation_id, event_id) REFERENCES webhook_events ON DELETE CASCADE
 );
 
--- A batch that settles, by whichever statement, leaves a task that tells the partner, if the endpoint asks for it.
+-- announce_settled_batch writes a task that announces a settled batch, if the endpoint subscribes
+-- to batchSettled. It is a trigger, so that it covers every statement that settles batches.
 CREATE FUNCTION announce_settled_batch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF webhook_wanted(NEW.organisation_id, NEW.site_id, 'batchSettled') THEN
         INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
-        VALUES (gen_random_uuid(), 'announceBatch', 'webhooks', NEW.organisation_id, NEW.site_id, NEW.id, NEW.trace_id, NEW.settled_at);
+        VALUES (gen_random_uuid(), 'announceBatch', 'webhooks', NEW.organisation_id, NEW.site_id, NEW.id, NEW.trace_id,
+            NEW.settled_at);
     END IF;
     RETURN NULL;
 END $$;
--- announce_correction leaves a task that tells the partner of a row's corrected outcome, if the endpoint asks for it.
+
+-- announce_correction writes a task that announces a row's corrected outcome, if the endpoint
+-- subscribes to rowCorrected.
 CREATE FUNCTION announce_correction(organisation uuid, site uuid, batch uuid, row_index int, trace_id text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF webhook_wanted(organisation, site, 'rowCorrected') THEN
-        INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
-        VALUES (gen_random_uuid(), 'announceRow', 'webhooks', organisation, site, batch, row_index, row_index, trace_id, svc_now());
+        INSERT INTO outbox
+            (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id, available_at)
+        VALUES (gen_random_uuid(), 'announceRow', 'webhooks', organisation, site, batch, row_index, row_index, trace_id,
+            svc_now());
     END IF;
 END $$;
 

@@ -1,17 +1,18 @@
--- The sandbox rail: a payment rail played by this database. Only the rail reads or writes these tables, as the service
--- cannot look into a real rail.
+-- The sandbox rail: a payment rail simulated in this database. Only the rail adapter accesses these
+-- tables, because the service cannot look into a real rail either.
 CREATE TABLE sandbox_accounts (
     agreement_id text   COLLATE "C" PRIMARY KEY,
     behaviour    text   NOT NULL,
     opened_at    bigint NOT NULL
 );
 
--- One row a key. An undecided debit may be cancelled until its time has come and a caller decides it; the other states
--- are final. A key that was cancelled before any debit came has neither agreement, amount nor currency.
+-- One row per rail key. An undecided debit is decided by the first call after due_at, and can be
+-- cancelled until then. All other states are final. A key that was cancelled before its debit
+-- arrived has no agreement, amount or currency.
 CREATE TABLE sandbox_debits (
     amount       bigint,
     decided_at   bigint  NOT NULL,
-    due_at       timestamptz,        -- of a debit that is or was undecided
+    due_at       timestamptz,        -- when an undecided debit can be decided; kept afterwards
     key          text    COLLATE "C" NOT NULL,
     agreement_id text    COLLATE "C",
     currency     text,

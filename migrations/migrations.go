@@ -1,8 +1,9 @@
 // Package migrations holds the schema as numbered SQL files and applies them.
 //
-// A file is NNNN_theme.tx.up.sql. It is applied and recorded in one transaction, so that a run that is killed at any
-// moment leaves a database from which the next run goes on. Migrations are additive: a release's binary runs on the
-// schema of the next one, so that a fleet can be rolled forward replica by replica.
+// Files are named NNNN_theme.tx.up.sql. [Up] applies and records each file in one transaction, so
+// that the next run can continue after a crash at any point. Migrations are additive: the binary of
+// a release also runs on the next release's schema, so that a fleet can be upgraded replica by
+// replica.
 package migrations
 
 import (
@@ -33,19 +34,20 @@ const (
 	stepTimeout = time.Hour
 )
 
-// ErrOtherSchema refuses a database whose migrations are not this binary's, nor a later release's.
+// ErrOtherSchema reports a database whose migrations belong neither to this binary nor to a later
+// release.
 var ErrOtherSchema = errors.New("migrations: the database has the schema of another, unreleased version: " +
 	"delete the data folder (SVC_DATA_DIR, default .svc) of `make run`; elsewhere use a new, empty database")
 
-// migration is one file, or the record of one.
+// migration is a migration file, or its record in schema_migrations.
 type migration struct {
 	name     string // without its suffix
 	checksum string
-	sql      string // "" in a record
+	sql      string // empty in a record
 }
 
-// Up applies every migration that the database lacks and returns how many it applied. Of several at once, one applies and
-// the others wait. A failure leaves the migrations before the failed one applied.
+// Up applies all pending migrations in order and returns how many it applied. Concurrent runs wait
+// for each other. After an error, the migrations before the failed one stay applied.
 func Up(ctx context.Context, db *bun.DB) (int, error) {
 	own, err := embedded()
 	if err != nil {
@@ -58,8 +60,8 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 	defer func() { _ = conn.Close() }()
 	applied := 0
 	err = conn.Raw(func(driver any) error {
-		// The bare connection sends several statements at once, under no deadline but ours.
-		pg := driver.(*stdlib.Conn).Conn().PgConn() //nolint:forcetypeassert // models.Open makes no other
+		// A PgConn can send several statements in one string, and adds no timeouts of its own.
+		pg := driver.(*stdlib.Conn).Conn().PgConn() //nolint:forcetypeassert // models.Open uses pgx only
 		for {
 			more, err := applyNext(ctx, pg, own)
 			if err != nil || !more {
@@ -74,7 +76,8 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 	return applied, nil
 }
 
-// Pending counts the migrations that the database lacks; 0 means that it has this binary's schema, or a later one.
+// Pending returns the number of migrations that the database lacks. It returns 0 if the schema is
+// this binary's or a later release's.
 func Pending(ctx context.Context, db *bun.DB) (int, error) {
 	own, err := embedded()
 	if err != nil {
@@ -99,11 +102,11 @@ func Pending(ctx context.Context, db *bun.DB) (int, error) {
 	if err := rows.Err(); err != nil {
 		return 0, fmt.Errorf("migrations: status: %w", err)
 	}
-	lacking, err := missing(own, recorded)
-	return len(lacking), err
+	pending, err := missing(own, recorded)
+	return len(pending), err
 }
 
-// embedded reads the migrations of this binary, in order.
+// embedded returns this binary's migrations in order.
 func embedded() ([]migration, error) {
 	names, err := fs.Glob(files, "*"+suffix) // sorted
 	if err != nil {
@@ -121,7 +124,8 @@ func embedded() ([]migration, error) {
 	return all, nil
 }
 
-// missing returns those of our migrations that follow the recorded ones. Each that both have must be the same.
+// missing returns the binary's migrations that follow the recorded ones. It returns ErrOtherSchema
+// if a recorded migration differs from the binary's.
 func missing(own, recorded []migration) ([]migration, error) {
 	for i := range min(len(own), len(recorded)) {
 		if own[i].name != recorded[i].name || own[i].checksum != recorded[i].checksum {
@@ -134,12 +138,13 @@ func missing(own, recorded []migration) ([]migration, error) {
 const (
 	readRecords = `SELECT name, checksum FROM schema_migrations ORDER BY name COLLATE "C"`
 
-	// lockKey is the key of the advisory lock that makes one Up wait for another: "SvcMigr".
+	// lockKey is the key of the advisory lock that serialises runs of Up: "SvcMigr" in ASCII.
 	lockKey = 0x5376634d696772
 )
 
-// begin opens the transaction of one migration and waits for other runs. Settings and lock end with the transaction, so
-// that a pooler may stand between and a killed run leaves nothing behind.
+// begin opens the transaction of one migration and waits for other runs. Its settings and its lock
+// end with the transaction, so that a connection pooler can be used and a killed run leaves nothing
+// behind.
 var begin = fmt.Sprintf(`
 BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = %d;
@@ -152,13 +157,14 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
 );`, lockWait.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
 
-// applyNext applies and records the first missing migration in one transaction. It reports whether there was one.
+// applyNext applies and records the first pending migration in one transaction. It returns false if
+// none was pending.
 func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait+stepTimeout)
 	defer cancel()
 	defer func() {
 		if err != nil {
-			_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // else the pool drops the connection
+			_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // if it fails, the pool drops the connection
 		}
 	}()
 	if err := run(ctx, conn, begin); err != nil {
@@ -168,14 +174,14 @@ func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more 
 	if err != nil {
 		return false, err
 	}
-	lacking, err := missing(own, recorded)
+	pending, err := missing(own, recorded)
 	if err != nil {
 		return false, err
 	}
-	if len(lacking) == 0 {
+	if len(pending) == 0 {
 		return false, run(ctx, conn, "COMMIT")
 	}
-	next := lacking[0]
+	next := pending[0]
 	if err := run(ctx, conn, next.sql); err != nil {
 		return false, fmt.Errorf("%s: %w", next.name, err)
 	}
@@ -192,14 +198,15 @@ func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more 
 	return true, nil
 }
 
-// records reads which migrations the database has. A database of an earlier runner has another table.
+// records returns the recorded migrations. It returns ErrOtherSchema for a database that
+// bun/migrate has migrated.
 func records(ctx context.Context, conn *pgconn.PgConn) ([]migration, error) {
 	results, err := conn.Exec(ctx, "SELECT to_regclass('bun_migrations'); "+readRecords).ReadAll()
 	if err != nil {
 		return nil, err
 	}
-	if earlier := results[0].Rows[0][0]; earlier != nil {
-		return nil, fmt.Errorf("%w (it has a table %s)", ErrOtherSchema, earlier)
+	if table := results[0].Rows[0][0]; table != nil {
+		return nil, fmt.Errorf("%w (it has a table %s)", ErrOtherSchema, table)
 	}
 	var all []migration
 	for _, row := range results[1].Rows {
@@ -208,7 +215,7 @@ func records(ctx context.Context, conn *pgconn.PgConn) ([]migration, error) {
 	return all, nil
 }
 
-// run runs statements of which no result is wanted.
+// run executes statements and discards their results.
 func run(ctx context.Context, conn *pgconn.PgConn, sql string) error {
 	_, err := conn.Exec(ctx, sql).ReadAll()
 	return err

@@ -15,7 +15,6 @@ import (
 
 func TestMain(m *testing.M) { modelstest.Main(m) }
 
-// open opens a store on a database.
 func open(t *testing.T, dsn string) *models.Store {
 	t.Helper()
 	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
@@ -26,8 +25,8 @@ func open(t *testing.T, dsn string) *models.Store {
 	return store
 }
 
-// number is how many migrations there are.
-func number(t *testing.T) int {
+// migrationCount returns the number of migration files.
+func migrationCount(t *testing.T) int {
 	t.Helper()
 	names, err := filepath.Glob("*.sql")
 	if err != nil || len(names) == 0 {
@@ -36,12 +35,15 @@ func number(t *testing.T) int {
 	return len(names)
 }
 
-func provePending(t *testing.T, store *models.Store, want int) {
+func requirePending(t *testing.T, store *models.Store, want int) {
 	t.Helper()
 	if n, err := migrations.Pending(t.Context(), store.DB()); n != want || err != nil {
 		t.Errorf("%d of %d pending, %v", n, want, err)
 	}
 }
+
+const changeLastChecksum = `UPDATE schema_migrations SET checksum = 'x'
+	WHERE name = (SELECT max(name) FROM schema_migrations)`
 
 func exec(t *testing.T, store *models.Store, query string) {
 	t.Helper()
@@ -50,26 +52,27 @@ func exec(t *testing.T, store *models.Store, query string) {
 	}
 }
 
-// An empty database gets every migration, once, and no connection is left in a transaction.
+// Up applies every migration to an empty database, and nothing on the next run. The schema equals
+// the template's.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	store := open(t, modelstest.EmptyDSN(t))
-	all := number(t)
-	provePending(t, store, all)
+	all := migrationCount(t)
+	requirePending(t, store, all)
 	if n, err := migrations.Up(t.Context(), store.DB()); n != all || err != nil {
 		t.Fatalf("applied %d of %d, %v", n, all, err)
 	}
-	provePending(t, store, 0)
+	requirePending(t, store, 0)
 	if n, err := migrations.Up(t.Context(), store.DB()); n != 0 || err != nil {
 		t.Errorf("applied %d again, %v", n, err)
 	}
 	if diff := cmp.Diff(modelstest.Schema(t, modelstest.Open(t)), modelstest.Schema(t, store)); diff != "" {
-		t.Errorf("another schema than the template's (-template +this):\n%s", diff)
+		t.Errorf("the schema differs from the template's (-template +migrated):\n%s", diff)
 	}
 }
 
-// Of several runs at once each migration is applied by one.
-func TestUpAtOnce(t *testing.T) {
+// Concurrent runs apply each migration once.
+func TestConcurrentUp(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.EmptyDSN(t)
 	type result struct {
@@ -92,16 +95,17 @@ func TestUpAtOnce(t *testing.T) {
 			t.Error(r.err)
 		}
 	}
-	if want := number(t); total != want {
+	if want := migrationCount(t); total != want {
 		t.Errorf("applied %d, there are %d", total, want)
 	}
 }
 
-// A run waits for another one's transaction, and goes on from what it left, whether that one commits or not.
+// Up waits for the transaction of another run, and continues if that run rolls back.
 func TestUpWaits(t *testing.T) {
 	t.Parallel()
 	store := open(t, modelstest.EmptyDSN(t))
-	exec(t, store, "CREATE TABLE schema_migrations (name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())")
+	exec(t, store, `CREATE TABLE schema_migrations
+		(name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`)
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +122,7 @@ func TestUpWaits(t *testing.T) {
 	modelstest.AwaitLockWait(t, store)
 	select {
 	case err := <-done:
-		t.Fatalf("it did not wait: %v", err)
+		t.Fatalf("Up did not wait: %v", err)
 	default:
 	}
 	if err := tx.Rollback(); err != nil {
@@ -127,16 +131,18 @@ func TestUpWaits(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	provePending(t, store, 0)
+	requirePending(t, store, 0)
 }
 
-// A database with other migrations is refused with what to do, and left as it is; one of a later release passes.
+// Up and Pending refuse a database with other migrations and leave it unchanged. They accept a
+// later release's schema.
 func TestOtherSchema(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"another content":   "UPDATE schema_migrations SET checksum = 'x' WHERE name = (SELECT max(name) FROM schema_migrations)",
-		"another name":      "UPDATE schema_migrations SET name = '0001_ground' WHERE name = (SELECT min(name) FROM schema_migrations)",
-		"an earlier runner": "CREATE TABLE bun_migrations (name text)",
+		"other content": changeLastChecksum,
+		"other name": `UPDATE schema_migrations SET name = '0001_ground'
+			WHERE name = (SELECT min(name) FROM schema_migrations)`,
+		"other runner": "CREATE TABLE bun_migrations (name text)",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,13 +158,13 @@ func TestOtherSchema(t *testing.T) {
 		})
 	}
 	store := modelstest.Open(t)
-	exec(t, store, "UPDATE schema_migrations SET checksum = 'x' WHERE name = (SELECT max(name) FROM schema_migrations)")
+	exec(t, store, changeLastChecksum)
 	if _, err := migrations.Pending(t.Context(), store.DB()); !errors.Is(err, migrations.ErrOtherSchema) {
 		t.Errorf("pending: %v", err)
 	}
 	later := modelstest.Open(t)
 	exec(t, later, "INSERT INTO schema_migrations (name, checksum) VALUES ('9999_later', 'x')")
-	provePending(t, later, 0)
+	requirePending(t, later, 0)
 	if n, err := migrations.Up(t.Context(), later.DB()); n != 0 || err != nil {
 		t.Errorf("up on a later release's schema: %d, %v", n, err)
 	}
