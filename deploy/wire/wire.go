@@ -1,5 +1,5 @@
-// Package wire carries TCP connections between two parts of a system and breaks them on demand: connections
-// end, are refused, freeze, end in the middle of a message, or become slow. It is for chaos runs and for tests.
+// Package wire provides TCP proxies that inject faults. They end, refuse, freeze, truncate or delay
+// connections. It is for chaos runs and tests.
 package wire
 
 import (
@@ -15,52 +15,54 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// Fault is a defect of a wire. The zero value ends the open connections and does nothing else.
+// Fault describes how a wire disturbs its connections. The zero value only ends the open
+// connections.
 type Fault struct {
 	// Refuse refuses new connections.
 	Refuse bool
 
-	// Freeze accepts connections and carries nothing on them, on open ones nor on new ones. Open connections
-	// stay open at its beginning, and frozen ones go on at its end, as after a network partition.
+	// Freeze stops data on all connections, like a network partition. New connections are accepted.
+	// Frozen connections stay open and continue when the fault ends.
 	Freeze bool
 
-	// FreezeOpen is Freeze for the connections that are open at its beginning; new ones work.
+	// FreezeOpen is Freeze for the connections that are open when the fault begins. New connections
+	// work.
 	FreezeOpen bool
 
-	// Swallow accepts new connections, carries nothing on them, and ends them at its end.
+	// Swallow accepts new connections without carrying data, and ends them when the fault ends.
 	Swallow bool
 
-	// Limit, if not 0, ends a connection once it has carried this many bytes in one direction.
+	// Limit, if not 0, ends a connection after this many bytes in one direction.
 	Limit int64
 
-	// Delay holds back each piece of data, longer or shorter by up to Jitter.
+	// Delay delays each piece of data by Delay plus or minus up to Jitter.
 	Delay, Jitter time.Duration
 }
 
-// keepsConnections reports whether connections live through the fault's beginning and end.
+// keepsConnections reports whether open connections survive the begin and end of the fault.
 func (f Fault) keepsConnections() bool { return f.Freeze || f.FreezeOpen }
 
-// Wire listens on a port of its own and connects each connection to the upstream. The port stays reserved while
-// connections are refused. Its methods may be called from any goroutine.
+// Wire is a TCP proxy on a port of its own. The port stays reserved while the wire refuses
+// connections. Its methods are safe for concurrent use.
 type Wire struct {
 	port *local.Port
 
-	mu       sync.Mutex
-	upstream string
-	listener net.Listener // nil while connections are refused
-	faults   map[int]Fault
-	links    map[*link]struct{}
-	closed   bool
-	running  sync.WaitGroup
+	mu          sync.Mutex
+	upstream    string
+	listener    net.Listener  // nil while connections are refused
+	faults      map[int]Fault // by number
+	connections map[*connection]struct{}
+	closed      bool
+	running     sync.WaitGroup
 }
 
-// New starts a wire to an address.
+// New starts a wire to the upstream address.
 func New(upstream string) (*Wire, error) {
 	port, err := local.ReservePort()
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	w := &Wire{port: port, upstream: upstream, faults: map[int]Fault{}, links: map[*link]struct{}{}}
+	w := &Wire{port: port, upstream: upstream, faults: map[int]Fault{}, connections: map[*connection]struct{}{}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.listen(); err != nil {
@@ -72,61 +74,61 @@ func New(upstream string) (*Wire, error) {
 // Address returns the address that the wire listens on.
 func (w *Wire) Address() string { return w.port.Address() }
 
-// Through returns a URL with the wire's address instead of the server's own.
-func (w *Wire) Through(address string) string {
-	u, err := url.Parse(address)
+// Through returns a server's URL with the wire's address in place of the server's.
+func (w *Wire) Through(server string) string {
+	u, err := url.Parse(server)
 	if err != nil {
-		return address
+		return server
 	}
 	u.Host = w.Address()
 	return u.String()
 }
 
-// Begin begins a fault under a number that no other active fault has. Several faults add up. Connections that are
-// open end, unless the fault freezes them.
+// Begin begins a fault. number identifies it in End and must differ from those of other active
+// faults. Active faults are combined. Begin ends open connections, unless the fault freezes them.
 func (w *Wire) Begin(number int, f Fault) error {
 	return w.change(func() {
 		w.faults[number] = f
 		if !f.keepsConnections() {
-			w.endLinks()
+			w.endConnections()
 			return
 		}
-		for l := range w.links {
-			l.frozenBy[number] = struct{}{}
+		for c := range w.connections {
+			c.frozenBy[number] = struct{}{}
 		}
 	})
 }
 
-// End ends the fault of a number. Open connections end, unless the fault froze them.
+// End ends a fault. It ends open connections, unless the fault froze them.
 func (w *Wire) End(number int) error {
 	return w.change(func() {
 		f, active := w.faults[number]
 		delete(w.faults, number)
 		if active && !f.keepsConnections() {
-			w.endLinks()
+			w.endConnections()
 		}
-		for l := range w.links {
-			delete(l.frozenBy, number)
+		for c := range w.connections {
+			delete(c.frozenBy, number)
 		}
 	})
 }
 
-// Redirect sends new connections to another address. Open connections end.
+// Redirect changes the upstream address and ends open connections.
 func (w *Wire) Redirect(upstream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.upstream = upstream
-	w.endLinks()
+	w.endConnections()
 }
 
-// Open returns the number of open connections.
-func (w *Wire) Open() int {
+// open returns the number of open connections.
+func (w *Wire) open() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.links)
+	return len(w.connections)
 }
 
-// Close ends all connections and gives the port free. A second call does nothing.
+// Close ends all connections and releases the port. A second call does nothing.
 func (w *Wire) Close() {
 	w.mu.Lock()
 	if w.closed {
@@ -135,13 +137,13 @@ func (w *Wire) Close() {
 	}
 	w.closed = true
 	w.refuse()
-	w.endLinks()
+	w.endConnections()
 	w.mu.Unlock()
 	w.running.Wait()
 	_ = w.port.Close()
 }
 
-// change changes the faults, and then refuses or accepts connections as they say. Frozen links look again.
+// change updates the faults with do, and then refuses or accepts connections accordingly.
 func (w *Wire) change(do func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,8 +151,8 @@ func (w *Wire) change(do func()) error {
 		return net.ErrClosed
 	}
 	do()
-	for l := range w.links {
-		l.wake()
+	for c := range w.connections {
+		c.notify()
 	}
 	if w.any(func(f Fault) bool { return f.Refuse }) {
 		w.refuse()
@@ -175,13 +177,13 @@ func (w *Wire) refuse() {
 	}
 }
 
-func (w *Wire) endLinks() {
-	for l := range w.links {
-		l.end()
+func (w *Wire) endConnections() {
+	for c := range w.connections {
+		c.endLocked()
 	}
 }
 
-// listen accepts connections if the wire does not do so already.
+// listen starts to accept connections, unless the wire already does.
 func (w *Wire) listen() error {
 	if w.listener != nil {
 		return nil
@@ -195,7 +197,7 @@ func (w *Wire) listen() error {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			w.accept(conn)
 		}
@@ -211,20 +213,20 @@ func (w *Wire) accept(conn net.Conn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{
+	c := &connection{
 		wire: w, client: conn, ctx: ctx, cancel: cancel, upstream: w.upstream,
 		frozenBy: map[int]struct{}{}, changed: make(chan struct{}),
 	}
 	for number, f := range w.faults {
 		if f.Freeze || f.Swallow {
-			l.frozenBy[number] = struct{}{}
+			c.frozenBy[number] = struct{}{}
 		}
 	}
-	w.links[l] = struct{}{}
-	w.running.Go(l.run)
+	w.connections[c] = struct{}{}
+	w.running.Go(c.run)
 }
 
-// limit returns the least number of bytes that a connection may carry in one direction, 0 for no limit.
+// limit returns the smallest limit of the active faults, in bytes, or 0 for no limit.
 func (w *Wire) limit() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,7 +239,7 @@ func (w *Wire) limit() int64 {
 	return least
 }
 
-// delay draws for how long a piece of data is held back.
+// delay returns the delay of the next piece of data, including random jitter.
 func (w *Wire) delay() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// echo is the address of a server that sends back what it gets.
+// echo starts a server that returns all data it receives, and returns its address.
 func echo(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,15 +58,16 @@ func dial(t *testing.T, w *Wire) net.Conn {
 	return conn
 }
 
-// echoes reports whether a text comes back within the time.
+// echoes sends text and reports whether it returns within the time.
 func echoes(conn net.Conn, text string, within time.Duration) bool {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return false
 	}
-	return comes(conn, text, within)
+	return receives(conn, text, within)
 }
 
-func comes(conn net.Conn, text string, within time.Duration) bool {
+// receives reports whether text arrives within the time.
+func receives(conn net.Conn, text string, within time.Duration) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(within))
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(conn, got)
@@ -75,11 +76,11 @@ func comes(conn net.Conn, text string, within time.Duration) bool {
 
 const (
 	soon = 10 * time.Second
-	// silence is how long a test listens to a connection that must carry nothing.
+	// silence is how long a test reads from a connection that must carry no data.
 	silence = 50 * time.Millisecond
 )
 
-// ends reports whether the other side ends the connection.
+// ends reports whether the other side closes the connection.
 func ends(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(soon))
 	_, err := conn.Read(make([]byte, 1))
@@ -103,11 +104,13 @@ func TestFaultsAddUp(t *testing.T) {
 		{"refused", func() error { return w.Begin(1, Fault{Refuse: true}) }, false},
 		{"refused twice", func() error { return w.Begin(2, Fault{Refuse: true}) }, false},
 		{"refused once", func() error { return w.End(1) }, false},
-		{"mended", func() error { return w.End(2) }, true},
+		{"accepted again", func() error { return w.End(2) }, true},
 		{"limited", func() error { return w.Begin(3, Fault{Limit: 2}) }, false},
-		{"limited and slow", func() error { return w.Begin(4, Fault{Delay: time.Millisecond, Jitter: time.Millisecond}) }, false},
+		{"limited and slow", func() error {
+			return w.Begin(4, Fault{Delay: time.Millisecond, Jitter: time.Millisecond})
+		}, false},
 		{"slow", func() error { return w.End(3) }, true},
-		{"cured", func() error { return w.End(4) }, true},
+		{"without faults", func() error { return w.End(4) }, true},
 	} {
 		must(t, step.do())
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.Address())
@@ -115,23 +118,25 @@ func TestFaultsAddUp(t *testing.T) {
 			defer conn.Close()
 		}
 		if got := err == nil && echoes(conn, "hello", soon); got != step.carries {
-			t.Errorf("%s: it carries: %t", step.name, got)
+			t.Errorf("%s: the wire carries data: %t, want %t", step.name, got, step.carries)
 		}
 	}
 }
 
-// A fault that does not freeze ends the connections that are open, at its beginning and at its end.
+// A fault that does not freeze connections ends them when it begins and when it ends.
 func TestOpenConnectionsEnd(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]Fault{"refuse": {Refuse: true}, "swallow": {Swallow: true}, "slow": {Delay: 1}, "cut": {}} {
+	for name, f := range map[string]Fault{
+		"refuse": {Refuse: true}, "swallow": {Swallow: true}, "slow": {Delay: 1}, "zero": {},
+	} {
 		w := start(t)
 		conn := dial(t, w)
 		if !echoes(conn, "hello", soon) {
-			t.Fatal("it does not carry")
+			t.Fatal("the wire carries no data")
 		}
 		must(t, w.Begin(1, f))
 		if !ends(conn) {
-			t.Errorf("%s: an open connection lives on", name)
+			t.Errorf("%s: an open connection stays open", name)
 		}
 		if f.Refuse {
 			if _, err := net.Dial("tcp", w.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -140,68 +145,68 @@ func TestOpenConnectionsEnd(t *testing.T) {
 			continue
 		}
 		conn = dial(t, w)
-		if got := echoes(conn, "hello", listenFor(!f.Swallow)); got == f.Swallow {
-			t.Errorf("%s: a new connection carries: %t", name, got)
+		if got := echoes(conn, "hello", readTime(!f.Swallow)); got == f.Swallow {
+			t.Errorf("%s: a new connection carries data: %t", name, got)
 		}
 		must(t, w.End(1))
 		if !ends(conn) {
-			t.Errorf("%s: a connection outlives the fault", name)
+			t.Errorf("%s: a connection survives the end of the fault", name)
 		}
 	}
 }
 
-// Frozen connections are taken and never answered; they go on when the fault is over, with all that was sent.
+// Frozen connections carry no data. After the fault they continue with all data that was sent.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]Fault{"all": {Freeze: true}, "open": {FreezeOpen: true}} {
 		w := start(t)
 		old := dial(t, w)
 		if !echoes(old, "hello", soon) {
-			t.Fatal("it does not carry")
+			t.Fatal("the wire carries no data")
 		}
 		must(t, w.Begin(1, f))
 		fresh := dial(t, w)
-		if got := echoes(fresh, "fresh", listenFor(f.FreezeOpen)); got != f.FreezeOpen {
-			t.Errorf("%s: a new connection carries: %t", name, got)
+		if got := echoes(fresh, "fresh", readTime(f.FreezeOpen)); got != f.FreezeOpen {
+			t.Errorf("%s: a new connection carries data: %t", name, got)
 		}
 		if echoes(old, "again", silence) {
-			t.Errorf("%s: an open connection carries", name)
+			t.Errorf("%s: an open connection carries data", name)
 		}
 		must(t, w.End(1))
-		if !comes(old, "again", soon) {
-			t.Errorf("%s: an open connection does not go on", name)
+		if !receives(old, "again", soon) {
+			t.Errorf("%s: an open connection does not continue", name)
 		}
-		if f.Freeze && !comes(fresh, "fresh", soon) {
-			t.Errorf("%s: a new connection does not go on", name)
+		if f.Freeze && !receives(fresh, "fresh", soon) {
+			t.Errorf("%s: a new connection does not continue", name)
 		}
 	}
 }
 
-// listenFor is how long a test listens, depending on whether an answer must come.
-func listenFor(answer bool) time.Duration {
+// readTime returns how long a test reads, depending on whether data must arrive.
+func readTime(answer bool) time.Duration {
 	if answer {
 		return soon
 	}
 	return silence
 }
 
-// A client that gives up on a frozen connection is not heard of until the fault is over, and Close waits for nothing.
+// Close does not wait for frozen connections, including those that the client has closed.
 func TestCloseWhileFrozen(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	conn := dial(t, w)
 	if !echoes(conn, "hello", soon) {
-		t.Fatal("it does not carry")
+		t.Fatal("the wire carries no data")
 	}
 	must(t, w.Begin(1, Fault{Freeze: true}))
 	_ = conn.Close()
 	_ = dial(t, w)
 	w.Close()
-	if n := w.Open(); n != 0 {
+	if n := w.open(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
 	if err := w.Begin(2, Fault{}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed wire takes a fault: %v", err)
+		t.Errorf("a closed wire accepts a fault: %v", err)
 	}
 	w.Close()
 }
@@ -211,18 +216,18 @@ func TestRedirect(t *testing.T) {
 	w := start(t)
 	conn := dial(t, w)
 	if !echoes(conn, "hello", soon) {
-		t.Fatal("it does not carry")
+		t.Fatal("the wire carries no data")
 	}
 	w.Redirect(echo(t))
 	if !ends(conn) {
-		t.Error("an open connection lives on")
+		t.Error("an open connection stays open")
 	}
 	if !echoes(dial(t, w), "hello", soon) {
-		t.Error("it does not carry to the new address")
+		t.Error("the wire carries no data to the new address")
 	}
 }
 
-// The end of one direction reaches the other side, which may still answer.
+// The end of one direction reaches the other side, which can still answer.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	conn := dial(t, start(t))
