@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// account is the user whom the servers run as.
+// account is the operating system user that runs the servers.
 type account struct {
 	uid, gid int
-	switched bool // not the user of this process
+	switched bool // differs from the user of this process
 }
 
-// serverAccount chooses the account. Only root can, and must, choose another one than its own: the
-// owner of the data folder if that is not root (so that the owner can still use the
-// data), else postgres, else nobody.
+// serverAccount chooses the account. A process that is not root uses its own. For root it is the
+// owner of the data folder, so that the owner can still use the data. If root owns the folder, it
+// is postgres or nobody.
 func serverAccount(dir string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: os.Geteuid(), gid: os.Getegid()}, nil
@@ -41,12 +41,12 @@ func serverAccount(dir string) (account, error) {
 		}
 		return account{uid, gid, true}, nil
 	}
-	return account{}, errors.New("PostgreSQL does not run as root, and there is no account postgres or nobody to run it as")
+	return account{}, errors.New("PostgreSQL does not run as root: create an account named postgres or nobody")
 }
 
-// reaches says whether the account can go into dir: every folder down to it must be
-// searchable. Access lists are not looked at.
-func (a account) reaches(dir string) bool {
+// canReach reports whether the account may enter dir: it needs search permission on every parent
+// folder. It ignores access control lists.
+func (a account) canReach(dir string) bool {
 	if !a.switched {
 		return true
 	}
@@ -56,7 +56,7 @@ func (a account) reaches(dir string) bool {
 	}
 	for {
 		info, err := os.Stat(real)
-		if err != nil || !a.searches(info) {
+		if err != nil || !a.canSearch(info) {
 			return false
 		}
 		if parent := filepath.Dir(real); parent != real {
@@ -67,7 +67,7 @@ func (a account) reaches(dir string) bool {
 	}
 }
 
-func (a account) searches(info fs.FileInfo) bool {
+func (a account) canSearch(info fs.FileInfo) bool {
 	uid, gid := owner(info)
 	mode := info.Mode().Perm()
 	switch {
@@ -80,11 +80,12 @@ func (a account) searches(info fs.FileInfo) bool {
 	}
 }
 
-// mkdir makes a folder that belongs to the account alone. One that is there must belong to it already.
+// mkdir creates a folder that only the account can access. An existing folder must belong to the
+// account.
 func (a account) mkdir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		return a.owns(dir)
+		return a.requireOwner(dir)
 	}
 	if err != nil {
 		return err
@@ -92,20 +93,21 @@ func (a account) mkdir(dir string) error {
 	return a.chown(dir)
 }
 
-// owns refuses a folder of somebody else, which the server would refuse less clearly.
-func (a account) owns(dir string) error {
+// requireOwner returns an error if dir belongs to another user. The server would refuse it with a
+// less clear message.
+func (a account) requireOwner(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
 	if uid, _ := owner(info); uid != a.uid {
-		return fmt.Errorf("%s belongs to user %d, but the server runs as user %d: use the folder as the user who made it, or another folder",
-			dir, uid, a.uid)
+		return fmt.Errorf("%s belongs to user %d, but the server runs as user %d: "+
+			"run as the user that created the folder, or use another folder", dir, uid, a.uid)
 	}
 	return nil
 }
 
-// writeFile writes a file that only the account can read.
+// writeFile writes a file that only the account can read. It replaces an existing file.
 func (a account) writeFile(path, content string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -123,7 +125,7 @@ func (a account) chown(path string) error {
 	return os.Lchown(path, a.uid, a.gid)
 }
 
-// inheritOwner gives what root has made in somebody's folder to the owner of the folder.
+// inheritOwner gives a file that root created to the owner of the file's folder.
 func inheritOwner(path string) error {
 	if os.Geteuid() != 0 {
 		return nil

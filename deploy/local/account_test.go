@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-func TestReaches(t *testing.T) {
+func TestCanReach(t *testing.T) {
 	t.Parallel()
-	const uid, gid = 12345, 23456 // nobody's
+	const uid, gid = 12345, 23456 // of no account
 	tests := []struct {
 		name  string
 		mode  os.FileMode
@@ -23,7 +23,7 @@ func TestReaches(t *testing.T) {
 		{"readable only", 0o744, [2]int{-1, -1}, false},
 		{"closed", 0o700, [2]int{-1, -1}, false},
 		{"own", 0o700, [2]int{uid, -1}, true},
-		{"own, closed to the owner", 0o611, [2]int{uid, -1}, false},
+		{"own, closed to its owner", 0o611, [2]int{uid, -1}, false},
 		{"own group", 0o710, [2]int{-1, gid}, true},
 		{"own group, closed to it", 0o701, [2]int{-1, gid}, false},
 	}
@@ -34,21 +34,22 @@ func TestReaches(t *testing.T) {
 			inner := filepath.Join(dir, "inner")
 			must(t, os.MkdirAll(inner, 0o755))
 			if err := os.Chown(dir, tt.chown[0], tt.chown[1]); errors.Is(err, os.ErrPermission) {
-				t.Skip("only root can give folders away")
+				t.Skip("only root can change a folder's owner")
 			}
 			must(t, os.Chmod(dir, tt.mode))
 			t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-			if got := (account{uid, gid, true}).reaches(inner); got != tt.want {
+			if got := (account{uid, gid, true}).canReach(inner); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// The tests of a root process cover the account postgres or nobody; this one runs a process that is not root.
+// The other tests run as root where CI does. TestNotRoot always runs the servers from an
+// unprivileged process.
 func TestNotRoot(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	requireRoot(t)
 	dir := filepath.Dir(openDir(t))
 	binary := filepath.Join(dir, "helper")
 	b, err := os.ReadFile(os.Args[0])
@@ -66,10 +67,10 @@ func TestNotRoot(t *testing.T) {
 	must(t, cmd.Wait())
 	checkEnded(t, o)
 
-	// Root on the same folder runs the servers as its owner, who can use it afterwards.
+	// Root runs the servers of this folder as its owner, so that the owner can use it afterwards.
 	s := start(t, Options{Dir: data, Ephemeral: true})
 	if s.DatabaseURL != o.DatabaseURL {
-		t.Errorf("root is at %s, not at %s", s.DatabaseURL, o.DatabaseURL)
+		t.Errorf("root's servers are at %s, want %s", s.DatabaseURL, o.DatabaseURL)
 	}
 	stop(t, s)
 	_, cmd, in = startHelper(t, binary, data, &syscall.Credential{Uid: 65534, Gid: 65534})
@@ -79,7 +80,7 @@ func TestNotRoot(t *testing.T) {
 
 func TestRootRunsServersUnprivileged(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	requireRoot(t)
 	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
 	for _, server := range []*Server{s.Postgres, s.Redis} {
 		info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(server.PID())))
@@ -95,19 +96,19 @@ func TestRootRunsServersUnprivileged(t *testing.T) {
 
 func TestUnreachableDataFolder(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	requireRoot(t)
 	dir := openDir(t)
 	must(t, os.Chmod(filepath.Dir(dir), 0o700))
 	o := Options{Dir: dir}
 	first := start(t, o)
-	t.Cleanup(func() { must(t, os.RemoveAll(first.place.dir)) })
-	if filepath.Dir(first.place.dir) != durableFallback {
-		t.Errorf("the servers' files are in %s", first.place.dir)
+	t.Cleanup(func() { must(t, os.RemoveAll(first.dir.path)) })
+	if filepath.Dir(first.dir.path) != durableBase {
+		t.Errorf("the servers' files are in %s", first.dir.path)
 	}
-	if _, err := os.Stat(filepath.Join(dir, placeName, "postgres.log")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, serversName, "postgres.log")); err != nil {
 		t.Error(err)
 	}
-	exec1(t, first.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
+	execSQL(t, first.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
 	stop(t, first)
 	second := start(t, o)
 	if got := query(t, second.DatabaseURL, "SELECT v FROM kept"); got != "data" {
@@ -117,9 +118,9 @@ func TestUnreachableDataFolder(t *testing.T) {
 
 	must(t, os.RemoveAll(dir))
 	third := start(t, o)
-	if third.place.dir != first.place.dir || third.DatabaseURL == first.DatabaseURL {
+	if third.dir.path != first.dir.path || third.DatabaseURL == first.DatabaseURL {
 		t.Errorf("a new folder is at %s in %s, the deleted one was at %s in %s",
-			third.DatabaseURL, third.place.dir, first.DatabaseURL, first.place.dir)
+			third.DatabaseURL, third.dir.path, first.DatabaseURL, first.dir.path)
 	}
 	if got := query(t, third.DatabaseURL, "SELECT count(*)::text FROM pg_class WHERE relname = 'kept'"); got != "0" {
 		t.Error("a new folder has the data of the deleted one")
@@ -128,48 +129,48 @@ func TestUnreachableDataFolder(t *testing.T) {
 
 func TestUnreachableTemporaryDataFolder(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
-	dir := t.TempDir() // closed to others
+	requireRoot(t)
+	dir := t.TempDir() // not accessible to other users
 	s := start(t, Options{Dir: dir, Ephemeral: true, WithoutPostgres: true})
-	t.Cleanup(func() { must(t, os.RemoveAll(s.place.dir)) })
-	if s.place.dir == filepath.Join(dir, placeName) {
-		t.Error("the servers' files are where their account cannot go")
+	t.Cleanup(func() { must(t, os.RemoveAll(s.dir.path)) })
+	if s.dir.path == filepath.Join(dir, serversName) {
+		t.Error("the servers' files are in a folder that their account cannot reach")
 	}
 	must(t, redisClient(t, s.RedisURL).Ping(t.Context()).Err())
 }
 
-func TestPlacesOfDeletedFoldersAreSwept(t *testing.T) {
+func TestSweepRemovesFilesOfDeletedFolders(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
-	begin := func() (dir string, s *Servers) {
-		dir = t.TempDir() // closed to others
+	requireRoot(t)
+	startOne := func() (dir string, s *Servers) {
+		dir = t.TempDir() // not accessible to other users
 		s = start(t, Options{Dir: dir, Ephemeral: true, WithoutPostgres: true})
-		t.Cleanup(func() { must(t, os.RemoveAll(s.place.dir)) })
-		long := time.Now().Add(-2 * fallbackAge)
-		must(t, os.Chtimes(filepath.Join(s.place.dir, lockName), long, long))
+		t.Cleanup(func() { must(t, os.RemoveAll(s.dir.path)) })
+		old := time.Now().Add(-2 * outsideAge)
+		must(t, os.Chtimes(filepath.Join(s.dir.path, lockName), old, old))
 		return dir, s
 	}
-	deleted, first := begin()
+	deleted, first := startOne()
 	stop(t, first)
 	must(t, os.RemoveAll(deleted))
-	_, running := begin()
-	kept, third := begin()
+	_, running := startOne()
+	_, third := startOne()
 	stop(t, third)
-	begin()
+	startOne()
 	for _, tt := range []struct {
-		name, place string
-		there       bool
+		name, dir string
+		exists    bool
 	}{
-		{"a deleted folder's", first.place.dir, false}, {"a running one's", running.place.dir, true},
-		{"a stopped one's", third.place.dir, true},
+		{"deleted data folder", first.dir.path, false}, {"running servers", running.dir.path, true},
+		{"stopped servers", third.dir.path, true},
 	} {
-		if _, err := os.Stat(tt.place); (err == nil) != tt.there {
-			t.Errorf("%s place (of %s): %v", tt.name, kept, err)
+		if _, err := os.Stat(tt.dir); (err == nil) != tt.exists {
+			t.Errorf("%s: %s: %v", tt.name, tt.dir, err)
 		}
 	}
 }
 
-func needRoot(t *testing.T) {
+func requireRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// The oldest major versions that the service is made for.
+// The oldest supported major versions.
 const (
 	minPostgres = 15
 	minRedis    = 7
 )
 
-// MissingError says that a program is not installed, or only in a version that does not do.
+// MissingError reports a program that is not installed, or only in an unsupported version.
 type MissingError struct {
-	Program string // what is missing, with its version: "PostgreSQL 15 or newer"
-	Command string // the command that installs it on this kind of machine
-	Found   string // what was found instead, if anything
+	Program string // the program and version: "PostgreSQL 15 or newer"
+	Command string // installs the program on this operating system
+	Found   string // the unsupported version that was found, or empty
 }
 
 func (e *MissingError) Error() string {
@@ -34,23 +34,25 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("%s is not installed%s; install it with: %s", e.Program, found, e.Command)
 }
 
-// pgBinaries are the programs of one PostgreSQL installation.
+// pgBinaries is a PostgreSQL installation.
 type pgBinaries struct {
 	dir   string
 	major int
 }
 
-// findPostgres finds an installation that the account can run: the first in PATH, else
-// the newest. major, if not 0, is the version that existing data needs.
+// findPostgres returns an installation that the account can run: the first in PATH, else the
+// newest. If major is not 0, the installation must have that major version.
 func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, error) {
-	missing := &MissingError{Program: fmt.Sprintf("PostgreSQL %d or newer", minPostgres), Command: installCommand("postgresql")}
+	missing := &MissingError{
+		Program: fmt.Sprintf("PostgreSQL %d or newer", minPostgres), Command: installCommand("postgresql"),
+	}
 	if major != 0 {
-		missing.Program = fmt.Sprintf("PostgreSQL %d, which made the data in this folder,", major)
+		missing.Program = fmt.Sprintf("PostgreSQL %d, which created the data in this folder,", major)
 		missing.Command = installCommand(fmt.Sprintf("postgresql-%d", major))
 	}
 	var best pgBinaries
 	for _, dir := range postgresDirs() {
-		if !isFile(filepath.Join(dir, "initdb")) || !acc.reaches(dir) {
+		if !isFile(filepath.Join(dir, "initdb")) || !acc.canReach(dir) {
 			continue
 		}
 		v, err := majorVersion(ctx, filepath.Join(dir, "postgres"), pgVersion)
@@ -65,7 +67,7 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 		}
 	}
 	switch {
-	case ctx.Err() != nil: // then nothing that was asked for its version has answered
+	case ctx.Err() != nil: // no version query can have succeeded
 		return best, ctx.Err()
 	case best.major == 0:
 		return best, missing
@@ -73,8 +75,8 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 	return best, nil
 }
 
-// postgresDirs are the folders that may hold postgres and initdb, those in PATH
-// first. Links are followed, for initdb wants its postgres beside it.
+// postgresDirs returns the folders that may contain postgres and initdb, those in PATH first. It
+// resolves links, because initdb needs postgres in its own folder.
 func postgresDirs() []string {
 	var dirs []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -95,7 +97,7 @@ func postgresDirs() []string {
 	return dirs
 }
 
-// onPath says whether a postgres in PATH is the one in dir.
+// onPath reports whether the postgres in PATH is the one in dir.
 func onPath(dir string) bool {
 	path, err := exec.LookPath("postgres")
 	if err != nil {
@@ -105,7 +107,7 @@ func onPath(dir string) bool {
 	return err == nil && filepath.Dir(real) == dir
 }
 
-// findRedis finds a redis-server that the account can run.
+// findRedis returns the path of a redis-server that the account can run.
 func findRedis(ctx context.Context, acc account) (string, error) {
 	missing := &MissingError{Program: fmt.Sprintf("Redis %d or newer", minRedis), Command: installCommand("redis-server")}
 	candidates := []string{"/usr/bin/redis-server", "/opt/homebrew/bin/redis-server", "/usr/local/bin/redis-server",
@@ -115,7 +117,7 @@ func findRedis(ctx context.Context, acc account) (string, error) {
 	}
 	for _, path := range candidates {
 		real, err := filepath.EvalSymlinks(path)
-		if err != nil || !acc.reaches(filepath.Dir(real)) {
+		if err != nil || !acc.canReach(filepath.Dir(real)) {
 			continue
 		}
 		v, err := majorVersion(ctx, path, redisVersion)
@@ -137,7 +139,7 @@ var (
 	redisVersion = regexp.MustCompile(`v=(\d+)\.`)
 )
 
-// majorVersion asks a program for its version.
+// majorVersion returns the major version that a program prints.
 func majorVersion(ctx context.Context, path string, pattern *regexp.Regexp) (int, error) {
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
@@ -150,7 +152,7 @@ func majorVersion(ctx context.Context, path string, pattern *regexp.Regexp) (int
 	return strconv.Atoi(string(m[1]))
 }
 
-// installCommand is the command that installs one of Debian's packages or its like.
+// installCommand returns the command that installs a Debian package, or its Homebrew counterpart.
 func installCommand(pkg string) string {
 	if runtime.GOOS == "darwin" {
 		pkg = strings.Replace(pkg, "postgresql-", "postgresql@", 1)
@@ -170,7 +172,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// dataVersion is the major version of the PostgreSQL that made the data in dir, 0 if there is none.
+// dataVersion returns the major version of PostgreSQL that created the data in dir, or 0 if dir has
+// no data.
 func dataVersion(dir string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestMissingErrorTellsTheCommand(t *testing.T) {
+func TestMissingErrorNamesInstallCommand(t *testing.T) {
 	t.Parallel()
 	acc, err := serverAccount("/")
 	must(t, err)
@@ -28,7 +28,7 @@ func TestMajorVersion(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		output string
-		want   int // 0: none
+		want   int // 0: not recognised
 	}{
 		{"postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)", 15},
 		{"postgres (PostgreSQL) 18beta1", 18},
@@ -43,20 +43,21 @@ func TestMajorVersion(t *testing.T) {
 			t.Errorf("%q: got %d, %v", tt.output, got, err)
 		}
 	}
-	if m := redisVersion.FindStringSubmatch("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0"); m == nil || m[1] != "7" {
+	m := redisVersion.FindStringSubmatch("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0")
+	if m == nil || m[1] != "7" {
 		t.Errorf("got %v", m)
 	}
 }
 
-func TestDataNeedsItsOwnVersion(t *testing.T) {
+func TestDataRequiresItsPostgresVersion(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: openDir(t), Ephemeral: true, WithoutRedis: true}
 	s := start(t, o)
 	stop(t, s)
-	must(t, os.WriteFile(s.place.path("postgres/PG_VERSION"), []byte("999\n"), 0o600))
+	must(t, os.WriteFile(s.dir.file("postgres/PG_VERSION"), []byte("999\n"), 0o600))
 	_, err := Start(t.Context(), o)
 	var missing *MissingError
-	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "PostgreSQL 999, which made the data") {
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "PostgreSQL 999, which created the data") {
 		t.Errorf("got %v", err)
 	}
 }

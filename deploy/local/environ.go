@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// The variables that configure the service, and those among them that steer tests.
+// Prefixes of the variables that configure the service, and of those that configure tests.
 const (
 	servicePrefix = "SVC_"
 	testPrefix    = "SVC_TEST_"
 )
 
-// Environ returns the environment for a process of the service that a program starts for itself: that of this
-// process without the user's SVC_… variables, and then more. A later value of a name wins. SVC_TEST_… variables
-// stay.
+// Environ returns the environment for a child process of the service: the environment of this
+// process without SVC_… variables, followed by more. It keeps SVC_TEST_… variables. Later values of
+// a name override earlier ones.
 func Environ(more ...string) []string {
 	var kept []string
 	for _, entry := range os.Environ() {
@@ -25,8 +25,12 @@ func Environ(more ...string) []string {
 	return append(kept, more...)
 }
 
-// SpoilEnviron gives this process SVC_… variables with which no process of the service starts. A TestMain that calls
-// it makes every test fail that hands the user's variables on.
+// SpoilEnviron sets SVC_… variables in this process with which no process of the service starts. If
+// TestMain calls it, a test fails when it passes the user's variables to a child process.
 func SpoilEnviron() error {
-	return errors.Join(os.Setenv("SVC_LISTEN", "spoilt"), os.Setenv("SVC_DATABASE_CONNS", "spoilt"), os.Setenv("SVC_SPOILT", "1"))
+	return errors.Join(
+		os.Setenv("SVC_LISTEN", "spoilt"),
+		os.Setenv("SVC_DATABASE_CONNS", "spoilt"),
+		os.Setenv("SVC_SPOILT", "1"),
+	)
 }

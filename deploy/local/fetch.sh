@@ -1,14 +1,15 @@
 #!/bin/sh
-# Installs what `svc dev` and the tests run on, if it is missing: PostgreSQL and Redis; with the argument `chromium`
-# a browser for the tests of pages, with `zbar` a second decoder for those of QR codes. Uses apt-get (as root or through sudo) or brew.
-# Does nothing if everything is there. Starts no service: ours are private.
+# Installs missing dependencies of `svc dev` and the tests: PostgreSQL and Redis. The argument
+# `chromium` adds a browser for the page tests, and `zbar` adds a second decoder for the QR code
+# tests. Uses apt-get (as root or through sudo) or brew. Starts no service, because the servers of
+# this repository are private.
 set -eu
 
 min_postgres=15
 min_redis=7
 
-# at_least MINIMUM PATTERN PROGRAM...: whether one of the programs prints a version whose major number, found by
-# the sed pattern, is high enough.
+# at_least MINIMUM PATTERN PROGRAM... succeeds if one of the programs prints a sufficient version.
+# PATTERN is a sed pattern whose first group is the major version.
 at_least() {
     minimum=$1 pattern=$2
     shift 2
@@ -32,7 +33,8 @@ have_redis() {
 
 have_chromium() {
     for program in chromium chromium-browser google-chrome google-chrome-stable \
-        '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome' /Applications/Chromium.app/Contents/MacOS/Chromium; do
+        '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome' \
+        /Applications/Chromium.app/Contents/MacOS/Chromium; do
         command -v "$program" >/dev/null 2>&1 && return 0
     done
     return 1
@@ -49,8 +51,8 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Debian starts what it installs, and makes and starts a PostgreSQL cluster. These two files, there only while
-# this script runs, ask it not to; a file that is there already stays.
+# Debian starts services when it installs them, and creates a PostgreSQL cluster. These two files
+# prevent both while the script runs. An existing policy file is kept.
 policy=/usr/sbin/policy-rc.d
 no_cluster=/etc/postgresql-common/createcluster.d/svc-local.conf
 made_policy=
@@ -80,8 +82,8 @@ with_apt() {
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
     fi
-    # The lists of packages may be missing, or so old that what they name is gone.
-    # shellcheck disable=SC2086 # the packages are words
+    # The package lists may be missing or outdated.
+    # shellcheck disable=SC2086 # word splitting is intended
     if ! apt-cache show $packages >/dev/null 2>&1 || ! apt_install $packages >/dev/null 2>&1; then
         as_root apt-get -qq update
         log=$(apt_install $packages 2>&1) || {
@@ -90,7 +92,7 @@ with_apt() {
         }
     fi
     case $packages in *redis-server*)
-        # Nor at the next boot.
+        # Do not start the service at the next boot.
         [ ! -d /run/systemd/system ] || as_root systemctl --quiet disable redis-server
         ;;
     esac
@@ -113,7 +115,7 @@ with_brew() {
 
 wanted=$(missing "$@")
 [ -n "$wanted" ] || exit 0
-# shellcheck disable=SC2086 # the names are words
+# shellcheck disable=SC2086 # word splitting is intended
 if command -v apt-get >/dev/null 2>&1; then
     with_apt $wanted
 elif command -v brew >/dev/null 2>&1; then
@@ -121,7 +123,7 @@ elif command -v brew >/dev/null 2>&1; then
 fi
 left=$(missing "$@")
 [ -z "$left" ] || {
-    echo "Please install by hand, for neither apt-get nor brew did: PostgreSQL $min_postgres or newer, Redis $min_redis or newer" \
-        "(missing:" $left")" >&2
+    echo "Neither apt-get nor brew could install everything. Please install by hand:" \
+        "PostgreSQL $min_postgres or newer, Redis $min_redis or newer (missing:" $left")" >&2
     exit 1
 }

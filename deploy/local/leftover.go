@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// A server that was left running gets this long for each way to stop.
+// leftoverTimeout bounds the wait after each signal to a leftover server.
 const leftoverTimeout = 10 * time.Second
 
-// stopLeftovers stops servers that a killed process has left running in a place, and removes pid files that
-// name a process of somebody else. The caller has the place's lock, so no live process owns them.
+// stopLeftovers stops the servers that a killed process left running, and removes pid files that
+// name another user's process. The caller holds the folder's lock, so no live process owns the
+// servers.
 func stopLeftovers(dir string) error {
 	pg, rd := filepath.Join(dir, postgresName), filepath.Join(dir, redisName)
 	return errors.Join(
@@ -25,8 +26,8 @@ func stopLeftovers(dir string) error {
 	)
 }
 
-// stopLeftover sends one signal after another to the process that a pid file names, until it has ended. arg is the
-// argument that only this server was started with.
+// stopLeftover sends the signals in turn to the process that pidFile names, until it has ended. arg
+// is an argument that only this server was started with.
 func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	pid, err := readPID(pidFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,32 +39,33 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	ours, err := runsWith(pid, arg)
+	ours, err := hasArgument(pid, arg)
 	if err != nil {
 		return err
 	}
 	if !ours {
 		if !alive(pid) {
-			return nil // the server deals with that
+			return nil // the server handles a stale pid file itself
 		}
 		return os.Remove(pidFile)
 	}
 	for _, sig := range signals {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stop the server that was left running (process %d): %w", pid, err)
+			return fmt.Errorf("stop the leftover server (process %d): %w", pid, err)
 		}
-		if awaitEnd(pid, arg) {
+		if awaitExit(pid, arg) {
 			return nil
 		}
 	}
-	return fmt.Errorf("the server that was left running (process %d) does not stop", pid)
+	return fmt.Errorf("the leftover server (process %d) does not stop", pid)
 }
 
-// awaitEnd waits until a process that is not our child has ended, of which there is no event on every system.
-func awaitEnd(pid int, arg string) bool {
+// awaitExit polls until a process that is not a child of this process has ended. Not every system
+// offers an event for that.
+func awaitExit(pid int, arg string) bool {
 	deadline := time.Now().Add(leftoverTimeout)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {
-		if ours, err := runsWith(pid, arg); err == nil && !ours {
+		if ours, err := hasArgument(pid, arg); err == nil && !ours {
 			return true
 		}
 		time.Sleep(pause)
@@ -71,7 +73,7 @@ func awaitEnd(pid int, arg string) bool {
 	return false
 }
 
-// errNoPID is the state of a pid file that a crash of the machine has cut off.
+// errNoPID reports a pid file that is truncated by a system crash.
 var errNoPID = errors.New("no process id")
 
 // readPID reads the first line of a pid file.

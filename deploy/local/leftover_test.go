@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-func TestServersEndWithTheirOwner(t *testing.T) {
+func TestServersEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	o, cmd, _ := startHelper(t, os.Args[0], dir, nil)
-	exec1(t, o.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
+	execSQL(t, o.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // "signal: killed"
 	if runtime.GOOS == "linux" {
@@ -30,7 +30,7 @@ func TestServersEndWithTheirOwner(t *testing.T) {
 	}
 }
 
-func TestOwnerStopsItsServers(t *testing.T) {
+func TestProcessStopsItsServers(t *testing.T) {
 	t.Parallel()
 	o, cmd, in := startHelper(t, os.Args[0], openDir(t), nil)
 	must(t, in.Close())
@@ -38,23 +38,23 @@ func TestOwnerStopsItsServers(t *testing.T) {
 	checkEnded(t, o)
 }
 
-// checkEnded waits for the end of the helper's servers.
+// checkEnded waits until the helper's servers have ended.
 func checkEnded(t *testing.T, o owned) {
 	t.Helper()
-	if !awaitEnd(o.Postgres, filepath.Join(o.Dir, postgresName)) {
+	if !awaitExit(o.Postgres, filepath.Join(o.Dir, postgresName)) {
 		t.Error("postgres still runs")
 	}
-	if !awaitEnd(o.Redis, filepath.Join(o.Dir, redisName, redisConfig)) {
+	if !awaitExit(o.Redis, filepath.Join(o.Dir, redisName, redisConfig)) {
 		t.Error("redis still runs")
 	}
 }
 
-// What a start does where the system tells servers nothing of the death of their owner.
+// Systems without a parent-death signal rely on stopLeftovers.
 func TestLeftoversAreStopped(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
 	pids := []int{s.Postgres.PID(), s.Redis.PID()}
-	must(t, stopLeftovers(s.place.dir))
+	must(t, stopLeftovers(s.dir.path))
 	<-s.Died()
 	<-s.Died()
 	for _, pid := range pids {
@@ -66,7 +66,7 @@ func TestLeftoversAreStopped(t *testing.T) {
 	must(t, s.Redis.Start(t.Context()))
 }
 
-func TestStalePIDFilesHarmNobody(t *testing.T) {
+func TestStalePIDFilesEndNoOtherProcess(t *testing.T) {
 	t.Parallel()
 	bystander := exec.Command("sleep", "600")
 	must(t, bystander.Start())
@@ -83,11 +83,11 @@ func TestStalePIDFilesHarmNobody(t *testing.T) {
 	for name, content := range map[string]string{
 		"another process": fmt.Sprintf("%d\n", bystander.Process.Pid),
 		"no process":      fmt.Sprintf("%d\n", ended.Process.Pid),
-		"cut off":         "",
-		"everybody":       "-1\n",
+		"truncated":       "",
+		"all processes":   "-1\n",
 	} {
 		for _, file := range []string{"postgres/postmaster.pid", "redis/redis.pid"} {
-			must(t, acc.writeFile(filepath.Join(dir, placeName, file), content))
+			must(t, acc.writeFile(filepath.Join(dir, serversName, file), content))
 		}
 		s, err := Start(t.Context(), o)
 		if err != nil {
@@ -96,7 +96,7 @@ func TestStalePIDFilesHarmNobody(t *testing.T) {
 		stop(t, s)
 	}
 	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the other process was ended: %v", err)
+		t.Errorf("the other process has ended: %v", err)
 	}
 }
 
@@ -107,11 +107,11 @@ func TestTempRemovesItself(t *testing.T) {
 	must(t, redisClient(t, s.RedisURL).Ping(t.Context()).Err())
 	stop(t, s)
 	if _, err := os.Stat(s.temp); !os.IsNotExist(err) {
-		t.Errorf("%s is there: %v", s.temp, err)
+		t.Errorf("%s still exists: %v", s.temp, err)
 	}
 }
 
-func TestTempKeepsWhatMustLastOnADisk(t *testing.T) {
+func TestTempUsesMemoryForEphemeralDataOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		ephemeral bool
@@ -120,7 +120,7 @@ func TestTempKeepsWhatMustLastOnADisk(t *testing.T) {
 	}{
 		{"durable", false, "", tempDir},
 		{"ephemeral", true, "", func(acc account) string { return cmp.Or(memoryDir(acc), tempDir(acc)) }},
-		{"ephemeral, told where", true, openDir(t), tempDir},
+		{"ephemeral, with TMPDIR", true, openDir(t), tempDir},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("TMPDIR", tt.tmpdir)
@@ -130,13 +130,13 @@ func TestTempKeepsWhatMustLastOnADisk(t *testing.T) {
 			must(t, err)
 			defer stop(t, s)
 			if got, want := filepath.Dir(s.temp), tt.want(acc); got != want {
-				t.Errorf("the data is in %s, not in %s", got, want)
+				t.Errorf("the data is in %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-func TestSweepRemovesWhatKilledProcessesLeft(t *testing.T) {
+func TestSweepRemovesFoldersOfKilledProcesses(t *testing.T) {
 	t.Parallel()
 	left, cmd, _ := startHelper(t, os.Args[0], "temp", nil)
 	must(t, cmd.Process.Kill())
@@ -151,7 +151,7 @@ func TestSweepRemovesWhatKilledProcessesLeft(t *testing.T) {
 	sweep(filepath.Dir(leftDir), nil)
 	checkEnded(t, left)
 	if _, err := os.Stat(leftDir); !os.IsNotExist(err) {
-		t.Errorf("%s is there: %v", leftDir, err)
+		t.Errorf("%s still exists: %v", leftDir, err)
 	}
 	must(t, redisClient(t, live.RedisURL).Ping(t.Context()).Err())
 }

@@ -1,25 +1,25 @@
-// Package local runs a private PostgreSQL and a private Redis from the binaries
-// that are installed on the machine: for `svc dev`, and for tests.
+// Package local runs a private PostgreSQL and a private Redis for `svc dev` and for tests. It uses
+// the programs that are installed on the machine.
 //
-// The servers listen on ports of 127.0.0.1 that are reserved for them, behind generated passwords, keep
-// everything in one data folder, and live no longer than the process that
-// started them. A normal end is [Servers.Stop]. If the process is killed, Linux
-// tells the servers to shut down; elsewhere the next [Start] on the same folder
-// finds what is left and stops it first.
+// The servers listen on reserved ports of 127.0.0.1 and require generated passwords. They keep all
+// data in one data folder, and end with the process that started them. [Servers.Stop] stops them in
+// an orderly way. If the process is killed, Linux signals the servers to shut down. On other
+// systems, the next [Start] on the same folder first stops servers that are still running.
 //
 // A data folder contains
 //
-//	lock                  held by the process that has taken [Lock]
+//	lock                  held by the process that called [Lock]
 //	servers/state.json    ports and passwords, mode 0600
 //	servers/lock          held by the process that owns the servers
+//	servers/folder        the data folder's path, if servers is a link
 //	servers/postgres/     PostgreSQL's data
 //	servers/redis/        Redis's data and configuration
-//	servers/*.log         what the servers print
+//	servers/*.log         the servers' output
 //
-// PostgreSQL refuses to run as root, so a root process runs both servers as the
-// owner of the data folder or, if that is root, as `postgres` or `nobody`. Where that
-// account cannot reach the data folder (below /root, say), `servers` is a
-// symbolic link to a folder that it can reach, see [Options.Dir].
+// PostgreSQL refuses to run as root. A root process therefore runs both servers as the owner of the
+// data folder or, if root owns it, as `postgres` or `nobody`. If that account cannot reach the data
+// folder, for example below /root, `servers` is a symbolic link to a folder that it can reach. See
+// [Options.Dir].
 package local
 
 import (
@@ -31,65 +31,65 @@ import (
 	"path/filepath"
 )
 
-// Options tells [Start] what to run, and where.
+// Options configures [Start].
 type Options struct {
-	// Dir is the data folder; it is created if need be. If this process is root and
-	// the unprivileged account cannot reach Dir, then the servers' files are kept in
-	// /var/lib/svc-local (Ephemeral: in the folder for temporary files) under a name
-	// derived from Dir, and Dir/servers links there. Permissions of the folders above Dir are
-	// never changed. Deleting Dir is always a fresh start: what an earlier
-	// folder of the same path left behind is removed.
+	// Dir is the data folder; Start creates it if necessary. If this process is root and the
+	// unprivileged account cannot reach Dir, the servers' files are kept elsewhere and Dir/servers
+	// links there. That folder's name derives from Dir. It is in /var/lib/svc-local, or in the
+	// folder for temporary files if Ephemeral is set. Permissions of the folders above Dir are
+	// never changed. Deleting Dir always leads to a fresh start: Start removes files of an earlier
+	// folder with the same path.
 	Dir string
 
-	// Ephemeral gives up durability for speed: no fsync, no Redis persistence. For
-	// tests only. Postgres still keeps every commit if it or this process is killed, but a crash of
-	// the machine may lose or corrupt the data; Redis begins empty at each start.
+	// Ephemeral gives up durability for speed: no fsync, and no Redis persistence. It is for tests
+	// only. Postgres keeps every commit if the server or this process is killed, but a system crash
+	// may lose or corrupt the data. Redis starts empty.
 	Ephemeral bool
 
-	// WithoutPostgres and WithoutRedis leave a server out.
+	// WithoutPostgres and WithoutRedis omit a server.
 	WithoutPostgres, WithoutRedis bool
 
-	replicated bool     // Postgres writes what a standby needs
-	standbyOf  *Servers // a new Postgres begins as the standby of theirs
+	replicated bool     // Postgres accepts standbys
+	standbyOf  *Servers // a new Postgres becomes a standby of this primary
 
-	// Log hears of starts, stops and stale servers; nil is silence.
+	// Log receives starts, stops and stale servers. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
 // Servers are the running servers of one data folder.
 type Servers struct {
-	// DatabaseURL is a postgres:// URL with the password of the superuser and the
-	// database that are both named svc; empty without Postgres.
+	// DatabaseURL is a postgres:// URL with password. User (a superuser) and database are both
+	// named svc. It is empty without Postgres.
 	DatabaseURL string
 
-	// RedisURL is a redis:// URL with the password, database 0; empty without Redis.
+	// RedisURL is a redis:// URL with password, for database 0. It is empty without Redis.
 	RedisURL string
 
-	// Postgres and Redis are for tests that stop, kill and restart a server; nil if left out.
+	// Postgres and Redis are handles for tests that stop, kill and restart a server. They are nil
+	// for an omitted server.
 	Postgres, Redis *Server
 
-	place *place
-	died  chan error
-	temp  string // the data folder, if Stop removes it
+	dir  *serversDir
+	died chan error
+	temp string // the data folder, if Stop removes it
 }
 
-// Start starts the servers on a data folder, or starts them again on the data that is
-// there, and returns once both answer. ctx bounds the start alone: the servers
-// run until Stop or the end of the process.
+// Start starts the servers of a data folder and returns once both accept queries. Existing data is
+// kept. ctx bounds only the start: the servers run until Stop or the end of the process.
 //
-// The error is a [*MissingError] if a program is not installed, and an [*InUseError] if
-// another live process owns the folder.
+// Start returns a [*MissingError] if a program is not installed, and an [*InUseError] if another
+// live process owns the folder.
 func Start(ctx context.Context, o Options) (*Servers, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	place, err := openPlace(o)
+	dir, err := openServersDir(o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Servers{place: place, died: make(chan error, 2)}
+	s := &Servers{dir: dir, died: make(chan error, 2)}
 	if err := s.start(ctx, o); err != nil {
-		// The caller's context may be what ended; the servers must stop all the same.
+		// ctx may have ended, and Stop must run all the same.
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
 	return s, nil
@@ -97,25 +97,25 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 
 func (s *Servers) start(ctx context.Context, o Options) error {
 	if !o.WithoutPostgres {
-		pg, err := newPostgres(ctx, s.place, o)
+		pg, err := newPostgres(ctx, s.dir, o)
 		if err != nil {
 			return err
 		}
-		s.Postgres = newServer(pg, s.place, o.Log, s.died)
-		if err := s.Postgres.boot(ctx, &s.place.state.PostgresPort); err != nil {
+		s.Postgres = newServer(pg, s.dir, o.Log, s.died)
+		if err := s.Postgres.boot(ctx, &s.dir.state.PostgresPort); err != nil {
 			return err
 		}
-		if s.DatabaseURL, err = pg.prepare(ctx, s.Postgres.port); err != nil {
+		if s.DatabaseURL, err = pg.ensureDatabase(ctx, s.Postgres.port); err != nil {
 			return err
 		}
 	}
 	if !o.WithoutRedis {
-		rd, err := newRedis(ctx, s.place, o)
+		rd, err := newRedis(ctx, s.dir, o)
 		if err != nil {
 			return err
 		}
-		s.Redis = newServer(rd, s.place, o.Log, s.died)
-		if err := s.Redis.boot(ctx, &s.place.state.RedisPort); err != nil {
+		s.Redis = newServer(rd, s.dir, o.Log, s.died)
+		if err := s.Redis.boot(ctx, &s.dir.state.RedisPort); err != nil {
 			return err
 		}
 		s.RedisURL = rd.url(s.Redis.port)
@@ -123,13 +123,13 @@ func (s *Servers) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Died reports a server that ended though nobody stopped it, at most once for
-// each start of a server.
+// Died delivers an error when a server ends without a call of Stop or Kill, at most once for each
+// start of a server.
 func (s *Servers) Died() <-chan error { return s.died }
 
-// Stop stops the servers in an orderly way and gives the data folder free. A server that
-// has not ended when ctx does, or within a minute, is stopped hard: nothing of ours
-// runs after Stop. A second call does nothing.
+// Stop stops the servers in an orderly way and releases the data folder. It kills a server that has
+// not ended when ctx ends or after a minute, and then returns an error. All servers have ended when
+// Stop returns. A second call does nothing.
 func (s *Servers) Stop(ctx context.Context) error {
 	var errs []error
 	for _, server := range []*Server{s.Redis, s.Postgres} {
@@ -137,17 +137,17 @@ func (s *Servers) Stop(ctx context.Context) error {
 			errs = append(errs, server.Stop(ctx, Fast), server.release())
 		}
 	}
-	errs = append(errs, s.place.close())
+	errs = append(errs, s.dir.close())
 	if s.temp != "" {
 		errs = append(errs, os.RemoveAll(s.temp))
 	}
 	return errors.Join(errs...)
 }
 
-// InUseError says that another live process owns the data folder.
+// InUseError reports a data folder that another live process owns.
 type InUseError struct {
 	Dir string // the data folder
-	PID int    // the process that owns it, 0 if unknown
+	PID int    // the owning process, 0 if unknown
 }
 
 func (e *InUseError) Error() string {
@@ -155,6 +155,6 @@ func (e *InUseError) Error() string {
 	if e.PID != 0 {
 		owner = fmt.Sprintf("process %d", e.PID)
 	}
-	return fmt.Sprintf("data folder %s is in use by %s: stop that one first, or choose another folder",
+	return fmt.Sprintf("data folder %s is in use by %s: stop that process first, or choose another folder",
 		filepath.Clean(e.Dir), owner)
 }

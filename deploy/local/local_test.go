@@ -17,7 +17,7 @@ func TestRestartKeepsDataPortsAndPasswords(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
 	first := start(t, Options{Dir: dir})
-	exec1(t, first.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
+	execSQL(t, first.DatabaseURL, "CREATE TABLE kept AS SELECT 'data' AS v")
 	must(t, redisClient(t, first.RedisURL).Set(t.Context(), "kept", "data", 0).Err())
 	for setting, want := range map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "200",
@@ -35,7 +35,7 @@ func TestRestartKeepsDataPortsAndPasswords(t *testing.T) {
 
 	second := start(t, Options{Dir: dir})
 	if second.DatabaseURL != first.DatabaseURL || second.RedisURL != first.RedisURL {
-		t.Errorf("the second start is at %s and %s, the first was at %s and %s",
+		t.Errorf("the second start is at %s and %s, want %s and %s",
 			second.DatabaseURL, second.RedisURL, first.DatabaseURL, first.RedisURL)
 	}
 	if got := query(t, second.DatabaseURL, "SELECT v FROM kept"); got != "data" {
@@ -72,17 +72,17 @@ func TestPasswordsAreRequiredAndSecret(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
 	for _, password := range []string{"", "wrong"} {
-		if err := s.Postgres.program.(*postgres).with(password).ping(t.Context(), s.Postgres.port); err == nil {
-			t.Errorf("Postgres takes the password %q", password)
+		if err := s.Postgres.program.(*postgres).withPassword(password).ping(t.Context(), s.Postgres.port); err == nil {
+			t.Errorf("Postgres accepts the password %q", password)
 		}
 		u, err := url.Parse(s.RedisURL)
 		must(t, err)
 		u.User = url.UserPassword("", password)
 		if err := redisClient(t, u.String()).Ping(t.Context()).Err(); err == nil {
-			t.Errorf("Redis takes the password %q", password)
+			t.Errorf("Redis accepts the password %q", password)
 		}
 	}
-	err := filepath.WalkDir(s.place.dir, func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(s.dir.path, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -90,22 +90,23 @@ func TestPasswordsAreRequiredAndSecret(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if b, err := os.ReadFile(path); err != nil {
+		b, err := os.ReadFile(path)
+		if err != nil {
 			return err
-		} else if strings.Contains(string(b), s.place.state.PostgresPassword) || strings.Contains(string(b), s.place.state.RedisPassword) {
-			if info.Mode().Perm() != 0o600 {
-				t.Errorf("%s holds a password, its mode is %v", path, info.Mode())
-			}
+		}
+		secret := strings.Contains(string(b), s.dir.state.PostgresPassword) ||
+			strings.Contains(string(b), s.dir.state.RedisPassword)
+		if secret && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s holds a password, its mode is %v", path, info.Mode())
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the servers delete files meanwhile
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the servers delete files concurrently
 		t.Error(err)
 	}
 }
 
-// with is the same server as seen by somebody with another password.
-func (pg *postgres) with(password string) *postgres {
+func (pg *postgres) withPassword(password string) *postgres {
 	other := *pg
 	other.password = password
 	return &other
@@ -126,7 +127,7 @@ func TestSecondOwnerIsRefused(t *testing.T) {
 	start(t, o)
 }
 
-func TestTakenPortsAreReplaced(t *testing.T) {
+func TestOccupiedPortsAreReplaced(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: openDir(t), Ephemeral: true}
 	first := start(t, o)
@@ -138,7 +139,7 @@ func TestTakenPortsAreReplaced(t *testing.T) {
 	}
 	second := start(t, o)
 	if second.Postgres.Port() == first.Postgres.Port() || second.Redis.Port() == first.Redis.Port() {
-		t.Error("a server listens on a taken port")
+		t.Error("a server listens on an occupied port")
 	}
 	if got := query(t, second.DatabaseURL, "SELECT 'answer'"); got != "answer" {
 		t.Errorf("got %q", got)
@@ -154,21 +155,21 @@ func TestTakenPortsAreReplaced(t *testing.T) {
 func TestStopKillAndStartAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: openDir(t)})
-	exec1(t, s.DatabaseURL, "CREATE TABLE rounds (n int)")
+	execSQL(t, s.DatabaseURL, "CREATE TABLE rounds (n int)")
 	rounds := []struct {
 		name string
 		end  func(*Server) error
 	}{
 		{"stop", func(x *Server) error { return x.Stop(context.Background(), Fast) }},
-		{"stop at once", func(x *Server) error { return x.Stop(context.Background(), Immediate) }},
+		{"immediate stop", func(x *Server) error { return x.Stop(context.Background(), Immediate) }},
 		{"kill", func(x *Server) error { x.Kill(); return nil }},
 	}
 	for _, round := range rounds {
-		exec1(t, s.DatabaseURL, "INSERT INTO rounds VALUES (1)")
+		execSQL(t, s.DatabaseURL, "INSERT INTO rounds VALUES (1)")
 		for _, server := range []*Server{s.Postgres, s.Redis} {
 			must(t, round.end(server))
 			if server.PID() != 0 || !portFree(server.Port()) {
-				t.Errorf("after %s, %s runs", round.name, server.program.name())
+				t.Errorf("after %s, %s still runs", round.name, server.program.name())
 			}
 			must(t, server.Start(t.Context()))
 			must(t, server.Start(t.Context())) // does nothing
@@ -180,7 +181,7 @@ func TestStopKillAndStartAgain(t *testing.T) {
 	}
 	select {
 	case err := <-s.Died():
-		t.Errorf("a deliberate end was reported: %v", err)
+		t.Errorf("Died reported a requested stop: %v", err)
 	default:
 	}
 }
@@ -197,11 +198,11 @@ func TestUnexpectedDeathIsReported(t *testing.T) {
 	}
 }
 
-func TestStopWithoutTimeStopsHard(t *testing.T) {
+func TestStopKillsServersWhenContextEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
 	pids := []int{s.Postgres.PID(), s.Redis.PID()}
-	// A process that is suspended cannot react to anything but SIGKILL.
+	// A suspended process reacts only to SIGKILL.
 	must(t, syscall.Kill(pids[1], syscall.SIGSTOP))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -215,10 +216,10 @@ func TestStopWithoutTimeStopsHard(t *testing.T) {
 	}
 }
 
-func TestCancelledStartLeavesNothing(t *testing.T) {
+func TestCancelledStartLeavesNoServers(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: openDir(t), Ephemeral: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // in the middle of initdb
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // ends during initdb
 	defer cancel()
 	if _, err := Start(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
@@ -226,12 +227,12 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 	start(t, o)
 }
 
-func TestBrokenServerSaysWhy(t *testing.T) {
+func TestFailedStartReportsServerOutput(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: openDir(t), Ephemeral: true, WithoutRedis: true}
 	s := start(t, o)
 	stop(t, s)
-	must(t, os.WriteFile(s.place.path("postgres/postgresql.conf"), []byte("no_such_setting = 1\n"), 0o600))
+	must(t, os.WriteFile(s.dir.file("postgres/postgresql.conf"), []byte("no_such_setting = 1\n"), 0o600))
 	_, err := Start(t.Context(), o)
 	var ended *endedError
 	if !errors.As(err, &ended) || !strings.Contains(err.Error(), "no_such_setting") {
@@ -239,12 +240,12 @@ func TestBrokenServerSaysWhy(t *testing.T) {
 	}
 }
 
-func TestLostPasswordIsNotWaitedFor(t *testing.T) {
+func TestWrongPasswordFailsStartAtOnce(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: openDir(t), Ephemeral: true, WithoutRedis: true}
 	s := start(t, o)
 	stop(t, s)
-	must(t, os.Remove(s.place.path(stateName)))
+	must(t, os.Remove(s.dir.file(stateName)))
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout/2)
 	defer cancel()
 	_, err := Start(ctx, o)

@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// helperEnv makes the test binary an owner of servers, for tests that kill it: its value is the data folder, or
-// "temp".
+// helperEnv makes the test binary a helper process that owns servers, for tests that kill it. Its
+// value is the data folder, or "temp".
 const helperEnv = "SVC_TEST_LOCAL_HELPER"
 
 func TestMain(m *testing.M) {
@@ -30,13 +30,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// owned is what the helper tells of its servers.
+// owned is the helper's report about its servers.
 type owned struct {
 	Dir, DatabaseURL, RedisURL string
 	Postgres, Redis            int // process ids
 }
 
-// ownServers starts servers, tells of them, and stops them at the end of its input.
+// ownServers starts servers, reports them on standard output, and stops them when standard input
+// ends.
 func ownServers(dir string) int {
 	ctx := context.Background()
 	start := Start
@@ -48,7 +49,7 @@ func ownServers(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	out := owned{s.place.dir, s.DatabaseURL, s.RedisURL, s.Postgres.PID(), s.Redis.PID()}
+	out := owned{s.dir.path, s.DatabaseURL, s.RedisURL, s.Postgres.PID(), s.Redis.PID()}
 	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
 		return 1
 	}
@@ -60,7 +61,7 @@ func ownServers(dir string) int {
 	return 0
 }
 
-// startHelper runs the helper and returns what it tells and its input.
+// startHelper runs the helper. It returns the helper's report and its standard input.
 func startHelper(t *testing.T, binary, dir string, cred *syscall.Credential) (owned, *exec.Cmd, io.Closer) {
 	t.Helper()
 	cmd := exec.Command(binary)
@@ -82,12 +83,13 @@ func startHelper(t *testing.T, binary, dir string, cred *syscall.Credential) (ow
 	var o owned
 	if err := json.Unmarshal(line, &o); err != nil {
 		_ = cmd.Wait()
-		t.Fatalf("the helper said %q: %v\n%s", line, err, stderr)
+		t.Fatalf("the helper reported %q: %v\n%s", line, err, stderr)
 	}
 	return o, cmd, in
 }
 
-// openDir is a data folder that every account reaches, which t.TempDir is not.
+// openDir returns the path of a data folder that every account can reach. t.TempDir is not
+// accessible to other users.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "svc-test-")
@@ -118,7 +120,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// query returns the one value that a statement yields, as text.
+// query returns the single value of a statement, as text.
 func query(t *testing.T, url, sql string) string {
 	t.Helper()
 	var s string
@@ -126,7 +128,7 @@ func query(t *testing.T, url, sql string) string {
 	return s
 }
 
-func exec1(t *testing.T, url, sql string) {
+func execSQL(t *testing.T, url, sql string) {
 	t.Helper()
 	_, err := connect(t, url).Exec(t.Context(), sql)
 	must(t, err)

@@ -9,26 +9,28 @@ import (
 
 const (
 	memoryFolder = "/dev/shm"
-	// memoryRoom is what a folder in memory and the machine must have to spare, so that no test run eats up either.
-	memoryRoom = 4 << 30
+	// memoryReserve is the free space, in bytes, that the folder and the machine must both have.
+	memoryReserve = 4 << 30
 
 	tmpfsMagic = 0x01021994 // statfs(2)
 )
 
-// memoryDir is a folder in memory that the account can reach, or "" if there is none with room. Making and deleting the
-// thousands of small files of tests' databases costs a disk's file system more than all of the tests' statements.
+// memoryDir returns a folder in memory that the account can reach, or "" if there is none with
+// enough free space. Tests create and delete thousands of small files, which is slow on a disk.
 func memoryDir(acc account) string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memoryFolder, &fs); err != nil || fs.Type != tmpfsMagic {
 		return ""
 	}
-	if int64(fs.Bavail)*fs.Bsize < memoryRoom || availableMemory() < memoryRoom || !acc.reaches(memoryFolder) { //nolint:gosec // no file system has so many blocks
+	free := int64(fs.Bavail) * fs.Bsize //nolint:gosec // no file system has so many blocks
+	if free < memoryReserve || availableMemory() < memoryReserve || !acc.canReach(memoryFolder) {
 		return ""
 	}
 	return memoryFolder
 }
 
-// availableMemory is what programs can still have without swapping, in bytes; 0 if that is not known.
+// availableMemory returns the memory, in bytes, that programs can use without swapping; 0 if
+// unknown.
 func availableMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package local
 
-// memoryDir is "": there is no folder in memory that every machine has.
+// memoryDir returns "": these systems have no standard folder in memory.
 func memoryDir(account) string { return "" }

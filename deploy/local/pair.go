@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pair is a primary PostgreSQL and a standby that follows it by streaming replication, for runs that fail over. Its
-// methods are for one goroutine, but for DatabaseURL.
+// Pair is a primary PostgreSQL and a standby that follows it by streaming replication, for failover
+// tests. Only DatabaseURL is safe for concurrent use.
 type Pair struct {
 	servers     [2]*Servers
 	primary     int // index of the primary
@@ -16,14 +16,14 @@ type Pair struct {
 }
 
 const (
-	// replicaPoll is how often a pair looks whether its servers are as they should be.
+	// replicaPoll is the interval between checks of a server's state.
 	replicaPoll = 10 * time.Millisecond
-	// replicaTimeout bounds each step of a pair.
+	// replicaTimeout bounds each operation of a pair.
 	replicaTimeout = time.Minute
 )
 
-// TempPair starts a pair in temporary data folders that Stop removes. Both servers outlive every kill of their
-// processes with all that they have committed; replication is asynchronous.
+// TempPair starts a pair in temporary data folders that Stop removes. Both servers keep their
+// commits if their processes are killed. Replication is asynchronous.
 func TempPair(ctx context.Context) (*Pair, error) {
 	o := Options{WithoutRedis: true, Ephemeral: true, replicated: true}
 	first, err := Temp(ctx, o)
@@ -51,17 +51,18 @@ func TempPair(ctx context.Context) (*Pair, error) {
 	return p, nil
 }
 
-// DatabaseURL returns a postgres:// URL with the addresses of both servers, of which the one that accepts writes is
-// to be used.
+// DatabaseURL returns a postgres:// URL with the addresses of both servers. Clients connect to the
+// server that accepts writes.
 func (p *Pair) DatabaseURL() string { return p.databaseURL }
 
 // Primary returns the server that accepts writes.
 func (p *Pair) Primary() *Servers { return p.servers[p.primary] }
 
-// Standby returns the server that follows the primary, or is to be rebuilt.
+// Standby returns the server that follows the primary, or the stopped server that Rejoin rebuilds.
 func (p *Pair) Standby() *Servers { return p.servers[1-p.primary] }
 
-// Synchronous lets the primary acknowledge no commit any more that the standby has not on record.
+// Synchronous makes replication synchronous: the primary acknowledges a commit only after the
+// standby has flushed it.
 func (p *Pair) Synchronous(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -69,13 +70,15 @@ func (p *Pair) Synchronous(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')"); err != nil {
+	err = awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
+	if err != nil {
 		return err
 	}
 	return p.CatchUp(ctx)
 }
 
-// CatchUp waits until the standby has on record all that the primary has committed by now.
+// CatchUp waits until the standby has flushed all commits that the primary had made when CatchUp
+// was called.
 func (p *Pair) CatchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -83,10 +86,11 @@ func (p *Pair) CatchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE flush_lsn >= $1::text::pg_lsn)", position)
+	return awaitTrue(ctx, p.Primary(),
+		"SELECT EXISTS (SELECT FROM pg_stat_replication WHERE flush_lsn >= $1::text::pg_lsn)", position)
 }
 
-// Detach stops the replication: what the primary commits from now on is lost when the standby is promoted.
+// Detach stops the replication. Later commits of the primary are lost when the standby is promoted.
 func (p *Pair) Detach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -96,11 +100,12 @@ func (p *Pair) Detach(ctx context.Context) error {
 	return awaitTrue(ctx, p.Standby(), "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
 }
 
-// KillPrimary ends all processes of the primary at once with SIGKILL, as if its machine had failed.
+// KillPrimary kills all processes of the primary with SIGKILL at the same time, as if its machine
+// had failed.
 func (p *Pair) KillPrimary() { p.Primary().Postgres.KillAll() }
 
-// Promote makes the standby the primary and returns when it accepts writes. Replication is asynchronous then, and
-// without a standby until Rejoin.
+// Promote makes the standby the primary and returns when it accepts writes. Until Rejoin it has no
+// standby. Replication is asynchronous afterwards.
 func (p *Pair) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -114,12 +119,12 @@ func (p *Pair) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Rejoin makes the killed server the standby of the new primary and returns when it has caught up. Commits of its own
-// are undone.
+// Rejoin makes the killed server a standby of the new primary and returns when it has caught up. It
+// undoes commits that only the killed server has.
 func (p *Pair) Rejoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
-	if err := p.Primary().exec(ctx, "CHECKPOINT"); err != nil { // pg_rewind reads the new timeline from it
+	if err := p.Primary().exec(ctx, "CHECKPOINT"); err != nil { // pg_rewind reads the timeline of the last checkpoint
 		return err
 	}
 	pg, ok := p.Standby().Postgres.program.(*postgres)
@@ -146,7 +151,7 @@ func (p *Pair) awaitStreaming(ctx context.Context) error {
 	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 }
 
-// Epoch returns the system identifier and the timeline of the primary, which no two promotions have in common.
+// Epoch returns the system identifier and the timeline of the primary. Each promotion changes it.
 func (p *Pair) Epoch(ctx context.Context) (string, error) {
 	return value[string](ctx, p.Primary(),
 		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()")

@@ -8,25 +8,26 @@ import (
 	"strconv"
 )
 
-// host is where the servers listen.
+// host is the address that the servers listen on.
 const host = "127.0.0.1"
 
-// The range for new ports, below the one from which systems take ports for outgoing connections: such a
-// connection could sit on the port of a server that is stopped for a moment.
+// The range of new ports. It is below the systems' ephemeral range, so that no outgoing connection
+// occupies the port of a server that is stopped for a moment.
 const (
 	firstPort = 20000
 	lastPort  = 31999
 )
 
-// Port is a TCP port of 127.0.0.1 that is reserved until Close, for listeners that come and go. While nothing
-// listens on it, connections are refused, and neither an outgoing connection nor a listener that asks for any
-// free port gets it. Every process of the machine can listen on it.
+// Port is a TCP port of 127.0.0.1 that is reserved until Close. Listeners may open and close it
+// repeatedly. Without a listener, connections to the port are refused. Meanwhile the system gives
+// the port neither to an outgoing connection nor to a listener on port 0. Any process of the
+// machine may listen on it explicitly.
 //
-// Linux holds the port with a socket that never listens. Other systems have no such socket: there the port
-// lies outside of the range for outgoing connections.
+// Linux holds the port with a bound socket that never listens. Other systems offer no such socket,
+// and rely on the port being outside of the ephemeral range.
 type Port struct {
 	number int
-	hold   io.Closer // nil on systems that cannot hold a port
+	hold   io.Closer // nil where the system cannot hold a port
 }
 
 // ReservePort reserves a free port.
@@ -40,10 +41,11 @@ func ReservePort() (*Port, error) {
 	return nil, errors.New("no free port on " + host)
 }
 
-// reserveAgain reserves the port of an earlier process, on which connections of that time may still linger.
-func reserveAgain(number int) (*Port, error) {
+// reserveSaved reserves the port of an earlier process. Connections of that process may still
+// linger on it.
+func reserveSaved(number int) (*Port, error) {
 	if !portFree(number) {
-		return nil, errors.New(address(number) + " is taken")
+		return nil, errors.New(address(number) + " is in use")
 	}
 	hold, err := holdPort(number, false)
 	if err != nil {
@@ -52,13 +54,13 @@ func reserveAgain(number int) (*Port, error) {
 	return &Port{number, hold}, nil
 }
 
-// Number returns the port's number.
+// Number returns the port number.
 func (p *Port) Number() int { return p.number }
 
-// Address returns the port's address, 127.0.0.1:number.
+// Address returns the address "127.0.0.1:<number>".
 func (p *Port) Address() string { return address(p.number) }
 
-// Close ends the reservation. A listener on the port lives on.
+// Close ends the reservation. A listener on the port is not affected.
 func (p *Port) Close() error {
 	if p.hold == nil {
 		return nil

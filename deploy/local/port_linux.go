@@ -7,9 +7,10 @@ import (
 	"syscall"
 )
 
-// holdPort binds a socket to the port and never listens with it. SO_REUSEADDR, which servers set on their
-// listeners too, lets these share the port with it. A new port is bound before that option is set: the bind then
-// fails if any other socket has the port, another process's hold included.
+// holdPort binds a socket to the port and never listens on it. Servers set SO_REUSEADDR on their
+// listeners; the held socket sets it too, so both can bind the port. A new port is bound before
+// that option is set. The bind then fails if any other socket has the port, including another
+// process's hold.
 func holdPort(number int, isNew bool) (io.Closer, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

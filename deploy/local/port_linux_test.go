@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// outgoing is a connection that wants to leave from a port, as one does that the system gave this port.
+// outgoing connects from the given local port, like an outgoing connection that the system assigned
+// this port.
 func outgoing(t *testing.T, port int) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", address(0))
@@ -20,7 +21,8 @@ func outgoing(t *testing.T, port int) error {
 	return err
 }
 
-// holdEphemeral reserves a port that the system could give to anything else.
+// holdEphemeral reserves a port of the ephemeral range, which the system also assigns to other
+// sockets.
 func holdEphemeral(t *testing.T) *Port {
 	t.Helper()
 	for {
@@ -32,18 +34,19 @@ func holdEphemeral(t *testing.T) *Port {
 		if err == nil {
 			return &Port{number, hold}
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) { // given away meanwhile
+		if !errors.Is(err, syscall.EADDRINUSE) { // the system has assigned it again
 			t.Fatal(err)
 		}
 	}
 }
 
-// A reserved port stays reserved whatever comes and goes on it, and refuses connections meanwhile.
-func TestReservedPortIsNobodyElses(t *testing.T) {
+// A reserved port stays reserved while listeners and connections come and go, and refuses
+// connections meanwhile.
+func TestReservedPortStaysReserved(t *testing.T) {
 	t.Parallel()
 	port := holdEphemeral(t)
 	number := port.Number()
-	untaken := func() {
+	requireReserved := func() {
 		t.Helper()
 		if _, err := net.Dial("tcp", port.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dial: %v", err)
@@ -56,40 +59,40 @@ func TestReservedPortIsNobodyElses(t *testing.T) {
 		}
 	}
 	for range 3 {
-		untaken()
+		requireReserved()
 		ln, err := net.Listen("tcp", port.Address())
 		must(t, err)
 		conn, err := net.Dial("tcp", port.Address())
 		must(t, err)
 		served, err := ln.Accept()
 		must(t, err)
-		must(t, served.Close()) // first, so that what lingers is on the reserved port
+		must(t, served.Close()) // closed first, so that TIME_WAIT is on the reserved port
 		must(t, ln.Close())
 		must(t, conn.Close())
 	}
-	untaken()
+	requireReserved()
 	must(t, port.Close())
-	again, err := reserveAgain(number) // though connections linger on it
+	again, err := reserveSaved(number) // while connections linger on it
 	must(t, err)
 	port = again
-	untaken()
+	requireReserved()
 	must(t, port.Close())
 }
 
-// A stopped server keeps its port, until the servers are stopped for good.
+// A stopped server keeps its port until Servers.Stop releases it.
 func TestStoppedServerKeepsItsPort(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: openDir(t), Ephemeral: true})
 	for _, server := range []*Server{s.Postgres, s.Redis} {
 		must(t, server.Stop(t.Context(), Fast))
 		if err := outgoing(t, server.Port()); !errors.Is(err, syscall.EADDRINUSE) {
-			t.Errorf("an outgoing connection takes the port of %s: %v", server.program.name(), err)
+			t.Errorf("an outgoing connection occupies the port of %s: %v", server.program.name(), err)
 		}
 		must(t, server.Start(t.Context()))
 	}
 	stop(t, s)
 	for _, server := range []*Server{s.Postgres, s.Redis} {
-		again, err := reserveAgain(server.Port())
+		again, err := reserveSaved(server.Port())
 		must(t, err)
 		must(t, again.Close())
 	}

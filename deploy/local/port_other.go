@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// holdPort cannot hold a port here. It checks that nothing listens on it.
+// holdPort checks that nothing listens on the port. These systems cannot hold a port.
 func holdPort(number int, _ bool) (io.Closer, error) {
 	if !portFree(number) {
-		return nil, errors.New(address(number) + " is taken")
+		return nil, errors.New(address(number) + " is in use")
 	}
 	return nil, nil
 }

@@ -17,52 +17,53 @@ import (
 )
 
 const (
-	// postgresName is the name of the server, and of its folder.
+	// postgresName is the name of the server and of its folder.
 	postgresName = "postgres"
-	// postgresUser is the superuser and the database.
+	// postgresUser is the name of the superuser and of the database.
 	postgresUser = "svc"
-	// maxConnections is enough for a few processes with full pools.
+	// maxConnections allows a few processes with full pools.
 	maxConnections = 200
 )
 
-// postgres is a PostgreSQL server with its data in a place.
+// postgres is a PostgreSQL server with its data in a servers' folder.
 type postgres struct {
-	binaries  pgBinaries
-	account   account
-	data      string
-	password  string
-	ephemeral bool
-	// replicated servers write what a standby needs.
-	replicated bool
+	binaries   pgBinaries
+	account    account
+	data       string // the PostgreSQL data folder
+	password   string
+	ephemeral  bool
+	replicated bool // accepts standbys
 }
 
-// newPostgres finds the programs and makes the data folder of a new server.
-func newPostgres(ctx context.Context, p *place, o Options) (*postgres, error) {
+// newPostgres finds the programs, and creates a missing PostgreSQL data folder.
+func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, error) {
 	pg := &postgres{
-		account: p.account, data: p.path(postgresName), password: p.state.PostgresPassword, ephemeral: o.Ephemeral, replicated: o.replicated,
+		account: dir.account, data: dir.file(postgresName), password: dir.state.PostgresPassword,
+		ephemeral: o.Ephemeral, replicated: o.replicated,
 	}
 	major, err := dataVersion(pg.data)
 	if err != nil {
 		return nil, err
 	}
-	if pg.binaries, err = findPostgres(ctx, p.account, major); err != nil {
+	if pg.binaries, err = findPostgres(ctx, dir.account, major); err != nil {
 		return nil, err
 	}
 	if major != 0 {
-		return pg, p.account.owns(pg.data)
+		return pg, dir.account.requireOwner(pg.data)
 	}
 	if o.standbyOf != nil {
-		pg.password = o.standbyOf.place.state.PostgresPassword
-		p.state.PostgresPassword = pg.password
-		return pg, errors.Join(p.save(), pg.copyPrimary(ctx, o.standbyOf))
+		pg.password = o.standbyOf.dir.state.PostgresPassword
+		dir.state.PostgresPassword = pg.password
+		return pg, errors.Join(dir.save(), pg.copyPrimary(ctx, o.standbyOf))
 	}
 	if err := pg.init(ctx); err != nil {
-		return nil, fmt.Errorf("make the PostgreSQL data folder: %w", err)
+		return nil, fmt.Errorf("create the PostgreSQL data folder: %w", err)
 	}
 	return pg, nil
 }
 
-// init makes the data folder under another name first, so that a crash never leaves half of one.
+// init creates the data folder under a temporary name and renames it, so that a crash leaves no
+// incomplete data folder.
 func (pg *postgres) init(ctx context.Context) error {
 	dir, pwfile := pg.data+".new", pg.data+".password"
 	if err := os.RemoveAll(dir); err != nil {
@@ -100,16 +101,16 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 	settings := []string{
 		"listen_addresses=" + host,
 		"port=" + strconv.Itoa(port),
-		"unix_socket_directories=", // the standard folder is not ours to use
+		"unix_socket_directories=", // the default folder may not be writable
 		"max_connections=" + strconv.Itoa(maxConnections),
 		"password_encryption=scram-sha-256",
 		"timezone=UTC",
 		"log_timezone=UTC",
-		"synchronous_commit=on", // if ephemeral too, where it costs nothing: a killed server keeps what it committed
-		"logging_collector=off", // what it prints is the log
+		"synchronous_commit=on", // ephemeral servers too: a killed server keeps its commits
+		"logging_collector=off", // the log is the server's standard error
 	}
 	switch {
-	case pg.replicated: // its settings are in its data folder
+	case pg.replicated: // see configureReplication
 	case pg.ephemeral:
 		settings = append(settings, "fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
 			"max_wal_size=256MB")
@@ -131,8 +132,8 @@ func (pg *postgres) signals() signals {
 	return s
 }
 
-// lingers: after a kill, server processes of the old postmaster need a moment to see that it has gone.
-func (pg *postgres) lingers(output string) bool {
+// retryable recognises that processes of a killed postmaster have not ended yet.
+func (pg *postgres) retryable(output string) bool {
 	return strings.Contains(output, "pre-existing shared memory block")
 }
 
@@ -154,25 +155,26 @@ func (pg *postgres) ping(ctx context.Context, port int) error {
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28") { // wrong password
-		return permanentError{fmt.Errorf("log in to PostgreSQL: %w (its data and %s are not of one start)", err, stateName)}
+		err = fmt.Errorf("log in to PostgreSQL: %w (the password in %s is not that of its data)", err, stateName)
+		return permanentError{err}
 	}
 	return err
 }
 
-// prepare makes the database if it is not there, and returns its URL.
-func (pg *postgres) prepare(ctx context.Context, port int) (string, error) {
+// ensureDatabase creates the database if it does not exist, and returns its URL.
+func (pg *postgres) ensureDatabase(ctx context.Context, port int) (string, error) {
 	conn, err := pgx.Connect(ctx, pg.url(port, "postgres"))
 	if err != nil {
 		return "", fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var there bool
-	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", postgresUser).Scan(&there)
-	if err == nil && !there {
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", postgresUser).Scan(&exists)
+	if err == nil && !exists {
 		_, err = conn.Exec(ctx, "CREATE DATABASE "+postgresUser)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make the database: %w", err)
+		return "", fmt.Errorf("create the database: %w", err)
 	}
 	return pg.url(port, postgresUser), nil
 }

@@ -9,22 +9,22 @@ import (
 	"syscall"
 )
 
-// process is a program that runs as a child of this process.
+// process is a child process.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the program has ended
-	err  error         // how it ended, nil for success; set before done is closed
+	done chan struct{} // closed when the process has ended
+	err  error         // the exit error; set before done is closed
 
-	// onDeath is called with err if the program ends while watched is set.
+	// onDeath is called with err if the process ends while watched is set.
 	onDeath func(error)
 	watched atomic.Bool
 }
 
-// startProcess starts cmd as the account, in a process group of its own: a Ctrl-C in the terminal is for
-// this process alone, which still needs the servers while it shuts down. If this process
-// dies, the program gets the signal orphaned, where the system can do that.
+// startProcess starts cmd as the account, in a process group of its own. Ctrl-C in a terminal then
+// signals only this process, which still needs the servers while it shuts down. Where the system
+// supports it, the child gets the signal orphaned when this process dies.
 func startProcess(cmd *exec.Cmd, acc account, orphaned syscall.Signal, onDeath func(error)) (*process, error) {
-	cmd.Dir = "/" // the account may not be able to reach ours
+	cmd.Dir = "/" // the account may not be able to reach the current folder
 	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}, cmd.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if acc.switched {
@@ -37,8 +37,9 @@ func startProcess(cmd *exec.Cmd, acc account, orphaned syscall.Signal, onDeath f
 	return p, <-started
 }
 
-// run is one goroutine on one thread for the whole life of the program: Linux sends the signal when the
-// thread that started the program ends, and Go ends threads as it likes.
+// run keeps one goroutine on one thread for the whole life of the child. Linux sends the
+// parent-death signal when the thread that started the child ends, and the Go runtime may end idle
+// threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -54,7 +55,7 @@ func (p *process) run(started chan<- error) {
 	}
 }
 
-// watch begins the watch for an unexpected end; false if the program has ended already.
+// watch starts the watch for an unexpected end. It returns false if the process has already ended.
 func (p *process) watch() bool {
 	p.watched.Store(true)
 	select {
@@ -65,14 +66,14 @@ func (p *process) watch() bool {
 	}
 }
 
-// signal sends a signal that is meant to end the program, which is then no longer watched.
+// signal sends a signal that is meant to end the process, and stops the watch.
 func (p *process) signal(sig syscall.Signal) {
 	p.watched.Store(false)
-	_ = p.cmd.Process.Signal(sig) // fails only if the program has ended
+	_ = p.cmd.Process.Signal(sig) // fails only if the process has ended
 }
 
-// runAs runs a command to its end as the account, with variables beside the usual ones, and returns what it printed
-// with the error.
+// runAs runs a command as the account and waits for its end. An error contains the end of the
+// command's output.
 func runAs(ctx context.Context, acc account, cmd *exec.Cmd, variables ...string) error {
 	out := new(tail)
 	cmd.Env = variables
@@ -94,7 +95,7 @@ func runAs(ctx context.Context, acc account, cmd *exec.Cmd, variables ...string)
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last tailSize bytes.
 type tail struct{ b []byte }
 
 const tailSize = 2048

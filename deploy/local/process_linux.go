@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// signalOnParentDeath has the kernel send sig to the child when this process dies, however it dies.
+// signalOnParentDeath makes the kernel send sig to the child when this process dies.
 func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
 
-// runsWith says whether a process was started with an argument.
-func runsWith(pid int, arg string) (bool, error) {
+// hasArgument reports whether a running process was started with arg.
+func hasArgument(pid int, arg string) (bool, error) {
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return false, nil // ended
@@ -28,7 +28,7 @@ func runsWith(pid int, arg string) (bool, error) {
 	return slices.ContainsFunc(args, func(b []byte) bool { return string(b) == arg }), nil
 }
 
-// children are the processes that a process has started, and that have not ended.
+// children returns the ids of a process's running children.
 func children(pid int) []int {
 	var all []int
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the only error is a bad pattern
@@ -46,8 +46,8 @@ func children(pid int) []int {
 	return all
 }
 
-// gone reports whether a process has ended, also if its parent has not asked how.
-func gone(pid int) bool {
+// exited reports whether a process has ended, even if its parent has not waited for it yet.
+func exited(pid int) bool {
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err != nil || len(cmdline) == 0
 }

@@ -11,25 +11,25 @@ import (
 	"syscall"
 )
 
-// signalOnParentDeath does nothing: there is no such signal here, so the next start on the
-// data folder stops what a killed process has left running.
+// signalOnParentDeath does nothing: these systems have no such signal. The next start on the data
+// folder stops leftover servers.
 func signalOnParentDeath(*syscall.SysProcAttr, syscall.Signal) {}
 
-// runsWith says whether a process was started with an argument.
-func runsWith(pid int, arg string) (bool, error) {
+// hasArgument reports whether a running process was started with arg.
+func hasArgument(pid int, arg string) (bool, error) {
 	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return false, nil // ended
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for a server that was left running: %w", err)
+		return false, fmt.Errorf("find a leftover server: %w", err)
 	}
 	return strings.Contains(string(out)+" ", " "+arg+" ") || strings.Contains(string(out), " "+arg+"\n"), nil
 }
 
-// children are not told here.
+// children returns nil: these systems do not list them.
 func children(int) []int { return nil }
 
-// gone reports whether a process has ended.
-func gone(pid int) bool { return !alive(pid) }
+// exited reports whether a process has ended.
+func exited(pid int) bool { return !alive(pid) }

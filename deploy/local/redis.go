@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// redisName is the name of the server, and of its folder.
+	// redisName is the name of the server and of its folder.
 	redisName    = "redis"
 	redisConfig  = "redis.conf"
 	redisPIDFile = "redis.pid"
 )
 
-// redisServer is a Redis server with its data in a place.
+// redisServer is a Redis server with its data in a servers' folder.
 type redisServer struct {
 	binary    string
 	account   account
@@ -30,23 +30,25 @@ type redisServer struct {
 	ephemeral bool
 }
 
-// newRedis finds the program and makes the data folder.
-func newRedis(ctx context.Context, p *place, o Options) (*redisServer, error) {
-	r := &redisServer{account: p.account, data: p.path(redisName), password: p.state.RedisPassword, ephemeral: o.Ephemeral}
+// newRedis finds the program, and creates a missing Redis data folder.
+func newRedis(ctx context.Context, dir *serversDir, o Options) (*redisServer, error) {
+	r := &redisServer{
+		account: dir.account, data: dir.file(redisName), password: dir.state.RedisPassword, ephemeral: o.Ephemeral,
+	}
 	var err error
-	if r.binary, err = findRedis(ctx, p.account); err != nil {
+	if r.binary, err = findRedis(ctx, dir.account); err != nil {
 		return nil, err
 	}
-	if err := p.account.mkdir(r.data); err != nil {
-		return nil, fmt.Errorf("make the Redis data folder: %w", err)
+	if err := dir.account.mkdir(r.data); err != nil {
+		return nil, fmt.Errorf("create the Redis data folder: %w", err)
 	}
 	return r, nil
 }
 
 func (r *redisServer) name() string { return redisName }
 
-// command writes the configuration anew each time. The password is in there, where a command line would show
-// it to everybody.
+// command writes the configuration file. The file holds the password, because other users can see a
+// command line.
 func (r *redisServer) command(port int) (*exec.Cmd, error) {
 	appendOnly := "yes"
 	if r.ephemeral {
@@ -58,12 +60,12 @@ func (r *redisServer) command(port int) (*exec.Cmd, error) {
 		"protected-mode yes",
 		"requirepass " + r.password,
 		"daemonize no",
-		"set-proc-title no", // the next start knows the process by its arguments
+		"set-proc-title no", // stopLeftovers recognises the process by its arguments
 		"dir " + strconv.Quote(r.data),
 		"pidfile " + strconv.Quote(filepath.Join(r.data, redisPIDFile)),
-		`logfile ""`, // what it prints is the log
+		`logfile ""`, // the log is the server's standard output
 		"maxmemory-policy noeviction",
-		`save ""`, // no snapshots: the append-only file has it all
+		`save ""`, // no snapshots: the append-only file holds all data
 		"appendonly " + appendOnly,
 		"appendfsync everysec",
 	}
@@ -82,7 +84,7 @@ func (r *redisServer) signals() signals {
 	return s
 }
 
-func (r *redisServer) lingers(string) bool { return false }
+func (r *redisServer) retryable(string) bool { return false }
 
 func (r *redisServer) url(port int) string {
 	u := url.URL{Scheme: "redis", User: url.UserPassword("", r.password), Host: address(port), Path: "/0"}
@@ -97,5 +99,5 @@ func (r *redisServer) ping(ctx context.Context, port int) error {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	defer client.Close()
-	return client.Ping(ctx).Err() // an error while it loads its data
+	return client.Ping(ctx).Err() // Redis returns an error while it loads its data
 }

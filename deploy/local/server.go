@@ -15,50 +15,52 @@ import (
 )
 
 const (
-	// startTimeout bounds the wait for an answer of a server, recovery after a crash included.
+	// startTimeout bounds the wait for a starting server, including crash recovery.
 	startTimeout = time.Minute
 	// stopTimeout bounds an orderly stop.
 	stopTimeout = time.Minute
-	// hardTimeout bounds an immediate stop.
-	hardTimeout = 5 * time.Second
-	// A log above this many bytes is put aside when its server starts.
+	// immediateTimeout bounds an immediate stop.
+	immediateTimeout = 5 * time.Second
+	// maxLogSize is the size, in bytes, above which a log is renamed when its server starts.
 	maxLogSize = 16 << 20
 )
 
-// StopMode is how a server is told to stop.
+// StopMode is a way to stop a server.
 type StopMode int
 
 const (
-	// Fast ends the connections and stops in an orderly way: nothing is lost.
+	// Fast closes the connections and shuts down in an orderly way. No data is lost.
 	Fast StopMode = iota
-	// Immediate stops at once; the next start recovers as after a crash.
+	// Immediate stops without a checkpoint. The next start recovers as after a crash.
 	Immediate
 )
 
-// program is what PostgreSQL and Redis differ in.
+// program is the part of a server that differs between PostgreSQL and Redis.
 type program interface {
 	name() string
-	// command prepares the files of the server and returns the command that runs it on a port.
+	// command prepares the server's files and returns the command that runs it on a port.
 	command(port int) (*exec.Cmd, error)
-	// ping succeeds if the server answers queries. An error that waiting does not heal is a [permanentError].
+	// ping returns nil if the server answers queries, and a [permanentError] if waiting cannot
+	// help.
 	ping(ctx context.Context, port int) error
 	signals() signals
-	// lingers says whether a server ended with this output only because remains of its predecessor are
-	// still about to end.
-	lingers(output string) bool
+	// retryable reports whether this output shows a failed start that can succeed when repeated,
+	// because processes of the previous run are still ending.
+	retryable(output string) bool
 }
 
 // signals are the signals that stop a program.
 type signals struct {
 	fast, immediate syscall.Signal
-	orphaned        syscall.Signal // when this process dies
+	orphaned        syscall.Signal // sent when this process dies
 }
 
+// permanentError is an error that waiting cannot resolve.
 type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// endedError says that a server ended before it answered.
+// endedError reports a server that ended before it answered a ping.
 type endedError struct {
 	name   string
 	err    error
@@ -66,33 +68,33 @@ type endedError struct {
 }
 
 func (e *endedError) Error() string {
-	return fmt.Sprintf("%s ended at its start: %v\n%s", e.name, e.err, e.output)
+	return fmt.Sprintf("%s ended while starting: %v\n%s", e.name, e.err, e.output)
 }
 
 func (e *endedError) Unwrap() error { return e.err }
 
-// Server is one of the private servers: a handle for tests that stop, kill and restart it.
-// Its methods may be called from any goroutine.
+// Server is one of the private servers: a handle for tests that stop, kill and restart it. Its
+// methods are safe for concurrent use.
 type Server struct {
 	program program
-	place   *place
+	dir     *serversDir
 	log     *slog.Logger
 	died    chan<- error
 
-	mu       sync.Mutex // one start or stop at a time
+	mu       sync.Mutex // serialises starts and stops
 	port     int
-	reserved *Port    // keeps the port while the server is stopped
+	reserved *Port    // holds the port while the server is stopped
 	proc     *process // nil if stopped
 }
 
-func newServer(p program, pl *place, log *slog.Logger, died chan<- error) *Server {
-	return &Server{program: p, place: pl, log: log.With(slog.String("server", p.name())), died: died}
+func newServer(p program, dir *serversDir, log *slog.Logger, died chan<- error) *Server {
+	return &Server{program: p, dir: dir, log: log.With(slog.String("server", p.name())), died: died}
 }
 
-// boot starts the server for the first time in this process: on the port of the last time if it is free, else
-// on a new one, which it saves. The port stays reserved until release.
+// boot starts the server for the first time in this process. It uses the saved port if that is
+// free, else a new port, which it saves. The port stays reserved until release.
 func (s *Server) boot(ctx context.Context, saved *int) error {
-	const tries = 5 // another program may take a port that cannot be held
+	const tries = 5 // another program may occupy a port that cannot be held
 	var err error
 	for range tries {
 		if err = s.reserve(*saved); err != nil {
@@ -102,24 +104,24 @@ func (s *Server) boot(ctx context.Context, saved *int) error {
 			break
 		}
 		if portFree(s.port) {
-			return err // that was not the reason
+			return err // the port was not the cause
 		}
 	}
 	if err != nil || s.port == *saved {
 		return err
 	}
 	*saved = s.port
-	return s.place.save()
+	return s.dir.save()
 }
 
-// reserve reserves the given port, or else a new one.
+// reserve reserves the saved port, or a new port if saved is 0 or in use.
 func (s *Server) reserve(saved int) error {
 	err := s.release()
 	if err != nil {
 		return err
 	}
 	if saved != 0 {
-		s.reserved, err = reserveAgain(saved)
+		s.reserved, err = reserveSaved(saved)
 	}
 	if saved == 0 || err != nil {
 		s.reserved, err = ReservePort()
@@ -131,7 +133,7 @@ func (s *Server) reserve(saved int) error {
 	return nil
 }
 
-// release gives the port of a stopped server free. A second call does nothing.
+// release releases the reserved port. A second call does nothing.
 func (s *Server) release() error {
 	if s.reserved == nil {
 		return nil
@@ -141,8 +143,8 @@ func (s *Server) release() error {
 	return reserved.Close()
 }
 
-// Start starts a stopped server again, on the same port and data, and returns when it answers. It does
-// nothing if the server runs.
+// Start starts a stopped server with the same port and data, and returns once it answers queries.
+// It does nothing if the server runs.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +156,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for {
 		err := s.launch(ctx)
 		var ended *endedError
-		if !errors.As(err, &ended) || !s.program.lingers(ended.output) {
+		if !errors.As(err, &ended) || !s.program.retryable(ended.output) {
 			return err
 		}
 		if pause(ctx, 20*time.Millisecond) != nil {
@@ -175,20 +177,20 @@ func (s *Server) running() bool {
 	}
 }
 
-// launch starts the program and waits for its answer; if there is none, the program is stopped.
+// launch starts the program and waits until it answers. If it does not, launch kills it.
 func (s *Server) launch(ctx context.Context) error {
 	cmd, err := s.program.command(s.port)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.program.name(), err)
 	}
-	log, size, err := openLog(s.place.path(s.program.name() + ".log"))
+	log, size, err := openLog(s.dir.file(s.program.name() + ".log"))
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.program.name(), err)
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	began := time.Now()
-	proc, err := startProcess(cmd, s.place.account, s.program.signals().orphaned, s.onDeath)
+	proc, err := startProcess(cmd, s.dir.account, s.program.signals().orphaned, s.onDeath)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.program.name(), err)
 	}
@@ -207,7 +209,7 @@ func (s *Server) launch(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the server answers.
+// await waits until the server answers, or returns an error if it has ended.
 func (s *Server) await(ctx context.Context, proc *process) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := s.ping(ctx)
@@ -231,20 +233,20 @@ func (s *Server) ping(ctx context.Context) error {
 	return s.program.ping(ctx, s.port)
 }
 
-// onDeath reports an unexpected end.
+// onDeath sends an unexpected end to died.
 func (s *Server) onDeath(err error) {
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
 	select {
 	case s.died <- fmt.Errorf("%s ended unexpectedly: %w; its log is %s", s.program.name(), err,
-		s.place.path(s.program.name()+".log")):
-	default: // nobody listens
+		s.dir.file(s.program.name()+".log")):
+	default: // an earlier error has not been received
 	}
 }
 
-// Stop stops the server and waits for its end. If ctx ends first, or a minute passes, the server is stopped hard and
-// that is the error. It does nothing if the server does not run.
+// Stop stops the server and waits for its end. If ctx ends first, or after a minute, Stop kills the
+// server and returns an error. It does nothing if the server does not run.
 func (s *Server) Stop(ctx context.Context, mode StopMode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,23 +266,23 @@ func (s *Server) Stop(ctx context.Context, mode StopMode) error {
 	case <-s.proc.done:
 		return nil
 	case <-ctx.Done():
-		s.stopHard(sig.immediate)
-		return fmt.Errorf("%s did not stop in time and was stopped hard: %w", s.program.name(), ctx.Err())
+		s.stopImmediately(sig.immediate)
+		return fmt.Errorf("%s did not stop in time and was killed: %w", s.program.name(), ctx.Err())
 	}
 }
 
-func (s *Server) stopHard(immediate syscall.Signal) {
+func (s *Server) stopImmediately(immediate syscall.Signal) {
 	s.proc.signal(immediate)
 	select {
 	case <-s.proc.done:
-	case <-time.After(hardTimeout):
+	case <-time.After(immediateTimeout):
 		s.proc.signal(syscall.SIGKILL)
 		<-s.proc.done
 	}
 }
 
-// Kill kills the server with SIGKILL, as the system's out-of-memory killer would, and waits for its end. It is not
-// reported by Died.
+// Kill kills the server with SIGKILL, like the out-of-memory killer, and waits for its end. Died
+// does not report it.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,8 +293,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// KillAll kills the server and its processes with SIGKILL at once, as if the machine had failed, and waits for their
-// end. Where the system does not tell the processes, it is Kill.
+// KillAll kills the server and its child processes with SIGKILL, as if the machine had failed, and
+// waits for their end. On systems that do not list child processes it equals Kill.
 func (s *Server) KillAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +302,7 @@ func (s *Server) KillAll() {
 		return
 	}
 	pid := s.proc.cmd.Process.Pid
-	s.proc.signal(syscall.SIGSTOP) // so that none begins meanwhile
+	s.proc.signal(syscall.SIGSTOP) // so that it starts no more children
 	all := children(pid)
 	s.proc.signal(syscall.SIGKILL)
 	for _, child := range all {
@@ -308,17 +310,17 @@ func (s *Server) KillAll() {
 	}
 	<-s.proc.done
 	for _, child := range all {
-		for !gone(child) {
+		for !exited(child) {
 			time.Sleep(time.Millisecond)
 		}
 	}
 	s.log.Info("server and its processes killed")
 }
 
-// Port is the server's port on 127.0.0.1.
+// Port returns the server's port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
-// PID is the process id of the server, 0 if it does not run.
+// PID returns the process id of the server, or 0 if it does not run.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +330,7 @@ func (s *Server) PID() int {
 	return s.proc.cmd.Process.Pid
 }
 
-// openLog opens a server's log for appending and returns its size so far.
+// openLog opens a server's log for appending and returns its current size.
 func openLog(path string) (*os.File, int64, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogSize {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -346,18 +348,18 @@ func openLog(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// withOutput completes an endedError with what the server has logged since its start.
+// withOutput adds the server's output since its start to an endedError.
 func withOutput(err error, log *os.File, from int64) error {
 	var ended *endedError
 	if errors.As(err, &ended) {
 		out := new(tail)
-		_, _ = io.Copy(out, io.NewSectionReader(log, from, 1<<20)) // the output is an extra
+		_, _ = io.Copy(out, io.NewSectionReader(log, from, 1<<20)) // the error is useful without output
 		ended.output = strings.TrimSpace(out.String())
 	}
 	return err
 }
 
-// pause waits, unless ctx ends first.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

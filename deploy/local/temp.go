@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// tempPrefix begins the names of temporary data folders.
+// tempPrefix is the prefix of temporary data folders.
 const tempPrefix = "svc-local-"
 
-// sweepAge protects a folder that another process is just making from the sweep.
+// sweepAge is the minimum age of a folder that the sweep removes. Another process may still be
+// creating a younger one.
 const sweepAge = time.Minute
 
 var sweepOnce sync.Once
 
-// Temp starts servers in a temporary data folder that Stop removes; o.Dir is not looked at. What killed processes have
-// left behind is removed first. Ephemeral servers keep their data in memory where there is room, unless TMPDIR says where
-// temporary files go.
+// Temp starts servers in a temporary data folder that Stop removes; it ignores o.Dir. It first
+// removes the folders of killed processes. Ephemeral servers keep their data in memory if there is
+// enough, unless TMPDIR is set.
 func Temp(ctx context.Context, o Options) (*Servers, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {
@@ -49,7 +50,7 @@ func Temp(ctx context.Context, o Options) (*Servers, error) {
 }
 
 func startTemp(ctx context.Context, o Options) (*Servers, error) {
-	if err := os.Chmod(o.Dir, 0o711); err != nil { // let the servers' account through
+	if err := os.Chmod(o.Dir, 0o711); err != nil { // the servers' account must be able to enter it
 		return nil, err
 	}
 	s, err := Start(ctx, o)
@@ -60,7 +61,8 @@ func startTemp(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
-// sweep removes the temporary data folders in base that no process owns any more. No base, nothing to do.
+// sweep removes the temporary data folders in base that no live process owns. An empty base is
+// skipped.
 func sweep(base string, log *slog.Logger) {
 	if base == "" {
 		return
@@ -74,7 +76,7 @@ func sweep(base string, log *slog.Logger) {
 		if uid, _ := owner(info); uid != os.Geteuid() {
 			continue
 		}
-		err = removePlace(filepath.Join(dir, placeName))
+		err = removeServersDir(filepath.Join(dir, serversName))
 		var inUse *InUseError
 		if errors.As(err, &inUse) {
 			continue
@@ -85,26 +87,26 @@ func sweep(base string, log *slog.Logger) {
 	}
 }
 
-// fallbackAge is how long after its last start a place outside of its data folder may be taken for left behind: the folder may
-// have been moved since.
-const fallbackAge = 7 * 24 * time.Hour
+// outsideAge is the minimum time since the last start before sweepOutside removes a folder. The
+// data folder may have been moved since that start.
+const outsideAge = 7 * 24 * time.Hour
 
-// sweepFallbacks removes the places in base whose data folder is gone, or has another place by now. Those that a process
-// owns stay, whatever became of their folder.
-func sweepFallbacks(base string) {
-	places, _ := filepath.Glob(filepath.Join(base, "svc-*")) // the only error is a bad pattern
-	for _, place := range places {
-		lock, err := os.Lstat(filepath.Join(place, lockName)) // written by every start
-		if err != nil || time.Since(lock.ModTime()) < fallbackAge {
+// sweepOutside removes servers' folders in base whose data folder is gone or links elsewhere.
+// Folders that a live process owns stay.
+func sweepOutside(base string) {
+	dirs, _ := filepath.Glob(filepath.Join(base, "svc-*")) // the only error is a bad pattern
+	for _, dir := range dirs {
+		lock, err := os.Lstat(filepath.Join(dir, lockName)) // every start writes the lock file
+		if err != nil || time.Since(lock.ModTime()) < outsideAge {
 			continue
 		}
-		folder, err := os.ReadFile(filepath.Join(place, folderName))
+		folder, err := os.ReadFile(filepath.Join(dir, folderName))
 		if err != nil {
 			continue
 		}
-		if linked, err := filepath.EvalSymlinks(filepath.Join(string(folder), placeName)); err == nil && linked == place {
+		if linked, err := filepath.EvalSymlinks(filepath.Join(string(folder), serversName)); err == nil && linked == dir {
 			continue
 		}
-		_ = removePlace(place) // one that cannot be removed now is met again by the next start
+		_ = removeServersDir(dir) // on error, the next start tries again
 	}
 }

@@ -18,26 +18,26 @@ import (
 
 // Names in a data folder.
 const (
-	placeName = "servers"
-	lockName  = "lock"
-	stateName = "state.json"
-	// folderName names the data folder of a place that is kept outside of it.
+	serversName = "servers"
+	lockName    = "lock"
+	stateName   = "state.json"
+	// folderName is a file with the data folder's path, for servers' files outside of it.
 	folderName = "folder"
 )
 
-// durableFallback is where root keeps the servers' files of data folders that the unprivileged
-// account cannot reach.
-const durableFallback = "/var/lib/svc-local"
+// durableBase is where root keeps the servers' files if the unprivileged account cannot reach the
+// data folder.
+const durableBase = "/var/lib/svc-local"
 
-// place is the folder with the servers' files, locked by this process.
-type place struct {
-	dir     string // without links
+// serversDir is the folder with the servers' files, locked by this process.
+type serversDir struct {
+	path    string // without symbolic links
 	account account
 	state   state
 	lock    *os.File
 }
 
-// state is what a start must know of the one before.
+// state is kept from one start to the next.
 type state struct {
 	PostgresPassword string `json:"postgresPassword"`
 	RedisPassword    string `json:"redisPassword"`
@@ -45,13 +45,13 @@ type state struct {
 	RedisPort        int    `json:"redisPort,omitempty"`
 }
 
-// openPlace finds or makes the place of a data folder and locks it.
-func openPlace(o Options) (*place, error) {
+// openServersDir finds or creates the servers' folder of a data folder, and locks it.
+func openServersDir(o Options) (*serversDir, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	// 0711 lets the servers' account through to its own folders, and nobody look around.
+	// 0711 lets the servers' account enter its own folders, but does not let others list this one.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
@@ -59,35 +59,36 @@ func openPlace(o Options) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{account: acc}
-	if p.dir, err = placeOf(dir, acc, o.Ephemeral); err != nil {
+	d := &serversDir{account: acc}
+	if d.path, err = locateServersDir(dir, acc, o.Ephemeral); err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	if p.lock, err = lockFolder(p.dir); err != nil {
+	if d.lock, err = lockFolder(d.path); err != nil {
 		var inUse *InUseError
 		if errors.As(err, &inUse) {
 			inUse.Dir = dir
 		}
 		return nil, err
 	}
-	if err := p.load(); err != nil {
-		return nil, errors.Join(err, p.close())
+	if err := d.load(); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
-	if p.dir != filepath.Join(dir, placeName) {
-		o.Log.Info("the servers' files are kept outside of the data folder", slog.String("folder", p.dir))
+	if d.path != filepath.Join(dir, serversName) {
+		o.Log.Info("the servers' files are kept outside of the data folder", slog.String("folder", d.path))
 	}
-	return p, nil
+	return d, nil
 }
 
-// placeOf returns the folder for the servers' files of a data folder: dir/servers, or where that links to.
-func placeOf(dir string, acc account, ephemeral bool) (string, error) {
-	link := filepath.Join(dir, placeName)
+// locateServersDir returns the folder for the servers' files of the data folder dir: dir/servers,
+// or the target of that link. It creates a missing folder.
+func locateServersDir(dir string, acc account, ephemeral bool) (string, error) {
+	link := filepath.Join(dir, serversName)
 	real, err := filepath.EvalSymlinks(link)
 	if err == nil {
-		if !acc.reaches(real) {
+		if !acc.canReach(real) {
 			return "", fmt.Errorf("the account that runs the servers (user %d) cannot reach %s", acc.uid, real)
 		}
-		if real != link { // the folder may have been moved since it was noted
+		if real != link { // the data folder may have been moved
 			return real, os.WriteFile(filepath.Join(real, folderName), []byte(dir), 0o600)
 		}
 		return real, nil
@@ -95,36 +96,37 @@ func placeOf(dir string, acc account, ephemeral bool) (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if acc.reaches(dir) {
+	if acc.canReach(dir) {
 		if err := errors.Join(os.Mkdir(link, 0o711), inheritOwner(link)); err != nil {
 			return "", err
 		}
 		return filepath.EvalSymlinks(link)
 	}
-	base := durableFallback
+	base := durableBase
 	if ephemeral {
 		base = tempDir(acc)
 	}
-	return fallback(dir, link, base)
+	return createOutside(dir, link, base)
 }
 
-// tempDir is a folder for temporary files that the account can reach.
+// tempDir returns a folder for temporary files that the account can reach.
 func tempDir(acc account) string {
-	if dir := os.TempDir(); acc.reaches(dir) {
+	if dir := os.TempDir(); acc.canReach(dir) {
 		return dir
 	}
 	return "/tmp"
 }
 
-// fallback makes a place outside of the data folder and links to it. The data folder is new, so what stands
-// there already is of a deleted folder of the same path.
-func fallback(dir, link, base string) (string, error) {
+// createOutside creates the servers' folder in base, outside of the data folder, and links to it.
+// The data folder is new, so an existing folder of that name belonged to a deleted data folder of
+// the same path.
+func createOutside(dir, link, base string) (string, error) {
 	if err := os.MkdirAll(base, 0o711); err != nil {
 		return "", err
 	}
-	sweepFallbacks(base)
+	sweepOutside(base)
 	target := filepath.Join(base, fmt.Sprintf("svc-%x", sha256.Sum256([]byte(dir)))[:20])
-	if err := removePlace(target); err != nil {
+	if err := removeServersDir(target); err != nil {
 		return "", err
 	}
 	if err := os.Mkdir(target, 0o711); err != nil {
@@ -133,7 +135,7 @@ func fallback(dir, link, base string) (string, error) {
 	if err := os.WriteFile(filepath.Join(target, folderName), []byte(dir), 0o600); err != nil {
 		return "", err
 	}
-	if err := os.RemoveAll(link); err != nil { // a link to nowhere
+	if err := os.RemoveAll(link); err != nil { // a dangling link
 		return "", err
 	}
 	if err := os.Symlink(target, link); err != nil {
@@ -142,8 +144,9 @@ func fallback(dir, link, base string) (string, error) {
 	return filepath.EvalSymlinks(link)
 }
 
-// removePlace deletes a place that nobody uses any more, servers that still run there included.
-func removePlace(dir string) error {
+// removeServersDir stops the servers that still run in an abandoned folder, and deletes it. It
+// returns an [*InUseError] if a live process owns the folder.
+func removeServersDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -152,7 +155,7 @@ func removePlace(dir string) error {
 		return err
 	}
 	if uid, _ := owner(info); !info.IsDir() || uid != os.Geteuid() {
-		return fmt.Errorf("%s is in the way and not ours", dir)
+		return fmt.Errorf("%s exists and belongs to another user", dir)
 	}
 	lock, err := lockFolder(dir)
 	if err != nil {
@@ -165,8 +168,9 @@ func removePlace(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// Lock makes a data folder this process's own until the lock is closed or the process ends. [Start] needs no such lock; it
-// is for files beside those of the servers. The error is an [*InUseError] if another live process has it.
+// Lock locks a data folder until the returned lock is closed or the process ends. [Start] has a
+// lock of its own; Lock protects files beside the servers' files. Lock returns an [*InUseError] if
+// another live process has the lock.
 func Lock(dir string) (io.Closer, error) {
 	f, err := lockFolder(dir)
 	if err != nil {
@@ -175,8 +179,8 @@ func Lock(dir string) (io.Closer, error) {
 	return f, nil
 }
 
-// lockFolder takes the lock of a place until the file is closed or the process ends, and notes who
-// has it. The error is an [*InUseError] if another process has.
+// lockFolder locks a folder until the file is closed or the process ends, and writes this process's
+// id to the file. It returns an [*InUseError] if another process has the lock.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -200,28 +204,29 @@ func writeAtStart(f *os.File, s string) error {
 	return err
 }
 
+// lockOwner returns the id of the process that has the lock, or 0 if unknown.
 func lockOwner(f *os.File) int {
 	var b [20]byte
 	n, _ := f.ReadAt(b[:], 0)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
 	if err != nil {
-		return 0 // just being written
+		return 0 // the owner has not written it yet
 	}
 	return pid
 }
 
-// load makes the locked place ready for a start.
-func (p *place) load() (err error) {
-	if err := stopLeftovers(p.dir); err != nil {
+// load stops leftover servers and reads the state.
+func (d *serversDir) load() (err error) {
+	if err := stopLeftovers(d.path); err != nil {
 		return err
 	}
-	if p.state, err = readState(p.dir); err != nil {
+	if d.state, err = readState(d.path); err != nil {
 		return err
 	}
-	return p.save() // before a server takes the password
+	return d.save() // before a server uses a new password
 }
 
-// readState reads the state of a place, and completes it with new passwords.
+// readState reads the state, and generates missing passwords.
 func readState(dir string) (state, error) {
 	var st state
 	b, err := os.ReadFile(filepath.Join(dir, stateName))
@@ -243,13 +248,13 @@ func readState(dir string) (state, error) {
 	return st, nil
 }
 
-// save writes the state so that a crash leaves the old one or the new one.
-func (p *place) save() error {
-	b, err := json.MarshalIndent(p.state, "", "  ")
+// save writes the state atomically.
+func (d *serversDir) save() error {
+	b, err := json.MarshalIndent(d.state, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(p.dir, stateName)
+	path := filepath.Join(d.path, stateName)
 	if err := writeSynced(path+".new", b); err != nil {
 		return fmt.Errorf("write the servers' state: %w", err)
 	}
@@ -265,15 +270,15 @@ func writeSynced(path string, b []byte) error {
 	return errors.Join(err, f.Sync(), f.Close(), inheritOwner(path))
 }
 
-// path is the path of a file in the place.
-func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
+// file returns the path of a file in the folder.
+func (d *serversDir) file(name string) string { return filepath.Join(d.path, name) }
 
-// close gives the lock free; a second call does nothing.
-func (p *place) close() error {
-	if p.lock == nil {
+// close releases the lock. A second call does nothing.
+func (d *serversDir) close() error {
+	if d.lock == nil {
 		return nil
 	}
-	lock := p.lock
-	p.lock = nil
+	lock := d.lock
+	d.lock = nil
 	return lock.Close()
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// replicationSettings are those of a server that is one of a [Pair]. Without fsync a server still keeps what it
-// committed when its processes are killed. pg_rewind needs full_page_writes, and the log since the servers parted.
+// replicationSettings are the settings of both servers of a [Pair]. A killed server keeps its
+// commits without fsync. pg_rewind needs full_page_writes, and the WAL since the servers diverged.
 var replicationSettings = []string{
 	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",
 	"max_wal_size=128MB", "min_wal_size=32MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
 }
 
-// configureReplication writes the settings into a new data folder: pg_rewind starts the server by itself, and must find
-// them there.
+// configureReplication writes the settings to a new data folder, because pg_rewind starts the
+// server itself.
 func configureReplication(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -30,15 +30,15 @@ func configureReplication(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// tool is a program of the server's installation, which logs in as the superuser.
+// tool returns the command of a program in the server's installation.
 func (pg *postgres) tool(name string, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(pg.binaries.dir, name), args...)
 }
 
-// login are the variables of a tool that connects to a server of this password.
+// login returns the environment variables with which a tool logs in.
 func (pg *postgres) login() []string { return []string{"PGPASSWORD=" + pg.password} }
 
-// copyPrimary makes the data folder of a new standby: a base backup of the primary, which it follows when it starts.
+// copyPrimary creates the data folder of a new standby from a base backup of the primary.
 func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	if err := os.RemoveAll(pg.data); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	return nil
 }
 
-// rewind makes the data folder of a dead primary that of a standby of the server that was promoted in its place. What
-// only the dead one has is undone.
+// rewind turns the data folder of a killed primary into that of a standby of the promoted server.
+// It undoes commits that only the killed primary has.
 func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
 	args := []string{"-D", pg.data, "-R", "--no-sync", "--source-server", primary.conninfo() + " dbname=postgres"}
 	if err := runAs(ctx, pg.account, pg.tool("pg_rewind", args...), pg.login()...); err != nil {
@@ -63,12 +63,12 @@ func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
 	return nil
 }
 
-// conninfo is how a standby connects to the server, but for the password.
+// conninfo returns the connection string of the server, without the password.
 func (s *Servers) conninfo() string {
 	return fmt.Sprintf("host=%s port=%d user=%s sslmode=disable", host, s.Postgres.Port(), postgresUser)
 }
 
-// exec runs statements on the server, each by itself.
+// exec runs statements on the server, each in its own transaction.
 func (s *Servers) exec(ctx context.Context, statements ...string) error {
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Servers) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// value reads one value from the server.
+// value returns the single value of a query.
 func value[T any](ctx context.Context, s *Servers, query string, args ...any) (v T, err error) {
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
@@ -93,7 +93,7 @@ func value[T any](ctx context.Context, s *Servers, query string, args ...any) (v
 	return v, conn.QueryRow(ctx, query, args...).Scan(&v)
 }
 
-// awaitTrue asks the server until the answer is yes.
+// awaitTrue repeats a query until it returns true or ctx ends.
 func awaitTrue(ctx context.Context, s *Servers, query string, args ...any) error {
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
@@ -101,8 +101,8 @@ func awaitTrue(ctx context.Context, s *Servers, query string, args ...any) error
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for {
-		var yes bool
-		if err := conn.QueryRow(ctx, query, args...).Scan(&yes); err != nil || yes {
+		var ok bool
+		if err := conn.QueryRow(ctx, query, args...).Scan(&ok); err != nil || ok {
 			return err
 		}
 		if err := pause(ctx, replicaPoll); err != nil {
