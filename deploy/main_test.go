@@ -1,4 +1,5 @@
-// Package deploy_test holds what is deployed against what it deploys: the real binary, its configuration and its metrics.
+// Package deploy_test tests the deployed manifests, alerts and documents against the real binary,
+// its configuration and its metrics.
 package deploy_test
 
 import (
@@ -20,7 +21,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// buildDir has the binary.
+// buildDir contains the built binary.
 var buildDir string
 
 func TestMain(m *testing.M) {
@@ -38,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience is how long a test waits for what must come.
-const patience = 2 * time.Minute
+// awaitTimeout bounds each wait for an expected event.
+const awaitTimeout = 2 * time.Minute
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -55,14 +56,14 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// readYAML reads a file of one document.
+// readYAML decodes a YAML file with a single document.
 func readYAML[T any](t *testing.T, path string) (v T) {
 	t.Helper()
 	must(t, yaml.Unmarshal([]byte(read(t, path)), &v))
 	return v
 }
 
-// binary is svc, built once.
+// binary builds svc once and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(buildDir, "svc")
 	if out, err := exec.Command("go", "build", "-o", path, "../cmd/svc").CombinedOutput(); err != nil {
@@ -71,7 +72,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// svc is a command of the binary that knows no SVC_… variables but the given ones.
+// svc returns a command of the binary. Its only SVC_… variables are the given ones.
 func svc(ctx context.Context, t *testing.T, variables map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := binary()
@@ -84,7 +85,7 @@ func svc(ctx context.Context, t *testing.T, variables map[string]string, args ..
 	return cmd
 }
 
-// output runs a command of the binary that must succeed.
+// output runs a command of the binary and returns its output. The command must succeed.
 func output(t *testing.T, variables map[string]string, args ...string) string {
 	t.Helper()
 	out, err := svc(t.Context(), t, variables, args...).CombinedOutput()
@@ -94,52 +95,52 @@ func output(t *testing.T, variables map[string]string, args ...string) string {
 	return string(out)
 }
 
-// serve runs a serving command until the end of the test.
+// serve starts a serving command, which runs until the end of the test.
 func serve(t *testing.T, variables map[string]string, args ...string) {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background())
 	cmd := svc(ctx, t, variables, args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		end()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("svc %v said:\n%s", args, said.Bytes()[max(0, said.Len()-2000):])
+			t.Logf("svc %v logged:\n%s", args, log.Bytes()[max(0, log.Len()-2000):])
 		}
 	})
 }
 
-// await asks for a URL until it is answered with the status, and returns the body.
+// await requests the URL until the response has the status, and returns the body.
 func await(t *testing.T, url string, status int) string {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	poll, deadline := time.NewTicker(20*time.Millisecond), time.After(patience)
+	poll, deadline := time.NewTicker(20*time.Millisecond), time.After(awaitTimeout)
 	defer poll.Stop()
 	for last := ""; ; {
 		select {
 		case <-poll.C:
 		case <-deadline:
-			t.Fatalf("%s is not answered with %d in time; the last answer: %s", url, status, last)
+			t.Fatalf("%s did not respond with status %d in time; the last response: %s", url, status, last)
 		}
-		answer, err := client.Get(url)
+		response, err := client.Get(url)
 		if err != nil {
 			last = err.Error()
 			continue
 		}
 		var body bytes.Buffer
-		_, err = body.ReadFrom(answer.Body)
+		_, err = body.ReadFrom(response.Body)
 		must(t, err)
-		must(t, answer.Body.Close())
-		if answer.StatusCode == status {
+		must(t, response.Body.Close())
+		if response.StatusCode == status {
 			return body.String()
 		}
-		last = fmt.Sprintf("%d %s", answer.StatusCode, body.String())
+		last = fmt.Sprintf("%d %s", response.StatusCode, body.String())
 	}
 }
 
-// freeAddress returns an address that is reserved for a listener of the test.
+// freeAddress reserves an address for a listener of the test.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := local.ReservePort()
@@ -148,11 +149,12 @@ func freeAddress(t *testing.T) string {
 	return port.Address()
 }
 
-// configured are the variables that the service knows, with their defaults.
+// configured returns the defaults of all configuration variables, by name.
 func configured(t *testing.T) map[string]string {
 	t.Helper()
 	known := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(SVC_\w+) +.*?(?: \(default ([^)]*)\))?$`).FindAllStringSubmatch(output(t, nil, "config"), -1) {
+	variable := regexp.MustCompile(`(?m)^(SVC_\w+) +.*?(?: \(default ([^)]*)\))?$`)
+	for _, m := range variable.FindAllStringSubmatch(output(t, nil, "config"), -1) {
 		known[m[1]] = m[2]
 	}
 	if len(known) < 20 {

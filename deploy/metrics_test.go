@@ -14,26 +14,28 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// exported are the series of a real API and a real worker: names, labels, and the values that these have.
-type exported map[string]map[string][]string
+// exportedMetrics maps each metric of a running API and worker to its labels, and each label to its
+// values.
+type exportedMetrics map[string]map[string][]string
 
 var (
 	seriesLine = regexp.MustCompile(`(?m)^([a-z_:]\w*)(?:\{(.*)\})? \S+$`)
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-func scrape(t *testing.T) exported {
+// scrape returns the metrics of a running API and a running worker.
+func scrape(t *testing.T) exportedMetrics {
 	t.Helper()
-	g, all := newGround(t), exported{}
+	env, all := newEnvironment(t), exportedMetrics{}
 	for _, w := range kubernetes(t) {
 		if w.name != "api" && w.name != "worker" {
 			continue
 		}
-		address := g.start(t, w)
+		address := env.start(t, w)
 		await(t, address+"/readyz", http.StatusOK)
 		for _, m := range seriesLine.FindAllStringSubmatch(await(t, address+"/metrics", http.StatusOK), -1) {
 			if all[m[1]] == nil {
-				all[m[1]] = map[string][]string{"job": nil, "instance": nil} // Prometheus adds these
+				all[m[1]] = map[string][]string{"job": nil, "instance": nil} // added by Prometheus
 			}
 			for _, pair := range labelPair.FindAllStringSubmatch(m[2], -1) {
 				all[m[1]][pair[1]] = append(all[m[1]][pair[1]], pair[2])
@@ -43,7 +45,8 @@ func scrape(t *testing.T) exported {
 	return all
 }
 
-// expressions are all in PromQL that is deployed, by where they are.
+// expressions returns all PromQL expressions of alerts, dashboard and autoscaling, by where they
+// are used.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -51,7 +54,7 @@ func expressions(t *testing.T) map[string]string {
 		all["alert "+r.Alert] = r.Expr
 	}
 	if len(all) < 20 {
-		t.Fatalf("%d alerts", len(all))
+		t.Fatalf("found %d alerts", len(all))
 	}
 	var dashboard struct {
 		Panels []struct {
@@ -67,14 +70,15 @@ func expressions(t *testing.T) map[string]string {
 		}
 	}
 	if len(all) < before+15 {
-		t.Fatalf("%d expressions of panels", len(all)-before)
+		t.Fatalf("found %d expressions of panels", len(all)-before)
 	}
 	before = len(all)
-	for _, m := range regexp.MustCompile(`(?m)^ +query: (.*)$`).FindAllStringSubmatch(read(t, "kubernetes/worker.yaml"), -1) {
+	query := regexp.MustCompile(`(?m)^ +query: (.*)$`)
+	for _, m := range query.FindAllStringSubmatch(read(t, "kubernetes/worker.yaml"), -1) {
 		all["trigger "+m[1]] = m[1]
 	}
 	if len(all) != before+2 {
-		t.Fatalf("%d triggers", len(all)-before)
+		t.Fatalf("found %d triggers", len(all)-before)
 	}
 	return all
 }
@@ -101,8 +105,8 @@ var (
 	operators = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// missing says what an expression asks for that is not exported.
-func (e exported) missing(expr string) []string {
+// missing returns the metrics and labels that an expression uses but the service does not export.
+func (e exportedMetrics) missing(expr string) []string {
 	var missing []string
 	expr = rangePart.ReplaceAllString(expr, "")
 	grouped := groupPart.FindAllStringSubmatch(expr, -1)
@@ -137,10 +141,9 @@ func (e exported) missing(expr string) []string {
 	return missing
 }
 
-// TestMissing is of the test's own eyes.
 func TestMissing(t *testing.T) {
 	t.Parallel()
-	e := exported{"svc_a": {"q": {"x"}}, "svc_b": {"q": {"y"}, "le": {"1"}}}
+	e := exportedMetrics{"svc_a": {"q": {"x"}}, "svc_b": {"q": {"y"}, "le": {"1"}}}
 	for expr, want := range map[string]int{
 		`max(svc_a) > 1 and on (q) sum by (q, le) (rate(svc_b{q="y"}[5m]))`: 0,
 		`max(svc_c) or svc_a`:    1,
@@ -158,25 +161,26 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Whatever is asked for in alerts, on the dashboard and for scaling is there, also before anything has happened.
-func TestExpressionsAskForWhatIsExported(t *testing.T) {
+// Every metric and label in alerts, dashboard, autoscaling and documents is exported, even before
+// any traffic.
+func TestUsedMetricsAreExported(t *testing.T) {
 	t.Parallel()
 	all := scrape(t)
 	for where, expr := range expressions(t) {
 		for _, missing := range all.missing(expr) {
-			t.Errorf("%s: nobody exports %s", where, missing)
+			t.Errorf("%s: %s is not exported", where, missing)
 		}
 	}
-	for _, document := range operatorsDocuments {
+	for _, document := range operatorDocuments {
 		for _, name := range regexp.MustCompile(`\b(?:svc|go_sql|process)_[a-z_]+\b`).FindAllString(read(t, document), -1) {
-			if all[name] == nil && all[name+"_count"] == nil && name != "svc_now" { // which is a function of the database
-				t.Errorf("%s: nobody exports %s", document, name)
+			if all[name] == nil && all[name+"_count"] == nil && name != "svc_now" { // svc_now is an SQL function
+				t.Errorf("%s: %s is not exported", document, name)
 			}
 		}
 	}
 }
 
-// promtool is where .ci/promtool finds it or has put it.
+// promtool returns the path of promtool, which .ci/promtool installs.
 func promtool(t *testing.T) string {
 	t.Helper()
 	if path, err := exec.LookPath("promtool"); err == nil {
@@ -186,12 +190,12 @@ func promtool(t *testing.T) string {
 	must(t, err)
 	path := filepath.Join(cache, "svc-tools/prometheus/usr/bin/promtool")
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("promtool is not there; .ci/promtool gets it")
+		t.Skip("promtool is not installed; run .ci/promtool")
 	}
 	return path
 }
 
-// Expressions of alerts are parsed by .ci/lint, with their tests; here are all.
+// All expressions are valid PromQL. .ci/lint checks only those of alerts.
 func TestExpressionsParse(t *testing.T) {
 	t.Parallel()
 	type rule struct {

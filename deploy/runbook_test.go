@@ -13,20 +13,23 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// anchors are the runbook's headings as links name them.
+// anchors returns the link anchors of the runbook's headings.
 func anchors(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
+	punctuation := regexp.MustCompile(`[^a-z0-9 -]`)
 	for _, m := range regexp.MustCompile(`(?m)^##? (.*)$`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1) {
-		all[strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		anchor := punctuation.ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
 	return all
 }
 
-func TestEveryAlertHasItsSection(t *testing.T) {
+// Every alert has a severity, a summary, a section of the runbook and a test, in the same order.
+func TestEveryAlertHasARunbookSection(t *testing.T) {
 	t.Parallel()
 	var alerts, tested []string
-	there := anchors(t)
+	known := anchors(t)
 	for _, r := range alertRules(t) {
 		alerts = append(alerts, r.Alert)
 		if r.Labels["severity"] != "page" && r.Labels["severity"] != "ticket" {
@@ -36,7 +39,7 @@ func TestEveryAlertHasItsSection(t *testing.T) {
 			t.Errorf("%s has no summary", r.Alert)
 		}
 		anchor, ok := strings.CutPrefix(r.Annotations["runbook_url"], "RUNBOOK.md#")
-		if !ok || !there[anchor] || anchor != strings.ToLower(r.Alert) {
+		if !ok || !known[anchor] || anchor != strings.ToLower(r.Alert) {
 			t.Errorf("%s points to %s", r.Alert, r.Annotations["runbook_url"])
 		}
 	}
@@ -45,51 +48,53 @@ func TestEveryAlertHasItsSection(t *testing.T) {
 		sections = append(sections, m[1])
 	}
 	if diff := cmp.Diff(alerts, sections); diff != "" {
-		t.Errorf("alerts, and the runbook's sections (-alerts +sections):\n%s", diff)
+		t.Errorf("alerts and sections of the runbook differ (-alerts +sections):\n%s", diff)
 	}
-	for _, m := range regexp.MustCompile(`alertname="(\w+)"`).FindAllStringSubmatch(read(t, "prometheus/alerts_test.yaml"), -1) {
+	alertName := regexp.MustCompile(`alertname="(\w+)"`)
+	for _, m := range alertName.FindAllStringSubmatch(read(t, "prometheus/alerts_test.yaml"), -1) {
 		tested = append(tested, m[1])
 	}
 	slices.Sort(alerts)
 	slices.Sort(tested)
 	if diff := cmp.Diff(alerts, tested); diff != "" {
-		t.Errorf("alerts, and those that are made to fire in alerts_test.yaml (-alerts +tested):\n%s", diff)
+		t.Errorf("alerts and tests in alerts_test.yaml differ (-alerts +tested):\n%s", diff)
 	}
 }
 
-// Each kind of alert in the database has an alert of Prometheus, and a word in the runbook.
+// Every kind of alert in the database has a Prometheus alert, and the runbook mentions it.
 func TestEveryKindOfAlertIsCovered(t *testing.T) {
 	t.Parallel()
 	for _, kind := range models.AlertKinds {
 		for _, file := range []string{"prometheus/alerts.yaml", "RUNBOOK.md"} {
 			if !regexp.MustCompile(`(?i)` + kind).MatchString(read(t, file)) {
-				t.Errorf("%s says nothing of %s", file, kind)
+				t.Errorf("%s does not mention %s", file, kind)
 			}
 		}
 	}
 }
 
-func TestRunbookLinksLead(t *testing.T) {
+func TestRunbookLinksResolve(t *testing.T) {
 	t.Parallel()
-	there := anchors(t)
+	known := anchors(t)
 	links := regexp.MustCompile(`\]\(#([^)]*)\)`).FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
 	if len(links) < 20 {
-		t.Fatalf("%d links", len(links))
+		t.Fatalf("found %d links", len(links))
 	}
 	for _, m := range links {
-		if !there[m[1]] {
-			t.Errorf("nothing is called #%s", m[1])
+		if !known[m[1]] {
+			t.Errorf("no heading has the anchor #%s", m[1])
 		}
 	}
 }
 
-// operatorsDocuments are what operators read.
-var operatorsDocuments = []string{"RUNBOOK.md", "OPERATIONS.md"}
+// operatorDocuments are the documents for operators.
+var operatorDocuments = []string{"RUNBOOK.md", "OPERATIONS.md"}
 
 func TestDocumentedVariablesExist(t *testing.T) {
 	t.Parallel()
 	known := configured(t)
-	for _, document := range append(operatorsDocuments, "../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md") {
+	documents := append(operatorDocuments, "../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md")
+	for _, document := range documents {
 		for _, name := range regexp.MustCompile(`\bSVC_[A-Z_]+[A-Z]\b`).FindAllString(read(t, document), -1) {
 			if _, ok := known[name]; !ok {
 				t.Errorf("%s: the service has no variable %s", document, name)
@@ -98,46 +103,50 @@ func TestDocumentedVariablesExist(t *testing.T) {
 	}
 }
 
-// TestOperationsListsEveryVariable holds the table of variables and defaults to svc config.
+// OPERATIONS.md lists all variables with their defaults, as svc config prints them.
 func TestOperationsListsEveryVariable(t *testing.T) {
 	t.Parallel()
 	listed := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(SVC_\\w+)` \\| (?:`([^`]*)`|–) \\| \\S.* \\|$").FindAllStringSubmatch(read(t, "OPERATIONS.md"), -1) {
+	row := regexp.MustCompile("(?m)^\\| `(SVC_\\w+)` \\| (?:`([^`]*)`|–) \\| \\S.* \\|$")
+	for _, m := range row.FindAllStringSubmatch(read(t, "OPERATIONS.md"), -1) {
 		listed[m[1]] = m[2]
 	}
 	if diff := cmp.Diff(configured(t), listed); diff != "" {
-		t.Errorf("variables and defaults (-svc config +OPERATIONS.md):\n%s", diff)
+		t.Errorf("variables and defaults differ (-svc config +OPERATIONS.md):\n%s", diff)
 	}
 }
 
-// documentedCommand finds a command of svc with its arguments and flags.
+// documentedCommand matches an svc command with its arguments and flags.
 var documentedCommand = regexp.MustCompile(`\bsvc ((?:admin|api|config|dashboard|dev|migrate|rail|worker)\b(?: [A-Za-z_.\[\]-]+)*)`)
 
-// TestDocumentedCommandsExist holds each command of svc that the documents name, with its flags, to the binary's own help.
+// Every svc command and flag in the documents exists in the binary's help.
 func TestDocumentedCommandsExist(t *testing.T) {
 	t.Parallel()
-	for document, least := range map[string]int{"RUNBOOK.md": 30, "OPERATIONS.md": 30, "../.github/SECURITY.md": 1, "../README.md": 1} {
+	for document, atLeast := range map[string]int{
+		"RUNBOOK.md": 30, "OPERATIONS.md": 30, "../.github/SECURITY.md": 1, "../README.md": 1,
+	} {
 		commands := documentedCommand.FindAllStringSubmatch(strings.ReplaceAll(read(t, document), "`", "\n"), -1)
-		if len(commands) < least {
-			t.Errorf("%s names %d commands", document, len(commands))
+		if len(commands) < atLeast {
+			t.Errorf("found %[2]d commands in %[1]s", document, len(commands))
 		}
 		for _, m := range commands {
-			words := strings.Fields(m[1])
+			fields := strings.Fields(m[1])
 			var path []string
-			for _, w := range words {
+			for _, w := range fields {
 				if w != strings.ToLower(w) || strings.HasPrefix(w, "-") {
 					break
 				}
 				path = append(path, w)
 			}
 			help := output(t, nil, append(slices.Clone(path), "--help")...)
-			for len(path) > 1 && !strings.Contains(help, "  svc "+strings.Join(path, " ")) && takesArguments(help) {
-				path = path[:len(path)-1] // an argument in lower case, or prose
+			usage := func() bool { return strings.Contains(help, "  svc "+strings.Join(path, " ")) }
+			for len(path) > 1 && !usage() && takesArguments(help) {
+				path = path[:len(path)-1] // a lower-case argument, or prose
 			}
-			if !strings.Contains(help, "  svc "+strings.Join(path, " ")) {
+			if !usage() {
 				t.Errorf("%s: there is no svc %s:\n%s", document, m[1], help)
 			}
-			for _, flag := range words {
+			for _, flag := range fields {
 				if strings.HasPrefix(flag, "--") && !strings.Contains(help, flag+" ") {
 					t.Errorf("%s: svc %s has no flag %s", document, m[1], flag)
 				}
@@ -146,15 +155,16 @@ func TestDocumentedCommandsExist(t *testing.T) {
 	}
 }
 
-// takesArguments reports whether a command takes arguments rather than subcommands.
+// takesArguments reports whether a command takes arguments instead of subcommands.
 func takesArguments(help string) bool { return !strings.Contains(help, "Available Commands:") }
 
-// TestRunbookLogLinesExist holds each log line that the runbook quotes to the source.
+// The service logs every log line that the runbook quotes.
 func TestRunbookLogLinesExist(t *testing.T) {
 	t.Parallel()
-	lines := regexp.MustCompile("(?:log|log lines?)\\s+`([A-Za-z][^`]*)`|grep '\"([a-z ]+)\"'").FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
+	logLine := regexp.MustCompile("(?:log|log lines?)\\s+`([A-Za-z][^`]*)`|grep '\"([a-z ]+)\"'")
+	lines := logLine.FindAllStringSubmatch(read(t, "RUNBOOK.md"), -1)
 	if len(lines) < 6 {
-		t.Fatalf("%d log lines found", len(lines))
+		t.Fatalf("found %d log lines", len(lines))
 	}
 	var source strings.Builder
 	for _, folder := range []string{"api", "jobs", "models", "queue"} {
@@ -168,19 +178,20 @@ func TestRunbookLogLinesExist(t *testing.T) {
 	}
 	for _, m := range lines {
 		if line := m[1] + m[2]; !strings.Contains(source.String(), `"`+line+`"`) {
-			t.Errorf("the service never logs %q", line)
+			t.Errorf("the service does not log %q", line)
 		}
 	}
 }
 
-// Every statement of the runbook is one of this schema.
+// Every SQL statement of the runbook runs on the current schema.
 func TestRunbookSQLRuns(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	text := read(t, "RUNBOOK.md")
+	comment := regexp.MustCompile(`(?m)^\s*(--|\\copy).*$`)
 	var statements []string
 	for _, m := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		for statement := range strings.SplitSeq(regexp.MustCompile(`(?m)^\s*(--|\\copy).*$`).ReplaceAllString(m[1], ""), ";") {
+		for statement := range strings.SplitSeq(comment.ReplaceAllString(m[1], ""), ";") {
 			statements = append(statements, statement)
 		}
 	}
@@ -196,11 +207,12 @@ func TestRunbookSQLRuns(t *testing.T) {
 			continue
 		}
 		n++
-		if _, err := tx.Tx.ExecContext(t.Context(), strings.ReplaceAll(statement, "'…'", "'01a21f3c-0dad-7f16-b66c-d742610c4384'")); err != nil {
+		statement = strings.ReplaceAll(statement, "'…'", "'01a21f3c-0dad-7f16-b66c-d742610c4384'")
+		if _, err := tx.Tx.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%v:\n%s", err, statement)
 		}
 	}
 	if n < 10 {
-		t.Errorf("%d statements found", n)
+		t.Errorf("found %d statements", n)
 	}
 }

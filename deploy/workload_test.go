@@ -23,14 +23,14 @@ import (
 	"partnerbilling/models"
 )
 
-// workload is a process as a manifest has it.
+// workload is a process of a manifest.
 type workload struct {
 	name, kind string
 	args       []string
-	variables  map[string]string // values out of Secrets are "secret"
-	grace      time.Duration
-	pause      time.Duration // before it is told to end
-	pod        *podSpec      // nil under compose
+	variables  map[string]string // values from Secrets are "secret"
+	grace      time.Duration     // from the request to end until SIGKILL
+	pause      time.Duration     // of grace, before SIGTERM
+	pod        *podSpec          // nil for compose
 }
 
 type podSpec struct {
@@ -82,7 +82,7 @@ type kustomization struct {
 	} `yaml:"configMapGenerator"`
 }
 
-// kubernetes reads the workloads of the base.
+// kubernetes returns the workloads of the Kubernetes base.
 func kubernetes(t *testing.T) []workload {
 	t.Helper()
 	base := readYAML[kustomization](t, "kubernetes/kustomization.yaml")
@@ -136,7 +136,7 @@ type composeService struct {
 	StopGracePeriod string `yaml:"stop_grace_period"`
 }
 
-// compose reads those services of the sandbox that are ours.
+// compose returns the services of compose.yaml that run svc.
 func compose(t *testing.T) []workload {
 	t.Helper()
 	var all []workload
@@ -151,7 +151,7 @@ func compose(t *testing.T) []workload {
 	return all
 }
 
-// workloads are all, of which there must be some of each kind.
+// workloads returns all workloads, and fails the test if they are not the expected ones.
 func workloads(t *testing.T) []workload {
 	t.Helper()
 	all := append(kubernetes(t), compose(t)...)
@@ -170,27 +170,28 @@ func workloads(t *testing.T) []workload {
 	return all
 }
 
-// ground is what workloads run on in tests: databases, and values for what is secret.
-type ground struct{ dsn, redis, masterKeyFile string }
+// environment is what workloads need in tests: databases and secrets.
+type environment struct{ dsn, redis, masterKeyFile string }
 
-func newGround(t *testing.T) ground {
+func newEnvironment(t *testing.T) environment {
 	t.Helper()
-	servers, err := local.Temp(t.Context(), local.Options{}) // durable, as production demands
+	servers, err := local.Temp(t.Context(), local.Options{}) // durable: production refuses others
 	must(t, err)
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
-	g := ground{servers.DatabaseURL, servers.RedisURL, filepath.Join(t.TempDir(), "master-key")}
-	store, err := models.Open(t.Context(), models.Config{DSN: g.dsn})
+	e := environment{servers.DatabaseURL, servers.RedisURL, filepath.Join(t.TempDir(), "master-key")}
+	store, err := models.Open(t.Context(), models.Config{DSN: e.dsn})
 	must(t, err)
 	_, err = migrations.Up(t.Context(), store.DB())
 	must(t, errors.Join(err, store.Close()))
-	must(t, os.WriteFile(g.masterKeyFile, []byte(models.GenerateMasterKey()+"\n"), 0o600))
-	return g
+	must(t, os.WriteFile(e.masterKeyFile, []byte(models.GenerateMasterKey()+"\n"), 0o600))
+	return e
 }
 
-// start runs a workload with the variables that its manifest gives it, but for the places that are the test's, and returns its address.
-func (g ground) start(t *testing.T, w workload) string {
+// start runs a workload with the variables of its manifest and returns its address. The
+// environment's own values replace addresses and secrets.
+func (e environment) start(t *testing.T, w workload) string {
 	t.Helper()
-	variables := g.variables(w)
+	variables := e.variables(w)
 	address := freeAddress(t)
 	if w.kind == "Job" || w.name == "migrate" {
 		output(t, variables, w.args...)
@@ -201,36 +202,37 @@ func (g ground) start(t *testing.T, w workload) string {
 	return "http://" + address
 }
 
-func (g ground) variables(w workload) map[string]string {
-	ours := map[string]string{
-		"SVC_DATABASE_URL": g.dsn, "SVC_REDIS_URL": g.redis, "SVC_MASTER_KEY_FILE": g.masterKeyFile, "SVC_RAIL_KEY": "id:secret",
+func (e environment) variables(w workload) map[string]string {
+	replaced := map[string]string{
+		"SVC_DATABASE_URL": e.dsn, "SVC_REDIS_URL": e.redis, "SVC_MASTER_KEY_FILE": e.masterKeyFile,
+		"SVC_RAIL_KEY": "id:secret",
 	}
 	variables := map[string]string{}
 	for name, value := range w.variables {
 		variables[name] = value
-		if value, place := ours[name]; place {
+		if value, ok := replaced[name]; ok {
 			variables[name] = value
 		}
 	}
 	return variables
 }
 
-// Every workload starts with what its manifest gives it, and answers the probes that are there.
+// Every workload starts with the variables of its manifest, and answers its probes.
 func TestWorkloadsRun(t *testing.T) {
 	t.Parallel()
-	production, sandbox := newGround(t), newGround(t)
+	production, sandbox := newEnvironment(t), newEnvironment(t)
 	known := configured(t)
 	for _, w := range workloads(t) {
 		for name := range w.variables {
 			if _, ok := known[name]; strings.HasPrefix(name, "SVC_") && !ok {
-				t.Errorf("%s %s: the service knows no %s", w.kind, w.name, name)
+				t.Errorf("%s %s: the service has no variable %s", w.kind, w.name, name)
 			}
 		}
-		g := production
+		env := production
 		if w.variables["SVC_ENV"] == "sandbox" {
-			g = sandbox
+			env = sandbox
 		}
-		address := g.start(t, w)
+		address := env.start(t, w)
 		switch {
 		case w.name == "migrate":
 		case w.name == "dashboard":
@@ -248,12 +250,13 @@ func TestWorkloadsRun(t *testing.T) {
 	}
 }
 
-// What a process has to do when it is told to end fits into the time before it is killed.
+// The grace period of every workload covers its pre-stop pause and its shutdown.
 func TestGracePeriods(t *testing.T) {
 	t.Parallel()
 	within, err := time.ParseDuration(configured(t)["SVC_SHUTDOWN_WITHIN"])
 	must(t, err)
-	const lastMoment = 5 * time.Second // for what is cut off then to notice, and for the dispatcher to release what it has claimed
+	// margin lets interrupted work notice its end, and the dispatcher release its claims.
+	const margin = 5 * time.Second
 	for _, w := range workloads(t) {
 		if w.kind == "Job" || w.name == "migrate" {
 			continue
@@ -262,59 +265,61 @@ func TestGracePeriods(t *testing.T) {
 			within, err = time.ParseDuration(set)
 			must(t, err)
 		}
-		if needed := w.pause + within + lastMoment; w.grace < needed {
-			t.Errorf("%s %s has %s to end, and needs %s", w.kind, w.name, w.grace, needed)
+		if needed := w.pause + within + margin; w.grace < needed {
+			t.Errorf("%s %s has a grace period of %s and needs %s", w.kind, w.name, w.grace, needed)
 		}
 	}
 }
 
-// Pods are confined, and nothing puts variables into them that they take for misspelt ones.
+// Pods run unprivileged. Kubernetes adds no variables that the strict configuration would refuse.
 func TestPodsAreConfined(t *testing.T) {
 	t.Parallel()
 	off := func(b *bool) bool { return b != nil && !*b }
 	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(read(t, "Dockerfile"))
 	for _, w := range kubernetes(t) {
 		c := w.pod.Containers[0]
-		for what, ok := range map[string]bool{
-			"no service links":        off(w.pod.EnableServiceLinks),
-			"no service account":      off(w.pod.AutomountServiceAccountToken),
-			"the image's user":        w.pod.SecurityContext.RunAsNonRoot && user != nil && fmt.Sprint(w.pod.SecurityContext.RunAsUser) == user[1],
-			"no more privileges":      off(c.SecurityContext.AllowPrivilegeEscalation),
+		for property, ok := range map[string]bool{
+			"no service links":   off(w.pod.EnableServiceLinks),
+			"no service account": off(w.pod.AutomountServiceAccountToken),
+			"the image's user": w.pod.SecurityContext.RunAsNonRoot && user != nil &&
+				fmt.Sprint(w.pod.SecurityContext.RunAsUser) == user[1],
+			"no privilege escalation": off(c.SecurityContext.AllowPrivilegeEscalation),
 			"a read-only file system": c.SecurityContext.ReadOnlyRootFilesystem,
 			"no capabilities":         slices.Equal(c.SecurityContext.Capabilities.Drop, []string{"ALL"}),
 			"requests":                c.Resources.Requests["cpu"] != "" && c.Resources.Requests["memory"] != "",
-			"a limit of memory":       c.Resources.Limits["memory"] != "",
+			"a memory limit":          c.Resources.Limits["memory"] != "",
 		} {
 			if !ok {
-				t.Errorf("%s lacks: %s", w.name, what)
+				t.Errorf("%s lacks: %s", w.name, property)
 			}
 		}
 	}
 }
 
-// The Secret has the keys that its making is described with, and no others are asked for.
+// The documented Secret has exactly the keys that the manifests use.
 func TestSecretIsDescribed(t *testing.T) {
 	t.Parallel()
-	about := read(t, "kubernetes/kustomization.yaml")
+	text := read(t, "kubernetes/kustomization.yaml")
 	var described []string
-	for _, m := range regexp.MustCompile(`--from-(?:literal|file)=([a-z-]+)`).FindAllStringSubmatch(about, -1) {
+	for _, m := range regexp.MustCompile(`--from-(?:literal|file)=([a-z-]+)`).FindAllStringSubmatch(text, -1) {
 		described = append(described, m[1])
 	}
-	asked := []string{}
+	keyReference := regexp.MustCompile(
+		`secretKeyRef: \{name: svc, key: ([a-z-]+)\}|items: \[\{key: ([a-z-]+), path`)
+	used := []string{}
 	for _, file := range readYAML[kustomization](t, "kubernetes/kustomization.yaml").Resources {
-		for _, m := range regexp.MustCompile(`secretKeyRef: \{name: svc, key: ([a-z-]+)\}|items: \[\{key: ([a-z-]+), path`).FindAllStringSubmatch(
-			read(t, filepath.Join("kubernetes", file)), -1) {
-			asked = append(asked, m[1]+m[2])
+		for _, m := range keyReference.FindAllStringSubmatch(read(t, filepath.Join("kubernetes", file)), -1) {
+			used = append(used, m[1]+m[2])
 		}
 	}
 	slices.Sort(described)
-	slices.Sort(asked)
-	if diff := cmp.Diff(described, slices.Compact(asked)); diff != "" {
-		t.Errorf("keys of the Secret (-described +asked for):\n%s", diff)
+	slices.Sort(used)
+	if diff := cmp.Diff(described, slices.Compact(used)); diff != "" {
+		t.Errorf("keys of the Secret differ (-described +used):\n%s", diff)
 	}
 }
 
-// The base has every file of its folder, and each of them is well-formed.
+// The base lists every file of its folder.
 func TestKustomizationIsComplete(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("kubernetes/*.yaml")
@@ -328,11 +333,11 @@ func TestKustomizationIsComplete(t *testing.T) {
 	resources := readYAML[kustomization](t, "kubernetes/kustomization.yaml").Resources
 	slices.Sort(resources)
 	if diff := cmp.Diff(names, resources); diff != "" {
-		t.Errorf("files, and resources (-files +resources):\n%s", diff)
+		t.Errorf("files and resources differ (-files +resources):\n%s", diff)
 	}
 }
 
-// Redis keeps what it has, and Postgres is of the oldest release that is supported.
+// Redis is durable and does not evict keys. Both databases have the oldest supported version.
 func TestComposeDatabases(t *testing.T) {
 	t.Parallel()
 	services := readYAML[struct{ Services map[string]composeService }](t, "compose.yaml").Services
@@ -345,14 +350,14 @@ func TestComposeDatabases(t *testing.T) {
 	}
 }
 
-func TestDockerfileBuildsWithTheModulesGo(t *testing.T) {
+func TestDockerfileUsesGoVersionOfModule(t *testing.T) {
 	t.Parallel()
 	image := regexp.MustCompile(`(?m)^FROM golang:(\S+) AS build$`).FindStringSubmatch(read(t, "Dockerfile"))
 	mod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
 	if image == nil || mod == nil || image[1] != mod[1] {
-		t.Errorf("the image is built with %q, go.mod has %q", image, mod)
+		t.Errorf("Dockerfile and go.mod have the Go versions %q and %q", image, mod)
 	}
 	if ignored, err := os.ReadFile("../.dockerignore"); err != nil || bytes.Contains(ignored, []byte(".git\n")) {
-		t.Errorf("without .git the binary does not know its commit: %s, %v", ignored, err)
+		t.Errorf(".dockerignore excludes .git, so the binary lacks its commit: %s, %v", ignored, err)
 	}
 }
