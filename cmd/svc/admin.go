@@ -15,15 +15,16 @@ import (
 	"partnerbilling/models"
 )
 
-// withStore runs a command that needs nothing but the database.
-func (p *program) withStore(ctx context.Context, do func(ctx context.Context, cfg Config, store *models.Store) error) error {
-	return p.withPatientStore(ctx, 0, do)
+// storeFunc is the part of a command that uses the configuration and the database.
+type storeFunc func(ctx context.Context, cfg Config, store *models.Store) error
+
+// withStore opens the configured database for do. It refuses the database of another deployment.
+func (p *program) withStore(ctx context.Context, do storeFunc) error {
+	return p.withStoreTimeout(ctx, 0, do)
 }
 
-// withPatientStore is withStore for a command whose statements may take as long as told; 0: as long as the service's.
-func (p *program) withPatientStore(
-	ctx context.Context, statement time.Duration, do func(ctx context.Context, cfg Config, store *models.Store) error,
-) error {
+// withStoreTimeout is withStore with a timeout for each statement. 0 means the service's default.
+func (p *program) withStoreTimeout(ctx context.Context, statement time.Duration, do storeFunc) error {
 	return p.withAnyRail(ctx, statement, func(ctx context.Context, cfg Config, store *models.Store) error {
 		if err := checkDeployment(ctx, store, cfg.deployment(false)); err != nil {
 			return err
@@ -32,11 +33,9 @@ func (p *program) withPatientStore(
 	})
 }
 
-// withAnyRail is withPatientStore for the command that replaces the rail: only the environment must be that of the
-// database.
-func (p *program) withAnyRail(
-	ctx context.Context, statement time.Duration, do func(ctx context.Context, cfg Config, store *models.Store) error,
-) error {
+// withAnyRail is withStoreTimeout for a command that replaces the rail: it checks only the
+// environment.
+func (p *program) withAnyRail(ctx context.Context, statement time.Duration, do storeFunc) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -58,7 +57,7 @@ func (p *program) withAnyRail(
 }
 
 func (p *program) migrateCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "Change the database's schema"}
+	cmd := &cobra.Command{Use: "migrate", Short: "Migrate the database schema"}
 	migrate := func(use, short string, do func(context.Context, *models.Store) (int, error), done string) {
 		cmd.AddCommand(command(use, short, func(ctx context.Context, _ []string) error {
 			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
@@ -71,20 +70,20 @@ func (p *program) migrateCommand() *cobra.Command {
 			})
 		}))
 	}
-	migrate("up", "Apply what is missing", func(ctx context.Context, store *models.Store) (int, error) {
+	migrate("up", "Apply all pending migrations", func(ctx context.Context, store *models.Store) (int, error) {
 		return migrations.Up(ctx, store.DB())
 	}, "%d migrations applied")
-	migrate("status", "Count what is missing", func(ctx context.Context, store *models.Store) (int, error) {
+	migrate("status", "Count pending migrations", func(ctx context.Context, store *models.Store) (int, error) {
 		return migrations.Pending(ctx, store.DB())
-	}, "%d migrations are missing")
+	}, "%d migrations are pending")
 	return cmd
 }
 
 func (p *program) adminCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "admin", Short: "The operator's tools"}
+	cmd := &cobra.Command{Use: "admin", Short: "Operate the service"}
 	cmd.AddCommand(
-		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(), p.clientCommand(), p.keysCommand(),
-		p.restoredCommand(), p.debitCommand(), p.railAdminCommand(),
+		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(),
+		p.clientCommand(), p.keysCommand(), p.restoredCommand(), p.debitCommand(), p.railAdminCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
 			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
 			return nil
@@ -93,18 +92,18 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
-// auditTimeout bounds one check of the audit, which reads whole tables.
+// auditTimeout bounds each check of the audit, which reads whole tables.
 const auditTimeout = 6 * time.Hour
 
 func (p *program) auditCommand() *cobra.Command {
-	return command("audit", "Check every promise about money and state", func(ctx context.Context, _ []string) error {
-		return p.withPatientStore(ctx, auditTimeout, func(ctx context.Context, cfg Config, store *models.Store) error {
+	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
+		return p.withStoreTimeout(ctx, auditTimeout, func(ctx context.Context, cfg Config, store *models.Store) error {
 			found, err := store.Audit(ctx, cfg.Env != production && cfg.Rail != "http")
 			if err != nil {
 				return err
 			}
 			for _, v := range found {
-				fmt.Fprintf(p.stdout, "BROKEN: %s: %s: %s\n", v.Check, v.Subject, v.Detail)
+				fmt.Fprintf(p.stdout, "VIOLATION: %s: %s: %s\n", v.Check, v.Subject, v.Detail)
 			}
 			if len(found) > 0 {
 				return errViolations
@@ -116,7 +115,7 @@ func (p *program) auditCommand() *cobra.Command {
 }
 
 func (p *program) alertsCommand() *cobra.Command {
-	cmd := command("alerts", "List what an operator must look at", func(ctx context.Context, _ []string) error {
+	cmd := command("alerts", "List open alerts", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
 			alerts, err := store.OpenAlerts(ctx, 1000)
 			if err != nil {
@@ -124,7 +123,7 @@ func (p *program) alertsCommand() *cobra.Command {
 			}
 			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE", func(row func(...any)) {
 				for _, a := range alerts {
-					row(moment(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID)
+					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID)
 				}
 			})
 		})
@@ -133,7 +132,7 @@ func (p *program) alertsCommand() *cobra.Command {
 	return cmd
 }
 
-// table prints aligned rows under a heading.
+// table prints rows in aligned columns under a heading.
 func (p *program) table(heading string, fill func(row func(...any))) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, heading)
@@ -148,7 +147,7 @@ func (p *program) table(heading string, fill func(row func(...any))) error {
 }
 
 func (p *program) organisationCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "organisation", Short: "Partner organisations"}
+	cmd := &cobra.Command{Use: "organisation", Short: "Manage partner organisations"}
 	add := &cobra.Command{Use: "add NAME", Short: "Add an organisation", Args: cobra.ExactArgs(1)}
 	add.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
@@ -172,7 +171,7 @@ func (p *program) listOrganisations(ctx context.Context, _ Config, store *models
 	if err != nil {
 		return err
 	}
-	return p.table("ORGANISATION\tSITE\tNAME", func(row func(...any)) {
+	printed := p.table("ORGANISATION\tSITE\tNAME", func(row func(...any)) {
 		for _, o := range organisations {
 			row(o.ID, "", o.Name)
 			var sites []models.Site
@@ -184,10 +183,11 @@ func (p *program) listOrganisations(ctx context.Context, _ Config, store *models
 			}
 		}
 	})
+	return errors.Join(err, printed)
 }
 
 func (p *program) siteCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Sites of organisations"}
+	cmd := &cobra.Command{Use: "site", Short: "Manage the Sites of organisations"}
 	add := &cobra.Command{Use: "add ORGANISATION NAME", Short: "Add a Site", Args: cobra.ExactArgs(2)}
 	add.RunE = func(cmd *cobra.Command, args []string) error {
 		var organisation models.OrganisationID
@@ -208,15 +208,15 @@ func (p *program) siteCommand() *cobra.Command {
 }
 
 func (p *program) clientCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "client", Short: "API clients"}
+	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
 	var name string
 	var scopes []string
 	add := &cobra.Command{
 		Use:   "add ORGANISATION|customer-app",
 		Short: "Add a client and print its id and secret; the secret is never shown again", Args: cobra.ExactArgs(1),
 	}
-	add.Flags().StringVar(&name, "name", "client", "what operators call it")
-	add.Flags().StringSliceVar(&scopes, "scopes", nil, "its scopes (default all that it may have)")
+	add.Flags().StringVar(&name, "name", "client", "name of the client")
+	add.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes of the client (default all allowed scopes)")
 	add.RunE = func(cmd *cobra.Command, args []string) error {
 		var organisation models.OrganisationID
 		granted := models.CustomerAppScopes
@@ -242,13 +242,14 @@ func (p *program) clientCommand() *cobra.Command {
 		})
 	}
 	cmd.AddCommand(add,
-		p.changeClient("disable CLIENT", "Stop a client's tokens within a minute", (*models.Store).DisableClient),
-		p.changeClient("enable CLIENT", "Let a disabled client in again", (*models.Store).EnableClient),
+		p.changeClient("disable CLIENT", "Disable a client; its tokens stop working within a minute",
+			(*models.Store).DisableClient),
+		p.changeClient("enable CLIENT", "Enable a disabled client", (*models.Store).EnableClient),
 		p.secretCommand(), p.clientKeysCommand())
 	return cmd
 }
 
-// newClient makes a client with a secret.
+// newClient creates a client with a secret.
 func newClient(
 	ctx context.Context, store *models.Store, organisation models.OrganisationID, name string, scopes []models.Scope,
 ) (models.ClientID, string, error) {
@@ -260,7 +261,9 @@ func newClient(
 	return client.ID, secret, err
 }
 
-func (p *program) changeClient(use, short string, do func(*models.Store, context.Context, models.ClientID) error) *cobra.Command {
+func (p *program) changeClient(
+	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
+) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var id models.ClientID
@@ -275,7 +278,7 @@ func (p *program) changeClient(use, short string, do func(*models.Store, context
 }
 
 func (p *program) secretCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "secret", Short: "A client's secrets: at most two at a time, so that one can replace the other"}
+	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
 	cmd.AddCommand(
 		p.changeClient("add CLIENT", "Add a secret and print it; it is never shown again",
 			func(store *models.Store, ctx context.Context, id models.ClientID) error {
@@ -293,7 +296,7 @@ func (p *program) secretCommand() *cobra.Command {
 				}
 				return p.table("FINGERPRINT\tCREATED", func(row func(...any)) {
 					for _, s := range secrets {
-						row(s.Fingerprint, moment(s.CreatedAt))
+						row(s.Fingerprint, formatTime(s.CreatedAt))
 					}
 				})
 			}))
@@ -312,15 +315,17 @@ func (p *program) secretCommand() *cobra.Command {
 }
 
 func (p *program) keysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "The service's own keys"}
+	cmd := &cobra.Command{Use: "keys", Short: "Manage the service's own keys"}
 	rotate := &cobra.Command{
-		Use: "rotate PURPOSE", Short: "Make the next key of accessToken, signupLink or paginationLink", Args: cobra.ExactArgs(1),
+		Use:   "rotate PURPOSE",
+		Short: "Create the next accessToken, signupLink or paginationLink key",
+		Args:  cobra.ExactArgs(1),
 	}
 	rotate.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(models.KeyPurposes, models.KeyPurpose(args[0])) {
-			return fmt.Errorf("there is no key %q; there are %q", args[0], models.KeyPurposes)
+			return fmt.Errorf("there is no key purpose %q; the purposes are %q", args[0], models.KeyPurposes)
 		}
-		return p.withRing(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
 			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
 			if err == nil {
 				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
@@ -328,9 +333,9 @@ func (p *program) keysCommand() *cobra.Command {
 			return err
 		})
 	}
-	reseal := command("reseal", "Seal everything stored under the first master key, so that older ones can go",
+	reseal := command("reseal", "Encrypt all stored secrets under the first master key, so that older keys can be removed",
 		func(ctx context.Context, _ []string) error {
-			return p.withRing(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
 				keys, err := store.ResealKeys(ctx, ring)
 				if err != nil {
 					return err
@@ -346,7 +351,9 @@ func (p *program) keysCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) withRing(ctx context.Context, do func(context.Context, *models.Store, *models.Keyring) error) error {
+func (p *program) withKeyring(
+	ctx context.Context, do func(context.Context, *models.Store, *models.Keyring) error,
+) error {
 	return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
 		ring, err := cfg.keyring()
 		if err != nil {

@@ -13,11 +13,12 @@ import (
 	"partnerbilling/models"
 )
 
-// clientKeysCommand is how a client gets to authenticate by private_key_jwt.
 func (p *program) clientKeysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "A client's public keys, for private_key_jwt"}
+	cmd := &cobra.Command{Use: "keys", Short: "Manage a client's public keys for private_key_jwt"}
 	set := &cobra.Command{
-		Use: "set CLIENT FILE", Short: "Replace the keys by a JSON Web Key Set of public keys (FILE may be -)", Args: cobra.ExactArgs(2),
+		Use:   "set CLIENT FILE",
+		Short: "Replace the keys with a JSON Web Key Set of public keys; FILE - is standard input",
+		Args:  cobra.ExactArgs(2),
 	}
 	set.RunE = func(cmd *cobra.Command, args []string) error {
 		jwks, err := readKeySet(cmd.InOrStdin(), args[1])
@@ -26,7 +27,7 @@ func (p *program) clientKeysCommand() *cobra.Command {
 		}
 		return p.setClientKeys(cmd.Context(), args[0], jwks)
 	}
-	remove := &cobra.Command{Use: "remove CLIENT", Short: "Take the keys away", Args: cobra.ExactArgs(1)}
+	remove := &cobra.Command{Use: "remove CLIENT", Short: "Remove all keys", Args: cobra.ExactArgs(1)}
 	remove.RunE = func(cmd *cobra.Command, args []string) error { return p.setClientKeys(cmd.Context(), args[0], nil) }
 	cmd.AddCommand(set, remove)
 	return cmd
@@ -42,7 +43,7 @@ func (p *program) setClientKeys(ctx context.Context, client string, jwks json.Ra
 	})
 }
 
-// readKeySet reads a key set from a file, or from stdin for "-".
+// readKeySet reads and checks a key set from a file, or from stdin if name is "-".
 func readKeySet(stdin io.Reader, name string) (json.RawMessage, error) {
 	read := func() ([]byte, error) { return os.ReadFile(name) }
 	if name == "-" {

@@ -10,35 +10,38 @@ import (
 )
 
 func (p *program) listKeysCommand() *cobra.Command {
-	return command("list", "List the keys that count", func(ctx context.Context, _ []string) error {
-		return p.withRing(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+	return command("list", "List live keys", func(ctx context.Context, _ []string) error {
+		return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
 			keys := models.NewKeys(store, ring)
 			var err error
-			return errors.Join(p.table("KEY\tPURPOSE\tACTIVE\tRETIRES", func(row func(...any)) {
+			printed := p.table("KEY\tPURPOSE\tACTIVE\tRETIRES", func(row func(...any)) {
 				for _, purpose := range models.KeyPurposes {
 					var live []models.Key
 					if live, err = keys.Live(ctx, purpose); err != nil {
 						return
 					}
 					for _, key := range live {
-						row(key.ID, key.Purpose, moment(key.ActiveAt), moment(key.RetiredAt))
+						row(key.ID, key.Purpose, formatTime(key.ActiveAt), formatTime(key.RetiredAt))
 					}
 				}
-			}), err)
+			})
+			return errors.Join(err, printed)
 		})
 	})
 }
 
 func (p *program) retireKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "retire KEY", Short: "End a key that has leaked, at once and with everything that it made", Args: cobra.ExactArgs(1),
+		Use:   "retire KEY",
+		Short: "Retire a leaked key at once; tokens and links that it signed become invalid",
+		Args:  cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var id models.KeyID
 		if err := id.UnmarshalText([]byte(args[0])); err != nil {
 			return err
 		}
-		return p.withRing(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
 			return store.RetireKey(ctx, ring, id)
 		})
 	}
@@ -47,7 +50,7 @@ func (p *program) retireKeyCommand() *cobra.Command {
 
 func (p *program) closeAlertCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "close KIND SUBJECT", Short: "Take an alert off the list: somebody has dealt with it", Args: cobra.ExactArgs(2),
+		Use: "close KIND SUBJECT", Short: "Close an alert after it has been dealt with", Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
@@ -57,8 +60,8 @@ func (p *program) closeAlertCommand() *cobra.Command {
 	return cmd
 }
 
-// moment is a point in time for people; nothing for none.
-func moment(at models.Millis) string {
+// formatTime formats a time for people. It returns "" for 0.
+func formatTime(at models.Millis) string {
 	if at == 0 {
 		return ""
 	}

@@ -11,7 +11,8 @@ import (
 
 func (p *program) recountCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "recount [SITE]...", Short: "Count the links of Sites (default all) anew, should an audit say that their counts are wrong",
+		Use:   "recount [SITE]...",
+		Short: "Rebuild the customer totals of Sites (default all) if an audit reports them as wrong",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sites := make([]models.SiteID, len(args))

@@ -10,20 +10,20 @@ import (
 	"partnerbilling/models"
 )
 
-// restoredCommand is what an operator runs after a restore, before any worker starts.
 func (p *program) restoredCommand() *cobra.Command {
 	var resume, cancel bool
 	cmd := &cobra.Command{
 		Use:   "restored",
-		Short: "Say that the database was restored, and decide about the work that it brought back",
-		Long: `After a restore from a backup, a dump or a storage snapshot: holds the rows and payments that the restore brought
-back, since acknowledged cancellations and revocations may be lost. Then, once the partners have been asked:
+		Short: "Report that the database was restored, and decide about restored work",
+		Long: `Run it after a restore from a backup, a dump or a storage snapshot, before any worker starts.
+It holds the restored rows and payments, because acknowledged cancellations and revocations may
+be lost. Ask the partners, then decide:
 
-  --resume  the rail is asked about each; what it has never seen is debited
-  --cancel  the rail is asked to cancel each; what it has debited succeeds, the rest ends as cancelled`,
+  --resume  look up each debit on the rail, and debit those that the rail does not know
+  --cancel  cancel each debit on the rail; rows already debited succeed, the others are cancelled`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&resume, "resume", false, "let the held work go on")
+	cmd.Flags().BoolVar(&resume, "resume", false, "resume the held work")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the held work on the rail")
 	cmd.MarkFlagsMutuallyExclusive("resume", "cancel")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +39,8 @@ back, since acknowledged cancellations and revocations may be lost. Then, once t
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(p.stdout, "epoch %d, %d open batches and payment intents of earlier epochs\n", epoch.Number, epoch.InDoubt)
+			fmt.Fprintf(p.stdout, "epoch %d, %d open batches and payment intents of earlier epochs\n",
+				epoch.Number, epoch.InDoubt)
 			if epoch.HeldBefore > 0 {
 				fmt.Fprintln(p.stdout, "They are held. Decide with --resume or --cancel.")
 			}
@@ -49,9 +50,11 @@ back, since acknowledged cancellations and revocations may be lost. Then, once t
 	return cmd
 }
 
-// debitCommand holds what an operator does about single debits.
 func (p *program) debitCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "debit", Short: "Single debits: their rail keys, and those whose outcome the rail cannot tell"}
+	cmd := &cobra.Command{
+		Use:   "debit",
+		Short: "Print rail keys of debits, and decide debits whose outcome the rail cannot tell",
+	}
 	key := &cobra.Command{
 		Use: "key SITE BATCH_REFERENCE ROW_REFERENCE", Short: "Print the rail key of a row", Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +71,9 @@ func (p *program) debitCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) withRow(ctx context.Context, args []string, do func(context.Context, *models.Store, models.SiteID) error) error {
+func (p *program) withRow(
+	ctx context.Context, args []string, do func(context.Context, *models.Store, models.SiteID) error,
+) error {
 	var site models.SiteID
 	if err := site.UnmarshalText([]byte(args[0])); err != nil {
 		return fmt.Errorf("%q is not a siteId", args[0])
@@ -76,11 +81,12 @@ func (p *program) withRow(ctx context.Context, args []string, do func(context.Co
 	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error { return do(ctx, store, site) })
 }
 
-// decisionFlags adds the two decisions to a command, one of which must be given.
+// decisionFlags adds the flags for a decision, of which exactly one is required.
 func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 	var debited, notDebited bool
-	cmd.Flags().BoolVar(&debited, "debited", false, "the account was debited, once")
-	cmd.Flags().BoolVar(&notDebited, "not-debited", false, "nothing was debited, and nothing will be under the key")
+	cmd.Flags().BoolVar(&debited, "debited", false, "the account was debited once")
+	cmd.Flags().BoolVar(&notDebited, "not-debited", false,
+		"nothing was debited, and nothing will be debited under the key")
 	cmd.MarkFlagsMutuallyExclusive("debited", "not-debited")
 	cmd.MarkFlagsOneRequired("debited", "not-debited")
 	return func() models.DebitDecision { return models.DebitDecision(debited) }
@@ -89,14 +95,14 @@ func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 func (p *program) decideRowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "decide SITE BATCH_REFERENCE ROW_REFERENCE", Args: cobra.ExactArgs(3),
-		Short: "Correct an unconfirmed row by what the gateway's books say",
+		Short: "Correct an unconfirmed row according to the gateway's records",
 	}
 	decision := decisionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withRow(cmd.Context(), args, func(ctx context.Context, store *models.Store, site models.SiteID) error {
 			outcome, err := store.DecideRow(ctx, site, args[1], args[2], decision())
 			if errors.Is(err, models.ErrNotUndecided) {
-				return errors.New("the row is not unconfirmed, or it was corrected before")
+				return errors.New("the row is not unconfirmed, or it has already been corrected")
 			}
 			if err == nil {
 				fmt.Fprintln(p.stdout, "corrected to", outcome)
@@ -110,7 +116,7 @@ func (p *program) decideRowCommand() *cobra.Command {
 func (p *program) decidePaymentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "decide-payment PAYMENT_INTENT", Args: cobra.ExactArgs(1),
-		Short: "End a pending payment by what the gateway's books say",
+		Short: "End a pending payment according to the gateway's records",
 	}
 	decision := decisionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

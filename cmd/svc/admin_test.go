@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// admin runs svc admin on a database of the test's own.
+// admin runs svc admin on a database of its own.
 type admin struct {
 	*testing.T
 	env map[string]string
@@ -28,8 +28,8 @@ func newAdmin(t *testing.T) admin {
 	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": models.GenerateMasterKey()}}
 }
 
-// do runs a command that must succeed, and returns what it prints.
-func (a admin) do(args ...string) string {
+// run runs a command that must succeed, and returns its output.
+func (a admin) run(args ...string) string {
 	a.Helper()
 	code, out, stderr := svc(a.T, a.env, append([]string{"admin"}, args...)...)
 	if code != 0 {
@@ -38,8 +38,8 @@ func (a admin) do(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// refuses runs a command that must fail, and say why in words for people.
-func (a admin) refuses(args ...string) {
+// fails runs a command that must fail with an error message for people.
+func (a admin) fails(args ...string) {
 	a.Helper()
 	code, _, stderr := svc(a.T, a.env, append([]string{"admin"}, args...)...)
 	if code != 1 || stderr == "" || strings.Contains(stderr, "SQLSTATE") {
@@ -49,25 +49,25 @@ func (a admin) refuses(args ...string) {
 
 func TestAdminSetsUpAPartner(t *testing.T) {
 	a := newAdmin(t)
-	organisation := a.do("organisation", "add", "A partner")
-	site := a.do("site", "add", organisation, "A Site")
-	id, secret, _ := strings.Cut(a.do("client", "add", organisation, "--scopes", "billing:customers:read"), " ")
+	organisation := a.run("organisation", "add", "A partner")
+	site := a.run("site", "add", organisation, "A Site")
+	id, secret, _ := strings.Cut(a.run("client", "add", organisation, "--scopes", "billing:customers:read"), " ")
 	if !strings.HasPrefix(secret, "svcs_") {
 		t.Errorf("secret %q", secret)
 	}
-	if list := a.do("organisation", "list"); !strings.Contains(list, organisation) || !strings.Contains(list, site) {
+	if list := a.run("organisation", "list"); !strings.Contains(list, organisation) || !strings.Contains(list, site) {
 		t.Errorf("list:\n%s", list)
 	}
-	second := a.do("client", "secret", "add", id)
-	secrets := strings.Split(a.do("client", "secret", "list", id), "\n")
+	second := a.run("client", "secret", "add", id)
+	secrets := strings.Split(a.run("client", "secret", "list", id), "\n")
 	if second == secret || len(secrets) != 3 {
 		t.Errorf("secrets:\n%s", secrets)
 	}
-	a.do("client", "secret", "remove", id, strings.Fields(secrets[1])[0])
-	a.do("client", "disable", id)
-	a.do("client", "enable", id)
-	a.do("client", "add", "customer-app")
-	if got := a.do("audit"); got != "audit clean" {
+	a.run("client", "secret", "remove", id, strings.Fields(secrets[1])[0])
+	a.run("client", "disable", id)
+	a.run("client", "enable", id)
+	a.run("client", "add", "customer-app")
+	if got := a.run("audit"); got != "audit clean" {
 		t.Errorf("audit: %s", got)
 	}
 	if code, out, _ := svc(t, a.env, "migrate", "status"); code != 0 || !strings.HasPrefix(out, "0 ") {
@@ -77,33 +77,34 @@ func TestAdminSetsUpAPartner(t *testing.T) {
 
 func TestAdminRotatesAndRetiresKeys(t *testing.T) {
 	a := newAdmin(t)
-	first, _, _ := strings.Cut(a.do("keys", "rotate", "accessToken"), ",")
-	second, _, _ := strings.Cut(a.do("keys", "rotate", "accessToken"), ",")
-	if list := a.do("keys", "list"); !strings.Contains(list, first) || !strings.Contains(list, second) {
-		t.Errorf("%s and %s are not on the list:\n%s", first, second, list)
+	first, _, _ := strings.Cut(a.run("keys", "rotate", "accessToken"), ",")
+	second, _, _ := strings.Cut(a.run("keys", "rotate", "accessToken"), ",")
+	if list := a.run("keys", "list"); !strings.Contains(list, first) || !strings.Contains(list, second) {
+		t.Errorf("%s and %s are not listed:\n%s", first, second, list)
 	}
-	a.refuses("keys", "rotate", "accessToken") // two live ones are enough
-	a.do("keys", "retire", first)
-	if list := a.do("keys", "list"); strings.Contains(list, first) || !strings.Contains(list, second) {
-		t.Errorf("%s is on the list:\n%s", first, list)
+	a.fails("keys", "rotate", "accessToken") // at most two keys are live
+	a.run("keys", "retire", first)
+	if list := a.run("keys", "list"); strings.Contains(list, first) || !strings.Contains(list, second) {
+		t.Errorf("%s is still listed, or the other key is not:\n%s", first, list)
 	}
-	a.refuses("keys", "retire", first)
+	a.fails("keys", "retire", first)
 }
 
 func TestAdminClosesAlerts(t *testing.T) {
 	a := newAdmin(t)
 	store := a.store()
 	_, err := store.DB().ExecContext(t.Context(), `
-INSERT INTO alerts (kind, subject, detail, trace_id, raised_at) VALUES ('lateTruth', 'someone', '', repeat('0', 32), 1)`)
+INSERT INTO alerts (kind, subject, detail, trace_id, raised_at)
+VALUES ('lateTruth', 'subject', '', repeat('0', 32), 1)`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list := a.do("alerts"); !strings.Contains(list, "1970-01-01 00:00:00Z  lateTruth  someone") {
+	if list := a.run("alerts"); !strings.Contains(list, "1970-01-01 00:00:00Z  lateTruth  subject") {
 		t.Errorf("alerts:\n%s", list)
 	}
-	a.do("alerts", "close", "lateTruth", "someone")
-	if list := a.do("alerts"); strings.Contains(list, "lateTruth") {
-		t.Errorf("closed, and still there:\n%s", list)
+	a.run("alerts", "close", "lateTruth", "subject")
+	if list := a.run("alerts"); strings.Contains(list, "lateTruth") {
+		t.Errorf("the closed alert is still listed:\n%s", list)
 	}
 }
 
@@ -119,38 +120,38 @@ func TestAdminRecountsLinks(t *testing.T) {
 	if _, err := store.DB().ExecContext(t.Context(), "DELETE FROM link_changes"); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, _ := svc(t, a.env, "admin", "audit"); code == 0 || strings.Count(out, "BROKEN") != 2 {
+	if code, out, _ := svc(t, a.env, "admin", "audit"); code == 0 || strings.Count(out, "VIOLATION") != 2 {
 		t.Errorf("audit: %d\n%s", code, out)
 	}
 	first, _, _ := strings.Cut(want[0], " ")
-	if got := a.do("recount", first); got != want[0] {
+	if got := a.run("recount", first); got != want[0] {
 		t.Errorf("recount of one Site: %q, want %q", got, want[0])
 	}
-	if got := a.do("recount"); got != strings.Join(want, "\n") {
+	if got := a.run("recount"); got != strings.Join(want, "\n") {
 		t.Errorf("recount: %q, want %q", got, want)
 	}
-	if got := a.do("audit"); got != "audit clean" {
+	if got := a.run("audit"); got != "audit clean" {
 		t.Errorf("audit: %s", got)
 	}
 }
 
-func TestAdminRefusesWhatIsNotThere(t *testing.T) {
+func TestAdminRefusesUnknownIDs(t *testing.T) {
 	a := newAdmin(t)
-	const nobody = "cli_01932c07-0000-7000-8000-000000000001"
-	a.refuses("site", "add", "org_nonsense", "x")
-	a.refuses("client", "add", "org_01932c07-0000-7000-8000-000000000001")
-	a.refuses("client", "disable", nobody)
-	a.refuses("client", "keys", "remove", nobody)
-	a.refuses("client", "keys", "set", nobody, "/nowhere")
-	a.refuses("client", "secret", "add", nobody)
-	a.refuses("keys", "rotate", "nonsense")
-	a.refuses("keys", "retire", "key_01932c07-0000-7000-8000-000000000001")
-	a.refuses("alerts", "close", "lateTruth", "nothing")
-	a.refuses("recount", "site_01932c07-0000-7000-8000-000000000001")
+	const unknown = "cli_01932c07-0000-7000-8000-000000000001"
+	a.fails("site", "add", "org_nonsense", "x")
+	a.fails("client", "add", "org_01932c07-0000-7000-8000-000000000001")
+	a.fails("client", "disable", unknown)
+	a.fails("client", "keys", "remove", unknown)
+	a.fails("client", "keys", "set", unknown, "/nowhere")
+	a.fails("client", "secret", "add", unknown)
+	a.fails("keys", "rotate", "nonsense")
+	a.fails("keys", "retire", "key_01932c07-0000-7000-8000-000000000001")
+	a.fails("alerts", "close", "lateTruth", "nothing")
+	a.fails("recount", "site_01932c07-0000-7000-8000-000000000001")
 }
 
-// A partner that wants no shared secret gives us its public key, and signs.
-func TestAdminGivesAClientKeys(t *testing.T) {
+// A partner without a shared secret registers its public key and authenticates with assertions.
+func TestAdminSetsClientKeys(t *testing.T) {
 	a := newAdmin(t)
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -160,21 +161,21 @@ func TestAdminGivesAClientKeys(t *testing.T) {
 	good := writeKeySet(t, jwk)
 	jwk["d"] = base64.RawURLEncoding.EncodeToString(private.Seed())
 	secret := writeKeySet(t, jwk)
-	id, _, _ := strings.Cut(a.do("client", "add", a.do("organisation", "add", "A partner")), " ")
+	id, _, _ := strings.Cut(a.run("client", "add", a.run("organisation", "add", "A partner")), " ")
 	token := a.tokenEndpoint()
 
 	if got := token(assertion(id, private)); got != http.StatusUnauthorized {
 		t.Errorf("without keys: %d", got)
 	}
-	a.refuses("client", "keys", "set", id, secret)
-	a.refuses("client", "keys", "set", id, writeKeySet(t))
-	a.do("client", "keys", "set", id, good)
+	a.fails("client", "keys", "set", id, secret)
+	a.fails("client", "keys", "set", id, writeKeySet(t))
+	a.run("client", "keys", "set", id, good)
 	if got := token(assertion(id, private)); got != http.StatusOK {
-		t.Errorf("with its key: %d", got)
+		t.Errorf("with the key: %d", got)
 	}
-	a.do("client", "keys", "remove", id)
+	a.run("client", "keys", "remove", id)
 	if got := token(assertion(id, private)); got != http.StatusUnauthorized {
-		t.Errorf("after the key was taken away: %d", got)
+		t.Errorf("after the key was removed: %d", got)
 	}
 }
 
@@ -193,7 +194,7 @@ func writeKeySet(t *testing.T, keys ...map[string]string) string {
 
 const issuerURL = "https://billing.example"
 
-// assertion is a client's signed word that it is itself (RFC 7523).
+// assertion returns a signed client assertion (RFC 7523).
 func assertion(client string, key ed25519.PrivateKey) string {
 	encode := func(part map[string]any) string {
 		text, _ := json.Marshal(part) // never fails
@@ -205,7 +206,7 @@ func assertion(client string, key ed25519.PrivateKey) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(signed)))
 }
 
-// store is the commands' database.
+// store opens the commands' database.
 func (a admin) store() *models.Store {
 	a.Helper()
 	store, err := models.Open(a.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
@@ -216,7 +217,7 @@ func (a admin) store() *models.Store {
 	return store
 }
 
-// tokenEndpoint asks for tokens with an assertion; the answer is the status.
+// tokenEndpoint returns a function that requests a token with an assertion and returns the status.
 func (a admin) tokenEndpoint() func(assertion string) int {
 	a.Helper()
 	store := a.store()

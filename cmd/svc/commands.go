@@ -20,8 +20,10 @@ import (
 
 func isAddressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
-// serve is the common way of the serving commands: read the configuration, put the parts together, run them.
-func (p *program) serve(ctx context.Context, listenDefault string, assemble func(context.Context, *service) error) error {
+// serve runs a serving command: it reads the configuration, assembles the parts and runs them.
+func (p *program) serve(
+	ctx context.Context, listenDefault string, assemble func(context.Context, *service) error,
+) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -95,7 +97,7 @@ func joinQueues(queues []models.Queue) string {
 	return strings.Join(names, ", ")
 }
 
-// addHealth serves a worker's health and metrics, if it has an address.
+// addHealth serves a worker's health and metrics if an address is configured.
 func (s *service) addHealth(ctx context.Context) error {
 	address := cmp.Or(s.cfg.OpsListen, s.cfg.Listen)
 	if address == "" {
@@ -110,7 +112,7 @@ func (s *service) addHealth(ctx context.Context) error {
 			return err
 		}
 	}
-	checks := api.CacheChecks([]api.ReadinessCheck{ // a worker can do nothing without either
+	checks := api.CacheChecks([]api.ReadinessCheck{ // a worker needs both
 		{Name: "postgres", Required: true, Check: store.Ping},
 		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
 	})
@@ -118,7 +120,7 @@ func (s *service) addHealth(ctx context.Context) error {
 	return s.addOps(ctx, address, checks)
 }
 
-// addOps serves health and metrics on a listener of their own.
+// addOps serves health and metrics on a separate listener.
 func (s *service) addOps(ctx context.Context, address string, checks []api.ReadinessCheck) error {
 	ln, err := listen(ctx, address)
 	if err != nil {
@@ -156,10 +158,11 @@ func (p *program) dashboardCommand() *cobra.Command {
 }
 
 func (p *program) railCommand() *cobra.Command {
-	return serving("rail", "Serve the payment gateway contract from the sandbox rail", func(ctx context.Context, _ []string) error {
+	short := "Serve the payment gateway contract from the sandbox rail"
+	return serving("rail", short, func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8082", func(ctx context.Context, s *service) error {
 			if s.cfg.Env == production {
-				return errors.New("svc rail plays a bank: it is for the sandbox")
+				return errors.New("svc rail simulates a bank: it runs only in the sandbox")
 			}
 			key, err := s.cfg.railKey()
 			if err != nil {
@@ -172,10 +175,13 @@ func (p *program) railCommand() *cobra.Command {
 			if err := checkSchema(ctx, store); err != nil {
 				return err
 			}
-			if err := checkDeployment(ctx, store, models.Deployment{Environment: models.Environment(s.cfg.Env)}); err != nil {
-				return err // it is a rail itself, and goes with any
+			own := models.Deployment{Environment: models.Environment(s.cfg.Env)} // of no rail: svc rail itself is the rail
+			if err := checkDeployment(ctx, store, own); err != nil {
+				return err
 			}
-			handler, err := rail.NewServer(rail.ServerConfig{Rail: rail.NewSandbox(store), Keys: []rail.SigningKey{key}, Log: s.log})
+			handler, err := rail.NewServer(rail.ServerConfig{
+				Rail: rail.NewSandbox(store), Keys: []rail.SigningKey{key}, Log: s.log,
+			})
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ import (
 	"partnerbilling/models"
 )
 
-// environment is where the service runs.
+// environment is the service's environment.
 type environment string
 
 const (
@@ -30,70 +30,70 @@ const (
 	production environment = "production"
 )
 
-// Config is the whole configuration, from SVC_… environment variables. help documents a variable, secret keeps its value
-// from being printed.
+// Config is the configuration, read from SVC_… environment variables. The tag secret keeps a value
+// out of the log. [variableHelp] describes each variable.
 type Config struct {
-	Env           environment `env:"SVC_ENV" help:"sandbox or production; svc dev is always sandbox"`
-	Listen        string      `env:"SVC_LISTEN" help:"address to serve HTTP on; api and dev: default 127.0.0.1:8080; worker: health and metrics, default none; dashboard: default 127.0.0.1:8081; rail: default 127.0.0.1:8082"`
-	OpsListen     string      `env:"SVC_OPS_LISTEN" help:"address for /livez, /readyz and /metrics, which are then not on SVC_LISTEN; api, worker and dev"`
-	PublicBaseURL string      `env:"SVC_PUBLIC_BASE_URL" help:"the service as partners and customers reach it, without a path; sandbox default http://SVC_LISTEN"`
-	DatabaseURL   string      `env:"SVC_DATABASE_URL" secret:"true" help:"postgres:// URL; svc dev starts a private server without it"`
-	RedisURL      string      `env:"SVC_REDIS_URL" secret:"true" help:"redis:// URL; svc dev starts a private server without it"`
-	MasterKey     string      `env:"SVC_MASTER_KEY" secret:"true" help:"key ring that seals stored secrets: id:base64 of 32 bytes, more after commas; the first seals"`
-	MasterKeyFile string      `env:"SVC_MASTER_KEY_FILE" help:"file with what SVC_MASTER_KEY would hold"`
-	DataDir       string      `env:"SVC_DATA_DIR" envDefault:".svc" help:"svc dev's folder"`
-	DevWorker     string      `env:"SVC_DEV_WORKER" envDefault:"on" help:"off: svc dev runs without a worker of its own"`
+	Env           environment `env:"SVC_ENV"`
+	Listen        string      `env:"SVC_LISTEN"`
+	OpsListen     string      `env:"SVC_OPS_LISTEN"`
+	PublicBaseURL string      `env:"SVC_PUBLIC_BASE_URL"`
+	DatabaseURL   string      `env:"SVC_DATABASE_URL" secret:"true"`
+	RedisURL      string      `env:"SVC_REDIS_URL" secret:"true"`
+	MasterKey     string      `env:"SVC_MASTER_KEY" secret:"true"`
+	MasterKeyFile string      `env:"SVC_MASTER_KEY_FILE"`
+	DataDir       string      `env:"SVC_DATA_DIR" envDefault:".svc"`
+	DevWorker     string      `env:"SVC_DEV_WORKER" envDefault:"on"`
 
-	LogLevel  slog.Level `env:"SVC_LOG_LEVEL" envDefault:"INFO" help:"DEBUG, INFO, WARN or ERROR"`
-	LogFormat string     `env:"SVC_LOG_FORMAT" envDefault:"json" help:"json or text; svc dev: text"`
-	OTLPURL   string     `env:"SVC_OTLP_URL" help:"OTLP/HTTP collector for spans, such as http://localhost:4318; none without it"`
+	LogLevel  slog.Level `env:"SVC_LOG_LEVEL" envDefault:"INFO"`
+	LogFormat string     `env:"SVC_LOG_FORMAT" envDefault:"json"`
+	OTLPURL   string     `env:"SVC_OTLP_URL"`
 
-	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100" help:"requests a second of each API client, or off; twice as many at once; of tokens a tenth"`
-	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5" help:"batches that each API client may submit, validate or retry a second, or off"`
+	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100"`
+	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5"`
 
-	QuotaOpenRows    quota `env:"SVC_QUOTA_OPEN_ROWS" envDefault:"5000000" help:"rows of batches that one organisation may have unsettled at a time, or off; more are answered 429"`
-	QuotaEvents      quota `env:"SVC_QUOTA_EVENTS" envDefault:"50000000" help:"webhook events that may be stored of one organisation before it gets no new payment intents, open ones included, or off"`
-	QuotaInvitations quota `env:"SVC_QUOTA_INVITATIONS" envDefault:"5000000" help:"invitations that one organisation may have open at a time, or off"`
-	QuotaEndpoints   quota `env:"SVC_QUOTA_ENDPOINTS" envDefault:"10000" help:"webhook endpoints that one organisation may have, or off"`
+	QuotaOpenRows    quota `env:"SVC_QUOTA_OPEN_ROWS" envDefault:"5000000"`
+	QuotaEvents      quota `env:"SVC_QUOTA_EVENTS" envDefault:"50000000"`
+	QuotaInvitations quota `env:"SVC_QUOTA_INVITATIONS" envDefault:"5000000"`
+	QuotaEndpoints   quota `env:"SVC_QUOTA_ENDPOINTS" envDefault:"10000"`
 
-	IssuerURL      string `env:"SVC_ISSUER_URL" help:"outside issuer of access tokens; all three SVC_ISSUER_… or none"`
-	IssuerJWKSURL  string `env:"SVC_ISSUER_JWKS_URL" help:"its key set"`
-	IssuerAudience string `env:"SVC_ISSUER_AUDIENCE" help:"the audience its tokens must have"`
+	IssuerURL      string `env:"SVC_ISSUER_URL"`
+	IssuerJWKSURL  string `env:"SVC_ISSUER_JWKS_URL"`
+	IssuerAudience string `env:"SVC_ISSUER_AUDIENCE"`
 
-	AppLink string `env:"SVC_APP_LINK" help:"deep link into the customer app, with {path}"`
+	AppLink string `env:"SVC_APP_LINK"`
 
-	DatabaseConns  int           `env:"SVC_DATABASE_CONNS" envDefault:"16" help:"connections to Postgres of each pool"`
-	DatabaseQueue  int           `env:"SVC_DATABASE_QUEUE" envDefault:"512" help:"API requests that may wait for a connection; more are answered 503"`
-	APIConcurrency int           `env:"SVC_API_CONCURRENCY" envDefault:"32" help:"requests that an API process works on at once; twice SVC_DATABASE_CONNS keeps the connections busy"`
-	APIQueueWait   time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms" help:"for which more requests may wait for their turn; one that would wait longer is answered 503 at once"`
-	Concurrency    int           `env:"SVC_CONCURRENCY" envDefault:"16" help:"tasks a worker runs at once"`
-	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"0" help:"tasks that one organisation may have on its way at once; 0: of debits half as many again as the workers can run, else 16"`
-	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s" help:"time for requests and tasks to end in a shutdown"`
+	DatabaseConns  int           `env:"SVC_DATABASE_CONNS" envDefault:"16"`
+	DatabaseQueue  int           `env:"SVC_DATABASE_QUEUE" envDefault:"512"`
+	APIConcurrency int           `env:"SVC_API_CONCURRENCY" envDefault:"32"`
+	APIQueueWait   time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms"`
+	Concurrency    int           `env:"SVC_CONCURRENCY" envDefault:"16"`
+	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"0"`
+	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s"`
 
-	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h" help:"waits after a webhook's first, second, … failure; 1 to 5 of them"`
-	WebhookLoopback     string          `env:"SVC_WEBHOOK_LOOPBACK" help:"on: webhooks may go to this machine's loopback addresses; sandbox only, svc dev always"`
-	WebhookJitter       float64         `env:"SVC_WEBHOOK_JITTER" envDefault:"0.2" help:"part of each wait by which it varies both ways, 0 to 0.5"`
-	CheckoutConcurrency int             `env:"SVC_CHECKOUT_CONCURRENCY" envDefault:"64" help:"payments that a worker has under way at once"`
-	WebhookConcurrency  int             `env:"SVC_WEBHOOK_CONCURRENCY" envDefault:"1024" help:"webhooks that a worker has under way at once"`
+	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h"`
+	WebhookLoopback     string          `env:"SVC_WEBHOOK_LOOPBACK"`
+	WebhookJitter       float64         `env:"SVC_WEBHOOK_JITTER" envDefault:"0.2"`
+	CheckoutConcurrency int             `env:"SVC_CHECKOUT_CONCURRENCY" envDefault:"64"`
+	WebhookConcurrency  int             `env:"SVC_WEBHOOK_CONCURRENCY" envDefault:"1024"`
 
-	Rail            string  `env:"SVC_RAIL" help:"sandbox or http; production: always http"`
-	RailID          string  `env:"SVC_RAIL_ID" help:"names the rail that SVC_RAIL_URL leads to; the database remembers it and takes no other"`
-	RailURL         string  `env:"SVC_RAIL_URL" help:"base URL of the payment gateway"`
-	RailKey         string  `env:"SVC_RAIL_KEY" secret:"true" help:"id:secret that signs gateway requests; svc rail: that it accepts"`
-	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256" help:"calls of the gateway that a worker has under way at once"`
-	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0" help:"gateway requests a second of the whole fleet; 0: no limit"`
+	Rail            string  `env:"SVC_RAIL"`
+	RailID          string  `env:"SVC_RAIL_ID"`
+	RailURL         string  `env:"SVC_RAIL_URL"`
+	RailKey         string  `env:"SVC_RAIL_KEY" secret:"true"`
+	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256"`
+	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0"`
 
-	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator" help:"the operator's login for /ops"`
-	OpsPassword string `env:"SVC_OPS_PASSWORD" secret:"true" help:"its password; no dashboard without it"`
+	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator"`
+	OpsPassword string `env:"SVC_OPS_PASSWORD" secret:"true"`
 }
 
-// quota is a bound on what one organisation may have stored; 0, written as off, for none.
+// quota limits what an organisation may store. 0, written as "off", means no limit.
 type quota int64
 
-// maxQuota is more than any table can hold.
+// maxQuota exceeds what any table can hold.
 const maxQuota = 1_000_000_000_000
 
-// UnmarshalText reads a number from 1 to maxQuota, or off.
+// UnmarshalText parses a number from 1 to maxQuota, or "off".
 func (q *quota) UnmarshalText(text []byte) error {
 	if string(text) == "off" {
 		*q = 0
@@ -107,7 +107,7 @@ func (q *quota) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String is the quota as configuration has it.
+// String returns the quota in the form of the configuration.
 func (q quota) String() string {
 	if q == 0 {
 		return "off"
@@ -122,11 +122,11 @@ func (c *Config) quotas() models.Quotas {
 	}
 }
 
-// testPrefix is of variables that steer tests; the service ignores them.
+// testPrefix is the prefix of variables for tests, which the service ignores.
 const testPrefix = "SVC_TEST_"
 
-// parseConfig reads the configuration. A SVC_… variable that does not exist is an error, as it is most likely one that does,
-// misspelt.
+// parseConfig reads and checks the configuration. It refuses unknown SVC_… variables, which are
+// probably misspelt.
 func parseConfig(environ []string) (Config, error) {
 	values := map[string]string{}
 	for _, entry := range environ {
@@ -137,7 +137,7 @@ func parseConfig(environ []string) (Config, error) {
 	}
 	for name := range values {
 		if !slices.Contains(variableNames(), name) {
-			return Config{}, fmt.Errorf("unknown variable %s; `svc config` lists those there are", name)
+			return Config{}, fmt.Errorf("unknown variable %s; `svc config` lists all variables", name)
 		}
 	}
 	var cfg Config
@@ -159,7 +159,7 @@ func variableNames() []string {
 	return names
 }
 
-// check finds what is wrong with each value by itself.
+// check checks each value by itself, and returns all errors.
 func (c *Config) check() error {
 	var errs []error
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
@@ -239,7 +239,7 @@ func (c *Config) rates() (ordinary, batches api.Rate, err error) {
 	return ordinary, batches, nil
 }
 
-// complete fills in and checks what every command that serves needs.
+// complete sets the default address and checks the settings that every serving command needs.
 func (c *Config) complete(listen string) error {
 	if c.Env == "" {
 		return errors.New("SVC_ENV must be sandbox or production")
@@ -256,7 +256,8 @@ func (c *Config) complete(listen string) error {
 	return nil
 }
 
-// completePublicURL fills in and checks the public base URL, given the address that the service listens on.
+// completePublicURL checks the public base URL. In the sandbox it defaults to the listener's
+// address.
 func (c *Config) completePublicURL(address net.Addr) error {
 	if c.PublicBaseURL == "" && c.Env == sandbox && address != nil {
 		c.PublicBaseURL = "http://" + address.String()
@@ -277,7 +278,7 @@ func (c *Config) completePublicURL(address net.Addr) error {
 	return nil
 }
 
-// keyring reads the master key.
+// keyring reads the keyring of master keys.
 func (c *Config) keyring() (*models.Keyring, error) {
 	text := c.MasterKey
 	if c.MasterKeyFile != "" {
@@ -297,7 +298,7 @@ func (c *Config) keyring() (*models.Keyring, error) {
 	return ring, nil
 }
 
-// LogValue is the configuration for the log, without secrets.
+// LogValue returns the configuration without secrets, for the log.
 func (c Config) LogValue() slog.Value {
 	var attrs []slog.Attr
 	value := reflect.ValueOf(c)
@@ -317,7 +318,8 @@ func (c Config) LogValue() slog.Value {
 func (p *program) configCommand() *cobra.Command {
 	return command("config", "List the environment variables", func(context.Context, []string) error {
 		for _, f := range variables() {
-			fmt.Fprintf(p.stdout, "%-22s %s", f.Tag.Get("env"), f.Tag.Get("help"))
+			name := f.Tag.Get("env")
+			fmt.Fprintf(p.stdout, "%-22s %s", name, variableHelp[name])
 			if d := f.Tag.Get("envDefault"); d != "" {
 				fmt.Fprintf(p.stdout, " (default %s)", d)
 			}

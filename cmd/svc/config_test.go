@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-func TestConfigRefusesWhatIsWrong(t *testing.T) {
+func TestConfigRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	key := "SVC_MASTER_KEY=k1:" + strings.Repeat("A", 43) + "="
 	for name, tt := range map[string]struct {
@@ -34,9 +34,9 @@ func TestConfigRefusesWhatIsWrong(t *testing.T) {
 		"rail id":          {[]string{"SVC_RAIL_ID=a b"}, "SVC_RAIL_ID must be at most 64"},
 		"log format":       {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
 		"two master keys":  {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
-		"half an issuer":   {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
+		"partial issuer":   {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
 		"app link":         {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
-		"several at once":  {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
+		"several errors":   {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
 	} {
 		if _, err := parseConfig(tt.environ); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
@@ -58,11 +58,11 @@ func TestQuotasAreConfigured(t *testing.T) {
 		t.Errorf("quotas %+v, %v", cfg.quotas(), err)
 	}
 	if text := cfg.LogValue().String(); !strings.Contains(text, "SVC_QUOTA_EVENTS=off") {
-		t.Errorf("printed: %s", text)
+		t.Errorf("logged: %s", text)
 	}
 }
 
-func TestConfigIgnoresOthersVariables(t *testing.T) {
+func TestConfigIgnoresOtherVariables(t *testing.T) {
 	t.Parallel()
 	if _, err := parseConfig([]string{"PATH=/bin", "SVC_TEST_DATABASE_URL=x", "XSVC_FOO=1"}); err != nil {
 		t.Error(err)
@@ -95,34 +95,35 @@ func TestPublicBaseURL(t *testing.T) {
 	}
 }
 
-func TestProductionNeedsARealRail(t *testing.T) {
+func TestProductionRequiresHTTPRail(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Env: production, Rail: "sandbox"}
 	if err := cfg.complete(""); err == nil {
-		t.Error("the sandbox rail in production")
+		t.Error("production accepts the sandbox rail")
 	}
 	cfg = Config{}
 	if err := cfg.complete(""); err == nil {
-		t.Error("an environment that nobody chose")
+		t.Error("an empty environment is accepted")
 	}
 }
 
-func TestConfigIsPrintedWithoutSecrets(t *testing.T) {
+func TestConfigIsLoggedWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
-		DatabaseURL: "postgres://svc:hunter2@db/svc", RedisURL: "redis://:hunter2@r", MasterKey: "hunter2", RailKey: "a:hunter2",
+		DatabaseURL: "postgres://svc:hunter2@db/svc", RedisURL: "redis://:hunter2@r", MasterKey: "hunter2",
+		RailKey:     "a:hunter2",
 		OpsPassword: "hunter2", Listen: "127.0.0.1:8080",
 	}
 	text := cfg.LogValue().String()
 	if strings.Contains(text, "hunter2") || !strings.Contains(text, "127.0.0.1:8080") {
-		t.Errorf("printed: %s", text)
+		t.Errorf("logged: %s", text)
 	}
 	if strings.Contains(strings.ToLower(text), "password=h") {
-		t.Errorf("printed: %s", text)
+		t.Errorf("logged: %s", text)
 	}
 }
 
-func TestCommandsWithoutTheirConfiguration(t *testing.T) {
+func TestCommandsReportMissingConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		args []string
@@ -132,7 +133,9 @@ func TestCommandsWithoutTheirConfiguration(t *testing.T) {
 		{[]string{"api"}, nil, "SVC_ENV must be"},
 		{[]string{"worker"}, map[string]string{"SVC_ENV": "sandbox"}, "SVC_DATABASE_URL and SVC_REDIS_URL must be set"},
 		{[]string{"worker", "--queues", "debts"}, nil, `no queue "debts"`},
-		{[]string{"api"}, map[string]string{"SVC_ENV": "sandbox", "SVC_DATABASE_URL": "postgres://x", "SVC_REDIS_URL": "redis://x"}, "SVC_MASTER_KEY"},
+		{[]string{"api"}, map[string]string{
+			"SVC_ENV": "sandbox", "SVC_DATABASE_URL": "postgres://x", "SVC_REDIS_URL": "redis://x",
+		}, "SVC_MASTER_KEY"},
 		{[]string{"dashboard"}, map[string]string{"SVC_ENV": "sandbox"}, "must be set"},
 		{[]string{"dev"}, map[string]string{"SVC_ENV": "production"}, "svc dev is always sandbox"},
 		{[]string{"admin", "audit"}, nil, "SVC_DATABASE_URL must be set"},
@@ -145,36 +148,40 @@ func TestCommandsWithoutTheirConfiguration(t *testing.T) {
 	}
 }
 
-func TestConfigCommandNamesEveryVariable(t *testing.T) {
+func TestConfigCommandListsEveryVariable(t *testing.T) {
 	t.Parallel()
 	code, out, _ := svc(t, nil, "config")
 	for _, name := range variableNames() {
 		if !strings.Contains(out, name) || code != 0 {
-			t.Errorf("svc config does not explain %s", name)
+			t.Errorf("svc config does not list %s", name)
 		}
 	}
-	for _, f := range variables() {
-		if f.Tag.Get("help") == "" {
-			t.Errorf("%s has no help", f.Name)
+	for _, name := range variableNames() {
+		if variableHelp[name] == "" {
+			t.Errorf("%s has no help", name)
 		}
+	}
+	if len(variableHelp) != len(variableNames()) {
+		t.Errorf("%d help texts for %d variables", len(variableHelp), len(variableNames()))
 	}
 }
 
-// Who is told to end while it starts has not failed, unless it was to do something.
-func TestToldToEndBeforeItHasBegun(t *testing.T) {
+// A serving command that is stopped during its start succeeds; other commands fail.
+func TestStopDuringStart(t *testing.T) {
 	t.Parallel()
-	told, tell := context.WithCancel(t.Context())
-	tell()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	environ := []string{
-		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + modelstest.DSN(t), "SVC_REDIS_URL=redis://127.0.0.1:1", "SVC_MASTER_KEY=" + models.GenerateMasterKey(),
-		"SVC_LISTEN=127.0.0.1:0",
+		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + modelstest.DSN(t), "SVC_REDIS_URL=redis://127.0.0.1:1",
+		"SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LISTEN=127.0.0.1:0",
 	}
 	for _, tt := range []struct {
 		args []string
 		want int
 	}{{[]string{"api"}, 0}, {[]string{"worker"}, 0}, {[]string{"admin", "audit"}, 1}} {
 		var stdout, stderr bytes.Buffer
-		if code := run(told, tt.args, environ, &stdout, &stderr); code != tt.want || (code == 0) == strings.Contains(stderr.String(), "svc:") {
+		code := run(ctx, tt.args, environ, &stdout, &stderr)
+		if code != tt.want || (code == 0) == strings.Contains(stderr.String(), "svc:") {
 			t.Errorf("svc %v: exit code %d, %q", tt.args, code, stderr.String())
 		}
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is the program of a browser. Without one the test is skipped: deploy/local/fetch.sh
-// could not install it.
+// chromium returns the path of a browser. It skips the test if there is none.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{
@@ -29,19 +28,19 @@ func chromium(t *testing.T) string {
 			return path
 		}
 	}
-	fmt.Fprintln(os.Stderr, "SKIPPED: there is no Chromium to test the console's pages in; `sh deploy/local/fetch.sh chromium` installs it")
+	fmt.Fprintln(os.Stderr, "SKIPPED: the console's pages need Chromium; `sh deploy/local/fetch.sh chromium` installs it")
 	t.Skip("there is no Chromium")
 	return ""
 }
 
-// browser is a tab of a real browser that an engineer uses.
+// browser is a tab of a real browser.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
 
 	mu         sync.Mutex
-	complaints []string // of the browser about the pages
+	complaints []string // errors that the browser reported
 }
 
 func newBrowser(t *testing.T, base string) *browser {
@@ -91,10 +90,11 @@ func (b *browser) open(path string) {
 	b.do("open "+path, chromedp.Navigate(b.base+path), chromedp.WaitReady(chromedp.CSS("main")))
 }
 
-// sees waits for a text to be on the page.
+// sees waits until the page shows a text.
 func (b *browser) sees(text string) {
 	b.t.Helper()
-	b.do("wait for "+text, chromedp.WaitVisible(chromedp.Search(fmt.Sprintf(`//main//*[contains(normalize-space(.), %q)]`, text))))
+	query := fmt.Sprintf(`//main//*[contains(normalize-space(.), %q)]`, text)
+	b.do("wait for "+text, chromedp.WaitVisible(chromedp.Search(query)))
 }
 
 // fill sets a field, or chooses from a list.
@@ -119,7 +119,7 @@ func ask[T any](b *browser, script string) T {
 	return value
 }
 
-// look sets the width of the window and the colours.
+// look sets the width of the window and the colour scheme.
 func (b *browser) look(width int64, scheme string) {
 	b.t.Helper()
 	b.do("set the window", chromedp.EmulateViewport(width, 844))
@@ -131,8 +131,8 @@ func (b *browser) look(width int64, scheme string) {
 	}
 }
 
-// An engineer opens the printed link, sends webhooks to the built-in receiver, and takes a payment
-// and a batch to their ends. The pages follow by themselves.
+// An engineer opens the printed link, sends webhooks to the built-in receiver, and completes a
+// payment and a batch. The pages update themselves.
 func TestConsoleInABrowser(t *testing.T) {
 	chromium(t)
 	d := newDevFolder(t)
@@ -181,8 +181,10 @@ func TestConsoleInABrowser(t *testing.T) {
 	b.open("/console/receiver")
 	b.sees("Batch settled")
 	b.sees("Transaction status: Settled")
-	if verified := ask[int](b, `[...document.querySelectorAll("summary .tag")].filter(e => e.textContent === "verified").length`); verified != 3 {
-		t.Errorf("%d webhooks are verified", verified)
+	verified := ask[int](b,
+		`[...document.querySelectorAll("summary .tag")].filter(e => e.textContent === "verified").length`)
+	if verified != 3 {
+		t.Errorf("%d verified webhooks, want 3", verified)
 	}
 	b.checkPages(site)
 	b.mu.Lock()
@@ -192,8 +194,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	}
 }
 
-// checkPages looks at every page as people with small windows, dark rooms, keyboards and screen
-// readers do.
+// checkPages checks every page in small and large windows and both colour schemes, and the
+// navigation by keyboard.
 func (b *browser) checkPages(site string) {
 	b.t.Helper()
 	event := func() string {
@@ -205,8 +207,9 @@ func (b *browser) checkPages(site string) {
 		return ask[string](b, `document.querySelector("tbody a").getAttribute("href")`)
 	}()
 	for _, path := range []string{
-		"/console", site, site + "/payments", site + "/payments/new", site + "/batches", site + "/batches/new", site + "/batch?ref=2026%2F11+%237",
-		site + "/customers", site + "/customer?ref=tenant+7", "/console/webhooks", event, "/console/receiver", "/console/requests", request,
+		"/console", site, site + "/payments", site + "/payments/new", site + "/batches", site + "/batches/new",
+		site + "/batch?ref=2026%2F11+%237", site + "/customers", site + "/customer?ref=tenant+7",
+		"/console/webhooks", event, "/console/receiver", "/console/requests", request,
 		"/console/clock", "/console/faults", "/console/session", "/console/none",
 	} {
 		for _, width := range []int64{320, 390, 1280} {
@@ -230,7 +233,8 @@ func (b *browser) checkPages(site string) {
 // contrast.
 const pageFaults = `(() => {
 	const faults = [];
-	if (document.documentElement.scrollWidth > innerWidth) faults.push("wider than the window: " + document.documentElement.scrollWidth);
+	const pageWidth = document.documentElement.scrollWidth;
+	if (pageWidth > innerWidth) faults.push("wider than the window: " + pageWidth);
 	if (document.querySelectorAll("h1").length !== 1) faults.push(document.querySelectorAll("h1").length + " main headings");
 	for (const field of document.querySelectorAll("input:not([type=hidden]),select,textarea")) {
 		if (field.labels.length === 0 && !field.hasAttribute("aria-label")) faults.push("no label: " + field.outerHTML);
@@ -248,7 +252,8 @@ const pageFaults = `(() => {
 	}
 	const parse = colour => colour.match(/[\d.]+/g).map(Number);
 	const light = colour => {
-		const [r, g, b] = parse(colour).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+		const [r, g, b] = parse(colour).map(v => linear(v / 255));
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 	};
 	const ground = e => {

@@ -11,7 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// deployment is what this process would be to a database. Only a process that uses a rail, or was told of one, has one.
+// deployment returns the deployment of this process. It includes the rail only if the process uses
+// one or the configuration names one.
 func (c *Config) deployment(usesRail bool) models.Deployment {
 	d := models.Deployment{Environment: models.Environment(c.Env)}
 	if usesRail || c.Rail != "" || c.RailID != "" {
@@ -20,7 +21,7 @@ func (c *Config) deployment(usesRail bool) models.Deployment {
 	return d
 }
 
-// rail is the adapter of the payment rail.
+// rail returns the name of the rail adapter.
 func (c *Config) rail() string {
 	switch {
 	case c.Rail != "":
@@ -32,29 +33,30 @@ func (c *Config) rail() string {
 	}
 }
 
-// join refuses to work on the database of another deployment, and remembers this one if it is the first. What the database
-// says of webhooks holds for every process that joins.
+// join joins the database's deployment and refuses the database of another one. The first process
+// to join determines the deployment. The database's loopback setting applies to every joining
+// process.
 func (s *service) join(ctx context.Context, store *models.Store, usesRail bool) error {
 	own := s.cfg.deployment(usesRail)
 	own.WebhookLoopback = s.dev
 	joined, err := store.JoinDeployment(ctx, own)
 	if err != nil {
-		return refusal(err)
+		return explainMismatch(err)
 	}
 	s.loopback = joined.WebhookLoopback || s.cfg.WebhookLoopback == "on"
 	return nil
 }
 
-// refusal says what to look at when a process and a database do not go together.
-func refusal(err error) error {
+// explainMismatch names the variables to check if the database belongs to another deployment.
+func explainMismatch(err error) error {
 	if errors.Is(err, models.ErrOtherDeployment) {
 		return fmt.Errorf("%w; check SVC_DATABASE_URL, SVC_ENV, SVC_RAIL and SVC_RAIL_ID", err)
 	}
 	return err
 }
 
-// checkDeployment refuses to work on the database of another deployment, as far as the configuration says which one this
-// is. A database that no process has joined, or that has no schema yet, is nobody's.
+// checkDeployment refuses the database of another deployment, as far as own is known. It accepts a
+// database without a schema, and one that no process has joined.
 func checkDeployment(ctx context.Context, store *models.Store, own models.Deployment) error {
 	if own.Environment == "" {
 		return nil
@@ -66,10 +68,11 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 	if err != nil {
 		return err
 	}
-	return refusal(d.Differs(own))
+	return explainMismatch(d.Differs(own))
 }
 
-// checkEnvironment is checkDeployment for a process that does not need the database: it starts although that is away.
+// checkEnvironment is checkDeployment for a process that starts even if the database is
+// unavailable.
 func (s *service) checkEnvironment(ctx context.Context) error {
 	store, err := s.openStore(ctx, "dashboard", 0)
 	if err != nil {
@@ -77,7 +80,7 @@ func (s *service) checkEnvironment(ctx context.Context) error {
 	}
 	err = checkDeployment(ctx, store, s.cfg.deployment(false))
 	if errors.Is(err, models.ErrUnavailable) {
-		s.log.WarnContext(ctx, "cannot tell whether the database is of this environment", "error", err)
+		s.log.WarnContext(ctx, "cannot check the environment of the database", "error", err)
 		return nil
 	}
 	return err
@@ -89,9 +92,8 @@ func isUndefinedTable(err error) bool {
 	return errors.As(err, &pg) && pg.Code == undefinedTable
 }
 
-// railAdminCommand is about the rail that the database remembers.
 func (p *program) railAdminCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rail", Short: "The payment rail that the database remembers"}
+	cmd := &cobra.Command{Use: "rail", Short: "Show or replace the payment rail that the database remembers"}
 	cmd.AddCommand(command("show", "Print the environment and the rail", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
 			d, err := store.Deployment(ctx)
@@ -100,7 +102,7 @@ func (p *program) railAdminCommand() *cobra.Command {
 			}
 			return p.table("ENVIRONMENT\tRAIL\tID", func(row func(...any)) { row(d.Environment, d.Rail, d.RailID) })
 		})
-	}), command("replace", "Have the database remember SVC_RAIL and SVC_RAIL_ID from now on; stop the workers first",
+	}), command("replace", "Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
 		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, 0, p.replaceRail) }))
 	return cmd
 }
@@ -112,10 +114,10 @@ func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Sto
 	err := store.ReplaceRail(ctx, cfg.rail(), cfg.RailID)
 	switch {
 	case errors.Is(err, models.ErrInDoubt):
-		return errors.New("debits or payments are under way or in doubt: only the old rail knows what became of them; " +
-			"let the workers finish with it first")
+		return errors.New("debits or payments are in flight or in doubt, and only the old rail knows their outcomes: " +
+			"let the workers finish them first")
 	case errors.Is(err, models.ErrNotFound):
-		return errors.New("no process has used this database yet: the first one decides its rail")
+		return errors.New("no process has used this database yet: the first process determines its rail")
 	case err != nil:
 		return err
 	}

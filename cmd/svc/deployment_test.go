@@ -12,22 +12,23 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// joining runs commands on one database.
-type joining struct {
+// deploymentTest starts processes of different deployments on one database.
+type deploymentTest struct {
 	*testing.T
 	env   map[string]string
 	store *models.Store
 }
 
-func newJoining(t *testing.T) joining {
+func newDeploymentTest(t *testing.T) deploymentTest {
 	t.Parallel()
-	servers, err := local.Temp(t.Context(), local.Options{}) // durable, as production demands
+	servers, err := local.Temp(t.Context(), local.Options{}) // durable: production refuses others
 	must(t, err)
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
 	dsn := servers.DatabaseURL
-	j := joining{T: t, env: map[string]string{
-		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
-		"SVC_LISTEN": "127.0.0.1:0", "SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret", "SVC_OPS_PASSWORD": "password",
+	j := deploymentTest{T: t, env: map[string]string{
+		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": models.GenerateMasterKey(),
+		"SVC_LISTEN": "127.0.0.1:0", "SVC_LOG_LEVEL": "WARN", "SVC_OPS_PASSWORD": "password",
+		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
 	}}
 	if j.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,7 @@ func newJoining(t *testing.T) joining {
 }
 
 // joins starts a process that must serve, and ends it.
-func (j joining) joins(variables []string, args ...string) {
+func (j deploymentTest) joins(variables []string, args ...string) {
 	j.Helper()
 	p := startSvc(j.T, with(j.env, variables...), args...)
 	p.expect(map[string]string{"api": "listens on", "worker": "health and metrics are at"}[args[0]])
@@ -48,8 +49,8 @@ func (j joining) joins(variables []string, args ...string) {
 	}
 }
 
-// refused runs a command that must not start, because of the database.
-func (j joining) refused(variables []string, args ...string) {
+// refused runs a command that must refuse the database.
+func (j deploymentTest) refused(variables []string, args ...string) {
 	j.Helper()
 	p := startSvc(j.T, with(j.env, variables...), args...)
 	if code := p.wait(time.Minute); code != 1 || !strings.Contains(p.stderr.String(), "belongs to another deployment") {
@@ -57,17 +58,19 @@ func (j joining) refused(variables []string, args ...string) {
 	}
 }
 
+// commands are the commands that use the database and check its deployment.
 var commands = [][]string{
-	{"api"}, {"worker"}, {"dashboard"}, {"migrate", "up"}, {"migrate", "status"}, {"admin", "audit"}, {"admin", "organisation", "list"},
-	{"admin", "keys", "list"}, {"admin", "rail", "show"}, {"admin", "rail", "replace"},
+	{"api"}, {"worker"}, {"dashboard"}, {"migrate", "up"}, {"migrate", "status"}, {"admin", "audit"},
+	{"admin", "organisation", "list"}, {"admin", "keys", "list"}, {"admin", "rail", "show"}, {"admin", "rail", "replace"},
 }
 
-// No command works on the database of the other environment.
+// No command accepts the database of the other environment.
 func TestEnvironmentsAreNotMixed(t *testing.T) {
-	j := newJoining(t)
+	j := newDeploymentTest(t)
 	sandboxEnv := []string{"SVC_ENV", "sandbox"}
 	productionEnv := []string{"SVC_ENV", "production", "SVC_PUBLIC_BASE_URL", "https://billing.example"}
-	for _, args := range [][]string{{"migrate", "up"}, {"admin", "audit"}, {"admin", "organisation", "list"}} { // which remember nothing
+	// These commands do not determine the database's deployment.
+	for _, args := range [][]string{{"migrate", "up"}, {"admin", "audit"}, {"admin", "organisation", "list"}} {
 		if code, _, stderr := svc(t, with(j.env, sandboxEnv...), args...); code != 0 {
 			t.Fatalf("%v: %s", args, stderr)
 		}
@@ -75,25 +78,26 @@ func TestEnvironmentsAreNotMixed(t *testing.T) {
 	j.joins(productionEnv, "api")
 	for _, args := range append(commands, []string{"rail"}, []string{"dev"}) {
 		if args[0] == "rail" || args[0] == "dev" {
-			j.refused(with2(sandboxEnv, "SVC_DATA_DIR", t.TempDir()), args...)
+			j.refused(appendEnv(sandboxEnv, "SVC_DATA_DIR", t.TempDir()), args...)
 			continue
 		}
 		j.refused(sandboxEnv, args...)
 	}
 	j.joins(productionEnv, "api")
-	if d, err := j.store.Deployment(t.Context()); err != nil || d.Environment != models.EnvProduction || d.WebhookLoopback {
+	d, err := j.store.Deployment(t.Context())
+	if err != nil || d.Environment != models.EnvProduction || d.WebhookLoopback {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-func with2(variables []string, more ...string) []string {
+func appendEnv(variables []string, more ...string) []string {
 	return append(append([]string{}, variables...), more...)
 }
 
-// A process with another rail does not start; one without any goes with each.
+// A process with another rail does not start. A process without a rail starts.
 func TestRailsAreNotMixed(t *testing.T) {
-	j := newJoining(t)
-	env := func(more ...string) []string { return with2([]string{"SVC_ENV", "sandbox"}, more...) }
+	j := newDeploymentTest(t)
+	env := func(more ...string) []string { return appendEnv([]string{"SVC_ENV", "sandbox"}, more...) }
 	j.joins(env(), "api")
 	j.joins(env("SVC_RAIL", "http", "SVC_RAIL_ID", "a"), "worker")
 	j.joins(env("SVC_RAIL", "http", "SVC_RAIL_ID", "a", "SVC_RAIL_URL", "https://moved.example"), "worker")
@@ -103,7 +107,7 @@ func TestRailsAreNotMixed(t *testing.T) {
 		j.refused(other, "worker")
 	}
 	j.refused(env("SVC_RAIL", "http", "SVC_RAIL_ID", "b"), "api")
-	j.refused(env("SVC_RAIL_ID", "a"), "admin", "audit") // of the sandbox
+	j.refused(env("SVC_RAIL_ID", "a"), "admin", "audit") // of the sandbox rail
 	j.joins(env(), "api")
 	code, out, stderr := svc(t, with(j.env, env("SVC_RAIL", "http", "SVC_RAIL_ID", "b")...), "admin", "rail", "replace")
 	if code != 0 || !strings.Contains(out, "http b") {
@@ -122,32 +126,33 @@ func TestRailsAreNotMixed(t *testing.T) {
 	}
 }
 
-// Webhooks may go to loopback addresses in the processes of a database that svc dev has used, and in those that are told so.
+// Webhooks may go to loopback addresses if svc dev has used the database, or if
+// SVC_WEBHOOK_LOOPBACK is on.
 func TestWebhookLoopback(t *testing.T) {
-	j := newJoining(t)
-	targets := func(dev bool, switched string) models.WebhookTargets {
+	j := newDeploymentTest(t)
+	targets := func(dev bool, setting string) models.WebhookTargets {
 		t.Helper()
-		s := &service{cfg: Config{Env: sandbox, WebhookLoopback: switched}, dev: dev}
+		s := &service{cfg: Config{Env: sandbox, WebhookLoopback: setting}, dev: dev}
 		if err := s.join(t.Context(), j.store, false); err != nil {
 			t.Fatal(err)
 		}
 		return s.webhookTargets()
 	}
 	for _, step := range []struct {
-		name, switched string
-		dev, loopback  bool
+		name, setting string
+		dev, loopback bool
 	}{
-		{"alone", "", false, false}, {"told so", "on", false, true}, {"alone again", "", false, false}, {"told not to", "off", false, false},
-		{"svc dev", "", true, true}, {"joined svc dev", "", false, true},
+		{"unset", "", false, false}, {"on", "on", false, true}, {"unset again", "", false, false},
+		{"off", "off", false, false}, {"svc dev", "", true, true}, {"joined svc dev", "", false, true},
 	} {
-		if got := targets(step.dev, step.switched); got != (models.WebhookTargets{Sandbox: true, Loopback: step.loopback}) {
+		if got := targets(step.dev, step.setting); got != (models.WebhookTargets{Sandbox: true, Loopback: step.loopback}) {
 			t.Errorf("%s: %+v", step.name, got)
 		}
 	}
-	for _, switched := range []string{"on", "off"} {
-		cfg := Config{Env: production, WebhookLoopback: switched}
+	for _, setting := range []string{"on", "off"} {
+		cfg := Config{Env: production, WebhookLoopback: setting}
 		if err := cfg.complete(""); err == nil || !strings.Contains(err.Error(), "SVC_WEBHOOK_LOOPBACK") {
-			t.Errorf("production with %s: %v", switched, err)
+			t.Errorf("production with %s: %v", setting, err)
 		}
 	}
 }

@@ -22,12 +22,13 @@ import (
 	"partnerbilling/queue"
 )
 
-// The names of svc dev's files in its data folder.
+// The names of svc dev's files in its data folder. The first three exist while the service is
+// ready.
 const (
-	sandboxFile     = "sandbox.json"     // for whoever uses the running service; there while everything answers
-	sandboxEnvFile  = "sandbox.env"      // the same for shells: the first organisation, its first Site
-	processEnvFile  = "process.env"      // what further processes need, as environment variables; also while everything answers
-	credentialsFile = "credentials.json" // what was seeded, for the next start
+	sandboxFile     = "sandbox.json"     // addresses and credentials of the running service
+	sandboxEnvFile  = "sandbox.env"      // the first organisation and Site as shell variables
+	processEnvFile  = "process.env"      // environment variables for further processes
+	credentialsFile = "credentials.json" // seeded credentials, for the next start
 	masterKeyFile   = "master.key"
 )
 
@@ -50,23 +51,23 @@ func (p *program) devCommand() *cobra.Command {
 		})
 }
 
-// dev is svc dev on its way up, and down again.
+// dev is a run of svc dev.
 type dev struct {
 	*program
 	cfg     Config
-	lock    io.Closer      // of the data folder; nil until it is ours
-	servers *local.Servers // nil if both databases are someone else's
+	lock    io.Closer      // of the data folder; nil until acquired
+	servers *local.Servers // nil if both URLs are configured
 	links   *console.SignInLinks
 }
 
 func (d *dev) run(ctx context.Context) error {
-	// The address first: that it is taken is the most common trouble, and should cost no waiting.
+	// Listen first: an occupied address is the most common error, and is then reported at once.
 	ln, err := listen(ctx, d.cfg.Listen)
 	if err != nil {
 		return err
 	}
 	err = d.serve(ctx, ln)
-	_ = ln.Close() // closed already, unless the start failed
+	_ = ln.Close() // a running API has closed it already
 	return err
 }
 
@@ -82,19 +83,19 @@ func (d *dev) serve(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	s.dev = true
-	known, err := d.assemble(ctx, s, ln)
+	creds, err := d.assemble(ctx, s, ln)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
 	ready := cmp.Or(s.opsURL, d.cfg.PublicBaseURL) + "/readyz"
-	s.parts = append(s.parts, d.watchServers, func(ctx context.Context) error { return d.announce(ctx, known, ready) })
+	s.parts = append(s.parts, d.watchServers, func(ctx context.Context) error { return d.announce(ctx, creds, ready) })
 	return s.run(ctx)
 }
 
-// path is a file of the data folder.
+// path returns the path of a file in the data folder.
 func (d *dev) path(name string) string { return filepath.Join(d.cfg.DataDir, name) }
 
-// prepare sees to the data folder, the databases and the master key.
+// prepare locks the data folder, starts and migrates the databases, and creates the master key.
 func (d *dev) prepare(ctx context.Context) error {
 	if err := ensureDir(d.cfg.DataDir); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (d *dev) startServers(ctx context.Context) error {
 	fmt.Fprintln(d.stdout, "Starting PostgreSQL and Redis …")
 	var err error
 	d.servers, err = local.Start(ctx, local.Options{
-		Dir: d.cfg.DataDir, WithoutPostgres: d.cfg.DatabaseURL != "", WithoutRedis: d.cfg.RedisURL != "", Log: d.logger(d.cfg),
+		Dir: d.cfg.DataDir, Log: d.logger(d.cfg),
+		WithoutPostgres: d.cfg.DatabaseURL != "", WithoutRedis: d.cfg.RedisURL != "",
 	})
 	if err != nil {
 		return err
@@ -150,7 +152,7 @@ func (d *dev) migrate(ctx context.Context) error {
 	return errors.Join(err, store.Close())
 }
 
-// assemble seeds what is missing and puts API, worker and dashboard together.
+// assemble seeds the database if necessary, and adds the API, the worker and the dashboard to s.
 func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (credentials, error) {
 	store, err := s.openStore(ctx, "dev", 0)
 	if err != nil {
@@ -159,27 +161,27 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	if err := s.join(ctx, store, false); err != nil { // before anything is written
 		return credentials{}, err
 	}
-	known, err := d.seed(ctx, store)
+	creds, err := d.seed(ctx, store)
 	if err != nil {
-		return known, err
+		return creds, err
 	}
 	if s.cfg.OpsPassword == "" {
-		s.cfg.OpsPassword = known.OpsPassword
+		s.cfg.OpsPassword = creds.OpsPassword
 	}
 	d.cfg.OpsPassword = s.cfg.OpsPassword
 	if d.cfg.DevWorker == "on" {
 		if err := s.addWorker(ctx, nil); err != nil {
-			return known, err
+			return creds, err
 		}
 	}
-	return known, s.addAPI(ctx, ln, func(cfg *api.Config) {
+	return creds, s.addAPI(ctx, ln, func(cfg *api.Config) {
 		d.links = console.NewSignInLinks(d.printNextLink)
 		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.rail() == "sandbox"
 		s.mountDashboard(cfg)
 	})
 }
 
-// watchServers ends svc dev if one of its databases ends.
+// watchServers returns an error if a private server ends, which ends svc dev.
 func (d *dev) watchServers(ctx context.Context) error {
 	if d.servers == nil {
 		return nil
@@ -192,12 +194,13 @@ func (d *dev) watchServers(ctx context.Context) error {
 	}
 }
 
-// announce waits until the service answers that it is ready, writes the file for whoever uses it, and prints what to try next.
-func (d *dev) announce(ctx context.Context, known credentials, ready string) error {
+// announce waits until the service is ready, writes the files for its users, and prints what to try
+// next.
+func (d *dev) announce(ctx context.Context, creds credentials, ready string) error {
 	if err := awaitReady(ctx, ready); err != nil || ctx.Err() != nil {
 		return err
 	}
-	file := known.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
+	file := creds.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
 	if err := replaceFile(d.path(sandboxEnvFile), file.shell()); err != nil {
 		return err
 	}
@@ -207,12 +210,14 @@ func (d *dev) announce(ctx context.Context, known credentials, ready string) err
 	if err := writePrivate(d.path(sandboxFile), file); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.stdout, welcome, d.cfg.PublicBaseURL, d.consoleLink(known.grant()), d.path(sandboxFile), d.cfg.PublicBaseURL,
-		d.cfg.PublicBaseURL+queue.DashboardPath, d.cfg.OpsUsername)
+	base := d.cfg.PublicBaseURL
+	fmt.Fprintf(d.stdout, welcome, base, d.consoleLink(creds.grant()), d.path(sandboxFile), base,
+		base+queue.DashboardPath, d.cfg.OpsUsername)
 	return nil
 }
 
-// consoleLink is an address of the sandbox console that signs in once. With an outside issuer there is no such link.
+// consoleLink returns a URL of the sandbox console that signs in once. With an outside issuer, the
+// URL does not sign in.
 func (d *dev) consoleLink(g console.Grant) string {
 	if d.cfg.IssuerURL != "" {
 		return d.cfg.PublicBaseURL + console.Path
@@ -220,7 +225,7 @@ func (d *dev) consoleLink(g console.Grant) string {
 	return d.cfg.PublicBaseURL + d.links.Issue(g)
 }
 
-// printNextLink prints another link once the one before was used.
+// printNextLink prints a new link after the previous link has been used.
 func (d *dev) printNextLink(g console.Grant) {
 	fmt.Fprintf(d.stdout, "\nThe console was opened. The next link is %s\n", d.consoleLink(g))
 }
@@ -231,10 +236,10 @@ The service runs at %s
   credentials   %s
   API docs      %s/docs
   queues        %s  (login %s, password in the file)
-A first billing day by curl is in README.md. End with Ctrl-C; the data stays.
+README.md shows a first billing day with curl. Ctrl-C ends the service; its data is kept.
 `
 
-// awaitReady asks until the answer is 200.
+// awaitReady polls url until it returns 200 or ctx ends.
 func awaitReady(ctx context.Context, url string) error {
 	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
@@ -257,8 +262,8 @@ func awaitReady(ctx context.Context, url string) error {
 	return nil
 }
 
-// stop takes the file away, that no longer tells the truth, and stops the private servers. In a folder that another svc
-// dev has, it touches nothing.
+// stop removes the files that describe the running service, and stops the private servers. It does
+// nothing if another svc dev has locked the folder.
 func (d *dev) stop() error {
 	if d.lock == nil {
 		return nil

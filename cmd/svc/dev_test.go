@@ -20,7 +20,7 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// devFolder is the data folder of a svc dev, and how to start it there.
+// devFolder is the data folder of a svc dev, with the variables to start it.
 type devFolder struct {
 	t   *testing.T
 	dir string
@@ -31,11 +31,13 @@ func newDevFolder(t *testing.T) devFolder {
 	t.Parallel()
 	dir := filepath.Join(openDir(t), "data")
 	return devFolder{t, dir, map[string]string{
-		"SVC_DATA_DIR": dir, "SVC_LISTEN": "127.0.0.1:0", "SVC_RATE_LIMIT": "off", "SVC_BATCH_RATE_LIMIT": "off", "SVC_LOG_LEVEL": "WARN",
+		"SVC_DATA_DIR": dir, "SVC_LISTEN": "127.0.0.1:0", "SVC_RATE_LIMIT": "off", "SVC_BATCH_RATE_LIMIT": "off",
+		"SVC_LOG_LEVEL": "WARN",
 	}}
 }
 
-// openDir is a temporary folder that the account of the private servers can get through, which t.TempDir is not.
+// openDir returns a temporary folder that the private servers' account can enter. t.TempDir is not
+// accessible to other users.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "svc-dev-")
@@ -49,7 +51,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// start starts svc dev and waits until it answers.
+// start starts svc dev and waits until it is ready.
 func (d devFolder) start(more ...string) (*process, sandboxInfo) {
 	d.t.Helper()
 	p := startSvc(d.t, with(d.env, more...), "dev")
@@ -117,7 +119,7 @@ func get(t *testing.T, url, username, password string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func TestDevKeepsEverythingOverRestarts(t *testing.T) {
+func TestDevKeepsDataOverRestarts(t *testing.T) {
 	d := newDevFolder(t)
 	p, first := d.start()
 	if len(first.Organisations) != 2 || len(first.Organisations[0].Sites) != 2 || len(first.Organisations[1].Sites) != 2 {
@@ -134,14 +136,17 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	if _, err := api.SignUp(t.Context(), site, "ada", ""); err != nil {
 		t.Fatal(err)
 	}
-	batch := client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "ada", RowReference: "r", Amount: 1}}}
+	rows := []client.Row{{CustomerReference: "ada", RowReference: "r", Amount: 1}}
+	batch := client.Batch{BatchReference: "b", Rows: rows}
 	if _, err := api.SubmitBatch(t.Context(), site, batch); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := api.AwaitBatch(t.Context(), site, "b"); err != nil || done.Rows[0].Outcome != "succeeded" {
 		t.Errorf("batch %+v, %v", done, err)
 	}
-	for path, login := range map[string]bool{"/livez": false, "/readyz": false, "/metrics": false, "/openapi.json": false, "/docs": false, "/ops/queues": true} {
+	for path, login := range map[string]bool{
+		"/livez": false, "/readyz": false, "/metrics": false, "/openapi.json": false, "/docs": false, "/ops/queues": true,
+	} {
 		username, password := "", ""
 		if login {
 			username, password = first.Ops.Username, first.Ops.Password
@@ -153,22 +158,25 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	if status, _ := get(t, first.Ops.DashboardURL, "", ""); status != http.StatusUnauthorized {
 		t.Errorf("the dashboard without a login: %d", status)
 	}
-	if _, metrics := get(t, first.BaseURL+"/metrics", "", ""); !strings.Contains(metrics, `svc_rows_settled_total{outcome="succeeded"} 1`) ||
-		!strings.Contains(metrics, "svc_tasks_oldest_due_seconds") {
-		t.Error("the metrics do not tell of the row")
+	_, metrics := get(t, first.BaseURL+"/metrics", "", "")
+	for _, want := range []string{`svc_rows_settled_total{outcome="succeeded"} 1`, "svc_tasks_oldest_due_seconds"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
 	}
 	if code := p.terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	if _, err := os.Stat(filepath.Join(d.dir, sandboxFile)); !os.IsNotExist(err) {
-		t.Error("the file tells of a service that has ended")
+		t.Errorf("%s still exists after the end of the service", sandboxFile)
 	}
 
 	p, second := d.start()
-	if diff := cmp.Diff(first.Organisations, second.Organisations, cmp.AllowUnexported(seededOrganisation{})); diff != "" || first.Ops.Password != second.Ops.Password {
+	diff := cmp.Diff(first.Organisations, second.Organisations, cmp.AllowUnexported(seededOrganisation{}))
+	if diff != "" || first.Ops.Password != second.Ops.Password {
 		t.Errorf("credentials changed (-first +second):\n%s", diff)
 	}
-	p.kill() // with everything that it started
+	p.kill() // the private servers end with it
 
 	path := filepath.Join(d.dir, sandboxFile)
 	stale, err := os.ReadFile(path)
@@ -177,8 +185,8 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	}
 	p = startSvc(t, with(d.env, "SVC_DEV_WORKER", "off"), "dev")
 	p.expect("Starting PostgreSQL")
-	if now, err := os.ReadFile(path); err == nil && string(now) == string(stale) { // gone, or new already
-		t.Error("who waits for the file finds that of the service that was killed")
+	if now, err := os.ReadFile(path); err == nil && string(now) == string(stale) { // the file is absent or new
+		t.Errorf("%s of the killed service still exists", sandboxFile)
 	}
 	p.expect("The service runs at")
 	third := d.info()
@@ -197,17 +205,17 @@ func TestDevKeepsEverythingOverRestarts(t *testing.T) {
 	if diff := cmp.Diff(join, d.processEnv()); diff != "" {
 		t.Errorf("process.env (-want +got):\n%s", diff)
 	}
-	startSvc(t, with(join, "SVC_LOG_LEVEL", "WARN"), "worker") // from outside
+	startSvc(t, with(join, "SVC_LOG_LEVEL", "WARN"), "worker")
 	if done, err := api.AwaitBatch(t.Context(), site, "c"); err != nil || done.State != "settled" {
 		t.Errorf("the joined worker: %+v, %v", done, err)
 	}
 }
 
-// A second svc dev on the same folder is refused, and the first one's users notice nothing of it.
+// A second svc dev on the same folder is refused, and the first one is not affected.
 func TestDevOnAFolderInUse(t *testing.T) {
 	for name, env := range map[string][]string{
 		"private servers": nil,
-		"others' servers": {"SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL},
+		"given servers":   {"SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevFolder(t)
@@ -217,16 +225,16 @@ func TestDevOnAFolderInUse(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
 			if after := d.info(); before.BaseURL != after.BaseURL {
-				t.Errorf("the file tells of %s instead of %s", after.BaseURL, before.BaseURL)
+				t.Errorf("the file has base URL %s, want %s", after.BaseURL, before.BaseURL)
 			}
 			if status, _ := get(t, before.BaseURL+"/readyz", "", ""); status != http.StatusOK {
-				t.Errorf("the first one answers %d", status)
+				t.Errorf("readiness of the first svc dev: %d", status)
 			}
 		})
 	}
 }
 
-// What a service that was killed leaves behind is gone before make run builds anew; a service that is up keeps it.
+// make forget removes the files of a killed service and keeps those of a running service.
 func TestMakeForgetsAKilledService(t *testing.T) {
 	d := newDevFolder(t)
 	service, _ := d.start()
@@ -242,43 +250,44 @@ func TestMakeForgetsAKilledService(t *testing.T) {
 	forget()
 	for _, name := range files {
 		if _, err := os.Stat(filepath.Join(d.dir, name)); err != nil {
-			t.Errorf("of a service that is up: %v", err)
+			t.Errorf("running service: %v", err)
 		}
 	}
 	service.kill()
 	forget()
 	for _, name := range files {
 		if _, err := os.Stat(filepath.Join(d.dir, name)); !os.IsNotExist(err) {
-			t.Errorf("%s of a killed service is still there, %v", name, err)
+			t.Errorf("killed service: %s still exists: %v", name, err)
 		}
 	}
 }
 
-func TestDevOnOthersServers(t *testing.T) {
+func TestDevOnGivenServers(t *testing.T) {
 	d := newDevFolder(t)
 	_, info := d.start("SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL)
 	if _, err := os.Stat(filepath.Join(d.dir, "servers")); !os.IsNotExist(err) {
-		t.Error("private servers were started beside those given")
+		t.Error("private servers were started in addition to the given servers")
 	}
 	api, site := partner(info, 1)
 	if n, err := api.CountCustomers(t.Context(), site, client.CustomerFilter{}); n != 0 || err != nil {
 		t.Errorf("%d customers, %v", n, err)
 	}
 	other, otherSite := partner(info, 0)
-	if _, err := other.CountCustomers(t.Context(), site, client.CustomerFilter{}); !client.Has(err, "sites:site-not-accessible") {
+	_, err := other.CountCustomers(t.Context(), site, client.CustomerFilter{})
+	if !client.Has(err, "sites:site-not-accessible") {
 		t.Errorf("another organisation's Site: %v (own: %s)", err, otherSite)
 	}
 }
 
-func TestDevOnATakenPort(t *testing.T) {
+func TestDevOnOccupiedAddress(t *testing.T) {
 	d := newDevFolder(t)
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	occupied, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = taken.Close() }()
-	code, _, stderr := svc(t, with(d.env, "SVC_LISTEN", taken.Addr().String()), "dev")
-	if code != 1 || !strings.Contains(stderr, "is taken by another process") || !strings.Contains(stderr, "SVC_LISTEN") {
+	defer func() { _ = occupied.Close() }()
+	code, _, stderr := svc(t, with(d.env, "SVC_LISTEN", occupied.Addr().String()), "dev")
+	if code != 1 || !strings.Contains(stderr, "is in use by another process") || !strings.Contains(stderr, "SVC_LISTEN") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -18,13 +18,15 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// transcriptBlock finds a document's shell blocks, and the answer that follows one, if any.
+// transcriptBlock matches a shell block of a document, and the output block that follows it, if
+// any.
 var transcriptBlock = regexp.MustCompile("(?s)```sh\n(.*?)```(?:\n\n```(?:json|text)\n(.*?)```)?")
 
-// guideLink finds the guides in the order of their index.
+// guideLink matches a guide in the index of the guides.
 var guideLink = regexp.MustCompile(`(?m)^\| \[([a-z-]+\.md)\]`)
 
-// transcripts lists the documents whose shell blocks continue each other, from the root of the repository.
+// transcripts returns the documents whose shell blocks run one after another, as paths from the
+// repository's root.
 func transcripts(t *testing.T) []string {
 	t.Helper()
 	const guides = "api/docs/guides/"
@@ -32,9 +34,9 @@ func transcripts(t *testing.T) []string {
 	for _, m := range guideLink.FindAllStringSubmatch(readDocument(t, guides+"README.md"), -1) {
 		documents = append(documents, guides+m[1])
 	}
-	there, err := filepath.Glob("../../" + guides + "*.md")
-	if err != nil || len(there) != len(documents) { // both have a README.md
-		t.Fatalf("the index of the guides lists %d of %d: %v", len(documents)-1, len(there)-1, err)
+	files, err := filepath.Glob("../../" + guides + "*.md")
+	if err != nil || len(files) != len(documents) { // both include a README.md
+		t.Fatalf("the index of the guides lists %d of %d: %v", len(documents)-1, len(files)-1, err)
 	}
 	return append(documents, "deploy/OPERATIONS.md")
 }
@@ -48,8 +50,8 @@ func readDocument(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestDocumentsAreTrueTranscripts runs the shell blocks of README, guides and operations as they are printed, in one shell, against
-// a fresh svc dev. It compares the output with the printed answers, without values that differ each time.
+// The shell blocks of README, guides and operations print what the documents show. The test runs
+// them in one shell against a fresh svc dev. It ignores values that differ in each run.
 func TestDocumentsAreTrueTranscripts(t *testing.T) {
 	d := newDevFolder(t)
 	dir := filepath.Dir(d.dir)
@@ -66,7 +68,7 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 		text := strings.ReplaceAll(readDocument(t, document), "127.0.0.1:9000", receiver)
 		for i, block := range transcriptBlock.FindAllStringSubmatch(text, -1) {
 			script += block[1] + fmt.Sprintf("echo; echo '%s'\n", mark)
-			want, where = append(want, sameEveryTime(block[2])), append(where, fmt.Sprintf("%s, block %d", document, i+1))
+			want, where = append(want, normalise(block[2])), append(where, fmt.Sprintf("%s, block %d", document, i+1))
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script) //nolint:gosec // the documents' own commands
@@ -74,24 +76,26 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 	out, err := cmd.Output()
 	blocks := strings.Split(string(out), mark)
 	if err != nil || len(want) < 30 || len(blocks) != len(want)+1 {
-		t.Fatalf("%d of %d blocks ran: %v; the last said:\n%s", len(blocks)-1, len(want), err, blocks[len(blocks)-1])
+		t.Fatalf("%d of %d blocks ran: %v; output of the last block:\n%s",
+			len(blocks)-1, len(want), err, blocks[len(blocks)-1])
 	}
 	for i, w := range want {
-		if diff := cmp.Diff(w, sameEveryTime(blocks[i])); diff != "" {
-			t.Errorf("%s (-printed +here):\n%s", where[i], diff)
+		if diff := cmp.Diff(w, normalise(blocks[i])); diff != "" {
+			t.Errorf("%s (-document +output):\n%s", where[i], diff)
 		}
 	}
 }
 
-// build makes the binaries that make run would have made.
+// build builds the binaries like make run.
 func build(t *testing.T, dir string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl").CombinedOutput(); err != nil { //nolint:gosec // our own code
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl") //nolint:gosec // our code
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 }
 
-// freeAddress returns an address that is reserved for a listener of the test.
+// freeAddress reserves an address for a listener of the test.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := local.ReservePort()
@@ -102,7 +106,8 @@ func freeAddress(t *testing.T) string {
 	return port.Address()
 }
 
-var everyTimeAnew = []struct {
+// volatileValues match values that differ in each run.
+var volatileValues = []struct {
 	pattern *regexp.Regexp
 	as      string
 }{
@@ -115,17 +120,18 @@ var everyTimeAnew = []struct {
 	{regexp.MustCompile(`\b([a-z]+)_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "${1}_ID"},
 }
 
-func sameEveryTime(s string) string {
-	for _, e := range everyTimeAnew {
+func normalise(s string) string {
+	for _, e := range volatileValues {
 		s = e.pattern.ReplaceAllString(s, e.as)
 	}
 	return strings.TrimSpace(s)
 }
 
-// signatureExample finds the body, secret and signature of the guide's openssl command.
-var signatureExample = regexp.MustCompile(`(?s)printf '%s' '([^']*)' \|\n\s+openssl dgst -sha256 -hmac '([^']*)' -binary \| base64\n(\S+)\n`)
+// signatureExample matches the body, secret and signature of the guide's openssl command.
+var signatureExample = regexp.MustCompile(
+	`(?s)printf '%s' '([^']*)' \|\n\s+openssl dgst -sha256 -hmac '([^']*)' -binary \| base64\n(\S+)\n`)
 
-func TestGuideSignsAsTheServiceDoes(t *testing.T) {
+func TestGuideSignatureIsCorrect(t *testing.T) {
 	t.Parallel()
 	m := signatureExample.FindStringSubmatch(readDocument(t, "api/docs/guides/webhooks.md"))
 	if m == nil {
@@ -134,25 +140,27 @@ func TestGuideSignsAsTheServiceDoes(t *testing.T) {
 	mac := hmac.New(sha256.New, []byte(m[2]))
 	mac.Write([]byte(m[1]))
 	if got := base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != m[3] {
-		t.Errorf("the example's signature is %s, printed is %s", got, m[3])
+		t.Errorf("the example's signature is %s, the guide shows %s", got, m[3])
 	}
 }
 
-// directRequirement finds the modules in go.mod that our own code imports.
+// directRequirement matches a direct requirement in go.mod.
 var directRequirement = regexp.MustCompile(`(?m)^\t(\S+) v\S+$`)
 
-// dependencyLine finds the modules of the table.
+// dependencyLine matches a row of the dependency table.
 var dependencyLine = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+ \\| [^|]+ \\|$")
 
-// TestEveryDependencyHasAReason holds the table of dependencies against go.mod: each direct requirement has a line, and each line is one.
-func TestEveryDependencyHasAReason(t *testing.T) {
+// The dependency table lists exactly the direct requirements of go.mod.
+func TestEveryDependencyIsDocumented(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff(all(directRequirement, readDocument(t, "go.mod")), all(dependencyLine, readDocument(t, "deploy/DEPENDENCIES.md"))); diff != "" {
-		t.Errorf("direct requirements (-go.mod +DEPENDENCIES.md):\n%s", diff)
+	required := all(directRequirement, readDocument(t, "go.mod"))
+	listed := all(dependencyLine, readDocument(t, "deploy/DEPENDENCIES.md"))
+	if diff := cmp.Diff(required, listed); diff != "" {
+		t.Errorf("direct requirements differ (-go.mod +DEPENDENCIES.md):\n%s", diff)
 	}
 }
 
-// all returns the first groups of all matches, sorted.
+// all returns the first group of each match, sorted.
 func all(pattern *regexp.Regexp, text string) []string {
 	var found []string
 	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
@@ -162,11 +170,11 @@ func all(pattern *regexp.Regexp, text string) []string {
 	return found
 }
 
-// relativeLink finds the links of a document that lead to a file of the repository, or to a heading.
+// relativeLink matches a link to a file of the repository or to a heading.
 var relativeLink = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 
-// TestDocumentLinksLead holds every relative link of every document to a file and, where it names one, to a heading.
-func TestDocumentLinksLead(t *testing.T) {
+// Every relative link of every document leads to an existing file and heading.
+func TestDocumentLinksResolve(t *testing.T) {
 	t.Parallel()
 	links := 0
 	for _, document := range documents(t) {
@@ -177,7 +185,7 @@ func TestDocumentLinksLead(t *testing.T) {
 				target = filepath.Join(filepath.Dir(document), m[1])
 			}
 			if _, err := os.Stat(filepath.Join("../..", target)); err != nil {
-				t.Errorf("%s: %s leads nowhere", document, m[0])
+				t.Errorf("%s: the target of %s does not exist", document, m[0])
 				continue
 			}
 			if m[2] != "" && !slices.Contains(anchors(readDocument(t, target)), m[2]) {
@@ -186,18 +194,18 @@ func TestDocumentLinksLead(t *testing.T) {
 		}
 	}
 	if links < 60 {
-		t.Errorf("%d links found", links)
+		t.Errorf("found %d links", links)
 	}
 }
 
-// documents lists every document of the repository.
+// documents returns every document of the repository.
 func documents(t *testing.T) []string {
 	t.Helper()
-	return append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md", "deploy/RUNBOOK.md",
-		"jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
+	return append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md",
+		"deploy/RUNBOOK.md", "jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
 }
 
-// TestMakeTargetsExist holds each make target that a document names to the Makefile.
+// Every make target in a document exists in the Makefile.
 func TestMakeTargetsExist(t *testing.T) {
 	t.Parallel()
 	targets := all(regexp.MustCompile(`(?m)^([a-z]+):`), readDocument(t, "Makefile"))
@@ -211,15 +219,17 @@ func TestMakeTargetsExist(t *testing.T) {
 		}
 	}
 	if named < 10 {
-		t.Errorf("%d targets named", named)
+		t.Errorf("found %d make targets", named)
 	}
 }
 
-// anchors returns the headings of a document as links name them.
+// anchors returns the link anchors of a document's headings.
 func anchors(text string) []string {
+	punctuation := regexp.MustCompile(`[^a-z0-9 -]`)
 	var names []string
 	for _, heading := range all(regexp.MustCompile(`(?m)^#+ (.*)$`), text) {
-		names = append(names, "#"+strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-"))
+		name := punctuation.ReplaceAllString(strings.ToLower(heading), "")
+		names = append(names, "#"+strings.ReplaceAll(name, " ", "-"))
 	}
 	return names
 }

@@ -10,9 +10,10 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// In production neither API nor worker starts on a database whose commits may be lost: here the server does not flush, and
-// the role does not wait. All of it is said at once. A sandbox starts and warns.
-func TestWeakDatabaseIsRefusedInProduction(t *testing.T) {
+// In production, API and worker refuse a database that may lose commits, and name every unsafe
+// setting. Here the server does not flush, and its commits do not wait. A sandbox starts with a
+// warning.
+func TestProductionRefusesUnsafeDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -35,7 +36,7 @@ func TestWeakDatabaseIsRefusedInProduction(t *testing.T) {
 		last := stderr[strings.LastIndex(strings.TrimSpace(stderr), "\n")+1:]
 		for _, setting := range settings {
 			if code == 0 || !strings.Contains(last, setting) {
-				t.Errorf("svc %s ends with code %d and not with %q: %s", command, code, setting, last)
+				t.Errorf("svc %s: exit code %d, want an error with %q: %s", command, code, setting, last)
 			}
 		}
 	}
@@ -43,7 +44,7 @@ func TestWeakDatabaseIsRefusedInProduction(t *testing.T) {
 	p.expect("listens on")
 	for _, setting := range settings {
 		if !strings.Contains(p.stderr.String(), setting) {
-			t.Errorf("a sandbox does not warn that %s", setting)
+			t.Errorf("the sandbox does not warn that %s", setting)
 		}
 	}
 }

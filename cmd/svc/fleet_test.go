@@ -13,7 +13,7 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// fleet is one `svc api` and two `svc worker`, processes of their own on one database and one Redis.
+// fleet is a `svc api` and its `svc worker` processes, on one database and one Redis.
 type fleet struct {
 	*testing.T
 	store   *models.Store
@@ -37,12 +37,14 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// newFleet is one on a migrated database, with a Site, and no process yet. variables are names and values in turn.
+// newFleet prepares a fleet on a migrated database with a Site, without processes. variables are
+// alternating names and values.
 func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
 	f := &fleet{T: t, redis: queuetest.Start(t)}
 	f.env = with(map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
-		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_LOG_LEVEL": "WARN",
+		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": models.GenerateMasterKey(),
+		"SVC_LOG_LEVEL": "WARN",
 	}, variables...)
 	var err error
 	if f.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
@@ -70,6 +72,7 @@ func (f *fleet) startWorker() {
 	f.workers = append(f.workers, startSvc(f.T, f.env, "worker"))
 }
 
+// with returns env with further variables, given as alternating names and values.
 func with(env map[string]string, more ...string) map[string]string {
 	all := map[string]string{}
 	for name, value := range env {
@@ -82,11 +85,11 @@ func with(env map[string]string, more ...string) map[string]string {
 }
 
 const (
-	customers = 40 // of each behaviour in turn
+	customers = 40 // with the behaviours in turn
 	batchRows = 400
 )
 
-// submit submits n batches over HTTP and returns how long the slowest answer took.
+// submit submits n batches over HTTP and returns the longest response time.
 func (f *fleet) submit(n int) time.Duration {
 	f.Helper()
 	var slowest time.Duration
@@ -107,16 +110,12 @@ func (f *fleet) submit(n int) time.Duration {
 	return slowest
 }
 
-// awaitSome waits until work is in full swing: some rows are settled, and many are not.
+// awaitSome waits until some rows are settled. Others must still be unsettled.
 func (f *fleet) awaitSome() {
 	f.Helper()
-	for f.countRows("state = 'settled'") == 0 {
-		if f.Context().Err() != nil {
-			f.Fatal("no row is ever settled")
-		}
-	}
+	f.await("some rows are settled", func() bool { return f.countRows("state = 'settled'") > 0 })
 	if f.countRows("state <> 'settled'") == 0 {
-		f.Fatal("all rows were settled before anything could happen to them")
+		f.Fatal("all rows were settled before the fault")
 	}
 }
 
@@ -128,19 +127,21 @@ func (f *fleet) countRows(where string) (n int) {
 	return n
 }
 
-// settled checks that every row of every batch is settled as its customer's behaviour wants it, that the rail has exactly one
-// debit for each succeeded row, and that the audit is clean. How long it took is logged: 60 s is what an idle machine keeps.
-func (f *fleet) settled() {
+// requireSettled waits until all batches are settled, and checks each row's outcome against its
+// customer's behaviour. The rail must have exactly one debit for each succeeded row, and the audit
+// must be clean.
+func (f *fleet) requireSettled() {
 	f.Helper()
 	began := time.Now()
-	defer func() { f.Logf("settled %s later", time.Since(began)) }()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer func() { f.Logf("settled after %s", time.Since(began)) }()
+	ctx, cancel := context.WithTimeout(f.Context(), awaitTimeout)
 	defer cancel()
 	succeeded := 0
 	for _, reference := range f.batches {
 		batch, err := f.api.AwaitBatch(ctx, f.site.ID.String(), reference)
 		if err != nil {
-			f.Fatalf("%s did not settle within %s: %v; counts %+v; alerts %v", reference, patience, err, batch.Counts, f.countRows("state <> 'settled'"))
+			f.Fatalf("%s did not settle within %s: %v; counts %+v; %d unsettled rows in all",
+				reference, awaitTimeout, err, batch.Counts, f.countRows("state <> 'settled'"))
 		}
 		for i, row := range batch.Rows {
 			if want := outcomes[models.Behaviours[i%customers%len(models.Behaviours)]]; row.Outcome != want {
@@ -178,12 +179,12 @@ func (f *fleet) countSandboxDebits() int {
 	}
 }
 
-// outcomes are how the debits of customers end who behave so.
+// outcomes are the expected outcomes of debits, by the customer's behaviour.
 var outcomes = map[models.Behaviour]string{
 	models.BehaviourPays: "succeeded", models.BehaviourInsufficientFunds: "insufficientFunds",
 	models.BehaviourAccountUnavailable: "accountUnavailable", models.BehaviourLimitExceeded: "limitExceeded",
-	models.BehaviourDeclines: "declinedByCustomer", models.BehaviourSlow: "succeeded", models.BehaviourBankDown: "succeeded",
-	models.BehaviourAnswerLost: "succeeded",
+	models.BehaviourDeclines: "declinedByCustomer", models.BehaviourSlow: "succeeded",
+	models.BehaviourBankDown: "succeeded", models.BehaviourAnswerLost: "succeeded",
 }
 
 func TestWorkerKilled(t *testing.T) {
@@ -191,7 +192,7 @@ func TestWorkerKilled(t *testing.T) {
 	f.submit(20)
 	f.awaitSome()
 	f.workers[0].kill()
-	f.settled()
+	f.requireSettled()
 }
 
 func TestRedisFlushed(t *testing.T) {
@@ -201,7 +202,7 @@ func TestRedisFlushed(t *testing.T) {
 	if err := queuetest.Client(t, f.redis.URL).FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.settled()
+	f.requireSettled()
 }
 
 func TestRedisStopped(t *testing.T) {
@@ -212,9 +213,9 @@ func TestRedisStopped(t *testing.T) {
 	if slowest := f.submit(15); slowest > 15*time.Second {
 		t.Errorf("a submission without Redis took %s", slowest)
 	}
-	<-time.After(20 * time.Second) // the outage itself
+	<-time.After(20 * time.Second) // the duration of the outage
 	f.redis.Start()
-	f.settled()
+	f.requireSettled()
 }
 
 func TestWorkersShutDownGracefully(t *testing.T) {
@@ -224,5 +225,5 @@ func TestWorkersShutDownGracefully(t *testing.T) {
 	if code := f.workers[0].terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	f.settled()
+	f.requireSettled()
 }

@@ -1,5 +1,5 @@
-// Command svc is the whole service in one binary: the API, the workers, the queue dashboard, the sandbox's payment rail as
-// a gateway, migrations and the operator's tools. Run `svc help`.
+// Command svc is the whole service in one binary: the API, the workers, the queue dashboard, the
+// sandbox's payment gateway, migrations and the operator's tools. Run `svc help`.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is main without the process around it: it returns the exit code. The context's end asks for a graceful shutdown.
+// run executes a command and returns its exit code. The end of ctx starts a graceful shutdown.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	p := &program{environ: environ, stdout: stdout, stderr: stderr}
 	root := p.command()
@@ -36,14 +36,14 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return 0
 }
 
-// program is what the commands share of the process.
+// program is the process's environment, which all commands share.
 type program struct {
 	environ        []string
 	stdout, stderr io.Writer
 }
 
-// errViolations says that an audit found something.
-var errViolations = errors.New("the audit found broken promises")
+// errViolations reports violations that an audit has printed.
+var errViolations = errors.New("the audit found violations")
 
 func (p *program) command() *cobra.Command {
 	root := &cobra.Command{
@@ -59,7 +59,8 @@ func (p *program) command() *cobra.Command {
 	return root
 }
 
-// version is what Go has stamped into the binary: the release's tag, or the commit and its time; +dirty if files differed from it.
+// version returns the version that Go stamped into the binary: a tag, or a commit and its time. The
+// suffix +dirty marks a modified work tree.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -68,7 +69,8 @@ func version() string {
 	return info.Main.Version + " " + info.GoVersion
 }
 
-// serving is command for what runs until it is told to end. Whoever is told before it has begun has not failed.
+// serving returns a command that runs until its context ends. An end during the start is not an
+// error.
 func serving(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return command(use, short, func(ctx context.Context, args []string) error {
 		err := do(ctx, args)

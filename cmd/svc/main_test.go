@@ -12,7 +12,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// runMain makes the test binary behave as svc, so that tests can start processes of exactly what they test.
+// runMain is a variable that makes the test binary run svc, so that tests can start processes of
+// the code under test.
 const runMain = "SVC_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -23,13 +24,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	waitTogether()
+	increaseParallelism()
 	modelstest.Main(m)
 }
 
-// waitTogether runs more tests at once than there are processors: most of the time they wait for leases to end and for banks
-// to come back.
-func waitTogether() {
+// increaseParallelism runs more tests in parallel than there are processors, because the tests
+// mostly wait.
+func increaseParallelism() {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)

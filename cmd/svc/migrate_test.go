@@ -16,7 +16,6 @@ import (
 
 var kills = flag.Int("kills", 10, "how often TestKilledMigrations kills svc migrate up")
 
-// openStore opens a store on a database.
 func openStore(t *testing.T, dsn string) *models.Store {
 	t.Helper()
 	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
@@ -27,8 +26,8 @@ func openStore(t *testing.T, dsn string) *models.Store {
 	return store
 }
 
-// proveMigrates runs svc migrate up to its end, and holds the schema against a whole one.
-func proveMigrates(t *testing.T, dsn string, whole []string) {
+// requireMigration runs svc migrate up, which must succeed and complete the schema.
+func requireMigration(t *testing.T, dsn string, whole []string) {
 	t.Helper()
 	if code, _, stderr := svc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up"); code != 0 {
 		t.Fatalf("the next run fails: %s", stderr)
@@ -39,21 +38,21 @@ func proveMigrates(t *testing.T, dsn string, whole []string) {
 	}
 	defer store.Close()
 	if diff := cmp.Diff(whole, modelstest.Schema(t, store)); diff != "" {
-		t.Fatalf("the next run left another schema (-whole +this):\n%s", diff)
+		t.Fatalf("the schema after the next run differs (-want +got):\n%s", diff)
 	}
 }
 
-// svc migrate up is killed at random moments on empty databases, every other time after it has connected; the next run
-// completes. `-kills 200` kills more often.
+// The next run of svc migrate up completes the schema after a kill at a random time. Every second
+// kill comes after the run has connected. `-kills 200` kills more often.
 func TestKilledMigrations(t *testing.T) {
 	t.Parallel()
 	whole := modelstest.Schema(t, modelstest.Open(t))
-	usual := startMigrating(t, modelstest.EmptyDSN(t), false).lasts(t)
-	connected := startMigrating(t, modelstest.EmptyDSN(t), true).lasts(t)
-	left := map[int]int{} // kills by how many migrations were missing after them
+	fromStart := startMigrating(t, modelstest.EmptyDSN(t), false).duration(t)
+	connected := startMigrating(t, modelstest.EmptyDSN(t), true).duration(t)
+	left := map[int]int{} // number of kills by pending migrations
 	for i := range *kills {
 		dsn := modelstest.EmptyDSN(t)
-		m, within := startMigrating(t, dsn, i%2 == 1), usual
+		m, within := startMigrating(t, dsn, i%2 == 1), fromStart
 		if i%2 == 1 {
 			within = connected
 		}
@@ -68,19 +67,20 @@ func TestKilledMigrations(t *testing.T) {
 		}
 		_ = m.store.Close()
 		left[n]++
-		proveMigrates(t, dsn, whole)
+		requireMigration(t, dsn, whole)
 	}
-	t.Logf("a run takes %s, %s of them connected; kills by how many migrations they left: %v", usual, connected, left)
+	t.Logf("a run takes %s, %s after its connection; kills by pending migrations: %v", fromStart, connected, left)
 }
 
-// migrating is a run of svc migrate up, and a store on its database.
+// migrating is a run of svc migrate up, with a store on its database.
 type migrating struct {
 	*process
 	store *models.Store
 	since time.Time
 }
 
-// startMigrating starts a run, and waits until it has connected if told so.
+// startMigrating starts a run. If connected is set, it waits until the run has connected to the
+// database.
 func startMigrating(t *testing.T, dsn string, connected bool) *migrating {
 	t.Helper()
 	m := &migrating{store: openStore(t, dsn)}
@@ -88,14 +88,18 @@ func startMigrating(t *testing.T, dsn string, connected bool) *migrating {
 		t.Fatal(err)
 	}
 	m.process = startSvc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up")
-	for there := !connected; !there; {
+	deadline := time.After(awaitTimeout)
+	for ready := !connected; !ready; {
 		if err := m.store.DB().NewRaw(`
-SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'svc admin')`).Scan(t.Context(), &there); err != nil {
+SELECT EXISTS (SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'svc admin')`).Scan(t.Context(), &ready); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-m.done:
-			there = true
+			ready = true
+		case <-deadline:
+			t.Fatal("svc migrate up does not connect")
 		default:
 		}
 	}
@@ -103,24 +107,23 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() A
 	return m
 }
 
-// lasts waits until the run has ended, and returns how long that took.
-func (m *migrating) lasts(t *testing.T) time.Duration {
+// duration waits until the run has ended, and returns the time since startMigrating.
+func (m *migrating) duration(t *testing.T) time.Duration {
 	t.Helper()
-	if code := m.wait(patience); code != 0 {
+	if code := m.wait(awaitTimeout); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	_ = m.store.Close()
 	return time.Since(m.since)
 }
 
-// svc migrate up is killed while its record is locked, and while it waits for another run; the next run completes once the
-// lock is gone.
-func TestMigrationsKilledWhileTheyWait(t *testing.T) {
+// The next run of svc migrate up completes the schema after a kill while the run waited for a lock.
+func TestMigrationsKilledWhileWaiting(t *testing.T) {
 	t.Parallel()
 	whole := modelstest.Schema(t, modelstest.Open(t))
 	for name, lock := range map[string]string{
-		"record":      "LOCK TABLE schema_migrations",
-		"another run": "SELECT pg_advisory_xact_lock(x'5376634d696772'::bigint)",
+		"record":    "LOCK TABLE schema_migrations",
+		"other run": "SELECT pg_advisory_xact_lock(x'5376634d696772'::bigint)",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := modelstest.EmptyDSN(t)
@@ -142,13 +145,13 @@ func TestMigrationsKilledWhileTheyWait(t *testing.T) {
 			if err := tx.Rollback(); err != nil {
 				t.Fatal(err)
 			}
-			proveMigrates(t, dsn, whole)
+			requireMigration(t, dsn, whole)
 		})
 	}
 }
 
-// A database that an earlier, unreleased version has migrated is refused with a message that says what to do.
-func TestDatabaseOfAnEarlierVersion(t *testing.T) {
+// svc migrate up refuses the database of an unreleased version with instructions.
+func TestDatabaseOfUnreleasedVersion(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.EmptyDSN(t)
 	store := openStore(t, dsn)
@@ -156,7 +159,8 @@ func TestDatabaseOfAnEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := svc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up")
-	if code == 0 || !strings.Contains(stderr, "delete the data folder") || !strings.Contains(stderr, "new, empty database") {
+	if code == 0 || !strings.Contains(stderr, "delete the data folder") ||
+		!strings.Contains(stderr, "new, empty database") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

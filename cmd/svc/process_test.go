@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,24 +15,25 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// patience is how long a test waits for what must come, on a machine that does much else meanwhile.
-const patience = 3 * time.Minute
+// awaitTimeout bounds each wait for an expected event, on a busy machine.
+const awaitTimeout = 3 * time.Minute
 
-// process is a running svc.
+// process is a running svc process.
 type process struct {
 	t      *testing.T
 	name   string
 	cmd    *exec.Cmd
 	stdout *lines
 	stderr *lines
-	done   chan struct{} // closed when it has ended
+	done   chan struct{} // closed when the process has ended
 }
 
-// startSvc starts svc with arguments and SVC_… variables. It is killed with the test.
+// startSvc starts svc with arguments and SVC_… variables. It is killed at the end of the test.
 func startSvc(t *testing.T, variables map[string]string, args ...string) *process {
 	t.Helper()
 	p := &process{
-		t: t, name: "svc " + strings.Join(args, " "), cmd: exec.Command(os.Args[0], args...), // this very binary; it outlives no test
+		t: t, name: "svc " + strings.Join(args, " "),
+		cmd:    exec.Command(os.Args[0], args...), // the test binary, see runMain
 		stdout: newLines(), stderr: newLines(), done: make(chan struct{}),
 	}
 	p.cmd.Env = local.Environ(runMain + "=1")
@@ -53,7 +53,7 @@ func startSvc(t *testing.T, variables map[string]string, args ...string) *proces
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", p.name, tail(p.stderr.String()))
+			t.Logf("%s logged:\n%s", p.name, tail(p.stderr.String()))
 		}
 	})
 	return p
@@ -61,17 +61,17 @@ func startSvc(t *testing.T, variables map[string]string, args ...string) *proces
 
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
-// kill is kill -9.
+// kill kills the process with SIGKILL and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// terminate asks for a graceful end and waits for it; it returns the exit code.
+// terminate sends SIGTERM, waits for the end and returns the exit code.
 func (p *process) terminate() int {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	return p.wait(patience)
+	return p.wait(awaitTimeout)
 }
 
 func (p *process) wait(within time.Duration) int {
@@ -79,22 +79,22 @@ func (p *process) wait(within time.Duration) int {
 	select {
 	case <-p.done:
 	case <-time.After(within):
-		p.t.Fatalf("%s does not end", p.name)
+		p.t.Fatalf("%s did not end in time", p.name)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// expect waits for a line of standard output that holds the text, and returns it.
+// expect waits for a line of standard output that contains text, and returns the line.
 func (p *process) expect(text string) string {
 	p.t.Helper()
 	line, ok := p.stdout.await(p.t.Context(), text)
 	if !ok {
-		p.t.Fatalf("%s ended, or did not say %q in time; it said:\n%s%s", p.name, text, p.stdout, tail(p.stderr.String()))
+		p.t.Fatalf("%s ended or did not print %q in time; its output:\n%s%s", p.name, text, p.stdout, tail(p.stderr.String()))
 	}
 	return line
 }
 
-// lines collects what a process prints.
+// lines collects the output of a process.
 type lines struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -130,7 +130,7 @@ func (l *lines) String() string {
 }
 
 func (l *lines) await(ctx context.Context, text string) (string, bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
 	for {
 		l.mu.Lock()
@@ -152,9 +152,7 @@ func (l *lines) await(ctx context.Context, text string) (string, bool) {
 	}
 }
 
-var _ io.Writer = (*lines)(nil)
-
-// svc runs svc to its end within this process and returns its exit code and what it printed.
+// svc runs a command of svc within this process. It returns the exit code and the output.
 func svc(t *testing.T, variables map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var environ []string

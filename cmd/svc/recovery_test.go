@@ -15,36 +15,36 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// stallingRail lets debits wait while it stalls. When they may go on, it says that the bank was unavailable: nothing was debited,
-// the row may be tried again by whoever still holds it.
+// stallingRail delays debits while it stalled. Once released, it reports them as unavailable:
+// nothing was debited, and the holder of the lease may try again.
 type stallingRail struct {
 	*railtest.Scripted
-	stalls  atomic.Bool
-	waiting atomic.Int64
-	goOn    chan struct{}
-	release func() // lets them go on
+	stalled  atomic.Bool
+	waiting  atomic.Int64 // delayed debits
+	released chan struct{}
+	release  func() // ends the delay
 }
 
 func newStallingRail() *stallingRail {
-	r := &stallingRail{Scripted: railtest.NewScripted(), goOn: make(chan struct{})}
-	r.release = sync.OnceFunc(func() { close(r.goOn) })
-	r.stalls.Store(true)
+	r := &stallingRail{Scripted: railtest.NewScripted(), released: make(chan struct{})}
+	r.release = sync.OnceFunc(func() { close(r.released) })
+	r.stalled.Store(true)
 	return r
 }
 
 func (r *stallingRail) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
-	if !r.stalls.Load() {
+	if !r.stalled.Load() {
 		r.Scripted.Debit(ctx, debits, report)
 		return
 	}
 	r.waiting.Add(int64(len(debits)))
-	<-r.goOn
+	<-r.released
 	for i := range debits {
 		report(i, rail.Result{Status: rail.Unavailable})
 	}
 }
 
-// stalledFleet is a fleet whose one worker has sent all debits of a batch to a rail that does not answer.
+// stalledFleet is a fleet whose only worker has sent all debits of a batch to a stalled rail.
 type stalledFleet struct {
 	*fleet
 	rail *stallingRail
@@ -63,7 +63,7 @@ func newStalledFleet(t *testing.T) *stalledFleet {
 	}
 	gateway := httptest.NewServer(handler)
 	t.Cleanup(gateway.Close)
-	t.Cleanup(stalling.release) // before: the gateway waits for its requests
+	t.Cleanup(stalling.release) // runs first, because the gateway waits for its requests
 	f := &stalledFleet{rail: stalling, fleet: newFleet(t, modelstest.DSN(t),
 		"SVC_RAIL", "http", "SVC_RAIL_URL", gateway.URL, "SVC_RAIL_KEY", "test:secret")}
 	modelstest.Customer(t, f.store, f.site.ID, "ada", models.BehaviourPays)
@@ -73,11 +73,11 @@ func newStalledFleet(t *testing.T) *stalledFleet {
 		customers[i] = "ada"
 	}
 	modelstest.Submit(t, f.store, modelstest.Batch(f.site, "stalled", customers...))
-	f.await("the rail has all debits in hand", func() bool { return stalling.waiting.Load() == stalledRows })
+	f.await("the rail has received all debits", func() bool { return stalling.waiting.Load() == stalledRows })
 	return f
 }
 
-// await waits until there is what is waited for.
+// await polls until done returns true.
 func (f *fleet) await(what string, done func() bool) {
 	f.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -86,7 +86,7 @@ func (f *fleet) await(what string, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			f.Fatalf("it does not come to this: %s", what)
+			f.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (f *stalledFleet) awaitSettled() {
 	f.await("all rows are settled", func() bool { return f.countRows("state <> 'settled'") == 0 })
 }
 
-// books are all that is written about batches and money.
+// books returns the stored state of batches and money as text.
 func (f *stalledFleet) books() (text string) {
 	f.Helper()
 	if err := f.store.DB().NewRaw(`
@@ -109,13 +109,13 @@ SELECT (SELECT string_agg(b::text, E'\n' ORDER BY b::text) FROM batches b) ||
 	return text
 }
 
-// A worker that was stopped, and whose rows another one has settled meanwhile, wakes up with answers that say otherwise: nothing
-// of that is written.
+// A worker is suspended, and another worker settles its rows. The first worker then resumes with
+// different answers, and writes none of them.
 func TestPausedWorkerChangesNothing(t *testing.T) {
 	f := newStalledFleet(t)
 	paused := f.workers[0]
 	_ = paused.cmd.Process.Signal(syscall.SIGSTOP)
-	for _, query := range []string{ // time goes by, until the leases run out
+	for _, query := range []string{ // end the leases
 		"UPDATE batch_rows SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL",
 		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
 	} {
@@ -123,13 +123,13 @@ func TestPausedWorkerChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.rail.stalls.Store(false)
+	f.rail.stalled.Store(false)
 	f.startWorker()
 	f.awaitSettled()
 	books := f.books()
 	f.rail.release()
 	_ = paused.cmd.Process.Signal(syscall.SIGCONT)
-	if code := paused.terminate(); code != 0 { // it waits for what it has begun
+	if code := paused.terminate(); code != 0 { // it waits for its debits
 		t.Errorf("exit code %d", code)
 	}
 	if after := f.books(); after != books {
@@ -141,16 +141,17 @@ func TestPausedWorkerChangesNothing(t *testing.T) {
 	modelstest.Audit(t, f.store)
 }
 
-// The rows of a worker that is killed amid its debits go on within 30 seconds: its lease is half of that, by real time.
-func TestDeadWorkersRowsGoOn(t *testing.T) {
+// The rows of a killed worker are settled within 30 seconds: another worker resumes them when the
+// lease ends.
+func TestRowsOfKilledWorkerAreResumed(t *testing.T) {
 	f := newStalledFleet(t)
-	f.rail.stalls.Store(false)
+	f.rail.stalled.Store(false)
 	f.startWorker()
 	f.workers[0].kill()
 	died := time.Now()
 	f.awaitSettled()
 	if took := time.Since(died); took > 30*time.Second {
-		t.Errorf("a dead worker's rows were settled after %s", took)
+		t.Errorf("a killed worker's rows were settled after %s", took)
 	}
 	if n := len(f.rail.Moved()); n != stalledRows {
 		t.Errorf("%d debits for %d rows", n, stalledRows)

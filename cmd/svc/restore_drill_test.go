@@ -15,7 +15,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// drill is a database that is restored to an earlier moment, on another server, while its rail goes on.
+// drill is a database that is restored to an earlier time on another server, while its rail keeps
+// all debits.
 type drill struct {
 	*testing.T
 	pair  *local.Pair
@@ -25,8 +26,8 @@ type drill struct {
 	batch models.Batch
 }
 
-// newDrill accepts a batch of four rows, and then makes the backup: the standby, made by pg_basebackup, replays the WAL
-// until that moment and no further.
+// newDrill submits a batch of four rows, and then takes the backup: the standby, made by
+// pg_basebackup, replays the WAL up to that time only.
 func newDrill(t *testing.T) *drill {
 	t.Parallel()
 	pair, err := local.TempPair(t.Context())
@@ -56,7 +57,7 @@ func (d *drill) open() {
 	d.store = store
 }
 
-// work runs every task of the batch until none is due.
+// work runs all due tasks of the batch.
 func (d *drill) work() {
 	d.Helper()
 	job := jobs.New(jobs.Config{Store: d.store, Rail: d.rail, Log: slog.New(slog.DiscardHandler)})[models.TaskDebitRows]
@@ -72,7 +73,7 @@ func (d *drill) work() {
 	}
 }
 
-// restore brings the backup up as the database, as the runbook says.
+// restore makes the backup the database, as the runbook describes.
 func (d *drill) restore() {
 	d.Helper()
 	d.pair.KillPrimary()
@@ -84,21 +85,23 @@ func (d *drill) restore() {
 	before := d.rail.Moved()
 	d.work()
 	if after := d.rail.Moved(); len(after) != len(before) {
-		d.Errorf("held work was debited: %d debits, %d before", len(after), len(before))
+		d.Errorf("held rows were debited: %d debits, %d before", len(after), len(before))
 	}
 	d.want("", "", "", "")
 }
 
 func (d *drill) admin(args ...string) string {
 	d.Helper()
-	code, out, stderr := svc(d.T, map[string]string{"SVC_DATABASE_URL": d.pair.DatabaseURL()}, append([]string{"admin"}, args...)...)
+	env := map[string]string{"SVC_DATABASE_URL": d.pair.DatabaseURL()}
+	code, out, stderr := svc(d.T, env, append([]string{"admin"}, args...)...)
 	if code != 0 {
 		d.Fatalf("svc admin %v: %s", args, stderr)
 	}
 	return out
 }
 
-// want checks the rows' outcomes, that the rail has debited the succeeded ones and no others, and the audit.
+// want checks the rows' outcomes and the audit. The rail must have debited exactly the succeeded
+// rows.
 func (d *drill) want(outcomes ...string) {
 	d.Helper()
 	_, rows, err := d.store.GetBatch(d.Context(), d.site.ID, "batch")
@@ -109,7 +112,7 @@ func (d *drill) want(outcomes ...string) {
 		got[i] = string(r.Outcome)
 		debited := moved[d.batch.RailKeys().Row(r.RowReference)] > 0
 		if debited != (r.Outcome == models.OutcomeSucceeded) && r.Outcome != "" {
-			d.Errorf("row %d is %s; the rail has debited it: %t", i, r.Outcome, debited)
+			d.Errorf("row %d is %s; debited on the rail: %t", i, r.Outcome, debited)
 		}
 	}
 	if !slices.Equal(got, outcomes) {
@@ -124,31 +127,32 @@ func (d *drill) cancel() {
 	must(d.T, err)
 }
 
-// The bank is down for the rows of cyd and dan, so that the cancellation finds them undebited.
-func (d *drill) bankDownForTheLast() {
+// failLastRows makes the bank unavailable for the rows of cyd and dan, so that they stay undebited.
+func (d *drill) failLastRows() {
 	for _, row := range []string{"row-2", "row-3"} {
 		d.rail.Script(d.batch.RailKeys().Row(row), railtest.Unavailable)
 	}
 }
 
-// Rows were debited after the backup, and the batch was cancelled afterwards: what was debited succeeds, what was not is
-// debited no more after --cancel.
-func TestRestoreAfterDebitsAndACancellation(t *testing.T) {
+// After the backup, two rows were debited and the batch was cancelled. With --cancel, the debited
+// rows succeed and the others are never debited.
+func TestRestoreAfterDebitsAndCancellation(t *testing.T) {
 	d := newDrill(t)
-	d.bankDownForTheLast()
+	d.failLastRows()
 	d.work()
 	d.cancel()
 	d.want("succeeded", "succeeded", "cancelled", "cancelled")
 	d.restore()
 	d.admin("restored", "--cancel")
-	d.wakeHeld()
+	d.workHeld()
 	d.want("succeeded", "succeeded", "cancelled", "cancelled")
 }
 
-// Rows were debited after the backup, and a customer was revoked afterwards, which the operator repeats.
-func TestRestoreAfterDebitsAndARevocation(t *testing.T) {
+// After the backup, two rows were debited and two customers were revoked. The operator repeats the
+// revocations before --resume.
+func TestRestoreAfterDebitsAndRevocation(t *testing.T) {
 	d := newDrill(t)
-	d.bankDownForTheLast()
+	d.failLastRows()
 	d.work()
 	for _, customer := range []string{"ada", "cyd"} {
 		_, err := d.store.RevokeCustomer(t.Context(), d.site.ID, customer)
@@ -160,26 +164,26 @@ func TestRestoreAfterDebitsAndARevocation(t *testing.T) {
 		must(t, err)
 	}
 	d.admin("restored", "--resume")
-	d.wakeHeld()
+	d.workHeld()
 	d.want("succeeded", "succeeded", "customerNotActive", "succeeded")
 }
 
-// Nothing was debited after the backup, and the batch was cancelled: nothing is debited after --cancel.
-func TestRestoreAfterACancellation(t *testing.T) {
+// After the backup, the batch was cancelled without debits. With --cancel, nothing is debited.
+func TestRestoreAfterCancellation(t *testing.T) {
 	d := newDrill(t)
 	d.cancel()
 	d.want("cancelled", "cancelled", "cancelled", "cancelled")
 	d.restore()
 	d.admin("restored", "--cancel")
-	d.wakeHeld()
+	d.workHeld()
 	d.want("cancelled", "cancelled", "cancelled", "cancelled")
 	if moved := d.rail.Moved(); len(moved) > 0 {
 		t.Errorf("debited %v", moved)
 	}
 }
 
-// wakeHeld works once the held tasks look again.
-func (d *drill) wakeHeld() {
+// workHeld runs the held tasks, once their leases have ended.
+func (d *drill) workHeld() {
 	d.Helper()
 	modelstest.AdvanceClock(d.T, d.store, models.RowLease*4)
 	d.work()

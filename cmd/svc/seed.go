@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// credentials are what svc dev has seeded.
+// credentials are the credentials that svc dev has seeded.
 type credentials struct {
 	Organisations []seededOrganisation `json:"organisations"`
 	CustomerApp   seededClient         `json:"customerApp"`
@@ -35,7 +35,8 @@ type seededSite struct {
 	SiteID models.SiteID `json:"siteId"`
 }
 
-// sandboxInfo is the file for whoever uses a running svc dev: people, scripts, further processes.
+// sandboxInfo is the content of sandbox.json: what people, scripts and further processes need to
+// use a running svc dev.
 type sandboxInfo struct {
 	BaseURL       string               `json:"baseUrl"`
 	Organisations []seededOrganisation `json:"organisations"`
@@ -64,74 +65,77 @@ func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
 	}
 }
 
-// grant is what a link to the console signs in: the first organisation's client, with its Sites.
+// grant returns the credentials of a sign-in link to the console: the first organisation's client,
+// with its Sites.
 func (c credentials) grant() console.Grant {
 	first := c.Organisations[0]
 	g := console.Grant{ClientID: first.ClientID, ClientSecret: first.ClientSecret}
-	for i := range first.Sites { // the session shows the latest one first
+	for i := range first.Sites { // the session shows the latest Site first
 		g.Sites = append(g.Sites, first.Sites[len(first.Sites)-1-i].SiteID)
 	}
 	return g
 }
 
-// shell is the first organisation and Site as shell variables. The values need no quoting.
+// shell returns shell variables for the first organisation and Site. The values need no quoting.
 func (i sandboxInfo) shell() string {
 	first := i.Organisations[0]
 	return fmt.Sprintf("BASE_URL=%s\nCLIENT_ID=%s\nCLIENT_SECRET=%s\nSITE=%s\n",
 		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
 }
 
-// environment is what a process needs to join in, a variable a line. A master key that svc dev was given by value is not
-// written down.
+// environment returns the variables with which a further process joins, one per line. It omits a
+// master key that was passed by value, so that the key is not written to disk.
 func (i sandboxInfo) environment() string {
-	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n", sandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
+	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n",
+		sandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
 	if i.MasterKeyFile != "" {
 		text += "SVC_MASTER_KEY_FILE=" + i.MasterKeyFile + "\n"
 	}
 	return text
 }
 
-// seed makes what a sandbox needs: two organisations with two Sites and a client each, and the customer app's client. What
-// an earlier start has made in this database is kept.
+// seed creates two organisations with two Sites and a client each, and the customer app's client.
+// If an earlier start has seeded this database, it returns those credentials.
 func (d *dev) seed(ctx context.Context, store *models.Store) (credentials, error) {
-	known, err := d.earlier(ctx, store)
-	if err != nil || known.OpsPassword != "" {
-		return known, err
+	creds, err := d.loadCredentials(ctx, store)
+	if err != nil || creds.OpsPassword != "" {
+		return creds, err
 	}
 	for _, name := range []string{"First Partner", "Second Partner"} {
 		organisation, err := seedOrganisation(ctx, store, name)
 		if err != nil {
-			return known, fmt.Errorf("seed: %w", err)
+			return creds, fmt.Errorf("seed: %w", err)
 		}
-		known.Organisations = append(known.Organisations, organisation)
+		creds.Organisations = append(creds.Organisations, organisation)
 	}
-	app := &known.CustomerApp
-	app.ClientID, app.ClientSecret, err = newClient(ctx, store, models.OrganisationID{}, "Customer app", models.CustomerAppScopes)
+	app, none := &creds.CustomerApp, models.OrganisationID{}
+	app.ClientID, app.ClientSecret, err = newClient(ctx, store, none, "Customer app", models.CustomerAppScopes)
 	if err != nil {
-		return known, fmt.Errorf("seed: %w", err)
+		return creds, fmt.Errorf("seed: %w", err)
 	}
-	known.OpsPassword = rand.Text()
-	return known, writePrivate(d.path(credentialsFile), known)
+	creds.OpsPassword = rand.Text()
+	return creds, writePrivate(d.path(credentialsFile), creds)
 }
 
-// earlier reads what was seeded before, unless that was in another database.
-func (d *dev) earlier(ctx context.Context, store *models.Store) (credentials, error) {
+// loadCredentials reads the credentials of an earlier start. It returns none if that start used
+// another database.
+func (d *dev) loadCredentials(ctx context.Context, store *models.Store) (credentials, error) {
 	content, err := os.ReadFile(d.path(credentialsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return credentials{}, nil
 	}
-	var known credentials
+	var creds credentials
 	if err == nil {
-		err = json.Unmarshal(content, &known)
+		err = json.Unmarshal(content, &creds)
 	}
 	if err != nil {
 		return credentials{}, fmt.Errorf("%s: %w", d.path(credentialsFile), err)
 	}
-	_, err = store.Client(ctx, known.CustomerApp.ClientID)
+	_, err = store.Client(ctx, creds.CustomerApp.ClientID)
 	if errors.Is(err, models.ErrNotFound) {
 		return credentials{}, nil
 	}
-	return known, err
+	return creds, err
 }
 
 func seedOrganisation(ctx context.Context, store *models.Store, name string) (seededOrganisation, error) {
@@ -141,17 +145,18 @@ func seedOrganisation(ctx context.Context, store *models.Store, name string) (se
 	}
 	seeded := seededOrganisation{OrganisationID: organisation.ID}
 	for _, site := range []string{"Harbour Street", "Station Road"} {
-		made, err := store.CreateSite(ctx, organisation.ID, site)
+		created, err := store.CreateSite(ctx, organisation.ID, site)
 		if err != nil {
 			return seeded, err
 		}
-		seeded.Sites = append(seeded.Sites, seededSite{made.ID})
+		seeded.Sites = append(seeded.Sites, seededSite{created.ID})
 	}
 	seeded.ClientID, seeded.ClientSecret, err = newClient(ctx, store, organisation.ID, name, models.PartnerScopes)
 	return seeded, err
 }
 
-// writePrivate replaces a file as a whole by JSON that only this account may read.
+// writePrivate writes content as JSON to a file that only this account can read. It replaces the
+// file atomically.
 func writePrivate(path string, content any) error {
 	text, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -160,6 +165,7 @@ func writePrivate(path string, content any) error {
 	return replaceFile(path, string(text)+"\n")
 }
 
+// replaceFile writes a private file atomically.
 func replaceFile(path, content string) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -177,7 +183,7 @@ func replaceFile(path, content string) error {
 	return nil
 }
 
-// writeOnce writes a private file if it is not there yet.
+// writeOnce writes a private file unless it exists.
 func writeOnce(path, content string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -29,8 +29,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// service is one process of the service and what its parts share. Parts are added to it and then run together: the
-// first that fails, or the end of the context, ends them all.
+// service is a process of the service. Its parts run together until the context ends or a part
+// fails.
 type service struct {
 	cfg     Config
 	log     *slog.Logger
@@ -39,15 +39,15 @@ type service struct {
 	redis   *redis.Client
 
 	stdout   io.Writer
-	opsURL   string // of health and metrics, if they have a listener of their own
-	dev      bool   // everything runs on one machine
-	loopback bool   // webhooks may go to its loopback addresses; known once the process has joined the database
+	opsURL   string // of health and metrics, if they have a separate listener
+	dev      bool   // the process is svc dev
+	loopback bool   // webhooks may go to loopback addresses; set by join
 
 	parts   []func(context.Context) error
 	closers []func() error
 }
 
-// newService prepares what every serving command needs. Nothing is connected yet.
+// newService creates what every serving command needs. It connects to no server.
 func (p *program) newService(cfg Config) (*service, error) {
 	s := &service{cfg: cfg, stdout: p.stdout, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -77,7 +77,7 @@ func (p *program) logger(cfg Config) *slog.Logger {
 	return slog.New(api.LogHandler(handler))
 }
 
-// openStore opens a pool of the service's own; it is closed after all parts have ended.
+// openStore opens a connection pool. service.close closes it after all parts have ended.
 func (s *service) openStore(ctx context.Context, name string, queued int) (*models.Store, error) {
 	store, err := models.Open(ctx, models.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
@@ -91,8 +91,8 @@ func (s *service) openStore(ctx context.Context, name string, queued int) (*mode
 	return store, nil
 }
 
-// checkDatabase makes sure at start that the database can be used: its schema, and in production the durability of
-// commits. A sandbox warns of commits that may be lost.
+// checkDatabase checks the schema and the durability of commits at start. Production refuses a
+// database that may lose commits; the sandbox logs a warning.
 func (s *service) checkDatabase(ctx context.Context, store *models.Store) error {
 	if err := checkSchema(ctx, store); err != nil {
 		return err
@@ -101,14 +101,15 @@ func (s *service) checkDatabase(ctx context.Context, store *models.Store) error 
 		return store.RequireDurability(ctx)
 	}
 	if err := store.CheckDurability(ctx); errors.Is(err, models.ErrNotDurable) {
-		s.log.WarnContext(ctx, "a crash of the database may lose what was acknowledged; production refuses to start", "error", err)
+		s.log.WarnContext(ctx, "a crash of the database may lose acknowledged commits; production refuses to start",
+			"error", err)
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-// checkReady makes sure that the database takes writes and has the schema, for readiness.
+// checkReady checks for readiness that the database accepts writes and has the schema.
 func checkReady(ctx context.Context, store *models.Store) error {
 	if err := store.Ping(ctx); err != nil {
 		return err
@@ -116,7 +117,7 @@ func checkReady(ctx context.Context, store *models.Store) error {
 	return checkSchema(ctx, store)
 }
 
-// checkSchema makes sure that the database has every migration of this binary.
+// checkSchema checks that the database has all migrations of this binary.
 func checkSchema(ctx context.Context, store *models.Store) error {
 	pending, err := migrations.Pending(ctx, store.DB())
 	if err != nil {
@@ -128,7 +129,7 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 	return nil
 }
 
-// addAPI adds the API on a listener.
+// addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
 func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
 	store, err := s.openStore(ctx, "api", s.cfg.DatabaseQueue)
 	if err != nil {
@@ -159,8 +160,9 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{InFlight: s.cfg.InFlight, Log: s.log})
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
-		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics, ShutdownTimeout: s.cfg.ShutdownWithin,
-		Concurrency: s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
+		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics,
+		ShutdownTimeout: s.cfg.ShutdownWithin,
+		Concurrency:     s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		SeparateOpsListener: s.cfg.OpsListen != "",
 		Checks: api.CacheChecks([]api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkReady(ctx, store) }},
@@ -191,7 +193,8 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	return nil
 }
 
-// serve runs the server, and for as long its dispatcher: requests that are answered while the server ends have tasks to be sent.
+// serve runs the server and its dispatcher. The dispatcher ends last, so that it can dispatch the
+// tasks of requests that complete during the shutdown.
 func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
 	dispatching, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -202,12 +205,13 @@ func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher 
 	return errors.Join(err, group.Wait())
 }
 
-// webhookTargets says where notifications may go.
+// webhookTargets returns the permitted targets of webhooks.
 func (s *service) webhookTargets() models.WebhookTargets {
 	return models.WebhookTargets{Sandbox: s.cfg.Env == sandbox, Loopback: s.loopback}
 }
 
-// authenticate trusts the outside issuer if there is one, else our own.
+// authenticate configures access tokens: those of the outside issuer if one is configured,
+// otherwise the service's own.
 func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys) {
 	if s.cfg.IssuerURL != "" {
 		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
@@ -232,7 +236,7 @@ func (s *service) limiter() (api.Limiter, error) {
 	return limiter, nil
 }
 
-// addWorker adds a worker: its dispatcher's loop and the server that runs the jobs of the queues.
+// addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
 func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	store, err := s.openStore(ctx, "worker", 0)
 	if err != nil {
@@ -256,8 +260,8 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
 		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
-		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency, WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues,
-		ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
+		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency,
+		WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
 	})
 	queue.RegisterMetrics(s.metrics, store, server, s.log)
 	jobs.RegisterStateMetrics(s.metrics, store, s.log)
@@ -275,8 +279,8 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	return nil
 }
 
-// awaitRedis waits for a Redis that is not there yet: a worker that starts in an outage must not die of it. One that would
-// drop tasks is worth an error a minute. It reports whether Redis came before the end.
+// awaitRedis waits until Redis is available and safe to use, so that a worker that starts during an
+// outage survives. It logs an error at least every minute. It returns false if ctx ends first.
 func (s *service) awaitRedis(ctx context.Context) bool {
 	pause := time.Second
 	for ctx.Err() == nil {
@@ -294,8 +298,9 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 	return false
 }
 
-// openRail makes the rail, and says how many calls may be under way on it. The sandbox takes a whole chunk in one statement:
-// what runs at once is bounded by the tasks, and slow accounts of batches do not let payments wait.
+// openRail creates the rail adapter and returns how many debits may be in flight on it. The sandbox
+// debits a whole chunk in one statement, so only the number of tasks limits it. Slow accounts in
+// batches then do not delay payments.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
@@ -326,7 +331,7 @@ func (c *Config) railKey() (rail.SigningKey, error) {
 	return rail.SigningKey{ID: id, Secret: []byte(secret)}, nil
 }
 
-// mountDashboard shows the dashboard in the API.
+// mountDashboard adds the queue dashboard to the API.
 func (s *service) mountDashboard(cfg *api.Config) {
 	dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
 	s.closers = append(s.closers, dashboard.Close)
@@ -335,7 +340,10 @@ func (s *service) mountDashboard(cfg *api.Config) {
 
 // addHTTP adds a plain HTTP server, for commands without the API.
 func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
 	s.parts = append(s.parts, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownWithin)
@@ -352,7 +360,7 @@ func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
 	})
 }
 
-// run runs all parts until the context ends or one of them fails, and closes everything.
+// run runs all parts until ctx ends or a part fails, and then closes the service.
 func (s *service) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range s.parts {
@@ -362,7 +370,7 @@ func (s *service) run(ctx context.Context) error {
 	return errors.Join(err, s.close())
 }
 
-// close closes what was opened, the last first.
+// close calls the closers in reverse order.
 func (s *service) close() error {
 	var errs []error
 	for i := len(s.closers) - 1; i >= 0; i-- {
@@ -372,20 +380,21 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// listen takes an address, and says clearly if another process has it.
+// listen opens a listener. If another process uses the address, the error says so.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err == nil {
 		return ln, nil
 	}
 	if isAddressInUse(err) {
-		return nil, fmt.Errorf("%s is taken by another process; end it, or choose another address with SVC_LISTEN or SVC_OPS_LISTEN", address)
+		return nil, fmt.Errorf("%s is in use by another process: end it, or choose another address with "+
+			"SVC_LISTEN or SVC_OPS_LISTEN", address)
 	}
 	return nil, fmt.Errorf("SVC_LISTEN: %w", err)
 }
 
-// ensureDir makes the data folder. Nobody may look around in it, but the account that runs the private servers must get
-// through; the files in it are private each.
+// ensureDir creates the data folder. Mode 0711 lets the private servers' account enter it, but not
+// list it. Each file in it is private.
 func ensureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("data folder: %w", err)

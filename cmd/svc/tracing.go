@@ -15,10 +15,11 @@ import (
 	"partnerbilling/api"
 )
 
-// flushWithin bounds the sending of the last spans when the process ends.
-const flushWithin = 5 * time.Second
+// flushTimeout bounds the export of the last spans at shutdown.
+const flushTimeout = 5 * time.Second
 
-// tracer sends spans to the collector of the configuration; without one it makes none.
+// tracer returns a provider that sends spans to the configured collector, or a no-op provider
+// without one.
 func (s *service) tracer(ctx context.Context) (trace.TracerProvider, error) {
 	if s.cfg.OTLPURL == "" {
 		return noop.NewTracerProvider(), nil
@@ -30,10 +31,11 @@ func (s *service) tracer(ctx context.Context) (trace.TracerProvider, error) {
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(api.SpanIDs{}),
 		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "partnerbilling"), attribute.String("deployment.environment.name", string(s.cfg.Env)))),
+			attribute.String("service.name", "partnerbilling"),
+			attribute.String("deployment.environment.name", string(s.cfg.Env)))),
 	)
 	s.closers = append(s.closers, func() error {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		return provider.Shutdown(end)
 	})

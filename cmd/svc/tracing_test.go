@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models"
 )
 
-// TestSpansReachTheCollector lets a span that begins under a trace id arrive at a collector under that id.
+// A span that starts under a trace id arrives at the collector under that id.
 func TestSpansReachTheCollector(t *testing.T) {
 	t.Parallel()
 	received := make(chan *coltracepb.ExportTraceServiceRequest, 1)

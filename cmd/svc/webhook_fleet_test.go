@@ -20,12 +20,12 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// webhookFleet is a fleet on a Postgres of its own, with a partner that it notifies.
+// webhookFleet is a fleet with a Postgres of its own and a partner that receives webhooks.
 type webhookFleet struct {
 	*fleet
 	postgres *local.Server
 	partner  *webhookPartner
-	events   int // inserted
+	events   int // inserted events
 }
 
 func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
@@ -35,7 +35,7 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := servers.Stop(context.Background()); err != nil { // the test's own context has ended
+		if err := servers.Stop(context.Background()); err != nil { // the test's context has ended
 			t.Error(err)
 		}
 	})
@@ -52,7 +52,8 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 	return f
 }
 
-// insert writes events for Sites that have an endpoint each, all at the partner's server, as many for every Site.
+// insert writes events for Sites with an endpoint each on the partner's server: each events per
+// Site.
 func (f *webhookFleet) insert(sites, each int) {
 	f.Helper()
 	ring, err := models.ParseKeyring(f.env["SVC_MASTER_KEY"])
@@ -77,10 +78,12 @@ func (f *webhookFleet) insert(sites, each int) {
 				return err
 			}
 			for n := range each {
-				if _, _, err := f.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
+				push := models.TransactionStatusPush{
 					SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Expired",
 					OrderID: fmt.Sprintf("%d <&> \u2028 🧾", n),
-				}); err != nil {
+				}
+				_, _, err := f.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
+				if err != nil {
 					return err
 				}
 			}
@@ -93,8 +96,12 @@ func (f *webhookFleet) insert(sites, each int) {
 	f.events += sites * each
 }
 
-// parkedSQL is whether an event waits for its endpoint.
-const parkedSQL = "EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.until IS NULL)"
+// parkedSQL is true for an event that waits for its endpoint, and leasedSQL for one that a worker
+// sends.
+const (
+	parkedSQL = "EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.until IS NULL)"
+	leasedSQL = "EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.token IS NOT NULL)"
+)
 
 func (f *webhookFleet) count(where string) (n int) {
 	f.Helper()
@@ -104,28 +111,28 @@ func (f *webhookFleet) count(where string) (n int) {
 	return n
 }
 
-// await polls until there is what is waited for.
+// await polls until done returns true.
 func (f *webhookFleet) await(what string, done func() bool) {
 	f.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(awaitTimeout)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			f.Fatalf("it does not come to this: %s; %d of %d events are delivered, %d are parked, %d are leased", what,
-				f.count("status = 'delivered'"), f.events, f.count(parkedSQL),
-				f.count("EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND p.token IS NOT NULL)"))
+			f.Fatalf("timed out waiting until %s; %d of %d events are delivered, %d are parked, %d are leased", what,
+				f.count("status = 'delivered'"), f.events, f.count(parkedSQL), f.count(leasedSQL))
 		}
 	}
 }
 
-// delivered waits until every event is delivered, and checks that the partner has acknowledged each at least once and at
-// most so often, and that all its requests brought the bytes that are stored.
-func (f *webhookFleet) delivered(acknowledgedAtMost int) {
+// requireDelivered waits until all events are delivered. The partner must have acknowledged each
+// event between once and acknowledgedAtMost times, and have received the stored bytes in every
+// request.
+func (f *webhookFleet) requireDelivered(acknowledgedAtMost int) {
 	f.Helper()
-	f.await("all are delivered", func() bool { return f.count("status = 'delivered'") == f.events })
+	f.await("all events are delivered", func() bool { return f.count("status = 'delivered'") == f.events })
 	var stored []struct {
 		ID   models.WebhookEventID
 		Body []byte
@@ -139,12 +146,12 @@ func (f *webhookFleet) delivered(acknowledgedAtMost int) {
 		f.Errorf("the partner: %s", fault)
 	}
 	if len(f.partner.receipts) != f.events {
-		f.Errorf("%d keys for %d events", len(f.partner.receipts), f.events)
+		f.Errorf("the partner received %d keys for %d events", len(f.partner.receipts), f.events)
 	}
 	for _, event := range stored {
 		got := f.partner.receipts[event.ID.String()]
 		if got == nil || got.body != string(event.Body) || got.acknowledged < 1 || got.acknowledged > acknowledgedAtMost {
-			f.Errorf("%s: the partner has %+v of %s", event.ID, got, event.Body)
+			f.Errorf("%s: the partner received %+v, stored is %s", event.ID, got, event.Body)
 		}
 	}
 	if code, out, _ := svc(f.T, f.env, "admin", "audit"); code != 0 {
@@ -152,8 +159,8 @@ func (f *webhookFleet) delivered(acknowledgedAtMost int) {
 	}
 }
 
-// webhookPartner is a partner's server. It verifies every notification in both ways, and holds its bytes against those that
-// came under the same key before.
+// webhookPartner is a partner's server. It verifies both signatures of each request, and compares
+// the bodies of requests with the same key.
 type webhookPartner struct {
 	*httptest.Server
 
@@ -164,12 +171,12 @@ type webhookPartner struct {
 	faults   []string
 
 	acknowledged, waiting int
-	waitFrom, waitFor     int           // acknowledgements after which requests wait; how many are to be waiting
-	full                  chan struct{} // closed when they are
-	opened                chan struct{} // closed when they may go on
+	waitFrom, waitFor     int           // acknowledgements before requests wait; waiting requests until full
+	full                  chan struct{} // closed when waitFor requests wait
+	opened                chan struct{} // closed when waiting requests may continue
 }
 
-// receipt is what came under one key.
+// receipt describes the requests with one key.
 type receipt struct {
 	body                   string
 	notification           client.Notification
@@ -195,22 +202,24 @@ func (p *webhookPartner) setDown(down bool) {
 	p.down = down
 }
 
-// hold lets requests wait after n acknowledgements, until open is called; full says when as many wait as are wanted.
+// hold delays requests after n acknowledgements until they are released. It closes full once wanted
+// requests wait.
 func (p *webhookPartner) hold(n, wanted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waitFrom, p.waitFor = n, wanted
 }
 
-// awaitFull waits until enough requests wait for their answers, and makes sure that they go on with the test's end.
+// awaitFull waits until enough requests wait, and returns a function that releases them. The end of
+// the test releases them too.
 func (p *webhookPartner) awaitFull(t *testing.T) (open func()) {
 	t.Helper()
 	open = sync.OnceFunc(func() { close(p.opened) })
 	t.Cleanup(open)
 	select {
 	case <-p.full:
-	case <-time.After(patience):
-		t.Fatal("deliveries never get going")
+	case <-time.After(awaitTimeout):
+		t.Fatal("timed out waiting for requests")
 	}
 	return open
 }
@@ -218,7 +227,7 @@ func (p *webhookPartner) awaitFull(t *testing.T) (open func()) {
 func (p *webhookPartner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the sender has died
+		return // the sender was killed
 	}
 	got, wait, down := p.receive(r, body)
 	if wait {
@@ -234,7 +243,7 @@ func (p *webhookPartner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.acknowledged++
 }
 
-// receive notes a request, and says how to answer it.
+// receive records a request and decides how to answer it.
 func (p *webhookPartner) receive(r *http.Request, body []byte) (got *receipt, wait, down bool) {
 	key := r.Header.Get("webhook-id")
 	p.mu.Lock()
@@ -266,7 +275,7 @@ func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (clien
 		return notification, err
 	}
 	if notification.IdempotencyKey != key {
-		return notification, fmt.Errorf("the body has the key %s", notification.IdempotencyKey)
+		return notification, fmt.Errorf("the body has key %s", notification.IdempotencyKey)
 	}
 	published, err := standardwebhooks.NewWebhook(p.secret)
 	if err != nil {
@@ -275,9 +284,9 @@ func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (clien
 	return notification, published.Verify(body, r.Header)
 }
 
-// Redis forgets a thousand retries that wait in it. They go out all the same, each in its time and once.
-func TestWebhooksAfterAFlush(t *testing.T) {
-	// The wait is longer than any machine takes for the first attempts; service time then makes up for it.
+// A flush of Redis loses a thousand waiting retries. Each is still delivered on time and once.
+func TestWebhooksAfterRedisFlush(t *testing.T) {
+	// The wait outlasts the first attempts on any machine. The test then advances service time.
 	const wait = 10 * time.Minute
 	f := newWebhookFleet(t, "SVC_WEBHOOK_RETRIES", wait.String(), "SVC_WEBHOOK_JITTER", "0")
 	f.partner.setDown(true)
@@ -286,11 +295,11 @@ func TestWebhooksAfterAFlush(t *testing.T) {
 	f.startWorker()
 	f.startWorker()
 	redis := queuetest.Client(t, f.redis.URL)
-	f.await("a thousand retries wait in Postgres, and most of them in Redis", func() bool {
+	f.await("a thousand retries wait in Postgres, most of them also in Redis", func() bool {
 		if f.count("failures > 0 AND next_attempt_at > svc_now() AND NOT "+parkedSQL) < f.events {
 			return false
 		}
-		return queuetest.Delayed(t, redis, "webhooks") > f.events/2 // those of an interrupted attempt come from Postgres
+		return queuetest.Delayed(t, redis, "webhooks") > f.events/2 // interrupted attempts wait in Postgres only
 	})
 	if err := redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -299,11 +308,12 @@ func TestWebhooksAfterAFlush(t *testing.T) {
 	if _, err := f.store.AdvanceClock(t.Context(), wait); err != nil {
 		t.Fatal(err)
 	}
-	f.delivered(1)
+	f.requireDelivered(1)
 }
 
-// Postgres crashes while partners have notifications in hand. They answer meanwhile; that is written down when it is back.
-func TestWebhooksAfterACrashOfPostgres(t *testing.T) {
+// Postgres crashes while the partner processes notifications. The workers record the partner's
+// answers after the restart.
+func TestWebhooksAfterPostgresCrash(t *testing.T) {
 	f := newWebhookFleet(t)
 	f.insert(40, 8)
 	f.partner.hold(100, 30)
@@ -318,21 +328,22 @@ func TestWebhooksAfterACrashOfPostgres(t *testing.T) {
 	if err := f.postgres.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.delivered(2) // a record that is lost with its connection, or that comes after its lease, costs a second time
+	f.requireDelivered(2) // a lost or late record causes a second delivery
 }
 
-// A worker is killed while partners have its notifications in hand. They may see one again, under the same key.
-func TestWebhooksAfterAKill(t *testing.T) {
+// A worker is killed while the partner processes notifications. The partner may receive them again
+// under the same key.
+func TestWebhooksAfterWorkerKill(t *testing.T) {
 	f := newWebhookFleet(t)
 	f.insert(40, 8)
 	f.partner.hold(100, 30)
 	f.startAPI()
 	f.startWorker()
 	open := f.partner.awaitFull(t)
-	f.workers[0].kill() // before any of them gives up waiting
+	f.workers[0].kill() // before a delivery times out
 	open()
 	f.startWorker()
-	for _, query := range []string{ // time goes by, until the leases run out
+	for _, query := range []string{ // end the leases
 		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL",
 		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
 	} {
@@ -340,13 +351,15 @@ func TestWebhooksAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.delivered(2)
-	if n := f.count("EXISTS (SELECT FROM webhook_attempts a WHERE a.event_id = webhook_events.id AND error LIKE 'interrupted%')"); n < 30 {
+	f.requireDelivered(2)
+	interrupted := `EXISTS (
+		SELECT FROM webhook_attempts a WHERE a.event_id = webhook_events.id AND error LIKE 'interrupted%')`
+	if n := f.count(interrupted); n < 30 {
 		t.Errorf("%d attempts were interrupted", n)
 	}
 }
 
-// A checkout from end to end, over HTTP: the endpoint, the intent, the payment, and the notification.
+// A checkout from end to end over HTTP: endpoint, payment intent, payment and notification.
 func TestCheckoutNotifies(t *testing.T) {
 	f := newWebhookFleet(t)
 	f.startAPI()
@@ -379,10 +392,10 @@ func TestCheckoutNotifies(t *testing.T) {
 			return got
 		})
 	}
-	f.delivered(1)
+	f.requireDelivered(1)
 }
 
-// about is the verified notification about a payment intent, once it has come.
+// about returns the verified notification about a payment intent, if it has arrived.
 func (p *webhookPartner) about(intent string) (client.Notification, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// A worker is killed after a partner has received its POST and before it could write that down: another worker sends the
-// same bytes under the same key.
-func TestWorkerKilledAfterAWebhook(t *testing.T) {
+// A worker is killed after a partner has received a webhook and before the worker records it.
+// Another worker sends the same bytes under the same key.
+func TestWorkerKilledAfterWebhook(t *testing.T) {
 	t.Parallel()
 	dsn, master := modelstest.DSN(t), models.GenerateMasterKey()
 	env := map[string]string{
-		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL, "SVC_MASTER_KEY": master, "SVC_WEBHOOK_LOOPBACK": "on",
-		"SVC_LOG_LEVEL": "WARN",
+		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL,
+		"SVC_MASTER_KEY": master, "SVC_WEBHOOK_LOOPBACK": "on", "SVC_LOG_LEVEL": "WARN",
 	}
 	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
 	if err != nil {
@@ -35,7 +35,7 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		got <- request{r.Header.Get("webhook-id"), r.Header.Get("svc-webhook-attempt"), string(body)}
 		if r.Header.Get("svc-webhook-attempt") == "1" {
-			<-hold // the worker never sees the answer
+			<-hold // the worker never receives the response
 		}
 	}))
 	defer receiver.Close()
@@ -45,8 +45,8 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 		select {
 		case r := <-got:
 			return r
-		case <-time.After(patience):
-			t.Fatal("nothing was sent")
+		case <-time.After(awaitTimeout):
+			t.Fatal("timed out waiting for a webhook")
 			return request{}
 		}
 	}
@@ -56,8 +56,9 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 	worker := startSvc(t, env, "worker")
 	first := await()
 	worker.kill()
-	for _, query := range []string{ // time goes by, until the leases run out
-		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL", "UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
+	for _, query := range []string{ // end the leases
+		"UPDATE webhook_slots SET until = clock_timestamp() WHERE token IS NOT NULL",
+		"UPDATE outbox SET redispatch_after = clock_timestamp() WHERE dispatched_at IS NOT NULL",
 	} {
 		if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
@@ -72,16 +73,18 @@ func TestWorkerKilledAfterAWebhook(t *testing.T) {
 		event, _, err := store.WebhookEvent(t.Context(), site.OrganisationID, id)
 		return err == nil && event.Status == models.WebhookDelivered && string(event.Body) == first.body
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout)
 	defer cancel()
 	for !delivered() {
 		if ctx.Err() != nil {
-			t.Fatal("the event is never delivered")
+			t.Fatal("timed out waiting for the delivery")
 		}
 	}
 }
 
-func insertWebhook(t *testing.T, store *models.Store, master string, site models.Site, url string) models.WebhookEventID {
+func insertWebhook(
+	t *testing.T, store *models.Store, master string, site models.Site, url string,
+) models.WebhookEventID {
 	t.Helper()
 	ring, err := models.ParseKeyring(master)
 	if err != nil {
@@ -90,9 +93,10 @@ func insertWebhook(t *testing.T, store *models.Store, master string, site models
 	if _, _, err := store.PutWebhookEndpoint(t.Context(), ring, site.OrganisationID, models.SiteID{}, url); err != nil {
 		t.Fatal(err)
 	}
-	id, _, err := store.InsertWebhookEvent(t.Context(), site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
+	push := models.TransactionStatusPush{
 		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Expired",
-	})
+	}
+	id, _, err := store.InsertWebhookEvent(t.Context(), site.OrganisationID, models.NewTraceID(), push)
 	if err != nil {
 		t.Fatal(err)
 	}

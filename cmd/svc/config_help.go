@@ -1,0 +1,63 @@
+package main
+
+// variableHelp describes each variable of [Config] for `svc config`.
+var variableHelp = map[string]string{
+	"SVC_ENV": "sandbox or production; svc dev is always a sandbox",
+	"SVC_LISTEN": "address of the HTTP listener; defaults: api and dev 127.0.0.1:8080, dashboard 127.0.0.1:8081, " +
+		"rail 127.0.0.1:8082, worker none",
+	"SVC_OPS_LISTEN": "a separate address for /livez, /readyz and /metrics (api, worker, dev)",
+	"SVC_PUBLIC_BASE_URL": "the service's URL for partners and customers, without a path; sandbox default: " +
+		"http://SVC_LISTEN",
+	"SVC_DATABASE_URL":    "postgres:// URL; svc dev starts a private server without it",
+	"SVC_REDIS_URL":       "redis:// URL; svc dev starts a private server without it",
+	"SVC_MASTER_KEY":      "keyring for stored secrets: id:base64 of 32 bytes, comma-separated; the first key encrypts",
+	"SVC_MASTER_KEY_FILE": "file that contains the keyring instead of SVC_MASTER_KEY",
+	"SVC_DATA_DIR":        "data folder of svc dev",
+	"SVC_DEV_WORKER":      "off: svc dev runs no worker",
+
+	"SVC_LOG_LEVEL":  "DEBUG, INFO, WARN or ERROR",
+	"SVC_LOG_FORMAT": "json or text; svc dev logs text",
+	"SVC_OTLP_URL":   "OTLP/HTTP collector for spans, such as http://localhost:4318; without it, no spans are sent",
+
+	"SVC_RATE_LIMIT": "requests per second and API client, or off; bursts may have twice as many, and the token " +
+		"endpoint allows a tenth",
+	"SVC_BATCH_RATE_LIMIT": "batches submitted, validated or retried per second and API client, or off",
+
+	"SVC_QUOTA_OPEN_ROWS": "unsettled batch rows of an organisation, or off",
+	"SVC_QUOTA_EVENTS": "stored webhook events and open payment intents of an organisation, above which it gets no " +
+		"new payment intents, or off",
+	"SVC_QUOTA_INVITATIONS": "open invitations of an organisation, or off",
+	"SVC_QUOTA_ENDPOINTS":   "webhook endpoints of an organisation, or off",
+
+	"SVC_ISSUER_URL":      "outside issuer of access tokens; set all three SVC_ISSUER_ variables or none",
+	"SVC_ISSUER_JWKS_URL": "key set of the outside issuer",
+	"SVC_ISSUER_AUDIENCE": "audience that tokens of the outside issuer must have",
+
+	"SVC_APP_LINK": "deep link into the customer app, with {path}",
+
+	"SVC_DATABASE_CONNS": "connections in each PostgreSQL pool",
+	"SVC_DATABASE_QUEUE": "API requests that may wait for a connection; further requests get 503",
+	"SVC_API_CONCURRENCY": "requests that an API process runs concurrently; twice SVC_DATABASE_CONNS keeps the " +
+		"connections busy",
+	"SVC_API_QUEUE_WAIT": "maximum wait for a slot; a request that would wait longer gets 503 at once",
+	"SVC_CONCURRENCY":    "tasks that a worker runs concurrently",
+	"SVC_IN_FLIGHT": "tasks in flight per organisation; 0: for debits one and a half times the fleet's capacity, " +
+		"otherwise 16",
+	"SVC_SHUTDOWN_WITHIN": "time for requests and tasks to end during a shutdown",
+
+	"SVC_WEBHOOK_RETRIES":      "delays after the first, second, … failed delivery; 1 to 5 durations",
+	"SVC_WEBHOOK_LOOPBACK":     "on: webhooks may go to loopback addresses; sandbox only, always on in svc dev",
+	"SVC_WEBHOOK_JITTER":       "jitter of each delay in both directions, 0 to 0.5",
+	"SVC_CHECKOUT_CONCURRENCY": "payments that a worker runs concurrently",
+	"SVC_WEBHOOK_CONCURRENCY":  "webhooks that a worker sends concurrently",
+
+	"SVC_RAIL":             "sandbox or http; always http in production",
+	"SVC_RAIL_ID":          "name of the rail behind SVC_RAIL_URL; the database remembers it and refuses another",
+	"SVC_RAIL_URL":         "base URL of the payment gateway",
+	"SVC_RAIL_KEY":         "id:secret that signs gateway requests; for svc rail, the key that it accepts",
+	"SVC_RAIL_CONCURRENCY": "concurrent gateway calls of a worker",
+	"SVC_RAIL_RATE":        "gateway requests per second of the whole fleet; 0: no limit",
+
+	"SVC_OPS_USERNAME": "the operator's login for /ops",
+	"SVC_OPS_PASSWORD": "the operator's password; without it, there is no dashboard",
+}
