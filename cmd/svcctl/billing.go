@@ -32,7 +32,7 @@ func (c *ctl) inviteCommand() *cobra.Command {
 
 func (c *ctl) customersCommand() *cobra.Command {
 	var state string
-	cmd := c.command("customers", "List the Site's customers, the newest first", cobra.NoArgs,
+	cmd := c.command("customers", "List the Site's customers, newest first", cobra.NoArgs,
 		func(ctx context.Context, api *client.Client, site string, _ []string) error {
 			for customer, err := range api.Customers(ctx, site, client.CustomerFilter{State: state, Limit: 100}) {
 				if err != nil {
@@ -42,12 +42,13 @@ func (c *ctl) customersCommand() *cobra.Command {
 			}
 			return nil
 		})
-	cmd.Flags().StringVar(&state, "state", "", "only these: invited, linked, expired or revoked")
+	cmd.Flags().StringVar(&state, "state", "", "list only customers in this state: invited, linked, expired or revoked")
 	return cmd
 }
 
 func (c *ctl) submitCommand() *cobra.Command {
-	return c.command("submit REFERENCE FILE.csv", "Submit a batch; columns customerReference, rowReference, amount (in minor units)",
+	const short = "Submit a batch; columns customerReference, rowReference, amount (in minor units)"
+	return c.command("submit REFERENCE FILE.csv", short,
 		cobra.ExactArgs(2), func(ctx context.Context, api *client.Client, site string, args []string) error {
 			file, err := os.Open(args[1])
 			if err != nil {
@@ -65,17 +66,17 @@ func (c *ctl) submitCommand() *cobra.Command {
 		})
 }
 
-// readRows reads the rows of a batch from CSV with a heading.
+// readRows reads the rows of a batch from CSV with a header line.
 func readRows(in io.Reader) ([]client.Row, error) {
 	lines := csv.NewReader(in)
-	heading, err := lines.Read()
+	header, err := lines.Read()
 	if err != nil {
-		return nil, fmt.Errorf("heading: %w", err)
+		return nil, fmt.Errorf("header: %w", err)
 	}
 	column := map[string]int{}
 	for _, name := range []string{"customerReference", "rowReference", "amount"} {
-		if column[name] = slices.Index(heading, name); column[name] < 0 {
-			return nil, fmt.Errorf("there is no column %s", name)
+		if column[name] = slices.Index(header, name); column[name] < 0 {
+			return nil, fmt.Errorf("column %s is missing", name)
 		}
 	}
 	var rows []client.Row
@@ -117,7 +118,7 @@ func (c *ctl) batchCommand() *cobra.Command {
 }
 
 func (c *ctl) traceCommand() *cobra.Command {
-	return c.command("trace TRACEID", "Show what a request led to, by the traceId of its answer", cobra.ExactArgs(1),
+	return c.command("trace TRACEID", "Show what a request led to, by the traceId of its response", cobra.ExactArgs(1),
 		func(ctx context.Context, api *client.Client, _ string, args []string) error {
 			trace, err := api.Trace(ctx, args[0])
 			if err != nil {

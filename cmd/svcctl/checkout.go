@@ -22,7 +22,8 @@ import (
 func (c *ctl) intentCommand() *cobra.Command {
 	var order string
 	var wait time.Duration
-	cmd := c.command("intent AMOUNT", "Create a payment intent of AMOUNT cents, show its QR code, and wait for the payment",
+	const short = "Create a payment intent of AMOUNT cents, show its QR code, and wait for the payment"
+	cmd := c.command("intent AMOUNT", short,
 		cobra.ExactArgs(1), func(ctx context.Context, api *client.Client, site string, args []string) error {
 			amount, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
@@ -38,7 +39,7 @@ func (c *ctl) intentCommand() *cobra.Command {
 			return c.awaitPayment(ctx, api, site, intent.PaymentIntentID, wait)
 		})
 	cmd.Flags().StringVar(&order, "order", "", "your orderId")
-	cmd.Flags().DurationVar(&wait, "wait", 15*time.Minute, "how long to wait for the payment")
+	cmd.Flags().DurationVar(&wait, "wait", 15*time.Minute, "maximum wait for the payment")
 	return cmd
 }
 
@@ -60,7 +61,7 @@ func (c *ctl) awaitPayment(ctx context.Context, api *client.Client, site, id str
 func (c *ctl) receiveCommand() *cobra.Command {
 	var listen, secret string
 	cmd := &cobra.Command{
-		Use: "receive", Short: "Receive webhooks at an address, verify and print them", Args: cobra.NoArgs,
+		Use: "receive", Short: "Receive webhooks at an address, verify them and print them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSecret(secret); err != nil {
 				return err
@@ -78,10 +79,11 @@ func (c *ctl) receiveCommand() *cobra.Command {
 	return cmd
 }
 
-var errNotASecret = errors.New("--secret must be whsec_ and 32 bytes in standard base64, as the API has shown it; " +
+var errNotASecret = errors.New("--secret must be whsec_ and 32 bytes in standard base64, as the API returned it; " +
 	"if it is lost, rotate it: POST /webhooks/secret/rotation")
 
-// checkSecret finds out early that a secret can verify nothing: an answer of the API that has none, say. It does not show it.
+// checkSecret returns errNotASecret if a string cannot be a webhook secret. The error does not
+// contain the string.
 func checkSecret(secret string) error {
 	encoded, ok := strings.CutPrefix(secret, "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
@@ -91,20 +93,21 @@ func checkSecret(secret string) error {
 	return nil
 }
 
-// receive serves until the context ends.
+// receive serves until ctx ends.
 func (c *ctl) receive(ctx context.Context, ln net.Listener, secret string) error {
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, "unreadable", http.StatusBadRequest)
 			return
 		}
 		if err := c.show(secret, r.Header.Get(client.SignatureHeader), body); err != nil {
-			http.Error(w, "not signed by us", http.StatusUnauthorized)
+			http.Error(w, "invalid signature", http.StatusUnauthorized)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
-	})}
+	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(handler)}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	fmt.Fprintf(c.out, "receiving at http://%s\n", ln.Addr())
@@ -114,20 +117,21 @@ func (c *ctl) receive(ctx context.Context, ln net.Listener, secret string) error
 	return nil
 }
 
-// show verifies a notification and prints it, or prints that it is not to be trusted.
+// show verifies a notification, and prints it or the reason for its refusal.
 func (c *ctl) show(secret, signature string, body []byte) error {
 	n, err := client.VerifyNotification(secret, signature, body)
 	if err != nil {
 		fmt.Fprintln(c.out, "REFUSED:", err)
 		return err
 	}
-	fmt.Fprintf(c.out, "verified: %s is %s, order %q, paid %d\n", n.PaymentIntentID, n.TransactionStatus, n.OrderID, n.AmountPaid)
+	fmt.Fprintf(c.out, "verified: %s is %s, order %q, paid %d\n",
+		n.PaymentIntentID, n.TransactionStatus, n.OrderID, n.AmountPaid)
 	return nil
 }
 
 func (c *ctl) listenCommand() *cobra.Command {
 	var secret string
-	cmd := c.command("listen", "Print webhooks as they happen, without an endpoint", cobra.NoArgs,
+	cmd := c.command("listen", "Print webhooks as they occur, without an endpoint", cobra.NoArgs,
 		func(ctx context.Context, api *client.Client, _ string, _ []string) error {
 			if secret != "" {
 				if err := checkSecret(secret); err != nil {
@@ -142,13 +146,13 @@ func (c *ctl) listenCommand() *cobra.Command {
 					return err
 				}
 				if secret != "" {
-					_ = c.show(secret, delivery.Headers["x-svc-signature"], []byte(delivery.Body)) // prints its error
+					_ = c.show(secret, delivery.Headers["x-svc-signature"], []byte(delivery.Body)) // show prints the error
 				} else {
 					fmt.Fprintln(c.out, delivery.Body)
 				}
 			}
 			return nil
 		})
-	cmd.Flags().StringVar(&secret, "secret", "", "verify with the webhook secret, whsec_…")
+	cmd.Flags().StringVar(&secret, "secret", "", "verify signatures with this webhook secret, whsec_…")
 	return cmd
 }

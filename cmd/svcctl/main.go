@@ -1,5 +1,5 @@
-// Command svcctl is the partner's command line: it invites customers, submits batches from CSV files, creates payment intents, and
-// receives webhooks. Run `svcctl help`.
+// Command svcctl is the partner's command line. It invites customers, submits batches from CSV
+// files, creates payment intents, and receives webhooks. Run `svcctl help`.
 package main
 
 import (
@@ -27,13 +27,13 @@ func main() {
 	}
 }
 
-// ctl is one call of svcctl.
+// ctl is a run of svcctl.
 type ctl struct {
 	getenv func(string) string
 	out    io.Writer
 }
 
-// run is main without the process around it.
+// run runs a command until it returns or ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	c := &ctl{getenv: getenv, out: out}
 	root := &cobra.Command{
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 	return root.ExecuteContext(ctx)
 }
 
-// api is the client of the environment, and its Site.
+// api returns a client and the Site from the environment.
 func (c *ctl) api() (*client.Client, string, error) {
 	base, id, secret, site := c.getenv("BASE_URL"), c.getenv("CLIENT_ID"), c.getenv("CLIENT_SECRET"), c.getenv("SITE")
 	if base == "" || id == "" || secret == "" || site == "" {
@@ -57,7 +57,7 @@ func (c *ctl) api() (*client.Client, string, error) {
 	return client.New(client.Config{BaseURL: base, ClientID: id, ClientSecret: secret}), site, nil
 }
 
-// print shows an answer as JSON.
+// print prints a response as indented JSON.
 func (c *ctl) print(v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -67,9 +67,10 @@ func (c *ctl) print(v any) error {
 	return err
 }
 
-// command makes a command that calls the API.
+// command returns a command that calls the API.
 func (c *ctl) command(
-	use, short string, args cobra.PositionalArgs, do func(ctx context.Context, api *client.Client, site string, args []string) error,
+	use, short string, args cobra.PositionalArgs,
+	do func(ctx context.Context, api *client.Client, site string, args []string) error,
 ) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 		api, site, err := c.api()

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// svcctl runs a command to its end, with the environment of a partner of the API at a URL.
+// svcctl runs a command as a partner of the API at url.
 func svcctl(ctx context.Context, url string, args ...string) (string, error) {
 	environment := map[string]string{"BASE_URL": url, "CLIENT_ID": "id", "CLIENT_SECRET": "secret", "SITE": "site"}
 	var out bytes.Buffer
@@ -22,19 +22,20 @@ func svcctl(ctx context.Context, url string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// What the API leaves out is not there.
-func TestCommandsPrintWhatTheAPISays(t *testing.T) {
+// Commands print exactly the fields that the API returns.
+func TestCommandsPrintResponses(t *testing.T) {
 	t.Parallel()
 	const summary = `"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,"totalAmount":5,
 		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0`
 	for command, data := range map[string]string{
 		"batch b": `{` + summary + `,"rows":[
 		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},
-		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed","correctedOutcome":"succeeded",
-		 "settledAt":1,"attempts":1}]}`,
+		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed",
+		 "correctedOutcome":"succeeded","settledAt":1,"attempts":1}]}`,
 		"trace 01a2": `{"traceId":"01a2","at":1,"kind":"batch","batch":{` + summary + `},"rows":{"unconfirmed":1},"attempts":0,"events":[
 		{"idempotencyKey":"evt_1","type":"rowCorrected","status":"pending","attempts":0}]}`,
-		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation","customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,
+		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation",
+		"customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,
 	} {
 		path := map[string]string{"batch": "/billing/sites/site/batches/", "trace": "/traces/"}[command[:5]] + command[6:]
 		mux := http.NewServeMux()
@@ -62,16 +63,16 @@ func TestCommandsPrintWhatTheAPISays(t *testing.T) {
 	}
 }
 
-// A receiver with a secret that can verify nothing would refuse everything for ever.
-func TestReceiveRefusesWhatIsNoSecret(t *testing.T) {
+// A receiver with an invalid secret would refuse every webhook, so the command refuses the secret.
+func TestReceiveRefusesInvalidSecret(t *testing.T) {
 	t.Parallel()
 	good := "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, 32))
 	if err := checkSecret(good); err != nil {
-		t.Errorf("a good one: %v", err)
+		t.Errorf("valid secret: %v", err)
 	}
 	for name, secret := range map[string]string{
 		"empty":         "",
-		"an answer":     `{"data":{"endpoint":"default"},"traceId":"0"}`,
+		"a response":    `{"data":{"endpoint":"default"},"traceId":"0"}`,
 		"no prefix":     strings.TrimPrefix(good, "whsec_"),
 		"short":         "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 31)),
 		"long":          "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 33)),
