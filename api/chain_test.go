@@ -365,10 +365,10 @@ func TestJSONBounds(t *testing.T) {
 		"batch, most of unknown fields": {batch, note(16 << 10), "", 202},
 		"batch, too much of them":       {batch, note(16<<10 + 1), "batches:invalid-field x", 400},
 		"other, few values":             {other, values(1000), "", 201},
-		"other, most values, too long":  {other, values(2048), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+		"other, most values, too long":  {other, values(2048), "x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
 		"other, too many values":        {other, values(2049), "The body has more than 2048 values.", 400},
 		"other, most of unknown fields": {other, note(2 << 10), "", 201},
-		"other, too much of them":       {other, note(2<<10 + 1), "x is not a known field, and such fields may hold at most 2048 bytes in all", 400},
+		"other, too much of them":       {other, note(2<<10 + 1), "x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.path == batch {

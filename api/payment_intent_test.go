@@ -100,9 +100,9 @@ func TestPaymentIntentFaults(t *testing.T) {
 			"lineItems[1].addOns.customizations must not contain control characters"},
 		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":9007199254740991}`): {
 			"lineItems must have values of amountSubtotal that add up to at most 9007199254740991"},
-		`{"amount":5,"Amount":6}`: {"amount must be written exactly so, in this case"},
+		`{"amount":5,"Amount":6}`: {"amount must be written with exactly this capitalisation"},
 		`{"amount":5,"lineItems":[{"itemid":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1}]}`: {
-			"lineItems[0].itemId must be written exactly so, in this case"},
+			"lineItems[0].itemId must be written with exactly this capitalisation"},
 		`[]`:                      {"The body must be a JSON object (at byte 0)."},
 		`{"amount":5,"amount":5}`: {"The body has a key twice (at byte 12)."},
 	} {

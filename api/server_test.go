@@ -83,7 +83,7 @@ func TestMalformedJSONErrorHasPositionWithoutContent(t *testing.T) {
 		`{"secret"`:                         "The body is not complete JSON (at byte 9).",
 		`["secret"]`:                        "The body must be one JSON object.",
 		"\ufeff{}":                          "The body must not start with a byte order mark (at byte 0).",
-		`{"BatchReference":"b","amount":1}`: "batchReference must be written exactly so, in this case",
+		`{"BatchReference":"b","amount":1}`: "batchReference must be written with exactly this capitalisation",
 	} {
 		if got := g.Post(site("/batches"), body).Expect(400).Faults()[0]; got.Message != want || got.Code != "requests:malformed-json" {
 			t.Errorf("%s: %+v, want %q", body, got, want)

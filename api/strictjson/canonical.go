@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Canonical writes a value in the one form that all texts with the same parsed value share: no white space, members
-// sorted by the code points of their names, strings escaped in one way, number literals as they were. Order of
-// elements, unknown members, code points and number literals make a difference; nothing else does.
+// Canonical returns the canonical form of a value. All texts with the same parsed value share it:
+// no white space, members sorted by code points, uniform string escapes, unchanged number literals.
+// It preserves the order of elements, unknown members, code points and number literals.
 func Canonical(v Value) []byte {
 	var c canonicaliser
 	size := 0
@@ -22,7 +22,7 @@ func Canonical(v Value) []byte {
 }
 
 type canonicaliser struct {
-	members []Value // a stack of the members of the open objects
+	members []Value // stack of the open objects' members
 }
 
 func (c *canonicaliser) append(dst []byte, v Value) []byte {
@@ -64,7 +64,8 @@ func (c *canonicaliser) appendObject(dst []byte, v Value) []byte {
 	return append(dst, '}')
 }
 
-// appendSorted adds an object's members by the code points of their names, which is the order of their UTF-8.
+// appendSorted appends an object's members, sorted by the code points of their names. UTF-8 has the
+// same order.
 func appendSorted(dst []Value, object Value) []Value {
 	base := len(dst)
 	for _, member := range object.Members() {

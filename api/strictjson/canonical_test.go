@@ -42,19 +42,21 @@ func TestDiff(t *testing.T) {
 		a, b string
 		want []string
 	}{
-		"equal":            {`{"a":1,"b":[{"c":2}]}`, `{ "b":[{"c":2}], "a":1 }`, nil},
-		"amount":           {`{"rows":[{"amount":1},{"amount":2}]}`, `{"rows":[{"amount":5},{"amount":2}]}`, []string{"rows[0].amount"}},
-		"literal":          {`{"a":1}`, `{"a":1.0}`, []string{"a"}},
-		"kind":             {`{"a":"1"}`, `{"a":1}`, []string{"a"}},
-		"bool":             {`{"a":true}`, `{"a":false}`, []string{"a"}},
-		"null or absent":   {`{"a":null}`, `{}`, []string{"a"}},
-		"container kind":   {`{"a":[]}`, `{"a":{}}`, []string{"a"}},
-		"rows added":       {`{"rows":[1]}`, `{"rows":[1,2,3]}`, []string{"rows[1]", "rows[2]"}},
-		"rows removed":     {`{"rows":[1,2]}`, `{"rows":[]}`, []string{"rows[0]", "rows[1]"}},
-		"rows swapped":     {`{"rows":[1,2]}`, `{"rows":[2,1]}`, []string{"rows[0]", "rows[1]"}},
-		"members both":     {`{"a":1,"c":1,"e":1}`, `{"b":1,"c":2,"d":1}`, []string{"a", "b", "c", "d", "e"}},
-		"a whole subtree":  {`{"a":{"b":{"c":[1,2]}}}`, `{}`, []string{"a"}},
-		"other names":      {`{"a b":1,"":2,"x.y":{"z":1},"\n":1}`, `{"x.y":{"z":2}}`, []string{`[""]`, `["\n"]`, `["a b"]`, `["x.y"].z`}},
+		"equal": {`{"a":1,"b":[{"c":2}]}`, `{ "b":[{"c":2}], "a":1 }`, nil},
+		"amount": {`{"rows":[{"amount":1},{"amount":2}]}`, `{"rows":[{"amount":5},{"amount":2}]}`,
+			[]string{"rows[0].amount"}},
+		"literal":         {`{"a":1}`, `{"a":1.0}`, []string{"a"}},
+		"kind":            {`{"a":"1"}`, `{"a":1}`, []string{"a"}},
+		"bool":            {`{"a":true}`, `{"a":false}`, []string{"a"}},
+		"null or absent":  {`{"a":null}`, `{}`, []string{"a"}},
+		"container kind":  {`{"a":[]}`, `{"a":{}}`, []string{"a"}},
+		"rows added":      {`{"rows":[1]}`, `{"rows":[1,2,3]}`, []string{"rows[1]", "rows[2]"}},
+		"rows removed":    {`{"rows":[1,2]}`, `{"rows":[]}`, []string{"rows[0]", "rows[1]"}},
+		"rows swapped":    {`{"rows":[1,2]}`, `{"rows":[2,1]}`, []string{"rows[0]", "rows[1]"}},
+		"members both":    {`{"a":1,"c":1,"e":1}`, `{"b":1,"c":2,"d":1}`, []string{"a", "b", "c", "d", "e"}},
+		"a whole subtree": {`{"a":{"b":{"c":[1,2]}}}`, `{}`, []string{"a"}},
+		"other names": {`{"a b":1,"":2,"x.y":{"z":1},"\n":1}`, `{"x.y":{"z":2}}`,
+			[]string{`[""]`, `["\n"]`, `["a b"]`, `["x.y"].z`}},
 		"a very long name": {`{"` + long + `":1}`, `{}`, []string{`["` + strings.Repeat("é", 32) + `…"]`}},
 		"nested arrays":    {`{"a":[[1,2],[3]]}`, `{"a":[[1,9],[3,4]]}`, []string{"a[0][1]", "a[1][1]"}},
 	} {
@@ -64,7 +66,7 @@ func TestDiff(t *testing.T) {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(c.want, strictjson.Diff(b, a, 20)); diff != "" {
-				t.Error("the other way round:", diff)
+				t.Error("in the other direction:", diff)
 			}
 		})
 	}
@@ -75,7 +77,7 @@ func TestDiffStopsAtMax(t *testing.T) {
 	b := mustParse(t, `{"rows":[`+strings.Repeat("2,", 99)+`2]}`)
 	got := strictjson.Diff(a, b, 20)
 	if len(got) != 20 || got[0] != "rows[0]" || got[19] != "rows[19]" {
-		t.Errorf("got %d places: %v", len(got), got)
+		t.Errorf("got %d paths: %v", len(got), got)
 	}
 }
 
@@ -95,7 +97,8 @@ func genTree(depth int) *rapid.Generator[tree] {
 		}
 		switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
 		case 0:
-			return tree{literal: rapid.SampledFrom([]string{"null", "true", "false", "0", "1", "1.0", "-0", "1e2", "42"}).Draw(t, "literal")}
+			literals := []string{"null", "true", "false", "0", "1", "1.0", "-0", "1e2", "42"}
+			return tree{literal: rapid.SampledFrom(literals).Draw(t, "literal")}
 		case 1:
 			s := genString().Draw(t, "string")
 			return tree{text: &s}
@@ -125,7 +128,7 @@ func genString() *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.RuneFrom([]rune("abcé\"\\/<\n\u2028\u0301\uffff😀")), 0, 4, -1)
 }
 
-// write writes the tree with its members, white space and escapes as chance has it.
+// write writes the tree with random order of members, white space and escapes.
 func (x tree) write(t *rapid.T, b *strings.Builder) {
 	space := func() { b.WriteString(rapid.SampledFrom([]string{"", "", " ", "\n\t"}).Draw(t, "space")) }
 	space()
@@ -206,19 +209,20 @@ func TestCanonicalIgnoresSpelling(t *testing.T) {
 		if ca, cb := strictjson.Canonical(a), strictjson.Canonical(b); !bytes.Equal(ca, cb) {
 			t.Fatalf("two spellings of one value:\n%s\n%s", ca, cb)
 		}
-		if places := strictjson.Diff(a, b, 20); len(places) != 0 {
-			t.Fatalf("two spellings of one value differ at %v", places)
+		if paths := strictjson.Diff(a, b, 20); len(paths) != 0 {
+			t.Fatalf("two spellings of one value differ at %v", paths)
 		}
 		again, err := strictjson.Parse(strictjson.Canonical(a))
 		if err != nil || !bytes.Equal(strictjson.Canonical(again), strictjson.Canonical(a)) {
-			t.Fatalf("the canonical form is no fixed point: %v", err)
+			t.Fatalf("the canonical form is not a fixed point: %v", err)
 		}
 	})
 }
 
-// equal says whether two trees are one parsed value.
+// equal reports whether two trees have the same parsed value.
 func (x tree) equal(y tree) bool {
-	if x.literal != y.literal || (x.text == nil) != (y.text == nil) || (x.names == nil) != (y.names == nil) || len(x.elements) != len(y.elements) {
+	if x.literal != y.literal || (x.text == nil) != (y.text == nil) ||
+		(x.names == nil) != (y.names == nil) || len(x.elements) != len(y.elements) {
 		return false
 	}
 	if x.text != nil && *x.text != *y.text {
@@ -238,7 +242,7 @@ func (x tree) equal(y tree) bool {
 	return true
 }
 
-// mutate changes one place of the tree, or nothing.
+// mutate changes at most one value of the tree.
 func (x tree) mutate(t *rapid.T) tree {
 	if len(x.elements) == 0 || rapid.IntRange(0, 3).Draw(t, "here") == 0 {
 		return genTree(1).Draw(t, "other")
@@ -258,7 +262,7 @@ func (x tree) mutate(t *rapid.T) tree {
 	return y
 }
 
-func TestCanonicalSeesEveryChange(t *testing.T) {
+func TestCanonicalShowsEveryChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		inner := genTree(3).Draw(t, "tree")
 		x := tree{names: []string{"x"}, elements: []tree{inner}}
@@ -266,10 +270,11 @@ func TestCanonicalSeesEveryChange(t *testing.T) {
 		a, b := parseTree(t, x), parseTree(t, y)
 		same := bytes.Equal(strictjson.Canonical(a), strictjson.Canonical(b))
 		if same != x.equal(y) {
-			t.Fatalf("equal values: %v, equal canonical forms: %v\n%s\n%s", x.equal(y), same, strictjson.Canonical(a), strictjson.Canonical(b))
+			t.Fatalf("equal values: %v, equal canonical forms: %v\n%s\n%s",
+				x.equal(y), same, strictjson.Canonical(a), strictjson.Canonical(b))
 		}
-		if places := strictjson.Diff(a, b, 20); (len(places) == 0) != same {
-			t.Fatalf("equal canonical forms: %v, differing places: %v", same, places)
+		if paths := strictjson.Diff(a, b, 20); (len(paths) == 0) != same {
+			t.Fatalf("equal canonical forms: %v, differing paths: %v", same, paths)
 		}
 	})
 }
@@ -286,14 +291,14 @@ func FuzzCanonical(f *testing.F) {
 		once := strictjson.Canonical(a)
 		again, err := strictjson.Parse(once)
 		if err != nil || !bytes.Equal(strictjson.Canonical(again), once) {
-			t.Fatalf("%q: canonical form %q is no fixed point (%v)", x, once, err)
+			t.Fatalf("%q: canonical form %q is not a fixed point (%v)", x, once, err)
 		}
 		b, err := strictjson.Parse(y)
 		if err != nil {
 			return
 		}
 		if same := bytes.Equal(once, strictjson.Canonical(b)); same != (len(strictjson.Diff(a, b, 1)) == 0) {
-			t.Fatalf("equal canonical forms: %v, but the differing places say otherwise: %q %q", same, x, y)
+			t.Fatalf("equal canonical forms: %v, but the differing paths say otherwise: %q %q", same, x, y)
 		}
 	})
 }

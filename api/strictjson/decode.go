@@ -8,47 +8,47 @@ import (
 	"strings"
 )
 
-// MaxInteger is the largest integer that a body may hold, and −MaxInteger the smallest: what every JSON reader holds
-// exactly.
+// MaxInteger is the largest integer that a body may contain, and -MaxInteger the smallest. Every
+// JSON reader represents this range exactly.
 const MaxInteger = 9007199254740991
 
-// MaxFaults is how many faults of one body are kept.
+// MaxFaults is the maximum number of faults that are reported for a body.
 const MaxFaults = 100
 
-// FaultKind tells the faults of a body apart.
+// FaultKind classifies a fault.
 type FaultKind uint8
 
 // The kinds of faults.
 const (
-	Missing   FaultKind = iota + 1 // a required field is not there, or null
-	Invalid                        // a field has a value that it must not have
+	Missing   FaultKind = iota + 1 // a required field is absent or null
+	Invalid                        // a field has an invalid value
 	Malformed                      // a key differs from a known field only in case
 )
 
-// Fault is one thing that is wrong with a body.
+// Fault is a validation error of a body.
 type Fault struct {
 	Kind    FaultKind
 	Target  string // the field, such as rows[17].amount
-	Message string // completes "<Target> …"; never shows the value
+	Message string // completes "<Target> …"; never contains the value
 }
 
-// Fields reads the members of one object of a body. All Fields that come of one NewObject share one list of faults, so
-// a caller decodes everything first and asks for Faults at the end.
+// Fields reads the members of an object. All Fields that derive from one NewObject share one list
+// of faults. A caller decodes the whole body first and then calls Faults.
 type Fields struct {
 	value  Value
 	faults *faults
-	base   string // path of the object, or of the array that it is in
-	index  int    // in that array; -1 if in none
+	base   string // path of the object, or of its array
+	index  int    // in that array, or -1
 }
 
 type faults struct {
 	list      []Fault
 	malformed []Fault
 
-	unknown      uint64 // bytes of fields that no decoder asked for
+	unknown      uint64 // total bytes of unknown fields
 	unknownLimit int
-	firstUnknown string // the path of the first of them in the text
-	firstAt      uint32
+	firstUnknown string // the path of the first unknown field in the text
+	firstAt      uint32 // its offset
 }
 
 func (f *faults) add(fault Fault) {
@@ -61,16 +61,16 @@ func (f *faults) add(fault Fault) {
 	}
 }
 
-// noteUnknown counts a field that no decoder asks for.
-func (f *faults) noteUnknown(path func() string, start, stop uint32) {
+// addUnknown counts an unknown field.
+func (f *faults) addUnknown(path func() string, start, stop uint32) {
 	if f.unknown == 0 || start < f.firstAt {
 		f.firstUnknown, f.firstAt = path(), start
 	}
 	f.unknown += uint64(stop - start)
 }
 
-// NewObject starts to decode a body. Keys that differ from one of the known fields only in case are faults; other
-// unknown keys are ignored, as long as they are within the document's limit.
+// NewObject starts to decode an object. Keys that differ from a known field only in case are
+// faults. Other unknown keys are ignored within the document's limit.
 func NewObject(v Value, known ...string) Fields {
 	f := Fields{value: v, faults: &faults{}, index: -1}
 	if v.doc != nil {
@@ -80,8 +80,9 @@ func NewObject(v Value, known ...string) Fields {
 	return f
 }
 
-// Faults are the faults found so far, in the order they were found; at most MaxFaults. Malformed keys hide all others.
-// Unknown fields over the document's limit come first, under the name of the first of them.
+// Faults returns the faults found so far, in the order of discovery, at most MaxFaults. If there
+// are malformed keys, it returns only those. An excess of unknown fields comes first, under the
+// first unknown field's name.
 func (f Fields) Faults() []Fault {
 	all := f.faults
 	switch {
@@ -89,13 +90,13 @@ func (f Fields) Faults() []Fault {
 		return all.malformed
 	case all.unknownLimit > 0 && all.unknown > uint64(all.unknownLimit):
 		excess := Fault{Kind: Invalid, Target: all.firstUnknown, Message: fmt.Sprintf(
-			"is not a known field, and such fields may hold at most %d bytes in all", all.unknownLimit)}
+			"is an unknown field; unknown fields may hold at most %d bytes in total", all.unknownLimit)}
 		return append([]Fault{excess}, all.list[:min(len(all.list), MaxFaults-1)]...)
 	}
 	return all.list
 }
 
-// Path names a field of this object from the body's root.
+// Path returns the path of a field of this object from the body's root.
 func (f Fields) Path(name string) string {
 	if self := f.path(); self != "" {
 		return self + "." + name
@@ -103,7 +104,7 @@ func (f Fields) Path(name string) string {
 	return name
 }
 
-// path names this object from the body's root, which is "".
+// path returns the path of this object from the body's root. The root's path is "".
 func (f Fields) path() string {
 	if f.index >= 0 {
 		return elementPath(f.base, f.index)
@@ -111,10 +112,10 @@ func (f Fields) path() string {
 	return f.base
 }
 
-// Invalid records that a field has a value that it must not have; message completes "<field> …".
+// Invalid records that a field has an invalid value. message completes "<field> …".
 func (f Fields) Invalid(name, message string) { f.fault(Invalid, name, message) }
 
-// RequiredString reads a string that must be there. The first check that fails is the field's fault.
+// RequiredString reads a required string. It records the first failed check as the field's fault.
 func (f Fields) RequiredString(name string, checks ...func(string) error) string {
 	s, ok := f.OptionalString(name, checks...)
 	if !ok {
@@ -123,7 +124,8 @@ func (f Fields) RequiredString(name string, checks ...func(string) error) string
 	return s
 }
 
-// OptionalString reads a string that may be absent or null, and reports whether it was there.
+// OptionalString reads a string that may be absent or null. It reports whether the field is
+// present.
 func (f Fields) OptionalString(name string, checks ...func(string) error) (string, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -137,7 +139,8 @@ func (f Fields) OptionalString(name string, checks ...func(string) error) (strin
 	return v.Text(), true
 }
 
-// RequiredInt reads an integer literal that must be there. The first check that fails is the field's fault.
+// RequiredInt reads a required integer literal. It records the first failed check as the field's
+// fault.
 func (f Fields) RequiredInt(name string, checks ...func(int64) error) int64 {
 	n, ok := f.OptionalInt(name, checks...)
 	if !ok {
@@ -146,7 +149,8 @@ func (f Fields) RequiredInt(name string, checks ...func(int64) error) int64 {
 	return n
 }
 
-// OptionalInt reads an integer literal that may be absent or null, and reports whether it was there.
+// OptionalInt reads an integer literal that may be absent or null. It reports whether the field is
+// present.
 func (f Fields) OptionalInt(name string, checks ...func(int64) error) (int64, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -165,8 +169,8 @@ func (f Fields) OptionalInt(name string, checks ...func(int64) error) (int64, bo
 	return n, true
 }
 
-// outOfRange says what an integer that no body may hold should have been, in the words of the field's own checks, which know a
-// narrower range.
+// outOfRange returns the message for an integer outside of the permitted range. It prefers the
+// message of the field's own checks, which may know a narrower range.
 func outOfRange(n int64, checks []func(int64) error) string {
 	for _, c := range checks {
 		if err := c(n); err != nil {
@@ -176,7 +180,7 @@ func outOfRange(n int64, checks []func(int64) error) string {
 	return fmt.Sprintf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
 }
 
-// OptionalObject reads an object that may be absent or null, and reports whether there is one to read.
+// OptionalObject reads an object that may be absent or null. It reports whether there is an object.
 func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -191,7 +195,8 @@ func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	return child, true
 }
 
-// RequiredObjects reads an array of minLen to maxLen objects that must be there. Elements past maxLen are not looked at.
+// RequiredObjects reads a required array of minLen to maxLen objects. It ignores elements past
+// maxLen.
 func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	if _, ok := f.get(name); !ok {
 		f.missing(name)
@@ -199,7 +204,7 @@ func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string
 	return f.OptionalObjects(name, minLen, maxLen, known...)
 }
 
-// OptionalObjects is as RequiredObjects, of an array that may be absent or null.
+// OptionalObjects is RequiredObjects for an array that may be absent or null.
 func (f Fields) OptionalObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	v := f.array(name, minLen, maxLen)
 	return func(yield func(int, Fields) bool) {
@@ -220,7 +225,8 @@ func (f Fields) OptionalObjects(name string, minLen, maxLen int, known ...string
 	}
 }
 
-// OptionalStrings reads an array of at most maxLen strings that may be absent or null (then nil).
+// OptionalStrings reads an array of at most maxLen strings. It returns nil if the array is absent
+// or null.
 func (f Fields) OptionalStrings(name string, maxLen int, checks ...func(string) error) []string {
 	var list []string
 	for i, e := range f.array(name, 0, maxLen).Elements() {
@@ -252,7 +258,7 @@ func (f Fields) array(name string, minLen, maxLen int) Value {
 	return v
 }
 
-// get finds a member; null counts as absent.
+// get returns a member. A null member counts as absent.
 func (f Fields) get(name string) (Value, bool) {
 	v := f.value.Get(name)
 	return v, v.Kind() > Null
@@ -273,33 +279,35 @@ func check[T any](f Fields, name string, value T, checks []func(T) error) {
 	}
 }
 
-// checkNames finds keys that differ from a known field only in case, and counts other unknown ones.
+// checkNames records keys that differ from a known field only in case, and counts the other unknown
+// keys.
 func (f Fields) checkNames(known []string) {
 	for name, member := range f.value.Members() {
 		if slices.Contains(known, name) {
 			continue
 		}
 		n := member.node()
-		f.faults.noteUnknown(func() string { return memberPath(f.path(), name) }, n.start, n.stop)
+		f.faults.addUnknown(func() string { return memberPath(f.path(), name) }, n.start, n.stop)
 		for _, k := range known {
 			if strings.EqualFold(name, k) {
-				f.fault(Malformed, k, "must be written exactly so, in this case")
+				f.fault(Malformed, k, "must be written with exactly this capitalisation")
 			}
 		}
 	}
 }
 
-// parseInteger takes integer literals only: not 1.0, 1e2, "1" or -0. One beyond int64 is the int64 that comes closest.
+// parseInteger accepts integer literals only, not 1.0, 1e2, "1" or -0. It clamps values outside of
+// int64.
 func parseInteger(v Value) (int64, bool) {
 	literal := v.Text()
 	if v.Kind() != Number || literal == "-0" || strings.ContainsAny(literal, ".eE") {
 		return 0, false
 	}
-	n, _ := strconv.ParseInt(literal, 10, 64) // of a JSON integer, the range is all that can be wrong
+	n, _ := strconv.ParseInt(literal, 10, 64) // a JSON integer fails only by its range
 	return n, true
 }
 
-// AtLeast checks that an integer is minimum or more.
+// AtLeast returns a check that an integer is at least minimum.
 func AtLeast(minimum int64) func(int64) error {
 	return func(n int64) error {
 		switch {
@@ -312,7 +320,7 @@ func AtLeast(minimum int64) func(int64) error {
 	}
 }
 
-// Between checks that an integer is in a range, both ends included.
+// Between returns a check that an integer is in a range, both ends inclusive.
 func Between(minimum, maximum int64) func(int64) error {
 	return func(n int64) error {
 		if n < minimum || n > maximum {

@@ -21,12 +21,14 @@ func short(s string) error {
 }
 
 func TestDecodeBatch(t *testing.T) {
-	v := mustParse(t, `{"batchReference":"b-1","note":"ignored","rows":[{"rowReference":"r-1","amount":5},{"rowReference":"r-2","amount":7,"more":{"Amount":1}}]}`)
+	v := mustParse(t, `{"batchReference":"b-1","note":"ignored","rows":[{"rowReference":"r-1","amount":5},
+		{"rowReference":"r-2","amount":7,"more":{"Amount":1}}]}`)
 	o := strictjson.NewObject(v, "batchReference", "rows")
 	reference := o.RequiredString("batchReference", short)
 	var rows []string
 	for i, row := range o.RequiredObjects("rows", 1, 1000, "rowReference", "amount") {
-		rows = append(rows, fmt.Sprint(i, " ", row.RequiredString("rowReference"), " ", row.RequiredInt("amount", strictjson.AtLeast(1))))
+		reference, amount := row.RequiredString("rowReference"), row.RequiredInt("amount", strictjson.AtLeast(1))
+		rows = append(rows, fmt.Sprint(i, " ", reference, " ", amount))
 	}
 	if got := fmt.Sprint(reference, rows, len(o.Faults())); got != "b-1[0 r-1 5 1 r-2 7] 0" {
 		t.Errorf("got %s", got)
@@ -34,7 +36,8 @@ func TestDecodeBatch(t *testing.T) {
 }
 
 func TestDecodeCollectsEveryFault(t *testing.T) {
-	v := mustParse(t, `{"name":"x","count":1.5,"when":null,"items":[{"id":null},7,{"id":"abc","amount":0,"tags":["a",1]}],"extra":[],"list":{}}`)
+	v := mustParse(t, `{"name":"x","count":1.5,"when":null,
+		"items":[{"id":null},7,{"id":"abc","amount":0,"tags":["a",1]}],"extra":[],"list":{}}`)
 	o := strictjson.NewObject(v, "name", "count", "when", "items", "extra", "list", "gone")
 	o.RequiredString("name", short)
 	o.RequiredInt("count")
@@ -112,11 +115,12 @@ func TestDecodeIntegers(t *testing.T) {
 	}
 }
 
-// An integer that no body may hold is told the range of its field, where that is known.
+// The message for an integer out of range names the range of its field, if a check knows it.
 func TestDecodeIntegersOutOfRange(t *testing.T) {
 	for literal, want := range map[string][]string{
-		`9007199254740992`:             {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9", "must be odd"},
-		strings.Repeat("9", 100):       {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9", "must be an integer from -9007199254740991 to 9007199254740991"},
+		`9007199254740992`: {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9", "must be odd"},
+		strings.Repeat("9", 100): {"must be an integer from 1 to 9007199254740991", "must be from 0 to 9",
+			"must be an integer from -9007199254740991 to 9007199254740991"},
 		`-9007199254740992`:            {"must be at least 1", "must be from 0 to 9", "must be odd"},
 		"-" + strings.Repeat("9", 100): {"must be at least 1", "must be from 0 to 9", "must be odd"},
 	} {
@@ -189,12 +193,12 @@ func TestDecodeKeyCase(t *testing.T) {
 			t.Errorf("%s: %q, want %q (%v)", text, got, want, faults)
 		}
 		if got != "" && len(faults) != 1 {
-			t.Errorf("%s: other faults beside a malformed key: %v", text, faults)
+			t.Errorf("%s: other faults besides a malformed key: %v", text, faults)
 		}
 	}
 }
 
-func TestDecodeKeepsAHundredFaults(t *testing.T) {
+func TestDecodeReportsAHundredFaults(t *testing.T) {
 	v := mustParse(t, `{"rows":[`+strings.Repeat(`{},`, 500)+`{"Amount":1}]}`)
 	for known, want := range map[string]struct {
 		n    int
@@ -210,7 +214,7 @@ func TestDecodeKeepsAHundredFaults(t *testing.T) {
 	}
 }
 
-func TestDecodeStopsAtTheLongestArray(t *testing.T) {
+func TestDecodeIgnoresElementsPastMaximum(t *testing.T) {
 	o := strictjson.NewObject(mustParse(t, `{"rows":[{},{},{}],"tags":["a","b","c"]}`), "rows", "tags")
 	n := 0
 	for range o.RequiredObjects("rows", 1, 2) {

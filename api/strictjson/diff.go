@@ -6,28 +6,29 @@ import (
 	"unicode/utf8"
 )
 
-// maxPathName is how many bytes of a member's name a path shows.
+// maxPathName is the maximum length of a member's name in a path, in bytes.
 const maxPathName = 64
 
-// Diff names the places where two values differ, such as "rows[0].amount", at most limit of them, in the order of the
-// canonical form. A member or element that only one side has is one place. It names nothing exactly when the canonical
-// forms are equal. It never shows a value.
+// Diff returns the paths at which two values differ, such as "rows[0].amount". It returns at most
+// limit paths, in the order of the canonical form. A member or element that only one value has is
+// one path. Diff returns no path exactly if the canonical forms are equal. Paths never contain
+// values.
 func Diff(a, b Value, limit int) []string {
 	d := differ{limit: limit}
 	d.compare("", a, b)
-	return d.places
+	return d.paths
 }
 
 type differ struct {
-	limit  int
-	places []string
+	limit int
+	paths []string
 }
 
-func (d *differ) full() bool { return len(d.places) >= d.limit }
+func (d *differ) full() bool { return len(d.paths) >= d.limit }
 
-func (d *differ) differs(path string) {
+func (d *differ) add(path string) {
 	if !d.full() {
-		d.places = append(d.places, path)
+		d.paths = append(d.paths, path)
 	}
 }
 
@@ -35,26 +36,26 @@ func (d *differ) compare(path string, a, b Value) {
 	switch {
 	case d.full():
 	case a.Kind() != b.Kind():
-		d.differs(path)
+		d.add(path)
 	case a.Kind() == Object:
 		d.objects(path, a, b)
 	case a.Kind() == Array:
 		d.arrays(path, a, b)
 	case a.Text() != b.Text():
-		d.differs(path)
+		d.add(path)
 	}
 }
 
-// objects merges the two sorted lists of members.
+// objects compares objects by merging their sorted members.
 func (d *differ) objects(path string, a, b Value) {
 	as, bs := appendSorted(nil, a), appendSorted(nil, b)
 	for (len(as) > 0 || len(bs) > 0) && !d.full() {
 		switch {
 		case len(bs) == 0 || len(as) > 0 && as[0].name() < bs[0].name():
-			d.differs(memberPath(path, as[0].name()))
+			d.add(memberPath(path, as[0].name()))
 			as = as[1:]
 		case len(as) == 0 || bs[0].name() < as[0].name():
-			d.differs(memberPath(path, bs[0].name()))
+			d.add(memberPath(path, bs[0].name()))
 			bs = bs[1:]
 		default:
 			d.member(path, as[0], bs[0])
@@ -63,7 +64,7 @@ func (d *differ) objects(path string, a, b Value) {
 	}
 }
 
-// member compares two members of one name; the path is only built for places that may differ.
+// member compares members with the same name. It builds the path only if they may differ.
 func (d *differ) member(path string, a, b Value) {
 	if isScalar(a) && isScalar(b) && a.Kind() == b.Kind() && a.Text() == b.Text() {
 		return
@@ -74,16 +75,16 @@ func (d *differ) member(path string, a, b Value) {
 func (d *differ) arrays(path string, a, b Value) {
 	na, nb := a.at+1, b.at+1
 	for i := 0; (na < a.node().end || nb < b.node().end) && !d.full(); i++ {
-		place := elementPath(path, i)
+		itemPath := elementPath(path, i)
 		switch {
 		case nb >= b.node().end:
-			d.differs(place)
+			d.add(itemPath)
 			na = a.doc.nodes[na].end
 		case na >= a.node().end:
-			d.differs(place)
+			d.add(itemPath)
 			nb = b.doc.nodes[nb].end
 		default:
-			d.compare(place, Value{a.doc, na}, Value{b.doc, nb})
+			d.compare(itemPath, Value{a.doc, na}, Value{b.doc, nb})
 			na, nb = a.doc.nodes[na].end, b.doc.nodes[nb].end
 		}
 	}
@@ -93,8 +94,8 @@ func isScalar(v Value) bool { return v.Kind() < Array }
 
 func elementPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// memberPath writes a plain name after a dot and any other, which only an unknown field can have, as a quoted and
-// shortened string in brackets.
+// memberPath appends a member to a path. A plain name follows a dot. Any other name, which only an
+// unknown field has, follows in brackets, quoted and shortened.
 func memberPath(path, name string) string {
 	if !isPlainName(name) {
 		return path + "[" + string(appendString(nil, shorten(name))) + "]"

@@ -10,13 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth is how many arrays and objects may be open at once, the outermost object included.
+// MaxDepth is the maximum nesting depth of arrays and objects, including the outermost object.
 const MaxDepth = 32
 
-// Error says why a text is not acceptable JSON. Reason never quotes the text, so it can be shown to its sender.
+// Error reports a text that is not acceptable JSON. Reason never quotes the text, so the service
+// can return it to the sender.
 type Error struct {
 	Reason string // completes "the body …"
-	Offset int64  // in bytes, near the fault; -1 if it has no place
+	Offset int64  // in bytes, near the fault; -1 if unknown
 }
 
 func (e *Error) Error() string {
@@ -26,20 +27,21 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset)
 }
 
-// Limits bound what one document may hold. Zero means no bound.
+// Limits bounds the content of a document. Zero means no limit.
 type Limits struct {
-	// Values counts objects, arrays and scalars. Keys do not count.
+	// Values is the maximum number of objects, arrays and scalars. Keys do not count.
 	Values int
-	// UnknownBytes bounds the fields that no decoder asks for, from the name to the end of the value, summed over the document.
-	// Fields.Faults reports an excess.
+	// UnknownBytes is the maximum total size of fields that no decoder knows. A field extends from
+	// its name to the end of its value. Fields.Faults reports an excess.
 	UnknownBytes int
 }
 
-// Parse reads one JSON object without limits. Every error is an *Error. The Value does not alias data.
+// Parse parses a JSON object without limits. Every error is an *Error. The Value does not alias
+// data.
 func Parse(data []byte) (Value, error) { return ParseWithin(data, Limits{}) }
 
-// ParseWithin reads one JSON object and stops at the first value beyond the limit. Every error is an *Error. The Value
-// does not alias data.
+// ParseWithin parses a JSON object within limits. It stops at the first value beyond the limit.
+// Every error is an *Error. The Value does not alias data.
 func ParseWithin(data []byte, limits Limits) (Value, error) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return Value{}, &Error{Reason: "must not start with a byte order mark", Offset: 0}
@@ -52,7 +54,7 @@ func ParseWithin(data []byte, limits Limits) (Value, error) {
 		if countValues(data) > limits.Values {
 			return Value{}, tooManyValues(limits.Values)
 		}
-		expected = limits.Values // the rest of the separators are in strings
+		expected = limits.Values // further separators are in strings
 	}
 	p := parser{
 		dec:    jsontext.NewDecoder(bytes.NewBuffer(data)),
@@ -76,13 +78,14 @@ func tooManyValues(limit int) *Error {
 	return &Error{Reason: fmt.Sprintf("has more than %d values", limit), Offset: -1}
 }
 
-// estimateNodes bounds the number of values from the separators, and by the size, as text can be all separators.
+// estimateNodes returns an upper bound of the number of values, from the separators and the size.
 func estimateNodes(data []byte) int {
 	n := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("[")) + 1
 	return min(n, len(data)/2+1)
 }
 
-// countValues counts the values of a JSON text without building anything. Of a text that is not JSON it is a guess.
+// countValues counts the values of a JSON text without allocating. The result is meaningless for
+// other texts.
 func countValues(data []byte) int {
 	n := 1
 	for i := 0; i < len(data); i++ {
@@ -100,7 +103,8 @@ func countValues(data []byte) int {
 	return n
 }
 
-// endOfString is the index of the quote that closes the string which opens at i, or that of the last byte.
+// endOfString returns the index of the closing quote of the string that opens at i, or a later
+// index if it is not closed.
 func endOfString(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {
 		if data[i] == '\\' {
@@ -113,13 +117,13 @@ func endOfString(data []byte, i int) int {
 type parser struct {
 	dec     *jsontext.Decoder
 	data    []byte // the document
-	decoded []byte // the strings with escapes, without them
+	decoded []byte // the decoded strings that had escapes
 	nodes   []node
 	limits  Limits
 
-	open    [MaxDepth]int32 // indexes of the containers around the next token
+	open    [MaxDepth]int32 // indexes of the open containers
 	depth   int
-	name    span // the name read last, waiting for its value
+	name    span // the name whose value comes next
 	start   uint32
 	hasName bool
 }
@@ -142,7 +146,7 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// step takes the next token.
+// step reads the next token.
 func (p *parser) step() error {
 	switch kind := p.dec.PeekKind(); kind {
 	case jsontext.KindBeginObject:
@@ -179,7 +183,7 @@ func (p *parser) begin(kind Kind) error {
 	return p.add(node{kind: kind, start: uint32(offset - 1)})
 }
 
-// scalar takes a value of n bytes that has just been read.
+// scalar adds the scalar of n bytes that was read last, or keeps it as the name of the next value.
 func (p *parser) scalar(kind jsontext.Kind, n int) error {
 	stop := uint32(p.dec.InputOffset())
 	start := stop - uint32(n)
@@ -205,7 +209,7 @@ func (p *parser) scalar(kind jsontext.Kind, n int) error {
 	return p.add(value)
 }
 
-// unquote finds the content of a quoted string. One with escapes is decoded.
+// unquote returns the content of a quoted string. It decodes escapes.
 func (p *parser) unquote(start, stop uint32) (span, error) {
 	quoted := p.data[start:stop]
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -236,7 +240,7 @@ func (p *parser) add(value node) error {
 	return nil
 }
 
-// fault words the decoder's error without what it quotes of the text.
+// fault converts the decoder's error to an Error that does not quote the text.
 func (p *parser) fault(err error) error {
 	offset := p.dec.InputOffset()
 	var syntactic *jsontext.SyntacticError

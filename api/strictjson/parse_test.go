@@ -90,7 +90,7 @@ func TestParseRefuses(t *testing.T) {
 				t.Fatalf("Parse = %v, want %q", err, c.reason)
 			}
 			if v.Kind() != strictjson.Absent {
-				t.Errorf("a refused text gave %v", v.Kind())
+				t.Errorf("a refused text returned a value of kind %v", v.Kind())
 			}
 		})
 	}
@@ -124,7 +124,8 @@ func TestValueAccess(t *testing.T) {
 	if got := v.Get("z").Kind(); got != strictjson.Null {
 		t.Errorf("null is %v", got)
 	}
-	if got := v.Get("nothing"); got.Kind() != strictjson.Absent || got.Len() != 0 || got.Text() != "" || got.Get("x").Kind() != strictjson.Absent {
+	got := v.Get("nothing")
+	if got.Kind() != strictjson.Absent || got.Len() != 0 || got.Text() != "" || got.Get("x").Kind() != strictjson.Absent {
 		t.Errorf("absent is %v", got.Kind())
 	}
 	if got := v.Get("o").Get("p").Get("q").Text(); got != "r" {
@@ -149,7 +150,8 @@ func TestValueAccess(t *testing.T) {
 	}
 }
 
-// What Parse accepts means the same to encoding/json; what encoding/json refuses, Parse refuses.
+// checkAgainstStandardLibrary checks that Parse accepts only what encoding/json accepts, with the
+// same meaning.
 func checkAgainstStandardLibrary(t *testing.T, data []byte) {
 	v, err := strictjson.Parse(data)
 	if err != nil {
@@ -159,7 +161,7 @@ func checkAgainstStandardLibrary(t *testing.T, data []byte) {
 	decoder := json.NewDecoder(strings.NewReader(string(data)))
 	decoder.UseNumber()
 	if err := decoder.Decode(&want); err != nil {
-		t.Fatalf("accepted %q, but encoding/json says %v", data, err)
+		t.Fatalf("accepted %q, but encoding/json returned %v", data, err)
 	}
 	if !equalToStandard(v, want) {
 		t.Fatalf("%q means %v to encoding/json, here %s", data, want, strictjson.Canonical(v))
@@ -196,7 +198,8 @@ func equalToStandard(v strictjson.Value, want any) bool {
 
 var seeds = []string{
 	`{}`, `{"a":1}`, `{"a":[{"b":"\ud83d\ude00"},null,-0.0e-1]}`, `{"a":1,"a":2}`, `[1]`, "\ufeff{}", `{"a":"\u0000"}`,
-	`{"\u00e9":{"x":[[],[{}]]}}`, `{"a":"<>&\u2028\/"}`, `{"a":01}`, `{"a":"\ud800"}`, "{\"a\":\"\xff\"}", ` {"b" : true } `,
+	`{"\u00e9":{"x":[[],[{}]]}}`, `{"a":"<>&\u2028\/"}`, `{"a":01}`, `{"a":"\ud800"}`, "{\"a\":\"\xff\"}",
+	` {"b" : true } `,
 }
 
 func FuzzParse(f *testing.F) {
@@ -219,7 +222,8 @@ func batch(rows int) []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"customerReference":"customer-%06d-tenant-reference","rowReference":"row-%d","amount":%d}`, i, i, 100+i)
+		fmt.Fprintf(&b, `{"customerReference":"customer-%06d-tenant-reference","rowReference":"row-%d","amount":%d}`,
+			i, i, 100+i)
 	}
 	b.WriteString(`]}`)
 	return []byte(b.String())

@@ -1,6 +1,7 @@
-// Package strictjson reads JSON bodies without leniency: one object, UTF-8, no duplicate keys, no lone surrogates, no
-// NUL, no deep nesting. It keeps number literals and the order of members as they were written, so that two bodies can
-// be compared by parsed value, and it decodes fields while collecting every fault instead of stopping at the first.
+// Package strictjson parses JSON bodies strictly: one object, UTF-8, no duplicate keys, no lone
+// surrogates, no NUL, and limited nesting. It preserves number literals and the order of members,
+// so that two bodies can be compared by parsed value. Its decoder collects all faults instead of
+// stopping at the first.
 package strictjson
 
 import "iter"
@@ -8,7 +9,7 @@ import "iter"
 // Kind is the JSON type of a Value.
 type Kind uint8
 
-// The kinds. Absent is that of the zero Value, which stands for a member that is not there.
+// The kinds. Absent is the kind of the zero Value, which represents an absent member.
 const (
 	Absent Kind = iota
 	Null
@@ -19,26 +20,28 @@ const (
 	Object
 )
 
-// document is a parsed text: one slice of nodes in the order of the text. A container is followed by its contents, which
-// end before the index end. Nodes have no pointers, so a large document costs the garbage collector nothing.
+// document is a parsed text: a slice of nodes in the order of the text. The contents of a container
+// follow it, up to the index end. Nodes contain no pointers, so that the garbage collector does not
+// scan them.
 type document struct {
 	nodes   []node
-	text    string // as it was written
-	decoded string // the strings with escapes, decoded, one after the other
+	text    string // the original text
+	decoded string // the decoded strings that had escapes, concatenated
 	limits  Limits
 }
 
-// node is one value of a document: 32 bytes.
+// node is a value of a document. It has 32 bytes.
 type node struct {
 	name  span // the member's name, if the value is in an object
 	text  span // a decoded string, a number literal, "true" or "false"
 	start uint32
-	stop  uint32 // the bytes from start to stop are the value, with its name if it has one
-	end   int32
+	stop  uint32 // text[start:stop] is the value, including the member's name
+	end   int32  // the index after the node's contents
 	kind  Kind
 }
 
-// span is a piece of a document's text or, from an offset of the text's length, of its decoded strings.
+// span is a piece of a document's text. Offsets from the text's length on are in its decoded
+// strings.
 type span struct{ at, length uint32 }
 
 func (d *document) get(s span) string {
@@ -49,8 +52,8 @@ func (d *document) get(s span) string {
 	return d.decoded[at : at+int(s.length)]
 }
 
-// Value is one parsed JSON value. Its strings share the memory of the whole document: clone what is kept for long.
-// The zero Value is Absent.
+// Value is a parsed JSON value. Its strings share the document's memory, so clone strings that are
+// kept for long. The zero Value is Absent.
 type Value struct {
 	doc *document
 	at  int32
@@ -58,10 +61,10 @@ type Value struct {
 
 func (v Value) node() *node { return &v.doc.nodes[v.at] }
 
-// name is the name of a member.
+// name returns the name of a member.
 func (v Value) name() string { return v.doc.get(v.node().name) }
 
-// Kind is the value's JSON type.
+// Kind returns the value's JSON type.
 func (v Value) Kind() Kind {
 	if v.doc == nil {
 		return Absent
@@ -69,7 +72,8 @@ func (v Value) Kind() Kind {
 	return v.node().kind
 }
 
-// Text is a string's decoded content, a number's literal as it was written, or "true" or "false"; "" for others.
+// Text returns a string's decoded content, a number's literal, or "true" or "false". It returns ""
+// for other kinds.
 func (v Value) Text() string {
 	if v.doc == nil {
 		return ""
@@ -77,7 +81,7 @@ func (v Value) Text() string {
 	return v.doc.get(v.node().text)
 }
 
-// Len counts an array's elements or an object's members; 0 for others.
+// Len returns the number of an array's elements or an object's members, and 0 for other kinds.
 func (v Value) Len() int {
 	n := 0
 	for range v.children() {
@@ -86,7 +90,7 @@ func (v Value) Len() int {
 	return n
 }
 
-// Get finds an object's member by its exact name; Absent if there is none.
+// Get returns an object's member by its exact name. It returns Absent if there is none.
 func (v Value) Get(name string) Value {
 	for child := range v.children() {
 		if v.Kind() == Object && child.name() == name {
@@ -96,7 +100,7 @@ func (v Value) Get(name string) Value {
 	return Value{}
 }
 
-// Members are an object's members in the order of the text; nothing for other kinds.
+// Members iterates over an object's members in the order of the text. Other kinds have none.
 func (v Value) Members() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.Kind() != Object {
@@ -110,7 +114,7 @@ func (v Value) Members() iter.Seq2[string, Value] {
 	}
 }
 
-// Elements are an array's elements with their indexes; nothing for other kinds.
+// Elements iterates over an array's indexes and elements. Other kinds have none.
 func (v Value) Elements() iter.Seq2[int, Value] {
 	return func(yield func(int, Value) bool) {
 		if v.Kind() != Array {
