@@ -5,15 +5,17 @@ import (
 	"math/bits"
 )
 
-// What the standard counts against a code, so that of eight masks the one that scanners find easiest is taken.
+// The penalties of the standard. The encoder chooses the mask with the lowest total, which is the
+// easiest to scan.
 const (
-	penaltyRun    = 2 // for each run of five or more of a colour, and one for each module from the fifth on
-	penaltyBlock  = 3
-	penaltyFinder = 40
-	penaltyShare  = 10
+	penaltyRun    = 2  // per run of five or more modules of a colour; plus 1 per module from the fifth on
+	penaltyBlock  = 3  // per square of four modules of a colour
+	penaltyFinder = 40 // per pattern that looks like a finder pattern
+	penaltyRatio  = 10 // per 5 % by which the ratio of dark modules differs from a half
 )
 
-// penalty judges a code exactly as the encoder does, a line of modules at a time.
+// penalty returns the penalty of a code, equal to the encoder's. It evaluates a line of modules at
+// a time.
 func (s *symbol) penalty() int {
 	total, dark := 0, 0
 	for i := range s.size {
@@ -23,13 +25,14 @@ func (s *symbol) penalty() int {
 			total += penaltyBlock * blocks(s.rows[i-1], s.rows[i], s.size)
 		}
 	}
-	return total + sharePenalty(dark, s.size*s.size)
+	return total + ratioPenalty(dark, s.size*s.size)
 }
 
-// linePenalty judges a row or column: long runs, and what looks like a finder pattern with white beside it.
+// linePenalty returns the penalty of a row or column: for long runs, and for finder-like patterns
+// next to white.
 func linePenalty(line uint64, size int) int {
-	like := ^(line ^ line>>1) & (1<<(size-1) - 1)          // x is like x+1
-	five := like & (like >> 1) & (like >> 2) & (like >> 3) // so are the four after it
+	like := ^(line ^ line>>1) & (1<<(size-1) - 1)          // bit x: modules x and x+1 are equal
+	five := like & (like >> 1) & (like >> 2) & (like >> 3) // bit x: five equal modules from x on
 	finder := line &^ (line >> 1) & (line >> 2) & (line >> 3) & (line >> 4) &^ (line >> 5) & (line >> 6)
 	white := ^(line | line>>1 | line>>2 | line>>3)
 	finders := (finder&(white>>7) | white&(finder>>4)) & (1<<(size-10) - 1)
@@ -42,8 +45,8 @@ func blocks(above, below uint64, size int) int {
 	return bits.OnesCount64(like & same & (same >> 1) & (1<<(size-1) - 1))
 }
 
-// sharePenalty judges how far the share of dark modules is from a half, in steps of 5 %.
-func sharePenalty(dark, all int) int {
+// ratioPenalty returns the penalty for the ratio of dark modules, in steps of 5 % from a half.
+func ratioPenalty(dark, all int) int {
 	steps := float64(dark) * 100 / float64(all) / 5
-	return penaltyShare * int(min(math.Abs(math.Floor(steps)-10), math.Abs(math.Ceil(steps)-10)))
+	return penaltyRatio * int(min(math.Abs(math.Floor(steps)-10), math.Abs(math.Ceil(steps)-10)))
 }

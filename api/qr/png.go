@@ -6,27 +6,28 @@ import (
 	"math/bits"
 )
 
-// A PNG of a code is written directly: two colours, one bit a pixel, and eight pixels a module, so that a module is a byte,
-// all lines of a module are copies of its first, and each takes two or three codes. No compressor looks for what is known.
+// The PNG is written directly, without a general compressor: two colours, one bit per pixel, and
+// eight pixels per module. A module then is a byte, and all lines of a row of modules are copies of
+// its first line.
 
 const (
-	quietZone = 4   // modules around the code, as the standard wants
-	minSize   = 256 // pixels, at least
+	quietZone = 4   // modules around the code, as the standard requires
+	minSize   = 256 // pixels
 
 	signature = "\x89PNG\r\n\x1a\n"
 	palette   = "\xff\xff\xff\x00\x00\x00" // 0 is white, 1 is black
 )
 
-// appendPNG appends the picture of a code.
+// appendPNG appends a code as a PNG.
 func appendPNG(into []byte, rows []uint64) []byte {
 	modules := len(rows) + 2*quietZone
-	wide := (minSize + 8*modules - 1) / (8 * modules) // bytes of a module in a line; 1 but for the smallest version
+	wide := (minSize + 8*modules - 1) / (8 * modules) // bytes per module in a line
 	size := uint32(8 * wide * modules)                //nolint:gosec // a few hundred
 	into = append(into, signature...)
 	into, start := beginChunk(into, "IHDR")
 	into = binary.BigEndian.AppendUint32(into, size)
 	into = binary.BigEndian.AppendUint32(into, size)
-	into = append(into, 1 /*bit a pixel*/, 3 /*palette*/, 0, 0, 0) // the only compression and filter method; not interlaced
+	into = append(into, 1, 3, 0, 0, 0) // 1 bit per pixel, with a palette; the only compression and filter; not interlaced
 	into = endChunk(into, start)
 	into, start = beginChunk(into, "PLTE")
 	into = endChunk(append(into, palette...), start)
@@ -36,7 +37,7 @@ func appendPNG(into []byte, rows []uint64) []byte {
 	return endChunk(into, start)
 }
 
-// beginChunk leaves room for the length.
+// beginChunk begins a chunk. endChunk later fills in its length.
 func beginChunk(into []byte, kind string) (_ []byte, start int) {
 	into = append(into, 0, 0, 0, 0)
 	return append(into, kind...), len(into)
@@ -47,7 +48,8 @@ func endChunk(into []byte, start int) []byte {
 	return binary.BigEndian.AppendUint32(into, crc32.ChecksumIEEE(into[start:]))
 }
 
-// appendLines writes the picture's lines as a zlib stream. Each line is the byte "no filter" and its pixels.
+// appendLines appends the picture's lines as a zlib stream. A line is the filter type 0 (none)
+// followed by its pixels.
 func appendLines(into []byte, rows []uint64, wide int) []byte {
 	w := deflater{out: append(into, 0x78, 0x01), stride: 1 + wide*(len(rows)+2*quietZone), wide: wide, low: 1}
 	w.begin()
@@ -59,39 +61,43 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 	return w.end()
 }
 
-// deflater writes one block of RFC 1951 with a Huffman code of its own, made for pictures of which most is white (0), the
-// rest is black (255), and every line but the first of a module is a copy of the one above:
+// deflater writes a single block of RFC 1951 with a fixed Huffman code. The code suits pictures
+// that are mostly white (0), otherwise black (255), and whose lines mostly equal the line above:
 //
 //	literal 0       0
 //	literal 255     10
 //	284, 285        110000, 110001      lengths 227 to 258
 //	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
-//	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96: one of them is the length of a line
+//	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
+//
+// The only distance in use is the length of a line.
 type deflater struct {
 	out          []byte
-	pending      uint64 // bits that are not written yet, the first one lowest
-	waiting      int    // how many
-	stride, wide int    // bytes of a line, and of a module in it
-	low, high    uint64 // the two halves of the checksum (Adler-32)
+	pending      uint64 // bits not yet written, the first one lowest
+	pendingBits  int    // their number
+	stride, wide int    // bytes per line, and per module in a line
+	low, high    uint64 // the two sums of Adler-32
 }
 
-// bitString is a number of bits, in the order in which they are written from the lowest on.
+// bitString is a string of bits. The lowest bit is written first.
 type bitString struct {
 	bits  uint64
 	count int
 }
 
-// huffman is a code word, which goes out from its highest bit on, unlike numbers.
+// huffman returns a code word as a bitString. The highest bit of a code word is written first.
 func huffman(code, count int) bitString {
 	return bitString{bits.Reverse64(uint64(code)) >> (64 - count), count} //nolint:gosec // small
 }
 
-// blockHeader says in RFC 1951's way which code words there are: by the lengths of those for literals and lengths 0 to 285 and
-// distances 0 to 12, which are written in another code. In that one, 16 repeats the last length, 17 and 18 repeat zero.
+// blockHeader describes the Huffman codes in the format of RFC 1951: the code lengths of literals
+// and lengths 0 to 285, and of distances 0 to 12. The lengths themselves are Huffman-coded, where
+// 16 repeats the last length, and 17 and 18 repeat zero.
 var blockHeader = func() (header []bitString) {
 	add := func(strings ...bitString) { header = append(header, strings...) }
 	add(bitString{1, 1}, bitString{2, 2}, bitString{286 - 257, 5}, bitString{13 - 1, 5}, bitString{18 - 4, 4})
-	for _, length := range []uint64{2, 3, 3, 0, 0, 3, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 3} { // of 16, 17, 18, 0, 8, 7, 9, 6 … 2, 14, 1
+	// The lengths of the codes for 16, 17, 18, 0, 8, 7, 9, 6 … 2, 14, 1.
+	for _, length := range []uint64{2, 3, 3, 0, 0, 3, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 3} {
 		add(bitString{length, 3})
 	}
 	one, two, six, seven := huffman(2, 3), huffman(3, 3), huffman(4, 3), huffman(5, 3)
@@ -107,12 +113,12 @@ var blockHeader = func() (header []bitString) {
 }()
 
 func (w *deflater) put(s bitString) {
-	w.pending |= s.bits << w.waiting
-	w.waiting += s.count
-	if w.waiting >= 32 {
+	w.pending |= s.bits << w.pendingBits
+	w.pendingBits += s.count
+	if w.pendingBits >= 32 {
 		w.out = binary.LittleEndian.AppendUint32(w.out, uint32(w.pending)) //nolint:gosec // the lower half
 		w.pending >>= 32
-		w.waiting -= 32
+		w.pendingBits -= 32
 	}
 }
 
@@ -122,7 +128,7 @@ func (w *deflater) begin() {
 	}
 }
 
-// line writes a line of modules, so many modules high.
+// line writes a line of modules with a height of high modules.
 func (w *deflater) line(row uint64, size, high int) {
 	w.put(bitString{0, 1 + quietZone*w.wide})
 	for x := range size {
@@ -140,11 +146,11 @@ func (w *deflater) line(row uint64, size, high int) {
 	w.sum(row, uint64(lines)) //nolint:gosec // a few dozen
 }
 
-// repeat copies so many bytes from a line above.
+// repeat copies n bytes from the line above.
 func (w *deflater) repeat(n int) {
 	for n > 0 {
 		length := min(n, 258)
-		if rest := n - length; rest == 1 || rest == 2 { // too short for a copy
+		if rest := n - length; rest == 1 || rest == 2 { // the minimum length is 3
 			length -= 3
 		}
 		w.copy(length)
@@ -152,7 +158,7 @@ func (w *deflater) repeat(n int) {
 	}
 }
 
-// copy writes the code of a length, and that of the distance, which is a line's.
+// copy writes a copy of length bytes at the distance of a line.
 func (w *deflater) copy(length int) {
 	extra, symbol := 0, 285
 	if n := length - 3; n < 8 {
@@ -180,9 +186,10 @@ func (w *deflater) copy(length int) {
 	}
 }
 
-// sum adds equal lines to the checksum. Its low half is the sum of all bytes, its high half that of all low halves.
+// sum adds equal lines to the checksum. The low sum is that of all bytes, the high sum is that of
+// all low sums.
 func (w *deflater) sum(row, lines uint64) {
-	var sum, weighted uint64 // of a line; weighted by how many low halves a byte is in
+	var sum, weighted uint64 // of a line's bytes; weighted by the number of low sums that include a byte
 	for ; row != 0; row &= row - 1 {
 		first := 1 + w.wide*(quietZone+bits.TrailingZeros64(row))
 		for i := range w.wide {
@@ -199,7 +206,7 @@ func (w *deflater) sum(row, lines uint64) {
 // end ends the block and appends the checksum.
 func (w *deflater) end() []byte {
 	w.put(huffman(0b1100100, 7))
-	for ; w.waiting > 0; w.waiting -= 8 {
+	for ; w.pendingBits > 0; w.pendingBits -= 8 {
 		w.out = append(w.out, byte(w.pending)) //nolint:gosec // the lowest
 		w.pending >>= 8
 	}

@@ -1,10 +1,12 @@
-// Package qr makes QR codes as small PNGs: black on white, error correction M, a quiet zone of four modules.
+// Package qr makes QR codes as small PNGs: black on white, error correction level M, and a quiet
+// zone of four modules.
 //
-// What is encoded decides how large a code gets. In upper-case letters, digits and a few signs a character costs 5.5 bits
-// instead of 8; so a URL that is to be scanned is best written in upper case, as far as its host and its path allow.
+// The content determines the size of a code. A character of the alphanumeric mode (upper-case
+// letters, digits and a few signs) takes 5.5 bits instead of 8. URLs should therefore be in upper
+// case as far as host and path allow.
 //
-// The encoder is boombuler's. It takes a millisecond and more for a code, nearly all of it to try the eight masks. A Series
-// makes the very same codes in a hundredth of that, from what it has learnt from the encoder.
+// The package encodes with boombuler's encoder, which spends most of its time on choosing among the
+// eight masks. A [Series] makes the same codes much faster, from parts that the encoder made once.
 package qr
 
 import (
@@ -15,22 +17,24 @@ import (
 	"github.com/boombuler/barcode/qr"
 )
 
-// alphanumeric are the characters of the QR mode that is cheap, each at the place of its value.
+// alphanumeric contains the characters of the alphanumeric mode, each at the index of its value.
 const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
 
-// The faults of a content.
+// Errors for contents that cannot be encoded.
 var (
-	// ErrNotASCII: scanners do not agree on what bytes beyond ASCII mean.
+	// ErrNotASCII reports a content with other characters than printable ASCII. Scanners interpret
+	// other bytes differently.
 	ErrNotASCII = errors.New("qr: content must be printable ASCII")
-	// ErrTooLong: the code would have more than 61 modules a side, too many to be scanned with ease.
+	// ErrTooLong reports a content whose code would have more than 61 modules per side, which is
+	// hard to scan.
 	ErrTooLong = errors.New("qr: content is too long")
 )
 
-// IsAlphanumeric reports whether a content fits the cheap mode.
+// IsAlphanumeric reports whether the alphanumeric mode can encode a content.
 func IsAlphanumeric(content string) bool { return strings.Trim(content, alphanumeric) == "" }
 
-// PNG is the picture of a content, at least 256 pixels wide and high. Contents with other characters than those of
-// the alphanumeric mode, which a host name in brackets has, take more room and are encoded all the same.
+// PNG returns the code of a content as a PNG, at least 256 pixels wide and high. Contents with
+// characters outside of the alphanumeric mode are also encoded, but need larger codes.
 func PNG(content string) ([]byte, error) {
 	s, err := encode(content)
 	if err != nil {
@@ -39,7 +43,7 @@ func PNG(content string) ([]byte, error) {
 	return appendPNG(nil, s.rows[:s.size]), nil
 }
 
-// encode is the encoder's code of a content.
+// encode returns the encoder's code of a content.
 func encode(content string) (*symbol, error) {
 	mode := qr.AlphaNumeric
 	if !IsAlphanumeric(content) {

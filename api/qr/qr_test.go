@@ -23,10 +23,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const code = "/P/ABCDEFGHIJKLMNOP"
 
-// pure tells the decoder that the picture is nothing but the code: its search for codes in photographs is not on trial.
+// pure tells the decoder that the picture contains only the code, because its search for codes in
+// photographs is not under test.
 var pure = map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
 
-// read reads a picture back with an independent decoder.
+// read decodes a picture with an independent decoder.
 func read(t testing.TB, picture image.Image) *gozxing.Result {
 	t.Helper()
 	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
@@ -35,12 +36,12 @@ func read(t testing.TB, picture image.Image) *gozxing.Result {
 	}
 	result, err := qrcode.NewQRCodeReader().Decode(bitmap, pure)
 	if err != nil {
-		t.Fatalf("the picture cannot be read: %v", err)
+		t.Fatalf("the picture is unreadable: %v", err)
 	}
 	return result
 }
 
-// check holds a PNG against all that is promised of it.
+// check checks the content, the error correction level and the format of a PNG.
 func check(t testing.TB, encoded []byte, content string) {
 	t.Helper()
 	picture, err := png.Decode(bytes.NewReader(encoded))
@@ -49,7 +50,7 @@ func check(t testing.TB, encoded []byte, content string) {
 	}
 	result := read(t, picture)
 	if result.GetText() != content {
-		t.Fatalf("it reads %q, want %q", result.GetText(), content)
+		t.Fatalf("the picture reads as %q, want %q", result.GetText(), content)
 	}
 	if level := fmt.Sprint(result.GetResultMetadata()[gozxing.ResultMetadataType_ERROR_CORRECTION_LEVEL]); level != "M" {
 		t.Errorf("error correction %s", level)
@@ -60,8 +61,9 @@ func check(t testing.TB, encoded []byte, content string) {
 func checkPicture(t testing.TB, picture image.Image) {
 	t.Helper()
 	paletted, ok := picture.(*image.Paletted)
-	if !ok || len(paletted.Palette) != 2 || paletted.Palette[0] != (color.RGBA{255, 255, 255, 255}) || paletted.Palette[1] != (color.RGBA{0, 0, 0, 255}) {
-		t.Fatalf("the picture is a %T", picture)
+	if !ok || len(paletted.Palette) != 2 || paletted.Palette[0] != (color.RGBA{255, 255, 255, 255}) ||
+		paletted.Palette[1] != (color.RGBA{0, 0, 0, 255}) {
+		t.Fatalf("the picture has another type or palette: %T", picture)
 	}
 	size := picture.Bounds()
 	if size.Dx() < 256 || size.Dx() != size.Dy() {
@@ -79,7 +81,7 @@ func checkPicture(t testing.TB, picture image.Image) {
 	}
 }
 
-// alphanumeric is a random text of the characters of that mode.
+// alphanumeric returns a random text of the alphanumeric mode.
 func alphanumeric(random *rand.Rand, length int) string {
 	const characters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
 	text := make([]byte, length)
@@ -100,12 +102,12 @@ func darkPart(p *image.Paletted) image.Rectangle {
 	return dark
 }
 
-// TestLengthsOfBaseURLs reads the codes of public base URLs of all lengths back, every usual one among them.
+// Codes of public base URLs of all lengths are readable.
 func TestLengthsOfBaseURLs(t *testing.T) {
 	t.Parallel()
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 	random := rand.New(rand.NewPCG(1, 2))
-	for length := 1; length <= 260; length += 1 + length/64 { // a host name has 253 characters at the most
+	for length := 1; length <= 260; length += 1 + length/64 { // a host name has at most 253 characters
 		host := make([]byte, length)
 		for i := range host {
 			host[i] = letters[random.IntN(len(letters))]
@@ -122,8 +124,7 @@ func TestLengthsOfBaseURLs(t *testing.T) {
 	}
 }
 
-// TestSeries makes the same pictures as the encoder by itself, with prefixes of both parities in every version that there is
-// room for.
+// A Series makes the same pictures as the encoder, for prefixes of both parities and all versions.
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{20, 23, 47, 80, 107, 138, 165, 196, 231, 270, 361} {
@@ -133,7 +134,7 @@ func TestSeries(t *testing.T) {
 	checkSeries(t, 35, 16, 100)
 }
 
-// checkSeries compares pictures of a Series with those that the encoder makes of the same contents.
+// checkSeries compares the pictures of a Series with the encoder's.
 func checkSeries(t *testing.T, length, ending, n int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(length)))
@@ -144,12 +145,12 @@ func checkSeries(t *testing.T, length, ending, n int) {
 		got, err := series.PNG(content)
 		want, wantErr := qr.PNG(prefix + content)
 		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%q: another picture than the encoder's: %v, %v", prefix+content, err, wantErr)
+			t.Fatalf("%q: the picture differs from the encoder's: %v, %v", prefix+content, err, wantErr)
 		}
 	}
 }
 
-// TestEveryCharacter reads every printable character back, whichever mode it takes.
+// Every printable character is readable, in either mode.
 func TestEveryCharacter(t *testing.T) {
 	t.Parallel()
 	for c := ' '; c <= '~'; c++ {
@@ -162,7 +163,7 @@ func TestEveryCharacter(t *testing.T) {
 	}
 }
 
-// The usual hosts fit version 3, and short ones version 2.
+// Codes of typical hosts have version 3, and those of short hosts version 2.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]int{
@@ -199,7 +200,7 @@ func TestDataURI(t *testing.T) {
 	check(t, encoded, content)
 }
 
-func TestContentsThatCannotBe(t *testing.T) {
+func TestInvalidContents(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]error{
 		"HTTPS://BÜCHER.EXAMPLE":  qr.ErrNotASCII,

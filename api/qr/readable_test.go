@@ -26,35 +26,36 @@ import (
 )
 
 var (
-	codes = flag.Int("codes", 200, "codes that TestReadable has read back by each decoder")
-	seed  = flag.Uint64("seed", 9, "which codes TestReadable makes")
+	codes = flag.Int("codes", 200, "number of codes that TestReadable reads with each decoder")
+	seed  = flag.Uint64("seed", 9, "random seed of the codes of TestReadable")
 )
 
-// sheetSide is how many codes wide and high the sheets are that zbar gets.
+// sheetSide is the width and height, in codes, of the sheets for zbar.
 const sheetSide = 5
 
-// spoilings are what a code may go through until a scanner sees it.
-var spoilings = []struct {
-	name  string
-	spoil func(*image.Gray, *rand.Rand) *image.Gray
+// distortions simulate what happens to a code before a scanner sees it.
+var distortions = []struct {
+	name    string
+	distort func(*image.Gray, *rand.Rand) *image.Gray
 }{
-	{"as it is", func(g *image.Gray, _ *rand.Rand) *image.Gray { return g }},
+	{"unchanged", func(g *image.Gray, _ *rand.Rand) *image.Gray { return g }},
 	{"blurred", func(g *image.Gray, _ *rand.Rand) *image.Gray { return blur(blur(g, 2), 2) }},
-	{"rotated", func(g *image.Gray, r *rand.Rand) *image.Gray { return turn(g, r.Float64()*2*math.Pi, 1) }},
-	{"scaled", func(g *image.Gray, r *rand.Rand) *image.Gray { return turn(g, 0, 0.6+r.Float64()) }},
-	{"all of it", func(g *image.Gray, r *rand.Rand) *image.Gray {
-		return blur(turn(g, r.Float64()*2*math.Pi, 0.7+0.6*r.Float64()), 1)
+	{"rotated", func(g *image.Gray, r *rand.Rand) *image.Gray { return transform(g, r.Float64()*2*math.Pi, 1) }},
+	{"scaled", func(g *image.Gray, r *rand.Rand) *image.Gray { return transform(g, 0, 0.6+r.Float64()) }},
+	{"blurred, rotated and scaled", func(g *image.Gray, r *rand.Rand) *image.Gray {
+		return blur(transform(g, r.Float64()*2*math.Pi, 0.7+0.6*r.Float64()), 1)
 	}},
 }
 
-// TestReadable has two decoders of other people's read codes: gozxing, and zbar where it is installed (the program
-// zbarimg). The codes are of usual hosts; four in ten are blurred, rotated, scaled, or all of it. Many more are read by
-// go test ./api/qr -run TestReadable -codes 100000 -timeout 2h.
+// Two independent decoders read codes of typical hosts: gozxing and, if installed, zbar (the
+// program zbarimg). Four in ten codes are distorted. This command reads many more:
+//
+//	go test ./api/qr -run TestReadable -codes 100000 -timeout 2h
 func TestReadable(t *testing.T) {
 	t.Parallel()
 	zbar, err := exec.LookPath("zbarimg")
 	if err != nil {
-		t.Log("without zbarimg: gozxing alone")
+		t.Log("zbarimg is not installed: reading with gozxing only")
 	}
 	var group errgroup.Group
 	group.SetLimit(2)
@@ -72,28 +73,34 @@ func TestReadable(t *testing.T) {
 		})
 	}
 	_ = group.Wait()
-	t.Logf("%d codes read, by gozxing all but %d from the first picture, one from as many as %d", *codes, again.Load(), most.Load())
+	t.Logf("read %d codes; gozxing needed several pictures of %d codes, at most %d",
+		*codes, retried.Load(), maxPictures.Load())
 }
 
-// again counts the codes that gozxing had to see more than once, and most is how often it had to see one.
-var again, most atomic.Int64
+// retried counts the codes that gozxing read only from a later picture. maxPictures is the maximum
+// number of pictures of a code.
+var retried, maxPictures atomic.Int64
 
-// sheet is some codes that went through the same.
+// sheet is a group of codes with the same distortion.
 type sheet struct {
 	how      string
-	spoil    func(*image.Gray, *rand.Rand) *image.Gray
+	distort  func(*image.Gray, *rand.Rand) *image.Gray
 	random   *rand.Rand
 	contents []string
 	clean    []*image.Gray
-	pictures []*image.Gray // the clean ones, spoiled
+	pictures []*image.Gray // the distorted codes
 }
 
-// newSheet makes the codes from a number on; the same ones at every run.
+// newSheet makes the codes from the given number on. They are the same in every run with the same
+// seed.
 func newSheet(first int) *sheet {
-	hosts := []string{"HTTPS://PAY.EXAMPLE", "HTTPS://CHECKOUT.EXAMPLE.COM", "HTTP://127.0.0.1:8080", "HTTPS://CHECKOUT.BILLING.A-LONG-NAME.EXAMPLE.COM"}
+	hosts := []string{
+		"HTTPS://PAY.EXAMPLE", "HTTPS://CHECKOUT.EXAMPLE.COM", "HTTP://127.0.0.1:8080",
+		"HTTPS://CHECKOUT.BILLING.A-LONG-NAME.EXAMPLE.COM",
+	}
 	random := rand.New(rand.NewPCG(*seed, uint64(first)))
-	spoiling := spoilings[max(0, first/sheetSide/sheetSide%10-5)] // six in ten as they are
-	s := &sheet{how: spoiling.name, spoil: spoiling.spoil, random: random}
+	distortion := distortions[max(0, first/sheetSide/sheetSide%10-5)] // six in ten are unchanged
+	s := &sheet{how: distortion.name, distort: distortion.distort, random: random}
 	for range sheetSide * sheetSide {
 		prefix, ending := hosts[random.IntN(len(hosts))]+"/P/", make([]byte, 16)
 		for i := range ending {
@@ -101,49 +108,49 @@ func newSheet(first int) *sheet {
 		}
 		encoded, err := qr.NewSeries(prefix, len(ending)).PNG(string(ending))
 		if err != nil {
-			panic(err) // no such prefix is too long
+			panic(err) // these contents are short enough
 		}
 		picture, err := png.Decode(bytes.NewReader(encoded))
 		if err != nil {
-			panic(err) // other tests look at the PNG
+			panic(err) // other tests check the PNG
 		}
 		gray := image.NewGray(picture.Bounds())
 		draw.Draw(gray, gray.Rect, picture, image.Point{}, draw.Src)
 		s.contents = append(s.contents, prefix+string(ending))
 		s.clean = append(s.clean, gray)
-		s.pictures = append(s.pictures, spoiling.spoil(gray, random))
+		s.pictures = append(s.pictures, distortion.distort(gray, random))
 	}
 	return s
 }
 
-// frames is how many pictures of a code a decoder may see: those that a camera takes in a second.
+// frames is the maximum number of pictures of a code, like those of a camera in a second.
 const frames = 30
 
-// readEach has gozxing read every picture, as one that was taken with a camera. Now and then its search takes data for a finder
-// pattern, or misjudges where the modules are; then it sees the code as a hand holds it that is never quite still, and spoiled anew.
+// readEach reads every picture with gozxing. If gozxing cannot read a picture, it gets further
+// pictures of the code, slightly moved and distorted anew, like a camera in a hand.
 func (s *sheet) readEach() error {
 	for i, picture := range s.pictures {
 		n := 1
 		text, err := s.read(picture)
 		for ; n < frames && (err != nil || text != s.contents[i]); n++ {
-			moved := turn(s.clean[i], (s.random.Float64()-0.5)/5, 0.85+0.3*s.random.Float64())
-			text, err = s.read(s.spoil(moved, s.random))
+			moved := transform(s.clean[i], (s.random.Float64()-0.5)/5, 0.85+0.3*s.random.Float64())
+			text, err = s.read(s.distort(moved, s.random))
 		}
 		if err != nil || text != s.contents[i] {
 			return fmt.Errorf("%q, %s: gozxing reads %q, %w", s.contents[i], s.how, text, err)
 		}
-		seen(n)
+		countPictures(n)
 	}
 	return nil
 }
 
-// seen counts how often gozxing had to see a code.
-func seen(pictures int) {
+// countPictures records the number of pictures that gozxing needed for a code.
+func countPictures(pictures int) {
 	if pictures > 1 {
-		again.Add(1)
+		retried.Add(1)
 	}
 	for n := int64(pictures); ; {
-		if before := most.Load(); n <= before || most.CompareAndSwap(before, n) {
+		if before := maxPictures.Load(); n <= before || maxPictures.CompareAndSwap(before, n) {
 			return
 		}
 	}
@@ -151,17 +158,17 @@ func seen(pictures int) {
 
 func (s *sheet) read(picture *image.Gray) (string, error) {
 	source := gozxing.NewLuminanceSourceFromImage(picture)
-	text, err := s.look(gozxing.NewHybridBinarizer(source), nil)
+	text, err := s.decode(gozxing.NewHybridBinarizer(source), nil)
 	if err != nil {
-		text, err = s.look(gozxing.NewGlobalHistgramBinarizer(source), nil)
+		text, err = s.decode(gozxing.NewGlobalHistgramBinarizer(source), nil)
 	}
-	if err != nil && s.how == spoilings[0].name {
-		text, err = s.look(gozxing.NewGlobalHistgramBinarizer(source), pure)
+	if err != nil && s.how == distortions[0].name {
+		text, err = s.decode(gozxing.NewGlobalHistgramBinarizer(source), pure)
 	}
 	return text, err
 }
 
-func (s *sheet) look(binarizer gozxing.Binarizer, hints map[gozxing.DecodeHintType]any) (string, error) {
+func (s *sheet) decode(binarizer gozxing.Binarizer, hints map[gozxing.DecodeHintType]any) (string, error) {
 	bitmap, err := gozxing.NewBinaryBitmap(binarizer)
 	if err != nil {
 		return "", err
@@ -173,29 +180,29 @@ func (s *sheet) look(binarizer gozxing.Binarizer, hints map[gozxing.DecodeHintTy
 	return result.GetText(), nil
 }
 
-// readBy has zbar read all pictures at once, and by itself each that it overlooks in the crowd.
+// readBy reads all pictures with zbar from one sheet, and reads those that it misses one by one.
 func (s *sheet) readBy(t *testing.T, zbar string) error {
 	side := 0
 	for _, p := range s.pictures {
 		side = max(side, p.Rect.Dx(), p.Rect.Dy())
 	}
-	crowd := white(sheetSide*side, sheetSide*side)
+	page := white(sheetSide*side, sheetSide*side)
 	for i, p := range s.pictures {
-		draw.Draw(crowd, p.Rect.Add(image.Pt(i%sheetSide*side, i/sheetSide*side)), p, image.Point{}, draw.Src)
+		draw.Draw(page, p.Rect.Add(image.Pt(i%sheetSide*side, i/sheetSide*side)), p, image.Point{}, draw.Src)
 	}
-	got := runZbar(t, zbar, crowd)
+	got := runZbar(t, zbar, page)
 	for i, p := range s.pictures {
 		if !slices.Contains(got, s.contents[i]) && !slices.Contains(runZbar(t, zbar, p), s.contents[i]) {
 			return fmt.Errorf("%q, %s: zbar cannot read it", s.contents[i], s.how)
 		}
 	}
 	if i := slices.IndexFunc(got, func(text string) bool { return !slices.Contains(s.contents, text) }); i >= 0 {
-		return fmt.Errorf("%s: zbar reads %q, which is not there", s.how, got[i])
+		return fmt.Errorf("%s: zbar reads %q, which is no code of the sheet", s.how, got[i])
 	}
 	return nil
 }
 
-// runZbar is what zbar reads in a picture.
+// runZbar returns the contents that zbar reads in a picture.
 func runZbar(t *testing.T, zbar string, g *image.Gray) []string {
 	path := filepath.Join(t.TempDir(), "picture.pgm")
 	pgm := append(fmt.Appendf(nil, "P5 %d %d 255\n", g.Rect.Dx(), g.Rect.Dy()), g.Pix...)
@@ -204,7 +211,7 @@ func runZbar(t *testing.T, zbar string, g *image.Gray) []string {
 	}
 	defer func() { _ = os.Remove(path) }()
 	out, err := exec.CommandContext(t.Context(), zbar, "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable", path).Output()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) { // it fails if it finds none
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) { // zbar fails if it finds no code
 		t.Error(err)
 	}
 	return strings.Fields(string(out))
@@ -218,23 +225,24 @@ func white(width, height int) *image.Gray {
 	return g
 }
 
-// turn rotates a picture about its centre, by radians, and scales it.
-func turn(g *image.Gray, angle, scale float64) *image.Gray {
+// transform rotates a picture about its centre, by radians, and scales it.
+func transform(g *image.Gray, angle, scale float64) *image.Gray {
 	sin, cos := math.Sincos(angle)
 	side := int(math.Ceil(float64(g.Rect.Dx()) * scale * (math.Abs(sin) + math.Abs(cos))))
-	turned := white(side, side)
+	transformed := white(side, side)
 	from, to := float64(g.Rect.Dx())/2-0.5, float64(side)/2-0.5
 	for y := range side {
 		for x := range side {
 			dx, dy := (float64(x)-to)/scale, (float64(y)-to)/scale
-			turned.Pix[y*turned.Stride+x] = between(g, from+dx*cos+dy*sin, from-dx*sin+dy*cos)
+			transformed.Pix[y*transformed.Stride+x] = interpolate(g, from+dx*cos+dy*sin, from-dx*sin+dy*cos)
 		}
 	}
-	return turned
+	return transformed
 }
 
-// between is the shade between four pixels; white outside.
-func between(g *image.Gray, x, y float64) uint8 {
+// interpolate returns the shade at a point from the four pixels around it. Pixels outside of the
+// picture are white.
+func interpolate(g *image.Gray, x, y float64) uint8 {
 	x0, y0 := math.Floor(x), math.Floor(y)
 	shade := 0.0
 	for _, corner := range [][2]float64{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
@@ -248,7 +256,7 @@ func between(g *image.Gray, x, y float64) uint8 {
 	return uint8(shade)
 }
 
-// blur gives every pixel the mean of those at most a radius away.
+// blur gives every pixel the mean of the pixels within a radius.
 func blur(g *image.Gray, radius int) *image.Gray {
 	blurred := image.NewGray(g.Rect)
 	for y := range g.Rect.Dy() {

@@ -7,56 +7,59 @@ import (
 	"sync"
 )
 
-// Series makes the codes of contents that begin alike and go on with an ending of a fixed length. It is safe for concurrent
-// use. What it makes is what PNG makes of the whole content.
+// Series makes codes of contents that share a prefix and have endings of a fixed length. A Series
+// makes the same codes as PNG. It is safe for concurrent use.
 //
-// It rests on this: before a mask is laid over it, a code is a sum (exclusive or) over the bits of its content. Error
-// correction is linear, and every bit has its place. So a Series lets the encoder make the code of an ending of zeros and,
-// for each bit of an ending, that of the ending with this bit alone, and takes their masks off. The code of any other ending is
-// the first one plus the differences that the others make. The eight masks are then laid over it and judged a line at a time.
+// Before a mask is applied, a code is the sum (exclusive or) of contributions of the content's
+// bits, because error correction is linear and every bit has a fixed position. A Series lets the
+// encoder make the code of an ending of zeros, and a code for each single bit of an ending, and
+// removes their masks. The code of any ending is the first code plus the contributions of its bits.
+// The Series then applies the eight masks, and chooses the best of them.
 type Series struct {
 	prefix string
 	ending int
-	learnt func() (*lesson, error) // nil if the prefix does not fit the alphanumeric mode: then all are left to the encoder
+	basis  func() (*basis, error) // nil if the prefix does not fit the alphanumeric mode: the encoder then makes all codes
 }
 
-// lessons are those of the process, by prefix and length. It has one public base URL, so there are no more than one or two.
-var lessons sync.Map
+// bases caches the bases of the process by prefix and length. A process has a single public base
+// URL, so there are few.
+var bases sync.Map
 
-// NewSeries makes a Series. The first code takes a tenth of a second, unless the process has had the same Series before.
+// NewSeries returns a Series for a prefix and the length of its endings. The first code takes a
+// tenth of a second, unless the process already had the same Series.
 func NewSeries(prefix string, ending int) *Series {
 	s := &Series{prefix: prefix, ending: ending}
 	if IsAlphanumeric(prefix) {
-		learn := sync.OnceValues(func() (*lesson, error) { return newLesson(prefix, ending) })
-		known, _ := lessons.LoadOrStore(fmt.Sprint(ending, prefix), learn)
-		s.learnt, _ = known.(func() (*lesson, error))
+		compute := sync.OnceValues(func() (*basis, error) { return newBasis(prefix, ending) })
+		cached, _ := bases.LoadOrStore(fmt.Sprint(ending, prefix), compute)
+		s.basis, _ = cached.(func() (*basis, error))
 	}
 	return s
 }
 
-// PNG is the picture of the content with an ending.
+// PNG returns the code of the prefix and an ending as a PNG.
 func (s *Series) PNG(ending string) ([]byte, error) { return s.appendPNG(nil, ending) }
 
 func (s *Series) appendPNG(into []byte, ending string) ([]byte, error) {
-	if s.learnt == nil || len(ending) != s.ending || !IsAlphanumeric(ending) {
+	if s.basis == nil || len(ending) != s.ending || !IsAlphanumeric(ending) {
 		code, err := encode(s.prefix + ending)
 		if err != nil {
 			return nil, err
 		}
 		return appendPNG(into, code.rows[:code.size]), nil
 	}
-	lesson, err := s.learnt()
+	b, err := s.basis()
 	if err != nil {
 		return nil, err
 	}
-	code := lesson.code(ending)
+	code := b.code(ending)
 	return appendPNG(into, code.rows[:code.size]), nil
 }
 
-// pictures are what base64 is made from.
+// pictures holds buffers for PNGs.
 var pictures = sync.Pool{New: func() any { return new([]byte) }}
 
-// AppendDataURI appends the picture of the content with an ending as a data URI.
+// AppendDataURI appends the code of the prefix and an ending as the data URI of a PNG.
 func (s *Series) AppendDataURI(into []byte, ending string) ([]byte, error) {
 	picture, _ := pictures.Get().(*[]byte)
 	defer pictures.Put(picture)
@@ -68,50 +71,52 @@ func (s *Series) AppendDataURI(into []byte, ending string) ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(append(into, "data:image/png;base64,"...), png), nil
 }
 
-// lesson is what was learnt of a Series: codes without mask and format.
-type lesson struct {
-	shared string // what no ending has a part in: whole pairs of characters
-	edge   string // the last character of the prefix, if it makes a pair with the first of an ending
-	zero   symbol // of nothing but zeros after shared
-	units  []unit
+// basis holds the parts of a Series's codes, without mask and format.
+type basis struct {
+	shared string // the whole pairs of characters of the prefix
+	edge   string // the last character of the prefix, if it forms a pair with the first of an ending
+	zero   symbol // the code of zeros after shared
+	units  []unit // of edge and ending
 	masks  [8]symbol
 }
 
-// unit is a pair of characters, or the last one if it is alone, and what each bit of its value changes.
+// unit is a pair of characters, or a single last character, with the contribution of each bit of
+// its value.
 type unit struct{ bits []symbol }
 
-// The alphanumeric mode writes two characters as one number, and one that is left as another.
+// The alphanumeric mode encodes a pair of characters as a number, and a single last character as a
+// shorter number.
 const (
 	pairBits   = 11
 	singleBits = 6
-	base       = len(alphanumeric)
+	radix      = len(alphanumeric)
 )
 
-func newLesson(prefix string, ending int) (*lesson, error) {
+func newBasis(prefix string, ending int) (*basis, error) {
 	shared := len(prefix) &^ 1
-	l := &lesson{shared: prefix[:shared], edge: prefix[shared:]}
-	width := len(l.edge) + ending
-	zero, err := l.encode(width, 0, 0)
+	b := &basis{shared: prefix[:shared], edge: prefix[shared:]}
+	width := len(b.edge) + ending
+	zero, err := b.encode(width, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	l.masks = masks(zero.size)
-	l.unmask(zero)
-	l.zero = *zero
+	b.masks = masks(zero.size)
+	b.unmask(zero)
+	b.zero = *zero
 	for at := 0; at < width; at += 2 {
 		var u unit
 		for bit := range bitsAt(at, width) {
-			code, err := l.encode(width, at, 1<<bit)
+			code, err := b.encode(width, at, 1<<bit)
 			if err != nil {
 				return nil, err
 			}
-			l.unmask(code)
-			code.xor(&l.zero)
+			b.unmask(code)
+			code.xor(&b.zero)
 			u.bits = append(u.bits, *code)
 		}
-		l.units = append(l.units, u)
+		b.units = append(b.units, u)
 	}
-	return l, nil
+	return b, nil
 }
 
 func bitsAt(at, width int) int {
@@ -121,28 +126,29 @@ func bitsAt(at, width int) int {
 	return pairBits
 }
 
-// encode lets the encoder make the code of zeros in the whole width, but for the characters at a place with this value.
-func (l *lesson) encode(width, at, value int) (*symbol, error) {
+// encode returns the encoder's code of shared and width zeros, of which the unit at index at has
+// the given value.
+func (b *basis) encode(width, at, value int) (*symbol, error) {
 	text := []byte(strings.Repeat("0", width))
 	if at+1 == width {
 		text[at] = alphanumeric[value]
 	} else {
-		text[at], text[at+1] = alphanumeric[value/base], alphanumeric[value%base]
+		text[at], text[at+1] = alphanumeric[value/radix], alphanumeric[value%radix]
 	}
-	return encode(l.shared + string(text))
+	return encode(b.shared + string(text))
 }
 
-// unmask takes off a code's mask, and what says which one it was.
-func (l *lesson) unmask(code *symbol) { code.xor(&l.masks[maskOf(code)]) }
+// unmask removes a code's mask and format.
+func (b *basis) unmask(code *symbol) { code.xor(&b.masks[maskOf(code)]) }
 
-// code is the code of an ending.
-func (l *lesson) code(ending string) symbol {
-	plain := l.zero
-	text := l.edge + ending
-	for i, u := range l.units {
+// code returns the code of an ending.
+func (b *basis) code(ending string) symbol {
+	plain := b.zero
+	text := b.edge + ending
+	for i, u := range b.units {
 		value := strings.IndexByte(alphanumeric, text[2*i])
 		if 2*i+1 < len(text) {
-			value = value*base + strings.IndexByte(alphanumeric, text[2*i+1])
+			value = value*radix + strings.IndexByte(alphanumeric, text[2*i+1])
 		}
 		for bit := range u.bits {
 			if value>>bit&1 == 1 {
@@ -150,18 +156,19 @@ func (l *lesson) code(ending string) symbol {
 			}
 		}
 	}
-	return l.masked(&plain)
+	return b.masked(&plain)
 }
 
-// masked lays the mask over a code that makes it easiest to scan: of several the first, as the encoder has it.
-func (l *lesson) masked(plain *symbol) symbol {
+// masked applies the mask with the lowest penalty. Of equal masks it takes the first, as the
+// encoder does.
+func (b *basis) masked(plain *symbol) symbol {
 	var best symbol
-	least := -1
-	for i := range l.masks {
+	lowest := -1
+	for i := range b.masks {
 		code := *plain
-		code.xor(&l.masks[i])
-		if p := code.penalty(); least < 0 || p < least {
-			best, least = code, p
+		code.xor(&b.masks[i])
+		if p := code.penalty(); lowest < 0 || p < lowest {
+			best, lowest = code, p
 		}
 	}
 	return best

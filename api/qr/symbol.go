@@ -2,11 +2,12 @@ package qr
 
 import "github.com/boombuler/barcode"
 
-// maxSize is the size of version 11, which holds a URL with the longest host name that there can be. Lines fit a word.
+// maxSize is the size of version 11, which fits a URL with the longest possible host name. A line
+// of it fits a uint64.
 const maxSize = 61
 
-// symbol is a code without its quiet zone, by rows and by columns: bit x of rows[y] and bit y of cols[x] are the module at
-// (x, y), set if it is dark.
+// symbol is a code without quiet zone, stored by rows and by columns. Bit x of rows[y] and bit y of
+// cols[x] are the module at (x, y). A set bit is a dark module.
 type symbol struct {
 	size       int
 	rows, cols [maxSize]uint64
@@ -14,13 +15,13 @@ type symbol struct {
 
 func (s *symbol) at(x, y int) bool { return s.rows[y]>>x&1 == 1 }
 
-// flip turns a module over.
+// flip inverts a module.
 func (s *symbol) flip(x, y int) {
 	s.rows[y] ^= 1 << x
 	s.cols[x] ^= 1 << y
 }
 
-// xor turns over what is dark in the other symbol.
+// xor inverts the modules that are dark in other.
 func (s *symbol) xor(other *symbol) {
 	for i := range s.size {
 		s.rows[i] ^= other.rows[i]
@@ -40,8 +41,8 @@ func symbolOf(code barcode.Barcode) *symbol {
 	return s
 }
 
-// isFunction reports whether a module is the same in every code of that size, or says how to read the others: finder
-// patterns with their margin, format, timing, alignment patterns, and from version 7 on the version. All others hold data.
+// isFunction reports whether a module belongs to a function pattern or to the format or version
+// information. All other modules hold data.
 func isFunction(x, y, size int) bool {
 	switch {
 	case x == 6 || y == 6, x < 9 && y < 9, x < 9 && y >= size-8, x >= size-8 && y < 9:
@@ -54,7 +55,7 @@ func isFunction(x, y, size int) bool {
 
 func sizeOf(version int) int { return 17 + 4*version }
 
-// isAlignment reports whether a module belongs to one of the small squares, those at a finder pattern aside.
+// isAlignment reports whether a module belongs to an alignment pattern.
 func isAlignment(x, y, size int) bool {
 	var centres []int
 	switch {
@@ -74,11 +75,11 @@ func isAlignment(x, y, size int) bool {
 	return false
 }
 
-// formats are the 15 bits that say "level M, masked with this one of eight".
+// formats contains the 15 format bits of level M with each mask.
 var formats = [8]uint16{0x5412, 0x5125, 0x5e7c, 0x5b4b, 0x45f9, 0x40ce, 0x4f97, 0x4aa0}
 
-// formatPlaces are where bit i of the format, from the highest on, is written.
-func formatPlaces(i, size int) [2][2]int {
+// formatPositions returns the two positions of bit i of the format, counted from the highest bit.
+func formatPositions(i, size int) [2][2]int {
 	switch {
 	case i < 6:
 		return [2][2]int{{i, 8}, {8, size - 1 - i}}
@@ -93,13 +94,13 @@ func formatPlaces(i, size int) [2][2]int {
 	}
 }
 
-// maskOf reads which mask a code has.
+// maskOf returns the mask of a code, from its format bits.
 func maskOf(s *symbol) int {
 	var format uint16
 	for i := range 15 {
-		place := formatPlaces(i, s.size)[0]
+		at := formatPositions(i, s.size)[0]
 		format <<= 1
-		if s.at(place[0], place[1]) {
+		if s.at(at[0], at[1]) {
 			format |= 1
 		}
 	}
@@ -108,10 +109,11 @@ func maskOf(s *symbol) int {
 			return mask
 		}
 	}
-	panic("qr: a code of another level") // which is never asked for
+	panic("qr: the error correction level is not M") // encode requests M only
 }
 
-// masks are what the eight masks do to a code of a size: the modules that they turn over, and their format.
+// masks returns the modules that each mask inverts in a code of the given size, together with its
+// format bits.
 func masks(size int) (all [8]symbol) {
 	for mask := range all {
 		m := &all[mask]
@@ -124,9 +126,9 @@ func masks(size int) (all [8]symbol) {
 			}
 		}
 		for i := range 15 {
-			for _, place := range formatPlaces(i, size) {
+			for _, at := range formatPositions(i, size) {
 				if formats[mask]>>(14-i)&1 == 1 {
-					m.flip(place[0], place[1])
+					m.flip(at[0], at[1])
 				}
 			}
 		}
@@ -134,7 +136,7 @@ func masks(size int) (all [8]symbol) {
 	return all
 }
 
-// isMasked reports whether a mask turns a module over.
+// isMasked reports whether a mask inverts a module.
 func isMasked(mask, x, y int) bool {
 	switch mask {
 	case 0:

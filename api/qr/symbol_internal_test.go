@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/png"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/boombuler/barcode/qr"
@@ -12,26 +13,27 @@ import (
 	"github.com/makiuchi-d/gozxing/qrcode"
 )
 
-// TestModules compares every module of a Series's codes with the encoder's own, for codes that it gives each of the masks.
+// A Series and the encoder make equal codes, for each of the masks.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	const prefix = "HTTPS://PAY.EXAMPLE.COM/P/"
-	lesson, err := newLesson(prefix, 16)
+	b, err := newBasis(prefix, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	var seen [8]int
-	for n := 0; n < 300 || min(seen[0], seen[1], seen[2], seen[3], seen[4], seen[5], seen[6], seen[7]) == 0; n++ {
+	for n := 0; n < 300 || slices.Min(seen[:]) == 0; n++ {
 		ending := randomEnding(random)
-		code := lesson.code(ending)
+		code := b.code(ending)
 		want, err := qr.Encode(prefix+ending, qr.M, qr.AlphaNumeric)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for y := range code.size {
 			for x := range code.size {
-				if r, _, _, _ := want.At(x, y).RGBA(); code.at(x, y) != (r == 0) || code.at(x, y) != (code.cols[x]>>y&1 == 1) {
+				r, _, _, _ := want.At(x, y).RGBA()
+				if code.at(x, y) != (r == 0) || code.at(x, y) != (code.cols[x]>>y&1 == 1) {
 					t.Fatalf("%s: module (%d, %d) is %v", ending, x, y, code.at(x, y))
 				}
 			}
@@ -41,7 +43,7 @@ func TestModules(t *testing.T) {
 	t.Logf("masks: %v", seen)
 }
 
-// TestEveryMask reads codes back under each of the masks, the ugly ones too, in every version.
+// Codes of every version are readable with each of the masks.
 func TestEveryMask(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
@@ -67,7 +69,8 @@ func TestEveryMask(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := qrcode.NewQRCodeReader().Decode(bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true})
+			hints := map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
+			result, err := qrcode.NewQRCodeReader().Decode(bitmap, hints)
 			if err != nil || result.GetText() != content {
 				t.Fatalf("size %d, mask %d: %v", code.size, mask, err)
 			}
@@ -81,12 +84,12 @@ func TestEveryMask(t *testing.T) {
 func randomEnding(random *rand.Rand) string {
 	text := make([]byte, 16)
 	for i := range text {
-		text[i] = alphanumeric[random.IntN(base)]
+		text[i] = alphanumeric[random.IntN(radix)]
 	}
 	return string(text)
 }
 
-// The penalty is the standard's: checked against one that looks at every module by itself.
+// The penalty equals that of a naive implementation of the standard, module by module.
 func TestPenalty(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 8))
@@ -101,14 +104,14 @@ func TestPenalty(t *testing.T) {
 					}
 				}
 			}
-			if got, want := s.penalty(), slowPenalty(s); got != want {
+			if got, want := s.penalty(), naivePenalty(s); got != want {
 				t.Fatalf("size %d: penalty %d, want %d", size, got, want)
 			}
 		}
 	}
 }
 
-func slowPenalty(s *symbol) int {
+func naivePenalty(s *symbol) int {
 	total, dark := 0, 0
 	for _, at := range []func(x, y int) bool{s.at, func(x, y int) bool { return s.at(y, x) }} {
 		for y := range s.size {
@@ -116,7 +119,7 @@ func slowPenalty(s *symbol) int {
 			for x := range s.size {
 				line += map[bool]string{true: "1", false: "0"}[at(x, y)]
 			}
-			total += slowLinePenalty(line)
+			total += naiveLinePenalty(line)
 		}
 	}
 	for y := range s.size {
@@ -124,12 +127,13 @@ func slowPenalty(s *symbol) int {
 			if s.at(x, y) {
 				dark++
 			}
-			if x > 0 && y > 0 && s.at(x, y) == s.at(x-1, y) && s.at(x, y) == s.at(x, y-1) && s.at(x, y) == s.at(x-1, y-1) {
+			if x > 0 && y > 0 && s.at(x, y) == s.at(x-1, y) && s.at(x, y) == s.at(x, y-1) &&
+				s.at(x, y) == s.at(x-1, y-1) {
 				total += 3
 			}
 		}
 	}
-	for k := 0; ; k++ { // the standard: ten for each 5 % that fit between the share and a half
+	for k := 0; ; k++ { // ten for each 5 % between the ratio and a half
 		if 100*dark >= (50-5*(k+1))*s.size*s.size && 100*dark <= (50+5*(k+1))*s.size*s.size {
 			if 100*dark == (50-5*(k+1))*s.size*s.size || 100*dark == (50+5*(k+1))*s.size*s.size {
 				k++
@@ -139,7 +143,7 @@ func slowPenalty(s *symbol) int {
 	}
 }
 
-func slowLinePenalty(line string) int {
+func naiveLinePenalty(line string) int {
 	total, run := 0, 0
 	for i := range line {
 		if i > 0 && line[i] != line[i-1] {
