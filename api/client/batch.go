@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Batch is a submission.
+// Batch is a batch to submit.
 type Batch struct {
 	BatchReference string `json:"batchReference"`
 	Rows           []Row  `json:"rows"`
 }
 
-// Row is one debit of a submission.
+// Row is a debit of a batch.
 type Row struct {
 	CustomerReference string `json:"customerReference"`
 	RowReference      string `json:"rowReference"`
@@ -27,12 +27,12 @@ type Receipt struct {
 	RowCount       int    `json:"rowCount"`
 	TotalAmount    int64  `json:"totalAmount"`
 	SubmittedAt    int64  `json:"submittedAt"` // Unix ms
-	SettleBy       int64  `json:"settleBy"`    // Unix ms; by then every row is settled
-	Replayed       bool   `json:"-"`           // the same batch had been submitted before
-	TraceID        string `json:"-"`           // of this request: Trace says what it led to, unless it is replayed
+	SettleBy       int64  `json:"settleBy"`    // Unix ms; deadline for all rows
+	Replayed       bool   `json:"-"`           // the batch had already been submitted
+	TraceID        string `json:"-"`           // for Trace, unless Replayed
 }
 
-// BatchStatus is a batch and its rows.
+// BatchStatus is the state of a batch with its rows. Times are in Unix ms.
 type BatchStatus struct {
 	BatchReference  string      `json:"batchReference"`
 	State           string      `json:"state"` // inProgress or settled
@@ -55,20 +55,21 @@ type BatchCounts struct {
 	Failed     int `json:"failed"`
 }
 
-// RowStatus is a row and how far it is.
+// RowStatus is the state of a row. Times are in Unix ms.
 type RowStatus struct {
 	RowReference      string `json:"rowReference"`
 	CustomerReference string `json:"customerReference"`
 	Amount            int64  `json:"amount"`
 	State             string `json:"state"`                      // pending, inProgress or settled
 	Outcome           string `json:"outcome,omitempty"`          // "" until settled
-	CorrectedOutcome  string `json:"correctedOutcome,omitempty"` // "" unless the truth came later
+	CorrectedOutcome  string `json:"correctedOutcome,omitempty"` // "" unless corrected after settlement
 	SettledAt         int64  `json:"settledAt,omitempty"`
 	Attempts          int    `json:"attempts"`
 	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
 }
 
-// SubmitBatch submits a batch. The same batch may be submitted again at any time: it is created once.
+// SubmitBatch submits a batch. Submission is idempotent: submitting the same batch again returns
+// the same receipt.
 func (c *Client) SubmitBatch(ctx context.Context, site string, batch Batch) (Receipt, error) {
 	var out Receipt
 	answer, err := c.do(ctx, request{
@@ -78,7 +79,7 @@ func (c *Client) SubmitBatch(ctx context.Context, site string, batch Batch) (Rec
 	return out, err
 }
 
-// Batch reads a batch.
+// Batch returns a batch with its rows.
 func (c *Client) Batch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	return c.batch(ctx, site, reference, http.Header{})
 }
@@ -91,9 +92,10 @@ func (c *Client) batch(ctx context.Context, site, reference string, header http.
 	return out, err
 }
 
-// AwaitBatch waits until a batch is settled or the context ends; it returns the batch as last seen.
+// AwaitBatch waits until a batch is settled. If ctx ends first, it returns the last known state
+// with an error.
 func (c *Client) AwaitBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
-	const wait = 20 * time.Second // below the time-outs of clients and proxies
+	const wait = 20 * time.Second // shorter than common time-outs of clients and proxies
 	for {
 		header := http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(wait.Seconds()))}}
 		batch, err := c.batch(ctx, site, reference, header)
@@ -103,7 +105,7 @@ func (c *Client) AwaitBatch(ctx context.Context, site, reference string) (BatchS
 	}
 }
 
-// CancelBatch ends what has not been tried yet.
+// CancelBatch cancels the rows of a batch for which no debit was attempted.
 func (c *Client) CancelBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{
@@ -112,7 +114,7 @@ func (c *Client) CancelBatch(ctx context.Context, site, reference string) (Batch
 	return out, err
 }
 
-// RetryBatch submits, as a new batch, the rows of a settled one that may succeed now.
+// RetryBatch submits the rows of a settled batch that may succeed now as a new batch.
 func (c *Client) RetryBatch(ctx context.Context, site, reference, newReference string) (Receipt, error) {
 	var out Receipt
 	answer, err := c.do(ctx, request{

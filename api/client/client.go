@@ -1,11 +1,12 @@
-// Package client is the partner's side of the service's API, for Go programs.
+// Package client is a Go client for the service's partner API.
 //
 //	c := client.New(client.Config{BaseURL: base, ClientID: id, ClientSecret: secret})
-//	invitation, err := c.CreateInvitation(ctx, site, client.NewInvitation{CustomerReference: "cust-1"}, "")
+//	in := client.NewInvitation{CustomerReference: "cust-1"}
+//	invitation, err := c.CreateInvitation(ctx, site, in, "")
 //
-// It fetches and renews access tokens, waits and tries again when it is told to slow down, and turns refusals into
-// *Error. It repeats a request whose answer was lost only where that is safe: reads, batch submissions, and requests
-// with an idempotency key.
+// The client obtains and renews access tokens, backs off when it is rate-limited, and returns error
+// responses as *Error. It repeats a request without a response only if that is safe: reads, batch
+// submissions, and requests with an idempotency key.
 package client
 
 import (
@@ -23,17 +24,17 @@ import (
 	"time"
 )
 
-// Version is the API version that this client speaks.
+// Version is the API version of this client.
 const Version = "urn:svc:api:billing:version:v1"
 
-// Config says whom to call, and as whom.
+// Config configures a client.
 type Config struct {
-	BaseURL      string // without a slash at the end
+	BaseURL      string // without trailing slash
 	ClientID     string
 	ClientSecret string
-	HTTP         *http.Client  // default one with a time-out of 60 s
-	MaxRetries   int           // how often a request is tried again; default 8, negative: never
-	MaxBackoff   time.Duration // the longest wait before that; default 10 s
+	HTTP         *http.Client  // default: a client with a time-out of 60 s
+	MaxRetries   int           // maximum retries of a request; default 8, negative: none
+	MaxBackoff   time.Duration // maximum wait before a retry; default 10 s
 }
 
 // Client calls the API. It is safe for concurrent use.
@@ -45,7 +46,7 @@ type Client struct {
 	renewAt time.Time
 }
 
-// New makes a client; nothing is called yet.
+// New returns a client. It sends no request.
 func New(cfg Config) *Client {
 	if cfg.HTTP == nil {
 		cfg.HTTP = &http.Client{Timeout: time.Minute}
@@ -60,23 +61,23 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg}
 }
 
-// Error is a refusal.
+// Error is an error response of the API.
 type Error struct {
 	Status     int
 	Faults     []Fault
-	TraceID    string        // name it to support
-	RetryAfter time.Duration // 0 if the service did not say
+	TraceID    string        // identifies the request for support
+	RetryAfter time.Duration // 0 if unknown
 }
 
-// Fault is one reason of a refusal.
+// Fault is a reason for an error response.
 type Fault struct {
 	Code           string `json:"code"` // urn:svc:platform:billing:error:…
 	DisplayMessage string `json:"displayMessage"`
-	Target         string `json:"target"`  // the field, parameter or header at fault
-	Message        string `json:"message"` // instead of the others, under /checkout
+	Target         string `json:"target"`  // the faulty field, parameter or header
+	Message        string `json:"message"` // under /checkout, instead of the other fields
 }
 
-// Error says what was refused, and why.
+// Error returns the status with all faults.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "client: %d %s", e.Status, http.StatusText(e.Status))
@@ -87,7 +88,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Has reports whether err is a refusal with a fault whose code ends so ("batches:batch-reference-conflict").
+// Has reports whether err is an *Error with a fault whose code ends with code, such as
+// "batches:batch-reference-conflict".
 func Has(err error, code string) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -101,15 +103,15 @@ func Has(err error, code string) bool {
 	return false
 }
 
-// request is one call of the API.
+// request is a call of the API.
 type request struct {
 	method, path string
 	body         any         // sent as JSON; nil for none
-	header       http.Header // beside the usual ones
-	repeatable   bool        // safe to send again when the answer was lost
+	header       http.Header // additional headers
+	repeatable   bool        // safe to repeat after a lost response
 }
 
-// response is the answer to it. Data and trace id are the envelope's.
+// response is a successful response. data and trace come from the envelope.
 type response struct {
 	status int
 	header http.Header
@@ -117,7 +119,7 @@ type response struct {
 	trace  string
 }
 
-// do calls the API, again where that is called for, and decodes the answer's data into out, which may be nil.
+// do calls the API with retries, and decodes the response's data into out. out may be nil.
 func (c *Client) do(ctx context.Context, r request, out any) (response, error) {
 	var payload []byte
 	if r.body != nil {
@@ -134,8 +136,8 @@ func (c *Client) do(ctx context.Context, r request, out any) (response, error) {
 			}
 			return answer, err
 		}
-		wait, again := c.mayRepeat(r, err, attempt)
-		if !again {
+		wait, retry := c.retryDelay(r, err, attempt)
+		if !retry {
 			return answer, err
 		}
 		select {
@@ -146,20 +148,20 @@ func (c *Client) do(ctx context.Context, r request, out any) (response, error) {
 	}
 }
 
-// mayRepeat decides on another try, and how long to wait before it.
-func (c *Client) mayRepeat(r request, err error, attempt int) (time.Duration, bool) {
+// retryDelay decides whether to retry a failed request, and returns the delay before the retry.
+func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, bool) {
 	if attempt >= c.cfg.MaxRetries {
 		return 0, false
 	}
 	backoff := min(100*time.Millisecond<<min(attempt, 10), c.cfg.MaxBackoff)
 	var refused *Error
 	switch {
-	case !errors.As(err, &refused): // no answer came
+	case !errors.As(err, &refused): // no response
 		return backoff, r.repeatable
 	case refused.Status == http.StatusUnauthorized:
 		c.forgetToken()
 		return 0, attempt == 0
-	case refused.Status == http.StatusTooManyRequests: // nothing was done; of a quota, waiting alone may not help
+	case refused.Status == http.StatusTooManyRequests: // no effect; a quota (without Retry-After) may not free itself
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), refused.RetryAfter > 0
 	case refused.Status >= 500:
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), r.repeatable
@@ -174,7 +176,7 @@ func (c *Client) once(ctx context.Context, r request, payload []byte) (response,
 		return response{}, err
 	}
 	target := r.path
-	if !strings.HasPrefix(target, "http") { // a link of the service's is followed as it is
+	if !strings.HasPrefix(target, "http") { // the links of pages are absolute URLs
 		target = c.cfg.BaseURL + r.path
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(payload))
@@ -192,7 +194,7 @@ func (c *Client) once(ctx context.Context, r request, payload []byte) (response,
 	return c.exchange(req)
 }
 
-// exchange sends a request and reads the whole answer. A refusal is an *Error.
+// exchange sends a request and reads the whole response. It returns an error response as *Error.
 func (c *Client) exchange(req *http.Request) (response, error) {
 	resp, err := c.cfg.HTTP.Do(req)
 	if err != nil {
@@ -201,7 +203,7 @@ func (c *Client) exchange(req *http.Request) (response, error) {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return response{}, fmt.Errorf("client: read the answer: %w", err)
+		return response{}, fmt.Errorf("client: read the response: %w", err)
 	}
 	answer := response{status: resp.StatusCode, header: resp.Header}
 	var envelope struct {
@@ -220,13 +222,13 @@ func (c *Client) exchange(req *http.Request) (response, error) {
 	case resp.StatusCode == http.StatusNotModified:
 		return answer, nil
 	case err != nil:
-		return answer, fmt.Errorf("client: the answer is not JSON: %w", err)
+		return answer, fmt.Errorf("client: the response is not JSON: %w", err)
 	}
 	answer.data, answer.trace = envelope.Data, envelope.TraceID
 	return answer, nil
 }
 
-// renewBefore is how long before its end a token is replaced.
+// renewBefore is the time before a token's expiry at which the client renews it.
 const renewBefore = time.Minute
 
 func (c *Client) accessToken(ctx context.Context) (string, error) {
@@ -270,7 +272,7 @@ func (c *Client) forgetToken() {
 	c.token = ""
 }
 
-// path joins segments into a path, each percent-encoded as a whole.
+// path joins percent-encoded segments into a path.
 func path(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {

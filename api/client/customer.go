@@ -8,23 +8,23 @@ import (
 	"strconv"
 )
 
-// NewInvitation invites a customer.
+// NewInvitation is an invitation to create.
 type NewInvitation struct {
 	CustomerReference string `json:"customerReference"`
-	ExpiresAt         int64  `json:"expiresAt,omitempty"` // Unix ms; 0: seven days from now
+	ExpiresAt         int64  `json:"expiresAt,omitempty"` // Unix ms; 0: in seven days
 }
 
-// Invitation is an open invitation.
+// Invitation is a created invitation.
 type Invitation struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`
 	SignupURL         string `json:"signupUrl"` // deliver it to the customer
 	InvitedAt         int64  `json:"invitedAt"` // Unix ms
 	ExpiresAt         int64  `json:"expiresAt"` // Unix ms
-	TraceID           string `json:"-"`         // of the request: Trace says what it led to
+	TraceID           string `json:"-"`         // for Trace
 }
 
-// Customer is one customer link.
+// Customer is the state of a customer link.
 type Customer struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`               // invited, linked, expired or revoked
@@ -33,16 +33,19 @@ type Customer struct {
 	LinkedAt          int64  `json:"linkedAt,omitempty"`  // Unix ms; 0 unless linked
 }
 
-// CustomerFilter narrows a list of customers. The zero filter is none.
+// CustomerFilter selects customers of a list. The zero value selects all.
 type CustomerFilter struct {
 	State       string
 	InvitedFrom int64 // Unix ms, inclusive
 	InvitedTo   int64 // Unix ms, inclusive
-	Limit       int   // items a page
+	Limit       int   // items per page; 0: the API's default
 }
 
-// CreateInvitation mints a sign-up link. With an idempotency key it may be repeated safely, by the client too.
-func (c *Client) CreateInvitation(ctx context.Context, site string, in NewInvitation, idempotencyKey string) (Invitation, error) {
+// CreateInvitation creates an invitation with a sign-up link. With an idempotency key the request
+// can be repeated safely, and the client retries it.
+func (c *Client) CreateInvitation(
+	ctx context.Context, site string, in NewInvitation, idempotencyKey string,
+) (Invitation, error) {
 	var out Invitation
 	header := http.Header{}
 	if idempotencyKey != "" {
@@ -56,7 +59,7 @@ func (c *Client) CreateInvitation(ctx context.Context, site string, in NewInvita
 	return out, err
 }
 
-// Customer is the newest link of a reference.
+// Customer returns the newest link of a customer reference.
 func (c *Client) Customer(ctx context.Context, site, reference string) (Customer, error) {
 	var out Customer
 	_, err := c.do(ctx, request{
@@ -65,7 +68,7 @@ func (c *Client) Customer(ctx context.Context, site, reference string) (Customer
 	return out, err
 }
 
-// RevokeCustomer ends the newest link of a reference.
+// RevokeCustomer revokes the newest link of a customer reference.
 func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Customer, error) {
 	var out Customer
 	_, err := c.do(ctx, request{
@@ -74,14 +77,15 @@ func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Cu
 	return out, err
 }
 
-// customerPage is one page of the list.
+// customerPage is a page of the customer list.
 type customerPage struct {
 	Items      []Customer `json:"items"`
 	TotalItems int        `json:"totalItems"`
 	NextHref   string     `json:"nextHref"`
 }
 
-// Customers walks the list of links, the newest first, page by page.
+// Customers iterates over the customer links of a Site, newest first. It fetches further pages as
+// needed.
 func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilter) iter.Seq2[Customer, error] {
 	href := path("billing", "sites", site, "customers") + filter.query()
 	return func(yield func(Customer, error) bool) {
@@ -101,7 +105,7 @@ func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilt
 	}
 }
 
-// CountCustomers is how many links match the filter, exactly.
+// CountCustomers returns the number of links that match the filter.
 func (c *Client) CountCustomers(ctx context.Context, site string, filter CustomerFilter) (int, error) {
 	var page customerPage
 	filter.Limit = 1
@@ -116,7 +120,9 @@ func (f CustomerFilter) query() string {
 	if f.State != "" {
 		values.Set("state", f.State)
 	}
-	for name, n := range map[string]int64{"invitedFrom": f.InvitedFrom, "invitedTo": f.InvitedTo, "limit": int64(f.Limit)} {
+	for name, n := range map[string]int64{
+		"invitedFrom": f.InvitedFrom, "invitedTo": f.InvitedTo, "limit": int64(f.Limit),
+	} {
 		if n != 0 {
 			values.Set(name, strconv.FormatInt(n, 10))
 		}

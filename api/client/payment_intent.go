@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// NewPaymentIntent asks for a payment.
+// NewPaymentIntent is a payment intent to create.
 type NewPaymentIntent struct {
 	Amount       int64      `json:"amount"` // minor units, at least 1
 	OrderID      string     `json:"orderId,omitempty"`
@@ -16,7 +16,7 @@ type NewPaymentIntent struct {
 	ExpiresAt    int64      `json:"expiresAt,omitempty"` // Unix ms; 0: in 15 minutes
 }
 
-// LineItem is one line of a purchase.
+// LineItem is an item of a purchase. Amounts are in minor units.
 type LineItem struct {
 	ItemID         string  `json:"itemId"`
 	Quantity       int64   `json:"quantity"`
@@ -25,21 +25,21 @@ type LineItem struct {
 	AddOns         *AddOns `json:"addOns,omitempty"`
 }
 
-// AddOns describe what was added to a line.
+// AddOns describes the add-ons of a line item.
 type AddOns struct {
 	Customizations string   `json:"customizations,omitempty"`
 	Modifiers      []string `json:"modifiers,omitempty"`
 }
 
-// CreatedPaymentIntent is a payment intent as it was created.
+// CreatedPaymentIntent is a newly created payment intent.
 type CreatedPaymentIntent struct {
 	PaymentIntentID string `json:"paymentIntentId"`
 	QRCode          string `json:"qrCode"` // a data URI of a PNG, or the text to encode
 	OrderID         string `json:"orderId"`
-	TraceID         string `json:"-"` // of the request: Trace says what it led to
+	TraceID         string `json:"-"` // for Trace
 }
 
-// PaymentIntent is a payment intent and how far it is.
+// PaymentIntent is the state of a payment intent. Amounts are in minor units, times in Unix ms.
 type PaymentIntent struct {
 	PaymentIntentID   string     `json:"paymentIntentId"`
 	Amount            int64      `json:"amount"`
@@ -48,13 +48,14 @@ type PaymentIntent struct {
 	LineItems         []LineItem `json:"lineItems"`
 	State             string     `json:"state"`             // created, pending or final
 	TransactionStatus string     `json:"transactionStatus"` // once final
-	TransactionID     string     `json:"transactionId"`     // once a customer has begun to pay
+	TransactionID     string     `json:"transactionId"`     // once a customer has started to pay
 	AmountPaid        int64      `json:"amountPaid"`        // if Settled
 	CreatedAt         int64      `json:"createdAt"`
 	ExpiresAt         int64      `json:"expiresAt"`
 }
 
-// CreatePaymentIntent makes a payment intent. With an idempotency key it may be repeated safely, by the client too.
+// CreatePaymentIntent creates a payment intent. With an idempotency key the request can be repeated
+// safely, and the client retries it.
 func (c *Client) CreatePaymentIntent(
 	ctx context.Context, site string, in NewPaymentIntent, idempotencyKey string,
 ) (CreatedPaymentIntent, error) {
@@ -71,7 +72,7 @@ func (c *Client) CreatePaymentIntent(
 	return out, err
 }
 
-// PaymentIntent reads a payment intent, and waits up to wait for it to become final.
+// PaymentIntent returns a payment intent. It waits up to wait until the payment intent is final.
 func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.Duration) (PaymentIntent, error) {
 	var out PaymentIntent
 	header := http.Header{}
@@ -84,7 +85,7 @@ func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.D
 	return out, err
 }
 
-// CancelPaymentIntent ends a payment intent that nobody has begun to pay.
+// CancelPaymentIntent cancels a payment intent that no customer has started to pay.
 func (c *Client) CancelPaymentIntent(ctx context.Context, site, id string) (PaymentIntent, error) {
 	var out PaymentIntent
 	_, err := c.do(ctx, request{
@@ -93,8 +94,8 @@ func (c *Client) CancelPaymentIntent(ctx context.Context, site, id string) (Paym
 	return out, err
 }
 
-// PayInSandbox lets a customer of the sandbox scan and pay, with an account that behaves as told ("" pays). It returns the
-// transaction's id.
+// PayInSandbox simulates a customer of the sandbox who scans and pays. behaviour selects how the
+// account behaves; "" pays. It returns the transaction's id.
 func (c *Client) PayInSandbox(ctx context.Context, id, behaviour string) (string, error) {
 	body := map[string]string{}
 	if behaviour != "" {

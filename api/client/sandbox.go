@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// SignUp lets a customer of the sandbox accept its invitation, with an account that behaves as told ("" pays).
+// SignUp simulates a customer of the sandbox who accepts an invitation. behaviour selects how the
+// account behaves; "" pays.
 func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) (Customer, error) {
 	var out Customer
 	body := map[string]string{}
@@ -19,7 +20,7 @@ func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) 
 	return out, err
 }
 
-// AdvanceClock moves the sandbox's clock forward and returns the time it shows, in Unix ms.
+// AdvanceClock advances the sandbox's clock and returns its time in Unix ms.
 func (c *Client) AdvanceClock(ctx context.Context, by time.Duration) (int64, error) {
 	var out struct {
 		Now int64 `json:"now"`

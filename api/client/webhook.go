@@ -14,31 +14,33 @@ import (
 	"strings"
 )
 
-// SignatureHeader is the header of a notification that proves its origin.
+// SignatureHeader is the header with a notification's signature.
 const SignatureHeader = "X-Svc-Signature"
 
-// ErrSignature says that a notification does not come from the service, or was changed on its way.
-var ErrSignature = errors.New("client: the signature does not fit the body")
+// ErrSignature reports a notification that the service did not sign, or that was changed in
+// transit.
+var ErrSignature = errors.New("client: the signature does not match the body")
 
-// Notification is a final status, as the service pushes it. A notification may come more than once; all of one event have the
-// same IdempotencyKey.
+// Notification is a transaction status that the service pushes. A notification may arrive more than
+// once, always with the same IdempotencyKey.
 type Notification struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	SiteID         struct {
 		ID string `json:"id"`
 	} `json:"siteId"`
 	PaymentIntentID              string            `json:"paymentIntentId"`
-	TransactionID                string            `json:"transactionId"`     // "" if nobody began to pay
-	TransactionStatus            string            `json:"transactionStatus"` // Settled, Declined, Failed, Cancelled or Expired
+	TransactionID                string            `json:"transactionId"`     // "" if no customer started to pay
+	TransactionStatus            string            `json:"transactionStatus"` // such as Settled
 	TransactionStatusDescription string            `json:"transactionStatusDescription"`
-	TransactionUpdated           int64             `json:"transactionUpdated"` // Unix ms; 0 if nobody began to pay
+	TransactionUpdated           int64             `json:"transactionUpdated"` // Unix ms; 0 if no customer started to pay
 	OrderID                      string            `json:"orderId"`
 	LineItems                    []json.RawMessage `json:"lineItems"`
 	AmountPaid                   int64             `json:"amountPaid"` // minor units
 }
 
-// VerifyNotification checks the signature of a notification's raw body, exactly as it came, and reads it. The signature is the
-// value of SignatureHeader; the secret is as the service showed it, whsec_ and all.
+// VerifyNotification verifies the signature of a notification and decodes it. body is the unchanged
+// request body, and signature the value of SignatureHeader. secret is the whole secret as the
+// service returned it, including whsec_.
 func VerifyNotification(secret, signature string, body []byte) (Notification, error) {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)
@@ -55,11 +57,12 @@ func VerifyNotification(secret, signature string, body []byte) (Notification, er
 	return envelope.Data, nil
 }
 
-// DefaultEndpoint is the name of the endpoint for Sites without one of their own.
+// DefaultEndpoint is the name of the endpoint for Sites without an endpoint of their own.
 const DefaultEndpoint = "default"
 
-// PutWebhookEndpoint says where notifications go: those of one Site, or of all that have no endpoint of their own
-// (DefaultEndpoint). With the organisation's first endpoint the answer has its signing secret; it is shown once.
+// PutWebhookEndpoint sets the URL for the notifications of a Site, or of all Sites without an
+// endpoint of their own (DefaultEndpoint). For the organisation's first endpoint it returns the
+// signing secret, which is never shown again.
 func (c *Client) PutWebhookEndpoint(ctx context.Context, name, url string) (secret string, err error) {
 	var out struct {
 		Secret string `json:"secret"`
@@ -70,14 +73,15 @@ func (c *Client) PutWebhookEndpoint(ctx context.Context, name, url string) (secr
 	return out.Secret, err
 }
 
-// Delivery is a notification as an endpoint would get it.
+// Delivery is a notification as an endpoint would receive it.
 type Delivery struct {
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
 }
 
-// Listen streams the organisation's notifications, for development: no endpoint needed. It ends with the context, or with an
-// error when the stream does; what comes in between is not made up for.
+// Listen streams the organisation's notifications for development, without an endpoint. It ends
+// with an error when ctx or the stream ends. It does not deliver notifications that occurred while
+// it was not connected.
 func (c *Client) Listen(ctx context.Context) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		stream, err := c.openStream(ctx)
