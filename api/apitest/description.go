@@ -103,7 +103,8 @@ func (d *Description) Operation(method, escapedPath string) (path string, operat
 			continue
 		}
 		// A literal segment takes precedence over a parameter.
-		if o := item.GetOperation(method); o != nil && (operation == nil || strings.Count(template, "{") < strings.Count(path, "{")) {
+		o := item.GetOperation(method)
+		if o != nil && (operation == nil || strings.Count(template, "{") < strings.Count(path, "{")) {
 			path, operation = template, o
 		}
 	}
@@ -133,8 +134,10 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
 		return fmt.Errorf("405 without Allow")
 	}
-	isPage := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") && (operation != nil || mayBePage(escapedPath, answer.Status))
-	if answer.Status >= http.StatusBadRequest && !strings.HasPrefix(path, "/oauth2/") && method != http.MethodHead && !isPage {
+	isPage := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") &&
+		(operation != nil || mayBePage(escapedPath, answer.Status))
+	hasShape := !isPage && method != http.MethodHead && !strings.HasPrefix(path, "/oauth2/")
+	if answer.Status >= http.StatusBadRequest && hasShape {
 		return d.checkError(escapedPath, answer)
 	}
 	return nil
@@ -161,7 +164,9 @@ func checkProtection(path string, answer *Answer) error {
 	if !strings.Contains(answer.Header.Get("Content-Type"), "text/html") {
 		return nil
 	}
-	for name, want := range map[string]string{"Content-Security-Policy": "default-src 'none'; ", "Referrer-Policy": "no-referrer"} {
+	for name, want := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; ", "Referrer-Policy": "no-referrer",
+	} {
 		if got := answer.Header.Get(name); !strings.HasPrefix(got, want) {
 			return fmt.Errorf("%s %q of a page, not %q", name, got, want)
 		}
