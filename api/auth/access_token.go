@@ -17,29 +17,29 @@ import (
 	"partnerbilling/models"
 )
 
-// AccessTokenLifetime is how long an access token is valid.
+// AccessTokenLifetime is the validity of an access token.
 const AccessTokenLifetime = time.Hour
 
-// accessTokenType is the typ of an RFC 9068 access token.
+// accessTokenType is the typ header of an RFC 9068 access token.
 const accessTokenType = "at+jwt"
 
-// The claims of RFC 9068 and our own that are no part of RFC 7519.
+// Claims of access tokens beyond RFC 7519.
 const (
 	claimClientID     = "client_id"
 	claimOrganisation = "org" // absent for the customer app's clients
 	claimScope        = "scope"
 )
 
-// accessToken is what is known of a verified access token.
+// accessToken holds the claims of a verified access token.
 type accessToken struct {
 	client       models.ClientID
 	organisation models.OrganisationID
 	scopes       []models.Scope
-	notBefore    time.Time // with leeway
+	notBefore    time.Time // includes leeway
 	expires      time.Time
 }
 
-// mint signs an access token for the client with the current key.
+// mint signs an access token with the current key.
 func (i *Issuer) mint(ctx context.Context, client models.Client, scopes []models.Scope) (string, error) {
 	key, err := i.keys.Current(ctx, models.KeyAccessToken)
 	if err != nil {
@@ -59,7 +59,8 @@ func (i *Issuer) mint(ctx context.Context, client models.Client, scopes []models
 	}
 	token.Options().Enable(jwt.FlattenAudience)
 	header := jws.NewHeaders()
-	if err := errors.Join(header.Set(jws.TypeKey, accessTokenType), header.Set(jws.KeyIDKey, key.ID.String())); err != nil {
+	err = errors.Join(header.Set(jws.TypeKey, accessTokenType), header.Set(jws.KeyIDKey, key.ID.String()))
+	if err != nil {
 		return "", fmt.Errorf("auth: build access token: %w", err)
 	}
 	signature := jwt.WithKey(jwa.EdDSA(), ed25519.NewKeyFromSeed(key.Secret), jws.WithProtectedHeaders(header))
@@ -76,7 +77,7 @@ func randomID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// joinScopes is the wire form of a list of scopes (RFC 6749 §3.3).
+// joinScopes returns the wire form of a list of scopes (RFC 6749 §3.3).
 func joinScopes(scopes []models.Scope) string {
 	texts := make([]string, len(scopes))
 	for i, scope := range scopes {
@@ -85,7 +86,7 @@ func joinScopes(scopes []models.Scope) string {
 	return strings.Join(texts, " ")
 }
 
-// splitScopes reads the wire form of a list of scopes; what it does not know it keeps.
+// splitScopes parses the wire form of a list of scopes. It keeps unknown scopes.
 func splitScopes(text string) []models.Scope {
 	var scopes []models.Scope
 	for _, s := range strings.Fields(text) {

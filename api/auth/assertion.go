@@ -14,26 +14,27 @@ import (
 	"partnerbilling/models"
 )
 
-// maxAssertionLifetime is how far ahead the exp of a client assertion may be.
+// maxAssertionLifetime is the maximum time from now until a client assertion's exp.
 const maxAssertionLifetime = 5 * time.Minute
 
-// maxAssertionID is the longest jti, in bytes.
+// maxAssertionID is the maximum length of a jti, in bytes.
 const maxAssertionID = 256
 
-// CheckClientJWKS says what is wrong with a key set for private_key_jwt: it must hold 1 to 16 public keys (Ed25519,
-// P-256, or RSA of at least 2048 bits) that a client may sign its assertions with.
+// CheckClientJWKS returns an error unless raw is a valid key set for private_key_jwt: 1 to 16
+// public keys, each Ed25519, P-256 or RSA with at least 2048 bits.
 func CheckClientJWKS(raw json.RawMessage) error {
 	set, err := publicKeys(raw)
 	if err != nil {
 		return fmt.Errorf("auth: client keys: %w", err)
 	}
 	if set.Len() < 1 || set.Len() > 16 {
-		return errors.New("auth: client keys: there must be 1 to 16")
+		return errors.New("auth: client keys: the set must have 1 to 16 keys")
 	}
 	return nil
 }
 
-// checkAssertion is the client that a client assertion proves (RFC 7523 §3). It may be used once.
+// checkAssertion verifies a client assertion (RFC 7523 §3) and returns its client. An assertion can
+// be used once.
 func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials) (models.Client, error) {
 	assertion, err := parseSigned(attempt.assertion)
 	if err != nil {
@@ -53,7 +54,7 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials) (model
 		return models.Client{}, invalidClient(errors.New("client is disabled"))
 	}
 	expires, _ := assertion.claims.Expiration()
-	// Kept longer than it counts, so that no difference of clocks lets it count twice.
+	// The jti is kept past exp, so that clock skew cannot allow a second use.
 	err = i.store.UseAssertion(ctx, known.ID, assertion.text(jwt.JwtIDKey), models.MillisOf(expires).Add(time.Hour))
 	if errors.Is(err, models.ErrAssertionUsed) {
 		return models.Client{}, invalidClient(err)
@@ -61,7 +62,7 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials) (model
 	return known.Client, err
 }
 
-// checkAssertionClaims judges what can be judged without the client's keys.
+// checkAssertionClaims checks everything that does not need the client's keys.
 func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error {
 	subject, id := assertion.text(jwt.SubjectKey), assertion.text(jwt.JwtIDKey)
 	expires, ok := assertion.claims.Expiration()
@@ -86,16 +87,17 @@ func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error 
 	return nil
 }
 
-// verifyAssertion tries the client's keys: the one that the assertion names, or all that fit its algorithm.
+// verifyAssertion verifies the signature with the client's key of that id or, without key id, with
+// any key that suits the algorithm.
 func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) error {
 	if len(jwks) == 0 {
-		return errors.New("unknown client, or one without keys")
+		return errors.New("unknown client, or client without keys")
 	}
 	set, err := jwk.Parse(jwks)
 	if err != nil {
-		return errors.New("the client's keys cannot be read")
+		return errors.New("the client's keys are malformed")
 	}
-	err = errors.New("no key of the client fits")
+	err = errors.New("no key of the client matches")
 	for n := range set.Len() {
 		key, _ := set.Key(n)
 		id, _ := key.KeyID()

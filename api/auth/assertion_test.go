@@ -22,7 +22,8 @@ import (
 
 const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// keyPairs are one private key of each kind; making RSA keys takes time.
+// keyPairs returns a private key of each kind by name. It generates them once, because RSA keys
+// take time.
 var keyPairs = sync.OnceValue(func() map[string]any {
 	_, ed, err1 := ed25519.GenerateKey(nil)
 	p256, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -36,7 +37,7 @@ var keyPairs = sync.OnceValue(func() map[string]any {
 	return map[string]any{"ed": ed, "p256": p256, "p384": p384, "rsa": rsa2048}
 })
 
-// keySet is a document of the public halves, each under its name.
+// keySet returns a key set of the named public keys.
 func keySet(t testing.TB, names ...string) json.RawMessage {
 	t.Helper()
 	set := jwk.NewSet()
@@ -71,7 +72,11 @@ func TestPrivateKeyJWT(t *testing.T) {
 	ed := func(pairs2 ...any) string {
 		return sign(t, good.with("jti", fresh()).with(pairs2...), jwa.EdDSA(), pairs["ed"], kid("ed"))
 	}
-	_, stranger, err := ed25519.GenerateKey(nil)
+	type response = func(*server, testing.TB) auth.TokenResponse
+	signed := func(algorithm jwa.SignatureAlgorithm, key any, header map[string]any) response {
+		return assertionForm(sign(t, good.with("jti", fresh()), algorithm, key, header))
+	}
+	_, foreign, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	other, _ := s.newClient(t, s.client.OrganisationID, models.PartnerScopes)
 	disabled, _ := s.newClient(t, s.client.OrganisationID, models.PartnerScopes)
@@ -82,17 +87,17 @@ func TestPrivateKeyJWT(t *testing.T) {
 
 	tests := []struct {
 		name   string
-		answer func(*server, testing.TB) auth.TokenResponse
+		answer response
 		ok     bool
 	}{
 		{"EdDSA", assertionForm(ed()), true},
-		{"ES256", assertionForm(sign(t, good.with("jti", fresh()), jwa.ES256(), pairs["p256"], kid("p256"))), true},
-		{"RS256", assertionForm(sign(t, good.with("jti", fresh()), jwa.RS256(), pairs["rsa"], kid("rsa"))), true},
-		{"PS256", assertionForm(sign(t, good.with("jti", fresh()), jwa.PS256(), pairs["rsa"], kid("rsa"))), true},
-		{"no key id", assertionForm(sign(t, good.with("jti", fresh()), jwa.ES256(), pairs["p256"], nil)), true},
-		{"typ JWT", assertionForm(sign(t, good.with("jti", fresh()), jwa.EdDSA(), pairs["ed"], map[string]any{"typ": "JWT"})), true},
-		{"for the issuer", assertionForm(ed("aud", issuerURL)), true},
-		{"for several", assertionForm(ed("aud", []string{"https://x.example", issuerURL})), true},
+		{"ES256", signed(jwa.ES256(), pairs["p256"], kid("p256")), true},
+		{"RS256", signed(jwa.RS256(), pairs["rsa"], kid("rsa")), true},
+		{"PS256", signed(jwa.PS256(), pairs["rsa"], kid("rsa")), true},
+		{"no key id", signed(jwa.ES256(), pairs["p256"], nil), true},
+		{"typ JWT", signed(jwa.EdDSA(), pairs["ed"], map[string]any{"typ": "JWT"}), true},
+		{"audience is the issuer", assertionForm(ed("aud", issuerURL)), true},
+		{"several audiences", assertionForm(ed("aud", []string{"https://x.example", issuerURL})), true},
 		{"5 minutes", assertionForm(ed("exp", now+300)), true},
 		{"without iat", assertionForm(ed("iat", nil)), true},
 		{"with client_id", assertionForm(ed(), "client_id", id), true},
@@ -104,26 +109,26 @@ func TestPrivateKeyJWT(t *testing.T) {
 		{"disabled client", assertionForm(ed("iss", disabled.ID.String(), "sub", disabled.ID.String())), false},
 		{"other subject", assertionForm(ed("sub", other.ID.String())), false},
 		{"no issuer", assertionForm(ed("iss", nil)), false},
-		{"for someone else", assertionForm(ed("aud", "https://x.example")), false},
-		{"for nobody", assertionForm(ed("aud", nil)), false},
-		{"for another path", assertionForm(ed("aud", issuerURL+"/oauth2/tokens")), false},
+		{"other audience", assertionForm(ed("aud", "https://x.example")), false},
+		{"no audience", assertionForm(ed("aud", nil)), false},
+		{"audience with another path", assertionForm(ed("aud", issuerURL+"/oauth2/tokens")), false},
 		{"no jti", assertionForm(ed("jti", nil)), false},
 		{"empty jti", assertionForm(ed("jti", "")), false},
 		{"long jti", assertionForm(ed("jti", strings.Repeat("x", 257))), false},
 		{"no exp", assertionForm(ed("exp", nil)), false},
 		{"expired", assertionForm(ed("exp", now-60)), false},
-		{"for too long", assertionForm(ed("exp", now+3600)), false},
-		{"not yet", assertionForm(ed("nbf", now+60)), false},
-		{"from the future", assertionForm(ed("iat", now+60)), false},
-		{"stranger's key", assertionForm(sign(t, good.with("jti", fresh()), jwa.EdDSA(), stranger, kid("ed"))), false},
-		{"key id of another key", assertionForm(sign(t, good.with("jti", fresh()), jwa.EdDSA(), pairs["ed"], kid("rsa"))), false},
-		{"unknown key id", assertionForm(sign(t, good.with("jti", fresh()), jwa.EdDSA(), pairs["ed"], kid("x"))), false},
-		{"HMAC with the client's secret", assertionForm(sign(t, good.with("jti", fresh()), jwa.HS256(), []byte(s.secret), nil)), false},
-		{"HMAC with the public key set", assertionForm(sign(t, good.with("jti", fresh()), jwa.HS256(), []byte(document), nil)), false},
-		{"RS512", assertionForm(sign(t, good.with("jti", fresh()), jwa.RS512(), pairs["rsa"], kid("rsa"))), false},
-		{"ES384", assertionForm(sign(t, good.with("jti", fresh()), jwa.ES384(), pairs["p384"], nil)), false},
+		{"exp too far ahead", assertionForm(ed("exp", now+3600)), false},
+		{"not yet valid", assertionForm(ed("nbf", now+60)), false},
+		{"issued in the future", assertionForm(ed("iat", now+60)), false},
+		{"foreign key", signed(jwa.EdDSA(), foreign, kid("ed")), false},
+		{"key id of another key", signed(jwa.EdDSA(), pairs["ed"], kid("rsa")), false},
+		{"unknown key id", signed(jwa.EdDSA(), pairs["ed"], kid("x")), false},
+		{"HMAC with the client's secret", signed(jwa.HS256(), []byte(s.secret), nil), false},
+		{"HMAC with the public key set", signed(jwa.HS256(), []byte(document), nil), false},
+		{"RS512", signed(jwa.RS512(), pairs["rsa"], kid("rsa")), false},
+		{"ES384", signed(jwa.ES384(), pairs["p384"], nil), false},
 		{"an access token", assertionForm(s.token(t, "")), false},
-		{"access token's type", assertionForm(sign(t, good.with("jti", fresh()), jwa.EdDSA(), pairs["ed"], map[string]any{"typ": "at+jwt"})), false},
+		{"access token's type", signed(jwa.EdDSA(), pairs["ed"], map[string]any{"typ": "at+jwt"}), false},
 		{"none", assertionForm(segment(`{"alg":"none"}`) + "." + strings.Split(ed(), ".")[1] + "."), false},
 		{"garbage", assertionForm("garbage"), false},
 		{"huge", assertionForm(strings.Repeat("e30.", 2500)), false},
@@ -138,21 +143,22 @@ func TestPrivateKeyJWT(t *testing.T) {
 		case answer.Status != http.StatusUnauthorized && answer.Status != http.StatusTooManyRequests:
 			t.Errorf("%s: %d %s", tt.name, answer.Status, answer.Body)
 		case answer.Err == nil:
-			t.Errorf("%s: no reason for the log", tt.name)
+			t.Errorf("%s: the response has no error for the log", tt.name)
 		}
 	}
 }
 
-// The form need not name the client: failures count for the one that the assertion names.
+// Failed assertions count for the client that the assertion names, even if the form names none.
 func TestFailingAssertionsSlowDown(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	must(t, s.store.SetClientJWKS(t.Context(), s.client.ID, keySet(t, "ed")))
-	_, stranger, err := ed25519.GenerateKey(nil)
+	_, foreign, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	id, now := s.client.ID.String(), s.clock.now()
 	assertion := func(jti string, key ed25519.PrivateKey) func(*server, testing.TB) auth.TokenResponse {
-		return assertionForm(sign(t, claims{"iss": id, "sub": id, "aud": issuerURL, "exp": now.Add(time.Minute).Unix(), "jti": jti},
+		c := claims{"iss": id, "sub": id, "aud": issuerURL, "exp": now.Add(time.Minute).Unix(), "jti": jti}
+		return assertionForm(sign(t, c,
 			jwa.EdDSA(), key, nil))
 	}
 	for n := range 12 {
@@ -160,19 +166,19 @@ func TestFailingAssertionsSlowDown(t *testing.T) {
 		if n >= 10 {
 			want = http.StatusTooManyRequests
 		}
-		answer := assertion("forged", stranger)(s, t)
+		answer := assertion("forged", foreign)(s, t)
 		if answer.Status != want || (answer.Header.Get("Retry-After") == "2") != (n >= 10) {
 			t.Errorf("attempt %d: %d, want %d; %v", n+1, answer.Status, want, answer.Header)
 		}
 	}
 	if answer := s.ask(t, basic(id, "wrong"), grant()); answer.Status != http.StatusTooManyRequests {
-		t.Errorf("another method of the same client: %d", answer.Status)
+		t.Errorf("other method of the same client: %d", answer.Status)
 	}
 	own, _ := keyPairs()["ed"].(ed25519.PrivateKey)
 	accessToken(t, assertion("own", own)(s, t))
 }
 
-func TestAssertionAtOnce(t *testing.T) {
+func TestConcurrentUseOfAssertion(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	must(t, s.store.SetClientJWKS(t.Context(), s.client.ID, keySet(t, "ed")))
@@ -192,7 +198,7 @@ func TestAssertionAtOnce(t *testing.T) {
 		}
 	}
 	if granted != 1 {
-		t.Errorf("one assertion got %d tokens", granted)
+		t.Errorf("an assertion was accepted %d times", granted)
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package auth issues and checks access tokens: the token endpoint of RFC 6749 §4.4 with its client authentication
-// methods, RFC 9068 JWT access tokens of our own or of an outside issuer, and the key set and metadata documents.
+// Package auth issues and verifies access tokens. It provides the token endpoint of RFC 6749 §4.4
+// with its client authentication, RFC 9068 access tokens, and the key set and metadata documents.
+// It can verify the tokens of an outside issuer instead.
 package auth
 
 import (
@@ -12,31 +13,33 @@ import (
 	"partnerbilling/models"
 )
 
-// Principal is who a request acts for.
+// Principal is the client on whose behalf a request acts.
 type Principal struct {
 	ClientID       models.ClientID
 	OrganisationID models.OrganisationID // zero: the customer app's backend
-	Scopes         []models.Scope        // what the token has and the client still may
+	Scopes         []models.Scope        // scopes of the token that the client still holds
 }
 
-// Has reports whether the principal may do what the scope stands for.
+// Has reports whether the principal has a scope.
 func (p Principal) Has(scope models.Scope) bool { return slices.Contains(p.Scopes, scope) }
 
 var (
-	// ErrNoCredentials says that a request brought no bearer token at all.
+	// ErrNoCredentials reports a request without a bearer token.
 	ErrNoCredentials = errors.New("auth: no credentials")
-	// ErrInvalidToken says that the bearer token does not count: malformed, expired, forged, for someone else, or of a
-	// client that is disabled. What exactly is in the wrapped error, for logs; the caller is not told.
+	// ErrInvalidToken reports a bearer token that is malformed, expired, forged, for another
+	// audience, or of a disabled client. The wrapped error has the reason for the logs; the client
+	// does not learn it.
 	ErrInvalidToken = errors.New("auth: invalid token")
 )
 
-// maxTokenSize is the longest token or assertion that is looked at, in bytes. Ours have about 600.
+// maxTokenSize is the maximum length of a token or assertion, in bytes.
 const maxTokenSize = 8 << 10
 
-// leeway is how far another machine's clock may be off when exp, nbf and iat are judged.
+// leeway is the tolerated clock skew when exp, nbf and iat are checked.
 const leeway = 10 * time.Second
 
-// bearerToken reads an Authorization header (RFC 6750 §2.1). Another scheme is ErrNoCredentials, as if none were there.
+// bearerToken returns the bearer token of an Authorization header (RFC 6750 §2.1). It returns
+// ErrNoCredentials for another scheme.
 func bearerToken(authorization string) (string, error) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -49,7 +52,7 @@ func bearerToken(authorization string) (string, error) {
 	return token, nil
 }
 
-// invalid is ErrInvalidToken with a reason for the logs.
+// invalid returns an ErrInvalidToken with a reason for the logs.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidToken, fmt.Errorf(format, args...))
 }

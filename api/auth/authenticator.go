@@ -13,16 +13,16 @@ import (
 	"partnerbilling/models"
 )
 
-// How long the check of one token's signature counts, and for how many tokens.
+// The lifetime and size of the cache of verified tokens.
 const (
 	tokenFreshFor  = 30 * time.Second
 	tokenCacheSize = 10_000
 )
 
-// Authenticator turns Authorization headers into principals. It is safe for concurrent use.
+// Authenticator verifies Authorization headers. It is safe for concurrent use.
 type Authenticator struct {
 	issuer, audience string
-	outside          bool // the issuer is not ours and knows nothing of organisations
+	outside          bool // tokens of an outside issuer, which have no organisation
 	keys             keySource
 	clients          *clientCache
 	verified         *lru.Cache[[sha256.Size]byte, verifiedToken]
@@ -34,28 +34,32 @@ type verifiedToken struct {
 	at time.Time
 }
 
-// OutsideIssuer is an authorisation server of someone else's that a deployment trusts instead of our own.
+// OutsideIssuer is an outside authorisation server that a deployment trusts instead of its own.
 type OutsideIssuer struct {
-	URL      string // the iss claim, exactly
+	URL      string // the exact iss claim
 	JWKSURL  string
-	Audience string // what the aud claim must contain
+	Audience string // the required audience
 }
 
-// NewAuthenticator accepts the tokens that an Issuer of the same URL and audience makes.
+// NewAuthenticator returns an Authenticator for the tokens of an Issuer with the same URL and
+// audience.
 func NewAuthenticator(store *models.Store, keys *models.Keys, cfg Config) *Authenticator {
 	cfg = cfg.withDefaults()
 	return newAuthenticator(store, ownKeys{keys}, cfg.URL, cfg.Audience, cfg.Now)
 }
 
-// NewOutsideAuthenticator accepts the tokens of an outside issuer. Their client_id (else azp, else sub) must be the id
-// of a client that exists here; it decides the organisation and bounds the scopes.
+// NewOutsideAuthenticator returns an Authenticator for the tokens of an outside issuer. Their
+// client_id (else azp, else sub) must be the id of a client of this service. The client determines
+// the organisation and limits the scopes.
 func NewOutsideAuthenticator(store *models.Store, issuer OutsideIssuer, now func() time.Time) *Authenticator {
 	a := newAuthenticator(store, newOutsideKeys(issuer.JWKSURL, now), issuer.URL, issuer.Audience, now)
 	a.outside = true
 	return a
 }
 
-func newAuthenticator(store *models.Store, keys keySource, issuer, audience string, now func() time.Time) *Authenticator {
+func newAuthenticator(
+	store *models.Store, keys keySource, issuer, audience string, now func() time.Time,
+) *Authenticator {
 	verified, err := lru.New[[sha256.Size]byte, verifiedToken](tokenCacheSize)
 	if err != nil {
 		panic(err) // only for a size below 1
@@ -66,8 +70,9 @@ func newAuthenticator(store *models.Store, keys keySource, issuer, audience stri
 	}
 }
 
-// Authenticate checks the Authorization header's bearer token and that its client may still act. ErrNoCredentials,
-// ErrInvalidToken, or models.ErrUnavailable if nothing fresh enough is known and Postgres does not answer.
+// Authenticate verifies the Authorization header's bearer token and checks that its client is
+// enabled. It returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does
+// not answer and no fresh client is cached.
 func (a *Authenticator) Authenticate(ctx context.Context, authorization string) (Principal, error) {
 	raw, err := bearerToken(authorization)
 	if err != nil {
@@ -94,7 +99,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, authorization string) 
 	return Principal{ClientID: client.ID, OrganisationID: client.OrganisationID, Scopes: scopes}, nil
 }
 
-// check verifies a token, or remembers that it did.
+// check verifies a token, or returns it from the cache.
 func (a *Authenticator) check(ctx context.Context, raw string) (accessToken, error) {
 	digest, now := sha256.Sum256([]byte(raw)), a.now()
 	known, ok := a.verified.Get(digest)
@@ -120,7 +125,7 @@ func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, er
 	if !slices.Contains(asymmetric, s.algorithm) {
 		return accessToken{}, invalid("algorithm %q", s.algorithm)
 	}
-	if s.text(jwt.IssuerKey) != a.issuer { // before a fetch, which a stranger's tokens shall not cause
+	if s.text(jwt.IssuerKey) != a.issuer { // before publicKey: foreign tokens must not cause a fetch
 		return accessToken{}, invalid("wrong issuer")
 	}
 	key, err := a.keys.publicKey(ctx, s.keyID, s.algorithm)
@@ -137,13 +142,13 @@ func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, er
 	return a.read(&s)
 }
 
-// acceptsType refuses tokens that are no access tokens. Outside issuers often leave typ at "JWT"; for them the audience
-// tells an access token from an ID token, which is for a client.
+// acceptsType refuses tokens that are not access tokens. Outside issuers often set typ to "JWT".
+// For them, the audience distinguishes access tokens from ID tokens.
 func (a *Authenticator) acceptsType(typ string) bool {
 	return typ == accessTokenType || a.outside && (typ == "jwt" || typ == "")
 }
 
-// read takes what we use from verified claims.
+// read returns the required claims of a verified token.
 func (a *Authenticator) read(s *signed) (accessToken, error) {
 	token := accessToken{scopes: splitScopes(s.text(claimScope))}
 	token.expires, _ = s.claims.Expiration()
@@ -154,7 +159,8 @@ func (a *Authenticator) read(s *signed) (accessToken, error) {
 		err := a.readOutside(s, &token)
 		return token, err
 	}
-	if token.client.UnmarshalText([]byte(s.text(claimClientID))) != nil || s.text(jwt.SubjectKey) != token.client.String() {
+	err := token.client.UnmarshalText([]byte(s.text(claimClientID)))
+	if err != nil || s.text(jwt.SubjectKey) != token.client.String() {
 		return accessToken{}, invalid("malformed client_id")
 	}
 	organisation := s.text(claimOrganisation)
@@ -164,7 +170,8 @@ func (a *Authenticator) read(s *signed) (accessToken, error) {
 	return token, nil
 }
 
-// readOutside finds the client, and the scopes where some issuers have them.
+// readOutside reads the client and the scopes of an outside issuer's token. Some issuers put the
+// scopes into scp.
 func (a *Authenticator) readOutside(s *signed, token *accessToken) error {
 	var list []any
 	if s.claims.Get("scp", &list) == nil && len(token.scopes) == 0 {

@@ -64,7 +64,8 @@ func TestAuthenticate(t *testing.T) {
 	app, secret := s.newClient(t, models.OrganisationID{}, models.CustomerAppScopes)
 	token := accessToken(t, s.ask(t, basic(app.ID.String(), secret), grant()))
 	got, err := s.auth.Authenticate(t.Context(), "Bearer "+token)
-	if err != nil || !got.OrganisationID.IsZero() || !got.Has(models.ScopeSignupsWrite) || got.Has(models.ScopeBatchesRead) {
+	if err != nil || !got.OrganisationID.IsZero() ||
+		!got.Has(models.ScopeSignupsWrite) || got.Has(models.ScopeBatchesRead) {
 		t.Errorf("customer app: %+v, %v", got, err)
 	}
 }
@@ -104,13 +105,13 @@ func TestAuthorizationHeaders(t *testing.T) {
 	}
 }
 
-// TestForgedTokens tries every way that is known of making or bending a token.
+// Forged and altered tokens are refused.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	key, kid := s.signingKey(t)
 	public, _ := key.Public().(ed25519.PublicKey)
-	_, stranger, err := ed25519.GenerateKey(nil)
+	_, foreign, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	pagination, err := s.keys.Current(t.Context(), models.KeyPaginationLink)
 	must(t, err)
@@ -139,24 +140,28 @@ func TestForgedTokens(t *testing.T) {
 		{"full media type", eddsa(good, "typ", "application/at+jwt"), true},
 		{"upper-case type", eddsa(good, "typ", "AT+JWT"), true},
 		{"several audiences", eddsa(good.with("aud", []string{"https://x.example", issuerURL})), true},
-		{"a little early", eddsa(good.with("iat", now+5, "nbf", now+5)), true},
+		{"issued within leeway", eddsa(good.with("iat", now+5, "nbf", now+5)), true},
 
 		{"no type", eddsa(good, "typ", nil), false},
 		{"another type", eddsa(good, "typ", "JWT"), false},
 		{"no key id", eddsa(good, "kid", nil), false},
 		{"unknown key id", eddsa(good, "kid", models.KeyID{1}.String()), false},
 		{"malformed key id", eddsa(good, "kid", "../../etc/passwd"), false},
-		{"key of another purpose", sign(t, good, jwa.EdDSA(), ed25519.NewKeyFromSeed(pagination.Secret), header("kid", pagination.ID.String())), false},
-		{"stranger's key", sign(t, good, jwa.EdDSA(), stranger, header()), false},
-		{"stranger's key in the header", sign(t, good, jwa.EdDSA(), stranger, header("jku", "https://evil.example/jwks")), false},
+		{"key of another purpose", sign(t, good, jwa.EdDSA(),
+			ed25519.NewKeyFromSeed(pagination.Secret), header("kid", pagination.ID.String())), false},
+		{"foreign key", sign(t, good, jwa.EdDSA(), foreign, header()), false},
+		{"URL of foreign keys in the header", sign(t, good, jwa.EdDSA(), foreign,
+			header("jku", "https://evil.example/jwks")), false},
 		{"critical header", eddsa(good, "crit", []string{"exp"}), false},
 		{"none", none, false},
 		{"None", strings.Replace(none, segment(`{"alg":"none"`)[:10], segment(`{"alg":"None"`)[:10], 1), false},
 		{"none with the signature", none + parts[2], false},
 		{"HMAC with the public key", sign(t, good, jwa.HS256(), []byte(public), header()), false},
-		{"HMAC with the encoded public key", sign(t, good, jwa.HS256(), []byte(base64.RawURLEncoding.EncodeToString(public)), header()), false},
+		{"HMAC with the encoded public key", sign(t, good, jwa.HS256(),
+			[]byte(base64.RawURLEncoding.EncodeToString(public)), header()), false},
 		{"changed claims", parts[0] + "." + segment(string(payload)) + "." + parts[2], false},
-		{"changed header", segment(`{"alg":"EdDSA","kid":"`+kid+`","typ":"at+jwt","x":1}`) + "." + parts[1] + "." + parts[2], false},
+		{"changed header", segment(`{"alg":"EdDSA","kid":"`+kid+`","typ":"at+jwt","x":1}`) +
+			"." + parts[1] + "." + parts[2], false},
 		{"empty signature", parts[0] + "." + parts[1] + ".", false},
 		{"zero signature", parts[0] + "." + parts[1] + "." + segment(string(make([]byte, 64))), false},
 		{"nested", eddsa(good) + "." + valid, false},
@@ -169,12 +174,13 @@ func TestForgedTokens(t *testing.T) {
 		{"expired", eddsa(good.with("exp", now-60)), false},
 		{"no expiry", eddsa(good.with("exp", nil)), false},
 		{"expiry is text", eddsa(good.with("exp", "never")), false},
-		{"not yet", eddsa(good.with("nbf", now+60)), false},
-		{"from the future", eddsa(good.with("iat", now+60)), false},
+		{"not yet valid", eddsa(good.with("nbf", now+60)), false},
+		{"issued in the future", eddsa(good.with("iat", now+60)), false},
 		{"no subject", eddsa(good.with("sub", nil)), false},
 		{"subject is not the client", eddsa(good.with("sub", models.ClientID{1}.String())), false},
 		{"no client", eddsa(good.with("client_id", nil, "sub", nil)), false},
-		{"unknown client", eddsa(good.with("client_id", models.ClientID{1}.String(), "sub", models.ClientID{1}.String())), false},
+		{"unknown client", eddsa(good.with(
+			"client_id", models.ClientID{1}.String(), "sub", models.ClientID{1}.String())), false},
 		{"client is a number", eddsa(good.with("client_id", 7)), false},
 		{"no organisation", eddsa(good.with("org", nil)), false},
 		{"other organisation", eddsa(good.with("org", other.ID.String())), false},
@@ -218,10 +224,10 @@ func TestKeyRotation(t *testing.T) {
 	must(t, err)
 	must(t, s.keys.Refresh(t.Context()))
 	if got := publishedKeys(t, s); !slices.Equal(got, []string{newKey.String(), oldKey}) {
-		t.Errorf("before the new key is active the set has %v", got)
+		t.Errorf("before the new key is active the key set has %v", got)
 	}
 	if _, kid := s.signingKey(t); kid != oldKey {
-		t.Error("signs with a key that others may not know yet")
+		t.Error("signs with a key before it is active")
 	}
 	_, err = s.store.DB().ExecContext(t.Context(), "UPDATE service_keys SET active_at = 1 WHERE id = ?", newKey)
 	must(t, err)
@@ -246,7 +252,7 @@ func TestKeyRotation(t *testing.T) {
 		t.Errorf("token of a retired key: %v", err)
 	}
 	if got := publishedKeys(t, s); !slices.Equal(got, []string{newKey.String()}) {
-		t.Errorf("the set has %v", got)
+		t.Errorf("the key set has %v", got)
 	}
 }
 
@@ -286,9 +292,9 @@ func TestDisabledClient(t *testing.T) {
 	}
 	must(t, s.store.SetClientScopes(t.Context(), s.client.ID, []models.Scope{models.ScopeBatchesRead}))
 	s.clock.advance(30 * time.Second)
-	who, err := s.auth.Authenticate(t.Context(), token)
-	if err != nil || !slices.Equal(who.Scopes, []models.Scope{models.ScopeBatchesRead}) {
-		t.Errorf("after narrowing: %v, %v", who.Scopes, err)
+	principal, err := s.auth.Authenticate(t.Context(), token)
+	if err != nil || !slices.Equal(principal.Scopes, []models.Scope{models.ScopeBatchesRead}) {
+		t.Errorf("after narrowing: %v, %v", principal.Scopes, err)
 	}
 }
 
@@ -301,7 +307,7 @@ func TestAuthenticateWithoutPostgres(t *testing.T) {
 	must(t, s.store.Close())
 	s.clock.advance(20 * time.Second)
 	if _, err := s.auth.Authenticate(t.Context(), token); err != nil {
-		t.Errorf("what was known 20 s ago does not count: %v", err)
+		t.Errorf("20 s without Postgres: %v", err)
 	}
 	s.clock.advance(20 * time.Second)
 	if _, err := s.auth.Authenticate(t.Context(), token); err == nil || errors.Is(err, auth.ErrInvalidToken) {

@@ -16,15 +16,15 @@ import (
 // assertionType is the client_assertion_type of private_key_jwt (RFC 7523 §2.2).
 const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// credentials are a client's attempt to prove who it is; nothing in them has been checked.
+// credentials are the unverified credentials of a client.
 type credentials struct {
 	clientID  string
 	secret    string
 	assertion string // instead of the secret
 }
 
-// readCredentials finds the one method of client authentication that a request uses. Two at once is invalid_request
-// (RFC 6749 §2.3), none is invalid_client.
+// readCredentials reads a client's credentials. More than one method is invalid_request (RFC 6749
+// §2.3), and no method is invalid_client.
 func readCredentials(authorization string, form url.Values) (credentials, error) {
 	methods := 0
 	for _, used := range []bool{
@@ -53,8 +53,9 @@ func readCredentials(authorization string, form url.Values) (credentials, error)
 	}
 }
 
-// basicCredentials reads client_secret_basic: both parts are form-encoded before they are joined (RFC 6749 §2.3.1). Ours
-// consist of characters that the encoding leaves alone, so a client that forgets it works too.
+// basicCredentials reads client_secret_basic, whose parts are form-encoded before they are joined
+// (RFC 6749 §2.3.1). The service's ids and secrets contain no characters that need encoding, so
+// clients that omit it work too.
 func basicCredentials(authorization, clientID string) (credentials, error) {
 	scheme, encoded, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Basic") {
@@ -72,7 +73,7 @@ func basicCredentials(authorization, clientID string) (credentials, error) {
 		return credentials{}, malformed
 	}
 	if clientID != "" && clientID != id {
-		return credentials{}, invalidRequest("client_id is not the one that authenticates")
+		return credentials{}, invalidRequest("client_id differs from the authenticated client")
 	}
 	return credentials{clientID: id, secret: secret}, nil
 }
@@ -87,8 +88,8 @@ func assertionCredentials(form url.Values) (credentials, error) {
 	return credentials{clientID: form.Get("client_id"), assertion: form.Get("client_assertion")}, nil
 }
 
-// claimedID is the client that the attempt says it is; "" if it does not say. An assertion says so in its claims, where the form
-// need not repeat it (RFC 7523 §2.2).
+// claimedID returns the client that the credentials claim, or "". The form need not name the client
+// of an assertion (RFC 7523 §2.2).
 func (c credentials) claimedID() string {
 	if c.clientID != "" || c.assertion == "" {
 		return c.clientID
@@ -100,9 +101,10 @@ func (c credentials) claimedID() string {
 	return assertion.text(jwt.SubjectKey)
 }
 
-// authenticate is the client that the credentials prove. Failures are counted per client and address: when there are
-// too many, further ones are told to wait. A client that proves who it is never waits, so that nobody can lock it out by
-// failing in its name; guessing 256 random bits is hopeless at any pace.
+// authenticate verifies credentials and returns their client. It counts failures per client and
+// address, and delays further attempts after too many failures. A client with valid credentials
+// never waits, so failures in its name cannot lock it out. Guessing a secret of 256 random bits is
+// infeasible at any rate.
 func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address string) (models.Client, error) {
 	var client models.Client
 	var err error
@@ -125,7 +127,7 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials) (models.C
 	if err != nil {
 		return models.Client{}, err
 	}
-	switch matches := known.Match(attempt.secret); { // for an unknown client too, which takes the same time
+	switch matches := known.Match(attempt.secret); { // unknown clients take the same time
 	case !matches:
 		return models.Client{}, invalidClient(errors.New("unknown client or wrong secret"))
 	case known.Disabled():
@@ -134,11 +136,11 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials) (models.C
 	return known.Client, nil
 }
 
-// lookUp finds what is needed to check a client; nothing for one that does not exist.
+// lookUp returns the credentials of a client. They are empty for an unknown client.
 func (i *Issuer) lookUp(ctx context.Context, clientID string) (models.ClientCredentials, error) {
 	var id models.ClientID
 	if id.UnmarshalText([]byte(clientID)) != nil {
-		return models.ClientCredentials{}, nil //nolint:nilerr // such a client does not exist
+		return models.ClientCredentials{}, nil //nolint:nilerr // no client has such an id
 	}
 	known, err := i.store.ClientCredentials(ctx, id)
 	if errors.Is(err, models.ErrNotFound) {

@@ -11,17 +11,17 @@ import (
 	"partnerbilling/models"
 )
 
-// How long a process trusts what it has read of a client. A disabled client's tokens end within clientUsableFor in
-// every process.
+// The lifetimes of cached clients. A disabled client's tokens become invalid within clientUsableFor
+// in every process.
 const (
 	clientFreshFor    = 15 * time.Second
-	clientUsableFor   = 30 * time.Second // while Postgres does not answer
+	clientUsableFor   = 30 * time.Second // while Postgres does not respond
 	clientReadTimeout = 2 * time.Second
 	clientRetryEvery  = time.Second
 	clientCacheSize   = 10_000
 )
 
-// clientCache remembers clients for a few seconds, those that do not exist included.
+// clientCache caches clients for a few seconds, including unknown ones.
 type clientCache struct {
 	store   *models.Store
 	now     func() time.Time
@@ -33,7 +33,7 @@ type cachedClient struct {
 	client  models.Client
 	err     error // nil or models.ErrNotFound
 	readAt  time.Time
-	triedAt time.Time // when a read failed since; zero: none did
+	triedAt time.Time // when a read last failed since readAt; zero: never
 }
 
 func newClientCache(store *models.Store, now func() time.Time) *clientCache {
@@ -44,7 +44,7 @@ func newClientCache(store *models.Store, now func() time.Time) *clientCache {
 	return &clientCache{store: store, now: now, known: known}
 }
 
-// get is the client, as it was at most clientUsableFor ago; models.ErrNotFound if there is none.
+// get returns a client, at most clientUsableFor old, or models.ErrNotFound.
 func (c *clientCache) get(ctx context.Context, id models.ClientID) (models.Client, error) {
 	entry, ok := c.known.Get(id)
 	now := c.now()
@@ -65,7 +65,8 @@ func (c *clientCache) get(ctx context.Context, id models.ClientID) (models.Clien
 	return models.Client{}, err
 }
 
-// read asks Postgres on behalf of everyone who waits, so one caller's end does not spoil it.
+// read reads a client from Postgres for all waiting callers. The end of a single caller's context
+// does not cancel it.
 func (c *clientCache) read(ctx context.Context, id models.ClientID) (cachedClient, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientReadTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 
 const issuerURL = "https://billing.example"
 
-// clock is a time that the test moves.
+// clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -38,7 +38,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// server is an authorisation server on a database of its own, with one partner's client and the customer app's.
+// server is an authorisation server on a database of its own, with a partner's client.
 type server struct {
 	store  *models.Store
 	ring   *models.Keyring
@@ -66,7 +66,9 @@ func newServer(t testing.TB) *server {
 	return s
 }
 
-func (s *server) newClient(t testing.TB, organisation models.OrganisationID, scopes []models.Scope) (models.Client, string) {
+func (s *server) newClient(
+	t testing.TB, organisation models.OrganisationID, scopes []models.Scope,
+) (models.Client, string) {
 	t.Helper()
 	client, err := s.store.CreateClient(t.Context(), organisation, "test", scopes)
 	must(t, err)
@@ -86,7 +88,7 @@ func (s *server) ask(t testing.TB, authorization string, form url.Values) auth.T
 	})
 }
 
-// token is an access token of the partner's client.
+// token returns an access token of the partner's client.
 func (s *server) token(t testing.TB, scope string) string {
 	t.Helper()
 	return accessToken(t, s.ask(t, basic(s.client.ID.String(), s.secret), grant("scope", scope)))
@@ -108,7 +110,7 @@ func basic(id, secret string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(id)+":"+url.QueryEscape(secret)))
 }
 
-// grant is a form for a client credentials grant with some more parameters.
+// grant returns the form of a client credentials grant with further parameters.
 func grant(pairs ...string) url.Values {
 	form := url.Values{"grant_type": {"client_credentials"}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -117,10 +119,10 @@ func grant(pairs ...string) url.Values {
 	return form
 }
 
-// claims are those of a token in the making.
+// claims are the claims of a token to be signed.
 type claims map[string]any
 
-// with is a copy with some claims changed; nil takes one away.
+// with returns a copy with changed claims. A nil value removes a claim.
 func (c claims) with(pairs ...any) claims {
 	changed := claims{}
 	for name, value := range c {
@@ -137,7 +139,7 @@ func (c claims) with(pairs ...any) claims {
 	return changed
 }
 
-// sign makes a compact JWS of claims, with whatever header and key the test wants.
+// sign returns a compact JWS of claims.
 func sign(t testing.TB, c claims, algorithm jwa.SignatureAlgorithm, key any, header map[string]any) string {
 	t.Helper()
 	payload, err := json.Marshal(c)
@@ -151,7 +153,7 @@ func sign(t testing.TB, c claims, algorithm jwa.SignatureAlgorithm, key any, hea
 	return string(raw)
 }
 
-// signingKey is our own current key, as a thief of the database and the master key would have it.
+// signingKey returns the server's current signing key and its id.
 func (s *server) signingKey(t testing.TB) (ed25519.PrivateKey, string) {
 	t.Helper()
 	key, err := s.keys.Current(t.Context(), models.KeyAccessToken)

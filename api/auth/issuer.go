@@ -12,13 +12,13 @@ import (
 	"partnerbilling/models"
 )
 
-// Config names our own authorisation server.
+// Config configures the service's own authorisation server.
 type Config struct {
-	// URL is the issuer: the public base URL, without a slash at the end.
+	// URL is the issuer: the public base URL without trailing slash.
 	URL string
-	// Audience is whom access tokens are for; default URL.
+	// Audience is the audience of access tokens. Default: URL.
 	Audience string
-	// Now is the real time; default time.Now.
+	// Now returns the real time. Default: time.Now.
 	Now func() time.Time
 }
 
@@ -32,14 +32,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The paths of the authorisation server, under its URL.
+// The paths of the authorisation server.
 const (
 	TokenPath    = "/oauth2/token"
 	JWKSPath     = "/.well-known/jwks.json"
 	MetadataPath = "/.well-known/oauth-authorization-server"
 )
 
-// Issuer is our own authorisation server. It is safe for concurrent use.
+// Issuer is the service's own authorisation server. It is safe for concurrent use.
 type Issuer struct {
 	url, audience string
 	store         *models.Store
@@ -48,7 +48,7 @@ type Issuer struct {
 	now           func() time.Time
 }
 
-// NewIssuer makes the authorisation server over the clients in store and the signing keys.
+// NewIssuer returns an authorisation server for the clients in store, which signs with keys.
 func NewIssuer(store *models.Store, keys *models.Keys, cfg Config) *Issuer {
 	cfg = cfg.withDefaults()
 	return &Issuer{
@@ -57,15 +57,15 @@ func NewIssuer(store *models.Store, keys *models.Keys, cfg Config) *Issuer {
 	}
 }
 
-// The documents' lifetimes in caches. That of the key set is far below models.KeyActivationDelay, so that nobody meets a
-// key that their set lacks.
+// The documents' cache lifetimes. JWKSMaxAge is far below models.KeyActivationDelay, so that cached
+// key sets contain every key in use.
 const (
 	JWKSMaxAge     = 5 * time.Minute
 	MetadataMaxAge = time.Hour
 )
 
-// JWKS is the document of the public keys that verify access tokens, those that will be used soon included
-// (RFC 7517).
+// JWKS returns the key set (RFC 7517) that verifies access tokens, including keys that become
+// active soon.
 func (i *Issuer) JWKS(ctx context.Context) ([]byte, error) {
 	live, err := i.keys.Live(ctx, models.KeyAccessToken)
 	if err != nil {
@@ -99,8 +99,8 @@ func publicJWK(key models.Key) (jwk.Key, error) {
 	return public, nil
 }
 
-// metadata is RFC 8414's document. Nothing is sent through a browser, so there is no response type, and a claim without
-// elements is left out (§3.2).
+// metadata is the document of RFC 8414. It omits claims without elements, such as response types
+// (§3.2).
 type metadata struct {
 	Issuer                string         `json:"issuer"`
 	TokenEndpoint         string         `json:"token_endpoint"`
@@ -112,7 +112,7 @@ type metadata struct {
 	ServiceDocumentation  string         `json:"service_documentation"`
 }
 
-// Metadata is the document that describes the authorisation server (RFC 8414).
+// Metadata returns the authorisation server's metadata document (RFC 8414).
 func (i *Issuer) Metadata() ([]byte, error) {
 	return json.Marshal(metadata{
 		Issuer:                i.url,

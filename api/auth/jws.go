@@ -16,7 +16,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
-// signed is a JWT in compact form as it came: nothing in it is true until verify has passed.
+// signed is a JWT in compact form. Its contents are untrusted until verify succeeds.
 type signed struct {
 	raw       []byte
 	algorithm jwa.SignatureAlgorithm
@@ -25,11 +25,11 @@ type signed struct {
 	claims    jwt.Token
 }
 
-// asymmetric are the algorithms that others may sign with. "none" and the HMACs, whose key would be a public key that
-// everyone has, are not among them.
+// asymmetric lists the accepted signature algorithms. It excludes "none" and HMAC, which would
+// accept a public key as the secret.
 var asymmetric = []jwa.SignatureAlgorithm{jwa.EdDSA(), jwa.ES256(), jwa.RS256(), jwa.PS256()}
 
-// algorithmNames are the names of the asymmetric algorithms, as metadata has them.
+// algorithmNames returns the names of the asymmetric algorithms.
 func algorithmNames() []string {
 	names := make([]string, len(asymmetric))
 	for i, a := range asymmetric {
@@ -38,7 +38,7 @@ func algorithmNames() []string {
 	return names
 }
 
-// parseSigned takes a compact JWS with a JSON object in it apart. Its errors do not quote it.
+// parseSigned parses a compact JWS whose payload is a JSON object. Its errors do not quote raw.
 func parseSigned(raw string) (signed, error) {
 	if len(raw) > maxTokenSize || strings.Count(raw, ".") != 2 {
 		return signed{}, errors.New("not a compact JWS")
@@ -52,7 +52,7 @@ func parseSigned(raw string) (signed, error) {
 		return signed{}, errors.New("critical extensions are not supported")
 	}
 	if !bytes.HasPrefix(bytes.TrimLeft(message.Payload(), " \t\r\n"), []byte("{")) {
-		return signed{}, errors.New("no claims") // what is nested in it would go unverified
+		return signed{}, errors.New("no claims") // a nested token would stay unverified
 	}
 	claims, err := jwt.ParseInsecure(message.Payload())
 	if err != nil {
@@ -66,7 +66,7 @@ func parseSigned(raw string) (signed, error) {
 	return s, nil
 }
 
-// verify checks the signature with a public key that is meant for the algorithm, then the claims.
+// verify checks the signature and the claims. key must be a public key for the token's algorithm.
 func (s *signed) verify(key any, rules ...jwt.ValidateOption) error {
 	if _, err := jws.Verify(s.raw, jws.WithKey(s.algorithm, key), jws.WithCompact()); err != nil {
 		return errors.New("wrong signature")
@@ -74,7 +74,7 @@ func (s *signed) verify(key any, rules ...jwt.ValidateOption) error {
 	return jwt.Validate(s.claims, rules...)
 }
 
-// text is a claim that is a string; "" if it is absent or something else.
+// text returns a string claim, or "" if it is absent or not a string.
 func (s *signed) text(claim string) string {
 	var value string
 	if err := s.claims.Get(claim, &value); err != nil {
@@ -83,7 +83,7 @@ func (s *signed) text(claim string) string {
 	return value
 }
 
-// publicKeys reads a JSON Web Key Set of public keys; a secret, a private or an unusably weak key in it is an error.
+// publicKeys parses a JSON Web Key Set. It refuses secret, private, weak and unsupported keys.
 func publicKeys(raw []byte) (jwk.Set, error) {
 	set, err := jwk.Parse(raw)
 	if err != nil {
@@ -101,6 +101,7 @@ func publicKeys(raw []byte) (jwk.Set, error) {
 	return set, nil
 }
 
+// usable reports whether a key has a supported type and sufficient strength.
 func usable(key jwk.Key) bool {
 	var raw any
 	if jwk.Export(key, &raw) != nil {
@@ -118,7 +119,8 @@ func usable(key jwk.Key) bool {
 	}
 }
 
-// fits reports whether a key may verify the algorithm: of the right type, and not declared for something else.
+// fits reports whether a key can verify the algorithm: it has the right type and no contradicting
+// use or algorithm.
 func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
 	if use, ok := key.KeyUsage(); ok && use != "sig" {
 		return false

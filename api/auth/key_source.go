@@ -10,14 +10,14 @@ import (
 	"partnerbilling/models"
 )
 
-// keySource finds the public keys of an issuer.
+// keySource provides the public keys of an issuer.
 type keySource interface {
-	// publicKey is the key of that id, meant for the algorithm; else ErrInvalidToken. models.ErrUnavailable if that
-	// cannot be known now.
+	// publicKey returns the key with that id if it suits the algorithm, otherwise ErrInvalidToken.
+	// It returns models.ErrUnavailable if the keys are unavailable.
 	publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error)
 }
 
-// ownKeys are the service's own signing keys, as every process has them.
+// ownKeys is the keySource of the service's own signing keys.
 type ownKeys struct{ keys *models.Keys }
 
 func (o ownKeys) publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error) {

@@ -15,22 +15,22 @@ import (
 	"partnerbilling/models"
 )
 
-// How an outside issuer's key set is fetched.
+// Limits for fetching an outside issuer's key set.
 const (
 	outsideFetchTimeout = 3 * time.Second
 	outsideFetchLimit   = 256 << 10 // bytes
 	outsideFreshFor     = 15 * time.Minute
-	outsideFetchEvery   = 10 * time.Second // at most this often, whatever arrives
+	outsideFetchEvery   = 10 * time.Second // minimum time between fetches
 )
 
-// outsideKeys is an outside issuer's key set. It is fetched when first needed, when it is old, and when a token names a
-// key that it lacks; a failed fetch keeps the old set.
+// outsideKeys caches an outside issuer's key set. It fetches the set on first use, when it is old,
+// and when a token names an unknown key. After a failed fetch it keeps the old set.
 type outsideKeys struct {
 	url    string
 	client *http.Client
 	now    func() time.Time
 
-	fetching  chan struct{} // holds one token; whoever has it may fetch
+	fetching  chan struct{} // semaphore of one slot
 	mu        sync.Mutex
 	set       jwk.Set
 	fetchedAt time.Time
@@ -75,7 +75,7 @@ func (o *outsideKeys) latest() (set jwk.Set, old bool) {
 	return o.set, o.now().Sub(o.fetchedAt) > outsideFreshFor
 }
 
-// mayFetch reports whether another fetch is allowed now, and counts it.
+// mayFetch reports whether a fetch is allowed now, and records it.
 func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,10 +86,10 @@ func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 	return true
 }
 
-var errFetchedJustNow = errors.New("a fetch failed moments ago")
+var errFetchedRecently = errors.New("the last fetch was a moment ago")
 
-// tryRefetch is refetch for callers who have an old key: none of them waits for another's fetch. It reports whether
-// there is a new set.
+// tryRefetch is refetch for callers with an old set: it does not wait for a running fetch. It
+// reports whether it fetched a new set.
 func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
 	select {
 	case o.fetching <- struct{}{}:
@@ -100,7 +100,7 @@ func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
 	return o.refetchLocked(ctx, seen) == nil
 }
 
-// refetch fetches the set, unless that has just been done or tried.
+// refetch fetches the set, unless the last attempt was a moment ago.
 func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 	select {
 	case o.fetching <- struct{}{}:
@@ -113,9 +113,9 @@ func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 
 func (o *outsideKeys) refetchLocked(ctx context.Context, seen jwk.Set) error {
 	if !o.mayFetch(seen) {
-		return errFetchedJustNow
+		return errFetchedRecently
 	}
-	// A caller who goes away must not spoil the fetch for the others.
+	// The end of a single caller's context must not cancel the fetch for the others.
 	set, err := o.fetch(context.WithoutCancel(ctx))
 	if err != nil {
 		return err

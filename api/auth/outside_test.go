@@ -18,7 +18,7 @@ import (
 	"partnerbilling/models"
 )
 
-// outside is someone else's authorisation server, of which only the key set is needed.
+// outside is an outside authorisation server that only serves its key set.
 type outside struct {
 	mu       sync.Mutex
 	document json.RawMessage
@@ -73,7 +73,8 @@ func outsideClaims(s *server) claims {
 func outsideToken(t *testing.T, s *server, name string, pairs ...any) string {
 	t.Helper()
 	algorithm := map[string]jwa.SignatureAlgorithm{"ed": jwa.EdDSA(), "p256": jwa.ES256(), "rsa": jwa.RS256()}[name]
-	return "Bearer " + sign(t, outsideClaims(s).with(pairs...), algorithm, keyPairs()[name], map[string]any{"kid": name, "typ": "JWT"})
+	header := map[string]any{"kid": name, "typ": "JWT"}
+	return "Bearer " + sign(t, outsideClaims(s).with(pairs...), algorithm, keyPairs()[name], header)
 }
 
 func TestOutsideTokens(t *testing.T) {
@@ -98,11 +99,13 @@ func TestOutsideTokens(t *testing.T) {
 		{"azp before sub", outsideToken(t, s, "ed", "azp", id, "sub", "user 7"), true},
 		{"scp", outsideToken(t, s, "ed", "scope", nil, "scp", []string{"billing:batches:read"}), true},
 
-		{"one of ours", "Bearer " + s.token(t, ""), false},
+		{"the service's own token", "Bearer " + s.token(t, ""), false},
 		{"no key id", signed(outsideClaims(s), jwa.EdDSA(), pairs["ed"], nil), false},
-		{"other algorithm for the key", signed(outsideClaims(s), jwa.ES256(), pairs["p256"], map[string]any{"kid": "rsa"}), false},
+		{"other algorithm for the key", signed(
+			outsideClaims(s), jwa.ES256(), pairs["p256"], map[string]any{"kid": "rsa"}), false},
 		{"HMAC", signed(outsideClaims(s), jwa.HS256(), []byte(keySet(t, "ed")), map[string]any{"kid": "ed"}), false},
-		{"logout token", signed(outsideClaims(s), jwa.EdDSA(), pairs["ed"], map[string]any{"kid": "ed", "typ": "logout+jwt"}), false},
+		{"logout token", signed(
+			outsideClaims(s), jwa.EdDSA(), pairs["ed"], map[string]any{"kid": "ed", "typ": "logout+jwt"}), false},
 		{"other issuer", outsideToken(t, s, "ed", "iss", issuerURL), false},
 		{"other audience", outsideToken(t, s, "ed", "aud", issuerURL), false},
 		{"expired", outsideToken(t, s, "ed", "exp", now-60), false},
@@ -111,13 +114,14 @@ func TestOutsideTokens(t *testing.T) {
 		{"client of another kind", outsideToken(t, s, "ed", "client_id", "dashboard"), false},
 	}
 	for _, tt := range tests {
-		who, err := authenticator.Authenticate(t.Context(), tt.header)
+		principal, err := authenticator.Authenticate(t.Context(), tt.header)
 		switch {
 		case !tt.ok && !errors.Is(err, auth.ErrInvalidToken):
 			t.Errorf("%s: error %v, want ErrInvalidToken", tt.name, err)
-		case tt.ok && (err != nil || who.ClientID != s.client.ID || who.OrganisationID != s.client.OrganisationID ||
-			!slices.Equal(who.Scopes, []models.Scope{models.ScopeBatchesRead})):
-			t.Errorf("%s: %+v, %v", tt.name, who, err)
+		case tt.ok && (err != nil || principal.ClientID != s.client.ID ||
+			principal.OrganisationID != s.client.OrganisationID ||
+			!slices.Equal(principal.Scopes, []models.Scope{models.ScopeBatchesRead})):
+			t.Errorf("%s: %+v, %v", tt.name, principal, err)
 		}
 	}
 }
@@ -148,7 +152,10 @@ func TestOutsideKeysRotate(t *testing.T) {
 	for _, broken := range []struct {
 		status   int
 		document string
-	}{{500, `{}`}, {200, `no JSON`}, {200, `{"keys":[]}`}, {200, strings.Repeat(" ", 300<<10)}, {404, string(keySet(t, "rsa"))}} {
+	}{
+		{500, `{}`}, {200, `no JSON`}, {200, `{"keys":[]}`}, {200, strings.Repeat(" ", 300<<10)},
+		{404, string(keySet(t, "rsa"))},
+	} {
 		o.set(broken.status, json.RawMessage(broken.document))
 		s.clock.advance(16 * time.Minute)
 		before := o.count()
@@ -170,21 +177,23 @@ func TestOutsideKeysNeverFetched(t *testing.T) {
 	o.set(http.StatusInternalServerError, nil)
 	authenticator := s.outsideAuth(o)
 	for range 3 {
-		if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed")); !errors.Is(err, models.ErrUnavailable) {
+		_, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed"))
+		if !errors.Is(err, models.ErrUnavailable) {
 			t.Errorf("error %v, want ErrUnavailable", err)
 		}
 	}
-	// A stranger's token does not even cause a fetch.
+	// A token of another issuer causes no fetch.
 	before := o.count()
 	s.clock.advance(time.Minute)
-	if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed", "iss", "https://evil.example")); !errors.Is(err, auth.ErrInvalidToken) {
+	foreign := outsideToken(t, s, "ed", "iss", "https://evil.example")
+	if _, err := authenticator.Authenticate(t.Context(), foreign); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("error %v, want ErrInvalidToken", err)
 	}
 	if o.count() != before {
-		t.Error("a stranger's token caused a fetch")
+		t.Error("a token of another issuer caused a fetch")
 	}
 	o.set(http.StatusOK, keySet(t, "ed"))
 	if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed")); err != nil {
-		t.Errorf("once it answers: %v", err)
+		t.Errorf("once the issuer answers: %v", err)
 	}
 }

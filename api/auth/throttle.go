@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How many failed attempts get a plain answer: a few at once, then one every so often.
+// The token buckets of failed attempts: a burst, then one failure per interval.
 const (
 	failuresPerClient  = 10
 	clientFailureEvery = 2 * time.Second
@@ -16,8 +16,8 @@ const (
 	throttleCacheSize  = 10_000 // of each kind
 )
 
-// throttle counts failed attempts of this process in token buckets, one per client and one per address. A bucket that
-// falls out of the bounded memory starts anew.
+// throttle counts failed attempts in token buckets, one per client and one per address. It is local
+// to the process. A bucket that the cache evicts starts full again.
 type throttle struct {
 	clients, addresses *lru.Cache[string, *rate.Limiter]
 	now                func() time.Time
@@ -35,8 +35,8 @@ func newBuckets() *lru.Cache[string, *rate.Limiter] {
 	return buckets
 }
 
-// count takes note of a failure and returns how long to wait before the next attempt; 0 while there were few. The
-// client is whatever the attempt said, cut to a bounded length.
+// count records a failure and returns the delay before the next attempt, or 0 after few failures.
+// client is the claimed client, which count truncates.
 func (t *throttle) count(client, address string) time.Duration {
 	if len(client) > 64 {
 		client = client[:64]
@@ -46,7 +46,9 @@ func (t *throttle) count(client, address string) time.Duration {
 	return max(byClient, byAddress)
 }
 
-func (t *throttle) take(from *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int) time.Duration {
+func (t *throttle) take(
+	from *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int,
+) time.Duration {
 	if key == "" {
 		return 0
 	}

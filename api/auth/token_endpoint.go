@@ -16,29 +16,29 @@ import (
 
 const grantClientCredentials = "client_credentials"
 
-// MaxFormSize is the longest body that the token endpoint takes, in bytes: an assertion and little else.
+// MaxFormSize is the maximum size of a token request's body, in bytes.
 const MaxFormSize = maxTokenSize + 4<<10
 
-// TokenRequest is what the token endpoint needs of an HTTP request.
+// TokenRequest is the part of an HTTP request that the token endpoint needs.
 type TokenRequest struct {
-	Query         string // of the URL; there must be none
+	Query         string // must be empty
 	ContentType   string
-	Encoding      string // Content-Encoding; there must be none but identity
+	Encoding      string // Content-Encoding; must be empty or identity
 	Authorization string
 	Body          []byte
-	TooLong       bool   // the body is longer than MaxFormSize, and was not read
+	TooLong       bool   // the body exceeds MaxFormSize and was not read
 	RemoteAddress string // without a port
-	// Limit counts a request of a client that has proved who it is, and returns how long it must wait; 0 if it need not.
-	// Nil: no limit.
+	// Limit counts a request of an authenticated client and returns how long the client must wait;
+	// 0 admits the request. A nil Limit admits all requests.
 	Limit func(ctx context.Context, client models.ClientID) time.Duration
 }
 
-// TokenResponse is the token endpoint's answer (RFC 6749 §5). Its body has no envelope.
+// TokenResponse is the token endpoint's response (RFC 6749 §5). Its body has no envelope.
 type TokenResponse struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	Err    error // what went wrong, for logs; nil on success
+	Err    error // the cause of a failure, for logs
 }
 
 type tokenSuccess struct {
@@ -70,7 +70,7 @@ func tokenHeader() http.Header {
 	}
 }
 
-// TokenFailure is the token endpoint's answer to whatever has gone wrong.
+// TokenFailure returns the token endpoint's response for an error.
 func TokenFailure(err error) TokenResponse {
 	header, failure := tokenHeader(), asTokenError(err)
 	if failure.status == http.StatusUnauthorized {
@@ -123,10 +123,10 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 	return tokenSuccess{token, "Bearer", int(AccessTokenLifetime / time.Second), joinScopes(scopes)}, nil
 }
 
-// parseForm reads the parameters. One without a value counts as absent and none may occur twice (RFC 6749 §3.2).
+// parseForm parses the parameters. A parameter must not occur twice (RFC 6749 §3.2).
 func parseForm(request TokenRequest) (url.Values, error) {
 	if request.Query != "" {
-		return nil, invalidRequest("parameters belong into the body, not the URL")
+		return nil, invalidRequest("parameters must be in the body, not in the URL")
 	}
 	if request.TooLong || len(request.Body) > MaxFormSize {
 		return nil, errFormTooLong
@@ -150,14 +150,14 @@ func parseForm(request TokenRequest) (url.Values, error) {
 	return form, nil
 }
 
-// narrow is the scopes asked for, in the client's order; all of the client's if none are. Spaces may be more than one between
-// scopes, and around them.
+// narrow returns the requested scopes in the client's order, or all scopes of the client if none
+// are requested. It tolerates extra spaces.
 func narrow(held []models.Scope, asked string) ([]models.Scope, error) {
 	if asked == "" {
 		return held, nil
 	}
 	wanted := strings.FieldsFunc(asked, func(c rune) bool { return c == ' ' })
-	if len(wanted) == 0 { // asked for, and yet none
+	if len(wanted) == 0 { // only spaces
 		return nil, errInvalidScope
 	}
 	for _, scope := range wanted {

@@ -3,6 +3,7 @@ package auth_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,14 +16,20 @@ import (
 	"partnerbilling/models"
 )
 
-const (
-	invalidClient = `{"error":"invalid_client","error_description":"client authentication failed"}`
-	invalidScope  = `{"error":"invalid_scope","error_description":"scope must be a list of scopes that the client holds"}`
-	twoMethods    = `{"error":"invalid_request","error_description":"more than one method of client authentication"}`
-	malformedBody = `{"error":"invalid_request","error_description":"the body is malformed"}`
-	notForm       = `{"error":"invalid_request","error_description":"the body must be application/x-www-form-urlencoded"}`
-	repeated      = `{"error":"invalid_request","error_description":"a parameter occurs more than once"}`
+// Bodies of error responses.
+var (
+	invalidClient = failure("invalid_client", "client authentication failed")
+	invalidScope  = failure("invalid_scope", "scope must be a list of scopes that the client holds")
+	twoMethods    = failure("invalid_request", "more than one method of client authentication")
+	malformedBody = failure("invalid_request", "the body is malformed")
+	notForm       = failure("invalid_request", "the body must be application/x-www-form-urlencoded")
+	repeated      = failure("invalid_request", "a parameter occurs more than once")
 )
+
+// failure returns the body of an error response.
+func failure(code, description string) string {
+	return fmt.Sprintf(`{"error":%q,"error_description":%q}`, code, description)
+}
 
 func raw(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
 
@@ -32,7 +39,8 @@ func TestTokenEndpoint(t *testing.T) {
 	id, secret := s.client.ID.String(), s.secret
 	disabled, disabledSecret := s.newClient(t, s.client.OrganisationID, models.PartnerScopes)
 	must(t, s.store.DisableClient(t.Context(), disabled.ID))
-	all := "billing:customers:read billing:customers:write billing:batches:read billing:batches:write billing:movements:read " +
+	all := "billing:customers:read billing:customers:write billing:batches:read billing:batches:write " +
+		"billing:movements:read " +
 		"checkout:payment-intents:read checkout:payment-intents:write checkout:webhooks:read checkout:webhooks:write"
 	tests := []struct {
 		name, authorization string
@@ -43,13 +51,17 @@ func TestTokenEndpoint(t *testing.T) {
 		{"basic", basic(id, secret), grant(), 200, all},
 		{"lower-case scheme", strings.Replace(basic(id, secret), "Basic", "basic", 1), grant(), 200, all},
 		{"basic with the same client_id", basic(id, secret), grant("client_id", id), 200, all},
-		{"basic with escapes", raw(strings.ReplaceAll(id, "-", "%2D") + ":" + strings.ReplaceAll(secret, "_", "%5F")), grant(), 200, all},
+		{"basic with escapes", raw(strings.ReplaceAll(id, "-", "%2D") + ":" + strings.ReplaceAll(secret, "_", "%5F")),
+			grant(), 200, all},
 		{"post", "", grant("client_id", id, "client_secret", secret), 200, all},
 		{"unknown parameters", basic(id, secret), grant("resource", "x"), 200, all},
 		{"empty scope", basic(id, secret), grant("scope", ""), 200, all},
-		{"narrower", basic(id, secret), grant("scope", "billing:batches:write billing:batches:read"), 200, "billing:batches:read billing:batches:write"},
-		{"many spaces", basic(id, secret), grant("scope", " billing:batches:read  billing:batches:write "), 200, "billing:batches:read billing:batches:write"},
-		{"scope twice", basic(id, secret), grant("scope", "billing:batches:read billing:batches:read"), 200, "billing:batches:read"},
+		{"narrower", basic(id, secret), grant("scope", "billing:batches:write billing:batches:read"), 200,
+			"billing:batches:read billing:batches:write"},
+		{"many spaces", basic(id, secret), grant("scope", " billing:batches:read  billing:batches:write "), 200,
+			"billing:batches:read billing:batches:write"},
+		{"scope twice", basic(id, secret), grant("scope", "billing:batches:read billing:batches:read"), 200,
+			"billing:batches:read"},
 
 		{"unknown scope", basic(id, secret), grant("scope", "billing:batches:read billing:everything"), 400, invalidScope},
 		{"scope of others", basic(id, secret), grant("scope", "customer-app:signups:write"), 400, invalidScope},
@@ -57,8 +69,9 @@ func TestTokenEndpoint(t *testing.T) {
 		{"scope is a space", basic(id, secret), grant("scope", " "), 400, invalidScope},
 		{"scope in capitals", basic(id, secret), grant("scope", "BILLING:batches:read"), 400, invalidScope},
 
-		{"no grant type", basic(id, secret), url.Values{}, 400, `{"error":"invalid_request","error_description":"grant_type is missing"}`},
-		{"other grant type", basic(id, secret), url.Values{"grant_type": {"password"}}, 400, `{"error":"unsupported_grant_type","error_description":"grant_type must be client_credentials"}`},
+		{"no grant type", basic(id, secret), url.Values{}, 400, failure("invalid_request", "grant_type is missing")},
+		{"other grant type", basic(id, secret), url.Values{"grant_type": {"password"}}, 400,
+			failure("unsupported_grant_type", "grant_type must be client_credentials")},
 		{"grant type twice", basic(id, secret), grant("grant_type", "client_credentials"), 400, repeated},
 		{"unknown parameter twice", basic(id, secret), grant("x", "1", "x", "2"), 400, repeated},
 
@@ -78,10 +91,14 @@ func TestTokenEndpoint(t *testing.T) {
 		{"basic and post", basic(id, secret), grant("client_id", id, "client_secret", secret), 400, twoMethods},
 		{"basic and assertion", basic(id, secret), grant("client_assertion", "x"), 400, twoMethods},
 		{"post and assertion", "", grant("client_id", id, "client_secret", secret, "client_assertion", "x"), 400, twoMethods},
-		{"post without client_id", "", grant("client_secret", secret), 400, `{"error":"invalid_request","error_description":"client_id is missing"}`},
-		{"basic with another client_id", basic(id, secret), grant("client_id", disabled.ID.String()), 400, `{"error":"invalid_request","error_description":"client_id is not the one that authenticates"}`},
-		{"assertion of another type", "", grant("client_assertion", "x", "client_assertion_type", "saml"), 400, `{"error":"invalid_request","error_description":"client_assertion_type must be urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}`},
-		{"assertion type alone", "", grant("client_assertion_type", assertionType), 400, `{"error":"invalid_request","error_description":"client_assertion is missing"}`},
+		{"post without client_id", "", grant("client_secret", secret), 400,
+			failure("invalid_request", "client_id is missing")},
+		{"basic with another client_id", basic(id, secret), grant("client_id", disabled.ID.String()), 400,
+			failure("invalid_request", "client_id differs from the authenticated client")},
+		{"assertion of another type", "", grant("client_assertion", "x", "client_assertion_type", "saml"), 400,
+			failure("invalid_request", "client_assertion_type must be urn:ietf:params:oauth:client-assertion-type:jwt-bearer")},
+		{"assertion type alone", "", grant("client_assertion_type", assertionType), 400,
+			failure("invalid_request", "client_assertion is missing")},
 	}
 	for _, tt := range tests {
 		answer := s.ask(t, tt.authorization, tt.form)
@@ -96,7 +113,8 @@ func TestTokenEndpoint(t *testing.T) {
 			}
 			continue
 		}
-		want := `{"access_token":"` + accessToken(t, answer) + `","token_type":"Bearer","expires_in":3600,"scope":"` + tt.want + `"}`
+		want := `{"access_token":"` + accessToken(t, answer) +
+			`","token_type":"Bearer","expires_in":3600,"scope":"` + tt.want + `"}`
 		if diff := cmp.Diff(want, string(answer.Body)); diff != "" || answer.Err != nil {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
@@ -133,8 +151,9 @@ func TestTokenEndpointForm(t *testing.T) {
 		{"multipart", "multipart/form-data; boundary=x", "--x--", 400, notForm},
 		{"bad escape", form, "grant_type=%zz", 400, malformedBody},
 		{"semicolon", form, "grant_type=client_credentials;scope=x", 400, malformedBody},
-		{"empty", form, "", 400, `{"error":"invalid_request","error_description":"grant_type is missing"}`},
-		{"long", form, "grant_type=client_credentials&x=" + strings.Repeat("a", 20<<10), 413, `{"error":"invalid_request","error_description":"the body is too long"}`},
+		{"empty", form, "", 400, failure("invalid_request", "grant_type is missing")},
+		{"long", form, "grant_type=client_credentials&x=" + strings.Repeat("a", 20<<10), 413,
+			failure("invalid_request", "the body is too long")},
 	}
 	for _, tt := range tests {
 		answer := s.issuer.Token(t.Context(), auth.TokenRequest{
@@ -169,7 +188,7 @@ func TestFailuresSlowDownAndNeverLockOut(t *testing.T) {
 	if statuses[401] != 10 || statuses[429] != 20 {
 		t.Errorf("30 failures: %v", statuses)
 	}
-	want := `{"error":"temporarily_unavailable","error_description":"too many failed attempts; try again later"}`
+	want := failure("temporarily_unavailable", "too many failed attempts; try again later")
 	if string(last.Body) != want || last.Header.Get("Retry-After") != "2" || last.Header.Get("WWW-Authenticate") != "" {
 		t.Errorf("slowed down: %s %v", last.Body, last.Header)
 	}
@@ -181,7 +200,7 @@ func TestFailuresSlowDownAndNeverLockOut(t *testing.T) {
 		}
 	}
 
-	// Changing the client does not help.
+	// The address is limited across clients.
 	seen := 0
 	for range 60 {
 		id := models.ClientID{1, byte(seen)}.String()
@@ -191,7 +210,7 @@ func TestFailuresSlowDownAndNeverLockOut(t *testing.T) {
 		seen++
 	}
 	if seen >= 60 {
-		t.Error("an address may fail as often as it likes under other names")
+		t.Error("failures of an address under other client ids are not limited")
 	}
 }
 
@@ -202,7 +221,7 @@ func TestTokenEndpointWithoutPostgres(t *testing.T) {
 	if answer := s.ask(t, basic(s.client.ID.String(), s.secret), grant()); answer.Status < 500 || answer.Err == nil {
 		t.Errorf("%d %s", answer.Status, answer.Body)
 	} else if strings.Contains(string(answer.Body), "sql") {
-		t.Errorf("%s tells what is inside", answer.Body)
+		t.Errorf("%s reveals internals", answer.Body)
 	}
 }
 
@@ -214,8 +233,11 @@ func TestMetadata(t *testing.T) {
 	want := `{"issuer":"https://billing.example",` +
 		`"token_endpoint":"https://billing.example/oauth2/token",` +
 		`"jwks_uri":"https://billing.example/.well-known/jwks.json",` +
-		`"scopes_supported":["billing:customers:read","billing:customers:write","billing:batches:read","billing:batches:write","billing:movements:read",` +
-		`"checkout:payment-intents:read","checkout:payment-intents:write","checkout:webhooks:read","checkout:webhooks:write",` +
+		`"scopes_supported":["billing:customers:read","billing:customers:write",` +
+		`"billing:batches:read","billing:batches:write",` +
+		`"billing:movements:read",` +
+		`"checkout:payment-intents:read","checkout:payment-intents:write",` +
+		`"checkout:webhooks:read","checkout:webhooks:write",` +
 		`"customer-app:signups:write","customer-app:payments:write"],` +
 		`"grant_types_supported":["client_credentials"],` +
 		`"token_endpoint_auth_methods_supported":["client_secret_basic","client_secret_post","private_key_jwt"],` +
@@ -226,7 +248,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-func TestJWKSHoldsNothingPrivate(t *testing.T) {
+func TestJWKSContainsNoPrivateKeys(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	document, err := s.issuer.JWKS(t.Context())

@@ -14,7 +14,7 @@ import (
 type tokenError struct {
 	status      int
 	code        string
-	description string        // for the client's developer; nothing secret, nothing about which part was wrong
+	description string        // for the client's developer; does not reveal which part of the credentials was wrong
 	retryAfter  time.Duration // 0: no Retry-After
 	cause       error         // for logs; may be nil
 }
@@ -32,7 +32,8 @@ func invalidRequest(description string) *tokenError {
 	return &tokenError{status: http.StatusBadRequest, code: "invalid_request", description: description}
 }
 
-// invalidClient is the same for an unknown client, a wrong secret, a bad assertion and a disabled client.
+// invalidClient is the same response for an unknown client, a wrong secret, a bad assertion and a
+// disabled client.
 func invalidClient(cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusUnauthorized, code: "invalid_client",
@@ -54,8 +55,8 @@ var (
 	}
 )
 
-// tooManyFailures answers a failure, never a client that has proved who it is. RFC 6749 has no code for it; this is
-// its own word for "not now".
+// tooManyFailures is the response to a failed attempt after too many failures. RFC 6749 has no code
+// for it.
 func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
@@ -63,7 +64,7 @@ func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	}
 }
 
-// tooManyTokens answers a client that asks for tokens faster than it could use them up: one is good for an hour.
+// tooManyTokens is the response to an authenticated client over its rate limit for tokens.
 func tooManyTokens(retryAfter time.Duration) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
@@ -71,7 +72,7 @@ func tooManyTokens(retryAfter time.Duration) *tokenError {
 	}
 }
 
-// asTokenError turns what the stores return into an answer.
+// asTokenError returns the tokenError for an error of authentication or storage.
 func asTokenError(err error) *tokenError {
 	var e *tokenError
 	switch {
