@@ -117,7 +117,8 @@ func TestOperationsListsEveryVariable(t *testing.T) {
 }
 
 // documentedCommand matches an svc command with its arguments and flags.
-var documentedCommand = regexp.MustCompile(`\bsvc ((?:admin|api|config|dashboard|dev|migrate|rail|worker)\b(?: [A-Za-z_.\[\]-]+)*)`)
+var documentedCommand = regexp.MustCompile(
+	`\bsvc ((?:admin|api|config|dashboard|dev|migrate|rail|worker)\b(?: [A-Za-z_.\[\]-]+)*)`)
 
 // Every svc command and flag in the documents exists in the binary's help.
 func TestDocumentedCommandsExist(t *testing.T) {

@@ -189,7 +189,7 @@ func TestForgedTokens(t *testing.T) {
 		{"claims are a token", parts[0] + "." + segment(valid) + "." + parts[2], false},
 	}
 	for _, tt := range tests {
-		for range 2 { // a refusal must not be remembered as anything else
+		for range 2 { // the second time, the cache must not change the result
 			_, err := s.auth.Authenticate(t.Context(), "Bearer "+tt.token)
 			if tt.ok && err != nil || !tt.ok && !errors.Is(err, auth.ErrInvalidToken) {
 				t.Errorf("%s: error %v, want ok %v", tt.name, err, tt.ok)

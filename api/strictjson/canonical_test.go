@@ -250,7 +250,7 @@ func (x tree) mutate(t *rapid.T) tree {
 	y := x
 	y.elements = slices.Clone(x.elements)
 	y.names = slices.Clone(x.names)
-	i := rapid.IntRange(0, len(x.elements)-1).Draw(t, "place")
+	i := rapid.IntRange(0, len(x.elements)-1).Draw(t, "index")
 	if rapid.IntRange(0, 3).Draw(t, "drop") == 0 {
 		y.elements = slices.Delete(y.elements, i, i+1)
 		if y.names != nil {

@@ -80,7 +80,7 @@ func (b *browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 		cancel()
 		if err != nil {
 			text, _ := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("body")))
-			b.t.Fatalf("%s: %v\nThe page says:\n%s", what, err, text)
+			b.t.Fatalf("%s: %v\nThe page:\n%s", what, err, text)
 		}
 	}
 }
@@ -174,8 +174,9 @@ func TestConsoleInABrowser(t *testing.T) {
 	b.press("Submit the batch")
 	b.sees("of 1 row settled")
 	b.sees("1 of 1 row settled") // two seconds later
-	if said := ask[string](b, `document.getElementById("announcement").textContent`); said != "1 of 1 rows are settled." {
-		t.Errorf("a screen reader is told %q", said)
+	text := ask[string](b, `document.getElementById("announcement").textContent`)
+	if text != "1 of 1 rows are settled." {
+		t.Errorf("the announcement for screen readers is %q", text)
 	}
 
 	b.open("/console/receiver")
@@ -235,7 +236,8 @@ const pageFaults = `(() => {
 	const faults = [];
 	const pageWidth = document.documentElement.scrollWidth;
 	if (pageWidth > innerWidth) faults.push("wider than the window: " + pageWidth);
-	if (document.querySelectorAll("h1").length !== 1) faults.push(document.querySelectorAll("h1").length + " main headings");
+	const headings = document.querySelectorAll("h1").length;
+	if (headings !== 1) faults.push(headings + " main headings");
 	for (const field of document.querySelectorAll("input:not([type=hidden]),select,textarea")) {
 		if (field.labels.length === 0 && !field.hasAttribute("aria-label")) faults.push("no label: " + field.outerHTML);
 	}

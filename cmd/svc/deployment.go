@@ -56,7 +56,7 @@ func explainMismatch(err error) error {
 }
 
 // checkDeployment refuses the database of another deployment, as far as own is known. It accepts a
-// database without a schema, and one that no process has joined.
+// database without a schema, and a database that no process has joined.
 func checkDeployment(ctx context.Context, store *models.Store, own models.Deployment) error {
 	if own.Environment == "" {
 		return nil

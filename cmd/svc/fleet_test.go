@@ -85,7 +85,7 @@ func with(env map[string]string, more ...string) map[string]string {
 }
 
 const (
-	customers = 40 // with the behaviours in turn
+	customers = 40 // the behaviours repeat in order
 	batchRows = 400
 )
 

@@ -32,7 +32,8 @@ func TestCommandsPrintResponses(t *testing.T) {
 		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},
 		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed",
 		 "correctedOutcome":"succeeded","settledAt":1,"attempts":1}]}`,
-		"trace 01a2": `{"traceId":"01a2","at":1,"kind":"batch","batch":{` + summary + `},"rows":{"unconfirmed":1},"attempts":0,"events":[
+		"trace 01a2": `{"traceId":"01a2","at":1,"kind":"batch","batch":{` + summary + `},
+		"rows":{"unconfirmed":1},"attempts":0,"events":[
 		{"idempotencyKey":"evt_1","type":"rowCorrected","status":"pending","attempts":0}]}`,
 		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation",
 		"customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,

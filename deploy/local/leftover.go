@@ -39,11 +39,11 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	ours, err := hasArgument(pid, arg)
+	isServer, err := hasArgument(pid, arg)
 	if err != nil {
 		return err
 	}
-	if !ours {
+	if !isServer {
 		if !alive(pid) {
 			return nil // the server handles a stale pid file itself
 		}
@@ -65,7 +65,7 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 func awaitExit(pid int, arg string) bool {
 	deadline := time.Now().Add(leftoverTimeout)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {
-		if ours, err := hasArgument(pid, arg); err == nil && !ours {
+		if isServer, err := hasArgument(pid, arg); err == nil && !isServer {
 			return true
 		}
 		time.Sleep(pause)

@@ -231,11 +231,11 @@ func TestRedirect(t *testing.T) {
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	conn := dial(t, start(t))
-	_, err := io.WriteString(conn, "last words")
+	_, err := io.WriteString(conn, "last bytes")
 	must(t, err)
 	must(t, conn.(*net.TCPConn).CloseWrite())
 	_ = conn.SetReadDeadline(time.Now().Add(soon))
-	if got, err := io.ReadAll(conn); string(got) != "last words" || err != nil {
+	if got, err := io.ReadAll(conn); string(got) != "last bytes" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
