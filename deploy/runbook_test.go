@@ -93,7 +93,8 @@ var operatorDocuments = []string{"RUNBOOK.md", "OPERATIONS.md"}
 func TestDocumentedVariablesExist(t *testing.T) {
 	t.Parallel()
 	known := configured(t)
-	documents := append(operatorDocuments, "../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md")
+	documents := slices.Concat(operatorDocuments,
+		[]string{"../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md"})
 	for _, document := range documents {
 		for _, name := range regexp.MustCompile(`\bSVC_[A-Z_]+[A-Z]\b`).FindAllString(read(t, document), -1) {
 			if _, ok := known[name]; !ok {
