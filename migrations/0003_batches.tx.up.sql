@@ -57,8 +57,8 @@ ALTER TABLE batches ADD PRIMARY KEY (site_id, id);
 -- because its check costs more than the insert: rows are only written in the transaction of their
 -- batch.
 --
---   pending     no debit call was started in this epoch
---   inProgress  a worker holds the lease, or a debit call was started
+--   pending     no worker holds the row, and the rail has answered every debit call of it
+--   inProgress  a worker holds the lease, or a debit call has no answer yet
 --   settled     final; but the service keeps asking the rail about an unconfirmed row in doubt
 CREATE TABLE batch_rows (
     site_id            uuid        NOT NULL,

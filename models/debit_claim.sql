@@ -3,8 +3,8 @@
 -- attempts, a pending row with an earlier debit call is in doubt as well: only the rail can close
 -- it.
 --
---   $1 task   $2 lease token   $3 RowLease   $4 LastAttemptBefore   $5 QueuedLease   $6 first row of the part, from 0
---   $7 rows of the part   $8 RailMemory; all durations in milliseconds
+--   $1 task  $2 lease token  $3 RowLease  $4 LastAttemptBefore  $5 QueuedLease
+--   $6 first row of the part, from 0  $7 rows of the part  $8 RailMemory; durations in milliseconds
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now FROM current_epoch($8) e
 ), chunk AS MATERIALIZED (
@@ -57,5 +57,5 @@ SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.bat
            WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
              AND (w.state <> 'settled' OR w.in_doubt)) END,
        r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.called_before, r.forgotten, r.deferrals,
-       r.link_id,        r.linked, r.customer_id, r.agreement_id
+       r.link_id, r.linked, r.customer_id, r.agreement_id
 FROM chunk c, rows r

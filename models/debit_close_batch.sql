@@ -10,8 +10,8 @@ WITH fence AS MATERIALIZED (
     FROM batches b, fence f WHERE b.site_id = $1 AND b.id = $2
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', in_doubt = r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain,
-        outcome = CASE WHEN r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain THEN 'unconfirmed' WHEN b.cancelled_at IS NOT NULL THEN 'cancelled'
-                       ELSE 'timedOut' END::row_outcome,
+        outcome = CASE WHEN r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain THEN 'unconfirmed'
+                       WHEN b.cancelled_at IS NOT NULL THEN 'cancelled' ELSE 'timedOut' END::row_outcome,
         settled_at = b.now, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
     FROM b
     WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state <> 'settled' RETURNING r.in_doubt

@@ -18,7 +18,7 @@ WITH b AS MATERIALIZED (
 ), alert AS (
     UPDATE alerts SET closed_at = (SELECT now FROM b)
     WHERE kind IN ('railConflict', 'railForgot') AND subject = $5 AND closed_at IS NULL AND EXISTS (SELECT FROM r)
-), told AS MATERIALIZED (
+), reported AS MATERIALIZED (
     SELECT count(announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id)) FROM r, b
 )
-SELECT corrected_outcome FROM r, told
+SELECT corrected_outcome FROM r, reported

@@ -5,10 +5,12 @@
 -- if those were the last. A later epoch may have lost rows that the worker closed before: the task
 -- then stays until ParkChunk finds no open row.
 --
---   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory  $7 task
+--   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory
+--   $7 task
 --   $8 how many rows must close here for the task to be done
---   $9 row index, in ascending order  $10 outcome or ''  $11 from the rail  $12 release  $13 retry after, ms  $14 calls
---   $15 called: the rail answered  $16 confirming: settled when claimed  $17 alert kind or ''  $18 rail key
+--   $9 row index, in ascending order  $10 outcome or ''  $11 from the rail  $12 release
+--   $13 retry after, ms  $14 calls  $15 called: the rail answered
+--   $16 confirming: settled when claimed  $17 alert kind or ''  $18 rail key
 WITH fence AS MATERIALIZED (
     SELECT * FROM current_epoch($6)
 ), b AS MATERIALIZED (
@@ -19,12 +21,12 @@ WITH fence AS MATERIALIZED (
 ), v AS MATERIALIZED (
     -- The results that count. MATERIALIZED makes the join with the rows a hash join.
     SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
-           CASE WHEN v.is_word OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
+           CASE WHEN v.from_rail OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
            v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
-           CASE WHEN v.is_word OR b.same_epoch THEN v.retry_after ELSE 0 END AS retry_after
+           CASE WHEN v.from_rail OR b.same_epoch THEN v.retry_after ELSE 0 END AS retry_after
     FROM b, unnest($9::int[], $10::text[], $11::bool[], $12::bool[], $13::bigint[], $14::int[], $15::bool[], $16::bool[],
                    $17::text[], $18::text[])
-        AS v (i, o, is_word, release, retry_after, calls, called, confirming, alert, key)
+        AS v (i, o, from_rail, release, retry_after, calls, called, confirming, alert, key)
 ), r AS (
     UPDATE batch_rows r SET
         attempts = r.attempts + v.calls,
@@ -56,7 +58,7 @@ WITH fence AS MATERIALIZED (
            coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
            count(*) FILTER (WHERE closed) AS closed,
            array_agg(row_index) FILTER (WHERE closed) AS indexes, array_agg(outcome::text) FILTER (WHERE closed) AS outcomes,
-           array_agg(corrected) FILTER (WHERE closed) AS corrections, bool_or(corrected OR alert <> '') AS tell
+           array_agg(corrected) FILTER (WHERE closed) AS corrections, bool_or(corrected OR alert <> '') AS reports
     FROM r
 ), counted AS (
     UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
@@ -68,13 +70,13 @@ WITH fence AS MATERIALIZED (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
     SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
     FROM r, b WHERE r.outcome = 'succeeded'
-), told AS MATERIALIZED (
+), reported AS MATERIALIZED (
     -- Functions handle the rare cases. The trigger batches_settle announces a batch that settles.
     SELECT count(CASE WHEN r.corrected THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
            count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
                format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id))
-    FROM r, b WHERE (SELECT tell FROM n) AND (r.corrected OR r.alert <> '')
+    FROM r, b WHERE (SELECT reports FROM n) AND (r.corrected OR r.alert <> '')
 ), done AS (
     DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8 AND (SELECT same_epoch FROM b)
 )
-SELECT indexes, outcomes, corrections FROM n, told
+SELECT indexes, outcomes, corrections FROM n, reported

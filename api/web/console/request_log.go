@@ -109,7 +109,8 @@ var loggedHeaders = func() map[string]string {
 // maxLoggedHeader is how much of a header's value is kept, in bytes.
 const maxLoggedHeader = 512
 
-// AppendHeader adds a header, named in its canonical form, to those that are kept, if it is one of them. It copies.
+// AppendHeader adds a copy of a header, named in its canonical form, to the list if the log keeps
+// it.
 func AppendHeader(list []Header, name, value []byte) []Header {
 	kept, ok := loggedHeaders[string(name)]
 	if !ok {
