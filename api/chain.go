@@ -13,7 +13,6 @@ import (
 
 	"partnerbilling/api/auth"
 	"partnerbilling/api/strictjson"
-	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -279,8 +278,8 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if s.requests != nil && !r.Principal.OrganisationID.IsZero() {
-		r.logged = console.KeepBody(raw)
+	if s.requests != nil {
+		r.raw = raw
 	}
 	if r.route.Body == FormBody {
 		r.Form = raw

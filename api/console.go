@@ -90,14 +90,17 @@ func remoteAddress(text string) net.Addr {
 // logRequest keeps a request for the console. It skips callers without an organisation and the
 // console's own reads.
 func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
+	if s.requests == nil {
+		return
+	}
 	byConsole := r.fast.UserValue(consoleCall{}) != nil
-	if s.requests == nil || r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
+	if r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
 		return
 	}
 	e := console.Exchange{
 		TraceID: r.trace, At: s.now(), Took: took, Method: method, Route: route,
 		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
-		Status: r.fast.Response.StatusCode(), RequestBody: r.logged,
+		Status: r.fast.Response.StatusCode(), RequestBody: console.KeepBody(r.raw),
 	}
 	for name, value := range r.fast.Request.Header.All() {
 		e.Request = console.AppendHeader(e.Request, name, value)

@@ -19,7 +19,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"partnerbilling/api/strictjson"
-	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -43,7 +42,7 @@ type Request struct {
 	query       map[string][]string // the well-formed parameters
 	queryFaults []Fault             // faults of a list's query that no answer contains yet
 	bodyRead    bool
-	logged      console.Body    // the beginning of the body, if the console logs requests
+	raw         []byte          // the body, if the console logs requests
 	slot        slot            // held while the request runs
 	draining    context.Context // ends when the server begins to shut down
 }

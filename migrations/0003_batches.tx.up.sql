@@ -57,18 +57,18 @@ ALTER TABLE batches ADD PRIMARY KEY (site_id, id);
 -- because its check costs more than the insert: rows are only written in the transaction of their
 -- batch.
 --
---   pending     no worker holds the row, and the rail has answered every debit call of it
---   inProgress  a worker holds the lease, or a debit call has no answer yet
+--   pending     no worker holds the row, and no known debit call can still debit it
+--   inProgress  a worker has claimed the row, and has neither released nor settled it
 --   settled     final; but the service keeps asking the rail about an unconfirmed row in doubt
 CREATE TABLE batch_rows (
     site_id            uuid        NOT NULL,
     batch_id           uuid        NOT NULL,
     row_index          int         NOT NULL,
-    attempts           int         NOT NULL DEFAULT 0,   -- debit calls made, or started by a worker that died
+    attempts           int         NOT NULL DEFAULT 0,   -- debit calls; a claim counts its call in advance
     link_id            uuid,                             -- bound once, never changed
     lease_token        uuid,
     lease_until        timestamptz,
-    deferrals          int         NOT NULL DEFAULT 0,   -- attempts without a final answer
+    deferrals          int         NOT NULL DEFAULT 0,   -- results without a final outcome; sets the backoff
     amount             bigint      NOT NULL,
     next_attempt_at    bigint,                           -- the next debit, or the next look-up if in doubt
     called_at          bigint,                           -- lower bound for the last rail call; NULL: submission
@@ -76,7 +76,7 @@ CREATE TABLE batch_rows (
     state              row_state   NOT NULL DEFAULT 'pending',
     outcome            row_outcome,
     corrected_outcome  row_outcome,
-    in_doubt           boolean     NOT NULL DEFAULT false,  -- a debit may exist that the rail has not confirmed
+    in_doubt           boolean     NOT NULL DEFAULT false,  -- an earlier debit call may lack its answer
     customer_reference text        NOT NULL COLLATE "C",
     row_reference      text        NOT NULL COLLATE "C",
     PRIMARY KEY (site_id, batch_id, row_index),

@@ -1,6 +1,6 @@
--- Cancels a batch in progress, which the transaction has locked. Rows without a debit call end now.
--- Rows in doubt stay with their tasks, which cancel them on the rail; they end as cancelled if
--- nothing was debited.
+-- Cancels a batch in progress, which the transaction has locked. Pending rows end now: the rail has
+-- taken none of their calls. Rows in doubt stay with their tasks, which cancel them on the rail;
+-- they end as cancelled if nothing was debited.
 --
 --   $1 site  $2 batch  $3 RailMemory in milliseconds
 WITH fence AS MATERIALIZED (

@@ -43,7 +43,7 @@ WITH fence AS MATERIALIZED (
            array_agg(coalesce(l.customer_id, '')) AS customer_id, array_agg(coalesce(l.agreement_id, '')) AS agreement_id
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
-    -- Extends the task's lease unless it outlasts the rows' leases. Locks: rows first, then outbox.
+    -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first, then outbox.
     UPDATE outbox o SET redispatch_after = c.server_now + $3 * interval '1 ms'
     FROM chunk c
     WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0

@@ -58,8 +58,8 @@
 //
 // # Stores
 //
-// [Store] is the only access to Postgres. One exported method is one transaction or one statement,
-// so it leaves everything done or nothing. Tasks are written to the outbox in the transaction that
+// [Store] is the only access to Postgres. Most exported methods are one transaction or one
+// statement, so each leaves everything done or nothing. Tasks are written to the outbox in the transaction that
 // makes them necessary, so that no crash can separate them; the message in Redis is only a wake-up.
 // Test errors with [errors.Is]: [ErrNotFound], [ErrUnavailable] and the like. After ErrUnavailable
 // it is unknown whether the transaction was committed; calls that matter can be repeated. Locks are

@@ -97,9 +97,6 @@ const (
 	TraceTestEvent     TraceKind = "testEvent"     // the test of a webhook endpoint
 )
 
-// TraceKinds are all kinds.
-var TraceKinds = []TraceKind{TraceBatch, TracePaymentIntent, TraceInvitation, TraceTestEvent}
-
 // Trace is the row that a request stored, and its consequences.
 type Trace struct {
 	ID     TraceID

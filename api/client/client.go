@@ -161,8 +161,8 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 	case refused.Status == http.StatusUnauthorized:
 		c.forgetToken()
 		return 0, attempt == 0
-	case refused.Status == http.StatusTooManyRequests: // no effect; a quota (without Retry-After) may not free itself
-		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), refused.RetryAfter > 0
+	case refused.Status == http.StatusTooManyRequests: // no effect; a long wait is for a quota that may not free itself
+		return max(refused.RetryAfter, backoff), 0 < refused.RetryAfter && refused.RetryAfter <= c.cfg.MaxBackoff
 	case refused.Status >= 500:
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), r.repeatable
 	default:

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,7 +139,7 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 		c.Header.Set(headers[i], headers[i+1])
 	}
 	if body != nil {
-		encoded, err := encode(body)
+		encoded, err := models.EncodeJSON(body)
 		if err != nil {
 			return nil, err
 		}
@@ -160,17 +159,6 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 }
 
 const apiVersion = "urn:svc:api:billing:version:v1"
-
-// encode writes JSON without HTML escaping.
-func encode(body any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(body); err != nil {
-		return nil, fmt.Errorf("console: body of a call: %w", err)
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
-}
 
 // get makes a GET and decodes its data.
 func (v *visit) get(path string, query url.Values, data any) error {

@@ -141,7 +141,7 @@ func TestLiteral(t *testing.T) {
 		"1": "1", " 12 ": "12", "0": "0", "-5": "-5", "007": `"007"`, "1.5": `"1.5"`, "1e3": `"1e3"`, "-": `"-"`, "٣": `"٣"`, "<": `"<"`,
 		"99999999999999999999": "99999999999999999999", "": "null", "  ": "null",
 	} {
-		got, err := encode(literal(text))
+		got, err := models.EncodeJSON(literal(text))
 		if err != nil || string(got) != want {
 			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
 		}

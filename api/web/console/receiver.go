@@ -48,7 +48,6 @@ type delivery struct {
 	InTime      bool // webhook-timestamp is close to the receiver's time
 	Repeated    bool // the idempotencyKey came before
 	KeyMatches  bool // the body's idempotencyKey is the header's
-	NoSecret    bool
 	IsTest      bool
 	Description string // the transaction status, if there is one
 }
@@ -84,7 +83,7 @@ func (c *Console) receiverOf(ctx context.Context, text string) (organisation mod
 		return organisation, errSealed
 	}
 	key, err := c.Keys.ByID(ctx, models.KeyID(token[:len(models.KeyID{})]))
-	if errors.Is(err, models.ErrNotFound) {
+	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != sealKey {
 		return organisation, errSealed
 	}
 	if err != nil {
@@ -117,6 +116,11 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
 		return
 	}
+	secrets, err := c.Secrets(r.Context(), organisation)
+	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) { // without a secret, no signature counts
+		http.Error(w, "The receiver is not available.", http.StatusServiceUnavailable)
+		return
+	}
 	// The server reuses its buffers, so headers are copied.
 	header := func(name string) string { return clip(strings.Clone(r.Header.Get(name)), maxLoggedHeader) }
 	d := delivery{
@@ -134,7 +138,7 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 			size += len(name) + len(value)
 		}
 	}
-	d.verify(r.Context(), c, organisation, r.Header)
+	d.verify(secrets, c.Now(), r.Header)
 	d.Repeated = slices.ContainsFunc(i.kept.latest(organisation), func(o delivery) bool { return o.EventID == d.EventID })
 	i.kept.add(organisation, d, size)
 	w.WriteHeader(d.Status)
@@ -150,7 +154,7 @@ func answerStatus(text string) int {
 
 // verify checks a notification as a partner's receiver does. It signs the same event at the same
 // time, and compares.
-func (d *delivery) verify(ctx context.Context, c *Console, organisation models.OrganisationID, h http.Header) {
+func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.Header) {
 	var body struct {
 		Data struct {
 			IdempotencyKey    string `json:"idempotencyKey"`
@@ -161,11 +165,6 @@ func (d *delivery) verify(ctx context.Context, c *Console, organisation models.O
 	_ = json.Unmarshal([]byte(d.Body), &body) // missing fields stay empty
 	d.KeyMatches = d.EventID != "" && body.Data.IdempotencyKey == d.EventID
 	d.Description = body.Data.TransactionStatus
-	secrets, err := c.Secrets(ctx, organisation)
-	if err != nil {
-		d.NoSecret = true
-		return
-	}
 	event := models.WebhookEvent{Body: []byte(d.Body)}
 	second, err := strconv.ParseInt(h.Get("Webhook-Timestamp"), 10, 64)
 	if err != nil || event.ID.UnmarshalText([]byte(d.EventID)) != nil {
@@ -180,5 +179,5 @@ func (d *delivery) verify(ctx context.Context, c *Console, organisation models.O
 			d.Standard = hmac.Equal([]byte(header.Value), []byte(h.Get("Webhook-Signature")))
 		}
 	}
-	d.InTime = c.Now().Sub(sent).Abs() < timestampPatience
+	d.InTime = now.Sub(sent).Abs() < timestampPatience
 }

@@ -49,7 +49,7 @@ type Body struct {
 func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 
 // RequestLog keeps the latest API requests of this process in memory, in bounded space, without
-// secrets and tokens. It is safe for concurrent use. A nil log keeps nothing.
+// secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
 type RequestLog struct{ kept *shelf[Exchange] }
 
 // NewRequestLog makes an empty log.
@@ -57,8 +57,8 @@ func NewRequestLog() *RequestLog {
 	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes)}
 }
 
-// Add keeps an exchange of an organisation. It takes secrets and tokens out of the target, the
-// headers and the bodies.
+// Add keeps an exchange of an organisation. It redacts the target and the headers;
+// KeepBody has redacted the bodies.
 func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	e.Target = redact(e.Target)
 	size := len(e.Target) + len(e.Route)

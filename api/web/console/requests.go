@@ -112,7 +112,8 @@ func (c *Console) showRequest(v *visit) error {
 var siteInPath = regexp.MustCompile(`site_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func isTraceID(text string) bool {
-	return len(text) == 32 && strings.Trim(text, "0123456789abcdef") == ""
+	_, err := models.ParseTraceID(text)
+	return err == nil
 }
 
 // Pretty indents a JSON body; another text stays as it is.

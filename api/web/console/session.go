@@ -100,7 +100,7 @@ func (c *Console) open(ctx context.Context, text string) (session, error) {
 	head := raw[:headSize]
 	key, err := c.Keys.ByID(ctx, models.KeyID(head[:len(models.KeyID{})]))
 	switch {
-	case errors.Is(err, models.ErrNotFound):
+	case errors.Is(err, models.ErrNotFound), err == nil && key.Purpose != sealKey:
 		return s, errSealed
 	case err != nil:
 		return s, fmt.Errorf("console: open a session: %w", err)

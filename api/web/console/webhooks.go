@@ -14,7 +14,6 @@ type endpointItem struct {
 	Endpoint string   `json:"endpoint"` // "default" or the siteId
 	URL      string   `json:"url"`
 	Events   []string `json:"events"`
-	State    string   `json:"state"` // of one that was asked for alone
 }
 
 type endpointList struct {
@@ -38,7 +37,6 @@ type webhookEvent struct {
 	Status            string           `json:"status"`
 	AttemptCount      int              `json:"attemptCount"`
 	CreatedAt         models.Millis    `json:"createdAt"`
-	RequestedAt       models.Millis    `json:"requestedAt"`
 	NextAttemptAt     models.Millis    `json:"nextAttemptAt"`
 	DeliveredAt       models.Millis    `json:"deliveredAt"`
 	Body              string           `json:"body"`
