@@ -13,6 +13,7 @@ import (
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 // noon is the time of a frozen clock.
@@ -66,7 +67,7 @@ func newBillingOn(t testing.TB, store *models.Store, change func(*api.Config)) *
 
 func newKeys(t testing.TB, store *models.Store) *models.Keys {
 	t.Helper()
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
 )
 
 // These tests derive their calls from the route table, so that they cover every new route.
@@ -139,7 +140,7 @@ func TestEveryRouteRequiresAToken(t *testing.T) {
 func TestEveryRouteIsUnavailableWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	m := newMatrixWith(t, func(*models.Store) *models.Store {
-		store, err := models.Open(t.Context(), models.Config{DSN: "postgres://svc@" + closedPort(t) + "/svc"})
+		store, err := models.Open(postgres.Config{DSN: "postgres://svc@" + closedPort(t) + "/svc"})
 		check(t, err)
 		t.Cleanup(func() { _ = store.Close() })
 		return store

@@ -15,6 +15,7 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 // newOAuth returns the real API with real keys, and a client's id and secret.
@@ -26,7 +27,7 @@ func newOAuth(t *testing.T) (c *apitest.Client, clientID, secret string) {
 func newLimitedOAuth(t *testing.T, limiter api.Limiter) (c *apitest.Client, clientID, secret string) {
 	t.Helper()
 	store := modelstest.Open(t)
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	check(t, err)
 	keys := models.NewKeys(store, ring)
 	check(t, keys.Ensure(t.Context()))

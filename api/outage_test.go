@@ -21,6 +21,7 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -172,7 +173,7 @@ func TestPostgresOutage(t *testing.T) {
 			t.Errorf("stop Postgres: %v", err)
 		}
 	})
-	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	store, err := models.Open(postgres.Config{DSN: servers.DatabaseURL})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	_, err = migrations.Up(t.Context(), store.DB())
@@ -202,7 +203,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutRedis: true})
 	check(t, err)
 	t.Cleanup(func() { check(t, servers.Stop(context.Background())) })
-	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	store, err := models.Open(postgres.Config{DSN: servers.DatabaseURL})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	_, err = migrations.Up(t.Context(), store.DB())
@@ -298,7 +299,7 @@ func (w *wired) recovered(t *testing.T) *apitest.Answer {
 // A request that finds the queue for Postgres full is answered with 503 at once.
 func TestFullQueueForPostgres(t *testing.T) {
 	t.Parallel()
-	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxQueued: 2})
+	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxQueued: 2})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	w := newWired(t, store, newKeys(t, store), "redis://"+closedPort(t))

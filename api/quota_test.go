@@ -10,16 +10,16 @@ import (
 	"partnerbilling/api/apitest"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // newBounded returns a billing with quotas, and a function that expires the cached usage.
 func newBounded(t *testing.T, quotas models.Quotas) (*billing, func()) {
 	t.Parallel()
 	var minutes atomic.Int64
-	store, err := models.Open(t.Context(), models.Config{
-		DSN: modelstest.DSN(t), Quotas: quotas, Now: func() time.Time { return time.Unix(60*minutes.Load(), 0) },
-	})
+	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t)})
 	check(t, err)
+	store.SetQuotas(quotas, func() time.Time { return time.Unix(60*minutes.Load(), 0) })
 	t.Cleanup(func() { check(t, store.Close()) })
 	return newBillingOn(t, store, nil), func() { minutes.Add(1) }
 }

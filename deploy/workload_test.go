@@ -21,6 +21,8 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // workload is a process of a manifest.
@@ -179,11 +181,11 @@ func newEnvironment(t *testing.T) environment {
 	must(t, err)
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
 	e := environment{servers.DatabaseURL, servers.RedisURL, filepath.Join(t.TempDir(), "master-key")}
-	store, err := models.Open(t.Context(), models.Config{DSN: e.dsn})
+	store, err := models.Open(postgres.Config{DSN: e.dsn})
 	must(t, err)
 	_, err = migrations.Up(t.Context(), store.DB())
 	must(t, errors.Join(err, store.Close()))
-	must(t, os.WriteFile(e.masterKeyFile, []byte(models.GenerateMasterKey()+"\n"), 0o600))
+	must(t, os.WriteFile(e.masterKeyFile, []byte(seal.GenerateMasterKey()+"\n"), 0o600))
 	return e
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
+	"partnerbilling/models/coalesce"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -28,7 +30,7 @@ const (
 // outcome of the attempt stays unknown, and the next worker sends the same bytes under the same id.
 type DeliverWebhook struct {
 	Store    *models.Store
-	Keyring  *models.Keyring
+	Keyring  *seal.Keyring
 	Sender   *webhook.Sender
 	Schedule webhook.Schedule
 	// Notify is called with the tasks of parked events that an attempt has released. It must not
@@ -38,8 +40,8 @@ type DeliverWebhook struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	claims    models.Coalescer[models.WebhookClaim, models.WebhookClaimed]
-	successes models.Coalescer[models.WebhookSuccess, bool]
+	claims    coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]
+	successes coalesce.Coalescer[models.WebhookSuccess, bool]
 }
 
 // NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it

@@ -22,6 +22,7 @@ import (
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 // received is a notification that a receiver got.
@@ -83,14 +84,14 @@ func times(n int, answer http.HandlerFunc) (all []http.HandlerFunc) {
 type deliveries struct {
 	*testing.T
 	store *models.Store
-	ring  *models.Keyring
+	ring  *seal.Keyring
 	site  models.Site
 	job   *DeliverWebhook
 }
 
 func newDeliveries(t *testing.T, url string) *deliveries {
 	t.Parallel()
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -24,7 +25,7 @@ type Config struct {
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.
-	Keyring         *models.Keyring
+	Keyring         *seal.Keyring
 	WebhookTargets  models.WebhookTargets
 	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
 	// Notify is called with tasks that may start at once. It must not block. If it is nil, they

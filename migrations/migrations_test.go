@@ -11,13 +11,14 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 func TestMain(m *testing.M) { modelstest.Main(m) }
 
 func open(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

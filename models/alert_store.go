@@ -32,7 +32,7 @@ type Alert struct {
 // OpenAlerts lists open alerts, the oldest first.
 func (s *Store) OpenAlerts(ctx context.Context, limit int) ([]Alert, error) {
 	var alerts []Alert
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT kind, subject, detail, trace_id, raised_at FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT $1`, limit)
 		if err != nil {

@@ -3,7 +3,7 @@ package models
 import (
 	"context"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // Violation is one broken invariant that an audit found.
@@ -179,15 +179,15 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 // it keeps the planner from reading one table once for each row of another.
 func (s *Store) auditOne(ctx context.Context, name, query string) ([]Violation, error) {
 	var found []Violation
-	err := s.inTx(ctx, func(tx bun.Tx) error {
-		ctx, err := allowLongStatements(ctx, tx)
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		ctx, err := tx.AllowLongStatements(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
+		if _, err := tx.Tx.Tx.ExecContext(ctx, "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
 			return err
 		}
-		rows, err := tx.Tx.QueryContext(ctx, query+" LIMIT $1", auditLimit)
+		rows, err := tx.Tx.Tx.QueryContext(ctx, query+" LIMIT $1", auditLimit)
 		if err != nil {
 			return err
 		}

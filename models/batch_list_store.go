@@ -65,10 +65,10 @@ func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error
 		page, err = s.listBatches(ctx, &q)
 		return err
 	}
-	err := s.statement(ctx, list)
+	err := s.pg.Do(ctx, list)
 	if err == nil && slices.ContainsFunc(page.Batches, func(b Batch) bool { return b.overdue(page.Now) }) {
 		if err = s.closeOverdueIn(ctx, q.SiteID); err == nil {
-			err = s.statement(ctx, list)
+			err = s.pg.Do(ctx, list)
 		}
 	}
 	return page, wrap("list batches", err)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // RetryBatch makes a new batch of the retryable rows of a settled batch, and links both, in one
@@ -19,7 +19,7 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 	// Only the transaction knows how many rows the batch will have, so this reserves one.
 	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
 	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done, err = retryBatch(ctx, tx, &n, refused)
 		return err
 	})
@@ -28,13 +28,13 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 
 // retryBatch locks the parent, so that of concurrent retries exactly one makes the child. If
 // refused is set, it makes none.
-func retryBatch(ctx context.Context, tx bun.Tx, n *NewRetry, refused error) (Submission, error) {
+func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error) (Submission, error) {
 	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
 	switch {
 	case err != nil:
 		return Submission{}, err
 	case parent.RetriedAs == n.Reference:
-		child, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+		child, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2`, n.SiteID, n.Reference))
 		return Submission{Batch: child, Replayed: true}, err
 	case parent.RetriedAs != "":
@@ -62,9 +62,9 @@ SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_referenc
 
 // lockSettledBatch locks a batch and settles it if it is past its deadline. Errors: ErrNotFound,
 // ErrBatchInProgress.
-func lockSettledBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, error) {
+func lockSettledBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, error) {
 	var now Millis
-	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+`, svc_now() FROM batches b
 WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3 FOR UPDATE`,
 		site, reference, BatchRetention.Milliseconds()), &now)
@@ -74,7 +74,7 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() -
 	case err != nil:
 		return Batch{}, err
 	case batch.overdue(now):
-		_, err = tx.Tx.ExecContext(ctx, closeBatchSQL, site, batch.ID, RailMemory.Milliseconds())
+		_, err = tx.Tx.Tx.ExecContext(ctx, closeBatchSQL, site, batch.ID, RailMemory.Milliseconds())
 		batch.State = BatchSettled
 	case batch.State != BatchSettled:
 		return Batch{}, ErrBatchInProgress
@@ -84,14 +84,14 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() -
 
 // retryableRows are the retryable rows of a settled batch, in order, with the links that they are
 // bound to. Corrected rows are not among them.
-func retryableRows(ctx context.Context, tx bun.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
+func retryableRows(ctx context.Context, tx postgres.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
 	var outcomes []string
 	for _, o := range RowOutcomes {
 		if o.Retryable() {
 			outcomes = append(outcomes, string(o))
 		}
 	}
-	found, err := tx.Tx.QueryContext(ctx, `
+	found, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT customer_reference, row_reference, amount, link_id FROM batch_rows
 WHERE site_id = $1 AND batch_id = $2 AND outcome::text = ANY ($3::text[]) AND corrected_outcome IS NULL
 ORDER BY row_index`, b.SiteID, b.ID, outcomes)
@@ -113,13 +113,13 @@ ORDER BY row_index`, b.SiteID, b.ID, outcomes)
 
 // insertChild inserts the batch of a retry. It drops a batch with the same reference whose
 // retention has ended. ErrBatchReferenceTaken: another batch has the reference.
-func insertChild(ctx context.Context, tx bun.Tx, child NewBatch) (Submission, error) {
+func insertChild(ctx context.Context, tx postgres.Tx, child NewBatch) (Submission, error) {
 	total, err := child.Total()
 	if err != nil {
 		return Submission{}, err
 	}
 	for range 2 {
-		done, err := insertBatch(ctx, tx.Tx, child, total)
+		done, err := insertBatch(ctx, tx.Tx.Tx, child, total)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return done, err
 		}
@@ -132,9 +132,9 @@ func insertChild(ctx context.Context, tx bun.Tx, child NewBatch) (Submission, er
 
 // dropExpiredHolder drops the batch that has the reference if its retention has ended. It locks no
 // other batch, so that retries do not wait for each other's parents.
-func dropExpiredHolder(ctx context.Context, tx bun.Tx, site SiteID, reference string) error {
+func dropExpiredHolder(ctx context.Context, tx postgres.Tx, site SiteID, reference string) error {
 	var expired BatchID
-	err := tx.Tx.QueryRowContext(ctx, `
+	err := tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT id FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted_at <= svc_now() - $3 FOR UPDATE`,
 		site, reference, BatchRetention.Milliseconds()).Scan(&expired)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -147,8 +147,8 @@ SELECT id FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted
 }
 
 // markRetried writes the child's reference to its parent, which the transaction has locked.
-func markRetried(ctx context.Context, tx bun.Tx, parent *Batch, child string) error {
-	result, err := tx.Tx.ExecContext(ctx, `
+func markRetried(ctx context.Context, tx postgres.Tx, parent *Batch, child string) error {
+	result, err := tx.Tx.Tx.ExecContext(ctx, `
 UPDATE batches SET retried_as = $3 WHERE site_id = $1 AND id = $2 AND retried_as IS NULL`, parent.SiteID, parent.ID, child)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	_ "embed" // statements
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // GetBatch reads a batch and its rows, in submitted order, from one snapshot. It settles a batch
@@ -15,18 +15,14 @@ func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Ba
 	var batch Batch
 	var rows []BatchRow
 	var now Millis
-	read := func() error {
-		return s.db.RunInTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-			func(ctx context.Context, tx bun.Tx) error {
-				var err error
-				batch, rows, now, err = readBatch(ctx, tx, site, reference)
-				return err
-			})
+	read := func(tx postgres.Tx) (err error) {
+		batch, rows, now, err = readBatch(ctx, tx, site, reference)
+		return err
 	}
-	err := s.call(ctx, read)
+	err := s.pg.InSnapshot(ctx, read)
 	if err == nil && batch.overdue(now) {
 		if err = s.closeIfOverdue(ctx, site, batch.ID); err == nil {
-			err = s.call(ctx, read)
+			err = s.pg.InSnapshot(ctx, read)
 		}
 	}
 	if err != nil {
@@ -35,9 +31,9 @@ func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Ba
 	return batch, rows, nil
 }
 
-func readBatch(ctx context.Context, tx bun.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
+func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
 	var now Millis
-	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+`, svc_now() FROM batches b
 WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3`, site, reference,
 		BatchRetention.Milliseconds()), &now)
@@ -47,7 +43,7 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() -
 	if err != nil {
 		return Batch{}, nil, 0, err
 	}
-	found, err := tx.Tx.QueryContext(ctx, `
+	found, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT row_index, customer_reference, row_reference, amount, state, coalesce(outcome::text, ''),
        coalesce(corrected_outcome::text, ''), coalesce(settled_at, 0), `+shownAttempts("$3")+`,
        CASE WHEN state = 'settled' THEN 0 ELSE coalesce(next_attempt_at, 0) END
@@ -92,11 +88,11 @@ var cancelBatchSQL string
 func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var id BatchID
 		var state BatchState
 		var overdue bool
-		err := tx.Tx.QueryRowContext(ctx, `
+		err := tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT id, state, settle_by <= svc_now() FROM batches
 WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FOR UPDATE`,
 			site, reference, BatchRetention.Milliseconds()).Scan(&id, &state, &overdue)
@@ -111,7 +107,7 @@ WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FO
 			if overdue {
 				end = closeBatchSQL
 			}
-			if _, err := tx.Tx.ExecContext(ctx, end, site, id, RailMemory.Milliseconds()); err != nil {
+			if _, err := tx.Tx.Tx.ExecContext(ctx, end, site, id, RailMemory.Milliseconds()); err != nil {
 				return err
 			}
 		}
@@ -128,7 +124,7 @@ WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FO
 // alone: OutcomeSucceeded for a linked customer, else OutcomeCustomerNotActive. It stores nothing.
 func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []string) ([]RowOutcome, error) {
 	var outcomes []RowOutcome
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT CASE WHEN l.id IS NULL THEN 'customerNotActive' ELSE 'succeeded' END
 FROM unnest($2::text[]) WITH ORDINALITY AS v (customer_reference, n)

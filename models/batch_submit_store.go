@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // batchColumns are the columns that scanBatch reads.
@@ -83,7 +83,7 @@ func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Su
 }
 
 func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (done Submission, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		done, err = insertBatch(ctx, s.db.DB, n, total)
 		return err
 	})
@@ -127,11 +127,11 @@ func claimedTasks(n NewBatch, tasks []TaskID, capacity int) []Task {
 // retention is dropped, and the result is ErrNotFound.
 func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, error) {
 	var done Submission
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = Submission{}
 		var now Millis
 		var fingerprint, extras []byte
-		batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+		batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+`, svc_now(), b.fingerprint, b.extras FROM batches b
 WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE`, n.SiteID, n.Reference), &now, &fingerprint, &extras)
 		switch {
@@ -155,8 +155,8 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE`, n.SiteID, n.Referen
 	return done, err
 }
 
-func storedRows(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) ([]NewRow, error) {
-	rows, err := tx.Tx.QueryContext(ctx, `
+func storedRows(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) ([]NewRow, error) {
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT customer_reference, row_reference, amount FROM batch_rows
 WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch)
 	if err != nil {
@@ -167,11 +167,11 @@ WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch)
 
 // dropBatch deletes a batch with its rows. Its ledger entries remain. Leftover tasks find no batch
 // and end.
-func dropBatch(ctx context.Context, tx bun.Tx, site SiteID, batch BatchID) error {
-	if _, err := tx.Tx.ExecContext(ctx, `DELETE FROM batches WHERE site_id = $1 AND id = $2`, site, batch); err != nil {
+func dropBatch(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) error {
+	if _, err := tx.Tx.Tx.ExecContext(ctx, `DELETE FROM batches WHERE site_id = $1 AND id = $2`, site, batch); err != nil {
 		return err
 	}
-	_, err := tx.Tx.ExecContext(ctx, `DELETE FROM batch_rows WHERE site_id = $1 AND batch_id = $2`, site, batch)
+	_, err := tx.Tx.Tx.ExecContext(ctx, `DELETE FROM batch_rows WHERE site_id = $1 AND batch_id = $2`, site, batch)
 	return err
 }
 

@@ -16,7 +16,7 @@ type BatchVersion struct {
 // BatchVersion returns the version of GetBatch's current answer; ErrNotFound as in GetBatch.
 func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string) (BatchVersion, error) {
 	var v BatchVersion
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, `
 SELECT CASE WHEN b.settle_by <= svc_now() THEN 'settled' ELSE b.state END, (
     SELECT coalesce(sum(hash_record_extended(ROW (r.row_index, r.state, r.outcome, r.corrected_outcome, r.settled_at,

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/uptrace/bun"
 )
 
@@ -58,7 +60,7 @@ func (s *Store) CreateClient(
 		return Client{}, err
 	}
 	row := &clientRow{ID: NewID[clientNoun](), OrganisationID: organisation, Name: name, Scopes: scopeTexts(scopes)}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
@@ -71,7 +73,7 @@ func (s *Store) CreateClient(
 // Client returns the client with the id, disabled or not; ErrNotFound if there is none.
 func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	row := &clientRow{ID: id}
-	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
 		return Client{}, notFound(err, "client")
 	}
@@ -81,7 +83,7 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 // Clients are the organisation's clients (zero: the customer app's), oldest first.
 func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
 	var rows []clientRow
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		q := s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation)
 		if organisation.IsZero() {
 			q = s.db.NewSelect().Model(&rows).Where("organisation_id IS NULL")
@@ -102,7 +104,7 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 		clientRow
 		SecretHashes []string `bun:"secret_hashes,array"`
 	}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewRaw(`
 			SELECT c.*, ARRAY(SELECT encode(x.secret_hash, 'hex') FROM client_secrets AS x WHERE x.client_id = c.id) AS secret_hashes
 			FROM api_clients AS c WHERE c.id = ?`, id).Scan(ctx, &row)
@@ -123,7 +125,7 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 
 // SetClientScopes replaces the client's scopes. Tokens issued before keep at most these scopes.
 func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
-	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		if err := checkScopes(row.OrganisationID, scopes); err != nil {
 			return err
 		}
@@ -136,7 +138,7 @@ func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope
 // SetClientJWKS replaces the public keys for private_key_jwt; nil removes them. The caller has
 // validated the JSON Web Key Set.
 func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMessage) error {
-	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		row.JWKS = jwks
 		_, err := tx.NewUpdate().Model(row).Column("jwks").WherePK().Exec(ctx)
 		return err
@@ -146,7 +148,7 @@ func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMes
 // DisableClient disables the client: it gets no new tokens, and its tokens are refused within a
 // minute. It is idempotent.
 func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
-	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = coalesce(disabled_at, svc_now())").WherePK().Exec(ctx)
 		return err
 	})
@@ -154,7 +156,7 @@ func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 
 // EnableClient reverts DisableClient.
 func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
-	return s.changeClient(ctx, id, func(tx bun.Tx, row *clientRow) error {
+	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = NULL").WherePK().Exec(ctx)
 		return err
 	})
@@ -164,7 +166,7 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 // the client has two.
 func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error) {
 	var secret string
-	err := s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
+	err := s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) error {
 		live, err := tx.NewSelect().Model((*secretRow)(nil)).Where("client_id = ?", id).Count(ctx)
 		if err != nil {
 			return err
@@ -186,7 +188,7 @@ func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error
 // ClientSecrets are the client's live secrets, oldest first.
 func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret, error) {
 	var rows []secretRow
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewSelect().Model(&rows).Where("client_id = ?", id).Order("created_at", "secret_hash").Scan(ctx)
 	})
 	all := make([]ClientSecret, len(rows))
@@ -199,7 +201,7 @@ func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret,
 // RemoveClientSecret removes the secret with the fingerprint at once. Tokens obtained with it stay
 // valid. ErrNotFound: the client has no such secret.
 func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint string) error {
-	return s.changeClient(ctx, id, func(tx bun.Tx, _ *clientRow) error {
+	return s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) error {
 		result, err := tx.NewDelete().Model((*secretRow)(nil)).Where("client_id = ?", id).
 			Where("encode(substring(secret_hash FROM 1 FOR 8), 'hex') = ?", fingerprint).Exec(ctx)
 		if err != nil {
@@ -214,8 +216,8 @@ func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint
 }
 
 // changeClient runs do while it holds the lock of the client's row; ErrNotFound if there is none.
-func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx bun.Tx, row *clientRow) error) error {
-	return s.inTx(ctx, func(tx bun.Tx) error {
+func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgres.Tx, row *clientRow) error) error {
+	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		row := &clientRow{ID: id}
 		if err := tx.NewSelect().Model(row).WherePK().For("UPDATE").Scan(ctx); err != nil {
 			return notFound(err, "client")
@@ -230,7 +232,7 @@ func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx bun.Tx
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
 	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
 	var used int64
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		result, err := s.db.NewRaw(`
 			WITH expired AS (
 				DELETE FROM client_assertions WHERE (client_id, jti) IN (

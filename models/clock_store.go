@@ -20,7 +20,7 @@ const svcNow = `(SELECT now FROM service_now)`
 // Now is the service's time, as the database decides it.
 func (s *Store) Now(ctx context.Context) (Millis, error) {
 	var now Millis
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.QueryRowContext(ctx, "SELECT svc_now()").Scan(&now)
 	})
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) Now(ctx context.Context) (Millis, error) {
 // Clock returns the service time and the offset to the database's clock.
 func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
 	var offset int64
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.QueryRowContext(ctx, "SELECT svc_now(), offset_ms FROM service_clock").Scan(&now, &offset)
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, err
 		return 0, ErrClockRange
 	}
 	var now []Millis
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		// svc_now() would read the row before this update, so the statement computes the new time.
 		return s.db.NewRaw(`
 			UPDATE service_clock SET offset_ms = offset_ms + ?0 WHERE offset_ms <= ?1

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // splitLinksAbove is the number of links of one state above which a part of a node becomes a node
@@ -87,10 +87,10 @@ type linkNode struct {
 // Totals include unfolded changes as well; folding keeps those few. While another call folds, it
 // moves none.
 func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		n = 0
 		var mine bool
-		err := tx.Tx.QueryRowContext(ctx, "SELECT pg_try_advisory_xact_lock($1)", linkCountsLock).Scan(&mine)
+		err := tx.Tx.Tx.QueryRowContext(ctx, "SELECT pg_try_advisory_xact_lock($1)", linkCountsLock).Scan(&mine)
 		if err != nil || !mine {
 			return err
 		}
@@ -104,11 +104,11 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 }
 
 // makeLinkNodes makes nodes, then nodes for their oversized parts, until no part is oversized.
-func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) error {
+func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkNode) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	ctx, err := allowLongStatements(ctx, tx) // a node may have to count all links of a Site
+	ctx, err := tx.AllowLongStatements(ctx) // a node may have to count all links of a Site
 	for len(nodes) > 0 && err == nil {
 		var (
 			sites   []SiteID
@@ -124,8 +124,8 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx bun.Tx, nodes []linkNode) 
 }
 
 // linkNodes runs a statement that returns a number and oversized parts as nodes.
-func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int, nodes []linkNode, err error) {
-	rows, err := tx.Tx.QueryContext(ctx, query, args...)
+func linkNodes(ctx context.Context, tx postgres.Tx, query string, args ...any) (n int, nodes []linkNode, err error) {
+	rows, err := tx.Tx.Tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -148,16 +148,16 @@ func linkNodes(ctx context.Context, tx bun.Tx, query string, args ...any) (n int
 // readers proceed meanwhile: readers see the old counts until it commits. ErrNotFound: there is no
 // such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
-		ctx, err := allowLongStatements(ctx, tx)
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		ctx, err := tx.AllowLongStatements(ctx)
 		if err != nil {
 			return err
 		}
 		var there bool
-		err = notFound(tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
+		err = notFound(tx.Tx.Tx.QueryRowContext(ctx, "SELECT pg_advisory_xact_lock($1) IS NOT NULL FROM sites WHERE id = $2",
 			linkCountsLock, site).Scan(&there), "site")
 		if err == nil {
-			_, err = tx.Tx.ExecContext(ctx, "DELETE FROM link_totals WHERE site_id = $1", site)
+			_, err = tx.Tx.Tx.ExecContext(ctx, "DELETE FROM link_totals WHERE site_id = $1", site)
 		}
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 		if err := s.makeLinkNodes(ctx, tx, []linkNode{{site: site, level: 6}}); err != nil {
 			return err
 		}
-		return tx.Tx.QueryRowContext(ctx,
+		return tx.Tx.Tx.QueryRowContext(ctx,
 			"SELECT coalesce(sum(totals[128]), 0) FROM link_totals WHERE site_id = $1 AND level = 6",
 			site).Scan(&links)
 	})
@@ -174,7 +174,7 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 
 // LinkedSites are the Sites that have links or counts of links.
 func (s *Store) LinkedSites(ctx context.Context) (sites []SiteID, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 			SELECT id FROM sites WHERE EXISTS (SELECT FROM customer_links WHERE site_id = sites.id)
 				OR EXISTS (SELECT FROM link_totals WHERE site_id = sites.id) ORDER BY id`)

@@ -7,6 +7,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 // noon is the frozen time of tests.
@@ -15,7 +16,7 @@ const noon = models.Millis(1_790_000_000_000)
 // customers is a Site with everything that invitations need.
 type customers struct {
 	store *models.Store
-	ring  *models.Keyring
+	ring  *seal.Keyring
 	keys  *models.Keys
 	key   models.KeyID
 	site  models.SiteID
@@ -29,7 +30,7 @@ func newCustomers(t testing.TB) *customers {
 func newCustomersOn(t testing.TB, store *models.Store) *customers {
 	t.Helper()
 	c := &customers{store: store}
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	must(t, err)
 	c.ring = ring
 	c.keys = models.NewKeys(c.store, ring)

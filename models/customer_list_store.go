@@ -187,7 +187,7 @@ func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err 
 	if _, ok := linkFilters[q.State]; !ok || q.Limit < 1 || q.Limit > 100 {
 		return LinkPage{}, fmt.Errorf("models: list links: state %q, limit %d", q.State, q.Limit)
 	}
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		page, err = listLinks(ctx, s.db.DB, &q)
 		return err
 	})
@@ -200,7 +200,7 @@ func (s *Store) ListLinks(ctx context.Context, q LinkQuery) (page LinkPage, err 
 // ExplainListLinks executes the statement of ListLinks under EXPLAIN (ANALYZE, BUFFERS) and returns
 // the plan as JSON.
 func (s *Store) ExplainListLinks(ctx context.Context, q LinkQuery) (plan []byte, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+listLinksSQL(&q),
 			listLinksArgs(&q)...).Scan(&plan)
 	})

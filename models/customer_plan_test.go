@@ -11,6 +11,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // fillSite inserts n links, one second apart, with statistics as autovacuum makes them. One in a
@@ -133,7 +134,7 @@ func literal(arg any) string {
 // No request about customers reads all links, with either kind of plan.
 func TestNoRequestReadsAllLinks(t *testing.T) {
 	// whose statistics are read below
-	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), MaxConns: 1})
+	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1})
 	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	c := newCustomersOn(t, store)

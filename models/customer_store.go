@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // linkColumns are the columns that scanLink reads, in its order.
@@ -57,7 +57,7 @@ func (s *Store) CreateInvitation(
 ) (link Link, replayed bool, err error) {
 	reserved, refused := s.gauges.invitations.reserve(ctx, in.OrganisationID, 1)
 	defer func() { reserved.done(stored(1, err == nil && !replayed)) }()
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (LinkID, error) {
 			if refused != nil {
 				return LinkID{}, refused
@@ -78,14 +78,14 @@ func (s *Store) CreateInvitation(
 	return link, replayed, nil
 }
 
-func insertLink(ctx context.Context, tx bun.Tx, in NewInvitation) (Link, error) {
+func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Link, error) {
 	link := Link{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
 		TraceID: TraceIDFrom(ctx)}
 	link.ID = newIDFor[linkNoun](link.TraceID)
 	var now Millis
 	var invitedAt, expiresAt sql.NullInt64
 	var over LinkID
-	err := tx.Tx.QueryRowContext(ctx, createLink, link.SiteID, link.CustomerReference, link.ID, in.ExpiresAt,
+	err := tx.Tx.Tx.QueryRowContext(ctx, createLink, link.SiteID, link.CustomerReference, link.ID, in.ExpiresAt,
 		link.KeyID, link.TraceID, DefaultInvitationLife.Milliseconds(), MinInvitationLife.Milliseconds(),
 		MaxInvitationLife.Milliseconds()).Scan(&now, &invitedAt, &expiresAt, &over)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 // Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
 // is none.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		link, err = newestLink(ctx, s.db.DB, site, reference)
 		return err
 	})
@@ -139,8 +139,8 @@ func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (li
 // RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
 // link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
 func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
-		newest, err := newestLink(ctx, tx.Tx, site, reference)
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		newest, err := newestLink(ctx, tx.Tx.Tx, site, reference)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 
 // RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
 func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var site SiteID
 		if site, err = siteOfLink(ctx, tx, id); err != nil {
 			return err
@@ -170,10 +170,10 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error
 }
 
 // revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
-func revokeLink(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
+func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
 	var link Link
 	var wanted bool
-	err := tx.Tx.QueryRowContext(ctx, `
+	err := tx.Tx.Tx.QueryRowContext(ctx, `
 		UPDATE customer_links l SET state = 'revoked', revoked_at = svc_now()
 		WHERE site_id = $1 AND id = $2 AND (state = 'linked' OR state = 'invited' AND expires_at > svc_now())
 		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = $1), $1, 'customerRevoked'), `+linkColumns,
@@ -196,8 +196,8 @@ var expireInvitationsSQL string
 // ExpireInvitations records the expiry of at most limit overdue invitations, with the events that
 // their endpoints subscribe to. It returns their number. It skips locked rows.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
-		rows, err := tx.Tx.QueryContext(ctx, expireInvitationsSQL, limit)
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		rows, err := tx.Tx.Tx.QueryContext(ctx, expireInvitationsSQL, limit)
 		if err != nil {
 			return err
 		}
@@ -224,13 +224,13 @@ func newestLink(ctx context.Context, db querier, site SiteID, reference string) 
 		WHERE site_id = $1 AND customer_reference = $2 ORDER BY invited_at DESC, id DESC LIMIT 1`, site, reference))
 }
 
-func linkByID(ctx context.Context, tx bun.Tx, site SiteID, id LinkID) (Link, error) {
-	return scanEffective(tx.Tx.QueryRowContext(ctx, `
+func linkByID(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
+	return scanEffective(tx.Tx.Tx.QueryRowContext(ctx, `
 		SELECT svc_now(), `+linkColumns+` FROM customer_links l WHERE site_id = $1 AND id = $2`, site, id))
 }
 
-func siteOfLink(ctx context.Context, tx bun.Tx, id LinkID) (site SiteID, err error) {
-	err = tx.Tx.QueryRowContext(ctx, `SELECT site_id FROM customer_links WHERE id = $1`, id).Scan(&site)
+func siteOfLink(ctx context.Context, tx postgres.Tx, id LinkID) (site SiteID, err error) {
+	err = tx.Tx.Tx.QueryRowContext(ctx, `SELECT site_id FROM customer_links WHERE id = $1`, id).Scan(&site)
 	return site, notFound(err, "link")
 }
 

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // rowsQuerier reads rows, in a transaction or from the pool.
@@ -16,19 +16,16 @@ type rowsQuerier interface {
 // ProveTotal counts the links that match a query one by one, and reads the total that a page would
 // show, from one snapshot. It is for audits and tests: it reads every link of the state or range.
 func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int64, err error) {
-	err = s.call(ctx, func() error {
-		options := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return s.db.RunInTx(ctx, options, func(ctx context.Context, tx bun.Tx) error {
-			page, err := listLinks(ctx, tx.Tx, &q)
-			if err != nil {
-				return err
-			}
-			total = page.Total
-			from, to := linkTimes(&q)
-			return tx.Tx.QueryRowContext(ctx, fmt.Sprintf(`SELECT count(*) FROM customer_links
-				WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND %s`, linkStateAt[q.State]),
-				q.SiteID, from, to, page.Now).Scan(&counted)
-		})
+	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
+		page, err := listLinks(ctx, tx.Tx.Tx, &q)
+		if err != nil {
+			return err
+		}
+		total = page.Total
+		from, to := linkTimes(&q)
+		return tx.Tx.Tx.QueryRowContext(ctx, fmt.Sprintf(`SELECT count(*) FROM customer_links
+			WHERE site_id = $1 AND invited_at BETWEEN $2 AND $3 AND %s`, linkStateAt[q.State]),
+			q.SiteID, from, to, page.Now).Scan(&counted)
 	})
 	return total, counted, wrap("prove a total", err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 var parks = flag.Int("parks", 300, "how many tasks TestParkAsALeaseEnds parks at the moment at which a lease ends")
@@ -32,7 +33,7 @@ func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) 
 		_, err := store.DB().ExecContext(t.Context(), query, args...)
 		must(t, err)
 	}
-	moving, err := models.Open(t.Context(), models.Config{DSN: dsn + "&search_path=moving,public,pg_catalog"})
+	moving, err := models.Open(postgres.Config{DSN: dsn + "&search_path=moving,public,pg_catalog"})
 	must(t, err)
 	t.Cleanup(func() { must(t, moving.Close()) })
 	return moving
@@ -43,7 +44,7 @@ func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) 
 func TestParkWhileALeaseEnds(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	site := modelstest.Site(t, store)

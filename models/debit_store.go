@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/uptrace/bun"
 )
 
 // debitPhase is the DebitPhase of batch b at now.ms; $4 is LastAttemptBefore.
@@ -37,7 +38,7 @@ const heldRetry = 15 * time.Second
 // do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	var chunk Chunk
-	err := s.native(ctx, func(conn *pgx.Conn) error {
+	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		var err error
 		chunk, err = scanChunk(conn.QueryRow(ctx, claimChunkSQL, task, lease, RowLease.Milliseconds(),
 			LastAttemptBefore.Milliseconds(), QueuedLease.Milliseconds(), part.First, part.Rows, RailMemory.Milliseconds()))
@@ -166,7 +167,7 @@ func (s *Store) eligibilities(ctx context.Context, query string, args ...any) (m
 		Eligibility
 	}
 	var found []row
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
@@ -194,7 +195,7 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 	}
 	v := resultColumnsOf(results)
 	var settled []Settled
-	err := s.native(ctx, func(conn *pgx.Conn) error {
+	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		var err error
 		settled, err = scanSettled(conn.QueryRow(ctx, recordRowsSQL, c.SiteID, c.BatchID, c.Lease, c.Epoch, c.ClaimedAt,
 			RailMemory.Milliseconds(), c.Task, max(remaining, 1),
@@ -251,7 +252,7 @@ func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 // for, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	var id BatchID
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, closeUnsentSQL, LastAttemptBefore.Milliseconds(),
 			RailMemory.Milliseconds()).Scan(&id, &n)
 		return notFound(err, "batch whose time for attempts is over")
@@ -284,16 +285,16 @@ SELECT site_id, id FROM batches WHERE site_id = $1 AND id = $2 AND settled_at IS
 // closeOverdue closes the batch that the query finds and locks.
 func (s *Store) closeOverdue(ctx context.Context, find string, args ...any) (BatchID, error) {
 	var id BatchID
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var site SiteID
-		err := tx.Tx.QueryRowContext(ctx, find, args...).Scan(&site, &id)
+		err := tx.Tx.Tx.QueryRowContext(ctx, find, args...).Scan(&site, &id)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotFound
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Tx.ExecContext(ctx, closeBatchSQL, site, id, RailMemory.Milliseconds())
+		_, err = tx.Tx.Tx.ExecContext(ctx, closeBatchSQL, site, id, RailMemory.Milliseconds())
 		return err
 	})
 	return id, err

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 //go:embed debit_decide.sql
@@ -21,7 +21,7 @@ var ErrNotUndecided = errors.New("models: no decision is needed")
 // no such row.
 func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, rowReference string) (string, error) {
 	var generation int
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return notFound(s.db.NewRaw(`
 SELECT b.generation FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id
   AND r.row_reference = ?2
@@ -44,7 +44,7 @@ func (s *Store) DecideRow(
 		return "", err
 	}
 	var outcome RowOutcome
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, decideRowSQL, site, batchReference, rowReference, bool(decision),
 			key).Scan(&outcome)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -63,7 +63,7 @@ func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
 ) (TransactionStatus, TaskID, error) {
 	t := ClaimedTransaction{IntentID: id, Lease: NewLeaseToken()}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
 UPDATE payment_intents p SET lease_token = $2, lease_until = statement_timestamp() + $3 * interval '1 ms', in_doubt = true
 WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = $1) AND p.id = $1
@@ -92,7 +92,7 @@ RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amou
 // whyUndecidable distinguishes a missing payment intent from one that needs no decision.
 func (s *Store) whyUndecidable(ctx context.Context, id PaymentIntentID) error {
 	var exists bool
-	if err := s.inTx(ctx, func(tx bun.Tx) error {
+	if err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		return tx.NewRaw("SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = ?)",
 			id).Scan(ctx, &exists)
 	}); err != nil {

@@ -5,12 +5,12 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // Deployment returns the database's deployment; ErrNotFound before the first process has joined.
 func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.NewRaw("SELECT environment, rail, rail_id, webhook_loopback FROM deployment").Scan(ctx, &d)
 	})
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 // comes from the first process that has one, loopback for webhooks from any. It returns the stored
 // deployment, with ErrOtherDeployment if own differs from it.
 func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.NewRaw(`
 INSERT INTO deployment AS d (environment, rail, rail_id, webhook_loopback) VALUES (?, nullif(?, ''), ?, ?)
 ON CONFLICT (only_row) DO UPDATE SET
@@ -49,7 +49,7 @@ RETURNING environment, rail, rail_id, webhook_loopback`,
 // batches may be submitted again, with keys that only the old rail knows. ErrNotFound: no process
 // has joined yet.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var inDoubt bool
 		err := tx.NewRaw(`
 WITH locked AS (SELECT FROM deployment FOR UPDATE)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // ErrNothingHeld says that no restore waits for a decision.
@@ -13,14 +13,14 @@ var ErrNothingHeld = errors.New("models: no restored work is held")
 // Epoch returns the database's epoch. It begins a new one if the server is not the recorded one.
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
-	err := s.inTx(ctx, func(tx bun.Tx) (err error) {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
 		e, err = readEpoch(ctx, tx)
 		return err
 	})
 	return e, wrap("epoch", err)
 }
 
-func readEpoch(ctx context.Context, tx bun.Tx) (Epoch, error) {
+func readEpoch(ctx context.Context, tx postgres.Tx) (Epoch, error) {
 	var e Epoch
 	err := tx.NewRaw(`
 SELECT c.epoch, coalesce(d.began_at, 0), c.held_before, c.cancelled_before,
@@ -36,7 +36,7 @@ FROM current_epoch(?) c, database_epoch d`, RailMemory.Milliseconds()).
 // earlier epochs is held until ResumeRestored or CancelRestored.
 func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
-	err := s.inTx(ctx, func(tx bun.Tx) (err error) {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
 		if _, err = readEpoch(ctx, tx); err != nil { // a new server begins its own epoch first
 			return err
 		}
@@ -66,7 +66,7 @@ UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE 
 
 func (s *Store) decideRestored(ctx context.Context, what, update string) (Epoch, error) {
 	var e Epoch
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		result, err := tx.NewRaw(update).Exec(ctx)
 		if err != nil {
 			return err

@@ -14,12 +14,6 @@ var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 
 	openRowsSQL: 3, storedEventsSQL: 2, pendingInvitationsSQL: 1,
 }
 
-// ForceDurability makes the store require durability, on a test server that does not flush.
-func (s *Store) ForceDurability() { s.conns.durable.Store(true) }
-
-// CondemnConnections makes the store reconnect.
-func (s *Store) CondemnConnections() { s.conns.condemn() }
-
 // NewClientIDForTest returns a new id.
 func NewClientIDForTest() ClientID { return NewID[clientNoun]() }
 

@@ -47,7 +47,7 @@ func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	f := Figures{OpenAlerts: make(map[string]int, len(AlertKinds))}
 	var oldest int64
 	var alerts []int32
-	err := s.native(ctx, func(conn *pgx.Conn) error {
+	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, figuresSQL, MostCounted, SettleWithin.Milliseconds(), AlertKinds).
 			Scan(&oldest, &f.ParkedEndpoints, &f.ParkedEvents, &alerts)
 	})

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // idempotent runs effect once for a key, in effect's own transaction. Later requests with the same
@@ -17,7 +17,7 @@ import (
 // Errors: ErrIdempotencyKeyReused for another body; ErrIdempotencyKeyInFlight while another
 // transaction holds the key.
 func idempotent[N Noun](
-	ctx context.Context, tx bun.Tx, key *IdempotencyKey, effect func() (ID[N], error),
+	ctx context.Context, tx postgres.Tx, key *IdempotencyKey, effect func() (ID[N], error),
 ) (id ID[N], replayed bool, err error) {
 	if key == nil {
 		id, err = effect()
@@ -32,7 +32,7 @@ func idempotent[N Noun](
 	if id, err = effect(); err != nil {
 		return id, false, err
 	}
-	_, err = tx.Tx.ExecContext(ctx, `
+	_, err = tx.Tx.Tx.ExecContext(ctx, `
 		INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
 		VALUES ($1, $2, $3, $4, $5, svc_now())
 		ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerprint,
@@ -43,9 +43,9 @@ func idempotent[N Noun](
 
 // lockIdempotencyKey locks the key until the transaction ends. ErrIdempotencyKeyInFlight: another
 // transaction holds it.
-func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) error {
+func lockIdempotencyKey(ctx context.Context, tx postgres.Tx, key *IdempotencyKey) error {
 	var taken bool
-	if err := tx.Tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key.lock()).Scan(&taken); err != nil {
+	if err := tx.Tx.Tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key.lock()).Scan(&taken); err != nil {
 		return err
 	}
 	if !taken {
@@ -57,11 +57,11 @@ func lockIdempotencyKey(ctx context.Context, tx bun.Tx, key *IdempotencyKey) err
 // recallIdempotencyKey must be its own statement after the lock, so that it sees the commit of the
 // previous holder.
 func recallIdempotencyKey[N Noun](
-	ctx context.Context, tx bun.Tx, key *IdempotencyKey,
+	ctx context.Context, tx postgres.Tx, key *IdempotencyKey,
 ) (id ID[N], found bool, err error) {
 	var fingerprint []byte
 	var live bool
-	err = tx.Tx.QueryRowContext(ctx, `
+	err = tx.Tx.Tx.QueryRowContext(ctx, `
 		SELECT fingerprint, resource_id, created_at > svc_now() - $4 FROM idempotency_keys
 		WHERE client_id = $1 AND path = $2 AND key = $3`,
 		key.ClientID, key.Path, key.Key, IdempotencyKeyLife.Milliseconds()).Scan(&fingerprint, &id, &live)
@@ -78,7 +78,7 @@ func recallIdempotencyKey[N Noun](
 
 // PurgeIdempotencyKeys deletes at most limit keys past their life and returns their number.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		res, err := s.db.DB.ExecContext(ctx, `
 			DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM idempotency_keys WHERE created_at <= svc_now() - $1

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"partnerbilling/models/seal"
 )
 
 // KeyPurpose is the use of a service key.
@@ -81,7 +83,7 @@ const (
 // use. It is safe for concurrent use.
 type Keys struct {
 	store *Store
-	ring  *Keyring
+	ring  *seal.Keyring
 	now   func() time.Time // measures ages only
 
 	loading chan struct{} // holds one token; its receiver may load
@@ -100,13 +102,13 @@ type keyCopy struct {
 func (k *Keys) databaseTime(c *keyCopy) Millis { return c.databaseNow.Add(k.now().Sub(c.readAt)) }
 
 // NewKeys returns an empty copy, without reading anything.
-func NewKeys(store *Store, ring *Keyring) *Keys {
+func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 	monotonic := time.Now //nolint:forbidigo // measures the age of a copy only
 	return &Keys{store: store, ring: ring, now: monotonic, loading: make(chan struct{}, 1)}
 }
 
 // Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
-// it at start. ErrSealed: a master key cannot open a key.
+// it at start. seal.ErrSealed: a master key cannot open a key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+
 	"github.com/uptrace/bun"
 )
 
@@ -24,7 +27,7 @@ func (r *keyRow) aad() []byte {
 	return []byte("service_keys/" + string(r.Purpose) + "/" + r.ID.String())
 }
 
-func (r *keyRow) open(ring *Keyring) (Key, error) {
+func (r *keyRow) open(ring *seal.Keyring) (Key, error) {
 	secret, err := ring.Open(r.Sealed, r.aad())
 	if err != nil {
 		return Key{}, fmt.Errorf("models: open key %s: %w", r.ID, err)
@@ -32,7 +35,7 @@ func (r *keyRow) open(ring *Keyring) (Key, error) {
 	return Key{r.ID, r.Purpose, secret, r.CreatedAt, r.ActiveAt, r.RetiredAt}, nil
 }
 
-func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow {
+func newKeyRow(ring *seal.Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow {
 	secret := make([]byte, KeySecretSize)
 	rand.Read(secret) // never fails
 	row := &keyRow{ID: NewID[keyNoun](), Purpose: purpose, CreatedAt: now, ActiveAt: activeAt}
@@ -42,8 +45,8 @@ func newKeyRow(ring *Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow 
 
 // EnsureKeys creates an active key for every purpose that lacks a lasting one. Several processes
 // may call it at once.
-func (s *Store) EnsureKeys(ctx context.Context, ring *Keyring) error {
-	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+func (s *Store) EnsureKeys(ctx context.Context, ring *seal.Keyring) error {
+	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		for _, purpose := range KeyPurposes {
 			if err := ensureKey(ctx, tx, ring, purpose, now); err != nil {
 				return err
@@ -53,7 +56,7 @@ func (s *Store) EnsureKeys(ctx context.Context, ring *Keyring) error {
 	})
 }
 
-func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose, now Millis) error {
+func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose KeyPurpose, now Millis) error {
 	live, err := liveKeys(ctx, tx, purpose, now)
 	if err != nil {
 		return err
@@ -74,9 +77,9 @@ func ensureKey(ctx context.Context, tx bun.Tx, ring *Keyring, purpose KeyPurpose
 // RotateKey creates a new key of a purpose, which becomes current after KeyActivationDelay. The
 // previous key retires when everything that it made has expired. ErrKeyRotating while two keys are
 // live.
-func (s *Store) RotateKey(ctx context.Context, ring *Keyring, purpose KeyPurpose) (KeyID, error) {
+func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPurpose) (KeyID, error) {
 	var id KeyID
-	err := s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+	err := s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		live, err := liveKeys(ctx, tx, purpose, now)
 		if err != nil {
 			return err
@@ -101,8 +104,8 @@ func (s *Store) RotateKey(ctx context.Context, ring *Keyring, purpose KeyPurpose
 
 // RetireKey retires a leaked key at once, with everything that it made. If it was the last of its
 // purpose, a new key replaces it. ErrNotFound: it is unknown or has retired.
-func (s *Store) RetireKey(ctx context.Context, ring *Keyring, id KeyID) error {
-	return s.changeKeys(ctx, func(tx bun.Tx, now Millis) error {
+func (s *Store) RetireKey(ctx context.Context, ring *seal.Keyring, id KeyID) error {
+	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		row := &keyRow{ID: id}
 		err := tx.NewSelect().Model(row).WherePK().Where("coalesce(retired_at, ?) > ?", now+1, now).Scan(ctx)
 		if err != nil {
@@ -115,12 +118,12 @@ func (s *Store) RetireKey(ctx context.Context, ring *Keyring, id KeyID) error {
 	})
 }
 
-func retireKey(ctx context.Context, tx bun.Tx, id KeyID, at Millis) error {
+func retireKey(ctx context.Context, tx postgres.Tx, id KeyID, at Millis) error {
 	_, err := tx.NewUpdate().Model(&keyRow{ID: id}).Set("retired_at = ?", at).WherePK().Exec(ctx)
 	return err
 }
 
-func liveKeys(ctx context.Context, tx bun.Tx, purpose KeyPurpose, now Millis) ([]*keyRow, error) {
+func liveKeys(ctx context.Context, tx postgres.Tx, purpose KeyPurpose, now Millis) ([]*keyRow, error) {
 	var rows []*keyRow
 	err := tx.NewSelect().Model(&rows).Where("purpose = ?", purpose).
 		Where("coalesce(retired_at, ?) > ?", now+1, now).Order("active_at DESC", "id DESC").Scan(ctx)
@@ -129,8 +132,8 @@ func liveKeys(ctx context.Context, tx bun.Tx, purpose KeyPurpose, now Millis) ([
 
 // ResealKeys reseals every service key under the ring's first master key and returns the number of
 // changes. Afterwards the ring's other keys can be dropped.
-func (s *Store) ResealKeys(ctx context.Context, ring *Keyring) (changed int, err error) {
-	err = s.changeKeys(ctx, func(tx bun.Tx, _ Millis) error {
+func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
+	err = s.changeKeys(ctx, func(tx postgres.Tx, _ Millis) error {
 		var rows []*keyRow
 		if err := tx.NewSelect().Model(&rows).Scan(ctx); err != nil {
 			return err
@@ -156,8 +159,8 @@ func (s *Store) ResealKeys(ctx context.Context, ring *Keyring) (changed int, err
 
 // changeKeys admits one process at a time, so that two processes never both create the missing key.
 // now is the database's real time.
-func (s *Store) changeKeys(ctx context.Context, do func(tx bun.Tx, now Millis) error) error {
-	return s.inTx(ctx, func(tx bun.Tx) error {
+func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Millis) error) error {
+	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
 			return err
 		}
@@ -174,12 +177,12 @@ const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
 // serviceKeys reads and opens every key that has not retired, newest first, and the database's real
 // time.
-func (s *Store) serviceKeys(ctx context.Context, ring *Keyring) ([]Key, Millis, error) {
+func (s *Store) serviceKeys(ctx context.Context, ring *seal.Keyring) ([]Key, Millis, error) {
 	var rows []struct {
 		keyRow
 		Now Millis `bun:"now"`
 	}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewRaw(`
 			SELECT clock.now, k.id, k.purpose, k.sealed, k.created_at, k.active_at, k.retired_at
 			FROM (SELECT `+realNowExpr+` AS now) AS clock

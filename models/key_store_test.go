@@ -11,18 +11,22 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
+
+// The texts of two master keys.
+var keyA, keyB = seal.GenerateMasterKey(), seal.GenerateMasterKey()
 
 // process is one process's view of the keys.
 type process struct {
 	store *models.Store
-	ring  *models.Keyring
+	ring  *seal.Keyring
 	keys  *models.Keys
 }
 
 func newProcess(t testing.TB, store *models.Store) *process {
 	t.Helper()
-	ring := parseRing(t, "k1:"+keyA)
+	ring := modelstest.Keyring(t, keyA)
 	p := &process{store, ring, models.NewKeys(store, ring)}
 	must(t, p.keys.Ensure(t.Context()))
 	return p
@@ -54,7 +58,7 @@ func (p *process) age(t testing.TB, by time.Duration) {
 func TestEnsureKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
-	ring := parseRing(t, "k1:"+keyA)
+	ring := modelstest.Keyring(t, keyA)
 	var starting sync.WaitGroup
 	seen := make([]map[models.KeyPurpose]models.KeyID, 8)
 	for i := range seen {
@@ -189,20 +193,20 @@ func TestResealKeys(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, modelstest.Open(t))
 	before := p.current(t, models.KeySignupLink)
-	both := parseRing(t, "k2:"+keyB+",k1:"+keyA)
+	both := modelstest.Keyring(t, keyB+","+keyA)
 	if changed, err := p.store.ResealKeys(t.Context(), both); err != nil || changed != len(models.KeyPurposes) {
 		t.Fatalf("ResealKeys = %d, %v", changed, err)
 	}
 	if changed, err := p.store.ResealKeys(t.Context(), both); err != nil || changed != 0 {
 		t.Fatalf("second ResealKeys = %d, %v", changed, err)
 	}
-	if err := p.keys.Refresh(t.Context()); !errors.Is(err, models.ErrSealed) {
+	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrSealed) {
 		t.Errorf("the old master key alone still opens: %v", err)
 	}
 	if got := p.current(t, models.KeySignupLink); got.ID != before.ID {
 		t.Error("a failed refresh dropped the copy")
 	}
-	after := models.NewKeys(p.store, parseRing(t, "k2:"+keyB))
+	after := models.NewKeys(p.store, modelstest.Keyring(t, keyB))
 	must(t, after.Ensure(t.Context()))
 	if key, err := after.ByID(t.Context(), before.ID); err != nil || !bytes.Equal(key.Secret, before.Secret) {
 		t.Errorf("under the new master key: %v", err)
@@ -215,7 +219,7 @@ func TestKeysRefuseMovedSecrets(t *testing.T) {
 	_, err := p.store.DB().ExecContext(t.Context(), `UPDATE service_keys SET sealed =
 		(SELECT sealed FROM service_keys WHERE purpose = 'paginationLink') WHERE purpose = 'accessToken'`)
 	must(t, err)
-	if err := p.keys.Refresh(t.Context()); !errors.Is(err, models.ErrSealed) {
+	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrSealed) {
 		t.Errorf("another row's secret was taken: %v", err)
 	}
 }
@@ -242,7 +246,7 @@ func TestKeysWithoutPostgres(t *testing.T) {
 func TestKeysSeeNewKeyOnMiss(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
-	ring := parseRing(t, "k1:"+keyA)
+	ring := modelstest.Keyring(t, keyA)
 	stranger := models.NewKeys(store, ring)
 	if _, err := stranger.Current(t.Context(), models.KeyAccessToken); !errors.Is(err, models.ErrNoKey) {
 		t.Fatalf("before there is a key: %v", err)

@@ -2,14 +2,13 @@ package models
 
 import (
 	"context"
-	"database/sql"
 	_ "embed" // statements
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // movementsWithin bounds the statement that lists movements. Its totals take time proportional to
@@ -58,7 +57,7 @@ func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (page Moveme
 	if q.Limit < 1 || q.Limit > MaxMovements {
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
 	}
-	err = s.inMovements(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+	err = s.inMovements(ctx, func(ctx context.Context, tx postgres.Tx) (err error) {
 		page, err = readMovements(ctx, tx, &q)
 		return err
 	})
@@ -66,21 +65,19 @@ func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (page Moveme
 }
 
 // inMovements runs a transaction that reads movements.
-func (s *Store) inMovements(ctx context.Context, read func(ctx context.Context, tx bun.Tx) error) error {
+func (s *Store) inMovements(ctx context.Context, read func(ctx context.Context, tx postgres.Tx) error) error {
 	deadline := fmt.Sprintf("SET LOCAL statement_timeout = %d", movementsWithin.Milliseconds())
-	return s.call(ctx, func() error {
-		return s.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
-			if _, err := tx.Tx.ExecContext(ctx, deadline); err != nil {
-				return err
-			}
-			return read(ctx, tx)
-		})
+	return s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
+		if _, err := tx.Tx.Tx.ExecContext(ctx, deadline); err != nil {
+			return err
+		}
+		return read(ctx, tx)
 	})
 }
 
-func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page MovementPage, err error) {
+func readMovements(ctx context.Context, tx postgres.Tx, q *MovementQuery) (page MovementPage, err error) {
 	query, args := listMovements(q)
-	rows, err := tx.Tx.QueryContext(ctx, query, args...)
+	rows, err := tx.Tx.Tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return MovementPage{}, err
 	}
@@ -105,7 +102,7 @@ func readMovements(ctx context.Context, tx bun.Tx, q *MovementQuery) (page Movem
 // JSON.
 func (s *Store) ExplainListMovements(ctx context.Context, q MovementQuery) (plan []byte, err error) {
 	query, args := listMovements(&q)
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan)
 	})
 	return plan, wrap("explain list movements", err)
@@ -118,13 +115,13 @@ func (s *Store) MovementsAfter(
 ) (movements []Movement, err error) {
 	q := MovementQuery{SiteID: site, From: from, To: to, Direction: Forward, At: at}
 	span := q.span()
-	err = s.inMovements(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = s.inMovements(ctx, func(ctx context.Context, tx postgres.Tx) error {
 		// The index has the order of the list, so that its scan ends at the limit. The planner does
 		// not know the range and would sort all of it.
-		if _, err := tx.Tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
+		if _, err := tx.Tx.Tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
 			return err
 		}
-		rows, err := tx.Tx.QueryContext(ctx, `
+		rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT `+movementColumns+` FROM ledger_entries l
 WHERE l.site_id = $1 AND (l.recorded_at, l.rail_key) < ($2, $3) AND l.recorded_at >= $4
 ORDER BY l.recorded_at DESC, l.rail_key DESC LIMIT `+strconv.Itoa(MaxMovements),

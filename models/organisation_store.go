@@ -24,7 +24,7 @@ func (r *organisationRow) organisation() Organisation { return Organisation{r.ID
 // and need not be unique.
 func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisation, error) {
 	row := &organisationRow{ID: NewID[organisationNoun](), Name: name}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
@@ -34,7 +34,7 @@ func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisati
 // Organisation returns the organisation with the id; ErrNotFound if there is none.
 func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisation, error) {
 	row := &organisationRow{ID: id}
-	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
 		return Organisation{}, notFound(err, "organisation")
 	}
@@ -44,7 +44,7 @@ func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisati
 // Organisations are all organisations, oldest first.
 func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
 	var rows []organisationRow
-	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(&rows).Order("id").Scan(ctx) })
+	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(&rows).Order("id").Scan(ctx) })
 	all := make([]Organisation, len(rows))
 	for i := range rows {
 		all[i] = rows[i].organisation()

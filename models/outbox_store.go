@@ -62,7 +62,7 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 
 // hasDue reports whether any task is due. It spares most polls the claim statement.
 func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
 SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))`,
 			string(q)).Scan(&due)
@@ -82,7 +82,7 @@ func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch
 // InFlight returns the number of a queue's tasks in Redis or in work, without retries that wait in
 // Redis.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `
 SELECT count(*) FROM outbox WHERE queue = $1 AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`,
 			string(q)).Scan(&n)
@@ -92,7 +92,7 @@ SELECT count(*) FROM outbox WHERE queue = $1 AND dispatched_at IS NOT NULL AND a
 
 func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
 	var tasks []Task
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (s *Store) exec(ctx context.Context, what, query string, args ...any) error
 
 func (s *Store) execCount(ctx context.Context, what, query string, args ...any) (int, error) {
 	var n int64
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		res, err := s.db.DB.ExecContext(ctx, query, args...)
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ type Backlog struct {
 // backlog.
 func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 	var all []Backlog
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, `
 SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
        greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now()))

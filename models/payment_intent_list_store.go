@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/google/uuid"
-	"github.com/uptrace/bun"
 )
 
 //go:embed payment_intent_list.sql
@@ -128,7 +129,7 @@ func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page Int
 
 func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (page IntentPage, err error) {
 	query, args := listIntents(q)
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
@@ -156,7 +157,7 @@ func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (page In
 // ListPaymentIntents, as JSON.
 func (s *Store) ExplainListPaymentIntents(ctx context.Context, q IntentQuery) (plan []byte, err error) {
 	query, args := listIntents(&q)
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan)
 	})
 	return plan, wrap("explain list payment intents", err)
@@ -165,7 +166,7 @@ func (s *Store) ExplainListPaymentIntents(ctx context.Context, q IntentQuery) (p
 // expireIntents expires overdue intents among ids, unless another statement has ended them or begun
 // their payment.
 func (s *Store) expireIntents(ctx context.Context, site SiteID, ids []PaymentIntentID) error {
-	return s.inTx(ctx, func(tx bun.Tx) error {
+	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		_, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
     SELECT site_id, id FROM payment_intents

@@ -13,6 +13,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // insertIntents inserts payment intents in any states and at any times.
@@ -252,7 +253,7 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	t.Parallel()
 	// Inserting so many rows takes longer than the service's statement timeout.
-	store, err := models.Open(t.Context(), models.Config{DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute})
+	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute})
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	modelstest.SetClock(t, store, noon)

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/uptrace/bun"
 )
 
 // The errors of paying and cancelling that callers distinguish.
@@ -105,12 +106,12 @@ func (s *Store) createIntent(
 func (s *Store) createIntentOnce(
 	ctx context.Context, asked *insertedIntent, key *IdempotencyKey, refused error,
 ) (intent PaymentIntent, replayed bool, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		id, again, err := idempotent(ctx, tx, key, func() (PaymentIntentID, error) {
 			if refused != nil {
 				return PaymentIntentID{}, refused
 			}
-			rows, err := tx.Tx.QueryContext(ctx, insertIntentsSQL, intentArrays([]*insertedIntent{asked})...)
+			rows, err := tx.Tx.Tx.QueryContext(ctx, insertIntentsSQL, intentArrays([]*insertedIntent{asked})...)
 			if err != nil {
 				return PaymentIntentID{}, err
 			}
@@ -125,7 +126,7 @@ func (s *Store) createIntentOnce(
 		if replayed = again; err != nil || !again {
 			return err
 		}
-		intent, _, err = intentByID(ctx, tx.Tx, asked.intent.SiteID, id)
+		intent, _, err = intentByID(ctx, tx.Tx.Tx, asked.intent.SiteID, id)
 		return err
 	})
 	return intent, replayed, err
@@ -204,7 +205,7 @@ func intentArrays(all []*insertedIntent) []any {
 // insertIntents inserts a batch of payment intents. It uses the driver directly, which needs no
 // goroutine to watch the query. It reports which intents were inserted.
 func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there []bool, err error) {
-	err = s.native(ctx, func(conn *pgx.Conn) error {
+	err = s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, insertIntentsSQL, intentArrays(all)...)
 		if err != nil {
 			return err
@@ -248,7 +249,7 @@ func readInserted(rows interface {
 func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntentID) (PaymentIntent, error) {
 	var intent PaymentIntent
 	var over bool
-	err := s.statement(ctx, func() (err error) {
+	err := s.pg.Do(ctx, func() (err error) {
 		intent, over, err = intentByID(ctx, s.db.DB, site, id)
 		return err
 	})
@@ -264,7 +265,7 @@ func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIn
 	var intent PaymentIntent
 	var payee Payee
 	var over bool
-	err := s.statement(ctx, func() (err error) {
+	err := s.pg.Do(ctx, func() (err error) {
 		intent, err = scanIntent(s.db.DB.QueryRowContext(ctx, `
 SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now(), o.name, s.name
 FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
@@ -282,7 +283,7 @@ func (s *Store) OrganisationPaymentIntent(
 	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
 ) (PaymentIntent, error) {
 	var site SiteID
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, `
 SELECT p.site_id FROM sites s JOIN payment_intents p ON p.site_id = s.id AND p.id = $2
 WHERE s.organisation_id = $1`, organisation, id).Scan(&site)
@@ -317,7 +318,7 @@ func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
 	var ended []PaymentIntent
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var tasks []TaskID
 		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, `
 WITH due AS (
@@ -341,17 +342,17 @@ WITH due AS (
 }
 
 // announceEnd writes the event of an intent that has ended, in the same transaction.
-func announceEnd(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
-	_, task, err := insertWebhookEvent(ctx, tx.Tx, p.OrganisationID, p.TraceID, p.push())
+func announceEnd(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID, error) {
+	_, task, err := insertWebhookEvent(ctx, tx.Tx.Tx, p.OrganisationID, p.TraceID, p.push())
 	return task, err
 }
 
 // endUnpaid ends with status the payment intents that the query due locks; its parameters begin at
 // $3. It returns the intents, and the tasks that notify partners or ask the rail first.
 func endUnpaid(
-	ctx context.Context, tx bun.Tx, status TransactionStatus, due string, args ...any,
+	ctx context.Context, tx postgres.Tx, status TransactionStatus, due string, args ...any,
 ) (ended []PaymentIntent, tasks []TaskID, err error) {
-	rows, err := tx.Tx.QueryContext(ctx, due+endUnpaidSQL+"RETURNING "+intentColumns,
+	rows, err := tx.Tx.Tx.QueryContext(ctx, due+endUnpaidSQL+"RETURNING "+intentColumns,
 		append([]any{string(status), RailMemory.Milliseconds()}, args...)...)
 	if err != nil {
 		return nil, nil, err
@@ -377,9 +378,9 @@ func endUnpaid(
 }
 
 // settleLater writes the task that asks the rail for the outcome of an intent.
-func settleLater(ctx context.Context, tx bun.Tx, p *PaymentIntent) (TaskID, error) {
+func settleLater(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID, error) {
 	task := NewID[taskNoun]()
-	_, err := tx.Tx.ExecContext(ctx, `
+	_, err := tx.Tx.Tx.ExecContext(ctx, `
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
 		task, string(TaskSettleTransaction), string(QueueCheckout), p.OrganisationID, p.SiteID, p.ID, string(p.TraceID))
@@ -389,7 +390,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
 // expireIntent reads one intent. It expires an overdue intent unless another statement has ended it
 // or begun its payment.
 func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
     SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created'
@@ -402,7 +403,7 @@ WITH due AS (
 			intent = ended[0]
 			return nil
 		}
-		intent, _, err = intentByID(ctx, tx.Tx, site, id)
+		intent, _, err = intentByID(ctx, tx.Tx.Tx, site, id)
 		return err
 	})
 	return intent, err
@@ -411,7 +412,7 @@ WITH due AS (
 // ExpirePaymentIntents ends at most limit overdue intents, each with its event, and returns their
 // number. It skips locked intents.
 func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
 WITH due AS (
     SELECT site_id, id FROM payment_intents WHERE state = 'created' AND expires_at <= svc_now()

@@ -14,6 +14,8 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // wholeTables are the calls that scan whole tables by design, and the calls covered by other plan
@@ -59,7 +61,7 @@ type planned struct {
 	dsn   string
 	admin *models.Store // another connection
 	store *models.Store
-	ring  *models.Keyring
+	ring  *seal.Keyring
 	keys  *models.Keys
 	site  models.Site
 	round int
@@ -68,12 +70,12 @@ type planned struct {
 
 func newPlanned(t *testing.T) *planned {
 	dsn := modelstest.DSN(t)
-	p := &planned{t: t, dsn: dsn, admin: openConfig(t, models.Config{DSN: dsn, StatementTimeout: 5 * time.Minute})}
+	p := &planned{t: t, dsn: dsn, admin: openConfig(t, postgres.Config{DSN: dsn, StatementTimeout: 5 * time.Minute})}
 	for _, table := range grown {
 		p.exec("ALTER TABLE " + table + " SET (autovacuum_enabled = off)")
 	}
 	var err error
-	p.ring, err = models.ParseKeyring(models.GenerateMasterKey())
+	p.ring, err = seal.ParseKeyring(seal.GenerateMasterKey())
 	must(t, err)
 	p.connect()
 	must(t, p.store.EnsureKeys(t.Context(), p.ring))
@@ -94,7 +96,7 @@ func (p *planned) connect() {
 	if p.store != nil {
 		must(p.t, p.store.Close())
 	}
-	p.store = openConfig(p.t, models.Config{DSN: p.dsn, MaxConns: 1, StatementTimeout: time.Minute})
+	p.store = openConfig(p.t, postgres.Config{DSN: p.dsn, MaxConns: 1, StatementTimeout: time.Minute})
 	p.keys = models.NewKeys(p.store, p.ring)
 }
 

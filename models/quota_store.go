@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/uptrace/bun"
 )
 
 //go:embed quota_open_rows.sql
@@ -50,7 +51,7 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 	quota := s.quotas.OpenRows
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
 	var tasks int64
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, openRowsSQL, organisation, string(QueueDebits), most).Scan(&rows, &tasks)
 	})
 	if tasks >= most {
@@ -65,7 +66,7 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	var events, intents int64
 	most := min(s.quotas.Events, maxQuotaCounted)
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, storedEventsSQL, organisation, most).Scan(&events, &intents)
 	})
 	if err == nil && events == maxQuotaCounted {
@@ -84,7 +85,7 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 	// The id is in the text: a parameter would get the estimate of an average organisation.
 	query := fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM webhook_events WHERE organisation_id = '%s'",
 		uuid.UUID(organisation))
-	err := s.native(ctx, func(conn *pgx.Conn) error {
+	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&text)
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 // pendingInvitations is the number of an organisation's invitations that are neither accepted,
 // revoked, nor recorded as expired.
 func (s *Store) pendingInvitations(ctx context.Context, organisation OrganisationID) (n int64, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, pendingInvitationsSQL, organisation).Scan(&n)
 	})
 	return n, wrap("pending invitations", err)
@@ -112,14 +113,14 @@ func (s *Store) pendingInvitations(ctx context.Context, organisation Organisatio
 
 // checkEndpointQuota refuses a new endpoint beyond the quota. The transaction holds the
 // organisation's lock on secrets, as every PUT does. An existing endpoint may be replaced.
-func (s *Store) checkEndpointQuota(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
+func (s *Store) checkEndpointQuota(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
 	limit := s.quotas.Endpoints
 	if limit == 0 {
 		return nil
 	}
 	var others int64
 	var exists bool
-	err := tx.Tx.QueryRowContext(ctx, `
+	err := tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT count(*) FILTER (WHERE site_id <> $2), count(*) FILTER (WHERE site_id = $2) > 0
 FROM webhook_endpoints WHERE organisation_id = $1`, organisation, site).Scan(&others, &exists)
 	if err == nil && !exists && others >= limit {

@@ -11,6 +11,8 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // quotaed is a store with quotas and a clock that ages usage.
@@ -32,10 +34,9 @@ func newQuotaed(t *testing.T, quotas models.Quotas) *quotaed {
 
 // open opens the store of another process.
 func (q *quotaed) open(t *testing.T) *models.Store {
-	return openConfig(t, models.Config{
-		DSN: q.dsn, Quotas: q.quotas, StatementTimeout: 5 * time.Minute, // for large fixtures
-		Now: func() time.Time { return time.Unix(0, 0).Add(time.Duration(q.elapsed.Load())) },
-	})
+	store := openConfig(t, postgres.Config{DSN: q.dsn, StatementTimeout: 5 * time.Minute}) // for large fixtures
+	store.SetQuotas(q.quotas, func() time.Time { return time.Unix(0, 0).Add(time.Duration(q.elapsed.Load())) })
+	return store
 }
 
 // age makes every reading old.
@@ -209,7 +210,7 @@ func TestQuotaOfInvitations(t *testing.T) {
 
 func TestQuotaOfEndpoints(t *testing.T) {
 	q := newQuotaed(t, models.Quotas{Endpoints: 3})
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	must(t, err)
 	put := func(site models.SiteID) error {
 		_, _, err := q.PutWebhookEndpoint(t.Context(), ring, q.site.OrganisationID, site, "https://example.com/")

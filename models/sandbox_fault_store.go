@@ -23,7 +23,7 @@ func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts t
 	if !slices.Contains(SandboxFaults, fault) || lasts < 0 || lasts > MaxSandboxFault {
 		return ErrSandboxFault
 	}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		_, err := s.db.NewRaw(`
 			INSERT INTO sandbox_faults (fault, ends_at) VALUES (?, svc_now() + ?)
 			ON CONFLICT (fault) DO UPDATE SET ends_at = excluded.ends_at`, fault, lasts.Milliseconds()).Exec(ctx)
@@ -38,7 +38,7 @@ func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts t
 // ActiveSandboxFaults returns the active faults, with the service time of their end.
 func (s *Store) ActiveSandboxFaults(ctx context.Context) (map[SandboxFault]Millis, error) {
 	var rows []sandboxFaultRow
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewSelect().Model(&rows).Where("ends_at > svc_now()").Scan(ctx)
 	})
 	if err != nil {

@@ -3,13 +3,11 @@ package models
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"partnerbilling/models/postgres"
 )
 
 // ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. After any other
@@ -21,7 +19,7 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 	if _, err := ParseBehaviour(string(b)); err != nil {
 		return err
 	}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		_, err := s.db.NewRaw(`
 			INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) VALUES (?, ?, svc_now())
 			ON CONFLICT (agreement_id) DO NOTHING`, agreementID, b).Exec(ctx)
@@ -275,10 +273,10 @@ func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 // may have had an effect.
 func (s *Store) sandboxQuery(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
 	sent := false
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows, err := s.db.DB.QueryContext(ctx, query, args...)
 		if err != nil {
-			sent = sent || !isUntouched(err)
+			sent = sent || !postgres.IsUntouched(err)
 			return err
 		}
 		defer func() { _ = rows.Close() }()
@@ -288,23 +286,11 @@ func (s *Store) sandboxQuery(ctx context.Context, scan func(*sql.Rows) error, qu
 				return err
 			}
 		}
-		sent = sent || !isUntouched(rows.Err())
+		sent = sent || !postgres.IsUntouched(rows.Err())
 		return rows.Err()
 	})
 	if err != nil && !sent {
 		return fmt.Errorf("%w: %w", ErrSandboxUntouched, err)
 	}
 	return err
-}
-
-// isUntouched reports whether a statement that ended with err certainly changed nothing: it was
-// never sent, or Postgres reports its failure. A server that is shutting down may report the
-// failure of a committed statement, so that does not count.
-func isUntouched(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return !strings.HasPrefix(pg.Code, codeOperatorClass)
-	}
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 func TestParseBehaviour(t *testing.T) {
@@ -129,7 +130,7 @@ func TestSandboxErrors(t *testing.T) {
 		t.Errorf("a statement that Postgres refuses: %v, want ErrSandboxUntouched", err)
 	}
 
-	nowhere, err := models.Open(ctx, models.Config{DSN: "postgres://nobody@127.0.0.1:1/none"})
+	nowhere, err := models.Open(postgres.Config{DSN: "postgres://nobody@127.0.0.1:1/none"})
 	must(t, err)
 	defer func() { must(t, nowhere.Close()) }()
 	if _, err := nowhere.DebitSandbox(ctx, orders(1, "a")); !errors.Is(err, models.ErrSandboxUntouched) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // Signup returns what the holder of a sign-up token may see, without changing anything.
@@ -14,7 +14,7 @@ import (
 func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Signup, err error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err == nil {
-		err = s.statement(ctx, func() error {
+		err = s.pg.Do(ctx, func() error {
 			signup, _, err = signupByID(ctx, s.db.DB, id)
 			return err
 		})
@@ -38,12 +38,12 @@ func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, pa
 
 // CompleteLink is CompleteSignup by the link's id.
 func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		if err := linkParty(ctx, tx, id, party); err != nil {
 			return err
 		}
 		var linked Party
-		if signup, linked, err = signupByID(ctx, tx.Tx, id); err != nil {
+		if signup, linked, err = signupByID(ctx, tx.Tx.Tx, id); err != nil {
 			return err
 		}
 		return whyNotLinked(signup.State, linked, party)
@@ -55,9 +55,9 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 }
 
 // linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
-func linkParty(ctx context.Context, tx bun.Tx, id LinkID, party Party) error {
+func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, party Party) error {
 	var wanted bool
-	err := tx.Tx.QueryRowContext(ctx, `
+	err := tx.Tx.Tx.QueryRowContext(ctx, `
 		UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), customer_id = $2, agreement_id = $3
 		WHERE id = $1 AND state = 'invited' AND expires_at > svc_now()
 		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`,
@@ -89,7 +89,7 @@ func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (
 		return LinkID{}, notFoundError("sign-up")
 	}
 	var key KeyID
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		return s.db.DB.QueryRowContext(ctx, `SELECT key_id FROM customer_links WHERE id = $1`, id).Scan(&key)
 	})
 	if errors.Is(err, sql.ErrNoRows) {

@@ -23,7 +23,7 @@ func (r *siteRow) site() Site {
 // CreateSite creates a Site with currency AUD. ErrNotFound: there is no such organisation.
 func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
 	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
@@ -37,7 +37,7 @@ func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, nam
 // same ErrNotFound.
 func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID) (Site, error) {
 	row := &siteRow{}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewSelect().Model(row).Where("id = ?", id).Where("organisation_id = ?", organisation).Scan(ctx)
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID
 // Sites are the organisation's Sites, oldest first.
 func (s *Store) Sites(ctx context.Context, organisation OrganisationID) ([]Site, error) {
 	var rows []siteRow
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("id").Scan(ctx)
 	})
 	all := make([]Site, len(rows))

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
 	_ "embed" // statements
 	"errors"
 	"slices"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/google/uuid"
-	"github.com/uptrace/bun"
 )
 
 //go:embed trace_find.sql
@@ -52,27 +52,24 @@ func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id Trace
 func (s *Store) readTrace(
 	ctx context.Context, trace *Trace, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (subject traceSubject, over bool, err error) {
-	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-	err = s.call(ctx, func() error {
-		return s.db.RunInTx(ctx, snapshot, func(ctx context.Context, tx bun.Tx) error {
-			if subject, err = findTrace(ctx, tx, organisation, id, prefix); err != nil {
-				return err
-			}
-			*trace = Trace{ID: id, Kind: subject.kind}
-			if over, err = trace.readSubject(ctx, tx, subject); err != nil {
-				return err
-			}
-			return trace.readEvents(ctx, tx, organisation, prefix)
-		})
+	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
+		if subject, err = findTrace(ctx, tx, organisation, id, prefix); err != nil {
+			return err
+		}
+		*trace = Trace{ID: id, Kind: subject.kind}
+		if over, err = trace.readSubject(ctx, tx, subject); err != nil {
+			return err
+		}
+		return trace.readEvents(ctx, tx, organisation, prefix)
 	})
 	return subject, over, err
 }
 
 func findTrace(
-	ctx context.Context, tx bun.Tx, organisation OrganisationID, id TraceID, prefix tracePrefix,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (found traceSubject, err error) {
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
-	err = tx.Tx.QueryRowContext(ctx, findTraceSQL, organisation, string(id), lowest.String(), highest.String()).
+	err = tx.Tx.Tx.QueryRowContext(ctx, findTraceSQL, organisation, string(id), lowest.String(), highest.String()).
 		Scan(&found.kind, &found.site, &found.id)
 	return found, notFound(err, "trace")
 }
@@ -89,7 +86,7 @@ func (s *Store) ExplainFindTrace(
 		findTraceSQL:   {organisation, string(id), lowest.String(), highest.String()},
 		traceEventsSQL: {organisation, first.String(), last.String(), string(id), MaxTraceEvents},
 	} {
-		err = s.statement(ctx, func() error {
+		err = s.pg.Do(ctx, func() error {
 			var plan []byte
 			defer func() { plans = append(plans, plan) }()
 			return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan)
@@ -102,7 +99,7 @@ func (s *Store) ExplainFindTrace(
 }
 
 // readSubject reads the subject, and reports whether it is overdue.
-func (t *Trace) readSubject(ctx context.Context, tx bun.Tx, subject traceSubject) (over bool, err error) {
+func (t *Trace) readSubject(ctx context.Context, tx postgres.Tx, subject traceSubject) (over bool, err error) {
 	switch subject.kind {
 	case TraceBatch:
 		return t.readBatch(ctx, tx, subject.site, BatchID(subject.id))
@@ -117,16 +114,16 @@ func (t *Trace) readSubject(ctx context.Context, tx bun.Tx, subject traceSubject
 	return false, nil
 }
 
-func (t *Trace) readBatch(ctx context.Context, tx bun.Tx, site SiteID, id BatchID) (over bool, err error) {
+func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id BatchID) (over bool, err error) {
 	var now Millis
-	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+`, svc_now() FROM batches b
 WHERE b.site_id = $1 AND b.id = $2 AND b.submitted_at > svc_now() - $3`, site, id, BatchRetention.Milliseconds()), &now)
 	if err != nil {
 		return false, notFound(err, "batch of a trace")
 	}
 	t.Batch, t.At = &batch, batch.SubmittedAt
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT r.state, coalesce(r.outcome::text, ''), count(*), sum(`+shownAttempts("$3")+`)::bigint
 FROM batch_rows r WHERE r.site_id = $1 AND r.batch_id = $2 GROUP BY r.state, r.outcome`,
 		site, id, now < batch.SettleBy.Add(-LastAttemptBefore))
@@ -155,8 +152,8 @@ FROM batch_rows r WHERE r.site_id = $1 AND r.batch_id = $2 GROUP BY r.state, r.o
 	return batch.overdue(now), err
 }
 
-func (t *Trace) readIntent(ctx context.Context, tx bun.Tx, site SiteID, id PaymentIntentID) (over bool, err error) {
-	intent, err := scanIntent(tx.Tx.QueryRowContext(ctx, `
+func (t *Trace) readIntent(ctx context.Context, tx postgres.Tx, site SiteID, id PaymentIntentID) (over bool, err error) {
+	intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now(), p.attempts
 FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over, &t.Attempts)
 	t.Intent, t.At = &intent, intent.CreatedAt
@@ -171,9 +168,9 @@ SELECT ` + webhookColumns + ` FROM webhook_events w
 WHERE w.organisation_id = $1 AND w.id BETWEEN $2 AND $3 AND w.trace_id = $4
 ORDER BY w.id LIMIT $5`
 
-func (t *Trace) readEvents(ctx context.Context, tx bun.Tx, organisation OrganisationID, prefix tracePrefix) error {
+func (t *Trace) readEvents(ctx context.Context, tx postgres.Tx, organisation OrganisationID, prefix tracePrefix) error {
 	lowest, highest := prefix.idsFrom(eventTimeLength)
-	rows, err := tx.Tx.QueryContext(ctx, traceEventsSQL,
+	rows, err := tx.Tx.Tx.QueryContext(ctx, traceEventsSQL,
 		organisation, lowest.String(), highest.String(), string(t.ID), MaxTraceEvents)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // traced is a store with two organisations; the first has three Sites.
@@ -21,7 +22,7 @@ type traced struct {
 
 func newTraced(t *testing.T) *traced {
 	t.Parallel()
-	f := &traced{Store: openConfig(t, models.Config{
+	f := &traced{Store: openConfig(t, postgres.Config{
 		DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute, // for large fixtures
 	})}
 	modelstest.SetClock(t, f.Store, noon)

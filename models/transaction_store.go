@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // startSQL is the one conditional update that starts a payment, also at the moment of expiry or
@@ -101,7 +101,7 @@ var (
 // ClaimedTransaction.Held. ErrNotFound: nothing is left to do.
 func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseToken) (ClaimedTransaction, error) {
 	t := ClaimedTransaction{Task: task, Lease: lease}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, claimTransactionSQL, task, lease, RowLease.Milliseconds(),
 			AnswerWithin.Milliseconds(),
 			RailMemory.Milliseconds()).
@@ -118,7 +118,7 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 // it; the caller must stop work on it.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		err := s.db.DB.QueryRowContext(ctx, `
 WITH task AS (
     UPDATE outbox o SET redispatch_after = statement_timestamp() + $5 * interval '1 ms'
@@ -153,9 +153,9 @@ func (s *Store) FinishTransaction(
 	if !IntentPending.CanEndAs(r.Status) && r.Status != t.ClosingAs {
 		return done, fmt.Errorf("models: a transaction cannot end as %s", r.Status)
 	}
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = FinishedTransaction{}
-		intent, err := scanIntent(tx.Tx.QueryRowContext(ctx, endTransactionSQL+"SELECT "+intentColumns+" FROM p",
+		intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, endTransactionSQL+"SELECT "+intentColumns+" FROM p",
 			t.SiteID, t.IntentID, t.Lease, string(r.Status), string(r.Reason), r.Calls, t.Task, key,
 			r.FromRail, t.Epoch, RailMemory.Milliseconds(), t.foundID(), r.Found.AgreementID, int64(r.Found.Charge)))
 		if errors.Is(err, sql.ErrNoRows) {
@@ -181,11 +181,11 @@ func (t *ClaimedTransaction) foundID() TransactionID {
 
 // alertContradiction raises an alert if the rail debited a transaction that has ended without a
 // debit.
-func alertContradiction(ctx context.Context, tx bun.Tx, t ClaimedTransaction, r TransactionResult) error {
+func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransaction, r TransactionResult) error {
 	if r.Status != TransactionSettled {
 		return nil
 	}
-	_, err := tx.Tx.ExecContext(ctx, `
+	_, err := tx.Tx.Tx.ExecContext(ctx, `
 SELECT raise_alert('railContradiction', $3, organisation_id, site_id, 'debited, but the transaction is ' || transaction_status, trace_id)
 FROM payment_intents WHERE site_id = $1 AND id = $2 AND transaction_status <> 'Settled'`, t.SiteID, t.IntentID, t.RailKey())
 	return err

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // Announce writes the event of a TaskAnnounceBatch or TaskAnnounceRow task and ends the task, in
@@ -13,13 +13,13 @@ import (
 // to the event. Announce returns the task that delivers the event; zero if no endpoint takes events
 // or nothing is left to announce.
 func (s *Store) Announce(ctx context.Context, task TaskID) (delivery TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		delivery = TaskID{}
 		var kind TaskKind
 		var site SiteID
 		var batch BatchID
 		var row int
-		err := tx.Tx.QueryRowContext(ctx, `
+		err := tx.Tx.Tx.QueryRowContext(ctx, `
 DELETE FROM outbox WHERE id = $1 AND kind IN ($2, $3) RETURNING kind, site_id, subject_id, first_row`,
 			task, string(TaskAnnounceBatch), string(TaskAnnounceRow)).Scan(&kind, &site, &batch, &row)
 		if err != nil {
@@ -45,16 +45,16 @@ func ignore(err, expected error) error {
 
 // batchNotice reads the notice of a batch for a kind of task; sql.ErrNoRows if the batch is gone.
 func batchNotice(
-	ctx context.Context, tx bun.Tx, site SiteID, id BatchID, kind TaskKind, row int,
+	ctx context.Context, tx postgres.Tx, site SiteID, id BatchID, kind TaskKind, row int,
 ) (OrganisationID, notice, error) {
 	var trace TraceID
-	batch, err := scanBatch(tx.Tx.QueryRowContext(ctx, `
+	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+batchColumns+`, b.trace_id FROM batches b WHERE b.site_id = $1 AND b.id = $2`, site, id), &trace)
 	if err != nil || kind == TaskAnnounceBatch {
 		return batch.OrganisationID, batchSettled(&batch, trace), err
 	}
 	var r BatchRow
-	err = tx.Tx.QueryRowContext(ctx, `
+	err = tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT row_index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
 FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corrected_outcome IS NOT NULL`, site, id, row).
 		Scan(&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome,
@@ -66,8 +66,8 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corr
 // announceLinks writes the events of links that have just changed state, in the same transaction.
 // The statement that changed them returns only links whose endpoint subscribes to the event
 // (webhook_wanted).
-func announceLinks(ctx context.Context, tx bun.Tx, ids ...LinkID) error {
-	rows, err := tx.Tx.QueryContext(ctx, `
+func announceLinks(ctx context.Context, tx postgres.Tx, ids ...LinkID) error {
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT s.organisation_id, `+linkColumns+`
 FROM unnest($1::uuid[]) AS a (id) JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l.id`, ids)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"database/sql"
 	"slices"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // WebhookClaim asks for the due attempt of a task's event.
@@ -27,9 +28,9 @@ type WebhookClaimed struct {
 // claim that is not plain: the event is not due or is leased, or another transaction holds its
 // endpoint. The commit does not wait for the disk. If Postgres crashes before the attempt is
 // recorded, the event may be sent again, as after the death of a worker.
-func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []WebhookClaim) ([]WebhookClaimed, error) {
+func (s *Store) ClaimWebhooks(ctx context.Context, ring *seal.Keyring, claims []WebhookClaim) ([]WebhookClaimed, error) {
 	var claimed []WebhookClaimed
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		c := webhookClaims{tx: tx, claims: claims}
 		err := c.run(ctx, ring)
 		claimed = c.claimed()
@@ -43,7 +44,7 @@ func (s *Store) ClaimWebhooks(ctx context.Context, ring *Keyring, claims []Webho
 
 // webhookClaims are the claims of one transaction.
 type webhookClaims struct {
-	tx     bun.Tx
+	tx     postgres.Tx
 	claims []WebhookClaim
 	plain  []*plainClaim // claims to take, in the order of their endpoints' capacity
 	parked []*plainClaim // claims beyond their endpoints' capacity
@@ -66,7 +67,7 @@ type webhookLane struct {
 	site         SiteID
 }
 
-func (c *webhookClaims) run(ctx context.Context, ring *Keyring) error {
+func (c *webhookClaims) run(ctx context.Context, ring *seal.Keyring) error {
 	for _, step := range []func(context.Context) error{c.lockEvents, c.lockEndpoints, c.keepCapacity} {
 		if err := step(ctx); err != nil || len(c.plain) == 0 && len(c.parked) == 0 {
 			return err
@@ -133,7 +134,7 @@ func (c *webhookClaims) lockEvents(ctx context.Context) error {
 			tasks, leases = append(tasks, claim.Task), append(leases, claim.Lease)
 		}
 	}
-	rows, err := c.tx.Tx.QueryContext(ctx, lockDueSQL, tasks, leases)
+	rows, err := c.tx.Tx.Tx.QueryContext(ctx, lockDueSQL, tasks, leases)
 	if err != nil {
 		return err
 	}
@@ -221,10 +222,10 @@ func laneArrays(lanes []webhookLane) (organisations []OrganisationID, sites []Si
 // condition selects among them. locked is the clause for endpoints that are locked already: ""
 // waits.
 func lockWebhookEndpoints(
-	ctx context.Context, tx bun.Tx, lanes []webhookLane, condition, locked string,
+	ctx context.Context, tx postgres.Tx, lanes []webhookLane, condition, locked string,
 ) (map[webhookLane]*webhookEndpointRow, Millis, error) {
 	organisations, sites := laneArrays(lanes)
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT `+deliveryColumns+`, (SELECT svc_now())
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 JOIN webhook_endpoints w ON w.organisation_id = l.organisation_id AND w.site_id = l.site_id `+condition+`
@@ -248,7 +249,7 @@ ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w `+locked, organisations, s
 // parked event with capacity is left to ClaimWebhook.
 func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	organisations, sites := laneArrays(distinct(c.plain, func(p *plainClaim) (webhookLane, bool) { return p.lane, true }))
-	rows, err := c.tx.Tx.QueryContext(ctx, `
+	rows, err := c.tx.Tx.Tx.QueryContext(ctx, `
 SELECT l.organisation_id, l.site_id, (SELECT count(*) FROM webhook_slots w WHERE `+laneTaken+`), p.requested_at, p.event_id
 FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
 LEFT JOIN LATERAL (
@@ -333,7 +334,7 @@ func slotsOf(claims []*plainClaim) []webhookSlot {
 	return slots
 }
 
-func (c *webhookClaims) readSecrets(ctx context.Context, ring *Keyring) error {
+func (c *webhookClaims) readSecrets(ctx context.Context, ring *seal.Keyring) error {
 	organisations := distinct(c.plain, func(p *plainClaim) (OrganisationID, bool) { return p.lane.organisation, true })
 	secrets, err := webhookSecretsOf(ctx, c.tx, ring, organisations)
 	if err != nil {

@@ -5,18 +5,19 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // ClaimWebhook claims the due attempt of a task's event, for WebhookLease. If an earlier worker has
 // died during its attempt, the claim first logs and counts that attempt, without a known outcome.
 // ErrNothingDue: there is no attempt to make now; the event's and task's next steps are recorded.
 func (s *Store) ClaimWebhook(
-	ctx context.Context, ring *Keyring, task TaskID, lease LeaseToken,
+	ctx context.Context, ring *seal.Keyring, task TaskID, lease LeaseToken,
 ) (WebhookDelivery, error) {
 	var delivery WebhookDelivery
 	nothing := false
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		c := webhookClaim{tx: tx, task: task, lease: lease}
 		err := c.run(ctx, ring)
 		if nothing = errors.Is(err, ErrNothingDue); nothing {
@@ -33,7 +34,7 @@ func (s *Store) ClaimWebhook(
 
 // webhookClaim is one claim in its transaction.
 type webhookClaim struct {
-	tx    bun.Tx
+	tx    postgres.Tx
 	task  TaskID
 	lease LeaseToken
 
@@ -45,7 +46,7 @@ type webhookClaim struct {
 	slotEndpoint SiteID
 }
 
-func (c *webhookClaim) run(ctx context.Context, ring *Keyring) error {
+func (c *webhookClaim) run(ctx context.Context, ring *seal.Keyring) error {
 	if err := c.lockEvent(ctx); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (c *webhookClaim) lockEvent(ctx context.Context) error {
 	e := &d.Event
 	var mine bool
 	var endpoint SiteID
-	err := c.tx.Tx.QueryRowContext(ctx, `
+	err := c.tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT e.organisation_id, e.id, e.site_id, e.type, e.is_test, e.status, e.attempts, e.failures,
        e.round, e.created_at, e.requested_at, coalesce(e.next_attempt_at, 0), coalesce(e.delivered_at, 0), e.trace_id, e.body,
        e.endpoint_site_id, e.task_id IS NOT DISTINCT FROM o.id, svc_now()
@@ -123,7 +124,7 @@ func (c *webhookClaim) readSlot(ctx context.Context) (leased bool, err error) {
 	e := &c.delivery.Event
 	var live bool
 	var number int
-	err = c.tx.Tx.QueryRowContext(ctx, `
+	err = c.tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT coalesce(until > statement_timestamp(), false), coalesce(number, 0), endpoint_site_id FROM webhook_slots
 WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID).Scan(&live, &number, &c.slotEndpoint)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -139,7 +140,7 @@ WHERE organisation_id = $1 AND event_id = $2 FOR UPDATE`, e.OrganisationID, e.ID
 
 // leave records the task's next step and ends the claim.
 func (c *webhookClaim) leave(ctx context.Context, query string) error {
-	if _, err := c.tx.Tx.ExecContext(ctx, query, c.task); err != nil {
+	if _, err := c.tx.Tx.Tx.ExecContext(ctx, query, c.task); err != nil {
 		return err
 	}
 	return ErrNothingDue
@@ -155,7 +156,7 @@ func (c *webhookClaim) findEndpoint(ctx context.Context) (bool, error) {
 		own, fallback = c.endpoint.SiteID, c.endpoint.SiteID
 	}
 	read := func(lock string) (row webhookEndpointRow, err error) {
-		err = c.tx.Tx.QueryRowContext(ctx, `
+		err = c.tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+deliveryColumns+` FROM webhook_endpoints w WHERE w.organisation_id = $1 AND w.site_id IN ($2, $3)
 ORDER BY w.site_id DESC LIMIT 1 `+lock, event.OrganisationID, own, fallback).Scan(row.deliveryFields()...)
 		return row, err
@@ -181,7 +182,7 @@ func (c *webhookClaim) hasCapacity(ctx context.Context) (bool, error) {
 	}
 	var inFlight int
 	var queued bool
-	err := c.tx.Tx.QueryRowContext(ctx, `
+	err := c.tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT (SELECT count(*) FROM webhook_slots w WHERE `+laneTaken+` AND w.event_id <> $4),
        EXISTS (SELECT FROM webhook_slots w WHERE `+laneParked+` AND (w.requested_at, w.event_id) < ($3, $4))
 FROM (SELECT $1::uuid AS organisation_id, $2::uuid AS site_id) l`,
@@ -209,7 +210,7 @@ func (c *webhookClaim) slot() webhookSlot {
 // giveUp keeps the event as undelivered, since it has no endpoint.
 func (c *webhookClaim) giveUp(ctx context.Context) error {
 	event := &c.delivery.Event
-	_, err := c.tx.Tx.ExecContext(ctx, `
+	_, err := c.tx.Tx.Tx.ExecContext(ctx, `
 WITH slot AS (
     DELETE FROM webhook_slots WHERE organisation_id = $1 AND event_id = $2
 )
@@ -227,7 +228,7 @@ func (c *webhookClaim) logInterrupted(ctx context.Context) error {
 		return nil
 	}
 	event := &c.delivery.Event
-	_, err := c.tx.Tx.ExecContext(ctx, `
+	_, err := c.tx.Tx.Tx.ExecContext(ctx, `
 WITH ended AS (
     DELETE FROM webhook_slots WHERE organisation_id = $1 AND event_id = $2 RETURNING number, endpoint_site_id, url
 ), counted AS (
@@ -247,7 +248,7 @@ func (c *webhookClaim) take(ctx context.Context) error {
 	}
 	// A task that came twice may find its event parked, with capacity. If this worker dies, the
 	// event is due and no longer parked.
-	_, err := c.tx.Tx.ExecContext(ctx, `
+	_, err := c.tx.Tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = least(available_at, svc_now()), dispatched_at = coalesce(dispatched_at, statement_timestamp()),
     redispatch_after = statement_timestamp() + $2 * interval '1 ms'
 WHERE id = $1`, c.task, WebhookLease.Milliseconds())

@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"errors"
 
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
 )
@@ -50,7 +53,7 @@ func (s *Store) WebhookEndpoint(
 	ctx context.Context, organisation OrganisationID, site SiteID,
 ) (WebhookEndpoint, error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
-	err := s.statement(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return WebhookEndpoint{}, ErrNoWebhookEndpoint
 	}
@@ -61,7 +64,7 @@ func (s *Store) WebhookEndpoint(
 // the order of their ids.
 func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationID) ([]WebhookEndpoint, error) {
 	var rows []webhookEndpointRow
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		rows = nil
 		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("site_id").Scan(ctx)
 	})
@@ -77,13 +80,13 @@ func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationI
 // else secret is nil. The caller has checked the URL (WebhookTargets). events are the subscribed
 // types; none means EventTransactionStatus alone. *QuotaError refuses a new endpoint.
 func (s *Store) PutWebhookEndpoint(
-	ctx context.Context, ring *Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
+	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
 	if len(events) == 0 {
 		events = []WebhookEventType{EventTransactionStatus}
 	}
 	var taken int
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		secret = nil
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
 			return err
@@ -105,7 +108,7 @@ func (s *Store) PutWebhookEndpoint(
 
 // ensureWebhookSecret creates the organisation's first secret; nil if it has one.
 func ensureWebhookSecret(
-	ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID,
+	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisation OrganisationID,
 ) (*WebhookSecret, error) {
 	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
 	if err != nil || len(live) > 0 {
@@ -120,7 +123,7 @@ func ensureWebhookSecret(
 }
 
 func putWebhookEndpoint(
-	ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
 	err = tx.NewRaw(`
@@ -139,14 +142,14 @@ func putWebhookEndpoint(
 	if err := reviveWaiting(ctx, tx, organisation, site); err != nil || site.IsZero() {
 		return row.endpoint(), 0, err
 	}
-	taken, err = takeOverStep(ctx, tx.Tx, organisation, site)
+	taken, err = takeOverStep(ctx, tx.Tx.Tx, organisation, site)
 	return row.endpoint(), taken, err
 }
 
 // DeleteWebhookEndpoint removes an endpoint. Its pending events go to the default, or become
 // undelivered without one. ErrNoWebhookEndpoint: there was no such endpoint.
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
-	err := s.inTx(ctx, func(tx bun.Tx) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
 		if err != nil {
 			return err
@@ -173,8 +176,8 @@ func endpointName(organisation OrganisationID, site SiteID) string {
 	return organisation.String() + " " + site.String()
 }
 
-func closeAlert(ctx context.Context, tx bun.Tx, kind, subject string) error {
-	_, err := tx.Tx.ExecContext(ctx, `
+func closeAlert(ctx context.Context, tx postgres.Tx, kind, subject string) error {
+	_, err := tx.Tx.Tx.ExecContext(ctx, `
 UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND closed_at IS NULL`, kind, subject)
 	return err
 }
@@ -187,8 +190,8 @@ type alert struct {
 	trace                 TraceID
 }
 
-func raiseAlert(ctx context.Context, tx bun.Tx, a alert) error {
-	_, err := tx.Tx.ExecContext(ctx, `
+func raiseAlert(ctx context.Context, tx postgres.Tx, a alert) error {
+	_, err := tx.Tx.Tx.ExecContext(ctx, `
 SELECT raise_alert($1, $2, $3, nullif($4::uuid, '00000000-0000-0000-0000-000000000000'), $5, $6)`,
 		a.kind, a.subject, a.organisation, a.site, a.detail, string(a.trace))
 	return err

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // errEventExists says that the same value was reported before.
@@ -35,12 +35,12 @@ func insertWebhookEvent(
 // insertNotice writes the event of a notice and the task that delivers it. The caller has checked
 // that the endpoint subscribes to it (webhook_wanted). errEventExists: it was written before, and
 // the transaction can continue.
-func insertNotice(ctx context.Context, tx bun.Tx, organisation OrganisationID, n notice) (TaskID, error) {
+func insertNotice(ctx context.Context, tx postgres.Tx, organisation OrganisationID, n notice) (TaskID, error) {
 	body, err := n.body()
 	if err != nil {
 		return TaskID{}, err
 	}
-	return writeWebhookEvent(ctx, tx.Tx, webhookInsert{
+	return writeWebhookEvent(ctx, tx.Tx.Tx, webhookInsert{
 		organisation: organisation, site: n.site, id: n.id, event: n.event, trace: n.trace, body: body,
 	})
 }
@@ -85,7 +85,7 @@ func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskI
 func (s *Store) InsertWebhookEvent(
 	ctx context.Context, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (id WebhookEventID, task TaskID, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		id, task, err = insertWebhookEvent(ctx, s.db.DB, organisation, trace, push)
 		return err
 	})

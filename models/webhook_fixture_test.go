@@ -9,6 +9,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 const webhookStart = models.Millis(1_800_000_000_000)
@@ -18,7 +19,7 @@ const webhookStart = models.Millis(1_800_000_000_000)
 type webhooks struct {
 	*models.Store
 	t    *testing.T
-	ring *models.Keyring
+	ring *seal.Keyring
 	site models.Site
 
 	master  string // the ring's text
@@ -36,8 +37,8 @@ func (w *webhooks) intent() models.PaymentIntentID {
 
 func newWebhooks(t *testing.T) *webhooks {
 	t.Helper()
-	master := models.GenerateMasterKey()
-	ring, err := models.ParseKeyring(master)
+	master := seal.GenerateMasterKey()
+	ring, err := seal.ParseKeyring(master)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page Web
 	if q.Limit < 1 || q.Limit > 100 {
 		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
 	}
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		page, err = s.listWebhookEvents(ctx, &q)
 		return err
 	})
@@ -113,7 +113,7 @@ func nullable(columns string) string {
 func (s *Store) WebhookEvent(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, attempts []WebhookAttempt, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		event = WebhookEvent{}
 		row := s.db.DB.QueryRowContext(ctx, `SELECT `+webhookColumns+`, w.body FROM webhook_events w
 WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id)
@@ -131,7 +131,7 @@ func (s *Store) WebhookAttempt(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
 ) (WebhookAttempt, error) {
 	var attempts []WebhookAttempt
-	err := s.statement(ctx, func() (err error) {
+	err := s.pg.Do(ctx, func() (err error) {
 		attempts, err = s.webhookAttempts(ctx, organisation, id, number)
 		return err
 	})

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // RecordWebhook records an attempt and its consequences for the event, the endpoint and the task. A
@@ -15,7 +15,7 @@ import (
 func (s *Store) RecordWebhook(
 	ctx context.Context, d WebhookDelivery, attempt WebhookAttempt, verdict WebhookVerdict,
 ) (released []TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		r := webhookRecord{tx: tx, d: &d, attempt: attempt, verdict: verdict}
 		for _, step := range []func(context.Context) error{r.writeEvent, r.writeAttempt, r.writeBreaker, r.writeTask, r.writeAlert} {
 			if err := step(ctx); err != nil {
@@ -34,7 +34,7 @@ func (s *Store) RecordWebhook(
 
 // webhookRecord is one record in its transaction.
 type webhookRecord struct {
-	tx      bun.Tx
+	tx      postgres.Tx
 	d       *WebhookDelivery
 	attempt WebhookAttempt
 	verdict WebhookVerdict
@@ -47,7 +47,7 @@ type webhookRecord struct {
 // writeEvent releases the event's slot and, unless the event has moved on, sets its status from the
 // verdict.
 func (r *webhookRecord) writeEvent(ctx context.Context) error {
-	err := r.tx.Tx.QueryRowContext(ctx, `
+	err := r.tx.Tx.Tx.QueryRowContext(ctx, `
 WITH locked AS MATERIALIZED (
     SELECT organisation_id, id, status = 'pending' AND round = $4 AS open FROM webhook_events
     WHERE organisation_id = $1 AND id = $2 FOR UPDATE
@@ -78,7 +78,7 @@ RETURNING e.decides, CASE WHEN w.round <> $4 THEN w.task_id END, w.round > 1`,
 
 func (r *webhookRecord) writeAttempt(ctx context.Context) error {
 	a := r.attempt
-	_, err := r.tx.Tx.ExecContext(ctx, `
+	_, err := r.tx.Tx.Tx.ExecContext(ctx, `
 INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms, status_code, url,
     address, error, response_head)
 SELECT $1, $2, $3, $4, $5, $6, nullif($7, 0), $8, $9, $10, $11
@@ -104,7 +104,7 @@ func orEmpty(b []byte) []byte {
 func (r *webhookRecord) writeBreaker(ctx context.Context) error {
 	organisation, success := r.d.Event.OrganisationID, r.verdict.Status == WebhookDelivered
 	read := func(lock string) (row webhookEndpointRow, now Millis, err error) {
-		err = r.tx.Tx.QueryRowContext(ctx, `
+		err = r.tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT `+deliveryColumns+`, svc_now() FROM webhook_endpoints w WHERE w.organisation_id = $1 AND w.site_id = $2 AND w.url = $3 `+lock,
 			organisation, r.d.EndpointSite, r.d.URL).Scan(append(row.deliveryFields(), &now)...)
 		return row, now, err
@@ -130,7 +130,7 @@ SELECT `+deliveryColumns+`, svc_now() FROM webhook_endpoints w WHERE w.organisat
 	if disables {
 		row.DisabledAt = now
 	}
-	_, err = r.tx.Tx.ExecContext(ctx, `
+	_, err = r.tx.Tx.Tx.ExecContext(ctx, `
 UPDATE webhook_endpoints SET failures = $3, open_until = nullif($4::bigint, 0), openings = $5, width = $6,
     gone_since = nullif($7::bigint, 0), disabled_at = nullif($8::bigint, 0)
 WHERE organisation_id = $1 AND site_id = $2`, row.OrganisationID, row.SiteID, breaker.Failures, int64(breaker.OpenUntil), breaker.Openings,
@@ -159,16 +159,16 @@ func (r *webhookRecord) disable(ctx context.Context, row webhookEndpointRow) err
 func (r *webhookRecord) writeTask(ctx context.Context) (err error) {
 	switch {
 	case !r.newTask.IsZero():
-		_, err = r.tx.Tx.ExecContext(ctx, `
+		_, err = r.tx.Tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL WHERE id = $1`, r.newTask)
 	case r.decided && r.verdict.Status == WebhookPending:
-		_, err = r.tx.Tx.ExecContext(ctx, `
+		_, err = r.tx.Tx.Tx.ExecContext(ctx, `
 UPDATE outbox SET available_at = svc_now() + $2, dispatched_at = CASE WHEN NOT $4 THEN dispatched_at END,
     redispatch_after = CASE WHEN NOT $4 AND dispatched_at IS NOT NULL
         THEN statement_timestamp() + ($2 + $3) * interval '1 ms' END
 WHERE id = $1`, r.d.Task, r.verdict.Retry.Milliseconds(), retryLease.Milliseconds(), r.verdict.Anew)
 	case r.decided:
-		_, err = r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)
+		_, err = r.tx.Tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = $1`, r.d.Task)
 	}
 	return err
 }

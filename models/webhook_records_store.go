@@ -3,7 +3,7 @@ package models
 import (
 	"context"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // WebhookSuccess is an attempt that has delivered its event.
@@ -19,7 +19,7 @@ type WebhookSuccess struct {
 func (s *Store) RecordDelivered(
 	ctx context.Context, successes []WebhookSuccess,
 ) (done []bool, released map[OrganisationID][]TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		r := webhookRecords{tx: tx, successes: successes, done: make([]bool, len(successes))}
 		for _, step := range []func(context.Context) error{r.writeEvents, r.writeBreakers, r.endTasks} {
 			if err := step(ctx); err != nil {
@@ -38,7 +38,7 @@ func (s *Store) RecordDelivered(
 
 // webhookRecords are the records of one transaction.
 type webhookRecords struct {
-	tx        bun.Tx
+	tx        postgres.Tx
 	successes []WebhookSuccess
 
 	done   []bool
@@ -91,7 +91,7 @@ func (r *webhookRecords) writeEvents(ctx context.Context) error {
 		started[i], durations[i], codes[i] = int64(d.StartedAt), a.Duration.Milliseconds(), a.StatusCode
 		urls[i], addresses[i], heads[i] = d.URL, a.Address, orEmpty(a.ResponseHead)
 	}
-	rows, err := r.tx.Tx.QueryContext(ctx, recordDeliveredSQL,
+	rows, err := r.tx.Tx.Tx.QueryContext(ctx, recordDeliveredSQL,
 		organisations, events, leases, numbers, sites, started, durations, codes, urls, addresses, heads)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	return writeWebhookBreakers(ctx, r.tx, moved)
 }
 
-func writeWebhookBreakers(ctx context.Context, tx bun.Tx, moved map[webhookLane]WebhookBreaker) error {
+func writeWebhookBreakers(ctx context.Context, tx postgres.Tx, moved map[webhookLane]WebhookBreaker) error {
 	var organisations []OrganisationID
 	var sites []SiteID
 	var failures, openings, widths []int
@@ -163,7 +163,7 @@ func writeWebhookBreakers(ctx context.Context, tx bun.Tx, moved map[webhookLane]
 		organisations, sites = append(organisations, lane.organisation), append(sites, lane.site)
 		failures, openings, widths = append(failures, b.Failures), append(openings, b.Openings), append(widths, b.Width)
 	}
-	_, err := tx.Tx.ExecContext(ctx, `
+	_, err := tx.Tx.Tx.ExecContext(ctx, `
 UPDATE webhook_endpoints w SET failures = b.failures, openings = b.openings, width = b.width, open_until = NULL, gone_since = NULL
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::int[]) AS b (organisation_id, site_id, failures, openings, width)
 WHERE w.organisation_id = b.organisation_id AND w.site_id = b.site_id`, organisations, sites, failures, openings, widths)
@@ -178,7 +178,7 @@ func (r *webhookRecords) endTasks(ctx context.Context) error {
 			tasks = append(tasks, r.successes[i].Delivery.Task)
 		}
 	}
-	_, err := r.tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = ANY ($1::uuid[])`, tasks)
+	_, err := r.tx.Tx.Tx.ExecContext(ctx, `DELETE FROM outbox WHERE id = ANY ($1::uuid[])`, tasks)
 	return err
 }
 

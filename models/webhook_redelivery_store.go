@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // redeliverStep is the maximum number of events in one transaction of a bulk redelivery.
@@ -18,7 +18,7 @@ const redeliverStep = 500
 func (s *Store) RedeliverWebhook(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, task TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		tasks, err := redeliver(ctx, tx, organisation, []WebhookEventID{id})
 		if err != nil {
 			return err
@@ -28,7 +28,7 @@ func (s *Store) RedeliverWebhook(
 			task = tasks[0]
 		}
 		event = WebhookEvent{}
-		err = tx.Tx.QueryRowContext(ctx, `SELECT `+webhookColumns+` FROM webhook_events w
+		err = tx.Tx.Tx.QueryRowContext(ctx, `SELECT `+webhookColumns+` FROM webhook_events w
 WHERE w.organisation_id = $1 AND w.id = $2`, organisation, id).Scan(event.columns()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return ErrNotFound
@@ -56,7 +56,7 @@ func (s *Store) RedeliverWebhooks(
 		var ids []WebhookEventID
 		var made []TaskID
 		next := at
-		err := s.inTx(ctx, func(tx bun.Tx) error {
+		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 			if ids, next, err = matchingWebhooks(ctx, tx, organisation, filter, at); err != nil {
 				return err
 			}
@@ -75,10 +75,10 @@ func (s *Store) RedeliverWebhooks(
 
 // matchingWebhooks returns the next events beyond a position, and the position of the last.
 func matchingWebhooks(
-	ctx context.Context, tx bun.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
 ) ([]WebhookEventID, WebhookPosition, error) {
 	where, args := filter.where([]any{organisation, at.CreatedAt, at.ID, redeliverStep})
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT w.created_at, w.id FROM webhook_events w
 WHERE w.organisation_id = $1 AND (w.created_at, w.id) > ($2, $3) AND NOT w.is_test`+where+`
 ORDER BY w.created_at, w.id LIMIT $4`, args...)
@@ -95,12 +95,12 @@ ORDER BY w.created_at, w.id LIMIT $4`, args...)
 
 // redeliver starts a new round of the events and returns its tasks. A worker that is sending an
 // event keeps its lease; its record goes into the log, and the new round begins after it.
-func redeliver(ctx context.Context, tx bun.Tx, organisation OrganisationID, ids []WebhookEventID) ([]TaskID, error) {
+func redeliver(ctx context.Context, tx postgres.Tx, organisation OrganisationID, ids []WebhookEventID) ([]TaskID, error) {
 	fresh := make([]TaskID, len(ids))
 	for i := range fresh {
 		fresh[i] = NewID[taskNoun]()
 	}
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
            (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
@@ -137,11 +137,11 @@ RETURNING id`, organisation, ids, fresh, string(TaskDeliverWebhook), string(Queu
 func (s *Store) CreateTestWebhook(
 	ctx context.Context, organisation OrganisationID, site SiteID, trace TraceID,
 ) (id WebhookEventID, task TaskID, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var exists bool
 		var of SiteID
 		var now Millis
-		err := tx.Tx.QueryRowContext(ctx, `
+		err := tx.Tx.Tx.QueryRowContext(ctx, `
 SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site_id = $2),
        (SELECT id FROM sites WHERE organisation_id = $1 AND (id = $2 OR $2 = '00000000-0000-0000-0000-000000000000')
         ORDER BY id LIMIT 1), svc_now()`, organisation, site).Scan(&exists, &of, &now)
@@ -159,7 +159,7 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = $1 AND site
 		if err != nil {
 			return err
 		}
-		task, err = writeWebhookEvent(ctx, tx.Tx, webhookInsert{
+		task, err = writeWebhookEvent(ctx, tx.Tx.Tx, webhookInsert{
 			organisation: organisation, site: of, id: id, event: EventTransactionStatus, intent: push.PaymentIntentID,
 			status: push.TransactionStatus, trace: trace, body: body, test: true, endpoint: site,
 		})

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+
 	"github.com/uptrace/bun"
 )
 
@@ -26,7 +29,7 @@ func (r *webhookSecretRow) aad() []byte {
 	return []byte("webhook_secrets/" + r.OrganisationID.String() + "/" + r.ID.String())
 }
 
-func (r *webhookSecretRow) open(ring *Keyring) (WebhookSecret, error) {
+func (r *webhookSecretRow) open(ring *seal.Keyring) (WebhookSecret, error) {
 	plain, err := ring.Open(r.Sealed, r.aad())
 	if err != nil {
 		return WebhookSecret{}, fmt.Errorf("models: open webhook secret %s: %w", r.ID, err)
@@ -36,7 +39,7 @@ func (r *webhookSecretRow) open(ring *Keyring) (WebhookSecret, error) {
 
 // insertWebhookSecret inserts a secret that becomes current at a time.
 func insertWebhookSecret(
-	ctx context.Context, tx bun.Tx, ring *Keyring, organisation OrganisationID, now, activeAt Millis,
+	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisation OrganisationID, now, activeAt Millis,
 ) (WebhookSecret, error) {
 	secret := NewWebhookSecret()
 	row := &webhookSecretRow{OrganisationID: organisation, ID: NewID[keyNoun](), CreatedAt: now, ActiveAt: activeAt}
@@ -48,9 +51,9 @@ func insertWebhookSecret(
 // WebhookSecrets returns the organisation's live secrets. ErrNoWebhookSecret before its first
 // endpoint.
 func (s *Store) WebhookSecrets(
-	ctx context.Context, ring *Keyring, organisation OrganisationID,
+	ctx context.Context, ring *seal.Keyring, organisation OrganisationID,
 ) (secrets WebhookSecrets, err error) {
-	err = s.statement(ctx, func() error {
+	err = s.pg.Do(ctx, func() error {
 		secrets, err = webhookSecrets(ctx, s.db, ring, organisation)
 		return err
 	})
@@ -58,7 +61,7 @@ func (s *Store) WebhookSecrets(
 }
 
 func webhookSecrets(
-	ctx context.Context, db bun.IDB, ring *Keyring, organisation OrganisationID,
+	ctx context.Context, db bun.IDB, ring *seal.Keyring, organisation OrganisationID,
 ) (WebhookSecrets, error) {
 	rows, now, err := liveWebhookSecrets(ctx, db, organisation)
 	if err != nil {
@@ -68,7 +71,7 @@ func webhookSecrets(
 }
 
 // openWebhookSecrets opens an organisation's live rows.
-func openWebhookSecrets(ring *Keyring, rows []webhookSecretRow, now Millis) (WebhookSecrets, error) {
+func openWebhookSecrets(ring *seal.Keyring, rows []webhookSecretRow, now Millis) (WebhookSecrets, error) {
 	var secrets WebhookSecrets
 	for i := range rows {
 		secret, err := rows[i].open(ring)
@@ -89,9 +92,9 @@ func openWebhookSecrets(ring *Keyring, rows []webhookSecretRow, now Millis) (Web
 // webhookSecretsOf returns the secrets of many organisations. It leaves out organisations without
 // secrets, or with secrets that cannot be opened.
 func webhookSecretsOf(
-	ctx context.Context, tx bun.Tx, ring *Keyring, organisations []OrganisationID,
+	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisations []OrganisationID,
 ) (map[OrganisationID]WebhookSecrets, error) {
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 SELECT s.organisation_id, s.id, s.sealed, s.active_at, `+svcNow+` FROM webhook_secrets s
 WHERE s.organisation_id = ANY ($1::uuid[]) AND coalesce(s.retired_at > `+svcNow+`, true)
 ORDER BY s.active_at DESC, s.id DESC`, organisations)
@@ -153,9 +156,9 @@ type WebhookRotation struct {
 // that is not active yet, so a partner that lost it can rotate again. Errors: ErrNoWebhookSecret;
 // *FieldError for a time too far ahead.
 func (s *Store) RotateWebhookSecret(
-	ctx context.Context, ring *Keyring, organisation OrganisationID, activateAt *Millis,
+	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, activateAt *Millis,
 ) (rotation WebhookRotation, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
 			return err
 		}
@@ -186,7 +189,7 @@ func (s *Store) RotateWebhookSecret(
 // retireWebhookSecrets sets when each live secret retires after a rotation. A next secret retires
 // at once, and the current one at the end of the overlap. Earlier ones retire as planned, or at
 // once beyond maxWebhookSecrets.
-func retireWebhookSecrets(ctx context.Context, tx bun.Tx, live []webhookSecretRow, now, overlapTo Millis) error {
+func retireWebhookSecrets(ctx context.Context, tx postgres.Tx, live []webhookSecretRow, now, overlapTo Millis) error {
 	kept := 0
 	for i := range live {
 		at := live[i].RetiredAt
@@ -209,16 +212,16 @@ func retireWebhookSecrets(ctx context.Context, tx bun.Tx, live []webhookSecretRo
 }
 
 // lockWebhookSecrets lets one transaction at a time change an organisation's secrets and endpoints.
-func lockWebhookSecrets(ctx context.Context, tx bun.Tx, organisation OrganisationID) error {
-	_, err := tx.Tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || $1, 0))`,
+func lockWebhookSecrets(ctx context.Context, tx postgres.Tx, organisation OrganisationID) error {
+	_, err := tx.Tx.Tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || $1, 0))`,
 		organisation.String())
 	return err
 }
 
 // ResealWebhookSecrets reseals every secret under the ring's first master key and returns the
 // number of changes. Afterwards the ring's other keys can be dropped.
-func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *Keyring) (changed int, err error) {
-	err = s.inTx(ctx, func(tx bun.Tx) error {
+func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var rows []webhookSecretRow
 		if err := tx.NewSelect().Model(&rows).For("UPDATE").Scan(ctx); err != nil {
 			return err
@@ -243,4 +246,4 @@ func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *Keyring) (change
 }
 
 // Keyring is the ring that opens the keys.
-func (k *Keys) Keyring() *Keyring { return k.ring }
+func (k *Keys) Keyring() *seal.Keyring { return k.ring }

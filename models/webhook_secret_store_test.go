@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 )
 
 // signing shows which named secret makes which signature.
@@ -112,14 +113,14 @@ func TestWebhookSecretsAreSealed(t *testing.T) {
 		strings.Contains(string(sealed), text[:8]) {
 		t.Errorf("at rest: %v", err)
 	}
-	both, err := models.ParseKeyring("new:" + strings.SplitN(models.GenerateMasterKey(), ":", 2)[1] + "," + w.master)
+	both, err := seal.ParseKeyring("new:" + strings.SplitN(seal.GenerateMasterKey(), ":", 2)[1] + "," + w.master)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, err := w.ResealWebhookSecrets(t.Context(), both); n != 1 || err != nil {
 		t.Errorf("resealed %d, %v", n, err)
 	}
-	if _, err := w.WebhookSecrets(t.Context(), w.ring, w.site.OrganisationID); !errors.Is(err, models.ErrSealed) {
+	if _, err := w.WebhookSecrets(t.Context(), w.ring, w.site.OrganisationID); !errors.Is(err, seal.ErrSealed) {
 		t.Errorf("with the old master key alone: %v", err)
 	}
 	w.ring = both

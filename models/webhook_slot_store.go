@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/uptrace/bun"
+	"partnerbilling/models/postgres"
 )
 
 // A webhook event's slot at an endpoint is a row of webhook_slots:
@@ -58,16 +58,16 @@ UPDATE outbox o SET available_at = (SELECT now FROM service_now) + $1, dispatche
 FROM parked p WHERE o.id = p.task_id RETURNING o.id`
 
 // parkTasks postpones the tasks of events that are parked already.
-func parkTasks(ctx context.Context, tx bun.Tx, tasks []TaskID) error {
-	_, err := tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL,
+func parkTasks(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
+	_, err := tx.Tx.Tx.ExecContext(ctx, `WITH parked AS (SELECT unnest($2::uuid[]) AS task_id)`+parkTasksSQL,
 		parkedFor.Milliseconds(), tasks)
 	return err
 }
 
 // parkSlots parks events and postpones their tasks, which it returns. It skips events that a worker
 // is sending.
-func parkSlots(ctx context.Context, tx bun.Tx, slots []webhookSlot) ([]TaskID, error) {
-	rows, err := tx.Tx.QueryContext(ctx, `
+func parkSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) ([]TaskID, error) {
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 WITH parked AS (
     INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
     SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::bigint[], $7::uuid[])
@@ -83,12 +83,12 @@ WITH parked AS (
 
 // leaseSlots leases slots to workers for WebhookLease and returns the leases acquired. It skips
 // events that are being sent and, unless mayWait is set, parked ones.
-func leaseSlots(ctx context.Context, tx bun.Tx, slots []webhookSlot, mayWait bool) ([]LeaseToken, error) {
+func leaseSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot, mayWait bool) ([]LeaseToken, error) {
 	leases, numbers, urls := make([]LeaseToken, len(slots)), make([]int, len(slots)), make([]string, len(slots))
 	for i, p := range slots {
 		leases[i], numbers[i], urls[i] = p.lease, p.n, p.url
 	}
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token, number, url, until)
 SELECT t.*, statement_timestamp() + $10 * interval '1 ms'
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::bigint[], $6::uuid[], $7::uuid[], $8::int[], $9::text[]) AS t
@@ -139,9 +139,9 @@ type releasedTask struct {
 }
 
 // releaseSlots releases events for the free capacity of the endpoints.
-func releaseSlots(ctx context.Context, tx bun.Tx, lanes []webhookLane) ([]releasedTask, error) {
+func releaseSlots(ctx context.Context, tx postgres.Tx, lanes []webhookLane) ([]releasedTask, error) {
 	organisations, sites := laneArrays(lanes)
-	rows, err := tx.Tx.QueryContext(ctx, `
+	rows, err := tx.Tx.Tx.QueryContext(ctx, `
 WITH lanes AS (
     SELECT l.* FROM unnest($1::uuid[], $2::uuid[]) AS l (organisation_id, site_id)
     WHERE EXISTS (SELECT FROM webhook_slots w WHERE `+laneParked+`)
@@ -191,8 +191,8 @@ WITH waiting AS MATERIALIZED (
 // reviveWaiting makes events due that are parked for an endpoint whose configuration has changed.
 // Events without capacity are parked again. Events beyond one step are released as the endpoint
 // gains capacity (releaseSQL).
-func reviveWaiting(ctx context.Context, tx bun.Tx, organisation OrganisationID, site SiteID) error {
-	_, err := tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, reviveStep)
+func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
+	_, err := tx.Tx.Tx.ExecContext(ctx, reviveSQL, organisation, site, reviveStep)
 	return err
 }
 
@@ -211,7 +211,7 @@ func takeOverStep(ctx context.Context, db execer, organisation OrganisationID, s
 // takeover: the remaining events become due after parkedFor, or when the default has capacity.
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {
-		err := s.statement(ctx, func() (err error) {
+		err := s.pg.Do(ctx, func() (err error) {
 			n, err = takeOverStep(ctx, s.db.DB, organisation, site)
 			return err
 		})

@@ -63,7 +63,7 @@ func (s *Store) TailWebhooks(
 		t.at = *after
 		return t, nil
 	}
-	err := s.statement(ctx, func() error {
+	err := s.pg.Do(ctx, func() error {
 		var oldest string
 		err := s.db.DB.QueryRowContext(ctx, `
 SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`).Scan(&t.before, &oldest)
@@ -90,7 +90,7 @@ var tailWebhooksSQL string
 // Next reads the next events, in the stream's order, with bodies. more says that more events may be
 // available at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
-	err = t.store.statement(ctx, func() error {
+	err = t.store.pg.Do(ctx, func() error {
 		rows, err := t.store.db.DB.QueryContext(ctx, tailWebhooksSQL, t.organisation,
 			strconv.FormatUint(t.at.Transaction, 10),
 			t.at.ID, t.before, WebhookResumeWithin.Milliseconds(), webhookTailPage)

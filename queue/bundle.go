@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"partnerbilling/models"
+	"partnerbilling/models/coalesce"
 )
 
 // Webhooks are many and small: an Asynq task for each would cost more than the rest of the
@@ -109,7 +110,7 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 // runMember runs the job of one member. It returns a panic as an error, as Asynq does for plain
 // tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
-	defer models.CatchPanic(&err)
+	defer coalesce.CatchPanic(&err)
 	return s.jobs.run(models.WithTraceID(ctx, m.TraceID), m)
 }
 

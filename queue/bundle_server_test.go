@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -18,7 +19,7 @@ import (
 // them.
 func (f *fleet) insertEvents(n int) (tasks []models.TaskID) {
 	f.Helper()
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	if err != nil {
 		f.Fatal(err)
 	}

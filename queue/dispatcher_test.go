@@ -17,6 +17,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -211,7 +212,7 @@ func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
 	}
 	defer silent.Close()
 	dsn := "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

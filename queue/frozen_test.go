@@ -9,6 +9,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -100,7 +101,7 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 
 func openStore(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

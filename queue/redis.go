@@ -8,10 +8,10 @@ import (
 	"net"
 	"time"
 
+	"partnerbilling/models/postgres"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"partnerbilling/models"
 )
 
 const (
@@ -43,9 +43,9 @@ func Connect(url string) (*redis.Client, error) {
 	return redis.NewClient(opts), nil
 }
 
-// dialer returns the dial function of models.NewDialer, with TLS if tlsConfig is not nil.
+// dialer returns the dial function of postgres.NewDialer, with TLS if tlsConfig is not nil.
 func dialer(tlsConfig *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
-	plain := models.NewDialer(dialTimeout)
+	plain := postgres.NewDialer(dialTimeout)
 	if tlsConfig == nil {
 		return plain.DialContext
 	}

@@ -16,6 +16,7 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 const issuerURL = "https://billing.example"
@@ -41,7 +42,7 @@ func (c *clock) advance(d time.Duration) {
 // server is an authorisation server on a database of its own, with a partner's client.
 type server struct {
 	store  *models.Store
-	ring   *models.Keyring
+	ring   *seal.Keyring
 	keys   *models.Keys
 	issuer *auth.Issuer
 	auth   *auth.Authenticator
@@ -54,7 +55,7 @@ type server struct {
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{store: modelstest.Open(t), clock: &clock{at: time.Now().Truncate(time.Second)}}
-	ring, err := models.ParseKeyring(models.GenerateMasterKey())
+	ring, err := seal.ParseKeyring(seal.GenerateMasterKey())
 	must(t, err)
 	s.ring, s.keys = ring, models.NewKeys(s.store, ring)
 	must(t, s.keys.Ensure(t.Context()))

@@ -20,6 +20,8 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -36,7 +38,7 @@ type bench struct {
 	redis     *redis.Client
 	log       *slog.Logger
 	masterKey string
-	ring      *models.Keyring
+	ring      *seal.Keyring
 }
 
 // command returns the command of a scenario, with the flags that all scenarios have.
@@ -58,9 +60,9 @@ func (b *bench) addSvcFlag(cmd *cobra.Command) {
 // open starts the servers in a temporary directory.
 func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	b.masterKey = models.GenerateMasterKey()
+	b.masterKey = seal.GenerateMasterKey()
 	var err error
-	if b.ring, err = models.ParseKeyring(b.masterKey); err != nil {
+	if b.ring, err = seal.ParseKeyring(b.masterKey); err != nil {
 		return err
 	}
 	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
@@ -76,7 +78,7 @@ func (b *bench) open(ctx context.Context) error {
 // openStore opens the database and migrates its schema. A maxConns of 0 selects the store's
 // default.
 func openStore(ctx context.Context, database string, maxConns int) (*models.Store, error) {
-	store, err := models.Open(ctx, models.Config{
+	store, err := models.Open(postgres.Config{
 		// Seeding and audits may take long.
 		DSN: database, MaxConns: maxConns, StatementTimeout: time.Hour, ApplicationName: "loadgen",
 	})

@@ -19,6 +19,7 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -164,7 +165,7 @@ func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
 	c.railFaults = &railFaults{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
 	c.env = []string{
-		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + models.GenerateMasterKey(),
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + seal.GenerateMasterKey(),
 		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
 		"SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 	}

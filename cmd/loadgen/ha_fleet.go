@@ -17,6 +17,7 @@ import (
 	"partnerbilling/deploy/wire"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -204,7 +205,7 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 func (f *haFleet) startMembers(context.Context) error {
 	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
 	f.env = []string{
-		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
+		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + seal.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 		"SVC_REDIS_URL=" + f.cache.RedisURL,
 		"SVC_DATABASE_CONNS=8",

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
 )
 
 // referenceBase is the base URL in the QR codes of the references. Like that of the service, it is
@@ -48,7 +49,7 @@ func intentsReferenceCommand(out io.Writer) *cobra.Command {
 // serveReference serves the references until the context ends.
 func serveReference(ctx context.Context, out io.Writer, database, site, organisation string) error {
 	// The pool is the same as that of svc api.
-	store, err := models.Open(ctx, models.Config{DSN: database, ApplicationName: "reference"})
+	store, err := models.Open(postgres.Config{DSN: database, ApplicationName: "reference"})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
 )
 
 func scaleCommand(out io.Writer) *cobra.Command {
@@ -145,7 +146,7 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 // startIsolatedWorker starts a worker with a Postgres pool of its own, as large as that of svc
 // worker.
 func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
-	store, err := models.Open(ctx, models.Config{DSN: b.local.DatabaseURL, ApplicationName: "loadgen worker"})
+	store, err := models.Open(postgres.Config{DSN: b.local.DatabaseURL, ApplicationName: "loadgen worker"})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // storeFunc is the part of a command that uses the configuration and the database.
@@ -43,7 +45,7 @@ func (p *program) withAnyRail(ctx context.Context, statement time.Duration, do s
 	if cfg.DatabaseURL == "" {
 		return errors.New("SVC_DATABASE_URL must be set")
 	}
-	store, err := models.Open(ctx, models.Config{
+	store, err := models.Open(postgres.Config{
 		DSN: cfg.DatabaseURL, MaxConns: 4, StatementTimeout: statement, ApplicationName: "svc admin",
 	})
 	if err != nil {
@@ -85,7 +87,7 @@ func (p *program) adminCommand() *cobra.Command {
 		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(),
 		p.clientCommand(), p.keysCommand(), p.restoredCommand(), p.debitCommand(), p.railAdminCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
-			fmt.Fprintln(p.stdout, models.GenerateMasterKey())
+			fmt.Fprintln(p.stdout, seal.GenerateMasterKey())
 			return nil
 		}),
 	)
@@ -325,7 +327,7 @@ func (p *program) keysCommand() *cobra.Command {
 		if !slices.Contains(models.KeyPurposes, models.KeyPurpose(args[0])) {
 			return fmt.Errorf("there is no key purpose %q; the purposes are %q", args[0], models.KeyPurposes)
 		}
-		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
 			if err == nil {
 				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
@@ -335,7 +337,7 @@ func (p *program) keysCommand() *cobra.Command {
 	}
 	reseal := command("reseal", "Encrypt all stored secrets under the first master key, so that older keys can be removed",
 		func(ctx context.Context, _ []string) error {
-			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 				keys, err := store.ResealKeys(ctx, ring)
 				if err != nil {
 					return err
@@ -352,7 +354,7 @@ func (p *program) keysCommand() *cobra.Command {
 }
 
 func (p *program) withKeyring(
-	ctx context.Context, do func(context.Context, *models.Store, *models.Keyring) error,
+	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,
 ) error {
 	return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
 		ring, err := cfg.keyring()

@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 )
 
 func (p *program) listKeysCommand() *cobra.Command {
 	return command("list", "List live keys", func(ctx context.Context, _ []string) error {
-		return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+		return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 			keys := models.NewKeys(store, ring)
 			var err error
 			printed := p.table("KEY\tPURPOSE\tACTIVE\tRETIRES", func(row func(...any)) {
@@ -41,7 +42,7 @@ func (p *program) retireKeyCommand() *cobra.Command {
 		if err := id.UnmarshalText([]byte(args[0])); err != nil {
 			return err
 		}
-		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *models.Keyring) error {
+		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 			return store.RetireKey(ctx, ring, id)
 		})
 	}

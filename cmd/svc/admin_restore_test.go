@@ -6,13 +6,14 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // An operator prints a row's rail key, holds and cancels restored work, and decides debits that the
 // rail cannot tell.
 func TestAdminRestoresAndDecides(t *testing.T) {
 	a := newAdmin(t)
-	store, err := models.Open(t.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
+	store, err := models.Open(postgres.Config{DSN: a.env["SVC_DATABASE_URL"]})
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	site := modelstest.Site(t, store)

@@ -15,6 +15,8 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // admin runs svc admin on a database of its own.
@@ -25,7 +27,7 @@ type admin struct {
 
 func newAdmin(t *testing.T) admin {
 	t.Parallel()
-	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": models.GenerateMasterKey()}}
+	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": seal.GenerateMasterKey()}}
 }
 
 // run runs a command that must succeed, and returns its output.
@@ -209,7 +211,7 @@ func assertion(client string, key ed25519.PrivateKey) string {
 // store opens the commands' database.
 func (a admin) store() *models.Store {
 	a.Helper()
-	store, err := models.Open(a.Context(), models.Config{DSN: a.env["SVC_DATABASE_URL"]})
+	store, err := models.Open(postgres.Config{DSN: a.env["SVC_DATABASE_URL"]})
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -221,7 +223,7 @@ func (a admin) store() *models.Store {
 func (a admin) tokenEndpoint() func(assertion string) int {
 	a.Helper()
 	store := a.store()
-	ring, err := models.ParseKeyring(a.env["SVC_MASTER_KEY"])
+	ring, err := seal.ParseKeyring(a.env["SVC_MASTER_KEY"])
 	if err != nil {
 		a.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
+	"partnerbilling/models/seal"
 )
 
 // environment is the service's environment.
@@ -279,7 +280,7 @@ func (c *Config) completePublicURL(address net.Addr) error {
 }
 
 // keyring reads the keyring of master keys.
-func (c *Config) keyring() (*models.Keyring, error) {
+func (c *Config) keyring() (*seal.Keyring, error) {
 	text := c.MasterKey
 	if c.MasterKeyFile != "" {
 		content, err := os.ReadFile(c.MasterKeyFile)
@@ -291,7 +292,7 @@ func (c *Config) keyring() (*models.Keyring, error) {
 	if text == "" {
 		return nil, errors.New("SVC_MASTER_KEY or SVC_MASTER_KEY_FILE must be set")
 	}
-	ring, err := models.ParseKeyring(text)
+	ring, err := seal.ParseKeyring(text)
 	if err != nil {
 		return nil, fmt.Errorf("SVC_MASTER_KEY: %w", err)
 	}

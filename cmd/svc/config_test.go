@@ -8,6 +8,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 func TestConfigRefusesInvalidValues(t *testing.T) {
@@ -173,7 +174,7 @@ func TestStopDuringStart(t *testing.T) {
 	cancel()
 	environ := []string{
 		"SVC_ENV=sandbox", "SVC_DATABASE_URL=" + modelstest.DSN(t), "SVC_REDIS_URL=redis://127.0.0.1:1",
-		"SVC_MASTER_KEY=" + models.GenerateMasterKey(), "SVC_LISTEN=127.0.0.1:0",
+		"SVC_MASTER_KEY=" + seal.GenerateMasterKey(), "SVC_LISTEN=127.0.0.1:0",
 	}
 	for _, tt := range []struct {
 		args []string

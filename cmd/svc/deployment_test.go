@@ -10,6 +10,8 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // deploymentTest starts processes of different deployments on one database.
@@ -26,11 +28,11 @@ func newDeploymentTest(t *testing.T) deploymentTest {
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
 	dsn := servers.DatabaseURL
 	j := deploymentTest{T: t, env: map[string]string{
-		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": models.GenerateMasterKey(),
+		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": seal.GenerateMasterKey(),
 		"SVC_LISTEN": "127.0.0.1:0", "SVC_LOG_LEVEL": "WARN", "SVC_OPS_PASSWORD": "password",
 		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
 	}}
-	if j.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
+	if j.store, err = models.Open(postgres.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.store.Close() })

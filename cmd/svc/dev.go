@@ -19,6 +19,8 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -112,7 +114,7 @@ func (d *dev) prepare(ctx context.Context) error {
 	}
 	if d.cfg.MasterKey == "" && d.cfg.MasterKeyFile == "" {
 		d.cfg.MasterKeyFile = d.path(masterKeyFile)
-		if err := writeOnce(d.cfg.MasterKeyFile, models.GenerateMasterKey()+"\n"); err != nil {
+		if err := writeOnce(d.cfg.MasterKeyFile, seal.GenerateMasterKey()+"\n"); err != nil {
 			return err
 		}
 	}
@@ -142,7 +144,7 @@ func (d *dev) startServers(ctx context.Context) error {
 }
 
 func (d *dev) migrate(ctx context.Context) error {
-	store, err := models.Open(ctx, models.Config{DSN: d.cfg.DatabaseURL, MaxConns: 2, ApplicationName: "svc migrate"})
+	store, err := models.Open(postgres.Config{DSN: d.cfg.DatabaseURL, MaxConns: 2, ApplicationName: "svc migrate"})
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 // In production, API and worker refuse a database that may lose commits, and name every unsafe
@@ -27,7 +27,7 @@ func TestProductionRefusesUnsafeDatabase(t *testing.T) {
 	}
 	env := map[string]string{
 		"SVC_ENV": "production", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": "redis://127.0.0.1:1", "SVC_LISTEN": "127.0.0.1:0",
-		"SVC_MASTER_KEY": models.GenerateMasterKey(), "SVC_PUBLIC_BASE_URL": "https://billing.example",
+		"SVC_MASTER_KEY": seal.GenerateMasterKey(), "SVC_PUBLIC_BASE_URL": "https://billing.example",
 		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
 	}
 	settings := []string{"fsync is off", "full_page_writes is off", "synchronous_commit is off"}

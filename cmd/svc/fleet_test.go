@@ -10,6 +10,8 @@ import (
 	"partnerbilling/api/client"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -43,11 +45,11 @@ func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
 	f := &fleet{T: t, redis: queuetest.Start(t)}
 	f.env = with(map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
-		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": models.GenerateMasterKey(),
+		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": seal.GenerateMasterKey(),
 		"SVC_LOG_LEVEL": "WARN",
 	}, variables...)
 	var err error
-	if f.store, err = models.Open(t.Context(), models.Config{DSN: dsn}); err != nil {
+	if f.store, err = models.Open(postgres.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.store.Close() })

@@ -12,13 +12,14 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 var kills = flag.Int("kills", 10, "how often TestKilledMigrations kills svc migrate up")
 
 func openStore(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func requireMigration(t *testing.T, dsn string, whole []string) {
 	if code, _, stderr := svc(t, map[string]string{"SVC_DATABASE_URL": dsn}, "migrate", "up"); code != 0 {
 		t.Fatalf("the next run fails: %s", stderr)
 	}
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // drill is a database that is restored to an earlier time on another server, while its rail keeps
@@ -51,7 +52,7 @@ func newDrill(t *testing.T) *drill {
 // open connects to the server that accepts writes.
 func (d *drill) open() {
 	d.Helper()
-	store, err := models.Open(d.Context(), models.Config{DSN: d.pair.DatabaseURL()})
+	store, err := models.Open(postgres.Config{DSN: d.pair.DatabaseURL()})
 	must(d.T, err)
 	d.Cleanup(func() { must(d.T, store.Close()) })
 	d.store = store

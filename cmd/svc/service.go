@@ -26,6 +26,8 @@ import (
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -35,7 +37,7 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	ring    *models.Keyring
+	ring    *seal.Keyring
 	redis   *redis.Client
 
 	stdout   io.Writer
@@ -79,13 +81,13 @@ func (p *program) logger(cfg Config) *slog.Logger {
 
 // openStore opens a connection pool. service.close closes it after all parts have ended.
 func (s *service) openStore(ctx context.Context, name string, queued int) (*models.Store, error) {
-	store, err := models.Open(ctx, models.Config{
+	store, err := models.Open(postgres.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
-		Quotas: s.cfg.quotas(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
+	store.SetQuotas(s.cfg.quotas(), time.Now) //nolint:forbidigo // measures the age of readings only
 	s.closers = append(s.closers, store.Close)
 	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))
 	return store, nil
@@ -100,7 +102,7 @@ func (s *service) checkDatabase(ctx context.Context, store *models.Store) error 
 	if s.cfg.Env == production {
 		return store.RequireDurability(ctx)
 	}
-	if err := store.CheckDurability(ctx); errors.Is(err, models.ErrNotDurable) {
+	if err := store.CheckDurability(ctx); errors.Is(err, postgres.ErrNotDurable) {
 		s.log.WarnContext(ctx, "a crash of the database may lose acknowledged commits; production refuses to start",
 			"error", err)
 	} else if err != nil {

@@ -17,6 +17,8 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -39,7 +41,7 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 			t.Error(err)
 		}
 	})
-	store, err := models.Open(t.Context(), models.Config{DSN: servers.DatabaseURL})
+	store, err := models.Open(postgres.Config{DSN: servers.DatabaseURL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,7 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 // Site.
 func (f *webhookFleet) insert(sites, each int) {
 	f.Helper()
-	ring, err := models.ParseKeyring(f.env["SVC_MASTER_KEY"])
+	ring, err := seal.ParseKeyring(f.env["SVC_MASTER_KEY"])
 	if err != nil {
 		f.Fatal(err)
 	}

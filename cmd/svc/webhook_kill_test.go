@@ -10,6 +10,8 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -17,12 +19,12 @@ import (
 // Another worker sends the same bytes under the same key.
 func TestWorkerKilledAfterWebhook(t *testing.T) {
 	t.Parallel()
-	dsn, master := modelstest.DSN(t), models.GenerateMasterKey()
+	dsn, master := modelstest.DSN(t), seal.GenerateMasterKey()
 	env := map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL,
 		"SVC_MASTER_KEY": master, "SVC_WEBHOOK_LOOPBACK": "on", "SVC_LOG_LEVEL": "WARN",
 	}
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func insertWebhook(
 	t *testing.T, store *models.Store, master string, site models.Site, url string,
 ) models.WebhookEventID {
 	t.Helper()
-	ring, err := models.ParseKeyring(master)
+	ring, err := seal.ParseKeyring(master)
 	if err != nil {
 		t.Fatal(err)
 	}

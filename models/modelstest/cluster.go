@@ -17,6 +17,7 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
 )
 
 // urlEnv names the environment variable with the URL of a superuser on an existing server. The kit
@@ -99,7 +100,7 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err := c.exec(ctx, "CREATE DATABASE "+c.template()); err != nil {
 		return err
 	}
-	store, err := models.Open(ctx, models.Config{DSN: c.dsn(c.template()), ApplicationName: "template"})
+	store, err := models.Open(postgres.Config{DSN: c.dsn(c.template()), ApplicationName: "template"})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // Main runs the tests of a package, stops everything that the kit started, checks for leaked
@@ -44,7 +46,7 @@ func Run(m *testing.M, options ...goleak.Option) int {
 // Open returns a store on a fresh database of the test's own. Both are removed with the test.
 func Open(t testing.TB) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: DSN(t), ApplicationName: "test"})
+	store, err := models.Open(postgres.Config{DSN: DSN(t), ApplicationName: "test"})
 	if err != nil {
 		t.Fatalf("modelstest: %v", err)
 	}
@@ -87,4 +89,14 @@ func dsn(t testing.TB, create func(*cluster, context.Context) (string, error)) s
 		}
 	})
 	return c.dsn(name)
+}
+
+// Keyring parses a ring's text.
+func Keyring(t testing.TB, text string) *seal.Keyring {
+	t.Helper()
+	ring, err := seal.ParseKeyring(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
 }

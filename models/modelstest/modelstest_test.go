@@ -7,6 +7,7 @@ import (
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 func TestMain(m *testing.M) { modelstest.Main(m) }
@@ -52,7 +53,7 @@ func ping(t *testing.T, dsn string, want bool) {
 
 func open(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

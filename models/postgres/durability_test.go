@@ -1,4 +1,4 @@
-package models_test
+package postgres_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"partnerbilling/models"
+	"partnerbilling/models/postgres"
 )
 
 // weakRole creates a role with a setting of its own, and returns its DSN.
@@ -35,8 +35,8 @@ func weakRole(t *testing.T, setting string) (dsn string, alter func(string)) {
 func TestWeakSettingsAreNamed(t *testing.T) {
 	t.Parallel()
 	dsn, _ := weakRole(t, "SET synchronous_commit = local")
-	err := openConfig(t, models.Config{DSN: dsn}).RequireDurability(t.Context()) // the test's server does not flush either
-	if !errors.Is(err, models.ErrNotDurable) {
+	err := open(t, postgres.Config{DSN: dsn}).RequireDurability(t.Context()) // the test's server does not flush either
+	if !errors.Is(err, postgres.ErrNotDurable) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"fsync is off", "full_page_writes is off", "synchronous_commit is local", "role weak"} {
@@ -58,7 +58,7 @@ func TestRoleSettingBehindPooler(t *testing.T) {
 	q := u.Query()
 	q.Set("synchronous_commit", "on")
 	u.RawQuery = q.Encode()
-	err = openConfig(t, models.Config{DSN: u.String()}).CheckDurability(t.Context())
+	err = open(t, postgres.Config{DSN: u.String()}).CheckDurability(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "synchronous_commit is off set for role weak") {
 		t.Error(err)
 	}
@@ -68,29 +68,29 @@ func TestRoleSettingBehindPooler(t *testing.T) {
 func TestRoleBecomesWeak(t *testing.T) {
 	t.Parallel()
 	dsn, alter := weakRole(t, "SET synchronous_commit = on")
-	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 1})
-	store.ForceDurability()
-	if err := store.Ping(t.Context()); err != nil {
+	db := open(t, postgres.Config{DSN: dsn, MaxConns: 1})
+	db.ForceDurability()
+	if err := db.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	alter("SET synchronous_commit = off")
-	store.CondemnConnections()
-	err := store.Ping(t.Context())
-	if !errors.Is(err, models.ErrUnavailable) || !errors.Is(err, models.ErrNotDurable) ||
+	db.Reconnect()
+	err := db.Ping(t.Context())
+	if !errors.Is(err, postgres.ErrUnavailable) || !errors.Is(err, postgres.ErrNotDurable) ||
 		!strings.Contains(err.Error(), "role weak") {
 		t.Errorf("with synchronous_commit off: %v", err)
 	}
 	alter("RESET synchronous_commit")
-	if err := store.Ping(t.Context()); err != nil {
+	if err := db.Ping(t.Context()); err != nil {
 		t.Errorf("after the repair: %v", err)
 	}
-	if _, err := store.DB().ExecContext(t.Context(), "SET synchronous_commit = off"); err != nil { // as through a pooler
+	if _, err := db.Bun().ExecContext(t.Context(), "SET synchronous_commit = off"); err != nil { // as through a pooler
 		t.Fatal(err)
 	}
-	if err := store.Ping(t.Context()); !errors.Is(err, models.ErrNotDurable) {
+	if err := db.Ping(t.Context()); !errors.Is(err, postgres.ErrNotDurable) {
 		t.Errorf("in a session that another client has changed: %v", err)
 	}
-	if err := store.Ping(t.Context()); err != nil {
+	if err := db.Ping(t.Context()); err != nil {
 		t.Errorf("in the next session: %v", err)
 	}
 }

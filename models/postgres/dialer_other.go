@@ -1,6 +1,6 @@
 //go:build !linux
 
-package models
+package postgres
 
 import "syscall"
 

@@ -1,4 +1,5 @@
-package models
+// Package coalesce merges concurrent calls into one batched call.
+package coalesce
 
 import (
 	"context"

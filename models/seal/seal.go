@@ -1,4 +1,5 @@
-package models
+// Package seal encrypts secrets at rest under master keys that can be rotated.
+package seal
 
 import (
 	"crypto/aes"
@@ -23,10 +24,10 @@ const (
 
 var (
 	// ErrMasterKey describes a fault in a key ring's text. It never quotes key material.
-	ErrMasterKey = errors.New("models: master key")
+	ErrMasterKey = errors.New("seal: master key")
 	// ErrSealed says that sealed bytes cannot be opened: they were changed, moved to another row,
 	// or sealed under a master key that the ring lacks.
-	ErrSealed = errors.New("models: sealed value cannot be opened")
+	ErrSealed = errors.New("seal: sealed value cannot be opened")
 )
 
 // Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals,
@@ -161,7 +162,7 @@ func boundTo(head, aad []byte) []byte {
 }
 
 // String keeps key material out of logs.
-func (r *Keyring) String() string { return fmt.Sprintf("models.Keyring(%d keys)", len(r.keys)) }
+func (r *Keyring) String() string { return fmt.Sprintf("seal.Keyring(%d keys)", len(r.keys)) }
 
 // GoString keeps key material out of logs.
 func (r *Keyring) GoString() string { return r.String() }

@@ -1,12 +1,10 @@
-package models_test
+package postgres_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,138 +12,29 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"partnerbilling/deploy/local"
-	"partnerbilling/migrations"
-	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
-// openConfig opens a store that is closed with the test.
-func openConfig(t *testing.T, cfg models.Config) *models.Store {
+func TestMain(m *testing.M) { modelstest.Main(m) }
+
+// open opens a pool that is closed with the test.
+func open(t *testing.T, cfg postgres.Config) *postgres.DB {
 	t.Helper()
-	store, err := models.Open(t.Context(), cfg)
+	db, err := postgres.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
-// warm opens n connections of the pool.
-func warm(t *testing.T, store *models.Store, n int) {
-	t.Helper()
-	for range n {
-		conn, err := store.DB().Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-	}
-}
-
-// withoutServer are the methods that refuse the arguments of the test below before they ask the
-// server.
-var withoutServer = []string{
-	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
-	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
-}
-
-// A server that accepts connections and never answers costs each call a bounded time, even without
-// a caller's deadline and with many waiting calls. Once a server answers, the next call succeeds,
-// although all pooled connections are open and silent.
-func TestEveryCallEndsOnFrozenConnections(t *testing.T) {
-	t.Parallel()
-	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
-	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 4, StatementTimeout: 500 * time.Millisecond})
-	warm(t, store, 4)
-	line.Freeze()
-	began := time.Now()
-	type result struct {
-		method string
-		err    error
-	}
-	results := make(chan result)
-	calls := 0
-	value := reflect.ValueOf(store)
-	for i := range value.NumMethod() {
-		method := value.Type().Method(i)
-		if method.Type.NumIn() < 2 || method.Type.In(1) != reflect.TypeFor[context.Context]() {
-			continue
-		}
-		calls++
-		go func() { results <- result{method.Name, callWithoutDeadline(value.Method(i))} }()
-	}
-	if calls < 50 {
-		t.Fatalf("found %d methods", calls)
-	}
-	limit := time.After(25 * time.Second)
-	for range calls {
-		select {
-		case r := <-results:
-			if !slices.Contains(withoutServer, r.method) && !errors.Is(r.err, models.ErrUnavailable) {
-				t.Errorf("%s: %v", r.method, r.err)
-			}
-		case <-limit:
-			t.Fatal("a call does not end")
-		}
-	}
-	t.Logf("%d calls ended after %s", calls, time.Since(began))
-	line.Thaw()
-	awaitPing(t, store, 2*time.Second)
-}
-
-// callWithoutDeadline calls a method with a context without a deadline and with nonzero arguments.
-func callWithoutDeadline(method reflect.Value) (err error) {
-	defer models.CatchPanic(&err)
-	in := []reflect.Value{reflect.ValueOf(context.Background())}
-	count := method.Type().NumIn()
-	for i := 1; i < count; i++ {
-		in = append(in, filled(method.Type().In(i), 3))
-	}
-	var out []reflect.Value
-	if method.Type().IsVariadic() {
-		out = method.CallSlice(in)
-	} else {
-		out = method.Call(in)
-	}
-	err, _ = out[len(out)-1].Interface().(error)
-	return err
-}
-
-// filled returns a nonzero value, as far as depth allows.
-func filled(typ reflect.Type, depth int) reflect.Value {
-	v := reflect.New(typ).Elem()
-	if depth == 0 {
-		return v
-	}
-	switch typ.Kind() {
-	case reflect.String:
-		v.SetString("x")
-	case reflect.Int, reflect.Int64, reflect.Int32:
-		v.SetInt(1)
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Slice:
-		v.Set(reflect.Append(v, filled(typ.Elem(), depth-1)))
-	case reflect.Pointer:
-		v.Set(reflect.New(typ.Elem()))
-		v.Elem().Set(filled(typ.Elem(), depth-1))
-	case reflect.Struct:
-		for i := range typ.NumField() {
-			if typ.Field(i).IsExported() {
-				v.Field(i).Set(filled(typ.Field(i).Type, depth-1))
-			}
-		}
-	default: // stays empty
-	}
-	return v
-}
-
-func awaitPing(t *testing.T, store *models.Store, within time.Duration) {
+func awaitPing(t *testing.T, db *postgres.DB, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	for {
-		err := store.Ping(ctx)
+		err := db.Ping(ctx)
 		if err == nil {
 			return
 		}
@@ -159,8 +48,8 @@ func awaitPing(t *testing.T, store *models.Store, within time.Duration) {
 func TestStatementOnFrozenConnection(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
-	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 1, StatementTimeout: 500 * time.Millisecond})
-	conn, err := store.DB().Conn(t.Context())
+	db := open(t, postgres.Config{DSN: dsn, MaxConns: 1, StatementTimeout: 500 * time.Millisecond})
+	conn, err := db.Bun().Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,20 +66,20 @@ func TestStatementOnFrozenConnection(t *testing.T) {
 // its connection stays.
 func TestSlowStatementKeepsItsConnection(t *testing.T) {
 	t.Parallel()
-	store := openConfig(t, models.Config{DSN: modelstest.DSN(t), MaxConns: 1, StatementTimeout: 100 * time.Millisecond})
-	before := backend(t, store)
-	_, err := store.DB().ExecContext(t.Context(), "SELECT pg_sleep(60)")
+	db := open(t, postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1, StatementTimeout: 100 * time.Millisecond})
+	before := backend(t, db)
+	_, err := db.Bun().ExecContext(t.Context(), "SELECT pg_sleep(60)")
 	if err == nil || !strings.Contains(err.Error(), "57014") {
 		t.Fatal(err)
 	}
-	if after := backend(t, store); after != before {
+	if after := backend(t, db); after != before {
 		t.Errorf("connection %d was replaced by %d", before, after)
 	}
 }
 
-func backend(t *testing.T, store *models.Store) (pid int) {
+func backend(t *testing.T, db *postgres.DB) (pid int) {
 	t.Helper()
-	if err := store.DB().QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+	if err := db.Bun().QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		t.Fatal(err)
 	}
 	return pid
@@ -199,11 +88,11 @@ func backend(t *testing.T, store *models.Store) (pid int) {
 // Connections are replaced at a maximum age.
 func TestConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
-	store := openConfig(t, models.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxConnAge: 50 * time.Millisecond})
-	first := backend(t, store)
+	db := open(t, postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxConnAge: 50 * time.Millisecond})
+	first := backend(t, db)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	for backend(t, store) == first {
+	for backend(t, db) == first {
 		if ctx.Err() != nil {
 			t.Fatal("the connection is never replaced")
 		}
@@ -247,25 +136,23 @@ func setSystem(t *testing.T, admin *pgx.Conn, setting, value string) {
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	dsn, admin := privateServer(t)
-	store := openConfig(t, models.Config{DSN: dsn, MaxConns: 1})
-	if _, err := migrations.Up(t.Context(), store.DB()); err != nil {
-		t.Fatal(err)
-	}
-	before := backend(t, store)
+	db := open(t, postgres.Config{DSN: dsn, MaxConns: 1})
+	write := postgres.SQL("CREATE TABLE unwanted ()")
+	before := backend(t, db)
 	setSystem(t, admin, "default_transaction_read_only", "on")
 	for range 2 { // on the living connection, then on a new one
-		if _, err := store.CreateOrganisation(t.Context(), "Harbour Power"); !errors.Is(err, models.ErrUnavailable) {
+		if _, err := db.Run(t.Context(), write, nil); !errors.Is(err, postgres.ErrUnavailable) {
 			t.Fatalf("a write: %v", err)
 		}
 	}
-	if err := store.Ping(t.Context()); !errors.Is(err, models.ErrUnavailable) {
+	if err := db.Ping(t.Context()); !errors.Is(err, postgres.ErrUnavailable) {
 		t.Errorf("ping: %v", err)
 	}
 	setSystem(t, admin, "default_transaction_read_only", "off")
-	if after := backend(t, store); after == before {
+	if after := backend(t, db); after == before {
 		t.Error("the connection was kept")
 	}
-	if err := store.Ping(t.Context()); err != nil {
+	if err := db.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -291,17 +178,17 @@ func TestHostThatNeverAnswers(t *testing.T) {
 	dsn := modelstest.DSN(t)
 	silent, _ := modelstest.Wire(t, dsn)
 	silent.Freeze()
-	store := openConfig(t, models.Config{DSN: hosts(t, dsn, silent.Address()), MaxConns: 8})
+	db := open(t, postgres.Config{DSN: hosts(t, dsn, silent.Address()), MaxConns: 8})
 	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := store.Ping(hasty); err == nil {
+	if err := db.Ping(hasty); err == nil {
 		t.Error("a caller without time got past a host that never answers")
 	}
-	awaitPing(t, store, 20*time.Second)
+	awaitPing(t, db, 20*time.Second)
 	quick, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	for range 8 {
-		conn, err := store.DB().Conn(quick)
+		conn, err := db.Bun().Conn(quick)
 		if err != nil {
 			t.Fatalf("a host that never answers is asked again: %v", err)
 		}
@@ -322,10 +209,10 @@ func TestHostThatTakesWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := openConfig(t, models.Config{DSN: hosts(t, first, u.Host), MaxConns: 2})
+	db := open(t, postgres.Config{DSN: hosts(t, first, u.Host), MaxConns: 2})
 	port := func() (port string) {
 		t.Helper()
-		if err := store.DB().QueryRowContext(t.Context(), "SELECT current_setting('port')").Scan(&port); err != nil {
+		if err := db.Bun().QueryRowContext(t.Context(), "SELECT current_setting('port')").Scan(&port); err != nil {
 			t.Fatal(err)
 		}
 		return port
@@ -336,7 +223,7 @@ func TestHostThatTakesWrites(t *testing.T) {
 	}
 	setSystem(t, firstAdmin, "default_transaction_read_only", "on")
 	setSystem(t, secondAdmin, "default_transaction_read_only", "off")
-	awaitPing(t, store, 10*time.Second)
+	awaitPing(t, db, 10*time.Second)
 	if got := port(); got != u.Port() {
 		t.Errorf("after the promotion connected to %s", got)
 	}

@@ -1,4 +1,4 @@
-package models
+package postgres
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed durability_store.sql
+//go:embed durability.sql
 var durabilitySettings string
 
 // durableValues are the values of a setting with which a commit survives a crash of the server;
@@ -26,23 +26,23 @@ func isDurable(setting, value string) bool {
 	return slices.Contains(durableValues[setting], strings.ToLower(value))
 }
 
-// RequireDurability makes sure that commits of this store survive a crash. It returns ErrNotDurable
+// RequireDurability makes sure that commits of this pool survive a crash. It returns ErrNotDurable
 // with every setting of the server or the role that is too weak. Afterwards the pool refuses
 // connections whose synchronous_commit is too weak, and calls fail with ErrUnavailable.
-func (s *Store) RequireDurability(ctx context.Context) error {
-	s.conns.condemn() // the settings of a new session count
-	err := s.CheckDurability(ctx)
+func (db *DB) RequireDurability(ctx context.Context) error {
+	db.conns.condemn() // the settings of a new session count
+	err := db.CheckDurability(ctx)
 	if err == nil {
-		s.conns.durable.Store(true)
-		s.conns.condemn()
+		db.conns.durable.Store(true)
+		db.conns.condemn()
 	}
 	return err
 }
 
 // CheckDurability checks as RequireDurability does, once, without the lasting effect.
-func (s *Store) CheckDurability(ctx context.Context) error {
+func (db *DB) CheckDurability(ctx context.Context) error {
 	var faults []string
-	err := s.native(ctx, func(conn *pgx.Conn) error {
+	err := db.Native(ctx, func(conn *pgx.Conn) error {
 		faults = nil
 		rows, err := conn.Query(ctx, durabilitySettings)
 		if err != nil {
@@ -58,7 +58,7 @@ func (s *Store) CheckDurability(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return wrap("check durability", err)
+		return fmt.Errorf("postgres: check durability: %w", err)
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %s", ErrNotDurable, strings.Join(faults, "; "))

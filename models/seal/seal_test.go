@@ -1,4 +1,4 @@
-package models_test
+package seal_test
 
 import (
 	"bytes"
@@ -10,20 +10,14 @@ import (
 
 	"pgregory.net/rapid"
 
-	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
 )
 
 var (
-	keyA = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xa1}, models.MasterKeySize))
-	keyB = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xb2}, models.MasterKeySize))
+	keyA = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xa1}, seal.MasterKeySize))
+	keyB = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xb2}, seal.MasterKeySize))
 )
-
-func parseRing(t testing.TB, text string) *models.Keyring {
-	t.Helper()
-	ring, err := models.ParseKeyring(text)
-	must(t, err)
-	return ring
-}
 
 func TestParseKeyring(t *testing.T) {
 	t.Parallel()
@@ -61,11 +55,11 @@ func TestParseKeyring(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := models.ParseKeyring(tt.text)
+			_, err := seal.ParseKeyring(tt.text)
 			if (err == nil) != tt.ok {
 				t.Fatalf("error %v, want ok %v", err, tt.ok)
 			}
-			if err != nil && (!errors.Is(err, models.ErrMasterKey) || strings.Contains(err.Error(), keyA[:8])) {
+			if err != nil && (!errors.Is(err, seal.ErrMasterKey) || strings.Contains(err.Error(), keyA[:8])) {
 				t.Errorf("error %q must be ErrMasterKey and quote no key", err)
 			}
 		})
@@ -74,13 +68,13 @@ func TestParseKeyring(t *testing.T) {
 
 func TestGenerateMasterKey(t *testing.T) {
 	t.Parallel()
-	first, second := models.GenerateMasterKey(), models.GenerateMasterKey()
-	parseRing(t, second+","+first)
+	first, second := seal.GenerateMasterKey(), seal.GenerateMasterKey()
+	modelstest.Keyring(t, second+","+first)
 }
 
 func TestKeyringRoundTrip(t *testing.T) {
 	t.Parallel()
-	ring, other := parseRing(t, "k2:"+keyB+",k1:"+keyA), parseRing(t, "k2:"+keyA)
+	ring, other := modelstest.Keyring(t, "k2:"+keyB+",k1:"+keyA), modelstest.Keyring(t, "k2:"+keyA)
 	rapid.Check(t, func(t *rapid.T) {
 		plain := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "plain")
 		aad := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "aad")
@@ -89,8 +83,8 @@ func TestKeyringRoundTrip(t *testing.T) {
 		if err != nil || !bytes.Equal(got, plain) {
 			t.Fatalf("Open = %x, %v", got, err)
 		}
-		refused := func(what string, ring *models.Keyring, sealed, aad []byte) {
-			if _, err := ring.Open(sealed, aad); !errors.Is(err, models.ErrSealed) {
+		refused := func(what string, ring *seal.Keyring, sealed, aad []byte) {
+			if _, err := ring.Open(sealed, aad); !errors.Is(err, seal.ErrSealed) {
 				t.Fatalf("%s: error %v, want ErrSealed", what, err)
 			}
 		}
@@ -106,9 +100,9 @@ func TestKeyringRoundTrip(t *testing.T) {
 
 func TestKeyringRotation(t *testing.T) {
 	t.Parallel()
-	before, during, after := parseRing(t, "k1:"+keyA), parseRing(t, "k2:"+keyB+",k1:"+keyA), parseRing(t, "k2:"+keyB)
+	before, during, after := modelstest.Keyring(t, "k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB+",k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB)
 	sealed := before.Seal([]byte("secret"), []byte("row"))
-	if _, err := after.Open(sealed, []byte("row")); !errors.Is(err, models.ErrSealed) {
+	if _, err := after.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrSealed) {
 		t.Fatalf("opened without the key: %v", err)
 	}
 	resealed, changed, err := during.Reseal(sealed, []byte("row"))
@@ -126,9 +120,9 @@ func TestKeyringRotation(t *testing.T) {
 
 func TestKeyringHidesKeys(t *testing.T) {
 	t.Parallel()
-	ring := parseRing(t, "k1:"+keyA)
+	ring := modelstest.Keyring(t, "k1:"+keyA)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		if got := fmt.Sprintf(format, ring); got != "models.Keyring(1 keys)" {
+		if got := fmt.Sprintf(format, ring); got != "seal.Keyring(1 keys)" {
 			t.Errorf("%s prints %q", format, got)
 		}
 	}
@@ -139,7 +133,7 @@ func FuzzParseKeyring(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		ring, err := models.ParseKeyring(text)
+		ring, err := seal.ParseKeyring(text)
 		if err != nil {
 			return
 		}
@@ -153,13 +147,15 @@ func FuzzParseKeyring(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	ring, err := models.ParseKeyring("k1:" + keyA)
-	must(f, err)
+	ring, err := seal.ParseKeyring("k1:" + keyA)
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(ring.Seal([]byte("x"), nil))
 	f.Add([]byte{})
 	f.Add([]byte{255, 'k'})
 	f.Fuzz(func(t *testing.T, sealed []byte) {
-		if _, err := ring.Open(sealed, []byte("row")); !errors.Is(err, models.ErrSealed) {
+		if _, err := ring.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrSealed) {
 			t.Errorf("opened made-up bytes: %v", err)
 		}
 	})

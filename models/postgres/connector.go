@@ -1,4 +1,4 @@
-package models
+package postgres
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/uptrace/bun"
 )
 
 const (
@@ -37,7 +36,7 @@ var (
 	// errReadOnly refuses a server that accepts no writes: a standby, or a primary during demotion.
 	errReadOnly = errors.New("the server is read-only")
 	// ErrNotDurable refuses a server or role with commits that a crash may lose.
-	ErrNotDurable = errors.New("models: commits are not durable")
+	ErrNotDurable = errors.New("postgres: commits are not durable")
 )
 
 // connector opens the pool's connections and decides which of them to reuse. It implements
@@ -305,13 +304,3 @@ func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pg
 
 // limitKey is the context's key of a longer limit.
 type limitKey struct{}
-
-// longStatement bounds a statement that may read a whole table.
-const longStatement = 10 * time.Minute
-
-// allowLongStatements raises the limit of the transaction's further statements to longStatement: on
-// the server by a setting, on the client through the returned context.
-func allowLongStatements(ctx context.Context, tx bun.Tx) (context.Context, error) {
-	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
-	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err
-}

@@ -1,0 +1,18 @@
+package coalesce
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// ErrPanic is wrapped by the error that CatchPanic makes.
+var ErrPanic = errors.New("coalesce: panic")
+
+// CatchPanic turns a panic of the deferring function into its error, with the stack. It is for
+// goroutines that work on behalf of others, where an uncaught panic would end the process.
+func CatchPanic(err *error) {
+	if fault := recover(); fault != nil {
+		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, fault, debug.Stack())
+	}
+}

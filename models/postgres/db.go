@@ -1,0 +1,178 @@
+// Package postgres is the plumbing between the stores and PostgreSQL: a bounded pool that leads to a
+// server that accepts writes, deadlines, retries, the errors of an unavailable server, and statements
+// with named arguments. It knows nothing of the service's tables.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+)
+
+// Config configures a DB.
+type Config struct {
+	// DSN is a postgres:// URL. It may name several hosts; see connector.
+	DSN string
+	// MaxConns bounds the pool; default 16.
+	MaxConns int
+	// MaxQueued bounds how many calls may wait for a connection. Further calls fail with
+	// ErrUnavailable at once. 0: no bound.
+	MaxQueued int
+	// StatementTimeout ends a statement on the server; default 10 s. If a server does not answer
+	// within a further answerGrace, the statement fails with ErrUnavailable, and its connection is
+	// dropped.
+	StatementTimeout time.Duration
+	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth at random, so
+	// that a fleet's reconnections spread; default 30 minutes.
+	MaxConnAge time.Duration
+	// ApplicationName is the name in pg_stat_activity.
+	ApplicationName string
+}
+
+// answerGrace is how long after Config.StatementTimeout a live server's answer may arrive.
+const answerGrace = 2 * time.Second
+
+// DB is a pool of connections. Every call has a deadline and is repeated after errors that change
+// nothing: a deadlock, a serialization failure, a connection that was closed while idle. A DB is
+// safe for concurrent use.
+type DB struct {
+	bun    *bun.DB
+	conns  *connector
+	limit  int64 // maximum number of concurrent calls; 0: no bound
+	inside atomic.Int64
+}
+
+// Open prepares a pool without connecting.
+func Open(cfg Config) (*DB, error) {
+	conf, err := pgx.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: database URL: %w", redactDSN(err))
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = 16
+	}
+	if cfg.StatementTimeout <= 0 {
+		cfg.StatementTimeout = 10 * time.Second
+	}
+	if cfg.MaxConnAge <= 0 {
+		cfg.MaxConnAge = 30 * time.Minute
+	}
+	setSession(conf.RuntimeParams, cfg)
+	conns := newConnector(conf, cfg.StatementTimeout+answerGrace)
+	pool := sql.OpenDB(conns)
+	pool.SetMaxOpenConns(cfg.MaxConns)
+	pool.SetMaxIdleConns(cfg.MaxConns)
+	pool.SetConnMaxIdleTime(connMaxIdle)
+	pool.SetConnMaxLifetime(cfg.MaxConnAge + rand.N(cfg.MaxConnAge/5)) //nolint:gosec // spreads load, keeps no secret
+	db := &DB{bun: bun.NewDB(pool, pgdialect.New()), conns: conns}
+	if cfg.MaxQueued > 0 {
+		db.limit = int64(cfg.MaxConns + cfg.MaxQueued)
+	}
+	return db, nil
+}
+
+// setSession sets the defaults of every session.
+func setSession(params map[string]string, cfg Config) {
+	params["application_name"] = cfg.ApplicationName
+	params["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
+	// Bounds how long a process that stops in a transaction keeps its locks.
+	params["idle_in_transaction_session_timeout"] = "10000"
+	params["jit"] = "off" // compiling short statements does not pay
+	// Postgres keeps a plan until the table's statistics change. A plan made while the outbox was
+	// almost empty would scan a backlog from end to end.
+	params["enable_seqscan"] = "off"
+	// By default Postgres plans statements with array parameters anew each time, which takes longer
+	// than running them. Every statement here is written for one plan.
+	params["plan_cache_mode"] = "force_generic_plan"
+}
+
+// Bun is the handle for Bun's models and query builder. Calls on it have a deadline, but neither the
+// bound nor the retries of Do.
+func (db *DB) Bun() *bun.DB { return db.bun }
+
+// Close closes the pool.
+func (db *DB) Close() error { return db.bun.Close() }
+
+// Ping checks that Postgres accepts writes. ErrUnavailable: it does not answer, is a standby or
+// read-only, or, after RequireDurability, would not flush commits.
+func (db *DB) Ping(ctx context.Context) error {
+	return db.Native(ctx, func(conn *pgx.Conn) error { return db.conns.recheck(ctx, conn.PgConn()) })
+}
+
+// Stats returns the pool's statistics.
+func (db *DB) Stats() sql.DBStats { return db.bun.Stats() }
+
+// Reconnect retires every open connection. Statements in progress may finish.
+func (db *DB) Reconnect() { db.conns.condemn() }
+
+// attempts is how often a call is made at most, retries included.
+const attempts = 4
+
+// Do runs do, which sends one statement. It repeats do after a deadlock or a serialization failure.
+// ErrUnavailable: Postgres is unreachable, or too many calls wait for it.
+func (db *DB) Do(ctx context.Context, do func() error) error {
+	if n := db.inside.Add(1); db.limit > 0 && n > db.limit {
+		db.inside.Add(-1)
+		return fmt.Errorf("%w: the queue for a connection is full", ErrUnavailable)
+	}
+	defer db.inside.Add(-1)
+	var err error
+	for range attempts {
+		if err = do(); !isRetryable(err) {
+			break
+		}
+	}
+	if err != nil {
+		return classify(ctx, err)
+	}
+	return nil
+}
+
+// InTx runs do in one transaction, with the retries and errors of Do. After ErrUnavailable it is
+// unknown whether the transaction was committed.
+func (db *DB) InTx(ctx context.Context, do func(tx Tx) error) error {
+	return db.Do(ctx, func() error {
+		return db.bun.RunInTx(ctx, nil, func(_ context.Context, tx bun.Tx) error { return do(Tx{tx, db.bun}) })
+	})
+}
+
+// InSnapshot runs do in a read-only transaction whose statements see one snapshot.
+func (db *DB) InSnapshot(ctx context.Context, do func(tx Tx) error) error {
+	options := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	return db.Do(ctx, func() error {
+		return db.bun.RunInTx(ctx, options, func(_ context.Context, tx bun.Tx) error { return do(Tx{tx, db.bun}) })
+	})
+}
+
+// Native is Do on the driver's own connection, which receives arrays in binary form.
+func (db *DB) Native(ctx context.Context, do func(*pgx.Conn) error) error {
+	return db.Do(ctx, func() error {
+		var err error
+		for range 3 { // as in database/sql: the server may have closed a pooled connection
+			if err = db.onConn(ctx, do); !pgconn.SafeToRetry(err) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+func (db *DB) onConn(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := db.bun.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.Raw(func(driver any) error {
+		return do(driver.(*stdlib.Conn).Conn()) //nolint:forcetypeassert // Open made the pool
+	})
+}

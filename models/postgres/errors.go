@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrUnavailable says that Postgres is unreachable, or that too many calls wait for it. Whether the
+// transaction was committed is unknown. Test with errors.Is.
+var ErrUnavailable = errors.New("postgres: database unavailable")
+
+// Postgres error codes of temporary conditions.
+const (
+	codeSerializationFailure = "40001"
+	codeDeadlockDetected     = "40P01"
+	codeReadOnly             = "25006" // read_only_sql_transaction: a standby, or a primary that is being demoted
+	codeNotInState           = "55000" // object_not_in_prerequisite_state: "recovery is in progress" among others
+	codeStatementTimeout     = "57014"
+	codeConnectionClass      = "08"
+	codeResourcesClass       = "53"  // too_many_connections, disk_full, out_of_memory
+	codeOperatorClass        = "57P" // admin_shutdown, crash_shutdown, cannot_connect_now
+)
+
+func isRetryable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
+}
+
+// isReadOnlyCode reports whether a server that answers with the code accepts no writes.
+func isReadOnlyCode(code string) bool { return code == codeReadOnly }
+
+// classify wraps errors of an unavailable Postgres in ErrUnavailable. Errors caused by the end of
+// the caller's own context stay as they are.
+func classify(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, ErrUnavailable) || !isConnectionError(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+func isConnectionError(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || isUnfit(err) {
+		return true
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return isFatal(pg) || isUnavailableCode(pg.Code)
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed) || pgconn.SafeToRetry(err) || isUnexpectedEOF(err)
+}
+
+func isUnavailableCode(code string) bool {
+	return isReadOnlyCode(code) || code == codeNotInState || code == codeStatementTimeout ||
+		strings.HasPrefix(code, codeConnectionClass) || strings.HasPrefix(code, codeResourcesClass) ||
+		strings.HasPrefix(code, codeOperatorClass)
+}
+
+func isUnexpectedEOF(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}
+
+// redactDSN removes a password that a parser quotes in its error.
+func redactDSN(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return errors.New("cannot be parsed")
+	}
+	return err
+}
+
+// IsUntouched reports whether a statement that ended with err certainly changed nothing: it was
+// never sent, or Postgres reports its failure. A server that is shutting down may report the
+// failure of a committed statement, so that does not count.
+func IsUntouched(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return !strings.HasPrefix(pg.Code, codeOperatorClass)
+	}
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}
