@@ -9,6 +9,18 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// Session runs statements: a DB, each by itself, or a Tx.
+type Session interface {
+	// Get runs a statement that returns one row, and scans it into dest: a pointer to a struct, by
+	// column names, or pointers to scalars, by position. sql.ErrNoRows: there is no row.
+	Get(ctx context.Context, s Statement, args Args, dest ...any) error
+	// Select runs a statement and scans its rows by column names into dest, a pointer to a slice of
+	// structs or of scalars.
+	Select(ctx context.Context, s Statement, args Args, dest any) error
+	// Run runs a statement and returns the number of rows that it changed.
+	Run(ctx context.Context, s Statement, args Args) (int, error)
+}
+
 // Tx is a transaction. Bun's models and query builder are its embedded methods; Get, Select and Run
 // send a Statement.
 type Tx struct {
@@ -16,41 +28,39 @@ type Tx struct {
 	db *bun.DB // scans rows by name
 }
 
-func (tx Tx) session() session { return session{tx.Tx.Tx, tx.db} }
+func (tx Tx) sender() sender { return sender{tx.Tx.Tx, tx.db} }
 
-// Get runs a statement that returns one row, and scans it into dest: a pointer to a struct, by
-// column names, or pointers to scalars, by position. sql.ErrNoRows: there is no row.
+// Get implements Session.
 func (tx Tx) Get(ctx context.Context, s Statement, args Args, dest ...any) error {
-	return tx.session().get(ctx, s, args, dest)
+	return tx.sender().get(ctx, s, args, dest)
 }
 
-// Select runs a statement and scans its rows by column names into dest, a pointer to a slice of
-// structs or of scalars.
+// Select implements Session.
 func (tx Tx) Select(ctx context.Context, s Statement, args Args, dest any) error {
-	return tx.session().selectRows(ctx, s, args, dest)
+	return tx.sender().selectRows(ctx, s, args, dest)
 }
 
-// Run runs a statement and returns the number of rows that it changed.
+// Run implements Session.
 func (tx Tx) Run(ctx context.Context, s Statement, args Args) (int, error) {
-	return tx.session().run(ctx, s, args)
+	return tx.sender().run(ctx, s, args)
 }
 
-func (db *DB) session() session { return session{db.bun.DB, db.bun} }
+func (db *DB) sender() sender { return sender{db.bun.DB, db.bun} }
 
-// Get is Tx.Get outside a transaction, with the errors and retries of Do.
+// Get implements Session, with the errors and retries of Do.
 func (db *DB) Get(ctx context.Context, s Statement, args Args, dest ...any) error {
-	return db.Do(ctx, func() error { return db.session().get(ctx, s, args, dest) })
+	return db.Do(ctx, func() error { return db.sender().get(ctx, s, args, dest) })
 }
 
-// Select is Tx.Select outside a transaction, with the errors and retries of Do.
+// Select implements Session, with the errors and retries of Do.
 func (db *DB) Select(ctx context.Context, s Statement, args Args, dest any) error {
-	return db.Do(ctx, func() error { return db.session().selectRows(ctx, s, args, dest) })
+	return db.Do(ctx, func() error { return db.sender().selectRows(ctx, s, args, dest) })
 }
 
-// Run is Tx.Run outside a transaction, with the errors and retries of Do.
+// Run implements Session, with the errors and retries of Do.
 func (db *DB) Run(ctx context.Context, s Statement, args Args) (n int, err error) {
 	err = db.Do(ctx, func() error {
-		n, err = db.session().run(ctx, s, args)
+		n, err = db.sender().run(ctx, s, args)
 		return err
 	})
 	return n, err
@@ -63,13 +73,13 @@ type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// session sends statements and scans their rows.
-type session struct {
+// sender sends statements and scans their rows.
+type sender struct {
 	on      executor
 	scanner *bun.DB
 }
 
-func (o session) get(ctx context.Context, s Statement, args Args, dest []any) error {
+func (o sender) get(ctx context.Context, s Statement, args Args, dest []any) error {
 	rows, err := o.query(ctx, s, args)
 	if err != nil {
 		return err
@@ -87,7 +97,7 @@ func (o session) get(ctx context.Context, s Statement, args Args, dest []any) er
 	return rows.Close() // reports an error that followed the row
 }
 
-func (o session) selectRows(ctx context.Context, s Statement, args Args, dest any) error {
+func (o sender) selectRows(ctx context.Context, s Statement, args Args, dest any) error {
 	rows, err := o.query(ctx, s, args)
 	if err != nil {
 		return err
@@ -95,7 +105,7 @@ func (o session) selectRows(ctx context.Context, s Statement, args Args, dest an
 	return o.scanner.ScanRows(ctx, rows, dest) // closes rows
 }
 
-func (o session) query(ctx context.Context, s Statement, args Args) (*sql.Rows, error) {
+func (o sender) query(ctx context.Context, s Statement, args Args) (*sql.Rows, error) {
 	values, err := s.Bind(args)
 	if err != nil {
 		return nil, err
@@ -103,7 +113,7 @@ func (o session) query(ctx context.Context, s Statement, args Args) (*sql.Rows, 
 	return o.on.QueryContext(ctx, s.text, values...)
 }
 
-func (o session) run(ctx context.Context, s Statement, args Args) (int, error) {
+func (o sender) run(ctx context.Context, s Statement, args Args) (int, error) {
 	values, err := s.Bind(args)
 	if err != nil {
 		return 0, err
@@ -117,7 +127,7 @@ func (o session) run(ctx context.Context, s Statement, args Args) (int, error) {
 }
 
 // scanRow scans the current row: by name into one struct, else by position.
-func (o session) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
+func (o sender) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
 	if len(dest) == 1 && isStruct(dest[0]) {
 		return o.scanner.ScanRow(ctx, rows, dest[0])
 	}
