@@ -2,22 +2,24 @@
 -- taken none of their calls. Rows in doubt stay with their tasks, which cancel them on the rail;
 -- they end as cancelled if nothing was debited.
 --
---   $1 site  $2 batch  $3 RailMemory in milliseconds
+--   :site, :batch   the batch
+--   :rail_memory    RailMemory in milliseconds
 WITH fence AS MATERIALIZED (
-    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch($3) e
+    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
     SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
-    FROM batches b, fence f WHERE b.site_id = $1 AND b.id = $2
+    FROM batches b, fence f WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', outcome = 'cancelled', settled_at = b.now, next_attempt_at = NULL
-    FROM b WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state = 'pending' AND b.certain RETURNING 1
+    FROM b WHERE r.site_id = :site AND r.batch_id = :batch AND r.state = 'pending' AND b.certain RETURNING 1
 ), n AS (
     SELECT count(*)::int AS settled FROM r
 ), due AS (
     UPDATE batch_rows r SET next_attempt_at = NULL
-    FROM b WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state = 'pending' AND NOT b.certain AND r.next_attempt_at IS NOT NULL
+    FROM b WHERE r.site_id = :site AND r.batch_id = :batch AND r.state = 'pending' AND NOT b.certain
+        AND r.next_attempt_at IS NOT NULL
 )
 UPDATE batches c SET cancelled_at = coalesce(c.cancelled_at, b.now), settled_count = c.settled_count + n.settled,
     state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
     settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
-FROM n, b WHERE c.site_id = $1 AND c.id = $2
+FROM n, b WHERE c.site_id = :site AND c.id = :batch

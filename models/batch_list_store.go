@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"partnerbilling/models/postgres"
 )
 
 // listBatches reads page, counts, total and links in one statement, so that all come from one
@@ -74,12 +76,14 @@ func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error
 	return page, wrap("list batches", err)
 }
 
+var lockOverdueInSiteSQL = postgres.SQL(`
+SELECT site_id, id FROM batches WHERE site_id = :site AND settled_at IS NULL AND settle_by <= svc_now()
+ORDER BY settle_by LIMIT 1 FOR UPDATE`)
+
 // closeOverdueIn closes every batch of a Site that is past its deadline.
 func (s *Store) closeOverdueIn(ctx context.Context, site SiteID) error {
 	for {
-		_, err := s.closeOverdue(ctx, `
-SELECT site_id, id FROM batches WHERE site_id = $1 AND settled_at IS NULL AND settle_by <= svc_now()
-ORDER BY settle_by LIMIT 1 FOR UPDATE`, site)
+		_, err := s.closeOverdue(ctx, lockOverdueInSiteSQL, postgres.Args{"site": site})
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}

@@ -9,6 +9,20 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+var (
+	childSQL = postgres.SQL(`
+SELECT ` + batchColumns + ` FROM batches b WHERE b.site_id = :site AND b.batch_reference = :reference`)
+	retryableRowsSQL = postgres.SQL(`
+SELECT customer_reference, row_reference, amount, link_id FROM batch_rows
+WHERE site_id = :site AND batch_id = :batch AND outcome::text = ANY (:outcomes::text[]) AND corrected_outcome IS NULL
+ORDER BY row_index`)
+	expiredHolderSQL = postgres.SQL(`
+SELECT id FROM batches
+WHERE site_id = :site AND batch_reference = :reference AND submitted_at <= svc_now() - :retention FOR UPDATE`)
+	markRetriedSQL = postgres.SQL(`
+UPDATE batches SET retried_as = :child WHERE site_id = :site AND id = :batch AND retried_as IS NULL`)
+)
+
 // RetryBatch makes a new batch of the retryable rows of a settled batch, and links both, in one
 // transaction. Each row stays bound to the link of its parent row. A batch is retried once: the
 // same reference again replays the stored submission.
@@ -34,9 +48,9 @@ func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error)
 	case err != nil:
 		return Submission{}, err
 	case parent.RetriedAs == n.Reference:
-		child, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2`, n.SiteID, n.Reference))
-		return Submission{Batch: child, Replayed: true}, err
+		var child batchRow
+		err := tx.Get(ctx, childSQL, postgres.Args{"site": n.SiteID, "reference": n.Reference}, &child)
+		return Submission{Batch: child.batch(), Replayed: true}, err
 	case parent.RetriedAs != "":
 		return Submission{}, ErrAlreadyRetried
 	}
@@ -63,18 +77,12 @@ SELECT `+batchColumns+` FROM batches b WHERE b.site_id = $1 AND b.batch_referenc
 // lockSettledBatch locks a batch and settles it if it is past its deadline. Errors: ErrNotFound,
 // ErrBatchInProgress.
 func lockSettledBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, error) {
-	var now Millis
-	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+`, svc_now() FROM batches b
-WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3 FOR UPDATE`,
-		site, reference, BatchRetention.Milliseconds()), &now)
+	batch, now, err := lockBatch(ctx, tx, site, reference)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return Batch{}, ErrNotFound
 	case err != nil:
 		return Batch{}, err
 	case batch.overdue(now):
-		_, err = tx.Tx.Tx.ExecContext(ctx, closeBatchSQL, site, batch.ID, RailMemory.Milliseconds())
+		_, err = tx.Run(ctx, closeBatchSQL, endBatchArgs(site, batch.ID))
 		batch.State = BatchSettled
 	case batch.State != BatchSettled:
 		return Batch{}, ErrBatchInProgress
@@ -91,22 +99,13 @@ func retryableRows(ctx context.Context, tx postgres.Tx, b *Batch) (rows []NewRow
 			outcomes = append(outcomes, string(o))
 		}
 	}
-	found, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT customer_reference, row_reference, amount, link_id FROM batch_rows
-WHERE site_id = $1 AND batch_id = $2 AND outcome::text = ANY ($3::text[]) AND corrected_outcome IS NULL
-ORDER BY row_index`, b.SiteID, b.ID, outcomes)
-	if err != nil {
-		return nil, nil, err
-	}
-	type boundRow struct {
+	var bound []struct {
 		NewRow
-		link LinkID
+		LinkID LinkID
 	}
-	bound, err := scanAll(found, func(r *boundRow) []any {
-		return []any{&r.CustomerReference, &r.RowReference, &r.Amount, &r.link}
-	})
+	err = tx.Select(ctx, retryableRowsSQL, postgres.Args{"site": b.SiteID, "batch": b.ID, "outcomes": outcomes}, &bound)
 	for _, r := range bound {
-		rows, links = append(rows, r.NewRow), append(links, r.link)
+		rows, links = append(rows, r.NewRow), append(links, r.LinkID)
 	}
 	return rows, links, err
 }
@@ -119,7 +118,7 @@ func insertChild(ctx context.Context, tx postgres.Tx, child NewBatch) (Submissio
 		return Submission{}, err
 	}
 	for range 2 {
-		done, err := insertBatch(ctx, tx.Tx.Tx, child, total)
+		done, err := insertBatch(ctx, tx, child, total)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return done, err
 		}
@@ -134,9 +133,9 @@ func insertChild(ctx context.Context, tx postgres.Tx, child NewBatch) (Submissio
 // other batch, so that retries do not wait for each other's parents.
 func dropExpiredHolder(ctx context.Context, tx postgres.Tx, site SiteID, reference string) error {
 	var expired BatchID
-	err := tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT id FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted_at <= svc_now() - $3 FOR UPDATE`,
-		site, reference, BatchRetention.Milliseconds()).Scan(&expired)
+	err := tx.Get(ctx, expiredHolderSQL, postgres.Args{
+		"site": site, "reference": reference, "retention": BatchRetention.Milliseconds(),
+	}, &expired)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -148,12 +147,8 @@ SELECT id FROM batches WHERE site_id = $1 AND batch_reference = $2 AND submitted
 
 // markRetried writes the child's reference to its parent, which the transaction has locked.
 func markRetried(ctx context.Context, tx postgres.Tx, parent *Batch, child string) error {
-	result, err := tx.Tx.Tx.ExecContext(ctx, `
-UPDATE batches SET retried_as = $3 WHERE site_id = $1 AND id = $2 AND retried_as IS NULL`, parent.SiteID, parent.ID, child)
-	if err != nil {
-		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
+	n, err := tx.Run(ctx, markRetriedSQL, postgres.Args{"site": parent.SiteID, "batch": parent.ID, "child": child})
+	if err != nil || n != 1 {
 		return fmt.Errorf("mark the parent: %d rows, %w", n, errors.Join(err, ErrAlreadyRetried))
 	}
 	return nil

@@ -2,9 +2,7 @@ package models
 
 import (
 	"context"
-	"database/sql"
 	_ "embed" // statements
-	"errors"
 
 	"partnerbilling/models/postgres"
 )
@@ -32,32 +30,21 @@ func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Ba
 }
 
 func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
-	var now Millis
-	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+`, svc_now() FROM batches b
-WHERE b.site_id = $1 AND b.batch_reference = $2 AND b.submitted_at > svc_now() - $3`, site, reference,
-		BatchRetention.Milliseconds()), &now)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Batch{}, nil, 0, ErrNotFound
+	var found struct {
+		batchRow
+		Now Millis
 	}
+	err := tx.Get(ctx, findBatchSQL, postgres.Args{
+		"site": site, "reference": reference, "retention": BatchRetention.Milliseconds(),
+	}, &found)
 	if err != nil {
-		return Batch{}, nil, 0, err
+		return Batch{}, nil, 0, notFound(err, "batch")
 	}
-	found, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT row_index, customer_reference, row_reference, amount, state, coalesce(outcome::text, ''),
-       coalesce(corrected_outcome::text, ''), coalesce(settled_at, 0), `+shownAttempts("$3")+`,
-       CASE WHEN state = 'settled' THEN 0 ELSE coalesce(next_attempt_at, 0) END
-FROM batch_rows r WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch.ID,
-		now < batch.SettleBy.Add(-LastAttemptBefore))
-	if err != nil {
-		return Batch{}, nil, 0, err
-	}
-	rows, err := scanAll(found, func(r *BatchRow) []any {
-		return []any{
-			&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome,
-			&r.SettledAt, &r.Attempts, &r.NextAttemptAt,
-		}
-	})
+	batch, now := found.batch(), found.Now
+	var rows []BatchRow
+	err = tx.Select(ctx, batchRowsSQL, postgres.Args{
+		"site": site, "batch": batch.ID, "may_begin": now < batch.SettleBy.Add(-LastAttemptBefore),
+	}, &rows)
 	if err != nil {
 		return Batch{}, nil, 0, err
 	}
@@ -80,8 +67,30 @@ func shownAttempts(mayBegin string) string {
         THEN 1 ELSE 0 END`
 }
 
-//go:embed batch_cancel.sql
-var cancelBatchSQL string
+var (
+	//go:embed batch_cancel.sql
+	batchCancelText string
+	cancelBatchSQL  = postgres.SQL(batchCancelText)
+
+	findBatchSQL = postgres.SQL(`
+SELECT ` + batchColumns + `, svc_now() AS now FROM batches b
+WHERE b.site_id = :site AND b.batch_reference = :reference AND b.submitted_at > svc_now() - :retention`)
+	lockBatchSQL = postgres.SQL(`
+SELECT ` + batchColumns + `, svc_now() AS now FROM batches b
+WHERE b.site_id = :site AND b.batch_reference = :reference AND b.submitted_at > svc_now() - :retention FOR UPDATE`)
+	batchRowsSQL = postgres.SQL(`
+SELECT row_index AS index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at,
+       ` + shownAttempts(":may_begin") + ` AS attempts,
+       CASE WHEN state <> 'settled' THEN next_attempt_at END AS next_attempt_at
+FROM batch_rows r WHERE site_id = :site AND batch_id = :batch ORDER BY row_index`)
+	predictOutcomesSQL = postgres.SQL(`
+SELECT CASE WHEN l.id IS NULL THEN 'customerNotActive' ELSE 'succeeded' END
+FROM unnest(:customers::text[]) WITH ORDINALITY AS v (customer_reference, n)
+LEFT JOIN LATERAL (
+    SELECT l.id FROM customer_links l
+    WHERE l.site_id = :site AND l.customer_reference = v.customer_reference AND l.state = 'linked' LIMIT 1) l ON true
+ORDER BY v.n`)
+)
 
 // CancelBatch cancels every row that is neither settled nor in doubt, and returns the batch. A
 // settled batch stays unchanged.
@@ -89,25 +98,16 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 	var batch Batch
 	var rows []BatchRow
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		var id BatchID
-		var state BatchState
-		var overdue bool
-		err := tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT id, state, settle_by <= svc_now() FROM batches
-WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FOR UPDATE`,
-			site, reference, BatchRetention.Milliseconds()).Scan(&id, &state, &overdue)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrNotFound
-		}
+		locked, now, err := lockBatch(ctx, tx, site, reference)
 		if err != nil {
 			return err
 		}
-		if state == BatchInProgress {
+		if locked.State == BatchInProgress {
 			end := cancelBatchSQL
-			if overdue {
+			if locked.overdue(now) {
 				end = closeBatchSQL
 			}
-			if _, err := tx.Tx.Tx.ExecContext(ctx, end, site, id, RailMemory.Milliseconds()); err != nil {
+			if _, err := tx.Run(ctx, end, endBatchArgs(site, locked.ID)); err != nil {
 				return err
 			}
 		}
@@ -120,23 +120,27 @@ WHERE site_id = $1 AND batch_reference = $2 AND submitted_at > svc_now() - $3 FO
 	return batch, rows, nil
 }
 
+// lockBatch locks a batch, and returns it with the service time. ErrNotFound as in GetBatch.
+func lockBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, Millis, error) {
+	var locked struct {
+		batchRow
+		Now Millis
+	}
+	err := tx.Get(ctx, lockBatchSQL, postgres.Args{
+		"site": site, "reference": reference, "retention": BatchRetention.Milliseconds(),
+	}, &locked)
+	return locked.batch(), locked.Now, notFound(err, "batch")
+}
+
+// endBatchArgs are the arguments of cancelBatchSQL and closeBatchSQL.
+func endBatchArgs(site SiteID, batch BatchID) postgres.Args {
+	return postgres.Args{"site": site, "batch": batch, "rail_memory": RailMemory.Milliseconds()}
+}
+
 // PredictOutcomes predicts the outcome of a debit of each customerReference from its current link
 // alone: OutcomeSucceeded for a linked customer, else OutcomeCustomerNotActive. It stores nothing.
 func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []string) ([]RowOutcome, error) {
 	var outcomes []RowOutcome
-	err := s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, `
-SELECT CASE WHEN l.id IS NULL THEN 'customerNotActive' ELSE 'succeeded' END
-FROM unnest($2::text[]) WITH ORDINALITY AS v (customer_reference, n)
-LEFT JOIN LATERAL (
-    SELECT l.id FROM customer_links l
-    WHERE l.site_id = $1 AND l.customer_reference = v.customer_reference AND l.state = 'linked' LIMIT 1) l ON true
-ORDER BY v.n`, site, customers)
-		if err != nil {
-			return err
-		}
-		outcomes, err = scanAll(rows, func(o *RowOutcome) []any { return []any{o} })
-		return err
-	})
+	err := s.pg.Select(ctx, predictOutcomesSQL, postgres.Args{"site": site, "customers": customers}, &outcomes)
 	return outcomes, wrap("predict outcomes", err)
 }

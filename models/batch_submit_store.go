@@ -13,7 +13,8 @@ import (
 // batchColumns are the columns that scanBatch reads.
 const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
  b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by,
- coalesce(b.settled_at, 0), coalesce(b.cancelled_at, 0), b.generation, coalesce(b.retry_of, ''), coalesce(b.retried_as, '')`
+ coalesce(b.settled_at, 0) AS settled_at, coalesce(b.cancelled_at, 0) AS cancelled_at, b.generation,
+ coalesce(b.retry_of, '') AS retry_of, coalesce(b.retried_as, '') AS retried_as`
 
 // batchFields are the scan targets of batchColumns. Unsettled rows count as pending until the rows
 // themselves are read.
@@ -41,8 +42,67 @@ func (b *Batch) fillCounts() {
 	b.Counts.Failed = b.Counts.Settled - b.Counts.Succeeded
 }
 
-//go:embed batch_submit.sql
-var submitSQL string
+// batchRow is a row of batches, as batchColumns read it.
+type batchRow struct {
+	SiteID          SiteID
+	ID              BatchID
+	OrganisationID  OrganisationID
+	BatchReference  string
+	State           BatchState
+	RowCount        int
+	SettledCount    int
+	SucceededCount  int
+	TotalAmount     Amount
+	SucceededAmount Amount
+	Currency        string
+	SubmittedAt     Millis
+	SettleBy        Millis
+	SettledAt       Millis
+	CancelledAt     Millis
+	Generation      int
+	RetryOf         string
+	RetriedAs       string
+}
+
+// batch is the row as a Batch. Unsettled rows count as pending until the rows themselves are read.
+func (r *batchRow) batch() Batch {
+	return Batch{
+		SiteID: r.SiteID, ID: r.ID, OrganisationID: r.OrganisationID, Reference: r.BatchReference,
+		Generation: r.Generation, RetryOf: r.RetryOf, RetriedAs: r.RetriedAs, State: r.State,
+		Counts: BatchCounts{
+			Pending: r.RowCount - r.SettledCount, Settled: r.SettledCount, Succeeded: r.SucceededCount,
+			Failed: r.SettledCount - r.SucceededCount,
+		},
+		TotalAmount: r.TotalAmount, SucceededAmount: r.SucceededAmount, Currency: r.Currency,
+		SubmittedAt: r.SubmittedAt, SettleBy: r.SettleBy, SettledAt: r.SettledAt, CancelledAt: r.CancelledAt,
+	}
+}
+
+var (
+	//go:embed batch_submit.sql
+	batchSubmitText string
+	submitBatchSQL  = postgres.SQL(batchSubmitText)
+
+	lockSubmissionSQL = postgres.SQL(`
+SELECT ` + batchColumns + `, svc_now() AS now, b.fingerprint, b.extras FROM batches b
+WHERE b.site_id = :site AND b.batch_reference = :reference FOR UPDATE`)
+	submittedRowsSQL = postgres.SQL(`
+SELECT customer_reference, row_reference, amount FROM batch_rows
+WHERE site_id = :site AND batch_id = :batch ORDER BY row_index`)
+	dropBatchSQL = postgres.SQL(`
+WITH r AS (
+    DELETE FROM batch_rows WHERE site_id = :site AND batch_id = :batch
+)
+DELETE FROM batches WHERE site_id = :site AND id = :batch`)
+	dropOldBatchesSQL = postgres.SQL(`
+WITH old AS (
+    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - :retention ORDER BY submitted_at
+    LIMIT :most FOR UPDATE SKIP LOCKED
+), r AS (
+    DELETE FROM batch_rows r USING old WHERE r.site_id = old.site_id AND r.batch_id = old.id
+)
+DELETE FROM batches b USING old WHERE b.site_id = old.site_id AND b.id = old.id`)
+)
 
 // SubmitBatch stores a batch with its rows and tasks. If the reference is taken, it reports the
 // stored submission: identical (replayed) or different (conflict). Of concurrent submissions, one
@@ -62,7 +122,7 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	// The loop repeats only if the earlier batch under the reference has just been, or must be,
 	// dropped.
 	for range 3 {
-		done, err := s.insertBatch(ctx, n, total)
+		done, err := insertBatch(ctx, s.pg, n, total)
 		if err == nil || !errors.Is(err, sql.ErrNoRows) {
 			return done, wrap("submit batch", err)
 		}
@@ -82,16 +142,8 @@ func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Su
 	return done, wrap("submit batch", err)
 }
 
-func (s *Store) insertBatch(ctx context.Context, n NewBatch, total Amount) (done Submission, err error) {
-	err = s.pg.Do(ctx, func() error {
-		done, err = insertBatch(ctx, s.db.DB, n, total)
-		return err
-	})
-	return done, err
-}
-
 // insertBatch runs the submit statement; sql.ErrNoRows if the reference is taken.
-func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Submission, error) {
+func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amount) (Submission, error) {
 	rows := len(n.Rows)
 	customers, references, amounts := make([]string, rows), make([]string, rows), make([]int64, rows)
 	for i, r := range n.Rows {
@@ -101,13 +153,21 @@ func insertBatch(ctx context.Context, db querier, n NewBatch, total Amount) (Sub
 	for i := range done.Tasks {
 		done.Tasks[i] = NewID[taskNoun]()
 	}
-	var capacity int
-	var err error
-	done.Batch, err = scanBatch(db.QueryRowContext(ctx, submitSQL, n.SiteID, newIDFor[batchNoun](n.TraceID), n.Reference,
-		int64(total), SettleWithin.Milliseconds(), n.Fingerprint[:], n.Extras, string(n.TraceID), customers, references,
-		amounts, done.Tasks, string(TaskDebitRows), string(QueueDebits), ChunkRows,
-		n.Claim.InFlight, n.Claim.total(), ClaimLease.Milliseconds(), n.retryOf, n.links), &capacity)
-	done.Claimed = claimedTasks(n, done.Tasks, capacity)
+	var row struct {
+		batchRow
+		FreeTasks int
+	}
+	err := db.Get(ctx, submitBatchSQL, postgres.Args{
+		"site": n.SiteID, "batch": newIDFor[batchNoun](n.TraceID), "batch_reference": n.Reference, "trace": string(n.TraceID),
+		"total_amount": int64(total), "fingerprint": n.Fingerprint[:], "extras": n.Extras,
+		"settle_within": SettleWithin.Milliseconds(), "customer_references": customers, "row_references": references,
+		"amounts": amounts, "links": n.links, "retry_of": n.retryOf,
+		"tasks": done.Tasks, "kind": string(TaskDebitRows), "queue": string(QueueDebits), "chunk_rows": ChunkRows,
+		"organisation_in_flight": n.Claim.InFlight, "queue_in_flight": n.Claim.total(),
+		"claim_lease": ClaimLease.Milliseconds(),
+	}, &row)
+	done.Batch = row.batch()
+	done.Claimed = claimedTasks(n, done.Tasks, row.FreeTasks)
 	return done, err
 }
 
@@ -129,25 +189,23 @@ func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, 
 	var done Submission
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = Submission{}
-		var now Millis
-		var fingerprint, extras []byte
-		batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+`, svc_now(), b.fingerprint, b.extras FROM batches b
-WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE`, n.SiteID, n.Reference), &now, &fingerprint, &extras)
+		var stored struct {
+			batchRow
+			Now                 Millis
+			Fingerprint, Extras []byte
+		}
+		err := tx.Get(ctx, lockSubmissionSQL, postgres.Args{"site": n.SiteID, "reference": n.Reference}, &stored)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return ErrNotFound
 		case err != nil:
-			return err
-		case batch.SubmittedAt.Add(BatchRetention) <= now:
-			return dropBatch(ctx, tx, batch.SiteID, batch.ID)
-		case [32]byte(fingerprint) == n.Fingerprint:
-			done.Batch, done.Replayed = batch, true
+			return notFound(err, "batch")
+		case stored.SubmittedAt.Add(BatchRetention) <= stored.Now:
+			return dropBatch(ctx, tx, stored.SiteID, stored.ID)
+		case [32]byte(stored.Fingerprint) == n.Fingerprint:
+			done.Batch, done.Replayed = stored.batch(), true
 			return nil
 		}
-		done.Conflict = &StoredSubmission{Extras: extras}
-		done.Conflict.Rows, err = storedRows(ctx, tx, batch.SiteID, batch.ID)
-		return err
+		done.Conflict = &StoredSubmission{Extras: stored.Extras}
+		return tx.Select(ctx, submittedRowsSQL, postgres.Args{"site": stored.SiteID, "batch": stored.ID}, &done.Conflict.Rows)
 	})
 	if err == nil && !done.Replayed && done.Conflict == nil {
 		return done, ErrNotFound
@@ -155,37 +213,17 @@ WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE`, n.SiteID, n.Referen
 	return done, err
 }
 
-func storedRows(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) ([]NewRow, error) {
-	rows, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT customer_reference, row_reference, amount FROM batch_rows
-WHERE site_id = $1 AND batch_id = $2 ORDER BY row_index`, site, batch)
-	if err != nil {
-		return nil, err
-	}
-	return scanAll(rows, func(r *NewRow) []any { return []any{&r.CustomerReference, &r.RowReference, &r.Amount} })
-}
-
 // dropBatch deletes a batch with its rows. Its ledger entries remain. Leftover tasks find no batch
 // and end.
 func dropBatch(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) error {
-	if _, err := tx.Tx.Tx.ExecContext(ctx, `DELETE FROM batches WHERE site_id = $1 AND id = $2`, site, batch); err != nil {
-		return err
-	}
-	_, err := tx.Tx.Tx.ExecContext(ctx, `DELETE FROM batch_rows WHERE site_id = $1 AND batch_id = $2`, site, batch)
+	_, err := tx.Run(ctx, dropBatchSQL, postgres.Args{"site": site, "batch": batch})
 	return err
 }
 
 // DropOldBatches deletes at most limit batches past their retention and returns their number.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
-	n, err := s.execCount(ctx, "drop old batches", `
-WITH old AS (
-    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - $1 ORDER BY submitted_at
-    LIMIT $2 FOR UPDATE SKIP LOCKED
-), r AS (
-    DELETE FROM batch_rows r USING old WHERE r.site_id = old.site_id AND r.batch_id = old.id
-)
-DELETE FROM batches b USING old WHERE b.site_id = old.site_id AND b.id = old.id`, BatchRetention.Milliseconds(), limit)
-	return n, err
+	n, err := s.pg.Run(ctx, dropOldBatchesSQL, postgres.Args{"retention": BatchRetention.Milliseconds(), "most": limit})
+	return n, wrap("drop old batches", err)
 }
 
 // wrap adds the operation's name to an error. A nil error stays nil.

@@ -3,59 +3,71 @@
 -- attempts, a pending row with an earlier debit call is in doubt as well: only the rail can close
 -- it.
 --
---   $1 task  $2 lease token  $3 RowLease  $4 LastAttemptBefore  $5 QueuedLease
---   $6 first row of the part, from 0  $7 rows of the part  $8 RailMemory; durations in milliseconds
+--   :task, :lease        the task and the lease token
+--   :part_first          first row of the part, from 0
+--   :part_rows           number of rows of the part
+--   :row_lease, :queued_lease, :last_attempt_before, :rail_memory
+--                        RowLease, QueuedLease, LastAttemptBefore, RailMemory, in milliseconds
 WITH fence AS MATERIALIZED (
-    SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now FROM current_epoch($8) e
+    SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
+    FROM current_epoch(:rail_memory) e
 ), chunk AS MATERIALIZED (
     -- earlier_epoch: the batch began in an earlier epoch, and later commits of it may be lost
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
            b.cancelled_at IS NOT NULL OR b.epoch < f.cancelled_before AS cancelled, b.submitted_at,
-           b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain, b.epoch < f.held_before AS held, f.epoch,
-           o.first_row, o.last_row, o.first_row + $6::int AS part_first,
-           least(o.last_row, o.first_row + $6::int + $7::int - 1) AS part_last, f.now, f.server_now,
-           CASE WHEN f.now >= b.settle_by THEN 'confirm' WHEN f.now >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END AS phase
+           b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain,
+           b.epoch < f.held_before AS held, f.epoch,
+           o.first_row, o.last_row, o.first_row + :part_first::int AS part_first,
+           least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1) AS part_last, f.now, f.server_now,
+           CASE WHEN f.now >= b.settle_by THEN 'confirm'
+                WHEN f.now >= b.settle_by - :last_attempt_before THEN 'close' ELSE 'attempt' END AS phase
     FROM fence f CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
-    WHERE o.id = $1
+    WHERE o.id = :task
 ), claimed AS (
     -- The claim counts its debit call in advance, so that a crash of the worker cannot lose the
     -- count.
-    UPDATE batch_rows r SET lease_token = $2, lease_until = c.server_now + $3 * interval '1 ms',
+    UPDATE batch_rows r SET lease_token = :lease, lease_until = c.server_now + :row_lease * interval '1 ms',
         in_doubt = r.state <> 'pending' OR c.earlier_epoch OR c.phase <> 'attempt' AND r.attempts > 0,
-        attempts = r.attempts + CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN 1 ELSE 0 END,
-        called_at = CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN c.now ELSE r.called_at END,
+        attempts = r.attempts
+            + CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN 1 ELSE 0 END,
+        called_at = CASE WHEN r.state = 'pending' AND NOT c.earlier_epoch AND c.phase = 'attempt' THEN c.now
+                         ELSE r.called_at END,
         state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
     FROM chunk c
-    WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last AND NOT c.held
+    WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last
+      AND NOT c.held
       AND (r.lease_until IS NULL OR r.lease_until <= c.server_now)
       AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.state = 'settled' AND r.in_doubt)
       AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
-    RETURNING r.site_id, r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.state, r.deferrals, r.link_id,
-              r.attempts > 1 AS called_before,
-              coalesce(r.called_at, c.submitted_at) + $8 <= c.now AS forgotten
+    RETURNING r.site_id, r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.state,
+              r.deferrals, r.link_id, r.attempts > 1 AS called_before,
+              coalesce(r.called_at, c.submitted_at) + :rail_memory <= c.now AS forgotten
 ), rows AS MATERIALIZED (
     -- One row of arrays costs less than many rows.
     SELECT count(*) AS n, array_agg(r.row_index) AS row_index, array_agg(r.customer_reference) AS customer_reference,
-           array_agg(r.row_reference) AS row_reference, array_agg(r.amount) AS amount, array_agg(r.in_doubt) AS in_doubt,
+           array_agg(r.row_reference) AS row_reference, array_agg(r.amount) AS amount,
+           array_agg(r.in_doubt) AS in_doubt,
            array_agg(r.state = 'settled') AS settled, array_agg(r.called_before) AS called_before,
            array_agg(r.forgotten) AS forgotten, array_agg(r.deferrals) AS deferrals,
            array_agg(r.link_id) AS link_id, array_agg(coalesce(l.state = 'linked', false)) AS linked,
-           array_agg(coalesce(l.customer_id, '')) AS customer_id, array_agg(coalesce(l.agreement_id, '')) AS agreement_id
+           array_agg(coalesce(l.customer_id, '')) AS customer_id,
+           array_agg(coalesce(l.agreement_id, '')) AS agreement_id
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
     -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first, then outbox.
-    UPDATE outbox o SET redispatch_after = c.server_now + $3 * interval '1 ms'
+    UPDATE outbox o SET redispatch_after = c.server_now + :row_lease * interval '1 ms'
     FROM chunk c
-    WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0
-      AND o.redispatch_after NOT BETWEEN c.server_now + $3 * interval '1 ms' AND c.server_now + $5 * interval '1 ms'
+    WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0
+      AND o.redispatch_after NOT BETWEEN c.server_now + :row_lease * interval '1 ms'
+          AND c.server_now + :queued_lease * interval '1 ms'
 )
 -- Counts the chunk's open rows for its first part, unless the claim has taken the whole chunk.
-SELECT c.task, c.site_id, c.organisation_id, c.id, c.trace_id, c.currency, c.batch_reference, c.generation, c.phase, c.cancelled,
-       c.certain, c.epoch, c.now,
-       CASE WHEN $6 > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (
+SELECT c.task, c.site_id, c.organisation_id, c.id AS batch_id, c.trace_id, c.currency, c.batch_reference,
+       c.generation, c.phase, c.cancelled, c.certain, c.epoch, c.now AS claimed_at,
+       CASE WHEN :part_first > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (
            SELECT count(*) FROM batch_rows w
            WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
-             AND (w.state <> 'settled' OR w.in_doubt)) END,
-       r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.called_before, r.forgotten, r.deferrals,
-       r.link_id, r.linked, r.customer_id, r.agreement_id
+             AND (w.state <> 'settled' OR w.in_doubt)) END AS open,
+       r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.called_before,
+       r.forgotten, r.deferrals, r.link_id, r.linked, r.customer_id, r.agreement_id
 FROM chunk c, rows r

@@ -2,25 +2,27 @@
 -- call, and not in doubt after a loss of the database, time out. The others are unconfirmed until
 -- the rail reports their outcome.
 --
---   $1 site  $2 batch  $3 RailMemory in milliseconds
+--   :site, :batch   the batch
+--   :rail_memory    RailMemory in milliseconds
 WITH fence AS MATERIALIZED (
-    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch($3) e
+    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
     SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
-    FROM batches b, fence f WHERE b.site_id = $1 AND b.id = $2
+    FROM batches b, fence f WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', in_doubt = r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain,
         outcome = CASE WHEN r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain THEN 'unconfirmed'
                        WHEN b.cancelled_at IS NOT NULL THEN 'cancelled' ELSE 'timedOut' END::row_outcome,
         settled_at = b.now, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
     FROM b
-    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.state <> 'settled' RETURNING r.in_doubt
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.state <> 'settled' RETURNING r.in_doubt
 ), n AS (
     SELECT count(*)::int AS settled, count(*) FILTER (WHERE in_doubt) AS unconfirmed FROM r
 ), alert AS MATERIALIZED (
-    SELECT count(raise_alert('rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id, n.unconfirmed || ' rows', b.trace_id))
+    SELECT count(raise_alert('rowsUnconfirmed', b.id::text, b.organisation_id, b.site_id,
+        n.unconfirmed || ' rows', b.trace_id))
     FROM b, n WHERE n.unconfirmed > 0
 )
 UPDATE batches c SET settled_count = c.settled_count + n.settled, state = 'settled', settled_at = b.now,
     attempts_over_at = coalesce(c.attempts_over_at, b.now)
-FROM n, b, alert WHERE c.site_id = $1 AND c.id = $2
+FROM n, b, alert WHERE c.site_id = :site AND c.id = :batch

@@ -2,13 +2,15 @@
 -- debited, so the rail is not asked. Rows with a debit call, and rows in doubt after a loss of the
 -- database, are left to their tasks.
 --
---   $1 LastAttemptBefore  $2 RailMemory; in milliseconds
+--   :last_attempt_before, :rail_memory   LastAttemptBefore and RailMemory, in milliseconds
 WITH fence AS MATERIALIZED (
-    SELECT * FROM current_epoch($2)
+    SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
-    SELECT b.*, b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT now FROM service_now) AS now
+    SELECT b.*, b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain,
+        (SELECT now FROM service_now) AS now
     FROM batches b
-    WHERE b.settled_at IS NULL AND b.attempts_over_at IS NULL AND b.settle_by <= (SELECT now FROM service_now) + $1
+    WHERE b.settled_at IS NULL AND b.attempts_over_at IS NULL AND b.settle_by <= (SELECT now
+        FROM service_now) + :last_attempt_before
     ORDER BY b.settle_by LIMIT 1 FOR UPDATE SKIP LOCKED
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', settled_at = b.now, next_attempt_at = NULL,
@@ -22,4 +24,4 @@ UPDATE batches c SET settled_count = c.settled_count + n.settled, attempts_over_
     state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
     settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
 FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id
-RETURNING c.id, n.settled
+RETURNING n.settled

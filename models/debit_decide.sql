@@ -1,23 +1,28 @@
 -- Corrects an unconfirmed row by an operator's decision.
 --
---   $1 site  $2 batchReference  $3 rowReference  $4 whether the row was debited  $5 rail key
+--   :site, :batch_reference, :row_reference   the row
+--   :key                                      its rail key
+--   :debited                                  whether it was debited
 WITH b AS MATERIALIZED (
-    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id, b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
-    FROM batches b WHERE b.site_id = $1 AND b.batch_reference = $2 FOR UPDATE
+    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
+        b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
+    FROM batches b WHERE b.site_id = :site AND b.batch_reference = :batch_reference FOR UPDATE
 ), r AS (
     UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
-        corrected_outcome = CASE WHEN $4 THEN 'succeeded' WHEN b.cancelled THEN 'cancelled' ELSE 'timedOut' END::row_outcome
+        corrected_outcome = CASE WHEN :debited THEN 'succeeded' WHEN b.cancelled THEN 'cancelled'
+            ELSE 'timedOut' END::row_outcome
     FROM b
-    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = $3
+    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = :row_reference
       AND r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL
     RETURNING r.row_index, r.row_reference, r.customer_reference, r.amount, r.corrected_outcome
 ), ledger AS (
-    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
-    SELECT $5, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
+    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference,
+        row_reference, customer_reference)
+    SELECT :key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
     FROM r, b WHERE r.corrected_outcome = 'succeeded'
 ), alert AS (
     UPDATE alerts SET closed_at = (SELECT now FROM b)
-    WHERE kind IN ('railConflict', 'railForgot') AND subject = $5 AND closed_at IS NULL AND EXISTS (SELECT FROM r)
+    WHERE kind IN ('railConflict', 'railForgot') AND subject = :key AND closed_at IS NULL AND EXISTS (SELECT FROM r)
 ), reported AS MATERIALIZED (
     SELECT count(announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id)) FROM r, b
 )

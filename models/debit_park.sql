@@ -3,22 +3,29 @@
 -- without the rail's answer, the task ends: the rows stay unconfirmed, and their batch's alert
 -- stays open.
 --
---   $1 task  $2 LastAttemptBefore  $3 ConfirmWithin  $4 how long held work waits; all in milliseconds
+--   :task                 the task
+--   :last_attempt_before, :confirm_within
+--                         LastAttemptBefore and ConfirmWithin, in milliseconds
+--   :held_retry           delay of work that is held after a restore, in milliseconds
 WITH t AS MATERIALIZED (
     SELECT b.site_id, b.id, b.settle_by, o.first_row, o.last_row, n.now, statement_timestamp() AS server_now,
-           b.epoch < (SELECT held_before FROM database_epoch) AS held, n.now >= b.settle_by + $3 AS over
-    FROM (SELECT (SELECT now FROM service_now) AS now) n CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
-    WHERE o.id = $1
+           b.epoch < (SELECT held_before FROM database_epoch) AS held, n.now >= b.settle_by + :confirm_within AS over
+    FROM (SELECT (SELECT now FROM service_now) AS now) n CROSS JOIN outbox o
+        JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
+    WHERE o.id = :task
 ), open AS MATERIALIZED (
     SELECT count(*) AS n,
-           min(CASE WHEN t.held THEN t.now + $4
+           min(CASE WHEN t.held THEN t.now + :held_retry
                     WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + 1000 -- the sweep comes first
-                    WHEN t.now < t.settle_by - $2 THEN least(coalesce(r.next_attempt_at, 0), t.settle_by - $2)
+                    WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, 0),
+                        t.settle_by - :last_attempt_before)
                     ELSE coalesce(r.next_attempt_at, 0) END)
                FILTER (WHERE r.lease_until IS NULL OR r.lease_until <= t.server_now) AS due,
            min(r.lease_until) FILTER (WHERE r.lease_until > t.server_now) AS lease,
-           bool_and(t.over AND r.state = 'settled' AND (r.lease_until IS NULL OR r.lease_until <= t.server_now)) AS over
-    FROM t JOIN batch_rows r ON r.site_id = t.site_id AND r.batch_id = t.id AND r.row_index BETWEEN t.first_row AND t.last_row
+           bool_and(t.over AND r.state = 'settled' AND (r.lease_until IS NULL
+               OR r.lease_until <= t.server_now)) AS over
+    FROM t JOIN batch_rows r ON r.site_id = t.site_id AND r.batch_id = t.id
+        AND r.row_index BETWEEN t.first_row AND t.last_row
     WHERE r.state <> 'settled' OR r.in_doubt
 ), given_up AS (
     UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
@@ -26,9 +33,9 @@ WITH t AS MATERIALIZED (
     WHERE open.over AND r.site_id = t.site_id AND r.batch_id = t.id AND r.row_index BETWEEN t.first_row AND t.last_row
       AND r.state = 'settled' AND r.in_doubt
 ), done AS (
-    DELETE FROM outbox o USING open WHERE o.id = $1 AND (open.n = 0 OR open.over)
+    DELETE FROM outbox o USING open WHERE o.id = :task AND (open.n = 0 OR open.over)
 )
 UPDATE outbox o SET available_at = coalesce(open.due, o.available_at),
     dispatched_at = CASE WHEN open.due IS NULL THEN o.dispatched_at END,
     redispatch_after = CASE WHEN open.due IS NULL AND o.dispatched_at IS NOT NULL THEN open.lease END
-FROM open WHERE o.id = $1 AND open.n > 0 AND NOT open.over
+FROM open WHERE o.id = :task AND open.n > 0 AND NOT open.over

@@ -5,27 +5,39 @@
 -- if those were the last. A later epoch may have lost rows that the worker closed before: the task
 -- then stays until ParkChunk finds no open row.
 --
---   $1 site  $2 batch  $3 lease token  $4 epoch of the claim  $5 time of the claim  $6 RailMemory
---   $7 task
---   $8 how many rows must close here for the task to be done
---   $9 row index, in ascending order  $10 outcome or ''  $11 from the rail  $12 release
---   $13 retry after, ms  $14 calls  $15 called: the rail answered
---   $16 confirming: settled when claimed  $17 alert kind or ''  $18 rail key
+--   :site, :batch, :task, :lease   the batch, its task and the lease token
+--   :epoch, :claimed_at            epoch and service time of the claim
+--   :remaining                     how many rows must close here for the task to be done
+--   :rail_memory                   RailMemory in milliseconds
+-- The results, one array a column:
+--   :indexes                       row indexes, ascending
+--   :outcomes                      outcome, or '' if not final
+--   :from_rail                     the outcome follows from the rail's answer
+--   :releases                      nothing was debited, and the row may be tried again
+--   :retry_after                   delay until the next attempt, in milliseconds
+--   :calls                         correction of the count of debit calls
+--   :called                        the rail answered a call
+--   :confirming                    the row was settled when it was claimed
+--   :alerts                        kind of alert, or ''
+--   :keys                          rail key
 WITH fence AS MATERIALIZED (
-    SELECT * FROM current_epoch($6)
+    SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
-    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id, (SELECT now FROM service_now) AS now,
+    SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
+           (SELECT now FROM service_now) AS now,
            b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM fence) AS cancelled,
-           b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain, (SELECT epoch FROM fence) = $4 AS same_epoch
-    FROM batches b WHERE b.site_id = $1 AND b.id = $2 FOR UPDATE
+           b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain,
+           (SELECT epoch FROM fence) = :epoch AS same_epoch
+    FROM batches b WHERE b.site_id = :site AND b.id = :batch FOR UPDATE
 ), v AS MATERIALIZED (
     -- The results that count. MATERIALIZED makes the join with the rows a hash join.
     SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
            CASE WHEN v.from_rail OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
            v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
            CASE WHEN v.from_rail OR b.same_epoch THEN v.retry_after ELSE 0 END AS retry_after
-    FROM b, unnest($9::int[], $10::text[], $11::bool[], $12::bool[], $13::bigint[], $14::int[], $15::bool[], $16::bool[],
-                   $17::text[], $18::text[])
+    FROM b, unnest(:indexes::int[], :outcomes::text[], :from_rail::bool[], :releases::bool[],
+                   :retry_after::bigint[], :calls::int[], :called::bool[], :confirming::bool[],
+                   :alerts::text[], :keys::text[])
         AS v (i, o, from_rail, release, retry_after, calls, called, confirming, alert, key)
 ), r AS (
     UPDATE batch_rows r SET
@@ -37,17 +49,19 @@ WITH fence AS MATERIALIZED (
                        WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
                        WHEN v.outcome IS NOT NULL THEN v.outcome
                        WHEN v.cancels THEN 'cancelled' END,
-        corrected_outcome = CASE WHEN r.state <> 'settled' THEN NULL WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
+        corrected_outcome = CASE WHEN r.state <> 'settled' THEN NULL
+                                 WHEN v.outcome = 'timedOut' AND b.cancelled THEN 'cancelled'
                                  ELSE nullif(v.outcome, 'unconfirmed') END,
-        settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at WHEN v.outcome IS NOT NULL OR v.cancels THEN b.now END,
+        settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at
+                          WHEN v.outcome IS NOT NULL OR v.cancels THEN b.now END,
         in_doubt = v.outcome IS NULL AND (r.state = 'settled' OR NOT v.release),
-        called_at = CASE WHEN v.called THEN greatest(r.called_at, $5) ELSE r.called_at END,
+        called_at = CASE WHEN v.called THEN greatest(r.called_at, :claimed_at) ELSE r.called_at END,
         next_attempt_at = CASE WHEN v.outcome IS NULL AND NOT v.cancels THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b
     WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i
-      AND r.row_index BETWEEN ($9::int[])[1] AND ($9::int[])[cardinality($9::int[])]
-      AND (r.lease_token = $3 AND (r.state = 'inProgress' OR r.state = 'settled' AND r.in_doubt)
+      AND r.row_index BETWEEN (:indexes::int[])[1] AND (:indexes::int[])[cardinality(:indexes::int[])]
+      AND (r.lease_token = :lease AND (r.state = 'inProgress' OR r.state = 'settled' AND r.in_doubt)
         OR v.outcome = 'succeeded' AND coalesce(r.corrected_outcome, r.outcome) IS DISTINCT FROM 'succeeded')
     RETURNING r.row_index, r.amount, r.row_reference, r.customer_reference, v.key, v.alert, v.confirming,
               coalesce(r.corrected_outcome, r.outcome) AS outcome,
@@ -57,26 +71,31 @@ WITH fence AS MATERIALIZED (
            count(*) FILTER (WHERE outcome = 'succeeded' AND NOT corrected)::int AS succeeded,
            coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded' AND NOT corrected), 0)::bigint AS amount,
            count(*) FILTER (WHERE closed) AS closed,
-           array_agg(row_index) FILTER (WHERE closed) AS indexes, array_agg(outcome::text) FILTER (WHERE closed) AS outcomes,
+           array_agg(row_index) FILTER (WHERE closed) AS indexes,
+           array_agg(outcome::text) FILTER (WHERE closed) AS outcomes,
            array_agg(corrected) FILTER (WHERE closed) AS corrections, bool_or(corrected OR alert <> '') AS reports
     FROM r
 ), counted AS (
-    UPDATE batches c SET settled_count = c.settled_count + n.settled, succeeded_count = c.succeeded_count + n.succeeded,
+    UPDATE batches c SET settled_count = c.settled_count + n.settled,
+        succeeded_count = c.succeeded_count + n.succeeded,
         succeeded_amount = c.succeeded_amount + n.amount,
         state = CASE WHEN c.settled_count + n.settled = c.row_count THEN 'settled'::batch_state ELSE c.state END,
         settled_at = CASE WHEN c.settled_count + n.settled = c.row_count THEN b.now END
     FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id AND n.settled > 0
 ), ledger AS (
-    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+    INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+                                customer_reference)
     SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
     FROM r, b WHERE r.outcome = 'succeeded'
 ), reported AS MATERIALIZED (
     -- Functions handle the rare cases. The trigger batches_settle announces a batch that settles.
-    SELECT count(CASE WHEN r.corrected THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
-           count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key, b.organisation_id, b.site_id,
+    SELECT count(CASE WHEN r.corrected
+                      THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
+           count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key,
+               b.organisation_id, b.site_id,
                format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id))
     FROM r, b WHERE (SELECT reports FROM n) AND (r.corrected OR r.alert <> '')
 ), done AS (
-    DELETE FROM outbox WHERE id = $7 AND (SELECT closed FROM n) >= $8 AND (SELECT same_epoch FROM b)
+    DELETE FROM outbox WHERE id = :task AND (SELECT closed FROM n) >= :remaining AND (SELECT same_epoch FROM b)
 )
 SELECT indexes, outcomes, corrections FROM n, reported

@@ -2,7 +2,6 @@ package models
 
 import (
 	"context"
-	"database/sql"
 	_ "embed" // statements
 	"errors"
 	"slices"
@@ -13,20 +12,69 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// debitPhase is the DebitPhase of batch b at now.ms; $4 is LastAttemptBefore.
-const debitPhase = `CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - $4 THEN 'close' ELSE 'attempt' END`
+// eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's link l.
+const eligibilityColumns = `r.row_index,
+       CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - :last_attempt_before THEN 'close'
+            ELSE 'attempt' END AS phase,
+       b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch) AS cancelled,
+       r.link_id, coalesce(l.state = 'linked', false) AS linked, l.customer_id, l.agreement_id`
 
 var (
 	//go:embed debit_claim.sql
-	claimChunkSQL string
+	debitClaimText string
+	claimChunkSQL  = postgres.SQL(debitClaimText)
 	//go:embed debit_record.sql
-	recordRowsSQL string
+	debitRecordText string
+	recordRowsSQL   = postgres.SQL(debitRecordText)
 	//go:embed debit_park.sql
-	parkChunkSQL string
+	debitParkText string
+	parkChunkSQL  = postgres.SQL(debitParkText)
 	//go:embed debit_close_batch.sql
-	closeBatchSQL string
+	debitCloseBatchText string
+	closeBatchSQL       = postgres.SQL(debitCloseBatchText)
 	//go:embed debit_close_unsent.sql
-	closeUnsentSQL string
+	debitCloseUnsentText string
+	closeUnsentSQL       = postgres.SQL(debitCloseUnsentText)
+
+	bindRowsSQL = postgres.SQL(`
+WITH bound AS (
+    UPDATE batch_rows r SET link_id = l.id FROM customer_links l
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
+      AND r.link_id IS NULL
+      AND l.site_id = r.site_id AND l.customer_reference = r.customer_reference
+      AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
+    RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
+)
+SELECT row_index, 'attempt' AS phase, false AS cancelled, id AS link_id, state = 'linked' AS linked, customer_id,
+       agreement_id
+FROM bound`)
+	holdRowsSQL = postgres.SQL(`
+WITH r AS (
+    UPDATE batch_rows r SET lease_until = statement_timestamp() + :row_lease * interval '1 ms'
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
+      AND r.lease_until > statement_timestamp() AND (r.state = 'inProgress' OR r.in_doubt)
+    RETURNING r.row_index, r.link_id
+), task AS (
+    UPDATE outbox o SET redispatch_after = statement_timestamp() + :row_lease * interval '1 ms'
+    WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM r) > 0
+)
+SELECT ` + eligibilityColumns + `
+FROM ` + svcNow + ` now (ms), batches b, r LEFT JOIN customer_links l ON l.site_id = :site AND l.id = r.link_id
+WHERE b.site_id = :site AND b.id = :batch AND b.epoch >= (SELECT held_before FROM database_epoch)`)
+	checkRowsSQL = postgres.SQL(`
+SELECT ` + eligibilityColumns + `
+FROM ` + svcNow + ` now (ms), batches b,
+     batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
+WHERE b.site_id = :site AND b.id = :batch AND r.site_id = :site AND r.batch_id = :batch
+  AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
+  AND r.lease_until > statement_timestamp() + :lasting * interval '1 ms' AND (r.state = 'inProgress' OR r.in_doubt)
+  AND b.epoch >= (SELECT held_before FROM database_epoch)`)
+	lockOverdueSQL = postgres.SQL(`
+SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
+ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`)
+	lockOverdueBatchSQL = postgres.SQL(`
+SELECT site_id, id FROM batches
+WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= svc_now() FOR UPDATE`)
 )
 
 // heldRetry is the delay before a task looks again at work that is held after a restore.
@@ -37,16 +85,24 @@ const heldRetry = 15 * time.Second
 // active link of its reference. ErrNotFound: the task or its batch is gone, and nothing is left to
 // do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
-	var chunk Chunk
-	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
-		var err error
-		chunk, err = scanChunk(conn.QueryRow(ctx, claimChunkSQL, task, lease, RowLease.Milliseconds(),
-			LastAttemptBefore.Milliseconds(), QueuedLease.Milliseconds(), part.First, part.Rows, RailMemory.Milliseconds()))
+	args, err := claimChunkSQL.Bind(postgres.Args{
+		"task": task, "lease": lease, "part_first": part.First, "part_rows": part.Rows,
+		"row_lease": RowLease.Milliseconds(), "queued_lease": QueuedLease.Milliseconds(),
+		"last_attempt_before": LastAttemptBefore.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
+	})
+	if err != nil {
+		return Chunk{}, err
+	}
+	var claimed claimedRow
+	err = s.pg.Native(ctx, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, claimChunkSQL.Text(), args...) // CollectExactlyOneRow returns its error
+		claimed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[claimedRow])
 		return err
 	})
 	if err != nil {
-		return Chunk{}, wrap("claim chunk", err)
+		return Chunk{}, wrap("claim chunk", notFound(err, "task"))
 	}
+	chunk := claimed.chunk()
 	chunk.Lease = lease
 	if chunk.Phase == PhaseAttempt {
 		err = s.bindRows(ctx, &chunk)
@@ -54,43 +110,57 @@ func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, p
 	return chunk, wrap("bind rows", err)
 }
 
-// claimedColumns are the claimed rows, one array a column.
-type claimedColumns struct {
-	index, deferrals                            []int32
-	amount                                      []int64
-	inDoubt, settled, called, forgotten, linked []bool
-	customerReference, rowReference             []string
-	customerID, agreementID                     []string
-	link                                        []LinkID
+// claimedRow is the one row of claimChunkSQL: the chunk, and one array for each column of its rows.
+type claimedRow struct {
+	Task              TaskID
+	SiteID            SiteID
+	OrganisationID    OrganisationID
+	BatchID           BatchID
+	TraceID           TraceID
+	Currency          string
+	BatchReference    string
+	Generation        int
+	Phase             DebitPhase
+	Cancelled         bool
+	Certain           bool
+	Epoch             int
+	ClaimedAt         Millis
+	Open              int
+	RowIndex          []int32
+	CustomerReference []string
+	RowReference      []string
+	Amount            []int64
+	InDoubt           []bool
+	Settled           []bool
+	CalledBefore      []bool
+	Forgotten         []bool
+	Deferrals         []int32
+	LinkID            []LinkID
+	Linked            []bool
+	CustomerID        []string
+	AgreementID       []string
 }
 
-func scanChunk(row pgx.Row) (Chunk, error) {
-	var c Chunk
-	var r claimedColumns
-	err := row.Scan(&c.Task, &c.SiteID, &c.OrganisationID, &c.BatchID, &c.TraceID, &c.Currency, &c.BatchReference,
-		&c.Generation,
-		&c.Phase, &c.Cancelled, &c.Certain, &c.Epoch, &c.ClaimedAt, &c.Open,
-		&r.index, &r.customerReference, &r.rowReference, &r.amount, &r.inDoubt, &r.settled, &r.called, &r.forgotten, &r.deferrals, &r.link,
-		&r.linked, &r.customerID, &r.agreementID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Chunk{}, ErrNotFound
-	}
-	if err != nil {
-		return Chunk{}, err
+// chunk is the row as a Chunk, with its rows ordered by index.
+func (r *claimedRow) chunk() Chunk {
+	c := Chunk{
+		Task: r.Task, SiteID: r.SiteID, OrganisationID: r.OrganisationID, BatchID: r.BatchID, TraceID: r.TraceID,
+		Currency: r.Currency, BatchReference: r.BatchReference, Generation: r.Generation, Phase: r.Phase,
+		Cancelled: r.Cancelled, Certain: r.Certain, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt, Open: r.Open,
+		Rows: make([]ClaimedRow, len(r.RowIndex)),
 	}
 	key := NewBatchKey(c.SiteID, c.BatchReference, c.Generation)
-	c.Rows = make([]ClaimedRow, len(r.index))
 	for i := range c.Rows {
 		c.Rows[i] = ClaimedRow{
-			Index: int(r.index[i]), CustomerReference: r.customerReference[i], RailKey: key.Row(r.rowReference[i]),
-			Amount: Amount(r.amount[i]), InDoubt: r.inDoubt[i], Settled: r.settled[i], Called: r.called[i], Forgotten: r.forgotten[i],
-			Deferrals: int(r.deferrals[i]), Account: DebitAccount{
-				LinkID: r.link[i], Linked: r.linked[i], CustomerID: r.customerID[i], AgreementID: r.agreementID[i],
+			Index: int(r.RowIndex[i]), CustomerReference: r.CustomerReference[i], RailKey: key.Row(r.RowReference[i]),
+			Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i], Settled: r.Settled[i], Called: r.CalledBefore[i],
+			Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: DebitAccount{
+				LinkID: r.LinkID[i], Linked: r.Linked[i], CustomerID: r.CustomerID[i], AgreementID: r.AgreementID[i],
 			},
 		}
 	}
 	slices.SortFunc(c.Rows, func(a, b ClaimedRow) int { return a.Index - b.Index })
-	return c, nil
+	return c
 }
 
 // bindRows binds each claimed row without a link to the active link of its reference. The binding
@@ -105,17 +175,9 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	if len(unbound) == 0 {
 		return nil
 	}
-	bound, err := s.eligibilities(ctx, `
-WITH bound AS (
-    UPDATE batch_rows r SET link_id = l.id FROM customer_links l
-    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($4::int[]) AND r.lease_token = $3
-      AND r.link_id IS NULL
-      AND l.site_id = r.site_id AND l.customer_reference = r.customer_reference
-      AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
-    RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
-)
-SELECT row_index, 'attempt', false, id, state = 'linked', coalesce(customer_id, ''), coalesce(agreement_id, '') FROM bound`,
-		c.SiteID, c.BatchID, c.Lease, unbound)
+	bound, err := s.eligibilities(ctx, bindRowsSQL, postgres.Args{
+		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": unbound,
+	})
 	for i, r := range c.Rows {
 		if row, ok := bound[r.Index]; ok {
 			c.Rows[i].Account = row.Account
@@ -128,59 +190,39 @@ SELECT row_index, 'attempt', false, id, state = 'linked', coalesce(customer_id, 
 // eligibility again. The answer leaves out rows that are settled or taken by another worker: the
 // caller must stop work on them.
 func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
-	held, err := s.eligibilities(ctx, `
-WITH held AS (
-    UPDATE batch_rows r SET lease_until = statement_timestamp() + $6 * interval '1 ms'
-    WHERE r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[]) AND r.lease_token = $3
-      AND r.lease_until > statement_timestamp() AND (r.state = 'inProgress' OR r.in_doubt)
-    RETURNING r.row_index, r.link_id
-), task AS (
-    UPDATE outbox o SET redispatch_after = statement_timestamp() + $6 * interval '1 ms'
-    WHERE o.id = $7 AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM held) > 0
-)
-SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch),
-       r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
-FROM `+svcNow+` now (ms), batches b, held r LEFT JOIN customer_links l ON l.site_id = $1 AND l.id = r.link_id
-WHERE b.site_id = $1 AND b.id = $2 AND b.epoch >= (SELECT held_before FROM database_epoch)`,
-		c.SiteID, c.BatchID, c.Lease, LastAttemptBefore.Milliseconds(), rows, RowLease.Milliseconds(), c.Task)
+	held, err := s.eligibilities(ctx, holdRowsSQL, postgres.Args{
+		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows, "task": c.Task,
+		"row_lease": RowLease.Milliseconds(), "last_attempt_before": LastAttemptBefore.Milliseconds(),
+	})
 	return held, wrap("hold rows", err)
 }
 
 // CheckRows reads again the eligibility of claimed rows whose lease lasts at least half a RowLease.
 // Rows missing in the answer need HoldRows. It writes nothing, so it waits for no disk.
 func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
-	held, err := s.eligibilities(ctx, `
-SELECT r.row_index, `+debitPhase+`, b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch),
-       r.link_id, coalesce(l.state = 'linked', false), coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
-FROM `+svcNow+` now (ms), batches b, batch_rows r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
-WHERE b.site_id = $1 AND b.id = $2 AND r.site_id = $1 AND r.batch_id = $2 AND r.row_index = ANY ($5::int[])
-  AND r.lease_token = $3
-  AND r.lease_until > statement_timestamp() + $6 * interval '1 ms' AND (r.state = 'inProgress' OR r.in_doubt)
-  AND b.epoch >= (SELECT held_before FROM database_epoch)`,
-		c.SiteID, c.BatchID, c.Lease, LastAttemptBefore.Milliseconds(), rows, (RowLease / 2).Milliseconds())
+	held, err := s.eligibilities(ctx, checkRowsSQL, postgres.Args{
+		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows,
+		"lasting": (RowLease / 2).Milliseconds(), "last_attempt_before": LastAttemptBefore.Milliseconds(),
+	})
 	return held, wrap("check rows", err)
 }
 
-func (s *Store) eligibilities(ctx context.Context, query string, args ...any) (map[int]Eligibility, error) {
-	type row struct {
-		index int
-		Eligibility
+func (s *Store) eligibilities(
+	ctx context.Context, statement postgres.Statement, args postgres.Args,
+) (map[int]Eligibility, error) {
+	var rows []struct {
+		RowIndex    int
+		Phase       DebitPhase
+		Cancelled   bool
+		LinkID      LinkID
+		Linked      bool
+		CustomerID  string
+		AgreementID string
 	}
-	var found []row
-	err := s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		found, err = scanAll(rows, func(r *row) []any {
-			a := &r.Account
-			return []any{&r.index, &r.Phase, &r.Cancelled, &a.LinkID, &a.Linked, &a.CustomerID, &a.AgreementID}
-		})
-		return err
-	})
-	byIndex := make(map[int]Eligibility, len(found))
-	for _, r := range found {
-		byIndex[r.index] = r.Eligibility
+	err := s.pg.Select(ctx, statement, args, &rows)
+	byIndex := make(map[int]Eligibility, len(rows))
+	for _, r := range rows {
+		byIndex[r.RowIndex] = Eligibility{r.Phase, r.Cancelled, DebitAccount{r.LinkID, r.Linked, r.CustomerID, r.AgreementID}}
 	}
 	return byIndex, err
 }
@@ -194,23 +236,31 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 		return nil, nil
 	}
 	v := resultColumnsOf(results)
-	var settled []Settled
-	err := s.pg.Native(ctx, func(conn *pgx.Conn) error {
-		var err error
-		settled, err = scanSettled(conn.QueryRow(ctx, recordRowsSQL, c.SiteID, c.BatchID, c.Lease, c.Epoch, c.ClaimedAt,
-			RailMemory.Milliseconds(), c.Task, max(remaining, 1),
-			v.index, v.outcome, v.word, v.release, v.retryAfter, v.calls, v.called, v.confirming, v.alert, v.key))
+	args, err := recordRowsSQL.Bind(postgres.Args{
+		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "epoch": c.Epoch, "claimed_at": c.ClaimedAt,
+		"rail_memory": RailMemory.Milliseconds(), "task": c.Task, "remaining": max(remaining, 1),
+		"indexes": v.index, "outcomes": v.outcome, "from_rail": v.fromRail, "releases": v.release,
+		"retry_after": v.retryAfter, "calls": v.calls, "called": v.called, "confirming": v.confirming, "alerts": v.alert,
+		"keys": v.key,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var closed settledRow
+	err = s.pg.Native(ctx, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, recordRowsSQL.Text(), args...) // CollectExactlyOneRow returns its error
+		closed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[settledRow])
 		return err
 	})
-	return settled, wrap("finish rows", err)
+	return closed.settled(), wrap("finish rows", err)
 }
 
 // resultColumns are results ordered by row, one array a column.
 type resultColumns struct {
-	index, calls                      []int32
-	outcome, alert, key               []string
-	word, release, called, confirming []bool
-	retryAfter                        []int64
+	index, calls                          []int32
+	outcome, alert, key                   []string
+	fromRail, release, called, confirming []bool
+	retryAfter                            []int64
 }
 
 func resultColumnsOf(results []RowResult) resultColumns {
@@ -220,43 +270,45 @@ func resultColumnsOf(results []RowResult) resultColumns {
 		v.index = append(v.index, int32(r.Index)) //nolint:gosec // at most MaxBatchRows
 		v.calls = append(v.calls, int32(r.Calls)) //nolint:gosec // −1, 0 or 1
 		v.outcome, v.alert, v.key = append(v.outcome, string(r.Outcome)), append(v.alert, r.Alert), append(v.key, r.RailKey)
-		v.word, v.release = append(v.word, r.FromRail), append(v.release, r.Release)
+		v.fromRail, v.release = append(v.fromRail, r.FromRail), append(v.release, r.Release)
 		v.called, v.confirming = append(v.called, r.Called), append(v.confirming, r.Confirming)
 		v.retryAfter = append(v.retryAfter, r.RetryAfter.Milliseconds())
 	}
 	return v
 }
 
-func scanSettled(row pgx.Row) ([]Settled, error) {
-	var indexes []int32
-	var outcomes []RowOutcome
-	var corrections []bool
-	if err := row.Scan(&indexes, &outcomes, &corrections); err != nil {
-		return nil, err
-	}
-	settled := make([]Settled, len(indexes))
+// settledRow is the one row of recordRowsSQL: one array for each column of the rows that it closed.
+type settledRow struct {
+	Indexes     []int32
+	Outcomes    []RowOutcome
+	Corrections []bool
+}
+
+func (r *settledRow) settled() []Settled {
+	settled := make([]Settled, len(r.Indexes))
 	for i := range settled {
-		settled[i] = Settled{Index: int(indexes[i]), Outcome: outcomes[i], Corrected: corrections[i]}
+		settled[i] = Settled{Index: int(r.Indexes[i]), Outcome: r.Outcomes[i], Corrected: r.Corrections[i]}
 	}
-	return settled, nil
+	return settled
 }
 
 // ParkChunk ends a task's run with open rows left. The task becomes due with the first of them, or
 // when the first lease of another worker would end. Without open rows, the task is done.
 func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
-	return s.exec(ctx, "park chunk", parkChunkSQL, task, LastAttemptBefore.Milliseconds(), ConfirmWithin.Milliseconds(),
-		heldRetry.Milliseconds())
+	_, err := s.pg.Run(ctx, parkChunkSQL, postgres.Args{
+		"task": task, "last_attempt_before": LastAttemptBefore.Milliseconds(),
+		"confirm_within": ConfirmWithin.Milliseconds(), "held_retry": heldRetry.Milliseconds(),
+	})
+	return wrap("park chunk", err)
 }
 
 // CloseUnsentRows closes the rows of one batch past its last attempt that no debit call was begun
 // for, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
-	var id BatchID
-	err = s.pg.Do(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, closeUnsentSQL, LastAttemptBefore.Milliseconds(),
-			RailMemory.Milliseconds()).Scan(&id, &n)
-		return notFound(err, "batch whose time for attempts is over")
-	})
+	err = s.pg.Get(ctx, closeUnsentSQL, postgres.Args{
+		"last_attempt_before": LastAttemptBefore.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
+	}, &n)
+	err = notFound(err, "batch whose time for attempts is over")
 	return n, wrap("close unsent rows", err)
 }
 
@@ -264,37 +316,29 @@ func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 // call was begun, else as unconfirmed. Its tasks go on to ask the rail. ErrNotFound: no batch is
 // overdue, or other workers are closing all of them.
 func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
-	id, err := s.closeOverdue(ctx, `
-SELECT site_id, id FROM batches WHERE settled_at IS NULL AND settle_by <= svc_now()
-ORDER BY settle_by LIMIT 1 FOR UPDATE SKIP LOCKED`)
+	id, err := s.closeOverdue(ctx, lockOverdueSQL, nil)
 	return id, wrap("close overdue batch", err)
 }
 
 // closeIfOverdue does the same for one batch, so that no reader sees it open past its deadline,
 // even before a sweep.
 func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) error {
-	_, err := s.closeOverdue(ctx, `
-SELECT site_id, id FROM batches WHERE site_id = $1 AND id = $2 AND settled_at IS NULL AND settle_by <= svc_now() FOR UPDATE`,
-		site, batch)
+	_, err := s.closeOverdue(ctx, lockOverdueBatchSQL, postgres.Args{"site": site, "batch": batch})
 	if errors.Is(err, ErrNotFound) {
 		return nil // settled in between
 	}
 	return err
 }
 
-// closeOverdue closes the batch that the query finds and locks.
-func (s *Store) closeOverdue(ctx context.Context, find string, args ...any) (BatchID, error) {
+// closeOverdue closes the batch that the statement lock finds and locks.
+func (s *Store) closeOverdue(ctx context.Context, lock postgres.Statement, args postgres.Args) (BatchID, error) {
 	var id BatchID
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var site SiteID
-		err := tx.Tx.Tx.QueryRowContext(ctx, find, args...).Scan(&site, &id)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrNotFound
+		if err := tx.Get(ctx, lock, args, &site, &id); err != nil {
+			return notFound(err, "overdue batch")
 		}
-		if err != nil {
-			return err
-		}
-		_, err = tx.Tx.Tx.ExecContext(ctx, closeBatchSQL, site, id, RailMemory.Milliseconds())
+		_, err := tx.Run(ctx, closeBatchSQL, endBatchArgs(site, id))
 		return err
 	})
 	return id, err

@@ -10,8 +10,24 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-//go:embed debit_decide.sql
-var decideRowSQL string
+var (
+	//go:embed debit_decide.sql
+	debitDecideText string
+	decideRowSQL    = postgres.SQL(debitDecideText)
+
+	generationSQL = postgres.SQL(`
+SELECT b.generation
+FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = :row_reference
+WHERE b.site_id = :site AND b.batch_reference = :batch_reference`)
+	leasePaymentSQL = postgres.SQL(`
+UPDATE payment_intents p SET lease_token = :lease, in_doubt = true,
+    lease_until = statement_timestamp() + :row_lease * interval '1 ms'
+WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = :intent)
+  AND p.id = :intent AND p.state = 'pending' AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
+RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amount_charged, p.amount) AS charge`)
+	intentExistsSQL = postgres.SQL(`
+SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = :intent)`)
+)
 
 // ErrNotUndecided says that a row or payment has an outcome, or that a worker is asking the rail
 // for it.
@@ -21,14 +37,11 @@ var ErrNotUndecided = errors.New("models: no decision is needed")
 // no such row.
 func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, rowReference string) (string, error) {
 	var generation int
-	err := s.pg.Do(ctx, func() error {
-		return notFound(s.db.NewRaw(`
-SELECT b.generation FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id
-  AND r.row_reference = ?2
-WHERE b.site_id = ?0 AND b.batch_reference = ?1`, site, batchReference, rowReference).Scan(ctx, &generation), "row")
-	})
+	err := s.pg.Get(ctx, generationSQL, postgres.Args{
+		"site": site, "batch_reference": batchReference, "row_reference": rowReference,
+	}, &generation)
 	if err != nil {
-		return "", wrap("rail key", err)
+		return "", wrap("rail key", notFound(err, "row"))
 	}
 	return NewBatchKey(site, batchReference, generation).Row(rowReference), nil
 }
@@ -44,14 +57,12 @@ func (s *Store) DecideRow(
 		return "", err
 	}
 	var outcome RowOutcome
-	err = s.pg.Do(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, decideRowSQL, site, batchReference, rowReference, bool(decision),
-			key).Scan(&outcome)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrNotUndecided
-		}
-		return err
-	})
+	err = s.pg.Get(ctx, decideRowSQL, postgres.Args{
+		"site": site, "batch_reference": batchReference, "row_reference": rowReference, "debited": bool(decision), "key": key,
+	}, &outcome)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotUndecided
+	}
 	return outcome, wrap("decide row", err)
 }
 
@@ -62,21 +73,25 @@ func (s *Store) DecideRow(
 func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
 ) (TransactionStatus, TaskID, error) {
-	t := ClaimedTransaction{IntentID: id, Lease: NewLeaseToken()}
-	err := s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, `
-UPDATE payment_intents p SET lease_token = $2, lease_until = statement_timestamp() + $3 * interval '1 ms', in_doubt = true
-WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = $1) AND p.id = $1
-  AND p.state = 'pending'
-  AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
-RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amount, coalesce(p.amount_charged, p.amount)`,
-			id, t.Lease, RowLease.Milliseconds()).Scan(&t.SiteID, &t.OrganisationID, &t.ClosingAs, &t.Amount, &t.Charge)
-	})
+	var leased struct {
+		SiteID         SiteID
+		OrganisationID OrganisationID
+		ClosingAs      TransactionStatus
+		Amount, Charge Amount
+	}
+	lease := NewLeaseToken()
+	err := s.pg.Get(ctx, leasePaymentSQL, postgres.Args{
+		"intent": id, "lease": lease, "row_lease": RowLease.Milliseconds(),
+	}, &leased)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", TaskID{}, fmt.Errorf("models: decide payment: %w", s.whyUndecidable(ctx, id))
 	}
 	if err != nil {
 		return "", TaskID{}, wrap("decide payment", err)
+	}
+	t := ClaimedTransaction{
+		IntentID: id, Lease: lease, SiteID: leased.SiteID, OrganisationID: leased.OrganisationID,
+		ClosingAs: leased.ClosingAs, Amount: leased.Amount, Charge: leased.Charge,
 	}
 	result := TransactionResult{Status: TransactionFailed, FromRail: true, Found: FoundPayment{Charge: t.Charge}}
 	switch {
@@ -92,10 +107,7 @@ RETURNING p.site_id, p.organisation_id, coalesce(p.closing_as::text, ''), p.amou
 // whyUndecidable distinguishes a missing payment intent from one that needs no decision.
 func (s *Store) whyUndecidable(ctx context.Context, id PaymentIntentID) error {
 	var exists bool
-	if err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		return tx.NewRaw("SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = ?)",
-			id).Scan(ctx, &exists)
-	}); err != nil {
+	if err := s.pg.Get(ctx, intentExistsSQL, postgres.Args{"intent": id}, &exists); err != nil {
 		return err
 	}
 	if !exists {

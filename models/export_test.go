@@ -3,13 +3,13 @@ package models
 import "context"
 
 // ClaimDueSQL is exported for a plan test.
-var ClaimDueSQL = claimDueSQL
+var ClaimDueSQL = claimDueSQL.Text()
 
 // ReclaimLostSQL is exported for a plan test.
-const ReclaimLostSQL = reclaimLostSQL
+var ReclaimLostSQL = reclaimLostSQL.Text()
 
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
-var EarlyPlanSQL = map[string]int{claimDueSQL: 6, claimTasksSQL: 8, lockDueSQL: 2, recordDeliveredSQL: 11,
+var EarlyPlanSQL = map[string]int{claimDueSQL.Text(): 6, claimTasksSQL.Text(): 8, lockDueSQL: 2, recordDeliveredSQL: 11,
 	figuresSQL:  3,
 	openRowsSQL: 3, storedEventsSQL: 2, pendingInvitationsSQL: 1,
 }

@@ -3,62 +3,73 @@
 -- the backlog behind them. Lanes with the fewest tasks in flight come first. A second dispatcher of
 -- the queue would pick the same tasks, so an advisory lock admits one.
 --
---   $1 queue  $2 tasks of one claim at most  $3 tasks in flight of one organisation at most  $4 ClaimLease, ms
---   $5 tasks in flight of all organisations at most  $6 MinRoom
+--   :queue                    the queue
+--   :most                     how many tasks one claim takes at most
+--   :organisation_in_flight   how many tasks of one organisation may be in flight
+--   :queue_in_flight          how many tasks of all organisations may be in flight
+--   :min_room                 free capacity below which nothing is claimed
+--   :claim_lease              ClaimLease in milliseconds
 WITH RECURSIVE leader AS MATERIALIZED (
     -- A crash may lose the claim, so the commit does not wait for the disk (see notFlushed).
-    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || $1)) AS leads, set_config('synchronous_commit', 'off', true)
+    SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || :queue)) AS leads,
+        set_config('synchronous_commit', 'off', true)
     FROM (SELECT now FROM service_now) AS clock (now)
 ), in_flight AS MATERIALIZED (
     -- Tasks in flight by lane. Tasks with a later available_at are retries that wait in Redis.
     SELECT organisation_id, site_id, count(*) AS n FROM outbox
-    WHERE (SELECT leads FROM leader) AND queue = $1 AND dispatched_at IS NOT NULL
+    WHERE (SELECT leads FROM leader) AND queue = :queue AND dispatched_at IS NOT NULL
       AND available_at <= (SELECT now FROM leader)
     GROUP BY 1, 2
 ), organisation_load AS MATERIALIZED (
     SELECT organisation_id, sum(n) AS n FROM in_flight GROUP BY 1
 ), capacity AS MATERIALIZED (
-    SELECT least($2::int, $5::int - (SELECT coalesce(sum(n), 0) FROM in_flight)) AS free
+    SELECT least(:most::int, :queue_in_flight::int - (SELECT coalesce(sum(n), 0) FROM in_flight)) AS free
 ), bound AS MATERIALIZED (
     -- How many tasks this claim takes: none without the lock or below MinRoom.
-    SELECT CASE WHEN leads AND free >= $6::int THEN greatest(0, free) ELSE 0 END AS n FROM leader, capacity
+    SELECT CASE WHEN leads AND free >= :min_room::int THEN greatest(0, free) ELSE 0 END AS n FROM leader, capacity
 ), lanes (organisation_id, site_id, first_at) AS (
     -- Every lane with waiting tasks, and the time of its first task.
     (SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-     WHERE (SELECT n FROM bound) > 0 AND o.queue = $1 AND o.dispatched_at IS NULL ORDER BY 1, 2, 3 LIMIT 1)
+     WHERE (SELECT n FROM bound) > 0 AND o.queue = :queue AND o.dispatched_at IS NULL ORDER BY 1, 2, 3 LIMIT 1)
     UNION ALL
     SELECT n.organisation_id, n.site_id, n.available_at FROM lanes l CROSS JOIN LATERAL (
         SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-        WHERE o.queue = $1 AND o.dispatched_at IS NULL AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
+        WHERE o.queue = :queue AND o.dispatched_at IS NULL
+            AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
         ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) n
 ), open AS MATERIALIZED (
     SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
 ), lane_limit AS MATERIALIZED (
     -- Tasks taken of one lane: twice an equal part of the bound. The next claim takes the rest of
     -- longer lanes.
-    SELECT least(n, $3::int, 1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
+    SELECT least(n, :organisation_in_flight::int,
+        1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (
     -- LIMIT 1000 tells the planner that a scan never reads all tasks of a lane.
     SELECT o.id, l.organisation_id, l.site_id, coalesce(f.n, 0)
            + row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_rank
-    FROM leader CROSS JOIN lane_limit CROSS JOIN open l LEFT JOIN in_flight f USING (organisation_id, site_id) CROSS JOIN LATERAL (
+    FROM leader CROSS JOIN lane_limit CROSS JOIN open l LEFT JOIN in_flight f USING (organisation_id,
+        site_id) CROSS JOIN LATERAL (
         SELECT id, available_at FROM (
             SELECT w.id, w.available_at FROM outbox w
-            WHERE w.queue = $1 AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id AND w.site_id = l.site_id
+            WHERE w.queue = :queue AND w.dispatched_at IS NULL AND w.organisation_id = l.organisation_id
+                AND w.site_id = l.site_id
               AND w.available_at <= leader.now
             ORDER BY w.available_at, w.id LIMIT 1000) first
         LIMIT lane_limit.n) o
 ), ranked AS (
     -- An organisation's tasks alternate between its Sites. Tasks in flight count as earlier ranks.
     SELECT id, organisation_id,
-           coalesce(c.n, 0) + row_number() OVER (PARTITION BY organisation_id ORDER BY site_rank, site_id) AS organisation_rank
+           coalesce(c.n, 0) + row_number() OVER (PARTITION BY organisation_id ORDER BY site_rank,
+               site_id) AS organisation_rank
     FROM due LEFT JOIN organisation_load c USING (organisation_id)
 ), picked AS (
-    SELECT id FROM ranked WHERE organisation_rank <= $3
+    SELECT id FROM ranked WHERE organisation_rank <= :organisation_in_flight
     ORDER BY organisation_rank, organisation_id LIMIT (SELECT n FROM bound)
 )
 -- num_nulls repeats "dispatched_at IS NULL" in a form that matches no partial index.
-UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $4 * interval '1 ms',
+UPDATE outbox o SET dispatched_at = statement_timestamp(),
+    redispatch_after = statement_timestamp() + :claim_lease * interval '1 ms',
        epoch = o.epoch + 1
 WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND num_nulls(o.dispatched_at) = 1
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1 AS rows

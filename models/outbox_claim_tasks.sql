@@ -3,38 +3,48 @@
 -- statement skips locked tasks. It reads each task by its id, also where the planner prefers
 -- another index.
 --
---   $1 task ids  $2 tasks in flight of one organisation at most, in queue $6  $3 ClaimLease, ms  $4 webhooksInFlight
---   $5 tasks in flight of all organisations at most, in queue $6  $6 queue  $7 as $2, in other queues
---   $8 webhook tasks of one claim at most
+--   :tasks                    ids of the tasks
+--   :queue                    the queue that :organisation_in_flight and :queue_in_flight bound
+--   :organisation_in_flight   how many of its tasks of one organisation may be in flight
+--   :queue_in_flight          how many of its tasks of all organisations may be in flight
+--   :other_in_flight          as :organisation_in_flight, for each other queue
+--   :webhooks_in_flight       factor of :other_in_flight for webhooks
+--   :most_webhooks            how many webhooks one claim takes at most
+--   :claim_lease              ClaimLease in milliseconds
 WITH asked AS MATERIALIZED (
     -- A crash may lose the claim, so the commit does not wait for the disk (see notFlushed).
     SELECT w.id, w.queue, w.organisation_id
-    FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS a (id),
+    FROM (SELECT DISTINCT id FROM unnest(:tasks::uuid[]) AS a (id),
           (SELECT set_config('synchronous_commit', 'off', true)) AS commit) a
     CROSS JOIN LATERAL (SELECT * FROM outbox x WHERE x.id = a.id LIMIT 1) w
     WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
 ), organisation_capacity AS MATERIALIZED (
     SELECT l.queue, l.organisation_id,
-           CASE l.queue WHEN $6 THEN $2::int WHEN 'webhooks' THEN $4::int * $7::int ELSE $7::int END - (
+           CASE l.queue WHEN :queue THEN :organisation_in_flight::int
+               WHEN 'webhooks' THEN :webhooks_in_flight::int * :other_in_flight::int
+               ELSE :other_in_flight::int END - (
                SELECT count(*) FROM outbox f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
                    AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) AS free
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), queue_capacity AS MATERIALIZED (
-    SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN $8 ELSE $5 - (
+    SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN :most_webhooks ELSE :queue_in_flight - (
                SELECT count(*) FROM outbox f WHERE f.queue = q.queue
                    AND f.dispatched_at IS NOT NULL AND f.available_at <= (SELECT now FROM service_now)) END AS free
-    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN ($6, 'webhooks')
+    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN (:queue, 'webhooks')
 ), ranked AS (
     SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS queue_rank
-    FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id ORDER BY id) AS organisation_rank FROM asked) a
+    FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id
+        ORDER BY id) AS organisation_rank FROM asked) a
     JOIN organisation_capacity r USING (queue, organisation_id) WHERE a.organisation_rank <= r.free
 ), locked AS MATERIALIZED (
     -- num_nulls repeats "dispatched_at IS NULL" in a form that matches no partial index.
     SELECT w.id FROM ranked t LEFT JOIN queue_capacity c USING (queue) CROSS JOIN LATERAL (
-        SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1 LIMIT 1 FOR UPDATE SKIP LOCKED) w
+        SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1
+            LIMIT 1 FOR UPDATE SKIP LOCKED) w
     WHERE t.queue_rank <= coalesce(c.free, t.queue_rank)
 )
-UPDATE outbox o SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + $3 * interval '1 ms',
+UPDATE outbox o SET dispatched_at = statement_timestamp(),
+    redispatch_after = statement_timestamp() + :claim_lease * interval '1 ms',
        epoch = o.epoch + 1
 WHERE o.id = ANY (ARRAY(SELECT id FROM locked))
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.last_row - o.first_row + 1 AS rows

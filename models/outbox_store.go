@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"partnerbilling/models/postgres"
 )
 
 // Dispatch bounds one claim of due tasks.
@@ -37,12 +39,61 @@ func (d Dispatch) total() int {
 // that may be repeated, never for decisions about money.
 const notFlushed = `set_config('synchronous_commit', 'off', true)`
 
-// The statements that claim tasks; see the files.
 var (
 	//go:embed outbox_claim_due.sql
-	claimDueSQL string
+	outboxClaimDueText string
+	claimDueSQL        = postgres.SQL(outboxClaimDueText)
 	//go:embed outbox_claim_tasks.sql
-	claimTasksSQL string
+	outboxClaimTasksText string
+	claimTasksSQL        = postgres.SQL(outboxClaimTasksText)
+
+	hasDueSQL = postgres.SQL(`
+SELECT EXISTS (
+    SELECT FROM outbox
+    WHERE queue = :queue AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))`)
+	inFlightSQL = postgres.SQL(`
+SELECT count(*) FROM outbox
+WHERE queue = :queue AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`)
+	confirmDispatchedSQL = postgres.SQL(`
+UPDATE outbox o SET
+    redispatch_after = greatest(o.redispatch_after, o.dispatched_at + :queued_lease * interval '1 ms')
+WHERE o.id = ANY (ARRAY(
+    SELECT w.id FROM unnest(:tasks::uuid[], :epochs::int[]) AS t (id, epoch) CROSS JOIN LATERAL (
+        SELECT x.id FROM outbox x WHERE x.id = t.id AND x.epoch = t.epoch AND num_nulls(x.dispatched_at) = 0
+        LIMIT 1 FOR UPDATE SKIP LOCKED) w))`)
+	releaseTasksSQL = postgres.SQL(`
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(:tasks::uuid[], o.id)]
+  AND num_nulls(o.dispatched_at) = 0`)
+	// The statements that reclaim tasks lock in an ARRAY subselect, which runs once. A join would run
+	// again for each row under a long transaction.
+	reclaimLostSQL = postgres.SQL(`
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+WHERE o.id = ANY (ARRAY(
+    SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
+    ORDER BY redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED))`)
+	reclaimAllSQL = postgres.SQL(`
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
+	reclaimEarlySQL = postgres.SQL(`
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
+WHERE o.id = ANY (ARRAY(
+    SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook'
+      AND available_at <= (SELECT now FROM service_now)
+      AND redispatch_after - :lease * interval '1 ms' > statement_timestamp()
+    ORDER BY available_at LIMIT :most FOR UPDATE SKIP LOCKED))`)
+	holdTaskSQL = postgres.SQL(`
+UPDATE outbox SET redispatch_after = statement_timestamp() + :row_lease * interval '1 ms'
+WHERE id = :task AND dispatched_at IS NOT NULL`)
+	finishTaskSQL = postgres.SQL(`DELETE FROM outbox WHERE id = :task`)
+	repeatTaskSQL = postgres.SQL(`
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = svc_now() + :after WHERE id = :task`)
+	backlogsSQL = postgres.SQL(`
+SELECT q AS queue, (
+           SELECT count(*) FROM outbox
+           WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()) AS in_flight,
+       greatest(0, svc_now() - coalesce((
+           SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now())) AS oldest_due
+FROM unnest(:queues::text[]) AS q`)
 )
 
 // ClaimDue claims due tasks for dispatch, fairly between organisations and then between their
@@ -55,18 +106,17 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	if d.Queue == QueueWebhooks {
 		d.InFlight *= webhooksInFlight
 	}
-	return s.queryTasks(ctx, "claim due tasks", claimDueSQL, string(d.Queue), d.Limit, d.InFlight,
-		ClaimLease.Milliseconds(),
-		d.total(), d.MinRoom)
+	var tasks []Task
+	err = s.pg.Select(ctx, claimDueSQL, postgres.Args{
+		"queue": string(d.Queue), "most": d.Limit, "organisation_in_flight": d.InFlight, "queue_in_flight": d.total(),
+		"min_room": d.MinRoom, "claim_lease": ClaimLease.Milliseconds(),
+	}, &tasks)
+	return tasks, wrap("claim due tasks", err)
 }
 
 // hasDue reports whether any task is due. It spares most polls the claim statement.
 func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, `
-SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))`,
-			string(q)).Scan(&due)
-	})
+	err = s.pg.Get(ctx, hasDueSQL, postgres.Args{"queue": string(q)}, &due)
 	return due, wrap("look for due tasks", err)
 }
 
@@ -74,38 +124,20 @@ SELECT EXISTS (SELECT FROM outbox WHERE queue = $1 AND redispatch_after IS NULL 
 // beyond the bounds stay for ClaimDue. d bounds its own queue. For every other queue,
 // others.InFlight bounds each organisation; others.Limit bounds the webhooks of the call.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
-	return s.queryTasks(ctx, "claim tasks", claimTasksSQL, ids, d.InFlight, ClaimLease.Milliseconds(), webhooksInFlight,
-		d.total(),
-		string(d.Queue), others.InFlight, others.Limit)
+	var tasks []Task
+	err := s.pg.Select(ctx, claimTasksSQL, postgres.Args{
+		"tasks": ids, "queue": string(d.Queue), "organisation_in_flight": d.InFlight, "queue_in_flight": d.total(),
+		"other_in_flight": others.InFlight, "webhooks_in_flight": webhooksInFlight, "most_webhooks": others.Limit,
+		"claim_lease": ClaimLease.Milliseconds(),
+	}, &tasks)
+	return tasks, wrap("claim tasks", err)
 }
 
 // InFlight returns the number of a queue's tasks in Redis or in work, without retries that wait in
 // Redis.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, `
-SELECT count(*) FROM outbox WHERE queue = $1 AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`,
-			string(q)).Scan(&n)
-	})
+	err = s.pg.Get(ctx, inFlightSQL, postgres.Args{"queue": string(q)}, &n)
 	return n, wrap("count tasks in flight", err)
-}
-
-func (s *Store) queryTasks(ctx context.Context, what, query string, args ...any) ([]Task, error) {
-	var tasks []Task
-	err := s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		tasks, err = scanAll(rows, func(t *Task) []any {
-			return []any{&t.ID, &t.Kind, &t.OrganisationID, &t.SiteID, &t.TraceID, &t.Epoch, &t.Rows}
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("models: %s: %w", what, err)
-	}
-	return tasks, nil
 }
 
 // scanAll scans every row into a T, through the pointers that fields returns, and closes rows.
@@ -125,27 +157,25 @@ func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
 // ConfirmDispatched extends the lease of tasks that Redis has accepted to QueuedLease, counted from
 // their claim. It skips tasks that have moved on since, and tasks locked by a worker.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
-	return s.moveClaimed(ctx, "confirm dispatched tasks", tasks, `
-UPDATE outbox o SET redispatch_after = greatest(o.redispatch_after, o.dispatched_at + $3 * interval '1 ms')
-WHERE o.id = ANY (ARRAY(
-    SELECT w.id FROM unnest($1::uuid[], $2::int[]) AS t (id, epoch) CROSS JOIN LATERAL (
-        SELECT x.id FROM outbox x WHERE x.id = t.id AND x.epoch = t.epoch AND num_nulls(x.dispatched_at) = 0
-        LIMIT 1 FOR UPDATE SKIP LOCKED) w))`, QueuedLease.Milliseconds())
+	args := claimedArgs(tasks)
+	args["queued_lease"] = QueuedLease.Milliseconds()
+	_, err := s.pg.Run(ctx, confirmDispatchedSQL, args)
+	return wrap("confirm dispatched tasks", err)
 }
 
 // ReleaseTasks makes claimed tasks due again at once, after Redis did not accept them.
 func (s *Store) ReleaseTasks(ctx context.Context, tasks []Task) error {
-	return s.moveClaimed(ctx, "release tasks", tasks, `
-UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-WHERE o.id = ANY ($1::uuid[]) AND o.epoch = ($2::int[])[array_position($1::uuid[], o.id)] AND num_nulls(o.dispatched_at) = 0`)
+	_, err := s.pg.Run(ctx, releaseTasksSQL, claimedArgs(tasks))
+	return wrap("release tasks", err)
 }
 
-func (s *Store) moveClaimed(ctx context.Context, what string, tasks []Task, query string, more ...any) error {
+// claimedArgs name tasks as they were claimed.
+func claimedArgs(tasks []Task) postgres.Args {
 	ids, epochs := make([]TaskID, len(tasks)), make([]int, len(tasks))
 	for i, t := range tasks {
 		ids[i], epochs[i] = t.ID, t.Epoch
 	}
-	return s.exec(ctx, what, query, append([]any{ids, epochs}, more...)...)
+	return postgres.Args{"tasks": ids, "epochs": epochs}
 }
 
 // exec runs one statement whose row count the caller does not need.
@@ -170,56 +200,45 @@ func (s *Store) execCount(ctx context.Context, what, query string, args ...any) 
 	return int(n), nil
 }
 
-// reclaimLostSQL locks in an ARRAY subselect, which runs once. A join would run again for each row
-// under a long transaction.
-const reclaimLostSQL = `
-UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-WHERE o.id = ANY (ARRAY(
-    SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
-    ORDER BY redispatch_after LIMIT $1 FOR UPDATE SKIP LOCKED))`
-
 // ReclaimLost makes at most limit tasks with an expired lease due again: their worker died, or
 // Redis lost them. It returns their number.
 func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
-	return s.execCount(ctx, "reclaim lost tasks", reclaimLostSQL, limit)
+	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{"most": limit})
+	return n, wrap("reclaim lost tasks", err)
 }
 
 // ReclaimAll makes every task in flight due again, after Redis has lost its data. A second run of a
 // task in work finds the rows leased and skips them. It returns the number of tasks.
 func (s *Store) ReclaimAll(ctx context.Context) (int, error) {
-	return s.execCount(ctx, "reclaim all tasks", `
-UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
+	n, err := s.pg.Run(ctx, reclaimAllSQL, nil)
+	return n, wrap("reclaim all tasks", err)
 }
 
 // ReclaimEarly makes at most limit retries due again that are due by service time but not by real
 // time, which Redis uses: the sandbox's clock was advanced. It returns their number.
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
-	return s.execCount(ctx, "reclaim early retries", `
-UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
-WHERE o.id = ANY (ARRAY(
-    SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook'
-      AND available_at <= (SELECT now FROM service_now)
-        AND redispatch_after - $2 * interval '1 ms' > statement_timestamp()
-    ORDER BY available_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, limit, (retryLease + time.Second).Milliseconds())
+	n, err := s.pg.Run(ctx, reclaimEarlySQL, postgres.Args{
+		"most": limit, "lease": (retryLease + time.Second).Milliseconds(),
+	})
+	return n, wrap("reclaim early retries", err)
 }
 
 // HoldTask extends a task's lease by RowLease, for a worker that has yet to claim more of it.
 func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
-	return s.exec(ctx, "hold task", `
-UPDATE outbox SET redispatch_after = statement_timestamp() + $2 * interval '1 ms'
-WHERE id = $1 AND dispatched_at IS NOT NULL`, id, RowLease.Milliseconds())
+	_, err := s.pg.Run(ctx, holdTaskSQL, postgres.Args{"task": id, "row_lease": RowLease.Milliseconds()})
+	return wrap("hold task", err)
 }
 
 // FinishTask deletes a task with nothing left to do.
 func (s *Store) FinishTask(ctx context.Context, id TaskID) error {
-	return s.exec(ctx, "finish task", `DELETE FROM outbox WHERE id = $1`, id)
+	_, err := s.pg.Run(ctx, finishTaskSQL, postgres.Args{"task": id})
+	return wrap("finish task", err)
 }
 
 // RepeatTask makes a task due again after a delay of service time, for work in bounded steps.
 func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) error {
-	return s.exec(ctx, "repeat task", `
-UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = svc_now() + $2
-WHERE id = $1`, id, after.Milliseconds())
+	_, err := s.pg.Run(ctx, repeatTaskSQL, postgres.Args{"task": id, "after": after.Milliseconds()})
+	return wrap("repeat task", err)
 }
 
 // Backlog is the load of one queue.
@@ -232,23 +251,18 @@ type Backlog struct {
 // Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
 // backlog.
 func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
-	var all []Backlog
-	err := s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, `
-SELECT q, (SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()),
-       greatest(0, svc_now() - coalesce((SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now()))
-FROM unnest($1::text[]) AS q`, []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks),
-			string(QueueSweeps)})
-		if err != nil {
-			return err
-		}
-		all, err = scanAll(rows, func(b *Backlog) []any { return []any{&b.Queue, &b.InFlight, (*millisDuration)(&b.OldestDue)} })
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("models: backlogs: %w", err)
+	queues := []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)}
+	var rows []struct {
+		Queue     Queue
+		InFlight  int
+		OldestDue int64 // milliseconds
 	}
-	return all, nil
+	err := s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues}, &rows)
+	all := make([]Backlog, len(rows))
+	for i, r := range rows {
+		all[i] = Backlog{r.Queue, r.InFlight, time.Duration(r.OldestDue) * time.Millisecond}
+	}
+	return all, wrap("read backlogs", err)
 }
 
 // millisDuration scans a count of milliseconds into a time.Duration.

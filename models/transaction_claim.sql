@@ -2,30 +2,35 @@
 -- that was claimed before and not released is in doubt, and so is one of an earlier epoch. The
 -- statement extends the task's lease as well.
 --
---   $1 task  $2 lease token  $3 RowLease  $4 AnswerWithin  $5 RailMemory; durations in milliseconds
+--   :task, :lease   the task and the lease token
+--   :row_lease, :answer_within, :rail_memory
+--                   RowLease, AnswerWithin and RailMemory, in milliseconds
 WITH fence AS MATERIALIZED (
-    SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now FROM current_epoch($5) e
+    SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
+        FROM current_epoch(:rail_memory) e
 ), t AS MATERIALIZED (
     SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS was_in_doubt,
-           coalesce(p.called_at, p.created_at) + $5 <= f.now AS forgotten,
-           CASE WHEN p.closing_as IS NOT NULL OR p.epoch < f.cancelled_before OR f.now >= p.started_at + $4 THEN 'close'
+           coalesce(p.called_at, p.created_at) + :rail_memory <= f.now AS forgotten,
+           CASE WHEN p.closing_as IS NOT NULL OR p.epoch < f.cancelled_before
+               OR f.now >= p.started_at + :answer_within THEN 'close'
                 ELSE 'attempt' END AS phase,
            p.epoch >= f.held_before AND (p.lease_until IS NULL OR p.lease_until <= f.server_now)
                AND coalesce(p.next_attempt_at, 0) <= f.now AS free
     FROM fence f CROSS JOIN outbox o JOIN payment_intents p ON p.site_id = o.site_id AND p.id = o.subject_id
-    WHERE o.id = $1 AND p.state = 'pending'
+    WHERE o.id = :task AND p.state = 'pending'
     FOR UPDATE OF p
 ), claimed AS (
-    UPDATE payment_intents p SET lease_token = $2, lease_until = t.server_now + $3 * interval '1 ms', in_doubt = true,
+    UPDATE payment_intents p SET lease_token = :lease,
+        lease_until = t.server_now + :row_lease * interval '1 ms', in_doubt = true,
         attempts = p.attempts + CASE WHEN t.phase = 'attempt' AND NOT t.was_in_doubt THEN 1 ELSE 0 END,
         called_at = CASE WHEN t.was_in_doubt THEN p.called_at ELSE t.now END
     FROM t WHERE t.free AND p.site_id = t.site_id AND p.id = t.id
     RETURNING p.id
 ), held AS (
-    UPDATE outbox o SET redispatch_after = t.server_now + $3 * interval '1 ms'
-    FROM t WHERE o.id = $1 AND o.dispatched_at IS NOT NULL AND EXISTS (SELECT FROM claimed)
+    UPDATE outbox o SET redispatch_after = t.server_now + :row_lease * interval '1 ms'
+    FROM t WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND EXISTS (SELECT FROM claimed)
 )
-SELECT EXISTS (SELECT FROM claimed), t.site_id, t.organisation_id, t.id, t.transaction_id, t.trace_id,
-       coalesce(t.customer_id, ''), coalesce(t.agreement_id, ''), coalesce(t.amount_charged, 0), t.amount, t.currency,
-       coalesce(t.closing_as::text, ''), t.phase, t.was_in_doubt, t.forgotten, t.deferrals, t.current_epoch, t.now
+SELECT EXISTS (SELECT FROM claimed) AS held, t.site_id, t.organisation_id, t.id, t.transaction_id, t.trace_id,
+       t.customer_id, t.agreement_id, t.amount_charged, t.amount, t.currency, t.closing_as, t.phase,
+       t.was_in_doubt AS in_doubt, t.forgotten, t.deferrals, t.current_epoch AS epoch, t.now AS claimed_at
 FROM t

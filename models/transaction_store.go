@@ -10,17 +10,39 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// startSQL is the one conditional update that starts a payment, also at the moment of expiry or
-// cancellation. It also writes the task that debits.
-const startSQL = `
+var (
+	// startTransactionSQL is the one conditional update that starts a payment, also at the moment of
+	// expiry or cancellation. It also writes the task that debits.
+	startTransactionSQL = postgres.SQL(`
 WITH started AS (
-    UPDATE payment_intents p SET state = 'pending', transaction_id = $2, customer_id = $3, agreement_id = $4,
-        discounts = $5::jsonb, amount_charged = $6, started_at = svc_now()
-    WHERE p.code = $1 AND p.state = 'created' AND p.expires_at > svc_now()
+    UPDATE payment_intents p SET state = 'pending', transaction_id = :transaction, customer_id = :customer,
+        agreement_id = :agreement, discounts = :discounts::jsonb, amount_charged = :charge, started_at = svc_now()
+    WHERE p.code = :code AND p.state = 'created' AND p.expires_at > svc_now()
     RETURNING p.organisation_id, p.site_id, p.id, p.trace_id, p.started_at
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
-SELECT $7, $8, $9, organisation_id, site_id, id, trace_id, started_at FROM started`
+SELECT :task, :kind, :queue, organisation_id, site_id, id, trace_id, started_at FROM started`)
+	//go:embed transaction_claim.sql
+	transactionClaimText string
+	claimTransactionSQL  = postgres.SQL(transactionClaimText)
+	//go:embed transaction_hold.sql
+	transactionHoldText string
+	holdTransactionSQL  = postgres.SQL(transactionHoldText)
+	//go:embed transaction_end.sql
+	transactionEndText string
+	endTransactionSQL  = postgres.SQL(transactionEndText)
+	//go:embed transaction_defer.sql
+	transactionDeferText string
+	deferTransactionSQL  = postgres.SQL(transactionDeferText)
+	//go:embed transaction_park.sql
+	transactionParkText string
+	parkTransactionSQL  = postgres.SQL(transactionParkText)
+
+	alertContradictionSQL = postgres.SQL(`
+SELECT raise_alert('railContradiction', :key, organisation_id, site_id,
+                   'debited, but the transaction is ' || transaction_status, trace_id)
+FROM payment_intents WHERE site_id = :site AND id = :intent AND transaction_status <> 'Settled'`)
+)
 
 // StartTransaction lets a customer begin to pay. A repeated call for the same party returns the
 // same transaction. Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first
@@ -58,8 +80,11 @@ func (s *Store) startTransaction(
 		return StartedTransaction{}, err
 	}
 	started := StartedTransaction{ID: NewID[transactionNoun](), Task: NewID[taskNoun]()}
-	n, err := s.execCount(ctx, "move the intent", startSQL, code, started.ID, party.CustomerID, party.AgreementID, column,
-		int64(charge), started.Task, string(TaskSettleTransaction), string(QueueCheckout))
+	n, err := s.pg.Run(ctx, startTransactionSQL, postgres.Args{
+		"code": code, "transaction": started.ID, "customer": party.CustomerID, "agreement": party.AgreementID,
+		"discounts": column, "charge": int64(charge), "task": started.Task, "kind": string(TaskSettleTransaction),
+		"queue": string(QueueCheckout),
+	})
 	if err != nil || n == 0 {
 		return StartedTransaction{}, err
 	}
@@ -84,33 +109,46 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 	return StartedTransaction{ID: p.Transaction.ID, Replayed: true}, nil
 }
 
-// transactionPhase is the DebitPhase of the transaction of intent p at now.ms; $4 is AnswerWithin.
-const transactionPhase = `CASE WHEN p.closing_as IS NOT NULL OR now.ms >= p.started_at + $4
-    OR p.epoch < (SELECT cancelled_before FROM database_epoch) THEN 'close' ELSE 'attempt' END`
-
-var (
-	//go:embed transaction_claim.sql
-	claimTransactionSQL string
-	//go:embed transaction_end.sql
-	endTransactionSQL string
-	//go:embed transaction_defer.sql
-	deferTransactionSQL string
-)
-
 // ClaimTransaction claims a task's transaction under the lease token, for RowLease; see
 // ClaimedTransaction.Held. ErrNotFound: nothing is left to do.
 func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseToken) (ClaimedTransaction, error) {
-	t := ClaimedTransaction{Task: task, Lease: lease}
-	err := s.pg.Do(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, claimTransactionSQL, task, lease, RowLease.Milliseconds(),
-			AnswerWithin.Milliseconds(),
-			RailMemory.Milliseconds()).
-			Scan(&t.Held, &t.SiteID, &t.OrganisationID, &t.IntentID, &t.ID, &t.TraceID, &t.Party.CustomerID,
-				&t.Party.AgreementID,
-				&t.Charge, &t.Amount, &t.Currency, &t.ClosingAs, &t.Phase, &t.InDoubt, &t.Forgotten, &t.Deferrals, &t.Epoch, &t.ClaimedAt)
-		return notFound(err, "transaction")
-	})
-	return t, wrap("claim transaction", err)
+	var row transactionRow
+	err := s.pg.Get(ctx, claimTransactionSQL, postgres.Args{
+		"task": task, "lease": lease, "row_lease": RowLease.Milliseconds(),
+		"answer_within": AnswerWithin.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
+	}, &row)
+	return row.claimed(task, lease), wrap("claim transaction", notFound(err, "transaction"))
+}
+
+// transactionRow is the one row of claimTransactionSQL.
+type transactionRow struct {
+	Held           bool
+	SiteID         SiteID
+	OrganisationID OrganisationID
+	ID             PaymentIntentID
+	TransactionID  TransactionID
+	TraceID        TraceID
+	CustomerID     string
+	AgreementID    string
+	AmountCharged  Amount
+	Amount         Amount
+	Currency       string
+	ClosingAs      TransactionStatus
+	Phase          DebitPhase
+	InDoubt        bool
+	Forgotten      bool
+	Deferrals      int
+	Epoch          int
+	ClaimedAt      Millis
+}
+
+func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransaction {
+	return ClaimedTransaction{
+		Task: task, Lease: lease, Held: r.Held, SiteID: r.SiteID, OrganisationID: r.OrganisationID, IntentID: r.ID,
+		ID: r.TransactionID, TraceID: r.TraceID, Party: Party{CustomerID: r.CustomerID, AgreementID: r.AgreementID},
+		Charge: r.AmountCharged, Amount: r.Amount, Currency: r.Currency, ClosingAs: r.ClosingAs, Phase: r.Phase,
+		InDoubt: r.InDoubt, Forgotten: r.Forgotten, Deferrals: r.Deferrals, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt,
+	}
 }
 
 // HoldTransaction extends the lease of a claimed transaction and its task by RowLease, and returns
@@ -118,23 +156,11 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 // it; the caller must stop work on it.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
-	err := s.pg.Do(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, `
-WITH task AS (
-    UPDATE outbox o SET redispatch_after = statement_timestamp() + $5 * interval '1 ms'
-    FROM payment_intents p
-    WHERE o.id = $6 AND o.dispatched_at IS NOT NULL AND p.site_id = $1 AND p.id = $2 AND p.lease_token = $3
-)
-UPDATE payment_intents p SET lease_until = statement_timestamp() + $5 * interval '1 ms'
-FROM `+svcNow+` now (ms)
-WHERE p.site_id = $1 AND p.id = $2 AND p.lease_token = $3 AND p.lease_until > statement_timestamp()
-  AND p.state = 'pending'
-  AND p.epoch >= (SELECT held_before FROM database_epoch)
-RETURNING `+transactionPhase,
-			t.SiteID, t.IntentID, t.Lease, AnswerWithin.Milliseconds(), RowLease.Milliseconds(), t.Task).Scan(&phase)
-		return notFound(err, "lease")
-	})
-	return phase, wrap("hold transaction", err)
+	err := s.pg.Get(ctx, holdTransactionSQL, postgres.Args{
+		"site": t.SiteID, "intent": t.IntentID, "lease": t.Lease, "task": t.Task,
+		"answer_within": AnswerWithin.Milliseconds(), "row_lease": RowLease.Milliseconds(),
+	}, &phase)
+	return phase, wrap("hold transaction", notFound(err, "lease"))
 }
 
 // FinishTransaction records the result of a claimed transaction: its end with ledger entries and
@@ -146,18 +172,29 @@ func (s *Store) FinishTransaction(
 ) (done FinishedTransaction, err error) {
 	key := t.RailKey()
 	if r.Status == "" {
-		return done, s.exec(ctx, "defer transaction", deferTransactionSQL, t.SiteID, t.IntentID, t.Lease, r.Release, r.Calls,
-			r.RetryAfter.Milliseconds(), t.Task, key, AnswerWithin.Milliseconds(), r.Called, t.ClaimedAt, r.Alert, t.Epoch,
-			RailMemory.Milliseconds())
+		_, err := s.pg.Run(ctx, deferTransactionSQL, postgres.Args{
+			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "release": r.Release,
+			"calls": r.Calls, "called": r.Called, "retry_after": r.RetryAfter.Milliseconds(), "claimed_at": t.ClaimedAt,
+			"epoch": t.Epoch, "alert": r.Alert, "answer_within": AnswerWithin.Milliseconds(),
+			"rail_memory": RailMemory.Milliseconds(),
+		})
+		return done, wrap("defer transaction", err)
 	}
 	if !IntentPending.CanEndAs(r.Status) && r.Status != t.ClosingAs {
 		return done, fmt.Errorf("models: a transaction cannot end as %s", r.Status)
 	}
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = FinishedTransaction{}
-		intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, endTransactionSQL+"SELECT "+intentColumns+" FROM p",
-			t.SiteID, t.IntentID, t.Lease, string(r.Status), string(r.Reason), r.Calls, t.Task, key,
-			r.FromRail, t.Epoch, RailMemory.Milliseconds(), t.foundID(), r.Found.AgreementID, int64(r.Found.Charge)))
+		args, err := endTransactionSQL.Bind(postgres.Args{
+			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "status": string(r.Status),
+			"reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail, "epoch": t.Epoch,
+			"transaction": t.foundID(), "agreement": r.Found.AgreementID, "charge": int64(r.Found.Charge),
+			"rail_memory": RailMemory.Milliseconds(),
+		})
+		if err != nil {
+			return err
+		}
+		intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, endTransactionSQL.Text()+"SELECT "+intentColumns+" FROM p", args...))
 		if errors.Is(err, sql.ErrNoRows) {
 			return alertContradiction(ctx, tx, t, r)
 		}
@@ -185,23 +222,13 @@ func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransactio
 	if r.Status != TransactionSettled {
 		return nil
 	}
-	_, err := tx.Tx.Tx.ExecContext(ctx, `
-SELECT raise_alert('railContradiction', $3, organisation_id, site_id, 'debited, but the transaction is ' || transaction_status, trace_id)
-FROM payment_intents WHERE site_id = $1 AND id = $2 AND transaction_status <> 'Settled'`, t.SiteID, t.IntentID, t.RailKey())
+	_, err := tx.Run(ctx, alertContradictionSQL, postgres.Args{"site": t.SiteID, "intent": t.IntentID, "key": t.RailKey()})
 	return err
 }
 
 // ParkTransaction ends the run of a task that could claim nothing. The task becomes due with the
 // transaction, or when the holder's lease would end.
 func (s *Store) ParkTransaction(ctx context.Context, task TaskID) error {
-	return s.exec(ctx, "park transaction", `
-UPDATE outbox o SET available_at = CASE WHEN w.leased THEN o.available_at ELSE greatest(w.next_attempt_at, w.held_until, o.available_at) END,
-    dispatched_at = CASE WHEN w.leased THEN o.dispatched_at END,
-    redispatch_after = CASE WHEN w.leased AND o.dispatched_at IS NOT NULL THEN w.lease_until END
-FROM (SELECT t.id, p.next_attempt_at, p.lease_until, coalesce(p.lease_until > statement_timestamp(), false) AS leased,
-             CASE WHEN p.epoch < (SELECT held_before FROM database_epoch) THEN (SELECT now FROM service_now) + $2 END AS held_until
-      FROM outbox t CROSS JOIN LATERAL (
-          SELECT * FROM payment_intents x WHERE x.site_id = t.site_id AND x.id = t.subject_id LIMIT 1) p
-      WHERE t.id = $1) w
-WHERE o.id = w.id`, task, heldRetry.Milliseconds())
+	_, err := s.pg.Run(ctx, parkTransactionSQL, postgres.Args{"task": task, "held_retry": heldRetry.Milliseconds()})
+	return wrap("park transaction", err)
 }

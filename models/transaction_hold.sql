@@ -1,0 +1,19 @@
+-- Extends the lease of a claimed transaction and of its task, and returns the transaction's phase. It
+-- returns nothing if the transaction has ended, another worker has taken it, or an operator holds it.
+--
+--   :site, :intent, :task, :lease   the payment intent, its task and lease token
+--   :row_lease, :answer_within      RowLease and AnswerWithin, in milliseconds
+WITH task AS (
+    UPDATE outbox o SET redispatch_after = statement_timestamp() + :row_lease * interval '1 ms'
+    FROM payment_intents p
+    WHERE o.id = :task AND o.dispatched_at IS NOT NULL
+      AND p.site_id = :site AND p.id = :intent AND p.lease_token = :lease
+)
+UPDATE payment_intents p SET lease_until = statement_timestamp() + :row_lease * interval '1 ms'
+FROM (SELECT now FROM service_now) clock
+WHERE p.site_id = :site AND p.id = :intent AND p.lease_token = :lease AND p.lease_until > statement_timestamp()
+  AND p.state = 'pending'
+  AND p.epoch >= (SELECT held_before FROM database_epoch)
+RETURNING CASE WHEN p.closing_as IS NOT NULL OR clock.now >= p.started_at + :answer_within
+                 OR p.epoch < (SELECT cancelled_before FROM database_epoch) THEN 'close'
+               ELSE 'attempt' END
