@@ -51,15 +51,18 @@ func TestOnlyAdmitWaitsForTheLimiter(t *testing.T) {
 func TestServerWaitsForAdmission(t *testing.T) {
 	t.Parallel()
 	behind := railtest.NewScripted()
-	s, err := rail.NewServer(rail.ServerConfig{
-		Rail: behind, Keys: []rail.SigningKey{signingKey}, Log: quiet, WorkTimeout: 200 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
+	start := func(workTimeout time.Duration) *rail.HTTP {
+		s, err := rail.NewServer(rail.ServerConfig{
+			Rail: behind, Keys: []rail.SigningKey{signingKey}, Log: quiet, WorkTimeout: workTimeout,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := httptest.NewServer(s)
+		t.Cleanup(listener.Close)
+		return client(t, listener.URL, nil)
 	}
-	listener := httptest.NewServer(s)
-	t.Cleanup(listener.Close)
-	h := client(t, listener.URL, nil)
+	h := start(200 * time.Millisecond)
 	d := newDebit("k")
 	d.OrganisationID = models.OrganisationID{1}
 	behind.LimitAdmission()
@@ -69,6 +72,7 @@ func TestServerWaitsForAdmission(t *testing.T) {
 	if calls := behind.Calls("k"); calls != (railtest.Calls{}) {
 		t.Errorf("calls %+v without admission", calls)
 	}
+	h = start(5 * time.Minute)
 	behind.Allow(3)
 	wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, d)[0], rail.Succeeded)
 	wantStatus(t, "lookup", railtest.Lookup(t.Context(), t, h, "k")[0], rail.Succeeded)

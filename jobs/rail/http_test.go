@@ -36,6 +36,7 @@ func wantStatus(t *testing.T, name string, got rail.Result, want rail.Status) {
 
 func TestServerFaults(t *testing.T) {
 	t.Parallel()
+	const hangTooLong = "hang too long"
 	once := rail.Fault{Count: 1}
 	tests := []struct {
 		name   string
@@ -48,7 +49,7 @@ func TestServerFaults(t *testing.T) {
 		{"lose request", rail.Faults{LoseRequest: once}, rail.Unknown, rail.NotFound},
 		{"unavailable", rail.Faults{Unavailable: once}, rail.Unavailable, rail.NotFound},
 		{"hang", rail.Faults{Hang: once, HangMillis: 1}, rail.Unknown, rail.Succeeded},
-		{"hang too long", rail.Faults{Hang: once}, rail.Unknown, rail.Succeeded},
+		{hangTooLong, rail.Faults{Hang: once}, rail.Unknown, rail.Succeeded},
 		{"lose answer", rail.Faults{LoseAnswer: once}, rail.Unknown, rail.Succeeded},
 		{"cut answer", rail.Faults{CutAnswer: once}, rail.Unknown, rail.Succeeded},
 		{"garbage", rail.Faults{Garbage: once}, rail.Unknown, rail.Succeeded},
@@ -60,7 +61,11 @@ func TestServerFaults(t *testing.T) {
 			t.Parallel()
 			behind := railtest.NewScripted()
 			g := gateway(t, behind)
-			h := client(t, g.URL, func(c *rail.HTTPConfig) { c.Timeout = 500 * time.Millisecond })
+			h := client(t, g.URL, func(c *rail.HTTPConfig) {
+				if tt.name == hangTooLong {
+					c.Timeout = 2 * time.Second
+				}
+			})
 			if err := g.SetFaults(tt.faults); err != nil {
 				t.Fatal(err)
 			}
@@ -388,6 +393,7 @@ func rawGateway(t *testing.T, speak func(net.Conn)) string {
 // A failure after a request may have been sent may have debited.
 func TestFailuresAfterSending(t *testing.T) {
 	t.Parallel()
+	const silent, trickling = "silent until time-out", "trickling" // only the time-out ends these
 	readByte := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
 	readAll := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
 	say := func(text string) func(net.Conn) {
@@ -405,8 +411,8 @@ func TestFailuresAfterSending(t *testing.T) {
 		"body cut":              say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
 		"chunks cut":            say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
 		"switching protocols":   say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
-		"silent until time-out": func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
-		"trickling": func(conn net.Conn) {
+		silent:                  func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+		trickling: func(conn net.Conn) {
 			readAll(conn)
 			for {
 				if _, err := io.WriteString(conn, "H"); err != nil {
@@ -417,7 +423,11 @@ func TestFailuresAfterSending(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := client(t, rawGateway(t, speak), func(c *rail.HTTPConfig) { c.Timeout = 200 * time.Millisecond })
+			h := client(t, rawGateway(t, speak), func(c *rail.HTTPConfig) {
+				if name == silent || name == trickling {
+					c.Timeout = 2 * time.Second
+				}
+			})
 			wantStatus(t, "debit", railtest.Debit(t.Context(), t, h, newDebit("k"))[0], rail.Unknown)
 		})
 	}

@@ -100,10 +100,11 @@ func gateway(t *testing.T, behind rail.Rail) server {
 	return server{s, listener.URL}
 }
 
-// client returns an adapter to the gateway at a URL. change may change its configuration.
+// client returns an adapter to the gateway at a URL. change may change its configuration. Without
+// change, no time-out ends an exchange, even on a loaded machine.
 func client(t *testing.T, url string, change func(*rail.HTTPConfig)) *rail.HTTP {
 	t.Helper()
-	cfg := rail.HTTPConfig{BaseURL: url, AllowPlainHTTP: true, Key: signingKey}
+	cfg := rail.HTTPConfig{BaseURL: url, AllowPlainHTTP: true, Key: signingKey, Timeout: 5 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
@@ -26,7 +25,7 @@ func TestResultsThroughAFaultyGatewayAreTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := client(t, g.URL, func(c *rail.HTTPConfig) { c.Timeout = 5 * time.Second })
+	h := client(t, g.URL, nil)
 
 	const n = 300
 	final := make(map[string]rail.Result)

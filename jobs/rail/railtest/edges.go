@@ -2,7 +2,6 @@ package railtest
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -147,30 +146,18 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "slow", "fast"), final...)
 }
 
-// testAdmission has several organisations ask for admission at once. A caller that asks for less
-// than one gets none.
+// testAdmission has several organisations ask for admission at once, each until all its requests
+// are admitted. A caller that asks for less than one gets none.
 func testAdmission(t *testing.T, f Fixture) {
 	const organisations, each = 8, 30
-	f.open(t, models.BehaviourPays)
-	debited := make(map[string]models.Amount)
-	for i := range organisations * each {
-		debited[fmt.Sprint("k", i)] = 100
-	}
 	concurrently(organisations, func(n int) {
-		var debits []rail.Debit
-		for i := range each {
-			d := debit(fmt.Sprint("k", n*each+i), "pays")
-			d.OrganisationID = models.OrganisationID{byte(n)}
-			debits = append(debits, d)
-		}
-		want(t, "debit", Debit(t.Context(), t, f.Rail, debits...), repeat(succeeded, each)...)
+		admit(t.Context(), t, f.Rail, models.OrganisationID{byte(n)}, each)
 	})
 	for _, n := range []int{0, -1} {
 		if got := f.Rail.Admit(t.Context(), models.OrganisationID{1}, n); got != 0 {
 			t.Errorf("%d of %d requests are admitted", got, n)
 		}
 	}
-	f.wantDebited(t, debited)
 }
 
 func testAdmissionEndsWithTheContext(t *testing.T, f Fixture) {
