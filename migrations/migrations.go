@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/uptrace/bun"
 )
 
@@ -61,7 +61,7 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 	applied := 0
 	err = conn.Raw(func(driver any) error {
 		// A PgConn can send several statements in one string, and adds no timeouts of its own.
-		pg := driver.(*stdlib.Conn).Conn().PgConn() //nolint:forcetypeassert // models.Open uses pgx only
+		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn() //nolint:forcetypeassert // models.Open uses pgx only
 		for {
 			more, err := applyNext(ctx, pg, own)
 			if err != nil || !more {

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"partnerbilling/models/coalesce"
 )
 
 const (
@@ -59,6 +61,7 @@ type connector struct {
 	// generation are not reused.
 	generation atomic.Int64
 	failed     atomic.Pointer[failedAttempt]
+	probes     coalesce.Coalescer[uint32, bool] // see isAbandoned
 	now        func() time.Time
 	life       context.Context //nolint:containedctx // ends attempts that outlive their callers, with the pool
 	end        context.CancelFunc
@@ -76,6 +79,19 @@ type pooledConn struct {
 	usedAt, checked time.Time
 }
 
+// retirableConn is a connection that the pool drops once it is retired. Without the check at its
+// return, the pool would pass it on to a waiting call, which would fail.
+type retirableConn struct {
+	*driverConn
+	connector *connector
+}
+
+// driverConn gives the embedded field a name that does not hide the method Conn.
+type driverConn = stdlib.Conn
+
+// IsValid implements driver.Validator, which the pool asks when a connection returns.
+func (c *retirableConn) IsValid() bool { return c.connector.isCurrent(c.Conn()) }
+
 // pooledConnKey is the record's key in the driver's data of a connection.
 const pooledConnKey = "partnerbilling"
 
@@ -89,7 +105,8 @@ func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connec
 	conf.DialFunc = NewDialer(connectTimeout).DialContext
 	conf.ValidateConnect = c.admit
 	conf.OnPgError = c.onError
-	conf.Tracer = &statementLimit{limit: statementDeadline, condemn: c.condemn}
+	conf.Tracer = &statementLimit{limit: statementDeadline, condemn: c.condemn, isAbandoned: c.isAbandoned}
+	c.probes.Call = c.probe
 	for _, host := range splitHosts(conf) {
 		c.hosts = append(c.hosts, stdlib.GetConnector(*host,
 			stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }), // mayReuse does
@@ -165,7 +182,7 @@ func (c *connector) connectAny() (driver.Conn, error) {
 		if err == nil {
 			c.preferred.Store(int32(host)) //nolint:gosec // a URL has few hosts
 			c.failed.Store(nil)
-			return conn, nil
+			return &retirableConn{conn.(*driverConn), c}, nil //nolint:forcetypeassert // hosts are stdlib connectors
 		}
 		errs = append(errs, err)
 	}
@@ -189,11 +206,10 @@ func (c *connector) admit(ctx context.Context, conn *pgconn.PgConn) error {
 // mayReuse reports whether a pooled connection may be reused. driver.ErrBadConn makes the pool drop
 // it.
 func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
-	state, ok := conn.PgConn().CustomData()[pooledConnKey].(*pooledConn)
-	if !ok || state.generation != c.generation.Load() {
+	if !c.isCurrent(conn) {
 		return driver.ErrBadConn
 	}
-	now := c.now()
+	state, now := stateOf(conn), c.now()
 	idle := now.Sub(state.usedAt)
 	state.usedAt = now
 	if idle < checkAfterIdle && now.Sub(state.checked) < checkEvery {
@@ -204,6 +220,16 @@ func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
 		return driver.ErrBadConn
 	}
 	return nil
+}
+
+// isCurrent reports whether a connection is open and of the current generation.
+func (c *connector) isCurrent(conn *pgx.Conn) bool {
+	return !conn.IsClosed() && stateOf(conn).generation == c.generation.Load()
+}
+
+// stateOf returns the connector's record of a connection, which admit has made.
+func stateOf(conn *pgx.Conn) *pooledConn {
+	return conn.PgConn().CustomData()[pooledConnKey].(*pooledConn) //nolint:forcetypeassert // nothing else writes it
 }
 
 // recheck checks an open connection. If the server no longer qualifies, recheck retires all
@@ -261,11 +287,12 @@ func isFatal(err *pgconn.PgError) bool {
 	return strings.EqualFold(severity, "FATAL") || strings.EqualFold(severity, "PANIC")
 }
 
-// statementLimit gives every statement a deadline. It implements pgx.QueryTracer, which sees all
-// statements of the pool, BEGIN and COMMIT included.
+// statementLimit gives every statement a deadline, and ends it early if the server has abandoned it.
+// It implements pgx.QueryTracer, which sees all statements of the pool, BEGIN and COMMIT included.
 type statementLimit struct {
-	limit   time.Duration
-	condemn func()
+	limit       time.Duration
+	condemn     func()
+	isAbandoned func(ctx context.Context, backend uint32) bool
 }
 
 // limitedContext is the context of one statement.
@@ -273,29 +300,47 @@ type limitedContext struct {
 	context.Context
 	caller context.Context //nolint:containedctx // distinguishes the caller's end from the statement's
 	cancel context.CancelFunc
+	probe  *time.Timer
+}
+
+// Err implements context.Context. To the driver, an abandoned statement has exceeded its deadline.
+func (l *limitedContext) Err() error {
+	err := l.Context.Err()
+	if err != nil && l.caller.Err() == nil {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // TraceQueryStart implements pgx.QueryTracer: the statement runs under the context that it returns.
-func (s *statementLimit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (s *statementLimit) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	limit := s.limit
 	if longer, ok := ctx.Value(limitKey{}).(time.Duration); ok {
 		limit = longer
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= limit {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= min(limit, probeAfter) {
 		return ctx
 	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	return &limitedContext{limited, ctx, cancel}
+	statement := &limitedContext{caller: ctx}
+	statement.Context, statement.cancel = context.WithTimeout(ctx, limit)
+	backend := conn.PgConn().PID()
+	statement.probe = time.AfterFunc(probeAfter, func() {
+		if s.isAbandoned(statement, backend) {
+			statement.cancel()
+		}
+	})
+	return statement
 }
 
 // TraceQueryEnd implements pgx.QueryTracer. The server's timeout precedes the limit. A statement
-// that reaches the limit shows that the server does not answer, so all open connections are
-// retired.
+// that reaches the limit, or that is abandoned, shows that the server does not answer on
+// connections of its age, so all open connections are retired.
 func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	statement, ok := ctx.(*limitedContext)
 	if !ok {
 		return
 	}
+	statement.probe.Stop()
 	if data.Err != nil && statement.Err() != nil && statement.caller.Err() == nil {
 		s.condemn()
 	}

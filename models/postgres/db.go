@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
 )
@@ -28,8 +27,8 @@ type Config struct {
 	// ErrUnavailable at once. 0: no bound.
 	MaxQueued int
 	// StatementTimeout ends a statement on the server; default 10 s. If a server does not answer
-	// within a further answerGrace, the statement fails with ErrUnavailable, and its connection is
-	// dropped.
+	// within a further answerGrace, or has lost the statement, the statement fails with
+	// ErrUnavailable, and its connection is dropped.
 	StatementTimeout time.Duration
 	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth at random, so
 	// that a fleet's reconnections spread; default 30 minutes.
@@ -173,6 +172,6 @@ func (db *DB) onConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 	defer func() { _ = conn.Close() }()
 	return conn.Raw(func(driver any) error {
-		return do(driver.(*stdlib.Conn).Conn()) //nolint:forcetypeassert // Open made the pool
+		return do(driver.(*retirableConn).Conn()) //nolint:forcetypeassert // Open made the pool
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5"
 
 	"partnerbilling/models/modelstest"
 )
@@ -18,7 +18,7 @@ func TestDeadPeersAreNoticed(t *testing.T) {
 	}
 	defer conn.Close()
 	err = conn.Raw(func(driver any) error {
-		raw, err := driver.(*stdlib.Conn).Conn().PgConn().Conn().(*net.TCPConn).SyscallConn()
+		raw, err := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn().Conn().(*net.TCPConn).SyscallConn()
 		if err != nil {
 			return err
 		}
