@@ -196,9 +196,17 @@ func (run *chunkRun) claim(ctx context.Context, part models.Part) *claim {
 	readAt := run.job.Now()
 	chunk, err := run.job.Store.ClaimChunk(ctx, run.task.ID, run.lease, part)
 	if err != nil {
-		return &claim{err: err}
+		return &claim{err: errors.Join(err, run.abandonClaim(ctx, part))}
 	}
 	return &claim{Chunk: chunk, readAt: readAt}
+}
+
+// abandonClaim ends the leases of a failed claim, whose rows the server may have claimed. No call
+// was made for them, so that another run may take them at once.
+func (run *chunkRun) abandonClaim(ctx context.Context, part models.Part) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	return run.job.Store.AbandonClaim(ctx, run.task.ID, run.lease, part)
 }
 
 // begin starts the first calls of the claimed rows. Rows that need no call release their claim
@@ -468,7 +476,12 @@ func (run *chunkRun) record(ctx context.Context) error {
 	}
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	settled, err := run.job.Store.FinishRows(recordCtx, run.chunk, run.results, run.chunk.Open-run.closed)
+	settled, err := run.finishRows(recordCtx)
+	if errors.Is(err, models.ErrUnavailable) {
+		// The connection may have failed alone. If the server has recorded the results, it now ignores
+		// them, and ParkChunk ends a task without open rows.
+		settled, err = run.finishRows(recordCtx)
+	}
 	if err != nil {
 		return err
 	}
@@ -482,4 +495,8 @@ func (run *chunkRun) record(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (run *chunkRun) finishRows(ctx context.Context) ([]models.Settled, error) {
+	return run.job.Store.FinishRows(ctx, run.chunk, run.results, run.chunk.Open-run.closed)
 }

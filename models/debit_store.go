@@ -36,6 +36,14 @@ var (
 	debitCloseUnsentText string
 	closeUnsentSQL       = postgres.SQL(debitCloseUnsentText)
 
+	abandonClaimSQL = postgres.SQL(`
+UPDATE batch_rows r SET lease_until = statement_timestamp()
+FROM outbox o
+WHERE o.id = :task AND r.site_id = o.site_id AND r.batch_id = o.subject_id
+  AND r.row_index BETWEEN o.first_row + :part_first::int
+      AND least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1)
+  AND r.lease_token = :lease AND r.lease_until > statement_timestamp()`)
+
 	bindRowsSQL = postgres.SQL(`
 WITH bound AS (
     UPDATE batch_rows r SET link_id = l.id FROM customer_links l
@@ -108,6 +116,16 @@ func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, p
 		err = s.bindRows(ctx, &chunk)
 	}
 	return chunk, wrap("bind rows", err)
+}
+
+// AbandonClaim ends the leases of the rows that ClaimChunk has claimed under the lease token in one
+// part of a task's chunk. It is for a claim whose answer was lost; no rail call may have begun for
+// its rows. The next claim cannot know that, and finds the rows in doubt.
+func (s *Store) AbandonClaim(ctx context.Context, task TaskID, lease LeaseToken, part Part) error {
+	_, err := s.pg.Run(ctx, abandonClaimSQL, postgres.Args{
+		"task": task, "lease": lease, "part_first": part.First, "part_rows": part.Rows,
+	})
+	return wrap("abandon claim", err)
 }
 
 // claimedRow is the one row of claimChunkSQL: the chunk, and one array for each column of its rows.

@@ -299,6 +299,9 @@ func (p *planned) runBatches() {
 			{Index: 2, RailKey: key(2), RetryAfter: time.Hour, Alert: models.AlertRailConflict},
 		}, 3))
 	})
+	p.call("AbandonClaim", func(ctx context.Context) error {
+		return s.AbandonClaim(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	})
 	p.call("ParkChunk", func(ctx context.Context) error { return s.ParkChunk(ctx, done.Tasks[0]) })
 	p.call("CancelBatch", func(ctx context.Context) error { return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch"))) })
 	p.call("DecideRow", func(ctx context.Context) error {
