@@ -17,6 +17,7 @@ import (
 	"partnerbilling/jobs/rail/railtest"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 // billing is a Site with one batch on a scripted rail. The service's clock stands still.
@@ -413,7 +414,7 @@ func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
 
 func openStore(t *testing.T, dsn string) *models.Store {
 	t.Helper()
-	store, err := models.Open(t.Context(), models.Config{DSN: dsn})
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}
