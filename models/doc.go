@@ -67,10 +67,13 @@
 //
 // # SQL
 //
+// SCHEMA.md shows the tables. The package postgres holds the pool and the form of statements.
+//
 // Bun's query builder and models serve statements that are not hot: single rows, administration and
-// simple lists. Hot statements are plain SQL on the driver, which spares the builder's formatting
-// and sends arrays in binary form. A long one lives in a .sql file beside its Go file, with a
-// comment for each CTE, so that an operator can paste it into psql.
+// simple lists. Hot statements, and those with several CTEs, are SQL with named arguments
+// ([postgres.Statement]): each connection prepares them once, which spares the builder's formatting
+// and the server's planning. A long one lives in a .sql file beside its Go file, with a comment for
+// each CTE, so that an operator can paste it into psql. Rows are scanned by column name.
 //
 // # Time
 //
