@@ -1,5 +1,5 @@
-# Everything that is needed beside Go is fetched by deploy/local/fetch.sh; databases are private and end with their
-# process.
+# deploy/local/fetch.sh fetches everything that is needed beside Go. Databases are private and end
+# with their process.
 
 # Flags for go test, such as GOTESTFLAGS='-race -run Batch'.
 GOTESTFLAGS ?=
@@ -36,6 +36,7 @@ lint: ## Check formatting, vet and the linter's rules
 fetch:
 	@sh deploy/local/fetch.sh
 
-# What a service that was killed has left must not be taken for the signs of one that is up. The lock has the process's id.
+# forget removes the files that a killed service has left, so that they do not pass for those of a
+# running one. The lock holds the process's id.
 forget:
 	@data="$${SVC_DATA_DIR:-.svc}"; kill -0 $$(cat "$$data/lock" 2>/dev/null) 2>/dev/null || (cd "$$data" 2>/dev/null && rm -f sandbox.json sandbox.env process.env) || true

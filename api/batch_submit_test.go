@@ -248,8 +248,8 @@ func TestConflictAnswers(t *testing.T) {
 	golden(t, "batch-conflict-many", submit(`"note":"secret one",`, rows(first, 40, 2)).Expect(409))
 }
 
-// atOnce submits n bodies concurrently.
-func (b *batching) atOnce(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
+// submitConcurrently submits n bodies concurrently.
+func (b *batching) submitConcurrently(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
 	t.Helper()
 	return b.postAtOnce(t, n, b.batches(""), body)
 }
@@ -285,7 +285,7 @@ func (b *batching) postAtOnce(
 func TestConcurrentSubmissions(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
-	statuses, answers := b.atOnce(t, 50, func(int) string { return bodyOf("same", "ada", "bob") })
+	statuses, answers := b.submitConcurrently(t, 50, func(int) string { return bodyOf("same", "ada", "bob") })
 	if diff := cmp.Diff(map[int]int{202: 50}, statuses); diff != "" {
 		t.Fatalf("identical: %s", diff)
 	}
@@ -301,7 +301,7 @@ func TestConcurrentSubmissions(t *testing.T) {
 	if created != 1 || len(b.tasks) != 1 {
 		t.Errorf("%d were created, of %d there is work", created, len(b.tasks))
 	}
-	statuses, _ = b.atOnce(t, 50, func(i int) string { return bodyOf("different", fmt.Sprint(i)) })
+	statuses, _ = b.submitConcurrently(t, 50, func(i int) string { return bodyOf("different", fmt.Sprint(i)) })
 	if diff := cmp.Diff(map[int]int{202: 1, 409: 49}, statuses); diff != "" {
 		t.Errorf("different: %s", diff)
 	}

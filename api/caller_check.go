@@ -11,7 +11,7 @@ import (
 const (
 	// maxCheckAge is the longest time between two checks of a caller.
 	maxCheckAge = 15 * time.Second
-	// defaultRecheckInterval leaves room for one poll interval, so that no check is late.
+	// defaultRecheckInterval is shorter by one poll interval, so that no check is late.
 	defaultRecheckInterval = maxCheckAge - maxPollInterval
 	// recheckTimeout bounds one repeated check.
 	recheckTimeout = 5 * time.Second

@@ -116,8 +116,8 @@ func TestEveryRouteRequiresAToken(t *testing.T) {
 	headers := m.refusedAuthorizations(t)
 	for _, r := range m.authenticated() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
-			nobody := refusal{code: api.InvalidToken, challenge: "Bearer"}
-			nobody.is(t, r.Path, m.send(t, r, m.wrong()))
+			invalidToken := refusal{code: api.InvalidToken, challenge: "Bearer"}
+			invalidToken.is(t, r.Path, m.send(t, r, m.wrong()))
 			for name, c := range headers {
 				t.Run(name, func(t *testing.T) {
 					a := m.send(t, r, m.wrong().as(c.header))

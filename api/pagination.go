@@ -27,8 +27,8 @@ const (
 // cursorLife is how long a pagination link is valid, in service time.
 const cursorLife = 24 * time.Hour
 
-// maxCursorSize is the longest accepted cursor, in characters. It leaves room for the longest
-// orderId.
+// maxCursorSize is the longest accepted cursor, in characters. A cursor with the
+// longest orderId is shorter.
 const maxCursorSize = 2 << 10
 
 // pageQuery selects one page of a list: F are the list's filters, P its positions. A pagination

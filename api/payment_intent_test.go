@@ -215,12 +215,12 @@ func TestPaymentIntentIdempotency(t *testing.T) {
 func TestCheckoutErrorsHaveShapeB(t *testing.T) {
 	c := newPaying(t)
 	id, _ := c.intent(t)
-	nobody := c.With("Authorization", "")
+	anonymous := c.With("Authorization", "")
 	for what, tt := range map[string]struct {
 		answer *apitest.Answer
 		status int
 	}{
-		"no token":     {nobody.Get(c.intents("/" + id)), 401},
+		"no token":     {anonymous.Get(c.intents("/" + id)), 401},
 		"bad token":    {c.WithToken("x").Post(c.intents(""), `{"amount":1}`), 401},
 		"the app's":    {c.app.Get(c.intents("/" + id)), 403},
 		"another's":    {c.other.Get(c.intents("/" + id)), 403},

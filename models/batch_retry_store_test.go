@@ -122,7 +122,7 @@ func TestRetryIsOnce(t *testing.T) {
 	if _, err := r.retry(t, "parent", "other"); !errors.Is(err, models.ErrAlreadyRetried) {
 		t.Errorf("under another reference: %v", err)
 	}
-	// The child can be retried in its turn.
+	// The child can be retried, too.
 	if _, err := r.retry(t, "child", "grandchild"); !errors.Is(err, models.ErrBatchInProgress) {
 		t.Errorf("in progress: %v", err)
 	}

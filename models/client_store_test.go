@@ -37,8 +37,8 @@ func TestSiteBoundary(t *testing.T) {
 	}
 	_, foreign := store.Site(t.Context(), theirs.ID, site.ID)
 	_, unknown := store.Site(t.Context(), ours.ID, models.SiteID{1})
-	_, nobodys := store.Site(t.Context(), models.OrganisationID{}, site.ID)
-	for _, err := range []error{foreign, unknown, nobodys} {
+	_, ofNoOrganisation := store.Site(t.Context(), models.OrganisationID{}, site.ID)
+	for _, err := range []error{foreign, unknown, ofNoOrganisation} {
 		if !errors.Is(err, models.ErrNotFound) || err.Error() != foreign.Error() {
 			t.Errorf("error %v, want the same ErrNotFound for all", err)
 		}
@@ -151,7 +151,7 @@ func TestClientSecrets(t *testing.T) {
 		t.Errorf("removed twice: %v", err)
 	}
 	if _, err := store.AddClientSecret(t.Context(), models.ClientID{1}); !errors.Is(err, models.ErrNotFound) {
-		t.Errorf("a secret of nobody: %v", err)
+		t.Errorf("a secret of no client: %v", err)
 	}
 	var stored int
 	must(t, store.DB().NewRaw("SELECT count(*) FROM client_secrets WHERE secret_hash = ?",
@@ -163,10 +163,10 @@ func TestClientSecrets(t *testing.T) {
 
 func TestNobodysCredentialsMatchNothing(t *testing.T) {
 	t.Parallel()
-	var nobody models.ClientCredentials
+	var zero models.ClientCredentials
 	for _, secret := range []string{"", "svcs_", string(make([]byte, 32))} {
-		if nobody.Match(secret) {
-			t.Errorf("nobody's secret is %q", secret)
+		if zero.Match(secret) {
+			t.Errorf("the zero credentials match %q", secret)
 		}
 	}
 }
@@ -230,19 +230,19 @@ func TestChangeClient(t *testing.T) {
 	if got := get().JWKS; got != nil {
 		t.Errorf("jwks %s", got)
 	}
-	nobody := models.ClientID{1}
+	unknown := models.ClientID{1}
 	for name, err := range map[string]error{
-		"disable": store.DisableClient(t.Context(), nobody),
-		"enable":  store.EnableClient(t.Context(), nobody),
-		"scopes":  store.SetClientScopes(t.Context(), nobody, models.PartnerScopes),
-		"jwks":    store.SetClientJWKS(t.Context(), nobody, nil),
+		"disable": store.DisableClient(t.Context(), unknown),
+		"enable":  store.EnableClient(t.Context(), unknown),
+		"scopes":  store.SetClientScopes(t.Context(), unknown, models.PartnerScopes),
+		"jwks":    store.SetClientJWKS(t.Context(), unknown, nil),
 	} {
 		if !errors.Is(err, models.ErrNotFound) {
-			t.Errorf("%s of nobody: %v", name, err)
+			t.Errorf("%s of an unknown client: %v", name, err)
 		}
 	}
-	if _, err := store.ClientCredentials(t.Context(), nobody); !errors.Is(err, models.ErrNotFound) {
-		t.Errorf("credentials of nobody: %v", err)
+	if _, err := store.ClientCredentials(t.Context(), unknown); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("credentials of an unknown client: %v", err)
 	}
 }
 

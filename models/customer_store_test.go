@@ -196,7 +196,7 @@ func TestExpireInvitations(t *testing.T) {
 	}
 }
 
-func TestExpireInvitationsWaitsForNobody(t *testing.T) {
+func TestExpireInvitationsDoesNotWait(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
 	held := c.invite(t, "held")

@@ -419,7 +419,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-func TestNobodyReadsAnOpenBatchAfterItsDeadline(t *testing.T) {
+func TestNoReadShowsAnOpenBatchAfterItsDeadline(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)

@@ -14,7 +14,8 @@
 //   - Transaction: a customer's payment of a payment intent; at most one for each.
 //   - Movement: a ledger entry as partners see it.
 //   - Rail: the payment network that debits customers.
-//   - Rail key: the key under which the rail debits at most once, also after a loss of the database.
+//   - Rail key: the key under which the rail debits at most once, also after a loss of the
+//     database.
 //   - Generation: the number of batches that a batchReference has named; part of the rail key.
 //   - Settle: reach the final outcome of money. A batch settles with its last row.
 //   - In doubt: a debit call may have been made, and its answer is not known.
@@ -59,8 +60,9 @@
 // # Stores
 //
 // [Store] is the only access to Postgres. Most exported methods are one transaction or one
-// statement, so each leaves everything done or nothing. Tasks are written to the outbox in the transaction that
-// makes them necessary, so that no crash can separate them; the message in Redis is only a wake-up.
+// statement, so each leaves everything done or nothing. Tasks are written to the outbox in the
+// transaction that makes them necessary, so that no crash can separate them; the message in Redis
+// is only a wake-up.
 // Test errors with [errors.Is]: [ErrNotFound], [ErrUnavailable] and the like. After ErrUnavailable
 // it is unknown whether the transaction was committed; calls that matter can be repeated. Locks are
 // taken in one order: a batch, its rows, the outbox.

@@ -1,7 +1,8 @@
 -- One page of a Site's payment intents, and whether intents lie behind it. Go replaces the words in
 -- angle brackets.
 --
---   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind  $8 orderId, if it is a filter
+--   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind
+--   $8 orderId, if it is a filter
 --
 -- Page and links come from one snapshot and one reading of the clock. Each source is an ordered
 -- scan of one index that ends at the limit. The position and the far end of the range of time bound

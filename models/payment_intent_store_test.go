@@ -104,7 +104,7 @@ func TestPaymentIntentExpiryLimits(t *testing.T) {
 	}
 }
 
-func TestPaymentIntentsAreFoundInTheirPlacesOnly(t *testing.T) {
+func TestPaymentIntentsAreFoundInTheirSitesOnly(t *testing.T) {
 	c := newCheckout(t)
 	other := modelstest.Site(t, c.store)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 100)

@@ -1,7 +1,8 @@
 -- Sums the rows of an organisation's debit tasks, and counts those tasks. A task is there until all
 -- of its rows, at most 200 of one batch, are settled.
 --
---   $1 organisation  $2 queue of debits  $3 most tasks to read, of those that wait and of those in flight
+--   $1 organisation  $2 queue of debits  $3 most tasks to read, of those that wait
+--   and of those in flight
 SELECT coalesce(sum(task.rows), 0)::bigint, count(*)
 FROM (
     (SELECT o.last_row - o.first_row + 1 AS rows FROM outbox o

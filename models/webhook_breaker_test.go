@@ -55,14 +55,14 @@ func TestWebhookBreakerProperties(t *testing.T) {
 		for range rapid.IntRange(0, 60).Draw(t, "attempts") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "ms")) * time.Millisecond)
 			inFlight := rapid.IntRange(0, 40).Draw(t, "under way")
-			room := b.capacity(inFlight, now)
+			capacity := b.capacity(inFlight, now)
 			switch {
 			case b.Width < 1 || b.Width > WebhookFullWidth || b.Failures < 0:
 				t.Fatalf("%+v", b)
-			case b.OpenUntil == 0 && (room < 0 || room+inFlight > max(b.Width, inFlight)):
-				t.Fatalf("%+v has room for %d beside %d", b, room, inFlight)
-			case b.OpenUntil != 0 && (room > 1 || room == 1 && (inFlight > 0 || now < b.OpenUntil)):
-				t.Fatalf("open %+v has room for %d beside %d at %d", b, room, inFlight, now)
+			case b.OpenUntil == 0 && (capacity < 0 || capacity+inFlight > max(b.Width, inFlight)):
+				t.Fatalf("%+v has capacity for %d beside %d", b, capacity, inFlight)
+			case b.OpenUntil != 0 && (capacity > 1 || capacity == 1 && (inFlight > 0 || now < b.OpenUntil)):
+				t.Fatalf("open %+v has capacity for %d beside %d at %d", b, capacity, inFlight, now)
 			}
 			b = b.after(rapid.Bool().Draw(t, "success"), rapid.Bool().Draw(t, "gone"), now)
 		}

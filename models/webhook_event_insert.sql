@@ -2,8 +2,9 @@
 -- task of a test is leased to the process that asks for the test, and goes out only if that process
 -- dies. No row: the event exists.
 --
---   $1 organisation  $2 event  $3 site  $4 type  $5 payment intent, or the zero id  $6 its final status
---   $7 is a test  $8 task  $9 of a test: whose endpoint is tested  $10 trace id  $11 body  $12 kind and $13 queue of the task
+--   $1 organisation  $2 event  $3 site  $4 type  $5 payment intent, or the zero id
+--   $6 its final status  $7 is a test  $8 task  $9 of a test: whose endpoint is tested
+--   $10 trace id  $11 body  $12 kind and $13 queue of the task
 --   $14 QueuedLease in milliseconds
 WITH endpoint AS (
     -- of the Site, else the default

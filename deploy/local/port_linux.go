@@ -16,13 +16,13 @@ func holdPort(number int, isNew bool) (io.Closer, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	share := func() error { return syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }
+	allowReuse := func() error { return syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }
 	bind := func() error {
 		return syscall.Bind(fd, &syscall.SockaddrInet4{Port: number, Addr: [4]byte{127, 0, 0, 1}})
 	}
-	steps := []func() error{share, bind}
+	steps := []func() error{allowReuse, bind}
 	if isNew {
-		steps = []func() error{bind, share}
+		steps = []func() error{bind, allowReuse}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -69,7 +69,7 @@ func TestCoalescerOutlivesAPanic(t *testing.T) {
 	}
 }
 
-func TestCoalescerLeavesOutWhoHasLeft(t *testing.T) {
+func TestCoalescerDropsRequestsOfCallersThatLeft(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan []int), make(chan struct{})
 	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {

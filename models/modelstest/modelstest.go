@@ -1,5 +1,5 @@
-// Package modelstest gives tests real databases: each test its own, freshly migrated, on one private
-// PostgreSQL of the test process.
+// Package modelstest gives tests real databases: each test its own, freshly migrated, on one
+// private PostgreSQL of the test process.
 //
 // The server starts with the first test that asks. A package that uses this kit has
 //

@@ -87,8 +87,8 @@ func refused(err error) (*apiError, error) {
 	return e, nil
 }
 
-// withinScope drops the error of a call that the client's scopes do not allow, and marks the page as partial. Any
-// other error comes back.
+// withinScope drops the error of a call that the client's scopes do not allow, and marks the page
+// as partial. It returns any other error.
 func (v *visit) withinScope(err error) error {
 	var e *apiError
 	if !errors.As(err, &e) || e.Status != http.StatusForbidden {

@@ -20,11 +20,11 @@ import (
 
 // The bounds of the receiver: of each organisation, and of how many organisations.
 const (
-	maxDeliveries     = 100
-	maxDeliveryBytes  = 1 << 20
-	maxDeliveryOrgs   = 16
-	maxDeliveryBody   = 64 << 10
-	timestampPatience = 5 * time.Minute // within which Standard Webhooks wants a timestamp
+	maxDeliveries      = 100
+	maxDeliveryBytes   = 1 << 20
+	maxDeliveryOrgs    = 16
+	maxDeliveryBody    = 64 << 10
+	timestampTolerance = 5 * time.Minute // within which Standard Webhooks wants a timestamp
 )
 
 // inbox keeps the deliveries that the built-in receiver of this process has taken.
@@ -179,5 +179,5 @@ func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.H
 			d.Standard = hmac.Equal([]byte(header.Value), []byte(h.Get("Webhook-Signature")))
 		}
 	}
-	d.InTime = now.Sub(sent).Abs() < timestampPatience
+	d.InTime = now.Sub(sent).Abs() < timestampTolerance
 }

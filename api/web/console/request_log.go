@@ -90,7 +90,8 @@ func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exc
 	return latest[i], true
 }
 
-// loggedHeaders are the headers that are kept, in their canonical form. None of them is a credential.
+// loggedHeaders are the headers that are kept, in their canonical form. None of them is a
+// credential.
 var loggedHeaders = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{

@@ -71,7 +71,7 @@ func separator(line string) rune {
 	return best
 }
 
-// findColumns finds the place of each column, and drops the header if there is one.
+// findColumns finds the index of each column, and drops the header if there is one.
 func findColumns(lines [][]string) ([]int, [][]string, error) {
 	columns := []int{0, 1, 2}
 	if len(lines) == 0 {

@@ -39,8 +39,8 @@ func newShelf[T any](organisations, maxRecords, maxBytes int) *shelf[T] {
 	return &shelf[T]{maxRecords: maxRecords, maxBytes: maxBytes, shelves: shelves}
 }
 
-// add keeps a record whose texts have a size in bytes, and drops the oldest ones that there is no
-// room for.
+// add keeps a record whose texts have a size in bytes, and drops the oldest ones that exceed
+// the bounds.
 func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

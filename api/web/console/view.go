@@ -117,7 +117,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "\u00a0ms"
 	},
 	"link":       withQuery,
-	"words":      words,
+	"spaced":     spaced,
 	"title":      title,
 	"short":      func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
 	"traceOf":    traceOf,
@@ -190,8 +190,8 @@ func timeElement(m models.Millis) template.HTML {
 		t.Format("2 Jan 2006 15:04:05") + `</time>`)
 }
 
-// words writes a value of an enum for people: "customerNotActive" as "customer not active".
-func words(value any) string {
+// spaced writes a value of an enum for people: "customerNotActive" as "customer not active".
+func spaced(value any) string {
 	var b strings.Builder
 	for i, r := range fmt.Sprint(value) {
 		if r >= 'A' && r <= 'Z' && i > 0 {
@@ -203,9 +203,9 @@ func words(value any) string {
 	return b.String()
 }
 
-// title is words with a capital at the beginning.
+// title is spaced with a capital at the beginning.
 func title(value any) string {
-	text := words(value)
+	text := spaced(value)
 	if text == "" {
 		return text
 	}

@@ -213,7 +213,7 @@ func (v *visit) eventPage(status int, id, claimed string, faults []fault) error 
 		return err
 	}
 	return v.render(status, "event", &base{
-		Title: "Webhook " + words(p.Event.Type), Tab: "webhooks", Poll: p.Event.Status == "pending", Faults: faults,
+		Title: "Webhook " + spaced(p.Event.Type), Tab: "webhooks", Poll: p.Event.Status == "pending", Faults: faults,
 	}, p)
 }
 

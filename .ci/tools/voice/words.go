@@ -1,0 +1,85 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+)
+
+// A word is retired, alone or with its variants.
+type word struct {
+	// names are whole words of camelCase names, in lower case.
+	names []string
+	// exact are whole names.
+	exact []string
+	// comment matches it in comments; nil if it also has an ordinary sense there.
+	comment *regexp.Regexp
+	// allowed matches what is right in a comment all the same.
+	allowed *regexp.Regexp
+	// allowedNames are names that contain one of names rightly.
+	allowedNames []string
+	instead      string
+}
+
+// retired lists the words that have better substitutes. A word with an ordinary sense in prose,
+// such as "share", is only looked for in names.
+var retired = []word{
+	{
+		names:   []string{"whoever", "nobody", "somebody", "anybody", "everybody"},
+		comment: regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|anybody|everybody|someone|anyone)\b`),
+		allowed: regexp.MustCompile("`nobody`|or nobody\\b"), // an account of the operating system
+		instead: "name the component or the person",
+	},
+	{
+		names:   []string{"who", "whom"},
+		comment: regexp.MustCompile(`(?i)\bwhom?\b`),
+		allowed: regexp.MustCompile(`(?i)\b(customer|operator|partner|person|people|developer|reader|user)s?( of the \w+)?,? whom?\b`),
+		instead: "name the component; only people are \"who\"",
+	},
+	{
+		names:        []string{"place", "places"},
+		comment:      regexp.MustCompile(`(?i)\bplaces?\b`),
+		allowed:      regexp.MustCompile(`(?i)\bin place of\b|\btakes? place\b|\bplaces? of business\b|\bin (one|no|another) place\b`),
+		allowedNames: []string{"place"}, // the ordinal of an element
+		instead:      "write slot, permit, position or address",
+	},
+	{
+		names:        []string{"room"},
+		comment:      regexp.MustCompile(`(?i)\broom\b`),
+		allowedNames: []string{"MinRoom"}, // the capacity below which claiming is skipped
+		instead:      "write capacity or space",
+	},
+	{
+		names:   []string{"turn", "turns"},
+		comment: regexp.MustCompile(`(?i)\b(a|an|by|its|my|next|of|their|the|this|your) turns?\b`),
+		instead: "write slot, permit or order",
+	},
+	{
+		names:   []string{"words", "share", "shares"},
+		instead: "name the thing: tokens, text, quota, permits",
+	},
+	{
+		names:   []string{"taker", "rester", "doubts", "wish", "wishes", "crowd", "crowded", "ear", "ears", "gather", "gatherer", "patience"},
+		exact:   []string{"atOnce", "AtOnce", "letGo", "LetGo"},
+		comment: regexp.MustCompile(`(?i)\b(takers?|resters?|doubts|wish(es)?|crowd(s|ed)?|ears?|gather(s|er)?|patience)\b|\bletGo\b|\batOnce\b`),
+		instead: "use the field's term; see the glossary in models/doc.go",
+	},
+}
+
+func (w word) inName(name string, parts []string) bool {
+	if slices.Contains(w.exact, name) {
+		return true
+	}
+	return slices.ContainsFunc(w.names, func(n string) bool { return slices.Contains(parts, n) }) &&
+		!slices.Contains(w.allowedNames, name)
+}
+
+// inComment returns the first match in a comment's text, or "".
+func (w word) inComment(text string) string {
+	if w.comment == nil {
+		return ""
+	}
+	if w.allowed != nil {
+		text = w.allowed.ReplaceAllString(text, "")
+	}
+	return w.comment.FindString(text)
+}
