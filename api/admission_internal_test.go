@@ -290,7 +290,8 @@ func TestAdmissionLimitsConcurrency(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if most != slots || served+refused != callers || refused == 0 || served < slots*int(testWaitLimit/(10*time.Millisecond))/2 {
+		if most != slots || served+refused != callers || refused == 0 ||
+			served < slots*int(testWaitLimit/(10*time.Millisecond))/2 {
 			t.Errorf("%d ran at once, %d were served, %d refused", most, served, refused)
 		}
 	})

@@ -73,7 +73,8 @@ func TestShedding(t *testing.T) {
 	})
 	var first sync.WaitGroup
 	first.Go(func() {
-		if a, err := b.Try(context.Background(), http.MethodGet, b.customers(""), nil); err != nil || a.Status != http.StatusOK {
+		if a, err := b.Try(context.Background(), http.MethodGet, b.customers(""), nil); err != nil ||
+			a.Status != http.StatusOK {
 			t.Errorf("the first: %+v, %v", a, err)
 		}
 	})
@@ -81,7 +82,8 @@ func TestShedding(t *testing.T) {
 	const message = "The service cannot answer now. Try again after the time that Retry-After gives, in seconds."
 	for _, path := range []string{b.customers(""), "/webhooks/events", "/webhooks/listen"} {
 		a := b.Get(path).Expect(503)
-		want := `{"errors":[{"code":"urn:svc:platform:billing:error:requests:unavailable","displayMessage":"` + message + `"}],"traceId":"` + a.TraceID() + `"}`
+		want := `{"errors":[{"code":"urn:svc:platform:billing:error:requests:unavailable","displayMessage":"` +
+			message + `"}],"traceId":"` + a.TraceID() + `"}`
 		if got := a.Header.Get("Retry-After"); got != "1" || string(a.Body) != want {
 			t.Errorf("%s: Retry-After %q, %s", path, got, a.Body)
 		}
@@ -92,11 +94,14 @@ func TestShedding(t *testing.T) {
 	if got := a.Header.Get("Retry-After"); got != "1" || before != want {
 		t.Errorf("Retry-After %q, %s", got, a.Body)
 	}
-	a = b.With("Content-Type", "application/x-www-form-urlencoded").Post("/oauth2/token", "grant_type=client_credentials").Expect(503)
-	if got := a.Header.Get("Retry-After"); got != "1" || string(a.Body) != `{"error":"temporarily_unavailable","error_description":"try again later"}` {
+	a = b.With("Content-Type", "application/x-www-form-urlencoded").
+		Post("/oauth2/token", "grant_type=client_credentials").Expect(503)
+	if got := a.Header.Get("Retry-After"); got != "1" ||
+		string(a.Body) != `{"error":"temporarily_unavailable","error_description":"try again later"}` {
 		t.Errorf("Retry-After %q, %s", got, a.Body)
 	}
-	if a = b.Get("/signup/x").Expect(503); !strings.Contains(string(a.Body), "<html") || a.Header.Get("Retry-After") != "1" {
+	if a = b.Get("/signup/x").Expect(503); !strings.Contains(string(a.Body), "<html") ||
+		a.Header.Get("Retry-After") != "1" {
 		t.Errorf("%v, %s", a.Header, a.Body)
 	}
 	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
@@ -189,7 +194,8 @@ func TestHeldRequestIsShed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for { // until this request, not the held one, has the slot
-			if a, err := b.Try(ctx, http.MethodGet, b.intents("/"+id), nil); err != nil || a.Status != http.StatusServiceUnavailable {
+			if a, err := b.Try(ctx, http.MethodGet, b.intents("/"+id), nil); err != nil ||
+				a.Status != http.StatusServiceUnavailable {
 				return
 			}
 		}
@@ -243,7 +249,8 @@ func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	check(t, err)
 	defer connection.Close()
 	body := `{"batchReference":"b","amount":1` + strings.Repeat(" ", 20_000) + `}`
-	_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	_, err = fmt.Fprintf(connection,
+		"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		site("/batches"), len(body), body[:10_000])
 	check(t, err)
 	<-arrived.next

@@ -18,7 +18,8 @@ const (
 var batchParam = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
 
 func batchRoutes(cfg Config) []Route {
-	b := &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
+	b := &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits,
+		pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
 	read := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesRead, Version: VersionOptional}
 	write := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesWrite, Version: VersionOptional}
 
@@ -34,7 +35,8 @@ func batchRoutes(cfg Config) []Route {
 	submit.Rate, submit.Body, submit.Bounds = RateBatches, JSONBody, BatchBody
 	validate.Method, validate.Path, validate.Handler = http.MethodPost, batchesPath+"/validation", b.validate
 	validate.Rate, validate.Body, validate.Bounds = RateBatches, JSONBody, BatchBody
-	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam, b.cancel
+	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam,
+		b.cancel
 	retry.Method, retry.Path, retry.Param, retry.Handler = http.MethodPost, batchPath+"/retry", batchParam, b.retry
 	retry.Rate, retry.Body = RateBatches, JSONBody
 	return []Route{list, submit, validate, get, rows, cancel, retry}

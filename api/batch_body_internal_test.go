@@ -40,10 +40,12 @@ func TestBatchExtras(t *testing.T) {
 // genUnknown generates unknown members, at most depth levels deep.
 func genUnknown(depth int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
-		names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b\\\"", "é", "", "x.y", "extra"}), 0, 3, rapid.ID[string]).Draw(t, "names")
+		names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b\\\"", "é", "", "x.y", "extra"}), 0, 3,
+			rapid.ID[string]).Draw(t, "names")
 		var b strings.Builder
 		for _, name := range names {
-			value := rapid.SampledFrom([]string{"null", "1", "1.0", "-0", "true", `"v"`, `"\u00e9"`, "[1,[]]", "{}"}).Draw(t, "value")
+			value := rapid.SampledFrom([]string{"null", "1", "1.0", "-0", "true", `"v"`, `"\u00e9"`, "[1,[]]", "{}"}).
+				Draw(t, "value")
 			if levels := rapid.SampledFrom([]int{0, 0, 0, depth}).Draw(t, "levels"); levels > 0 {
 				value = strings.Repeat("[", levels) + strings.Repeat("]", levels)
 			}
@@ -60,14 +62,16 @@ func TestStoredBodyIsTheBody(t *testing.T) {
 		var rows []string
 		for range rapid.IntRange(1, 5).Draw(t, "rows") {
 			row := models.NewRow{
-				CustomerReference: rapid.StringN(1, 9, -1).Draw(t, "customer"), RowReference: rapid.StringN(1, 9, -1).Draw(t, "row"),
-				Amount: models.Amount(rapid.Int64Range(1, int64(models.MaxAmount)).Draw(t, "amount")),
+				CustomerReference: rapid.StringN(1, 9, -1).Draw(t, "customer"),
+				RowReference:      rapid.StringN(1, 9, -1).Draw(t, "row"),
+				Amount:            models.Amount(rapid.Int64Range(1, int64(models.MaxAmount)).Draw(t, "amount")),
 			}
 			row.CustomerReference = strings.ReplaceAll(row.CustomerReference, "\x00", "0")
 			row.RowReference = strings.ReplaceAll(row.RowReference, "\x00", "0")
 			stored.Rows = append(stored.Rows, row)
 			rows = append(rows, fmt.Sprintf(`{"amount":%d,"customerReference":%s,"rowReference":%s%s}`, row.Amount,
-				appendQuoted(nil, row.CustomerReference), appendQuoted(nil, row.RowReference), genUnknown(strictjson.MaxDepth-3).Draw(t, "of the row")))
+				appendQuoted(nil, row.CustomerReference), appendQuoted(nil, row.RowReference),
+				genUnknown(strictjson.MaxDepth-3).Draw(t, "of the row")))
 		}
 		body := parse(t, fmt.Sprintf(`{"rows":[%s],"batchReference":"b/é"%s}`, strings.Join(rows, ","),
 			genUnknown(strictjson.MaxDepth-1).Draw(t, "of the batch")))

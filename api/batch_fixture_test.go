@@ -65,7 +65,8 @@ func (b *batching) submit(t testing.TB, reference string, customers ...string) m
 // claim claims the chunk of the newest batch, as a worker would.
 func (b *batching) claim(t testing.TB) models.Chunk {
 	t.Helper()
-	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	chunk, err := b.store.ClaimChunk(t.Context(), (<-b.tasks)[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows})
 	if err != nil {
 		t.Fatal(err)
 	}

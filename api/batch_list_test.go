@@ -34,7 +34,8 @@ func TestBatchListAnswers(t *testing.T) {
 	b.finish(t, chunk, outcomes(models.OutcomeSucceeded, models.OutcomeDeclined)...)
 	b.advance(t, time.Millisecond)
 	chunk = b.submit(t, "under way", "ada", "bob", "eve")
-	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Release: true})
+	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded},
+		models.RowResult{Index: 1, Release: true})
 	b.advance(t, time.Millisecond)
 	b.Post(b.batches(""), bodyOf("new", "ada")).Expect(202)
 
@@ -43,7 +44,8 @@ func TestBatchListAnswers(t *testing.T) {
 	middle := b.Get(link(b.batchPage(t, b.batches("?limit=1")).NextHref)).Expect(200)
 	golden(t, "batches-middle-page", middle)
 	golden(t, "batches-last-page", b.Get(link(dataOf[batchPage](middle).NextHref)).Expect(200))
-	golden(t, "batches-invalid-parameter", b.Get(b.batches("?limit=0&state=Settled&submittedFrom=-&submittedTo=")).Expect(400))
+	golden(t, "batches-invalid-parameter", b.Get(b.batches("?limit=0&state=Settled&submittedFrom=-&submittedTo=")).
+		Expect(400))
 	golden(t, "batches-invalid-pagination-link", b.Get(b.batches("?cursor=x")).Expect(400))
 }
 
@@ -70,11 +72,13 @@ func TestBatchListFilters(t *testing.T) {
 		"?submittedTo=0":                                   nil,
 	} {
 		page := b.batchPage(t, b.batches(strings.ReplaceAll(query, "%d", fmt.Sprint(int64(noon)/10))))
-		if diff := cmp.Diff(want, referencesOf(page)); diff != "" || page.TotalItems != len(want) || page.NextHref != "" || page.PrevHref != "" {
+		if diff := cmp.Diff(want, referencesOf(page)); diff != "" || page.TotalItems != len(want) ||
+			page.NextHref != "" || page.PrevHref != "" {
 			t.Errorf("%s: %+v%s", query, page, diff)
 		}
 	}
-	for _, query := range []string{"?limit=101", "?limit=x", "?limit=", "?limit=1&limit=1", "?state=", "?state=pending", "?submittedFrom=x", "?submittedTo=1.0"} {
+	for _, query := range []string{"?limit=101", "?limit=x", "?limit=", "?limit=1&limit=1", "?state=", "?state=pending",
+		"?submittedFrom=x", "?submittedTo=1.0"} {
 		name, _, _ := strings.Cut(query, "=")
 		b.Get(b.batches(query)).Refused(400, "batches:invalid-parameter "+strings.TrimPrefix(name, "?"))
 	}

@@ -32,13 +32,15 @@ func TestRetry(t *testing.T) {
 	if tasks := <-b.tasks; len(tasks) != 1 {
 		t.Errorf("told of %d tasks", len(tasks))
 	}
-	if made.Header.Get("Location") != b.batch("second/2", "") || made.Header.Get("Retry-After") != "1" || made.Header.Get("Idempotent-Replayed") != "" {
+	if made.Header.Get("Location") != b.batch("second/2", "") || made.Header.Get("Retry-After") != "1" ||
+		made.Header.Get("Idempotent-Replayed") != "" {
 		t.Errorf("headers %v", made.Header)
 	}
 	b.advance(t, time.Minute)
 	again := b.retry("first", `{ "batchReference" : "second\/2", "unknown": 1 }`).Expect(202)
 	golden(t, "batch-retry", again)
-	if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Location") != made.Header.Get("Location") {
+	if again.Header.Get("Idempotent-Replayed") != "true" ||
+		again.Header.Get("Location") != made.Header.Get("Location") {
 		t.Errorf("headers of the repetition %v", again.Header)
 	}
 	select {
@@ -86,14 +88,17 @@ func TestSubmissionUnderTheReferenceOfARetry(t *testing.T) {
 	b.retry("first", `{"batchReference":"second"}`).Expect(202)
 	const conflict = "batches:batch-reference-conflict "
 	b.Post(b.batches(""), bodyOf("second", "ada", "bob")).Refused(409, conflict+"batchReference")
-	b.Post(b.batches(""), bodyOf("second", "ada", "eve")).Refused(409, conflict+"batchReference", conflict+"rows[1].customerReference")
+	b.Post(b.batches(""), bodyOf("second", "ada", "eve")).
+		Refused(409, conflict+"batchReference", conflict+"rows[1].customerReference")
 }
 
 func TestConcurrentRetries(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	b.finish(t, b.submit(t, "first", "ada"), outcomes(models.OutcomeTimedOut)...)
-	statuses, _ := b.postAtOnce(t, 8, b.batch("first", "/retry"), func(i int) string { return fmt.Sprintf(`{"batchReference":"%d"}`, i) })
+	statuses, _ := b.postAtOnce(t, 8, b.batch("first", "/retry"), func(i int) string {
+		return fmt.Sprintf(`{"batchReference":"%d"}`, i)
+	})
 	if diff := cmp.Diff(map[int]int{202: 1, 409: 7}, statuses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

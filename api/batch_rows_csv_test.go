@@ -16,7 +16,8 @@ func TestRowsAsCSV(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	chunk := b.submit(t, "b", "ada", `say "hi"`, "a,b", "é✨", "eve")
-	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded}, models.RowResult{Index: 1, Outcome: models.OutcomeTimedOut},
+	b.finish(t, chunk, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded},
+		models.RowResult{Index: 1, Outcome: models.OutcomeTimedOut},
 		models.RowResult{Index: 2, Release: true, RetryAfter: time.Minute})
 	b.finish(t, chunk, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded})
 	a := b.Get(b.batch("b", "/rows")).Expect(200)
@@ -45,10 +46,15 @@ func TestFormulasInCSVAreDefused(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	cells := map[string]string{
-		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "=": "'=", `=HYPERLINK("x","y")`: `'=HYPERLINK("x","y")`,
-		" =1": "' =1", "\u200d=1": "'\u200d=1", "\u00ad\u3164 +1": "'\u00ad\u3164 +1", "\u2800@x": "'\u2800@x", "\ufe0f-1": "'\ufe0f-1",
-		"\u2003＝1": "'\u2003＝1", "\u200c": "\u200c", "\u00ada=1": "\u00ada=1", "\u00a0=1": "'\u00a0=1", "＝1": "'＝1", "＋1": "'＋1", "－1": "'－1", "＠x": "'＠x",
-		"a=b": "a=b", "1-2": "1-2", "a@b.example": "a@b.example", "'x": "'x", " x": " x", " ": " ", "−1": "−1", "|x": "|x",
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "=": "'=",
+		`=HYPERLINK("x","y")`: `'=HYPERLINK("x","y")`,
+		" =1":                 "' =1", "\u200d=1": "'\u200d=1", "\u00ad\u3164 +1": "'\u00ad\u3164 +1",
+		"\u2800@x": "'\u2800@x",
+		"\ufe0f-1": "'\ufe0f-1",
+		"\u2003＝1": "'\u2003＝1", "\u200c": "\u200c", "\u00ada=1": "\u00ada=1", "\u00a0=1": "'\u00a0=1", "＝1": "'＝1",
+		"＋1": "'＋1", "－1": "'－1", "＠x": "'＠x",
+		"a=b": "a=b", "1-2": "1-2", "a@b.example": "a@b.example", "'x": "'x", " x": " x", " ": " ", "−1": "−1",
+		"|x": "|x",
 	}
 	var rows, want []string
 	for text, cell := range cells {
@@ -74,7 +80,8 @@ func TestCellsOfCSVAreQuoted(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	cells := map[string]string{
-		"a,b": `"a,b"`, "a;b": `"a;b"`, "a|b": `"a|b"`, `a"b`: `"a""b"`, "a\u2028b": "\"a\u2028b\"", `=a;"b"`: `"'=a;""b"""`, " a": `" a"`,
+		"a,b": `"a,b"`, "a;b": `"a;b"`, "a|b": `"a|b"`, `a"b`: `"a""b"`, "a\u2028b": "\"a\u2028b\"",
+		`=a;"b"`: `"'=a;""b"""`, " a": `" a"`,
 		"a b": "a b", "a.b": "a.b", "a/b": "a/b", "'a'": "'a'", "é": "é", "a:b": "a:b", "#": "#",
 	}
 	var rows, want []string
@@ -106,7 +113,8 @@ func TestRowsFileName(t *testing.T) {
 		"✨":                 `filename="batch-_.csv"; filename*=UTF-8''batch-%E2%9C%A8.csv`,
 	} {
 		b.submit(t, reference, "ada")
-		if got := b.Get(b.batch(reference, "/rows")).Expect(200).Header.Get("Content-Disposition"); got != "attachment; "+want {
+		if got := b.Get(b.batch(reference, "/rows")).Expect(200).
+			Header.Get("Content-Disposition"); got != "attachment; "+want {
 			t.Errorf("%s: %s, want %s", reference, got, want)
 		}
 	}

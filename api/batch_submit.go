@@ -23,8 +23,8 @@ type receipt struct {
 
 func receiptOf(b *models.Batch) receipt {
 	return receipt{
-		BatchReference: b.Reference, State: models.BatchInProgress, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount,
-		SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
+		BatchReference: b.Reference, State: models.BatchInProgress, RowCount: b.Counts.Rows(),
+		TotalAmount: b.TotalAmount, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
 	}
 }
 
@@ -91,7 +91,8 @@ func conflictError(earlier *models.StoredSubmission, reference string, body stri
 		return err
 	}
 	for _, path := range strictjson.Diff(stored, body, MaxDifferences) {
-		e.Add(Fault{Code: BatchReferenceConflict, Target: path, Message: path + " differs from the batch that was submitted first"})
+		e.Add(Fault{Code: BatchReferenceConflict, Target: path,
+			Message: path + " differs from the batch that was submitted first"})
 	}
 	return e
 }
@@ -106,7 +107,8 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 	expected := min(r.Body.Get("rows").Len(), models.MaxBatchRows)
 	n.Rows = make([]models.NewRow, 0, expected)
 	first := make(map[string]int, expected) // index by rowReference
-	for i, fields := range body.RequiredObjects("rows", 1, models.MaxBatchRows, "customerReference", "rowReference", "amount") {
+	for i, fields := range body.RequiredObjects("rows", 1, models.MaxBatchRows, "customerReference", "rowReference",
+		"amount") {
 		row := models.NewRow{
 			CustomerReference: fields.RequiredString("customerReference", models.ValidateReference),
 			RowReference:      fields.RequiredString("rowReference", models.ValidateReference),
@@ -127,7 +129,8 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 }
 
 func repeatedReference(path string, first int) Fault {
-	return Fault{Code: DuplicateRowReference, Target: path, Message: fmt.Sprintf("%s is the same as rows[%d].rowReference", path, first)}
+	return Fault{Code: DuplicateRowReference, Target: path,
+		Message: fmt.Sprintf("%s is the same as rows[%d].rowReference", path, first)}
 }
 
 // overflows reports whether the valid amounts add up to more than models.MaxAmount.

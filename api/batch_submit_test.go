@@ -33,7 +33,8 @@ func TestSubmissionAnswers(t *testing.T) {
 		}
 	}
 	if first.Header.Get("Idempotent-Replayed") != "" || again.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("replayed: %q, then %q", first.Header.Get("Idempotent-Replayed"), again.Header.Get("Idempotent-Replayed"))
+		t.Errorf("replayed: %q, then %q", first.Header.Get("Idempotent-Replayed"),
+			again.Header.Get("Idempotent-Replayed"))
 	}
 	select {
 	case <-b.tasks:
@@ -96,15 +97,18 @@ func TestSubmissionFaults(t *testing.T) {
 		{"nulls", `{"batchReference":null,"rows":null}`, []string{missing + "batchReference", missing + "rows"}},
 		{"other types", `{"batchReference":7,"rows":{}}`, []string{invalid + "batchReference", invalid + "rows"}},
 		{"empty reference", `{"batchReference":"","rows":[` + rows(1, 1) + `]}`, []string{invalid + "batchReference"}},
-		{"long reference", `{"batchReference":"` + strings.Repeat("é", 129) + `","rows":[` + rows(1, 1) + `]}`, []string{invalid + "batchReference"}},
+		{"long reference", `{"batchReference":"` + strings.Repeat("é", 129) + `","rows":[` + rows(1, 1) + `]}`,
+			[]string{invalid + "batchReference"}},
 		{"dots", `{"batchReference":"..","rows":[` + rows(1, 1) + `]}`, []string{invalid + "batchReference"}},
-		{"control character", `{"batchReference":"a\u0085","rows":[` + rows(1, 1) + `]}`, []string{invalid + "batchReference"}},
+		{"control character", `{"batchReference":"a\u0085","rows":[` + rows(1, 1) + `]}`,
+			[]string{invalid + "batchReference"}},
 		{"no rows", with(""), []string{invalid + "rows"}},
 		{"1001 rows", with(rows(1001, 1)), []string{invalid + "rows"}},
 		{"rows of other types", with(`1,"x",null,[],true`), []string{
 			invalid + "rows[0]", invalid + "rows[1]", invalid + "rows[2]", invalid + "rows[3]", invalid + "rows[4]",
 		}},
-		{"empty row", with(`{}`), []string{missing + "rows[0].customerReference", missing + "rows[0].rowReference", missing + "rows[0].amount"}},
+		{"empty row", with(`{}`), []string{missing + "rows[0].customerReference", missing + "rows[0].rowReference",
+			missing + "rows[0].amount"}},
 		{"amount 0", one("amount:0"), []string{invalid + "rows[0].amount"}},
 		{"amount negative", one("amount:-1"), []string{invalid + "rows[0].amount"}},
 		{"amount -0", one("amount:-0"), []string{invalid + "rows[0].amount"}},
@@ -118,17 +122,21 @@ func TestSubmissionFaults(t *testing.T) {
 		{"no customer", one("customerReference:-"), []string{missing + "rows[0].customerReference"}},
 		{"customer a number", one("customerReference:1"), []string{invalid + "rows[0].customerReference"}},
 		{"row reference with a newline", one(`rowReference:"a\nb"`), []string{invalid + "rows[0].rowReference"}},
-		{"sum too large", with(fmt.Sprintf(row, 1, models.MaxAmount) + "," + fmt.Sprintf(row, 2, 1)), []string{invalid + "rows"}},
+		{"sum too large", with(fmt.Sprintf(row, 1, models.MaxAmount) + "," + fmt.Sprintf(row, 2, 1)),
+			[]string{invalid + "rows"}},
 		{"sum far too large", with(rows(1000, int64(models.MaxAmount))), []string{invalid + "rows"}},
 		{"duplicates", with(rows(2, 1) + "," + rows(2, 1)), []string{
-			"batches:duplicate-row-reference rows[2].rowReference", "batches:duplicate-row-reference rows[3].rowReference",
+			"batches:duplicate-row-reference rows[2].rowReference",
+			"batches:duplicate-row-reference rows[3].rowReference",
 		}},
-		{"everything at once", `{"rows":[` + fmt.Sprintf(row, 1, models.MaxAmount) + "," + fmt.Sprintf(row, 1, 5) + `,{"rowReference":"x","amount":0}]}`, []string{
+		{"everything at once", `{"rows":[` + fmt.Sprintf(row, 1, models.MaxAmount) + "," + fmt.Sprintf(row, 1, 5) +
+			`,{"rowReference":"x","amount":0}]}`, []string{
 			missing + "batchReference", missing + "rows[2].customerReference", invalid + "rows[2].amount",
 			"batches:duplicate-row-reference rows[1].rowReference", invalid + "rows",
 		}},
 		{"case of a key", `{"BatchReference":"b","rows":[]}`, []string{"requests:malformed-json batchReference"}},
-		{"case of a row's key", with(`{"customerReference":"c","rowreference":"r","amount":1}`), []string{"requests:malformed-json rows[0].rowReference"}},
+		{"case of a row's key", with(`{"customerReference":"c","rowreference":"r","amount":1}`),
+			[]string{"requests:malformed-json rows[0].rowReference"}},
 		{"duplicate key", `{"batchReference":"b","batchReference":"b","rows":[]}`, []string{"requests:malformed-json"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -196,8 +204,10 @@ func TestSubmissionsAreComparedByParsedValue(t *testing.T) {
 		"unknown field new":    {replace(`"amount":200`, `"amount":200,"tag":null`), "rows[1].tag"},
 		"unknown of the batch": {replace(`"rows"`, `"a.b":0,"rows"`), `["a.b"]`},
 		"kind":                 {replace(`{"x":[1,null,true],"y":"z"}`, `[]`), "note"},
-		"row gone":             {replace(`,{"customerReference":"bob","rowReference":"r2","amount":200}`, ``), "rows[1]"},
-		"row new":              {replace(`200}`, `200},{"customerReference":"c","rowReference":"r3","amount":1}`), "rows[2]"},
+		"row gone": {replace(`,{"customerReference":"bob","rowReference":"r2","amount":200}`, ``),
+			"rows[1]"},
+		"row new": {replace(`200}`, `200},{"customerReference":"c","rowReference":"r3","amount":1}`),
+			"rows[2]"},
 		"row order": {`{"batchReference":"b","note":{"x":[1,null,true],"y":"z"},"rows":[{"customerReference":"bob","rowReference":"r2","amount":200},
 			{"customerReference":"ada/é","rowReference":"r1","amount":100,"tag":1.0}]}`,
 			"rows[0].amount rows[0].customerReference rows[0].rowReference rows[0].tag rows[1].amount rows[1].customerReference rows[1].rowReference rows[1].tag"},
@@ -218,7 +228,8 @@ func TestConflictListsTwentyPathsWithoutValues(t *testing.T) {
 	b.Post(b.batches(""), bodyOf("b", customersFor(50)...)).Expect(202)
 	a := b.Post(b.batches(""), strings.ReplaceAll(bodyOf("b", customersFor(50)...), "customer-", "secret-")).Expect(409)
 	faults := a.Faults()
-	if len(faults) != 1+api.MaxDifferences || faults[1].Target != "rows[0].customerReference" || strings.Contains(string(a.Body), "secret") {
+	if len(faults) != 1+api.MaxDifferences || faults[1].Target != "rows[0].customerReference" ||
+		strings.Contains(string(a.Body), "secret") {
 		t.Errorf("%d faults: %s", len(faults), a.Body)
 	}
 }
@@ -249,7 +260,9 @@ func TestConflictAnswers(t *testing.T) {
 }
 
 // submitConcurrently submits n bodies concurrently.
-func (b *batching) submitConcurrently(t *testing.T, n int, body func(i int) string) (statuses map[int]int, answers []*apitest.Answer) {
+func (b *batching) submitConcurrently(
+	t *testing.T, n int, body func(i int) string,
+) (statuses map[int]int, answers []*apitest.Answer) {
 	t.Helper()
 	return b.postAtOnce(t, n, b.batches(""), body)
 }
@@ -333,7 +346,8 @@ func TestValidation(t *testing.T) {
 	var got struct {
 		Rows []struct{ RowReference, Prediction string }
 	}
-	b.Post(b.batches("/validation"), bodyOf("b", "linked", "invited", "revoked", "unknown", "linked")).Expect(200).Data(&got)
+	b.Post(b.batches("/validation"), bodyOf("b", "linked", "invited", "revoked", "unknown", "linked")).Expect(200).
+		Data(&got)
 	var predicted []string
 	for i, row := range got.Rows {
 		if row.RowReference != fmt.Sprintf("row-%d", i) {

@@ -32,7 +32,8 @@ func (b *batches) await(
 	defer cancel()
 	caller := r.callerCheck()
 	var last models.BatchVersion // zero, so that the first poll reads the batch
-	for interval := minPollInterval; !enough(&view) && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+	for interval := minPollInterval; !enough(&view) &&
+		waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
 		if err := r.withoutSlot(ctx, func() { sleep(waiting, interval) }); err != nil {
 			return view, err
 		}

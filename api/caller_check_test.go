@@ -84,7 +84,9 @@ var revocations = map[string]struct {
 		p.Scopes = []models.Scope{models.ScopeCustomersRead}
 		return p, nil
 	}, 403, "auth:insufficient-scope"},
-	"the Site is gone": {true, func(p api.Principal) (api.Principal, error) { return p, nil }, 403, "sites:site-not-accessible siteId"},
+	"the Site is gone": {true, func(p api.Principal) (api.Principal, error) {
+		return p, nil
+	}, 403, "sites:site-not-accessible siteId"},
 }
 
 // A held request is refused like a new one once its caller has lost access.

@@ -325,7 +325,8 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	}
 	response := &r.fast.Response
 	response.ResetBody()
-	for _, name := range []string{"Location", "ETag", "Retry-After", "Cache-Control", "Content-Disposition", headerReplayed} {
+	for _, name := range []string{"Location", "ETag", "Retry-After", "Cache-Control", "Content-Disposition",
+		headerReplayed} {
 		response.Header.Del(name) // set by a handler before it failed
 	}
 	if e.Challenge != "" {

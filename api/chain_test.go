@@ -19,7 +19,8 @@ const version = "Svc-Api-Version"
 func TestOrderOfChecks(t *testing.T) {
 	g := newTestServer(t, nil)
 	g.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond})
-	c := g.With("Authorization", "Bearer nonsense").With(version, "v0").With("Content-Type", "text/plain").With("Content-Encoding", "gzip")
+	c := g.With("Authorization", "Bearer nonsense").With(version, "v0").With("Content-Type", "text/plain").
+		With("Content-Encoding", "gzip")
 	foreign := "/billing/sites/" + otherSite.String() + "/batches"
 	c.Post(foreign+"/nothing/here?x=1", "{").Refused(404, "requests:not-found")
 	c.Send("PUT", foreign+"?x=1", "{").Refused(405, "requests:method-not-allowed")
@@ -78,7 +79,8 @@ func TestScopes(t *testing.T) {
 	g := newTestServer(t, nil)
 	for _, token := range []string{"narrow", "app", "mixed"} {
 		a := g.WithToken(token).Get(site("/batches/b")).Refused(403, "auth:insufficient-scope")
-		if got, want := a.Header.Get("WWW-Authenticate"), `Bearer error="insufficient_scope", scope="billing:batches:read"`; got != want {
+		if got, want := a.Header.Get("WWW-Authenticate"),
+			`Bearer error="insufficient_scope", scope="billing:batches:read"`; got != want {
 			t.Errorf("%s: challenge %s, want %s", token, got, want)
 		}
 	}
@@ -89,7 +91,8 @@ func TestScopes(t *testing.T) {
 func TestForeignSiteLooksMissing(t *testing.T) {
 	g := newTestServer(t, nil)
 	var first string
-	for _, id := range []string{otherSite.String(), "site_01932c07-0000-7000-8000-00000000dead", "x", "%ff", "%", "a%2Fb",
+	for _, id := range []string{otherSite.String(), "site_01932c07-0000-7000-8000-00000000dead", "x", "%ff",
+		"%", "a%2Fb",
 		strings.ToUpper(ownSite.String()), ownSite.String() + "%20", strings.Repeat("a", 4000)} {
 		a := g.Get("/billing/sites/"+id+"/batches/b").Refused(403, "sites:site-not-accessible siteId")
 		body := strings.Replace(string(a.Body), a.TraceID(), "", 1)
@@ -140,7 +143,8 @@ func TestRateLimitHeaders(t *testing.T) {
 			t.Errorf("%s: limits %s, want %s", path, got, want)
 		}
 	}
-	g.limiter.set(api.Decision{RetryAfter: 1001 * time.Millisecond, Limits: []api.Limit{{Name: "default", Quota: 1, Window: time.Second}}})
+	g.limiter.set(api.Decision{RetryAfter: 1001 * time.Millisecond,
+		Limits: []api.Limit{{Name: "default", Quota: 1, Window: time.Second}}})
 	a := g.Post(site("/batches"), `{}`).Refused(429, "requests:rate-limited")
 	if a.Header.Get("Retry-After") != "2" || a.Header.Get("RateLimit") != `"default";r=0;t=0` {
 		t.Errorf("headers %v", a.Header)
@@ -156,25 +160,26 @@ func TestQueryParameters(t *testing.T) {
 	g := newTestServer(t, nil)
 	c := g.With(version, api.APIVersion)
 	for query, want := range map[string][]string{
-		"":                       nil,
-		"limit=5&state=a+b%2Bc":  nil,
-		"state=":                 nil,
-		"&limit=1&":              nil,
-		"cursor=abc":             nil,
-		"limit=0":                {"customers:invalid-parameter limit"},
-		"limit=101":              {"customers:invalid-parameter limit"},
-		"limit=":                 {"customers:invalid-parameter limit"},
-		"limit":                  {"customers:invalid-parameter limit"},
-		"limit=%2B5":             {"customers:invalid-parameter limit"},
-		"limit=05":               {"customers:invalid-parameter limit"},
-		"limit=1.0":              {"customers:invalid-parameter limit"},
-		"limit=1&limit=1":        {"customers:invalid-parameter limit"},
-		"limit=0&limit=0":        {"customers:invalid-parameter limit"},
-		"other=1&limit=0":        {"customers:invalid-parameter other", "customers:invalid-parameter limit"},
-		"limit=0&state=%zz":      {"customers:invalid-parameter state", "customers:invalid-parameter limit"},
-		"other=1&state=a":        {"customers:invalid-parameter other"},
-		"Limit=1":                {"customers:invalid-parameter Limit"},
-		"a=1&limit=1&limit=2&b":  {"customers:invalid-parameter a", "customers:invalid-parameter limit", "customers:invalid-parameter b"},
+		"":                      nil,
+		"limit=5&state=a+b%2Bc": nil,
+		"state=":                nil,
+		"&limit=1&":             nil,
+		"cursor=abc":            nil,
+		"limit=0":               {"customers:invalid-parameter limit"},
+		"limit=101":             {"customers:invalid-parameter limit"},
+		"limit=":                {"customers:invalid-parameter limit"},
+		"limit":                 {"customers:invalid-parameter limit"},
+		"limit=%2B5":            {"customers:invalid-parameter limit"},
+		"limit=05":              {"customers:invalid-parameter limit"},
+		"limit=1.0":             {"customers:invalid-parameter limit"},
+		"limit=1&limit=1":       {"customers:invalid-parameter limit"},
+		"limit=0&limit=0":       {"customers:invalid-parameter limit"},
+		"other=1&limit=0":       {"customers:invalid-parameter other", "customers:invalid-parameter limit"},
+		"limit=0&state=%zz":     {"customers:invalid-parameter state", "customers:invalid-parameter limit"},
+		"other=1&state=a":       {"customers:invalid-parameter other"},
+		"Limit=1":               {"customers:invalid-parameter Limit"},
+		"a=1&limit=1&limit=2&b": {"customers:invalid-parameter a", "customers:invalid-parameter limit",
+			"customers:invalid-parameter b"},
 		"state=%zz":              {"customers:invalid-parameter state"},
 		"state=%ff":              {"customers:invalid-parameter state"},
 		"%ff=1":                  {"customers:invalid-parameter ?"},
@@ -205,7 +210,8 @@ func TestQueryParameters(t *testing.T) {
 	}
 	g.Get(site("/batches/b?cursor=x")).Refused(400, "batches:invalid-parameter cursor")
 	g.Post(checkout("/payment-intent?x=1&y=2"), `{"amount":1}`).Expect(400)
-	if a := g.Post(checkout("/payment-intent?=1"), `{"amount":1}`).Expect(400); !strings.Contains(string(a.Body), `"an empty name is not a parameter`) {
+	if a := g.Post(checkout("/payment-intent?=1"), `{"amount":1}`).
+		Expect(400); !strings.Contains(string(a.Body), `"an empty name is not a parameter`) {
 		t.Errorf("%s", a.Body)
 	}
 	many := make([]string, 300)
@@ -245,7 +251,8 @@ func TestMediaTypes(t *testing.T) {
 			g.For(t).With("Content-Type", contentType).Post(site("/batches"), body).Expect(status)
 		})
 	}
-	for encoding, status := range map[string]int{"identity": 202, "Identity": 202, "gzip": 415, "br": 415, "identity, gzip": 415, "utf-8": 415} {
+	for encoding, status := range map[string]int{"identity": 202, "Identity": 202, "gzip": 415, "br": 415,
+		"identity, gzip": 415, "utf-8": 415} {
 		t.Run("encoding "+encoding, func(t *testing.T) {
 			g.For(t).With("Content-Encoding", encoding).Post(site("/batches"), body).Expect(status)
 		})
@@ -254,18 +261,21 @@ func TestMediaTypes(t *testing.T) {
 	g.With("Content-Type", "multipart/form-data; boundary=x").Post(site("/batches"), multipart).
 		Refused(415, "requests:unsupported-media-type Content-Type")
 	head := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
-	g.Raw(head+"Content-Length: 2\r\n\r\n{}", "POST", site("/batches"), 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
+	g.Raw(head+"Content-Length: 2\r\n\r\n{}", "POST", site("/batches"), 1)[0].Refused(415,
+		"requests:unsupported-media-type Content-Type")
 	g.Raw(head+"\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
 	chunked := head + "Transfer-Encoding: chunked\r\n"
 	ok := "Content-Type: application/json\r\n"
 	for text, want := range map[string]string{
-		chunked + "\r\n0\r\n\r\n":                                               "400 requests:malformed-json",
-		chunked + "Content-Type: text/plain\r\n\r\n0\r\n\r\n":                   "400 requests:malformed-json",
-		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n0\r\n\r\n":           "400 requests:malformed-json",
-		chunked + "\r\n2\r\n{}\r\n0\r\n\r\n":                                    "415 requests:unsupported-media-type Content-Type",
-		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n1\r\n{\r\n0\r\n\r\n": "415 requests:unsupported-media-type Content-Encoding",
-		chunked + ok + "\r\n0\r\n\r\n":                                          "400 requests:malformed-json",
-		chunked + ok + "\r\n" + hexChunk(body) + "0\r\n\r\n":                    "202 ",
+		chunked + "\r\n0\r\n\r\n":                                     "400 requests:malformed-json",
+		chunked + "Content-Type: text/plain\r\n\r\n0\r\n\r\n":         "400 requests:malformed-json",
+		chunked + "Content-Encoding: gzip\r\n" + ok + "\r\n0\r\n\r\n": "400 requests:malformed-json",
+		chunked +
+			"\r\n2\r\n{}\r\n0\r\n\r\n": "415 requests:unsupported-media-type Content-Type",
+		chunked + "Content-Encoding: gzip\r\n" + ok +
+			"\r\n1\r\n{\r\n0\r\n\r\n": "415 requests:unsupported-media-type Content-Encoding",
+		chunked + ok + "\r\n0\r\n\r\n":                       "400 requests:malformed-json",
+		chunked + ok + "\r\n" + hexChunk(body) + "0\r\n\r\n": "202 ",
 	} {
 		a := g.Raw(text, "POST", site("/batches"), 1)[0]
 		got := fmt.Sprint(a.Status, " ")
@@ -276,7 +286,8 @@ func TestMediaTypes(t *testing.T) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	g.Raw(head+"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "POST", site("/batches"), 1)[0].Refused(400, "requests:malformed-json")
+	g.Raw(head+"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n", "POST", site("/batches"), 1)[0].Refused(400,
+		"requests:malformed-json")
 }
 
 // hexChunk encodes a body as one HTTP chunk.
@@ -302,7 +313,8 @@ func TestOptionalAndFormBodies(t *testing.T) {
 			t.Errorf("an empty chunked body became one: %s", more)
 		}
 	}
-	c.Raw(head+"\r\n"+hexChunk("{}")+"0\r\n\r\n", "POST", path, 1)[0].Refused(415, "requests:unsupported-media-type Content-Type")
+	c.Raw(head+"\r\n"+hexChunk("{}")+"0\r\n\r\n", "POST", path, 1)[0].Refused(415,
+		"requests:unsupported-media-type Content-Type")
 	c.Post(path, `[]`).Refused(400, "requests:malformed-json")
 	c.Post(path, " ").Refused(400, "requests:malformed-json")
 	c.With("Content-Type", "text/plain").Post(path, `{}`).Refused(415, "requests:unsupported-media-type Content-Type")
@@ -352,7 +364,8 @@ func TestJSONBounds(t *testing.T) {
 		return `{"lineItems":[],"amount":1,"x":[` + strings.TrimSuffix(strings.Repeat("1,", n-4), ",") + "]}"
 	}
 	note := func(size int) string { return `{"amount":1,"x":"` + strings.Repeat("a", size-6) + `"}` }
-	forBatch := strings.NewReplacer(`{"lineItems":[],`, `{"batchReference":"b",`, `{"amount":1,"x":"`, `{"batchReference":"b","amount":1,"x":"`)
+	forBatch := strings.NewReplacer(`{"lineItems":[],`, `{"batchReference":"b",`, `{"amount":1,"x":"`,
+		`{"batchReference":"b","amount":1,"x":"`)
 	batch, other := site("/batches"), checkout("/payment-intent")
 	for name, c := range map[string]struct {
 		path, body, fault string
@@ -365,10 +378,12 @@ func TestJSONBounds(t *testing.T) {
 		"batch, most of unknown fields": {batch, note(16 << 10), "", 202},
 		"batch, too much of them":       {batch, note(16<<10 + 1), "batches:invalid-field x", 400},
 		"other, few values":             {other, values(1000), "", 201},
-		"other, most values, too long":  {other, values(2048), "x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
+		"other, most values, too long": {other, values(2048),
+			"x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
 		"other, too many values":        {other, values(2049), "The body has more than 2048 values.", 400},
 		"other, most of unknown fields": {other, note(2 << 10), "", 201},
-		"other, too much of them":       {other, note(2<<10 + 1), "x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
+		"other, too much of them": {other, note(2<<10 + 1),
+			"x is an unknown field; unknown fields may hold at most 2048 bytes in total", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.path == batch {
@@ -441,12 +456,14 @@ func TestPathParameters(t *testing.T) {
 				BatchReference string
 				Wait           int
 			}
-			if g.Get(site(strings.Replace(back, "/x/", "/batches/", 1))).Expect(200).Data(&again); again.BatchReference != want {
+			if g.Get(site(strings.Replace(back, "/x/", "/batches/", 1))).Expect(200).
+				Data(&again); again.BatchReference != want {
 				t.Errorf("%q written as %q comes back as %q", want, back, again.BatchReference)
 			}
 		}
 	}
-	for _, raw := range []string{"%", "%2", "%zz", "%ff", "%C3", "%ED%A0%80", "%00", "%0A", "%7F", "%C2%85", ".", "..", "%2E", "%2e%2E",
+	for _, raw := range []string{"%", "%2", "%zz", "%ff", "%C3", "%ED%A0%80", "%00", "%0A", "%7F", "%C2%85", ".", "..",
+		"%2E", "%2e%2E",
 		strings.Repeat("a", 129), strings.Repeat("%C3%A9", 129)} {
 		g.Get(site("/batches/"+raw)).Refused(404, "batches:batch-not-found batchReference")
 	}
@@ -457,8 +474,10 @@ func TestPathParameters(t *testing.T) {
 func TestRouting(t *testing.T) {
 	g := newTestServer(t, nil)
 	one := site("/batches/b")
-	for _, path := range []string{"/", "/Billing" + one[8:], one + "/", one + "//rows", one + "/rows/", "/" + one, one + "/x",
-		"/billing", "/billing/", strings.Replace(one, "/batches", "/%62atches", 1), "/nothing?x=1", strings.Replace(one, "/billing", "/billing/../billing", 1)} {
+	for _, path := range []string{"/", "/Billing" + one[8:], one + "/", one + "//rows", one + "/rows/", "/" + one,
+		one + "/x",
+		"/billing", "/billing/", strings.Replace(one, "/batches", "/%62atches", 1), "/nothing?x=1",
+		strings.Replace(one, "/billing", "/billing/../billing", 1)} {
 		g.With("Authorization", "").Get(path).Refused(404, "requests:not-found")
 	}
 	for _, path := range []string{"/checkout", "/checkout/x", "/checkout/x/payment-intent/"} {
@@ -483,12 +502,14 @@ func TestRouting(t *testing.T) {
 
 func TestHead(t *testing.T) {
 	g := newTestServer(t, nil)
-	for path, status := range map[string]int{site("/batches/b"): 200, site("/batches/%00"): 404, "/nothing": 404, site("/batches"): 405} {
+	for path, status := range map[string]int{site("/batches/b"): 200, site("/batches/%00"): 404, "/nothing": 404,
+		site("/batches"): 405} {
 		get, head := g.Get(path), g.Send("HEAD", path, nil)
 		if head.Status != status || len(head.Body) != 0 {
 			t.Errorf("%s: status %d, %d bytes", path, head.Status, len(head.Body))
 		}
-		if head.Header.Get("Content-Type") != get.Header.Get("Content-Type") || head.Header.Get("Content-Length") != get.Header.Get("Content-Length") {
+		if head.Header.Get("Content-Type") != get.Header.Get("Content-Type") ||
+			head.Header.Get("Content-Length") != get.Header.Get("Content-Length") {
 			t.Errorf("%s: HEAD %v, GET %v", path, head.Header, get.Header)
 		}
 	}
@@ -517,10 +538,13 @@ func TestPreferWait(t *testing.T) {
 	g := newTestServer(t, nil)
 	for header, want := range map[string]int{
 		"wait=5": 5000, "Wait=5": 5000, "wait = 7": 7000, `wait="9"`: 9000, "respond-async, wait=3;x=y": 3000,
-		`wait="5"`: 5000, `foo="a, wait=3", wait=4`: 4000, `foo="a\", wait=3", wait=4`: 4000, `foo="a;b";c, wait=4`: 4000, `handling=strict, WAIT=6`: 6000,
-		"foo; wait=3": 0, "foo; wait=3, wait=4": 4000, `wait="1\0"`: 10000, `wait="5`: 0, `wait=5"`: 0, "wait=2, wait=9": 2000, "wait=x, wait=9": 0, ",,wait=2": 2000,
+		`wait="5"`: 5000, `foo="a, wait=3", wait=4`: 4000, `foo="a\", wait=3", wait=4`: 4000,
+		`foo="a;b";c, wait=4`: 4000, `handling=strict, WAIT=6`: 6000,
+		"foo; wait=3": 0, "foo; wait=3, wait=4": 4000, `wait="1\0"`: 10000, `wait="5`: 0, `wait=5"`: 0,
+		"wait=2, wait=9": 2000, "wait=x, wait=9": 0, ",,wait=2": 2000,
 		"\twait\t=\t2\t": 2000, "wait=+5": 0, "wait=": 0, `wait=""`: 0, "x-wait=5": 0, `foo="wait=5"`: 0, "=5": 0,
-		"wait=31": 30000, "wait=99999999999999999999999": 30000, "wait=0": 0, "wait=-1": 0, "wait=x": 0, "wait": 0, "waits=5": 0, "wait=1.5": 0,
+		"wait=31": 30000, "wait=99999999999999999999999": 30000, "wait=0": 0, "wait=-1": 0, "wait=x": 0, "wait": 0,
+		"waits=5": 0, "wait=1.5": 0,
 	} {
 		var data struct {
 			BatchReference string

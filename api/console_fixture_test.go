@@ -38,7 +38,8 @@ func newConsoles(t *testing.T, change func(*api.Config)) *consoles {
 	c.links = console.NewSignInLinks(func(console.Grant) { c.used.Add(1) })
 	c.billing = newBilling(t, func(cfg *api.Config) {
 		own := auth.Config{URL: publicURL}
-		cfg.Authenticator, cfg.Issuer = auth.NewAuthenticator(cfg.Store, cfg.Keys, own), auth.NewIssuer(cfg.Store, cfg.Keys, own)
+		cfg.Authenticator, cfg.Issuer = auth.NewAuthenticator(cfg.Store, cfg.Keys, own),
+			auth.NewIssuer(cfg.Store, cfg.Keys, own)
 		cfg.Sandbox.Links, c.keys = c.links, cfg.Keys
 		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 		cfg.Notify = func(tasks []models.TaskID) { c.tasks <- tasks }
@@ -154,7 +155,8 @@ func (v *visitor) send(method, path, contentType string, body io.Reader) *seen {
 	s := &seen{v.t, response.StatusCode, response.Header, string(content)}
 	s.checkSafe(path)
 	for _, cookie := range response.Cookies() {
-		if cookie.Name != "svc_console" || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/console" || !cookie.Secure {
+		if cookie.Name != "svc_console" || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode ||
+			cookie.Path != "/console" || !cookie.Secure {
 			v.t.Errorf("%s sets the cookie %v", path, cookie)
 		}
 		v.cookie = cookie.Value
@@ -166,7 +168,8 @@ func (v *visitor) send(method, path, contentType string, body io.Reader) *seen {
 }
 
 // unsafe matches markup that the policy of the pages forbids.
-var unsafe = regexp.MustCompile(`(?i)<style|<script(?: [^>]*)?>[^<]|\sstyle=|\son[a-z]+=|javascript:|ZgotmplZ|src="(?:https?:)?//`)
+var unsafe = regexp.MustCompile(
+	`(?i)<style|<script(?: [^>]*)?>[^<]|\sstyle=|\son[a-z]+=|javascript:|ZgotmplZ|src="(?:https?:)?//`)
 
 // checkSafe checks an answer against the policy of all pages.
 func (s *seen) checkSafe(path string) {
@@ -175,12 +178,14 @@ func (s *seen) checkSafe(path string) {
 		return // answered by the server, not the console
 	}
 	policy := s.header.Get("Content-Security-Policy")
-	for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "frame-ancestors 'none'"} {
+	for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'",
+		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, part) {
 			s.t.Errorf("%s: policy %q lacks %s", path, policy, part)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || s.header.Get("X-Content-Type-Options") != "nosniff" || s.header.Get("Referrer-Policy") != "no-referrer" {
+	if strings.Contains(policy, "unsafe") || s.header.Get("X-Content-Type-Options") != "nosniff" ||
+		s.header.Get("Referrer-Policy") != "no-referrer" {
 		s.t.Errorf("%s: headers %v", path, s.header)
 	}
 	if found := unsafe.FindString(s.body); found != "" && strings.HasPrefix(s.header.Get("Content-Type"), "text/html") {

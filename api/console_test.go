@@ -31,10 +31,12 @@ func TestConsoleSignIn(t *testing.T) {
 	asked := c.page("/payments?status=Settled")
 	next := v.open(asked).expect(303).to()
 	v.open(next).expect(200, "Sign in to the console", "clientSecret")
-	v.submit("/console/session", "clientId", c.id, "clientSecret", "wrong").expect(401, "do not belong together", `value="`+c.id+`"`).
+	v.submit("/console/session", "clientId", c.id, "clientSecret", "wrong").
+		expect(401, "do not belong together", `value="`+c.id+`"`).
 		lacks("wrong")
 	before, csrf := v.cookie, v.csrf
-	if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", asked).expect(303).to(); got != asked {
+	if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", asked).expect(303).
+		to(); got != asked {
 		t.Errorf("the sign-in leads to %q", got)
 	}
 	if v.cookie == before {
@@ -44,9 +46,11 @@ func TestConsoleSignIn(t *testing.T) {
 	if v.csrf == csrf {
 		t.Error("the CSRF token is the one from before the sign-in")
 	}
-	for _, elsewhere := range []string{"https://evil.example/console/x", "//evil.example/console/", "/docs", "/console/\\evil", "javascript:alert(1)"} {
+	for _, elsewhere := range []string{"https://evil.example/console/x", "//evil.example/console/", "/docs",
+		"/console/\\evil", "javascript:alert(1)"} {
 		v.open("/console/session")
-		if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", elsewhere).expect(303).to(); got != "/console" {
+		if got := v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret, "next", elsewhere).
+			expect(303).to(); got != "/console" {
 			t.Errorf("with the next page %q it leads to %q", elsewhere, got)
 		}
 	}
@@ -57,7 +61,8 @@ func TestConsoleSignIn(t *testing.T) {
 
 	appID, appSecret := c.client(t, models.OrganisationID{}, models.CustomerAppScopes)
 	v.open("/console/session")
-	v.submit("/console/session", "clientId", appID, "clientSecret", appSecret).expect(401, "not the credentials of an organisation's API client")
+	v.submit("/console/session", "clientId", appID, "clientSecret", appSecret).
+		expect(401, "not the credentials of an organisation's API client")
 }
 
 // A session is the browser's alone: it ends with its hour, and when a character of it changes.
@@ -112,7 +117,8 @@ func TestConsoleForms(t *testing.T) {
 	refused(v.send("POST", path, "application/json", strings.NewReader(`{"csrf":"`+v.csrf+`"}`)))
 	refused(v.send("POST", path, "text/plain", strings.NewReader("csrf="+v.csrf)))
 	refused(v.submit(c.page("/payment"), "id", "x", "action", "no"))
-	large := v.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader("csrf="+v.csrf+"&x="+strings.Repeat("a", 64<<10)))
+	large := v.send("POST", path, "application/x-www-form-urlencoded",
+		strings.NewReader("csrf="+v.csrf+"&x="+strings.Repeat("a", 64<<10)))
 	large.expect(413, "This did not work", "at most 65536 bytes")
 	v.open(path).expect(200, "No customer matches")
 	own := *v
@@ -203,20 +209,25 @@ func TestConsolePayments(t *testing.T) {
 	v.open(c.page("/payments")).expect(200, "No payment intent matches")
 	v.open(c.page("/payments/new")).expect(200)
 	for amount, complaint := range map[string]string{
-		"0": "amount must be greater than 0", "-1": "amount must be greater than 0", "1.5": "amount must be an integer", "": "amount is required",
+		"0": "amount must be greater than 0", "-1": "amount must be greater than 0", "1.5": "amount must be an integer",
+		"":    "amount is required",
 		"007": "amount must be an integer", "ten": "amount must be an integer",
 	} {
 		v.submit(c.page("/payments"), "amount", amount, "orderId", "<b>").expect(400, complaint, `value="<b>"`)
 	}
 	v.submit(c.page("/payments"), "amount", "5", "items", "tea,1").expect(400, "a line item is a line of")
-	v.submit(c.page("/payments"), "amount", "5", "items", "tea,0,5,5").expect(400, "lineItems[0].quantity must be at least 1")
+	v.submit(c.page("/payments"), "amount", "5", "items", "tea,0,5,5").
+		expect(400, "lineItems[0].quantity must be at least 1")
 	v.submit(c.page("/payments"), "amount", "5", "minutes", "0").expect(400, "expiresAt must be")
 
-	one := v.submit(c.page("/payments"), "amount", "1250", "orderId", "order 7", "items", "flat white, 2, 500, 1250\n", "minutes", "30").expect(303).to()
-	page := v.open(one).expect(200, "AUD\u00a012.50", "created", "order 7", "flat white", "data:image/png;base64,", "21 Sep 2026 14:43:20", `data-poll=`)
+	one := v.submit(c.page("/payments"), "amount", "1250", "orderId", "order 7", "items", "flat white, 2, 500, 1250\n",
+		"minutes", "30").expect(303).to()
+	page := v.open(one).expect(200, "AUD\u00a012.50", "created", "order 7", "flat white", "data:image/png;base64,",
+		"21 Sep 2026 14:43:20", `data-poll=`)
 	id := page.find(`<code data-copy>(pi_[^<]*)`)
 	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "no").expect(400, "behaviour must be one of")
-	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "pays", "discount", "1251").expect(400, "discounts[0].amount")
+	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "pays", "discount", "1251").
+		expect(400, "discounts[0].amount")
 	v.submit(c.page("/payment"), "id", id, "action", "pay", "behaviour", "pays", "discount", "50").expect(303)
 	v.open(one).expect(200, "pending", "the bank is asked").lacks("Play the customer", "data:image/png")
 	v.submit(c.page("/payment"), "id", id, "action", "cancel").expect(409, "pending")
@@ -288,18 +299,24 @@ func TestConsoleBatches(t *testing.T) {
 		v.submit(path, "batchReference", "x", "rows", rows, "action", "submit").expect(400, complaint)
 	}
 	to := v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "", "action", "submit").expect(303).to()
-	page := v.open(to).expect(200, "2026/11 #7", "0 of 2 rows settled", "data-poll", "Cancel the open rows", "a;1").lacks("Retry the rows")
+	page := v.open(to).expect(200, "2026/11 #7", "0 of 2 rows settled", "data-poll", "Cancel the open rows", "a;1").
+		lacks("Retry the rows")
 	if strings.Contains(page.body, "of 2 rows settled</small></p>\n<progress max=\"2\" value=\"1\"") {
 		t.Error("progress before any work")
 	}
-	v.submit(path, "batchReference", "2026/11 #7", "rows", "ada,a,5", "action", "submit").expect(409, "batch-reference-conflict")
+	v.submit(path, "batchReference", "2026/11 #7", "rows", "ada,a,5", "action", "submit").
+		expect(409, "batch-reference-conflict")
 	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "retry", "batchReference", "again").expect(409)
 	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "cancel").expect(303)
-	v.open(to).expect(200, "2 of 2 rows settled", "2 cancelled", "Retry the rows").lacks("data-poll", "Cancel the open rows")
+	v.open(to).expect(200, "2 of 2 rows settled", "2 cancelled", "Retry the rows").
+		lacks("data-poll", "Cancel the open rows")
 	v.open(to + "&outcome=succeeded").expect(200).lacks("a;1")
-	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "retry", "batchReference", "again").expect(409, "nothing-to-retry")
-	table := v.open(c.page("/batch.csv?ref="+url.QueryEscape("2026/11 #7"))).expect(200, "rowReference,customerReference", "'=bob")
-	if !strings.HasPrefix(table.header.Get("Content-Type"), "text/csv") || !strings.HasPrefix(table.header.Get("Content-Disposition"), "attachment") {
+	v.submit(c.page("/batch"), "ref", "2026/11 #7", "action", "retry", "batchReference", "again").
+		expect(409, "nothing-to-retry")
+	table := v.open(c.page("/batch.csv?ref="+url.QueryEscape("2026/11 #7"))).
+		expect(200, "rowReference,customerReference", "'=bob")
+	if !strings.HasPrefix(table.header.Get("Content-Type"), "text/csv") ||
+		!strings.HasPrefix(table.header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the table has the headers %v", table.header)
 	}
 	v.open(path+"?state=settled").expect(200, "2026/11 #7")
@@ -312,7 +329,8 @@ func (c *consoles) signed(t *testing.T, body string, id models.WebhookEventID, a
 	secrets, err := c.store.WebhookSecrets(t.Context(), c.keys.Keyring(), c.owner)
 	check(t, err)
 	header := http.Header{}
-	for _, h := range secrets.Sign(&models.WebhookEvent{ID: id, Body: []byte(body), Type: models.EventTransactionStatus}, at, 1) {
+	for _, h := range secrets.Sign(&models.WebhookEvent{ID: id, Body: []byte(body),
+		Type: models.EventTransactionStatus}, at, 1) {
 		header.Set(h.Name, h.Value)
 	}
 	return header
@@ -324,11 +342,13 @@ func TestConsoleReceiver(t *testing.T) {
 	v := c.signedIn(t)
 	v.open("/console/receiver").expect(200, "No endpoint leads here yet", "Nothing has arrived yet")
 	page := v.submit("/console/receiver", "action", "use").expect(200, "shown this once", "leads to it")
-	secret, address := page.find(`<code>(whsec_[^<]*)`), page.find(`<code>https://billing\.example(/console/receiver/[^<]*)`)
+	secret, address := page.find(`<code>(whsec_[^<]*)`),
+		page.find(`<code>https://billing\.example(/console/receiver/[^<]*)`)
 	v.open("/console/receiver").expect(200).lacks(secret)
 
 	event := newEventID(t)
-	body := `{"data":{"idempotencyKey":"` + event.String() + `","transactionStatus":"Settled","note":"<script>"},"traceId":"t"}`
+	body := `{"data":{"idempotencyKey":"` + event.String() +
+		`","transactionStatus":"Settled","note":"<script>"},"traceId":"t"}`
 	sender := c.visitor(t)
 	post := func(path, body string, header http.Header) int {
 		t.Helper()
@@ -340,7 +360,8 @@ func TestConsoleReceiver(t *testing.T) {
 	if got := post(address, body, good); got != 204 {
 		t.Errorf("the receiver answers %d", got)
 	}
-	v.open("/console/receiver").expect(200, "verified", "Transaction status: Settled", "answered 204", event.String()).lacks("not verified", "came before", "<script>alert")
+	v.open("/console/receiver").expect(200, "verified", "Transaction status: Settled", "answered 204", event.String()).
+		lacks("not verified", "came before", "<script>alert")
 	if got := post(address+"/503", body, good); got != 503 {
 		t.Errorf("with a status at its end the receiver answers %d", got)
 	}
@@ -365,7 +386,8 @@ func TestConsoleReceiver(t *testing.T) {
 	}
 	v.open("/console/receiver").expect(200, "not verified")
 
-	for _, wrong := range []string{address[:len(address)-1] + "_", address + "A", "/console/receiver/x", "/console/receiver/" + strings.Repeat("A", 64)} {
+	for _, wrong := range []string{address[:len(address)-1] + "_", address + "A", "/console/receiver/x",
+		"/console/receiver/" + strings.Repeat("A", 64)} {
 		if got := post(wrong, body, good); got != 404 {
 			t.Errorf("%s: %d", wrong, got)
 		}
@@ -386,16 +408,20 @@ func TestConsoleWebhooks(t *testing.T) {
 	c := newConsoles(t, nil)
 	v := c.signedIn(t)
 	v.open("/console/webhooks").expect(200, "No event matches", "None. Events are kept as undelivered")
-	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "ftp://x", "events", "transactionStatus").expect(400, "url must")
-	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/", "events", "batchSettled").expect(400, "events")
-	page := v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/hook", "events", "transactionStatus",
+	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "ftp://x", "events",
+		"transactionStatus").expect(400, "url must")
+	v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/", "events",
+		"batchSettled").expect(400, "events")
+	page := v.submit("/console/webhooks", "action", "put", "endpoint", "default", "url", "https://partner.example/hook",
+		"events", "transactionStatus",
 		"events", "batchSettled").expect(200, "shown this once", "https://partner.example/hook", "batch settled")
 	secret := page.find(`<code>(whsec_[^<]*)`)
 	v.open("/console/webhooks").expect(200).lacks(secret)
 
 	paid := models.Amount(5)
 	id, _, err := c.store.InsertWebhookEvent(t.Context(), c.owner, models.NewTraceID(), models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: c.site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled", OrderID: "<&>", AmountPaid: &paid,
+		SiteID: models.PushSite{ID: c.site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
+		OrderID: "<&>", AmountPaid: &paid,
 	})
 	check(t, err)
 	v.open("/console/webhooks").expect(200, "Transaction status: Settled", "pending", "1 event matches")
@@ -422,13 +448,17 @@ func TestConsoleWebhooks(t *testing.T) {
 		base64Of(sign(secret, "x")):                                   "matches no usual mistake",
 		"<b>":                                                         "matches no usual mistake",
 	} {
-		v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", claimed).expect(200, verdict)
+		v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", claimed).
+			expect(200, verdict)
 	}
 	v.submit("/console/webhooks/event", "action", "redeliver", "id", id.String()).expect(303)
 	v.submit("/console/webhooks", "action", "redeliver", "status", "failed").expect(303)
-	v.submit("/console/webhooks", "action", "rotate", "when", "now").expect(200, "whsec_", "moves to it at").lacks(secret)
-	v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", right).expect(200, "another live secret")
-	v.submit("/console/webhooks", "action", "test", "endpoint", "default").expect(503, "The API answered 503") // the test has no deliverer
+	v.submit("/console/webhooks", "action", "rotate", "when", "now").expect(200, "whsec_", "moves to it at").
+		lacks(secret)
+	v.submit("/console/webhooks/event", "action", "check", "id", id.String(), "signature", right).
+		expect(200, "another live secret")
+	// the test has no deliverer
+	v.submit("/console/webhooks", "action", "test", "endpoint", "default").expect(503, "The API answered 503")
 	v.submit("/console/webhooks", "action", "delete", "endpoint", "default").expect(303)
 	v.open("/console/webhooks").expect(200).lacks("partner.example/hook")
 	v.open("/console/webhooks/event?id=evt_x").expect(404)
@@ -449,20 +479,24 @@ func TestConsoleRequests(t *testing.T) {
 	check(t, json.NewDecoder(answer.Body).Decode(&granted))
 	check(t, answer.Body.Close())
 	partner := c.With("Authorization", "Bearer "+granted.Token).With("User-Agent", "billing-run/1")
-	invited := partner.Post(c.customers("/invitations"), `{"customerReference":"ada","secret":"hush \"hush\"","token":"hush`+"\u00e9"+`"}`).Expect(201)
+	invited := partner.Post(c.customers("/invitations"),
+		`{"customerReference":"ada","secret":"hush \"hush\"","token":"hush`+"\u00e9"+`"}`).Expect(201)
 	partner.Get(c.customers("?limit=1"))
 	partner.Post(c.intents(""), `{"amount":0}`).Expect(400)
 	put := partner.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://partner.example/"}`).Expect(201)
 
-	page := v.open("/console/requests").expect(200, "4 of 4 match", "/customers/invitations", "/customers?limit=1", "400", "/webhooks/endpoints/default")
+	page := v.open("/console/requests").expect(200, "4 of 4 match", "/customers/invitations", "/customers?limit=1",
+		"400", "/webhooks/endpoints/default")
 	page.lacks("oauth2")
 	v.open("/console/requests?status=4").expect(200, "1 of 4 match", "/payment-intent").lacks("/invitations")
 	v.open("/console/requests?method=PUT").expect(200, "1 of 4 match")
 	v.open("/console/requests?q="+invited.TraceID()).expect(200, "1 of 4 match")
-	one := v.open("/console/request?trace="+invited.TraceID()).expect(200, `"customerReference": "ada"`, `"state": "invited"`, "billing-run/1", "[redacted]", c.id)
+	one := v.open("/console/request?trace="+invited.TraceID()).
+		expect(200, `"customerReference": "ada"`, `"state": "invited"`, "billing-run/1", "[redacted]", c.id)
 	one.expect(200, "What it led to", "invitation", `href="`+c.page("/customer?ref=ada")+`"`)
 	one.lacks("hush", "/signup/A", granted.Token, `row">Authorization`)
-	v.open("/console/request?trace="+put.TraceID()).expect(200, "https://partner.example/", `"secret": "[redacted]"`, "has stored anything").lacks("whsec_")
+	v.open("/console/request?trace="+put.TraceID()).expect(200, "https://partner.example/", `"secret": "[redacted]"`,
+		"has stored anything").lacks("whsec_")
 	v.open("/console/request?trace="+strings.Repeat("0", 32)).expect(404, "not among the latest")
 	v.open("/console/request?trace=x").expect(404)
 
@@ -518,7 +552,8 @@ func TestConsoleFaults(t *testing.T) {
 func TestConsoleOfANarrowClient(t *testing.T) {
 	t.Parallel()
 	c := newConsoles(t, nil)
-	c.id, c.secret = c.client(t, c.owner, []models.Scope{models.ScopePaymentIntentsRead, models.ScopePaymentIntentsWrite})
+	c.id, c.secret = c.client(t, c.owner, []models.Scope{models.ScopePaymentIntentsRead,
+		models.ScopePaymentIntentsWrite})
 	v := c.signedIn(t)
 	const missing = "this API client lacks their scopes"
 	v.open("/console").expect(200, missing, c.id)
@@ -550,9 +585,11 @@ func TestConsoleAssets(t *testing.T) {
 	c := newConsoles(t, nil)
 	v := c.visitor(t)
 	page := v.open("/console/session").expect(200)
-	for kind, pattern := range map[string]string{"text/css": `href="(/console/assets/[^"]*)"`, "text/javascript": `src="(/console/assets/[^"]*)"`} {
+	for kind, pattern := range map[string]string{"text/css": `href="(/console/assets/[^"]*)"`,
+		"text/javascript": `src="(/console/assets/[^"]*)"`} {
 		asset := v.open(page.find(pattern)).expect(200)
-		if !strings.HasPrefix(asset.header.Get("Content-Type"), kind) || !strings.Contains(asset.header.Get("Cache-Control"), "immutable") {
+		if !strings.HasPrefix(asset.header.Get("Content-Type"), kind) ||
+			!strings.Contains(asset.header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %v", kind, asset.header)
 		}
 	}

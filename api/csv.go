@@ -89,7 +89,8 @@ func encodeExtended(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for _, c := range []byte(s) {
-		if c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) || strings.IndexByte("!#+-.^_~", c) >= 0) {
+		if c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) ||
+			strings.IndexByte("!#+-.^_~", c) >= 0) {
 			b.WriteByte(c)
 			continue
 		}

@@ -9,7 +9,8 @@ import (
 
 // A cursor opens only in its canonical encoding, with the sealed content, and only for its scope.
 func FuzzCursor(f *testing.F) {
-	key := models.Key{ID: models.KeyID{1}, Purpose: models.KeyPaginationLink, Secret: bytes.Repeat([]byte{7}, models.KeySecretSize)}
+	key := models.Key{ID: models.KeyID{1}, Purpose: models.KeyPaginationLink,
+		Secret: bytes.Repeat([]byte{7}, models.KeySecretSize)}
 	scope, plain := []byte("list of somebody"), []byte(`{"l":50}`)
 	valid, err := sealCursor(key, plain, scope)
 	if err != nil {

@@ -30,7 +30,8 @@ func customerPaymentRoutes(cfg Config) []Route {
 	if c.sandbox {
 		table = append(table, Route{
 			Method: http.MethodPost, Path: "/sandbox/payment-intents/{paymentIntentId}/payment", Audience: Partner,
-			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Body: OptionalJSON, Handler: c.payInSandbox,
+			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Body: OptionalJSON,
+			Handler: c.payInSandbox,
 		})
 	}
 	return table

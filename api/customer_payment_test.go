@@ -22,11 +22,13 @@ func TestCustomerPaymentAnswers(t *testing.T) {
 	if dataOf[started](first) != dataOf[started](again) {
 		t.Errorf("another answer: %s", again.Body)
 	}
-	if again = c.app.Post(path+"/transactions", `{"customerId":"secret-customer","agreementId":"another"}`).Expect(202); dataOf[started](first) != dataOf[started](again) {
+	if again = c.app.Post(path+"/transactions", `{"customerId":"secret-customer","agreementId":"another"}`).
+		Expect(202); dataOf[started](first) != dataOf[started](again) {
 		t.Errorf("another answer to the same customer: %s", again.Body)
 	}
 	golden(t, "payable-intent-pending", c.app.Get(path).Expect(200))
-	golden(t, "transaction-taken", c.app.Post(path+"/transactions", `{"customerId":"bob","agreementId":"b"}`).Expect(409))
+	golden(t, "transaction-taken", c.app.Post(path+"/transactions", `{"customerId":"bob","agreementId":"b"}`).
+		Expect(409))
 	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionSettled})
 	golden(t, "payable-intent-settled", c.app.Get(path).Expect(200))
 	c.app.Post(path+"/transactions", party).Expect(202)
@@ -53,15 +55,22 @@ func TestCustomerPaymentFaults(t *testing.T) {
 	id, code := c.intent(t)
 	pay := func(discounts string) string { return party[:len(party)-1] + `,"discounts":` + discounts + `}` }
 	for body, faults := range map[string][]string{
-		`{}`:                                {"requests:missing-field customerId", "requests:missing-field agreementId"},
-		`{"customerId":"","agreementId":7}`: {"requests:invalid-field customerId", "requests:invalid-field agreementId"},
-		pay(`{}`):                           {"requests:invalid-field discounts"},
-		pay(`[{}]`):                         {"requests:missing-field discounts[0].lineItemIndex", "requests:missing-field discounts[0].amount", "requests:missing-field discounts[0].reason"},
-		pay(`[{"lineItemIndex":-1,"amount":0,"reason":""}]`):      {"requests:invalid-field discounts[0].lineItemIndex", "requests:invalid-field discounts[0].amount", "requests:invalid-field discounts[0].reason"},
-		pay(`[{"lineItemIndex":2,"amount":1,"reason":"r"}]`):      {"requests:invalid-field discounts[0].lineItemIndex"},
-		pay(`[{"lineItemIndex":0,"amount":701,"reason":"r"}]`):    {"requests:invalid-field discounts[0].amount"},
-		pay(`[{"lineItemIndex":0,"amount":1.5,"reason":"a\nb"}]`): {"requests:invalid-field discounts[0].amount", "requests:invalid-field discounts[0].reason"},
-		pay(`[{"lineItemIndex":0,"amount":400,"reason":"r"},{"lineItemIndex":1,"amount":9,"reason":"."},{"lineItemIndex":0,"amount":301,"reason":"r"}]`): {
+		`{}`: {"requests:missing-field customerId",
+			"requests:missing-field agreementId"},
+		`{"customerId":"","agreementId":7}`: {"requests:invalid-field customerId",
+			"requests:invalid-field agreementId"},
+		pay(`{}`): {"requests:invalid-field discounts"},
+		pay(`[{}]`): {"requests:missing-field discounts[0].lineItemIndex",
+			"requests:missing-field discounts[0].amount", "requests:missing-field discounts[0].reason"},
+		pay(`[{"lineItemIndex":-1,"amount":0,"reason":""}]`): {"requests:invalid-field discounts[0].lineItemIndex",
+			"requests:invalid-field discounts[0].amount", "requests:invalid-field discounts[0].reason"},
+		pay(`[{"lineItemIndex":2,"amount":1,"reason":"r"}]`): {
+			"requests:invalid-field discounts[0].lineItemIndex"},
+		pay(`[{"lineItemIndex":0,"amount":701,"reason":"r"}]`): {"requests:invalid-field discounts[0].amount"},
+		pay(`[{"lineItemIndex":0,"amount":1.5,"reason":"a\nb"}]`): {"requests:invalid-field discounts[0].amount",
+			"requests:invalid-field discounts[0].reason"},
+		pay(
+			`[{"lineItemIndex":0,"amount":400,"reason":"r"},{"lineItemIndex":1,"amount":9,"reason":"."},{"lineItemIndex":0,"amount":301,"reason":"r"}]`): {
 			"requests:invalid-field discounts[2].amount"},
 	} {
 		c.app.Post(transactions(code), body).Refused(400, faults...)
@@ -69,7 +78,9 @@ func TestCustomerPaymentFaults(t *testing.T) {
 	if got := c.getIntent(id); got.State != "created" {
 		t.Errorf("a payment that was refused began: %+v", got)
 	}
-	c.app.Post(transactions(code), pay(`[{"lineItemIndex":0,"amount":700,"reason":"."},{"lineItemIndex":1,"amount":299,"reason":"…"}]`)).Expect(202)
+	c.app.Post(transactions(code),
+		pay(`[{"lineItemIndex":0,"amount":700,"reason":"."},{"lineItemIndex":1,"amount":299,"reason":"…"}]`)).
+		Expect(202)
 	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
 	if got := c.getIntent(id); *got.AmountPaid != 1 {
 		t.Errorf("paid %d", *got.AmountPaid)
@@ -109,7 +120,8 @@ func TestSandboxPayment(t *testing.T) {
 			t.Errorf("claimed %s, told of %s", claimed.ID, a.Body)
 		}
 		var got string
-		if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?", claimed.Party.AgreementID).
+		if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?",
+			claimed.Party.AgreementID).
 			Scan(t.Context(), &got); err != nil || got != string(behaviour) {
 			t.Errorf("the account %s, want %s, %v", got, behaviour, err)
 		}
@@ -117,18 +129,24 @@ func TestSandboxPayment(t *testing.T) {
 	id, _ := c.intent(t)
 	c.Post(c.sandboxPayment(id), nil).Expect(202)
 	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionFailed})
-	complains(t, c.Post(c.sandboxPayment(id), nil).Refused(409, "requests:payment-intent-taken"), 409, "The payment intent has ended.")
-	for _, body := range []any{nil, "{}", `{"behaviour":null,"discounts":null}`, `{"discounts":[{"lineItemIndex":1,"amount":300,"reason":"r"}]}`} {
+	complains(t, c.Post(c.sandboxPayment(id), nil).Refused(409, "requests:payment-intent-taken"), 409,
+		"The payment intent has ended.")
+	for _, body := range []any{nil, "{}", `{"behaviour":null,"discounts":null}`,
+		`{"discounts":[{"lineItemIndex":1,"amount":300,"reason":"r"}]}`} {
 		id, _ := c.intent(t)
 		c.Post(c.sandboxPayment(id), body).Expect(202)
 		c.Post(c.sandboxPayment(id), body).Refused(409, "requests:payment-intent-taken")
 	}
 	id, _ = c.intent(t)
-	c.Post(c.sandboxPayment(id), `{"behaviour":"Pays","discounts":[{}]}`).Refused(400, "requests:invalid-field behaviour",
-		"requests:missing-field discounts[0].lineItemIndex", "requests:missing-field discounts[0].amount", "requests:missing-field discounts[0].reason")
-	c.Post(c.sandboxPayment(id), `{"discounts":[{"lineItemIndex":0,"amount":701,"reason":"r"}]}`).Refused(400, "requests:invalid-field discounts[0].amount")
+	c.Post(c.sandboxPayment(id), `{"behaviour":"Pays","discounts":[{}]}`).
+		Refused(400, "requests:invalid-field behaviour",
+			"requests:missing-field discounts[0].lineItemIndex", "requests:missing-field discounts[0].amount",
+			"requests:missing-field discounts[0].reason")
+	c.Post(c.sandboxPayment(id), `{"discounts":[{"lineItemIndex":0,"amount":701,"reason":"r"}]}`).
+		Refused(400, "requests:invalid-field discounts[0].amount")
 	c.other.Post(c.sandboxPayment(id), nil).Refused(404, "requests:payment-intent-not-found paymentIntentId")
-	c.Post(c.sandboxPayment("pi_01932c07-0000-7000-8000-000000000009"), nil).Refused(404, "requests:payment-intent-not-found paymentIntentId")
+	c.Post(c.sandboxPayment("pi_01932c07-0000-7000-8000-000000000009"), nil).
+		Refused(404, "requests:payment-intent-not-found paymentIntentId")
 	c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(200)
 	c.Post(c.sandboxPayment(id), nil).Refused(410, "requests:payment-intent-cancelled")
 	id, _ = c.intent(t)
@@ -144,7 +162,8 @@ func TestSandboxPaymentIsAbsentInProduction(t *testing.T) {
 	b.Post(b.sandboxPayment(id), nil).Refused(404, "requests:not-found")
 	b.app.Post(transactions(code), party).Expect(202)
 	var accounts int
-	if err := b.store.DB().NewRaw("SELECT count(*) FROM sandbox_accounts").Scan(t.Context(), &accounts); err != nil || accounts != 0 {
+	if err := b.store.DB().NewRaw("SELECT count(*) FROM sandbox_accounts").Scan(t.Context(), &accounts); err != nil ||
+		accounts != 0 {
 		t.Errorf("%d sandbox accounts in production, %v", accounts, err)
 	}
 }

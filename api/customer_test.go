@@ -37,7 +37,8 @@ func TestCustomerAnswers(t *testing.T) {
 	golden(t, "customers-middle-page", b.Get(hrefs(b.Get(b.customers("?limit=1"))).next).Expect(200))
 	golden(t, "customers-last-page", b.Get(hrefs(b.Get(b.customers("?limit=2"))).next).Expect(200))
 	golden(t, "customers-none", b.Get(b.customers("?invitedFrom=2&invitedTo=1")).Expect(200))
-	golden(t, "customers-invalid-parameter", b.Get(b.customers("?limit=101&state=Invited&invitedFrom=&invitedTo=x")).Expect(400))
+	golden(t, "customers-invalid-parameter", b.Get(b.customers("?limit=101&state=Invited&invitedFrom=&invitedTo=x")).
+		Expect(400))
 	golden(t, "customers-invalid-pagination-link", b.Get(b.customers("?cursor=x")).Expect(400))
 	golden(t, "customers-no-version", b.With("Svc-Api-Version", "v1").Get(b.customers("")).Expect(400))
 }
@@ -52,7 +53,8 @@ func TestReferencesRoundTripThroughPaths(t *testing.T) {
 	b := newBilling(t, nil)
 	for _, reference := range awkward {
 		made := b.Post(b.customers("/invitations"), map[string]any{"customerReference": reference}).Expect(201)
-		for _, path := range []string{made.Header.Get("Location"), b.customer(reference, ""), b.customers("/" + encodeAll(reference))} {
+		for _, path := range []string{made.Header.Get("Location"), b.customer(reference, ""),
+			b.customers("/" + encodeAll(reference))} {
 			var c customerSummary
 			b.Get(path).Expect(200).Data(&c)
 			if c.CustomerReference != reference {
@@ -93,7 +95,8 @@ func TestInvalidReferences(t *testing.T) {
 		if segment != "..%2f.." {
 			answer.Refused(404, "customers:customer-not-found customerReference")
 		}
-		b.Post(b.customers("/"+segment+"/invitation-link"), nil).Refused(409, "invitations:no-live-invitation customerReference")
+		b.Post(b.customers("/"+segment+"/invitation-link"), nil).
+			Refused(409, "invitations:no-live-invitation customerReference")
 	}
 }
 
@@ -127,8 +130,11 @@ func TestCustomerListWalk(t *testing.T) {
 	if diff := cmp.Diff(want, forward); diff != "" {
 		t.Errorf("forward: %s", diff)
 	}
-	backward, first := b.walk(t, strings.TrimPrefix(last.PrevHref, publicURL), func(p customerPage) string { return p.PrevHref })
-	if n := len(last.Items); len(backward) != 23-n || first.PrevHref != "" || first.NextHref == "" || last.NextHref != "" {
+	backward, first := b.walk(t, strings.TrimPrefix(last.PrevHref, publicURL), func(p customerPage) string {
+		return p.PrevHref
+	})
+	if n := len(last.Items); len(backward) != 23-n || first.PrevHref != "" || first.NextHref == "" ||
+		last.NextHref != "" {
 		t.Errorf("backward: %d items, first page %+v", len(backward), first)
 	}
 	slices.Sort(backward)
@@ -138,7 +144,9 @@ func TestCustomerListWalk(t *testing.T) {
 }
 
 // walk follows links from page to page. It returns every reference and the last page.
-func (b *billing) walk(t testing.TB, path string, link func(customerPage) string) (references []string, page customerPage) {
+func (b *billing) walk(
+	t testing.TB, path string, link func(customerPage) string,
+) (references []string, page customerPage) {
 	t.Helper()
 	for {
 		page = customerPage{}
@@ -166,10 +174,13 @@ func TestCustomerListFilters(t *testing.T) {
 		b.advance(t, time.Millisecond)
 	}
 	for query, want := range map[string]string{
-		"?invitedFrom=-1": "dcba", "?invitedTo=-1": "", "?invitedFrom=-9223372036854775808&invitedTo=9223372036854775807": "dcba",
-		"?invitedFrom=9223372036854775807": "", "?invitedTo=-9223372036854775808": "", "?invitedFrom=0": "dcba", "?invitedTo=9007199254740992": "dcba",
-		"": "dcba", "?state=invited": "ba", "?state=revoked": "dc", "?state=linked": "", "?state=expired": "",
-		fmt.Sprintf("?invitedFrom=%d", noon+1):                         "dcb",
+		"?invitedFrom=-1": "dcba", "?invitedTo=-1": "",
+		"?invitedFrom=-9223372036854775808&invitedTo=9223372036854775807": "dcba",
+		"?invitedFrom=9223372036854775807":                                "", "?invitedTo=-9223372036854775808": "",
+		"?invitedFrom=0":              "dcba",
+		"?invitedTo=9007199254740992": "dcba",
+		"":                            "dcba", "?state=invited": "ba", "?state=revoked": "dc", "?state=linked": "",
+		"?state=expired": "", fmt.Sprintf("?invitedFrom=%d", noon+1): "dcb",
 		fmt.Sprintf("?invitedTo=%d", noon+1):                           "ba",
 		fmt.Sprintf("?invitedFrom=%d&invitedTo=%[1]d", noon+2):         "c",
 		fmt.Sprintf("?invitedFrom=%d&invitedTo=%d", noon+2, noon+1):    "",
@@ -195,10 +206,12 @@ func TestCustomerListFilters(t *testing.T) {
 func TestCustomerListRefusesParameters(t *testing.T) {
 	b := newBilling(t, nil)
 	for query, fault := range map[string]string{
-		"limit=0": "limit", "limit=101": "limit", "limit=": "limit", "limit=1.0": "limit", "limit=01": "limit", "limit=%2B1": "limit",
+		"limit=0": "limit", "limit=101": "limit", "limit=": "limit", "limit=1.0": "limit", "limit=01": "limit",
+		"limit=%2B1":      "limit",
 		"limit=1&limit=1": "limit", "state=": "state", "state=LINKED": "state", "state=linked&state=linked": "state",
 		"invitedFrom=-0": "invitedFrom", "invitedTo=x": "invitedTo", "invitedTo=9223372036854775808": "invitedTo",
-		"invitedFrom=-9223372036854775809": "invitedFrom", "invitedFrom=1e3": "invitedFrom", "invitedFrom=%2B1": "invitedFrom", "invitedFrom=00": "invitedFrom",
+		"invitedFrom=-9223372036854775809": "invitedFrom", "invitedFrom=1e3": "invitedFrom",
+		"invitedFrom=%2B1": "invitedFrom", "invitedFrom=00": "invitedFrom",
 		"Limit=1": "Limit", "offset=1": "offset",
 	} {
 		b.Get(b.customers("?"+query)).Refused(400, "customers:invalid-parameter "+fault)
@@ -225,9 +238,13 @@ func TestCustomerListWalkWhileWritersWrite(t *testing.T) {
 			writing = false
 		default:
 		}
-		forward, last := b.walk(t, b.customers("?state=invited&limit=7"), func(p customerPage) string { return p.NextHref })
+		forward, last := b.walk(t, b.customers("?state=invited&limit=7"), func(p customerPage) string {
+			return p.NextHref
+		})
 		checkSteady(t, "forward", forward, steady)
-		backward, _ := b.walk(t, strings.TrimPrefix(last.PrevHref, publicURL), func(p customerPage) string { return p.PrevHref })
+		backward, _ := b.walk(t, strings.TrimPrefix(last.PrevHref, publicURL), func(p customerPage) string {
+			return p.PrevHref
+		})
 		for _, c := range last.Items {
 			backward = append(backward, c.CustomerReference)
 		}
@@ -238,9 +255,11 @@ func TestCustomerListWalkWhileWritersWrite(t *testing.T) {
 func (b *billing) write(t testing.TB, writer int) {
 	for i := range 12 {
 		reference := fmt.Sprintf("writer-%d-%d", writer, i)
-		_, err := b.Try(t.Context(), "POST", b.customers("/invitations"), map[string]any{"customerReference": reference})
+		_, err := b.Try(t.Context(), "POST", b.customers("/invitations"),
+			map[string]any{"customerReference": reference})
 		if err == nil && i%2 == 0 {
-			_, err = b.Try(t.Context(), "POST", "/sandbox/sites/"+b.site.String()+"/customers/"+reference+"/signup", nil)
+			_, err = b.Try(t.Context(), "POST", "/sandbox/sites/"+b.site.String()+"/customers/"+reference+
+				"/signup", nil)
 		}
 		if err != nil {
 			t.Errorf("writer %d: %v", writer, err)

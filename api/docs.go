@@ -111,9 +111,10 @@ var docs = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	var page bytes.Buffer
-	err = template.Must(template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsHTML)).Execute(&page, map[string]any{
-		"Info": d.Info, "Sections": sections, "Errors": catalogue, "Style": template.CSS(docsCSS), //nolint:gosec // embedded
-	})
+	err = template.Must(template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsHTML)).
+		Execute(&page, map[string]any{
+			"Info": d.Info, "Sections": sections, "Errors": catalogue, "Style": template.CSS(docsCSS), //nolint:gosec // embedded
+		})
 	return page.Bytes(), err
 })
 
@@ -179,7 +180,8 @@ func serveDocs(_ context.Context, r *Request) error {
 		return err
 	}
 	style := sha256.Sum256([]byte(docsCSS))
-	r.SetHeader("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(style[:])+
+	r.SetHeader("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
+		base64.StdEncoding.EncodeToString(style[:])+
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	r.SetHeader("Referrer-Policy", "no-referrer")
 	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(descriptionMaxAge)))

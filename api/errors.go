@@ -107,51 +107,67 @@ var catalogue = []Entry{
 	{MalformedJSON, http.StatusBadRequest, "The body is not acceptable JSON."},
 	{MissingField, http.StatusBadRequest, "A required field is missing."},
 	{InvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
-	{InvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
-	{InvalidLink, http.StatusBadRequest, "nextHref is not valid or no longer valid. Restart pagination from the first page."},
+	{InvalidParameter, http.StatusBadRequest,
+		"A query parameter is unknown, repeated or has a value that it must not have."},
+	{InvalidLink, http.StatusBadRequest,
+		"nextHref is not valid or no longer valid. Restart pagination from the first page."},
 	{InvalidHeader, http.StatusBadRequest, "A header has a value that it must not have."},
 	{UnsupportedAPIVersion, http.StatusBadRequest, "The header Svc-Api-Version must be " + APIVersion + "."},
 	{NotFound, http.StatusNotFound, "There is nothing at this path."},
-	{MethodNotAllowed, http.StatusMethodNotAllowed, "This path does not take this method; the header Allow lists those it takes."},
+	{MethodNotAllowed, http.StatusMethodNotAllowed,
+		"This path does not take this method; the header Allow lists those it takes."},
 	{RequestTimeout, http.StatusRequestTimeout, "The request took too long to arrive."},
-	{IdempotencyInFlight, http.StatusConflict, "The first request with this Idempotency-Key is still running. Try again shortly."},
+	{IdempotencyInFlight, http.StatusConflict,
+		"The first request with this Idempotency-Key is still running. Try again shortly."},
 	{BodyTooLarge, http.StatusRequestEntityTooLarge, "The body is too large."},
-	{UnsupportedMediaType, http.StatusUnsupportedMediaType, "The body must be application/json in UTF-8, without a content encoding."},
+	{UnsupportedMediaType, http.StatusUnsupportedMediaType,
+		"The body must be application/json in UTF-8, without a content encoding."},
 	{IdempotencyReused, http.StatusUnprocessableEntity, "This Idempotency-Key was used before with another body."},
-	{RateLimited, http.StatusTooManyRequests, "Too many requests. Try again after the time that Retry-After gives, in seconds."},
+	{RateLimited, http.StatusTooManyRequests,
+		"Too many requests. Try again after the time that Retry-After gives, in seconds."},
 	{QuotaExceeded, http.StatusTooManyRequests, "A quota of your organisation would be exceeded."},
-	{HeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge, "The request line and the headers together are too large."},
-	{Internal, http.StatusInternalServerError, "Something went wrong on our side. Quote the traceId when you ask about it."},
-	{Unavailable, http.StatusServiceUnavailable, "The service cannot answer now. Try again after the time that Retry-After gives, in seconds."},
+	{HeadersTooLarge, http.StatusRequestHeaderFieldsTooLarge,
+		"The request line and the headers together are too large."},
+	{Internal, http.StatusInternalServerError,
+		"Something went wrong on our side. Quote the traceId when you ask about it."},
+	{Unavailable, http.StatusServiceUnavailable,
+		"The service cannot answer now. Try again after the time that Retry-After gives, in seconds."},
 
 	{InvalidToken, http.StatusUnauthorized, "The access token is missing, expired or not valid here."},
 	{InsufficientScope, http.StatusForbidden, "The access token does not have the scope for this."},
 
 	{SiteNotAccessible, http.StatusForbidden, "There is no such Site in your organisation."},
 
-	{TraceNotFound, http.StatusNotFound, "No request of your organisation with this traceId has stored anything that is still there."},
+	{TraceNotFound, http.StatusNotFound,
+		"No request of your organisation with this traceId has stored anything that is still there."},
 
 	{PaymentIntentNotFound, http.StatusNotFound, "There is no such payment intent."},
-	{PaymentIntentNotCancellable, http.StatusConflict, "The payment intent cannot be cancelled any more: a customer has begun to pay it, or it has ended."},
+	{PaymentIntentNotCancellable, http.StatusConflict,
+		"The payment intent cannot be cancelled any more: a customer has begun to pay it, or it has ended."},
 	{PaymentIntentTaken, http.StatusConflict, "Another customer pays this payment intent."},
 	{PaymentIntentExpired, http.StatusGone, "The payment intent has expired."},
 	{PaymentIntentCancelled, http.StatusGone, "The payment intent has been cancelled."},
 
-	{CustomersInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
-	{CustomersInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{CustomersInvalidParameter, http.StatusBadRequest,
+		"A query parameter is unknown, repeated or has a value that it must not have."},
+	{CustomersInvalidLink, http.StatusBadRequest,
+		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
 	{CustomerNotFound, http.StatusNotFound, "This Site has no customer with that customerReference."},
 	{CustomerLinkExpired, http.StatusConflict, "The invitation has expired, so there is nothing to revoke."},
 	{CustomerLinkNotFound, http.StatusNotFound, "There is no such link."},
 
 	{InvitationsMissingField, http.StatusBadRequest, "A required field is missing."},
 	{InvitationsInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
-	{CustomerReferenceActive, http.StatusConflict, "The customerReference has an invitation or a linked customer already."},
+	{CustomerReferenceActive, http.StatusConflict,
+		"The customerReference has an invitation or a linked customer already."},
 	{NoLiveInvitation, http.StatusConflict, "The customerReference has no invitation that can still be accepted."},
 
 	{BatchesMissingField, http.StatusBadRequest, "A required field is missing."},
 	{BatchesInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
-	{BatchesInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
-	{BatchesInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{BatchesInvalidParameter, http.StatusBadRequest,
+		"A query parameter is unknown, repeated or has a value that it must not have."},
+	{BatchesInvalidLink, http.StatusBadRequest,
+		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
 	{DuplicateRowReference, http.StatusBadRequest, "The rowReference occurs twice in the batch."},
 	{BatchNotFound, http.StatusNotFound, "This Site has no batch with that batchReference."},
 	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
@@ -161,8 +177,10 @@ var catalogue = []Entry{
 
 	{WebhooksMissingField, http.StatusBadRequest, "A required field is missing."},
 	{WebhooksInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
-	{WebhooksInvalidParameter, http.StatusBadRequest, "A query parameter is unknown, repeated or has a value that it must not have."},
-	{WebhooksInvalidLink, http.StatusBadRequest, "The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{WebhooksInvalidParameter, http.StatusBadRequest,
+		"A query parameter is unknown, repeated or has a value that it must not have."},
+	{WebhooksInvalidLink, http.StatusBadRequest,
+		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
 	{WebhookEndpointNotFound, http.StatusNotFound, "No endpoint is configured here."},
 	{WebhookEventNotFound, http.StatusNotFound, "There is no such event in your organisation."},
 	{WebhookSecretNotFound, http.StatusNotFound, "There is no secret to rotate: it comes with your first endpoint."},
@@ -294,7 +312,8 @@ func errorOf(area string, err error) *Error {
 		return e
 	case errors.As(err, &quota):
 		e := Refuse(QuotaExceeded, "")
-		e.Faults[0].Message = fmt.Sprintf("Your organisation's quota of %s (%d) would be exceeded.", quota.Noun, quota.Limit)
+		e.Faults[0].Message = fmt.Sprintf("Your organisation's quota of %s (%d) would be exceeded.", quota.Noun,
+			quota.Limit)
 		e.RetryAfter = quota.RetryAfter
 		return e
 	case isUnavailable(err):
@@ -316,7 +335,8 @@ func errorOf(area string, err error) *Error {
 
 // isUnavailable reports whether Postgres is unavailable or the request ran out of time.
 func isUnavailable(err error) bool {
-	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)
 }
 
 // isShapeB reports whether errors at a path have Shape B instead of Shape A.

@@ -38,7 +38,8 @@ func FuzzKnownETags(f *testing.F) {
 		var known knownETags
 		known.add(header)
 		for _, tag := range known.tags {
-			if len(tag) < 2 || strings.Count(tag, `"`) != 2 || tag[0] != '"' || tag[len(tag)-1] != '"' || !strings.Contains(header, tag) {
+			if len(tag) < 2 || strings.Count(tag, `"`) != 2 || tag[0] != '"' || tag[len(tag)-1] != '"' ||
+				!strings.Contains(header, tag) {
 				t.Fatalf("%q is no tag of %q", tag, header)
 			}
 			if !known.has(tag) || !known.has("W/"+tag) {

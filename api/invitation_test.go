@@ -26,7 +26,8 @@ func TestInvitationAnswers(t *testing.T) {
 	if made.Data(&first); again.Data(&second).Status != 200 || first != second {
 		t.Errorf("resent %+v, want %+v", second, first)
 	}
-	golden(t, "invitation-active", b.Post(b.customers("/invitations"), `{"customerReference":"acct/7 é#1"}`).Expect(409))
+	golden(t, "invitation-active", b.Post(b.customers("/invitations"), `{"customerReference":"acct/7 é#1"}`).
+		Expect(409))
 	golden(t, "invitation-none-live", b.Post(b.customer("nobody", "/invitation-link"), nil).Expect(409))
 	golden(t, "invitation-missing-field", b.Post(b.customers("/invitations"), `{"customerReference":null}`).Expect(400))
 	golden(t, "invitation-invalid-field",
@@ -38,7 +39,8 @@ func TestInvitationAnswers(t *testing.T) {
 func TestInvitationExpiry(t *testing.T) {
 	b := newBilling(t, nil)
 	create := func(reference string, expiresAt any) int {
-		return b.Post(b.customers("/invitations"), map[string]any{"customerReference": reference, "expiresAt": expiresAt}).Status
+		return b.Post(b.customers("/invitations"),
+			map[string]any{"customerReference": reference, "expiresAt": expiresAt}).Status
 	}
 	for i, row := range []struct {
 		expiresAt any
@@ -62,9 +64,11 @@ func TestInvitationsOfSitesAreApart(t *testing.T) {
 	b := newBilling(t, nil)
 	b.invite(t, "r")
 	b.Post("/billing/sites/"+b.sister.String()+"/customers/invitations", `{"customerReference":"r"}`).Expect(201)
-	b.other.Post(b.customers("/invitations"), `{"customerReference":"r"}`).Refused(403, "sites:site-not-accessible siteId")
+	b.other.Post(b.customers("/invitations"), `{"customerReference":"r"}`).
+		Refused(403, "sites:site-not-accessible siteId")
 	b.other.Get(b.customer("r", "")).Refused(403, "sites:site-not-accessible siteId")
-	b.other.Get("/billing/sites/"+b.otherSite.String()+"/customers/r").Refused(404, "customers:customer-not-found customerReference")
+	b.other.Get("/billing/sites/"+b.otherSite.String()+"/customers/r").
+		Refused(404, "customers:customer-not-found customerReference")
 }
 
 func TestInvitationIdempotency(t *testing.T) {
@@ -107,7 +111,8 @@ func TestIdempotencyKeyIgnoresPathEncoding(t *testing.T) {
 		body := fmt.Sprintf(`{"customerReference":"r%d","amount":1}`, i)
 		first := keyed.Post(fmt.Sprintf(path, b.site), body).Expect(201)
 		again := keyed.Post(fmt.Sprintf(path, encoded), body).Expect(201)
-		if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Location") != first.Header.Get("Location") {
+		if again.Header.Get("Idempotent-Replayed") != "true" ||
+			again.Header.Get("Location") != first.Header.Get("Location") {
 			t.Errorf("%s: %v, then %v", path, first.Header, again.Header)
 		}
 		keyed.Post(fmt.Sprintf(path, encoded), `{"customerReference":"other","amount":2}`).Expect(422)

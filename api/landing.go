@@ -27,7 +27,8 @@ var landingLinks = []web.Link{
 }
 
 // consoleLinks are the additional links of a sandbox.
-var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console", Detail: "customers, batches, payments and webhooks without code"}}
+var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console",
+	Detail: "customers, batches, payments and webhooks without code"}}
 
 // apiDescription decodes the OpenAPI document once.
 var apiDescription = sync.OnceValues(func() (d description, err error) {
@@ -70,5 +71,6 @@ func (r *Request) wantsHTML() bool {
 
 // notFoundPage is shown at an unknown address.
 var notFoundPage = web.Problem{
-	Title: "There is nothing at this address", Message: "Check that it is complete, or begin at the start page.", Home: true,
+	Title: "There is nothing at this address", Message: "Check that it is complete, or begin at the start page.",
+	Home: true,
 }

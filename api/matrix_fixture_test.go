@@ -209,7 +209,8 @@ func (w refusal) checkHeaders(t *testing.T, path string, a *apitest.Answer) {
 		policy = "" // the client is not authenticated yet
 	}
 	for name, want := range map[string]string{
-		"Content-Type": api.ContentTypeJSON, "WWW-Authenticate": w.challenge, "Svc-Api-Version": version, "RateLimit-Policy": policy,
+		"Content-Type": api.ContentTypeJSON, "WWW-Authenticate": w.challenge, "Svc-Api-Version": version,
+		"RateLimit-Policy": policy,
 	} {
 		if got := a.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -236,7 +237,8 @@ func partsOf(t *testing.T, keys *models.Keys, c models.Client) jwtParts {
 	p := jwtParts{
 		header: map[string]any{"typ": "at+jwt", "kid": key.ID.String()},
 		claims: map[string]any{
-			"iss": publicURL, "aud": publicURL, "sub": c.ID.String(), "client_id": c.ID.String(), "iat": now, "exp": now + 3600,
+			"iss": publicURL, "aud": publicURL, "sub": c.ID.String(), "client_id": c.ID.String(), "iat": now,
+			"exp": now + 3600,
 			"jti": uuid.NewString(),
 		},
 		algorithm: jwa.EdDSA(), key: ed25519.NewKeyFromSeed(key.Secret),

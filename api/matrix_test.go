@@ -55,7 +55,8 @@ func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
 		}
 	}
 	batches := "/billing/sites/{siteId}/batches"
-	if diff := cmp.Diff([]string{batches, batches + "/validation", batches + "/{batchReference}/retry"}, got); diff != "" {
+	if diff := cmp.Diff([]string{batches, batches + "/validation", batches + "/{batchReference}/retry"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -125,7 +126,8 @@ func TestEveryRouteRequiresAToken(t *testing.T) {
 				})
 			}
 			if r.Method == http.MethodGet {
-				if a := m.send(t, r, m.wrong(), http.MethodHead); a.Status != http.StatusUnauthorized || len(a.Body) > 0 {
+				if a := m.send(t, r, m.wrong(), http.MethodHead); a.Status != http.StatusUnauthorized ||
+					len(a.Body) > 0 {
 					t.Errorf("HEAD: status %d, body %s", a.Status, a.Body)
 				}
 			}
@@ -201,11 +203,13 @@ func (m *matrix) tryInOrder(t *testing.T, r api.Route) {
 		expect(c, refusal{code: api.UnsupportedMediaType, target: "Content-Type"})
 		c.contentType = "application/json"
 	}
-	expect(c, refusal{code: inArea(r, "invalid-parameter"), target: "x", message: "x is not a parameter of this operation"})
+	expect(c, refusal{code: inArea(r, "invalid-parameter"), target: "x",
+		message: "x is not a parameter of this operation"})
 	c.query = ""
 	large := c
 	large.body, large.unasked = strings.Repeat("{", r.Bounds.Bytes+1), true
-	expect(large, refusal{code: api.BodyTooLarge, message: fmt.Sprintf("The body must have at most %d bytes.", r.Bounds.Bytes)})
+	expect(large, refusal{code: api.BodyTooLarge,
+		message: fmt.Sprintf("The body must have at most %d bytes.", r.Bounds.Bytes)})
 	if r.Body != api.NoBody {
 		expect(c, refusal{code: api.MalformedJSON, message: "The body is not complete JSON (at byte 1)."})
 		c.body = "{}"
@@ -229,7 +233,8 @@ func TestEveryListNamesEveryFaultOfItsQuery(t *testing.T) {
 			code := string(inArea(r, "invalid-parameter"))
 			a := m.send(t, r, c)
 			if strings.HasPrefix(r.Path, "/checkout") { // Shape B
-				complains(t, a, 400, "other is not a parameter of this operation", "another is not a parameter of this operation",
+				complains(t, a, 400, "other is not a parameter of this operation",
+					"another is not a parameter of this operation",
 					"limit must be an integer from 1 to 100")
 				return
 			}
@@ -299,8 +304,8 @@ func TestEveryRouteKeepsSitesApart(t *testing.T) {
 			foreign := m.send(t, r, c)
 			for _, id := range []string{
 				"site_01932c07-0000-7000-8000-00000000dead", "site_00000000-0000-0000-0000-000000000000", "x", "%ff",
-				strings.ToUpper(m.site), m.site + "%20", strings.TrimPrefix(m.site, "site_"), m.partner.OrganisationID.String(),
-				m.site + "%2F" + m.site,
+				strings.ToUpper(m.site), m.site + "%20", strings.TrimPrefix(m.site, "site_"),
+				m.partner.OrganisationID.String(), m.site + "%2F" + m.site,
 			} {
 				c.site = id
 				a := m.send(t, r, c)
@@ -342,7 +347,8 @@ func TestEveryPathListsItsMethods(t *testing.T) {
 	for _, r := range m.routes {
 		path := fill(r, m.site, "x")
 		want := m.reachable(path)
-		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
+			"BREW", "get"} {
 			if slices.Contains(want, method) {
 				continue
 			}
@@ -361,7 +367,8 @@ func TestEveryPathIsExact(t *testing.T) {
 	m := newMatrix(t)
 	for _, r := range m.routes {
 		path := fill(r, m.site, "x")
-		refusal{code: api.NotFound}.is(t, "/"+path, m.RawUnchecked(r.Method+" /"+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1)[0])
+		refusal{code: api.NotFound}.is(t, "/"+path,
+			m.RawUnchecked(r.Method+" /"+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1)[0])
 		if path == "/" {
 			continue // the path has no variants
 		}

@@ -68,6 +68,7 @@ func (a *admission) register(registry *prometheus.Registry) {
 	registry.MustRegister(a.refused, a.waited,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_running", Help: "HTTP requests that run now."},
 			count(func() int { return a.running })),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_waiting", Help: "HTTP requests that wait until they can run."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_waiting",
+			Help: "HTTP requests that wait until they can run."},
 			count(a.queued)))
 }

@@ -20,7 +20,8 @@ func TestMounts(t *testing.T) {
 		}}}
 	})
 	send := func(method, path, body string) string {
-		text := method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+		text := method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(body)) +
+			"\r\n\r\n" + body
 		a := g.RawUnchecked(text, 1)[0]
 		if a.Status != 200 {
 			return strconv.Itoa(a.Status)

@@ -14,8 +14,8 @@ func movementRoutes(cfg Config) []Route {
 		store: cfg.Store, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}, exports: make(chan struct{}, maxExports),
 	}
 	return []Route{{
-		Method: http.MethodGet, Path: movementsPath, Audience: Partner, Scope: models.ScopeMovementsRead, Version: VersionOptional,
-		Paged: true, Query: []string{"limit", "from", "to"}, Handler: m.list,
+		Method: http.MethodGet, Path: movementsPath, Audience: Partner, Scope: models.ScopeMovementsRead,
+		Version: VersionOptional, Paged: true, Query: []string{"limit", "from", "to"}, Handler: m.list,
 	}}
 }
 
@@ -42,7 +42,8 @@ type movementData struct {
 func describeMovement(m *models.Movement) movementData {
 	return movementData{
 		MovementID: m.ID(), At: m.RecordedAt, Amount: m.Amount, Currency: m.Currency, BatchReference: m.BatchReference,
-		RowReference: m.RowReference, CustomerReference: m.CustomerReference, PaymentIntentID: m.PaymentIntentID, OrderID: m.OrderID,
+		RowReference: m.RowReference, CustomerReference: m.CustomerReference, PaymentIntentID: m.PaymentIntentID,
+		OrderID: m.OrderID,
 	}
 }
 

@@ -20,7 +20,8 @@ const (
 
 // movementFields are the column names, in the order of movementData.
 var movementFields = []string{
-	"movementId", "at", "amount", "currency", "batchReference", "rowReference", "customerReference", "paymentIntentId", "orderId",
+	"movementId", "at", "amount", "currency", "batchReference", "rowReference", "customerReference", "paymentIntentId",
+	"orderId",
 }
 
 func appendMovement(table []byte, m *models.Movement) []byte {
@@ -28,12 +29,16 @@ func appendMovement(table []byte, m *models.Movement) []byte {
 	if !m.PaymentIntentID.IsZero() {
 		intent = m.PaymentIntentID.String()
 	}
-	return appendRecord(table, m.ID().String(), timeCell(m.RecordedAt), strconv.FormatInt(int64(m.Amount), 10), m.Currency,
-		textCell(m.BatchReference), textCell(m.RowReference), textCell(m.CustomerReference), intent, textCell(m.OrderID))
+	return appendRecord(table, m.ID().String(), timeCell(m.RecordedAt), strconv.FormatInt(int64(m.Amount), 10),
+		m.Currency,
+		textCell(m.BatchReference), textCell(m.RowReference), textCell(m.CustomerReference), intent,
+		textCell(m.OrderID))
 }
 
 // export answers with all movements of the range as a table. A long table is streamed.
-func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movementFilter, models.MovementPosition]) error {
+func (m *movements) export(
+	ctx context.Context, r *Request, q *pageQuery[movementFilter, models.MovementPosition],
+) error {
 	now, err := m.store.Now(ctx)
 	if err != nil {
 		return err
@@ -41,7 +46,8 @@ func (m *movements) export(ctx context.Context, r *Request, q *pageQuery[movemen
 	if err := q.checkAge(r, now); err != nil {
 		return err
 	}
-	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, caller: r.callerCheck(), slot: slot{admission: r.slot.admission}}
+	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, caller: r.callerCheck(),
+		slot: slot{admission: r.slot.admission}}
 	if err := e.read(ctx); err != nil {
 		return err
 	}

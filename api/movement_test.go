@@ -73,13 +73,15 @@ func TestMovementAnswers(t *testing.T) {
 	if diff := cmp.Diff(first, again); diff != "" || first.Items[0].MovementID == first.Items[1].MovementID {
 		t.Errorf("names change, or are not different: %s", diff)
 	}
-	if other := dataOf[movementPage](b.Get("/billing/sites/" + b.sister.String() + "/movements")); other.TotalItems != 0 {
+	if other := dataOf[movementPage](b.Get("/billing/sites/" + b.sister.String() +
+		"/movements")); other.TotalItems != 0 {
 		t.Errorf("of the sister Site: %+v", other)
 	}
 
 	table := b.table().Get(b.movements("")).Expect(200)
 	golden(t, "movements-table", table)
-	if got := table.Header.Get("Content-Disposition"); got != `attachment; filename="movements-`+b.site.String()+`.csv"` {
+	if got := table.Header.Get("Content-Disposition"); got != `attachment; filename="movements-`+b.site.String()+
+		`.csv"` {
 		t.Errorf("Content-Disposition %s", got)
 	}
 	b.table().Get(b.movements("?cursor=x")).Refused(400, "requests:invalid-pagination-link nextHref")
@@ -108,10 +110,12 @@ func TestMovementRange(t *testing.T) {
 		for _, m := range page.Items {
 			got = append(got, m.BatchReference)
 		}
-		if strings.Join(got, " ") != want || page.TotalItems != len(got) || page.TotalAmount != models.Amount(len(got)/2*201) {
+		if strings.Join(got, " ") != want || page.TotalItems != len(got) ||
+			page.TotalAmount != models.Amount(len(got)/2*201) {
 			t.Errorf("%s: %+v", query, page)
 		}
-		rows, err := csv.NewReader(strings.NewReader(string(b.table().Get(b.movements(query)).Expect(200).Body))).ReadAll()
+		rows, err := csv.NewReader(strings.NewReader(string(b.table().Get(b.movements(query)).Expect(200).Body))).
+			ReadAll()
 		if err != nil || len(rows) != len(got)+1 {
 			t.Errorf("%s: a table of %d rows, %v", query, len(rows), err)
 		}
@@ -122,7 +126,8 @@ func TestMovementTableIsChosenByAccept(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	for accept, isTable := range map[string]bool{
-		"text/csv": true, "TEXT/CSV;charset=utf-8": true, "application/json;q=0.5, text/csv": true, "text/csv, */*;q=0.1": true,
+		"text/csv": true, "TEXT/CSV;charset=utf-8": true, "application/json;q=0.5, text/csv": true,
+		"text/csv, */*;q=0.1": true,
 		"text/csv;q=0.2, */*": true, "application/json, text/csv": true,
 		"": false, "*/*": false, "text/*": false, "application/json": false, "text/csv;q=0": false,
 		"application/json, text/csv;q=0.9": false, "text/csvx": false, `x/y;a="text/csv"`: false,

@@ -17,7 +17,8 @@ import (
 // they answer 404.
 func oauthRoutes(cfg Config) []Route {
 	return []Route{
-		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, OAuth: true, Handler: ownIssuer(cfg, issueToken)},
+		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, OAuth: true,
+			Handler: ownIssuer(cfg, issueToken)},
 		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
 		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
 	}

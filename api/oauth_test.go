@@ -39,7 +39,8 @@ func newLimitedOAuth(t *testing.T, limiter api.Limiter) (c *apitest.Client, clie
 	check(t, err)
 	cfg := auth.Config{URL: "https://billing.example"}
 	server := api.New(api.Config{
-		Authenticator: auth.NewAuthenticator(store, keys, cfg), Sites: store, Issuer: auth.NewIssuer(store, keys, cfg), Limiter: limiter,
+		Authenticator: auth.NewAuthenticator(store, keys, cfg), Sites: store, Issuer: auth.NewIssuer(store, keys, cfg),
+		Limiter: limiter,
 	})
 	return apitest.New(t, server), partner.ID.String(), secret
 }
@@ -62,14 +63,16 @@ func TestTokenOverHTTP(t *testing.T) {
 		AccessToken string `json:"access_token"`
 	}
 	check(t, json.Unmarshal(a.Body, &granted))
-	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("Content-Type") != api.ContentTypeJSON || granted.AccessToken == "" {
+	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("Content-Type") != api.ContentTypeJSON ||
+		granted.AccessToken == "" {
 		t.Errorf("granted: %v %s", a.Header, a.Body)
 	}
 
 	form.Set("client_secret", "wrong")
 	a = forms.Post("/oauth2/token", form.Encode()).Expect(401)
 	want := `{"error":"invalid_client","error_description":"client authentication failed"}`
-	if string(a.Body) != want || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") || a.Header.Get("Cache-Control") != "no-store" {
+	if string(a.Body) != want || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") ||
+		a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("refused: %v %s", a.Header, a.Body)
 	}
 	a = c.Post("/oauth2/token", `{"grant_type":"client_credentials"}`).Expect(400)
@@ -82,12 +85,14 @@ func TestTokenOverHTTP(t *testing.T) {
 // Only valid credentials are counted, so that a stranger cannot use up a client's limit.
 func TestTokensAreLimited(t *testing.T) {
 	t.Parallel()
-	l := &limiter{decision: api.Decision{Allowed: true, Limits: []api.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99, Reset: time.Second}}}}
+	l := &limiter{decision: api.Decision{Allowed: true,
+		Limits: []api.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99, Reset: time.Second}}}}
 	c, id, secret := newLimitedOAuth(t, l)
 	forms := c.With("Content-Type", "application/x-www-form-urlencoded")
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {id}, "client_secret": {secret}}
 	a := forms.Post("/oauth2/token", form.Encode()).Expect(200)
-	if got := a.Header.Get("RateLimit-Policy") + " " + a.Header.Get("RateLimit"); got != `"tokens";q=100;w=10 "tokens";r=99;t=1` {
+	if got := a.Header.Get("RateLimit-Policy") + " " +
+		a.Header.Get("RateLimit"); got != `"tokens";q=100;w=10 "tokens";r=99;t=1` {
 		t.Errorf("limits %s", got)
 	}
 	form.Set("client_secret", "wrong")
@@ -128,7 +133,8 @@ func TestTokenErrorsHaveTheirOwnForm(t *testing.T) {
 			forms = forms.With("Content-Encoding", tt.encoding)
 		}
 		a := forms.Post("/oauth2/token"+tt.query, tt.body).Expect(tt.status)
-		if !strings.HasPrefix(string(a.Body), `{"error":"invalid_request","error_description":"`) || a.Header.Get("Cache-Control") != "no-store" {
+		if !strings.HasPrefix(string(a.Body), `{"error":"invalid_request","error_description":"`) ||
+			a.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %v %s", name, a.Header, a.Body)
 		}
 	}
@@ -142,7 +148,8 @@ func TestOAuthDocuments(t *testing.T) {
 		t.Errorf("key set: %v %s", a.Header, a.Body)
 	}
 	a = c.Get("/.well-known/oauth-authorization-server").Expect(200)
-	if !strings.HasPrefix(string(a.Body), `{"issuer":"https://billing.example",`) || a.Header.Get("Cache-Control") != "public, max-age=3600" {
+	if !strings.HasPrefix(string(a.Body), `{"issuer":"https://billing.example",`) ||
+		a.Header.Get("Cache-Control") != "public, max-age=3600" {
 		t.Errorf("metadata: %v %s", a.Header, a.Body)
 	}
 }
@@ -150,7 +157,8 @@ func TestOAuthDocuments(t *testing.T) {
 func TestOutsideIssuer(t *testing.T) {
 	t.Parallel()
 	c := apitest.New(t, api.New(api.Config{Authenticator: tokens, Sites: tokens}))
-	c.With("Content-Type", "application/x-www-form-urlencoded").Post("/oauth2/token", "a=b").Refused(404, "requests:not-found")
+	c.With("Content-Type", "application/x-www-form-urlencoded").Post("/oauth2/token", "a=b").
+		Refused(404, "requests:not-found")
 	c.Get("/.well-known/jwks.json").Refused(404, "requests:not-found")
 	c.Get("/.well-known/oauth-authorization-server").Refused(404, "requests:not-found")
 }

@@ -41,7 +41,8 @@ func DescriptionJSON(source []byte) ([]byte, error) {
 
 func listErrorCodes(document map[string]any) error {
 	code := document
-	for _, key := range []string{"components", "schemas", "Errors", "properties", "errors", "items", "properties", "code"} {
+	for _, key := range []string{"components", "schemas", "Errors", "properties", "errors", "items",
+		"properties", "code"} {
 		inner, ok := code[key].(map[string]any)
 		if !ok {
 			return fmt.Errorf("api: OpenAPI document: the schema Errors has no %s", key)

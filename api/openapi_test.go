@@ -25,8 +25,8 @@ import (
 
 func newServer(checks ...api.ReadinessCheck) *api.Server {
 	return api.New(api.Config{
-		Authenticator: tokens, Sites: tokens, Checks: checks, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Sandbox: &api.Sandbox{Clock: true}, // the whole table
+		Authenticator: tokens, Sites: tokens, Checks: checks, Metrics: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Sandbox: &api.Sandbox{Clock: true}, // the whole table
 	})
 }
 
@@ -106,8 +106,10 @@ func TestDescriptionAgreesWithTheTable(t *testing.T) {
 		if !slices.Equal(query, known) {
 			t.Errorf("%s: query parameters %v, described %v", name, known, query)
 		}
-		version := map[api.Versioning]string{api.VersionOptional: "Svc-Api-Versionfalse", api.VersionRequired: "Svc-Api-Versiontrue"}[route.Version]
-		if version != "" && !slices.Contains(header, version) || version == "" && strings.Contains(fmt.Sprint(header), "Svc-Api-Version") {
+		version := map[api.Versioning]string{api.VersionOptional: "Svc-Api-Versionfalse",
+			api.VersionRequired: "Svc-Api-Versiontrue"}[route.Version]
+		if version != "" && !slices.Contains(header, version) || version == "" &&
+			strings.Contains(fmt.Sprint(header), "Svc-Api-Version") {
 			t.Errorf("%s: header parameters %v", name, header)
 		}
 		if route.Idempotent != slices.Contains(header, "Idempotency-Keyfalse") {
@@ -148,7 +150,8 @@ func TestRouteTableIsSound(t *testing.T) {
 }
 
 func TestCatalogue(t *testing.T) {
-	pattern := regexp.MustCompile(`^urn:svc:platform:billing:error:(requests|auth|sites|customers|invitations|batches|webhooks|signups):[a-z]+(-[a-z]+)*$`)
+	pattern := regexp.MustCompile(
+		`^urn:svc:platform:billing:error:(requests|auth|sites|customers|invitations|batches|webhooks|signups):[a-z]+(-[a-z]+)*$`)
 	seen := map[api.Code]bool{}
 	for _, e := range api.Catalogue() {
 		if !pattern.MatchString(e.Code.URN()) || seen[e.Code] {
@@ -158,7 +161,8 @@ func TestCatalogue(t *testing.T) {
 		if e.Status < 400 || e.Status > 599 || http.StatusText(e.Status) == "" || !strings.HasSuffix(e.Message, ".") {
 			t.Errorf("%s: status %d, message %q", e.Code, e.Status, e.Message)
 		}
-		if got := api.Refuse(e.Code, "x"); got.Status() != e.Status || got.Faults[0].Message != e.Message || !strings.Contains(got.Error(), string(e.Code)) {
+		if got := api.Refuse(e.Code, "x"); got.Status() != e.Status || got.Faults[0].Message != e.Message ||
+			!strings.Contains(got.Error(), string(e.Code)) {
 			t.Errorf("%s: %+v", e.Code, got)
 		}
 	}
@@ -229,7 +233,8 @@ func TestDocsListEverything(t *testing.T) {
 	if strings.Contains(page, "`") {
 		t.Error("the page shows the description's markup")
 	}
-	if csp := a.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; style-src 'sha256-") {
+	if csp := a.Header.Get("Content-Security-Policy"); !strings.Contains(csp,
+		"default-src 'none'; style-src 'sha256-") {
 		t.Errorf("policy %s", csp)
 	}
 	if strings.Contains(page, "ZgotmplZ") || strings.Contains(page, "<script") || strings.Contains(page, "style=") {
@@ -251,7 +256,8 @@ func TestReadiness(t *testing.T) {
 		t.Helper()
 		metrics := string(c.Get("/metrics").Expect(200).Body)
 		for name, want := range map[string]int{"postgres": postgres, "redis": redis} {
-			if line := fmt.Sprintf("svc_dependency_up{dependency=%q} %d\n", name, want); !strings.Contains(metrics, line) {
+			if line := fmt.Sprintf("svc_dependency_up{dependency=%q} %d\n", name,
+				want); !strings.Contains(metrics, line) {
 				t.Errorf("the metrics lack %s", line)
 			}
 		}

@@ -36,7 +36,8 @@ func TestSeparateOpsListener(t *testing.T) {
 	ops := httptest.NewServer(api.OpsHandler(checks, registry, slog.New(slog.DiscardHandler)))
 	defer ops.Close()
 	for path, want := range map[string]string{
-		"/livez": `{"data":{"status":"live"}`, "/readyz": `{"data":{"status":"ready","checks":{"postgres":"ok","redis":"unavailable"}}`,
+		"/livez":   `{"data":{"status":"live"}`,
+		"/readyz":  `{"data":{"status":"ready","checks":{"postgres":"ok","redis":"unavailable"}}`,
 		"/metrics": "svc_dependency_up{dependency=\"redis\"} 0",
 	} {
 		status, header, body := get(t, ops.URL+path)
@@ -44,7 +45,8 @@ func TestSeparateOpsListener(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 		isJSON := strings.HasPrefix(body, "{")
-		if isJSON && (header.Get("Content-Type") != api.ContentTypeJSON || header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff") {
+		if isJSON && (header.Get("Content-Type") != api.ContentTypeJSON || header.Get("Cache-Control") != "no-store" ||
+			header.Get("X-Content-Type-Options") != "nosniff") {
 			t.Errorf("%s: %v", path, header)
 		}
 	}
@@ -73,13 +75,14 @@ func TestChecksAreCached(t *testing.T) {
 	var ran atomic.Int64
 	begun, proceed := make(chan struct{}), make(chan struct{})
 	down := errors.New("down")
-	checks := api.CacheChecks([]api.ReadinessCheck{{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
-		if ran.Add(1) == 1 {
-			close(begun)
-		}
-		<-proceed
-		return errors.Join(down, ctx.Err())
-	}}})
+	checks := api.CacheChecks([]api.ReadinessCheck{{Name: "postgres", Required: true,
+		Check: func(ctx context.Context) error {
+			if ran.Add(1) == 1 {
+				close(begun)
+			}
+			<-proceed
+			return errors.Join(down, ctx.Err())
+		}}})
 	first, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = checks[0].Check(first) })

@@ -59,7 +59,8 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 	cfg := auth.Config{URL: publicURL}
 	w.Client = apitest.New(t, api.New(api.Config{
 		Authenticator: auth.NewAuthenticator(store, keys, cfg), Issuer: auth.NewIssuer(store, keys, cfg),
-		Sites: store, Store: store, Keys: keys, Limiter: limiter, Notify: dispatcher.Notify, Debits: dispatcher, PublicBaseURL: publicURL, Log: log,
+		Sites: store, Store: store, Keys: keys, Limiter: limiter, Notify: dispatcher.Notify, Debits: dispatcher,
+		PublicBaseURL: publicURL, Log: log,
 		Checks: []api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: store.Ping}, {Name: "redis", Check: queue.PingRedis(redis)},
 		},
@@ -139,7 +140,8 @@ func TestNoRequestWaitsForRedis(t *testing.T) {
 		return best
 	}
 	usual := best(t, url)
-	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t), "refuses": "redis://" + closedPort(t)} {
+	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
+		"refuses": "redis://" + closedPort(t)} {
 		t.Run(name, func(t *testing.T) {
 			got := best(t, url)
 			t.Logf("slowest request: %s, with Redis %s", got, usual)
@@ -268,7 +270,8 @@ func (w *wired) refusedWithoutPostgres(t *testing.T) {
 		}
 	}
 	w.Get("/readyz").Refused(http.StatusServiceUnavailable, "requests:unavailable postgres")
-	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {models.ClientID(uuid.New()).String()}, "client_secret": {"x"}}
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {models.ClientID(uuid.New()).String()},
+		"client_secret": {"x"}}
 	w.With("Authorization", "").With("Content-Type", "application/x-www-form-urlencoded").
 		Post("/oauth2/token", form.Encode()).Expect(503)
 	w.Get("/livez").Expect(200)

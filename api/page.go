@@ -58,7 +58,8 @@ func (p *hostedPage) routes(route Route, show, act Handler) []Route {
 // describe fills in the common part of a page that offers something until the given time.
 func (p *hostedPage) describe(organisation, site string, until models.Millis, choices []web.Choice) web.Hosted {
 	return web.Hosted{
-		Organisation: organisation, Site: site, ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app, Choices: choices,
+		Organisation: organisation, Site: site, ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app,
+		Choices: choices,
 	}
 }
 

@@ -42,7 +42,8 @@ func TestPaginationLinksStandAlone(t *testing.T) {
 	b := newBilling(t, nil)
 	cursor := b.nextCursor(t)
 	for _, query := range []string{
-		"cursor=", "cursor", "cursor=%zz", "cursor=%ff", "cursor=x", "cursor=" + cursor + "&limit=1", "limit=1&cursor=" + cursor,
+		"cursor=", "cursor", "cursor=%zz", "cursor=%ff", "cursor=x", "cursor=" + cursor + "&limit=1",
+		"limit=1&cursor=" + cursor,
 		"cursor=" + cursor + "&cursor=" + cursor, "cursor=" + cursor + "&other=1", "cursor=" + cursor + "&a=%zz",
 		"cursor=" + cursor + "=", "cursor=+" + cursor, "cursor=" + cursor + "%0a", "cursor=%20" + cursor,
 		"cursor=" + strings.Repeat("A", 4000),
@@ -95,7 +96,8 @@ func TestPaginationLinksSurviveKeyRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Get(path).Expect(200)
-	if _, err := b.store.DB().ExecContext(t.Context(), "UPDATE service_keys SET retired_at = 1 WHERE purpose = 'paginationLink'"); err != nil {
+	if _, err := b.store.DB().ExecContext(t.Context(),
+		"UPDATE service_keys SET retired_at = 1 WHERE purpose = 'paginationLink'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := keys.Refresh(t.Context()); err != nil {

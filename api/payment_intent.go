@@ -45,16 +45,19 @@ func paymentIntentRoutes(cfg Config) []Route {
 	}
 	return []Route{
 		{
-			Method: http.MethodGet, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead, Paged: true,
-			Query: []string{"limit", "orderId", "state", "transactionStatus", "createdFrom", "createdTo"}, Handler: p.list,
+			Method: http.MethodGet, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead,
+			Paged:   true,
+			Query:   []string{"limit", "orderId", "state", "transactionStatus", "createdFrom", "createdTo"},
+			Handler: p.list,
 		},
 		{
-			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsWrite,
-			Body: JSONBody, Idempotent: true, Handler: p.create,
+			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner,
+			Scope: models.ScopePaymentIntentsWrite, Body: JSONBody, Idempotent: true, Handler: p.create,
 		},
 		{
 			Method: http.MethodGet, Path: paymentIntentPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead,
-			Param: paymentIntentParam, Timeout: MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout), Handler: p.get,
+			Param: paymentIntentParam, Timeout: MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout),
+			Handler: p.get,
 		},
 		{
 			Method: http.MethodPost, Path: paymentIntentPath + "/cancellation", Audience: Partner,
@@ -163,7 +166,8 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 	}
 	answer = append(append(append(answer, `,"paymentIntentId":"`...), intent.ID.String()...), '"')
 	if intent.OrderID != "" {
-		answer, _ = jsontext.AppendQuote(append(answer, `,"orderId":`...), intent.OrderID) // never fails, as it came as JSON
+		// never fails, as it came as JSON
+		answer, _ = jsontext.AppendQuote(append(answer, `,"orderId":`...), intent.OrderID)
 	}
 	return append(answer, '}'), nil
 }
@@ -171,7 +175,8 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 // read decodes the body of a payment intent. The error lists every fault.
 func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
 	body := strictjson.NewObject(r.Body, "amount", "orderId", "qrCodeFormat", "lineItems", "expiresAt", "returnUrl")
-	in := models.NewPaymentIntent{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, QRCodeFormat: models.QRCodeBase64}
+	in := models.NewPaymentIntent{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID,
+		QRCodeFormat: models.QRCodeBase64}
 	in.Amount = models.Amount(body.RequiredInt("amount", checkAmount))
 	in.OrderID, _ = body.OptionalString("orderId", models.ValidateReference)
 	if format, ok := body.OptionalString("qrCodeFormat", checkQRCodeFormat); ok {
@@ -183,7 +188,9 @@ func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
 	}
 	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
 	in.ExpiresAt = models.Millis(expiresAt)
-	in.ReturnURL, _ = body.OptionalString("returnUrl", func(s string) error { return models.CheckReturnURL(s, p.sandbox) })
+	in.ReturnURL, _ = body.OptionalString("returnUrl", func(s string) error {
+		return models.CheckReturnURL(s, p.sandbox)
+	})
 	return in, joinFaults(r.BodyError(body), checkLineItems(in.LineItems))
 }
 
@@ -255,7 +262,8 @@ func (p *paymentIntents) await(
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
 	caller := r.callerCheck()
-	for interval := minPollInterval; intent.State != models.IntentFinal && waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
+	for interval := minPollInterval; intent.State != models.IntentFinal &&
+		waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
 		err := r.withoutSlot(ctx, func() { sleep(waiting, interval) })
 		if err != nil {
 			return intent, err
@@ -305,7 +313,8 @@ func (r *Request) intentError(err error) error {
 	case errors.Is(err, models.ErrIntentCancelled):
 		return Refuse(PaymentIntentCancelled, "")
 	case errors.As(err, &discount):
-		return RefuseField(InvalidField, fmt.Sprintf("discounts[%d].%s", discount.Index, discount.Field), discount.Message)
+		return RefuseField(InvalidField, fmt.Sprintf("discounts[%d].%s", discount.Index, discount.Field),
+			discount.Message)
 	}
 	return err
 }

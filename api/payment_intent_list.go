@@ -38,7 +38,8 @@ func (p *paymentIntents) list(ctx context.Context, r *Request) error {
 	}
 	page, err := p.store.ListPaymentIntents(ctx, models.IntentQuery{
 		SiteID: r.Site.ID, OrderID: q.Filter.OrderID, State: q.Filter.State, Status: q.Filter.Status,
-		CreatedFrom: q.Filter.CreatedFrom, CreatedTo: q.Filter.CreatedTo, Direction: q.Direction, From: q.From, Limit: q.Limit,
+		CreatedFrom: q.Filter.CreatedFrom, CreatedTo: q.Filter.CreatedTo, Direction: q.Direction, From: q.From,
+		Limit: q.Limit,
 	})
 	if err != nil {
 		return err

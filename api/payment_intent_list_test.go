@@ -25,7 +25,8 @@ func (b *billing) intentPage(t testing.TB, path string) intentPage {
 // order creates a payment intent for an order.
 func (b *billing) order(t testing.TB, orderID string) (id, code string) {
 	t.Helper()
-	made := dataOf[createdIntent](b.Post(b.intents(""), fmt.Sprintf(`{"amount":5,"orderId":%q,"qrCodeFormat":"text"}`, orderID)).Expect(201))
+	made := dataOf[createdIntent](b.Post(b.intents(""),
+		fmt.Sprintf(`{"amount":5,"orderId":%q,"qrCodeFormat":"text"}`, orderID)).Expect(201))
 	return made.PaymentIntentID, strings.TrimPrefix(made.QRCode, "HTTPS://BILLING.EXAMPLE/P/")
 }
 
@@ -55,7 +56,8 @@ func TestPaymentIntentListAnswers(t *testing.T) {
 	golden(t, "intents-middle-page", middle)
 	golden(t, "intents-last-page", c.Get(link(dataOf[intentPage](middle).NextHref)).Expect(200))
 	golden(t, "intents-invalid-parameter",
-		c.Get(c.intents("?limit=0&state=Final&transactionStatus=settled&createdFrom=-&createdTo=&orderId=..")).Expect(400))
+		c.Get(c.intents("?limit=0&state=Final&transactionStatus=settled&createdFrom=-&createdTo=&orderId=..")).
+			Expect(400))
 	golden(t, "intents-invalid-pagination-link", c.Get(c.intents("?cursor=x")).Expect(400))
 	c.advance(t, 15*time.Minute)
 	golden(t, "intents-expired", c.Get(c.intents("?transactionStatus=Expired")).Expect(200))
@@ -64,7 +66,8 @@ func TestPaymentIntentListAnswers(t *testing.T) {
 func TestPaymentIntentListFilters(t *testing.T) {
 	t.Parallel()
 	c := newPaying(t)
-	for i, status := range []models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined, models.TransactionFailed} {
+	for i, status := range []models.TransactionStatus{models.TransactionSettled, models.TransactionDeclined,
+		models.TransactionFailed} {
 		_, code := c.order(t, fmt.Sprint(i))
 		c.finish(t, c.pay(t, code), models.TransactionResult{Status: status})
 		c.advance(t, time.Millisecond)

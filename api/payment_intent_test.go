@@ -54,7 +54,8 @@ func TestPaymentIntentAnswers(t *testing.T) {
 func TestPaymentIntentFaults(t *testing.T) {
 	c := newPaying(t)
 	line := func(fields string) string {
-		return `{"amount":5,"lineItems":[{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1},` + fields + `]}`
+		return `{"amount":5,"lineItems":[{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1},` + fields +
+			`]}`
 	}
 	for body, messages := range map[string][]string{
 		`{}`:                           {"amount is required"},
@@ -66,19 +67,24 @@ func TestPaymentIntentFaults(t *testing.T) {
 		`{"amount":1e2}`:               {"amount must be an integer"},
 		`{"amount":9007199254740992}`:  {"amount must be an integer from 1 to 9007199254740991"},
 		`{"amount":-9007199254740992}`: {"amount must be greater than 0"},
-		`{"amount":5,"expiresAt":` + strings.Repeat("9", 99) + `}`: {"expiresAt must be an integer from 1 to 9007199254740991"},
-		line(`{"itemId":"i","quantity":9007199254740992,"amountPerUnit":9007199254740992,"amountSubtotal":9007199254740992}`): {
+		`{"amount":5,"expiresAt":` + strings.Repeat("9", 99) +
+			`}`: {"expiresAt must be an integer from 1 to 9007199254740991"},
+		line(
+			`{"itemId":"i","quantity":9007199254740992,"amountPerUnit":9007199254740992,"amountSubtotal":9007199254740992}`): {
 			"lineItems[1].quantity must be an integer from 1 to 9007199254740991",
 			"lineItems[1].amountPerUnit must be an integer from 0 to 9007199254740991",
 			"lineItems[1].amountSubtotal must be an integer from 0 to 9007199254740991"},
 		`{"amount":0,"orderId":"","qrCodeFormat":"PNG","expiresAt":0}`: {
-			"amount must be greater than 0", "orderId must have 1 to 128 characters", "qrCodeFormat must be one of base64, text",
+			"amount must be greater than 0", "orderId must have 1 to 128 characters",
+			"qrCodeFormat must be one of base64, text",
 			"expiresAt must be at least 1"},
-		`{"amount":5,"expiresAt":1}`:                     {"expiresAt must be 1 minute to 24 hours ahead"},
-		`{"amount":5,"orderId":".."}`:                    {`orderId must not be "." or ".."`},
-		`{"amount":5,"lineItems":{}}`:                    {"lineItems must be an array"},
-		`{"amount":5,"returnUrl":""}`:                    {"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
-		`{"amount":5,"returnUrl":"javascript:alert(1)"}`: {"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
+		`{"amount":5,"expiresAt":1}`:  {"expiresAt must be 1 minute to 24 hours ahead"},
+		`{"amount":5,"orderId":".."}`: {`orderId must not be "." or ".."`},
+		`{"amount":5,"lineItems":{}}`: {"lineItems must be an array"},
+		`{"amount":5,"returnUrl":""}`: {
+			"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
+		`{"amount":5,"returnUrl":"javascript:alert(1)"}`: {
+			"returnUrl must be an absolute URL in printable ASCII, of at most 2048 characters"},
 		`{"amount":5,"returnUrl":"ftp://shop.example"}`:  {"returnUrl must be an http or https URL"},
 		`{"amount":5,"returnUrl":["https://a.example"]}`: {"returnUrl must be a string"},
 		`{"amount":5,"lineItems":[1]}`:                   {"lineItems[0] must be an object"},
@@ -88,14 +94,17 @@ func TestPaymentIntentFaults(t *testing.T) {
 			"lineItems[1].itemId must not contain control characters", "lineItems[1].quantity must be at least 1",
 			"lineItems[1].amountPerUnit must be at least 0", "lineItems[1].amountSubtotal must be at least 0",
 			"lineItems[1].addOns must be an object"},
-		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":1,"modifiers":[1,"a"]}}`): {
+		line(
+			`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":1,"modifiers":[1,"a"]}}`): {
 			"lineItems[1].addOns.modifiers[0] must be a string", "lineItems[1].addOns.customizations must be a string"},
 		`{"amount":5,"orderId":"a\u202eb"}`: {"orderId must not contain invisible or direction-changing characters"},
-		line("{\"itemId\":\"i\u200b\",\"quantity\":1,\"amountPerUnit\":1,\"amountSubtotal\":1,\"addOns\":{\"customizations\":\"\u2066x\",\"modifiers\":[\"m\",\"\ufeffm\"]}}"): {
+		line(
+			"{\"itemId\":\"i\u200b\",\"quantity\":1,\"amountPerUnit\":1,\"amountSubtotal\":1,\"addOns\":{\"customizations\":\"\u2066x\",\"modifiers\":[\"m\",\"\ufeffm\"]}}"): {
 			"lineItems[1].itemId must not contain invisible or direction-changing characters",
 			"lineItems[1].addOns.modifiers[1] must not contain invisible or direction-changing characters",
 			"lineItems[1].addOns.customizations must not contain invisible or direction-changing characters"},
-		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":"a\u0007","modifiers":["\u007f"]}}`): {
+		line(
+			`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":1,"addOns":{"customizations":"a\u0007","modifiers":["\u007f"]}}`): {
 			"lineItems[1].addOns.modifiers[0] must not contain control characters",
 			"lineItems[1].addOns.customizations must not contain control characters"},
 		line(`{"itemId":"i","quantity":1,"amountPerUnit":1,"amountSubtotal":9007199254740991}`): {
@@ -133,7 +142,8 @@ func TestPaymentIntentOptionalFields(t *testing.T) {
 		`{"amount":5,"lineItems":[{"itemId":"i","quantity":1,"amountPerUnit":0,"amountSubtotal":0,"addOns":{"modifiers":["","<&>"]},"x":1}]}`: {
 			{ItemID: "i", Quantity: 1, AddOns: &models.AddOns{Modifiers: []string{"", "<&>"}}}},
 		`{"amount":9007199254740991,"lineItems":[{"itemId":"🦆","quantity":9007199254740991,"amountPerUnit":9007199254740991,"amountSubtotal":9007199254740991}]}`: {
-			{ItemID: "🦆", Quantity: 9007199254740991, AmountPerUnit: models.MaxAmount, AmountSubtotal: models.MaxAmount}},
+			{ItemID: "🦆", Quantity: 9007199254740991, AmountPerUnit: models.MaxAmount,
+				AmountSubtotal: models.MaxAmount}},
 	} {
 		made := dataOf[createdIntent](c.Post(c.intents(""), body).Expect(201))
 		if !strings.HasPrefix(made.QRCode, "data:image/png;base64,") || made.OrderID != "" {
@@ -162,7 +172,8 @@ func TestQRCodeLeadsToThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := qrcode.NewQRCodeReader().Decode(bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true})
+	result, err := qrcode.NewQRCodeReader().Decode(bitmap,
+		map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +187,8 @@ func TestQRCodeLeadsToThePage(t *testing.T) {
 
 func TestCheckQRBase(t *testing.T) {
 	for url, ok := range map[string]bool{
-		"https://pay.example": true, "http://127.0.0.1:8080": true, "http://[::1]:8080": true, "https://a_b.example": true,
+		"https://pay.example": true, "http://127.0.0.1:8080": true, "http://[::1]:8080": true,
+		"https://a_b.example": true,
 		"https://" + strings.Repeat("a.", 120) + "example:65535": true, "https://bücher.example": false,
 		"https://" + strings.Repeat("a", 4000): false,
 	} {
@@ -272,7 +284,8 @@ func TestWaitForTheEndOfAPayment(t *testing.T) {
 	if got := dataOf[intentData](received(t, answers, 200)); got.TransactionStatus != "Declined" {
 		t.Errorf("%+v", got)
 	}
-	if a := patient.Get(c.intents("/" + id)).Expect(200); a.Header.Get("Preference-Applied") != "wait" { // answers at once
+	// answers at once
+	if a := patient.Get(c.intents("/" + id)).Expect(200); a.Header.Get("Preference-Applied") != "wait" {
 		t.Errorf("headers %v", a.Header)
 	}
 
@@ -283,7 +296,8 @@ func TestWaitForTheEndOfAPayment(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	id, _ = c.intent(t)
-	if got := dataOf[intentData](c.With("Prefer", "wait=1").Get(c.intents("/" + id)).Expect(200)); got.State != "created" {
+	if got := dataOf[intentData](c.With("Prefer", "wait=1").Get(c.intents("/" + id)).
+		Expect(200)); got.State != "created" {
 		t.Errorf("after a second: %+v", got)
 	}
 	patient.Get(c.intents("/pi_01932c07-0000-7000-8000-000000000009")).Expect(404)

@@ -40,7 +40,8 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 	}
 	page := web.Payment{
 		Hosted: p.describe(payee.OrganisationName, payee.SiteName, intent.ExpiresAt, paymentChoices()),
-		State:  paymentState(&intent), OrderID: intent.OrderID, Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
+		State:  paymentState(&intent), OrderID: intent.OrderID,
+		Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
 	}
 	if intent.State == models.IntentFinal {
 		page.ReturnURL = intent.ReturnURL
@@ -49,7 +50,8 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 		page.Paid = web.Money(int64(paid), intent.Currency)
 	}
 	for _, l := range intent.LineItems {
-		item := web.PaymentItem{Name: l.ItemID, Quantity: l.Quantity, Amount: web.Money(int64(l.AmountSubtotal), intent.Currency)}
+		item := web.PaymentItem{Name: l.ItemID, Quantity: l.Quantity,
+			Amount: web.Money(int64(l.AmountSubtotal), intent.Currency)}
 		if l.AddOns != nil {
 			item.Detail = l.AddOns.Customizations
 		}

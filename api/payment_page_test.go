@@ -16,7 +16,8 @@ func TestPaymentPage(t *testing.T) {
 	id, code := c.intent(t)
 	path := "/P/" + code
 	for range 3 {
-		checkPage(t, c.Get(path), 200, "Pay AUD\u00a010.00", "Harbour Power", "North Quay", "order 7", "2 × coffee", "oat milk",
+		checkPage(t, c.Get(path), 200, "Pay AUD\u00a010.00", "Harbour Power", "North Quay", "order 7", "2 × coffee",
+			"oat milk",
 			"AUD\u00a07.00", "<form", "Sandbox", "Monday 21 September 2026")
 		c.Send(http.MethodHead, path, nil).Expect(200)
 		c.Get(path + "?utm_source=mail&x=%zz").Expect(200)
@@ -40,7 +41,8 @@ func TestPaymentPage(t *testing.T) {
 	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
 	paid := c.Get(path)
 	checkPage(t, paid, 200, "You have paid AUD\u00a010.00")
-	if body := string(paid.Body); strings.Contains(body, "<form") || strings.Contains(body, "Discounts") || paid.Header.Get("Refresh") != "" {
+	if body := string(paid.Body); strings.Contains(body, "<form") || strings.Contains(body, "Discounts") ||
+		paid.Header.Get("Refresh") != "" {
 		t.Errorf("the page of a paid one:\n%s", body)
 	}
 }
@@ -51,11 +53,13 @@ func TestPaymentPageEndings(t *testing.T) {
 	c.browser().Post("/P/"+code, "action=decline").Expect(303)
 	claimed := c.claim(t)
 	var behaviour string
-	if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?", claimed.Party.AgreementID).
+	if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?",
+		claimed.Party.AgreementID).
 		Scan(t.Context(), &behaviour); err != nil || behaviour != "declines" {
 		t.Errorf("the account %s, %v", behaviour, err)
 	}
-	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionDeclined, Reason: models.OutcomeDeclinedByCustomer})
+	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionDeclined,
+		Reason: models.OutcomeDeclinedByCustomer})
 	checkPage(t, c.Get("/P/"+code), 200, "The payment was declined")
 
 	_, code = c.intent(t)
@@ -63,7 +67,8 @@ func TestPaymentPageEndings(t *testing.T) {
 	checkPage(t, c.Get("/P/"+code), 200, "The payment did not work")
 
 	id, code := c.intent(t)
-	c.app.Post(transactions(code), `{"customerId":"c","agreementId":"a","discounts":[{"lineItemIndex":0,"amount":700,"reason":"r"},{"lineItemIndex":1,"amount":300,"reason":"r"}]}`).Expect(202)
+	c.app.Post(transactions(code),
+		`{"customerId":"c","agreementId":"a","discounts":[{"lineItemIndex":0,"amount":700,"reason":"r"},{"lineItemIndex":1,"amount":300,"reason":"r"}]}`).Expect(202)
 	c.finish(t, c.claim(t), models.TransactionResult{Status: models.TransactionSettled})
 	checkPage(t, c.Get("/P/"+code), 200, "You have paid AUD\u00a00.00", "Discounts have made that less")
 	if got := c.getIntent(id); got.AmountPaid == nil || *got.AmountPaid != 0 {
@@ -90,7 +95,8 @@ func TestPaymentPageLeadsBack(t *testing.T) {
 	const back = `<a class="button primary" href="https://shop.example:8443/back?a=1&amp;b=%27x%27" rel="noreferrer">Back to shop.example:8443</a>`
 	leadsBack := func(code string, want bool) {
 		t.Helper()
-		if body := string(c.Get("/P/" + code).Body); strings.Contains(body, back) != want || strings.Contains(body, "shop.example") != want {
+		if body := string(c.Get("/P/" + code).Body); strings.Contains(body, back) != want ||
+			strings.Contains(body, "shop.example") != want {
 			t.Errorf("a way back: %v\n%s", !want, body)
 		}
 	}
@@ -114,14 +120,16 @@ func TestPaymentPageLeadsBack(t *testing.T) {
 func TestPaymentPageErrors(t *testing.T) {
 	c := newPaying(t)
 	_, code := c.intent(t)
-	for _, path := range []string{"/P/x", "/P/ABCDEFGHIJKLMNOP", "/P/" + strings.ToLower(code), "/P/" + code + "A", "/P/%ff"} {
+	for _, path := range []string{"/P/x", "/P/ABCDEFGHIJKLMNOP", "/P/" + strings.ToLower(code), "/P/" + code + "A",
+		"/P/%ff"} {
 		checkPage(t, c.Get(path), 404, "We do not know this link")
 		checkPage(t, c.browser().Post(path, "action=pay&behaviour=pays"), 404, "We do not know this link")
 	}
 	c.Get("/p/"+code).Refused(404, "requests:not-found")
 	checkPage(t, c.Post("/P/"+code, `{"action":"pay"}`), 415)
 	for origin, status := range map[string]int{"https://evil.example": 400, publicURL: 303} {
-		if got := c.browser().With("Origin", origin).Post("/P/"+code, url.Values{"action": {"decline"}}.Encode()); got.Status != status {
+		if got := c.browser().With("Origin", origin).
+			Post("/P/"+code, url.Values{"action": {"decline"}}.Encode()); got.Status != status {
 			t.Errorf("from %s: status %d, want %d", origin, got.Status, status)
 		}
 	}
@@ -136,7 +144,8 @@ func TestPaymentPageInProduction(t *testing.T) {
 		t.Errorf("the page plays the app:\n%s", body)
 	}
 	b.browser().Post("/P/"+code, "action=pay&behaviour=pays").Refused(405, "requests:method-not-allowed")
-	complains(t, b.Post(b.intents(""), `{"amount":5,"returnUrl":"http://shop.example"}`), 400, "returnUrl must be an https URL")
+	complains(t, b.Post(b.intents(""), `{"amount":5,"returnUrl":"http://shop.example"}`), 400,
+		"returnUrl must be an https URL")
 	if got := b.getIntent(id); got.State != "created" {
 		t.Errorf("it is %s", got.State)
 	}

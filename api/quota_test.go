@@ -46,15 +46,18 @@ func TestQuotaOfOpenRows(t *testing.T) {
 			t.Errorf("submitted again: %s", again.Body)
 		}
 		b.Post(b.batches(""), bodyOf("first", "eve", "bob")).
-			Refused(409, "batches:batch-reference-conflict batchReference", "batches:batch-reference-conflict rows[0].customerReference")
+			Refused(409, "batches:batch-reference-conflict batchReference",
+				"batches:batch-reference-conflict rows[0].customerReference")
 		age()
 	}
-	b.Post("/billing/sites/"+b.sister.String()+"/batches", bodyOf("first", "ada", "bob")).Refused(429, "requests:quota-exceeded")
+	b.Post("/billing/sites/"+b.sister.String()+"/batches", bodyOf("first", "ada", "bob")).
+		Refused(429, "requests:quota-exceeded")
 	b.other.Post("/billing/sites/"+b.otherSite.String()+"/batches", bodyOf("first", "ada", "bob")).Expect(202)
 	b.Post(b.batches(""), bodyOf("second", "ada")).Expect(202)
 
 	b.Post(b.batch("first", "/cancellation"), nil).Expect(200)
-	b.Post(b.batch("first", "/retry"), `{"batchReference":"retry"}`).Refused(409, "batches:nothing-to-retry batchReference")
+	b.Post(b.batch("first", "/retry"), `{"batchReference":"retry"}`).
+		Refused(409, "batches:nothing-to-retry batchReference")
 }
 
 func TestQuotaOfEvents(t *testing.T) {
@@ -71,7 +74,8 @@ func TestQuotaOfEvents(t *testing.T) {
 		if again.Header.Get("Idempotent-Replayed") != "true" || string(again.Body) == string(first.Body) {
 			t.Errorf("created again: %s", again.Body)
 		}
-		complains(t, keyed.Post(b.intents(""), `{"amount":2}`), 422, "This Idempotency-Key was used before with another body.")
+		complains(t, keyed.Post(b.intents(""), `{"amount":2}`), 422,
+			"This Idempotency-Key was used before with another body.")
 		age()
 	}
 	id := dataOf[createdIntent](first).PaymentIntentID

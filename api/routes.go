@@ -36,7 +36,8 @@ func opsRoutes(cfg Config) []Route {
 	return []Route{
 		{Method: http.MethodGet, Path: "/livez", Audience: Public, SkipAdmission: true, Handler: live},
 		{Method: http.MethodGet, Path: "/readyz", Audience: Public, SkipAdmission: true, Handler: readyHandler(cfg)},
-		{Method: http.MethodGet, Path: "/metrics", Audience: Public, SkipAdmission: true, Handler: metricsHandler(cfg.Metrics)},
+		{Method: http.MethodGet, Path: "/metrics", Audience: Public, SkipAdmission: true,
+			Handler: metricsHandler(cfg.Metrics)},
 	}
 }
 

@@ -43,7 +43,8 @@ func sandboxRoutes(cfg Config) []Route {
 	if cfg.Sandbox.Clock {
 		table = append(table,
 			Route{Method: http.MethodGet, Path: "/sandbox/clock", Audience: Partner, Handler: s.readClock},
-			Route{Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody, Handler: s.moveClock},
+			Route{Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody,
+				Handler: s.moveClock},
 		)
 	}
 	return table

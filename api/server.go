@@ -259,12 +259,14 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	defer s.active.end()
 	started := time.Now()
 	r := &Request{
-		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()), draining: s.draining,
+		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()),
+		draining: s.draining,
 	}
 	s.prepare(r)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)
-	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method, trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method,
+		trace.WithSpanKind(trace.SpanKindServer))
 	defer func() {
 		s.markUnreadBody(r)
 		s.record(ctx, span, r, method, time.Since(started))

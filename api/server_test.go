@@ -66,7 +66,9 @@ func TestErrorShapes(t *testing.T) {
 		{func() int { return g.With("Authorization", "").Post(checkout("/payment-intent"), `{}`).Status }, 401, ""},
 		{func() int { return g.WithToken("narrow").Post(checkout("/payment-intent"), `{}`).Status }, 403, ""},
 		{func() int { return g.Post("/checkout/x/payment-intent", `{}`).Status }, 403, ""},
-		{func() int { return g.With("Content-Type", "text/plain").Post(checkout("/payment-intent"), `{}`).Status }, 415, ""},
+		{func() int {
+			return g.With("Content-Type", "text/plain").Post(checkout("/payment-intent"), `{}`).Status
+		}, 415, ""},
 	} {
 		if got := c.answer(); got != c.status { // the client holds the shape against the description
 			t.Errorf("status %d, want %d", got, c.status)
@@ -85,7 +87,8 @@ func TestMalformedJSONErrorHasPositionWithoutContent(t *testing.T) {
 		"\ufeff{}":                          "The body must not start with a byte order mark (at byte 0).",
 		`{"BatchReference":"b","amount":1}`: "batchReference must be written with exactly this capitalisation",
 	} {
-		if got := g.Post(site("/batches"), body).Expect(400).Faults()[0]; got.Message != want || got.Code != "requests:malformed-json" {
+		if got := g.Post(site("/batches"), body).Expect(400).Faults()[0]; got.Message != want ||
+			got.Code != "requests:malformed-json" {
 			t.Errorf("%s: %+v, want %q", body, got, want)
 		}
 	}
@@ -145,11 +148,12 @@ func TestSuccessIsWrittenPlainly(t *testing.T) {
 
 // Over HTTPS, answers tell browsers to use only HTTPS.
 func TestStrictTransport(t *testing.T) {
-	for base, want := range map[string]string{"https://billing.example": "max-age=31536000", "http://127.0.0.1:8080": "", "": ""} {
+	for base, want := range map[string]string{"https://billing.example": "max-age=31536000",
+		"http://127.0.0.1:8080": "", "": ""} {
 		g := newTestServer(t, func(c *api.Config) { c.PublicBaseURL = base })
 		answers := []*apitest.Answer{
-			g.Get(site("/batches/b")), g.Get("/nothing"), g.Get("/fail/panic"), g.With("Authorization", "").Get(site("/batches/b")),
-			g.RawUnchecked("nonsense\r\n\r\n", 1)[0],
+			g.Get(site("/batches/b")), g.Get("/nothing"), g.Get("/fail/panic"),
+			g.With("Authorization", "").Get(site("/batches/b")), g.RawUnchecked("nonsense\r\n\r\n", 1)[0],
 		}
 		for _, a := range answers {
 			if got := a.Header.Get("Strict-Transport-Security"); got != want {
@@ -188,7 +192,8 @@ func TestTraceIDs(t *testing.T) {
 			if isValid {
 				want = parent
 			}
-			if span == nil || span.SpanContext().TraceID().String() != want || span.Parent().IsValid() != isValid || span.Name() != "GET /fail/{how}" {
+			if span == nil || span.SpanContext().TraceID().String() != want || span.Parent().IsValid() != isValid ||
+				span.Name() != "GET /fail/{how}" {
 				t.Errorf("%s: request %s has the span %+v", traceparent, id, span)
 			}
 		}
@@ -217,7 +222,8 @@ func TestLogHandlerKeepsItsAttributes(t *testing.T) {
 	id := models.NewTraceID()
 	log.InfoContext(models.WithTraceID(context.Background(), id), "x", "b", 2)
 	log.Info("y")
-	if got := b.String(); !strings.Contains(got, "a=1 g.b=2 g.traceId="+string(id)) && !strings.Contains(got, string(id)) || strings.Count(got, "traceId") != 1 {
+	if got := b.String(); !strings.Contains(got, "a=1 g.b=2 g.traceId="+string(id)) &&
+		!strings.Contains(got, string(id)) || strings.Count(got, "traceId") != 1 {
 		t.Errorf("log %s", got)
 	}
 }
@@ -225,33 +231,44 @@ func TestLogHandlerKeepsItsAttributes(t *testing.T) {
 func TestHostileHTTP(t *testing.T) {
 	g := newTestServer(t, func(c *api.Config) { c.ReadTimeout = 300 * time.Millisecond })
 	get := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n"
-	post := "POST " + site("/batches") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\n"
+	post := "POST " + site("/batches") +
+		" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\n"
 	for name, c := range map[string]struct {
 		text, fault string
 		status      int
 	}{
-		"not HTTP":                {"nonsense\r\n\r\n", "requests:malformed-request", 400},
-		"TLS":                     {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "requests:malformed-request", 400},
-		"headers too large":       {get + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n", "requests:headers-too-large", 431},
-		"path too long":           {"GET /" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "requests:headers-too-large", 431},
-		"many headers":            {get + strings.Repeat("X: y\r\n", 5000) + "\r\n", "requests:headers-too-large", 431},
-		"two lengths":             {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "requests:malformed-request", 400},
-		"bad length":              {post + "Content-Length: -2\r\n\r\n{}", "requests:malformed-request", 400},
-		"huge length":             {post + "Content-Length: 99999999999999999999\r\n\r\n{}", "requests:malformed-request", 400},
-		"unknown coding":          {post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "requests:malformed-request", 400},
-		"bad chunk":               {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "requests:malformed-request", 400},
-		"space before colon":      {get + "X : y\r\n\r\n", "requests:malformed-request", 400},
-		"tab before colon":        {get + "X\t: y\r\n\r\n", "requests:malformed-request", 400},
-		"space in a name":         {get + "X Y: z\r\n\r\n", "requests:malformed-request", 400},
-		"tab in a name":           {get + "X\tY: z\r\n\r\n", "requests:malformed-request", 400},
-		"space in a known name":   {post + "Content Length: 2\r\n\r\n", "requests:malformed-request", 400},
-		"space before a name":     {"GET / HTTP/1.1\r\n Host: x\r\n\r\n", "requests:malformed-request", 400},
-		"length with a space":     {post + "Content-Length : 2\r\n\r\n{}", "requests:malformed-request", 400},
-		"chunked with a space":    {post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "requests:malformed-request", 400},
-		"two hosts":               {get + "Host: y\r\n\r\n", "requests:malformed-request", 400},
-		"slow headers":            {get, "requests:request-timeout", 408},
-		"slow body":               {post + "Content-Length: 9000\r\n\r\n{" + strings.Repeat(" ", 8500), "requests:request-timeout", 408},
-		"slow chunked body":       {post + "Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n", "requests:request-timeout", 408},
+		"not HTTP": {"nonsense\r\n\r\n", "requests:malformed-request", 400},
+		"TLS": {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+			"requests:malformed-request", 400},
+		"headers too large": {get + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n",
+			"requests:headers-too-large", 431},
+		"path too long": {"GET /" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n",
+			"requests:headers-too-large", 431},
+		"many headers": {get + strings.Repeat("X: y\r\n", 5000) + "\r\n", "requests:headers-too-large", 431},
+		"two lengths": {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+			"requests:malformed-request", 400},
+		"bad length": {post + "Content-Length: -2\r\n\r\n{}", "requests:malformed-request", 400},
+		"huge length": {post + "Content-Length: 99999999999999999999\r\n\r\n{}",
+			"requests:malformed-request", 400},
+		"unknown coding": {post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+			"requests:malformed-request", 400},
+		"bad chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+			"requests:malformed-request", 400},
+		"space before colon":    {get + "X : y\r\n\r\n", "requests:malformed-request", 400},
+		"tab before colon":      {get + "X\t: y\r\n\r\n", "requests:malformed-request", 400},
+		"space in a name":       {get + "X Y: z\r\n\r\n", "requests:malformed-request", 400},
+		"tab in a name":         {get + "X\tY: z\r\n\r\n", "requests:malformed-request", 400},
+		"space in a known name": {post + "Content Length: 2\r\n\r\n", "requests:malformed-request", 400},
+		"space before a name":   {"GET / HTTP/1.1\r\n Host: x\r\n\r\n", "requests:malformed-request", 400},
+		"length with a space":   {post + "Content-Length : 2\r\n\r\n{}", "requests:malformed-request", 400},
+		"chunked with a space": {post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+			"requests:malformed-request", 400},
+		"two hosts":    {get + "Host: y\r\n\r\n", "requests:malformed-request", 400},
+		"slow headers": {get, "requests:request-timeout", 408},
+		"slow body": {post + "Content-Length: 9000\r\n\r\n{" + strings.Repeat(" ", 8500),
+			"requests:request-timeout", 408},
+		"slow chunked body": {post + "Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n",
+			"requests:request-timeout", 408},
 		"body that never arrives": {post + "Content-Length: 50\r\n\r\n", "requests:request-timeout", 408},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +279,8 @@ func TestHostileHTTP(t *testing.T) {
 				t.Fatalf("no answer at %s", path)
 			}
 			answers[0].Refused(c.status, c.fault)
-			if got := answers[0].Header.Get("Svc-Api-Version"); strings.Contains(c.text[:min(20, len(c.text))], " /billing/") != (got != "") {
+			if got := answers[0].Header.Get("Svc-Api-Version"); strings.Contains(c.text[:min(20, len(c.text))],
+				" /billing/") != (got != "") {
 				t.Errorf("version %q", got)
 			}
 			if !answers[0].Close {
@@ -280,17 +298,21 @@ func TestHostileHTTPInCheckout(t *testing.T) {
 		text, message string
 		status        int
 	}{
-		"headers too large": {post + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n", "The request line and the headers together are too large.", 431},
-		"path too long":     {"GET /checkout/" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "The request line and the headers together are too large.", 431},
-		"two lengths":       {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "The request is not valid HTTP.", 400},
-		"bad length":        {post + "Content-Length: -2\r\n\r\n{}", "The request is not valid HTTP.", 400},
-		"no host":           {"GET /checkout HTTP/1.1\r\n\r\n", "The request is not valid HTTP.", 400},
-		"slow headers":      {post, "The request took too long to arrive.", 408},
+		"headers too large": {post + "X: " + strings.Repeat("x", 20000) + "\r\n\r\n",
+			"The request line and the headers together are too large.", 431},
+		"path too long": {"GET /checkout/" + strings.Repeat("x", 20000) + " HTTP/1.1\r\nHost: x\r\n\r\n",
+			"The request line and the headers together are too large.", 431},
+		"two lengths": {post + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+			"The request is not valid HTTP.", 400},
+		"bad length":   {post + "Content-Length: -2\r\n\r\n{}", "The request is not valid HTTP.", 400},
+		"no host":      {"GET /checkout HTTP/1.1\r\n\r\n", "The request is not valid HTTP.", 400},
+		"slow headers": {post, "The request took too long to arrive.", 408},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			answers := g.For(t).RawUnchecked(c.text, 1) // checks the shape
-			if len(answers) != 1 || answers[0].Status != c.status || !strings.Contains(string(answers[0].Body), c.message) {
+			if len(answers) != 1 || answers[0].Status != c.status ||
+				!strings.Contains(string(answers[0].Body), c.message) {
 				t.Fatalf("%+v", answers)
 			}
 		})
@@ -308,7 +330,8 @@ func TestHostileHTTPAfterOthers(t *testing.T) {
 		t.Cleanup(func() { _ = connection.Close() })
 		reader := bufio.NewReader(connection)
 		for i, path := range paths {
-			if _, err := fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", path, -i); err != nil {
+			if _, err := fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", path,
+				-i); err != nil {
 				t.Fatal(err)
 			}
 			response, err := http.ReadResponse(reader, nil)
@@ -327,24 +350,29 @@ func TestKeepAliveAfterErrors(t *testing.T) {
 	g := newTestServer(t, nil)
 	ok := "GET " + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n"
 	withBody := func(method, path, headers string, size int) string {
-		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path, headers, size, strings.Repeat("GET /smuggled HTTP/1.1\r\n", size/24+1)[:size])
+		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path, headers, size,
+			strings.Repeat("GET /smuggled HTTP/1.1\r\n", size/24+1)[:size])
 	}
 	for name, c := range map[string]struct {
 		request string
 		status  int
 	}{
-		"unknown path":        {withBody("POST", "/nothing", "", 100), 404},
-		"wrong method":        {withBody("DELETE", site("/batches"), "", 5000), 405},
-		"unknown method":      {withBody("BREW", site("/batches"), "", 5000), 405},
-		"no token":            {withBody("POST", site("/batches"), "", 60000), 401},
-		"media type":          {withBody("POST", site("/batches"), "Authorization: Bearer full\r\nContent-Type: text/plain\r\n", 60000), 415},
-		"malformed":           {withBody("POST", site("/batches"), "Authorization: Bearer full\r\nContent-Type: application/json\r\n", 3000), 400},
-		"GET with a body":     {withBody("GET", site("/batches/b"), "Authorization: Bearer full\r\n", 9000), 200},
-		"HEAD with a body":    {withBody("GET", "/nothing", "", 9000), 404},
-		"chunked and unread":  {"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n18\r\nGET /smuggled HTTP/1.1\r\n\r\n0\r\n\r\n", 404},
-		"expecting a 100":     {withBody("POST", site("/batches"), "Expect: 100-continue\r\n", 300), 100},
-		"panic":               {"GET /fail/panic HTTP/1.1\r\nHost: x\r\n\r\n", 500},
-		"absolute form":       {"GET http://elsewhere" + site("/batches/b") + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n", 200},
+		"unknown path":   {withBody("POST", "/nothing", "", 100), 404},
+		"wrong method":   {withBody("DELETE", site("/batches"), "", 5000), 405},
+		"unknown method": {withBody("BREW", site("/batches"), "", 5000), 405},
+		"no token":       {withBody("POST", site("/batches"), "", 60000), 401},
+		"media type": {withBody("POST", site("/batches"),
+			"Authorization: Bearer full\r\nContent-Type: text/plain\r\n", 60000), 415},
+		"malformed": {withBody("POST", site("/batches"),
+			"Authorization: Bearer full\r\nContent-Type: application/json\r\n", 3000), 400},
+		"GET with a body":  {withBody("GET", site("/batches/b"), "Authorization: Bearer full\r\n", 9000), 200},
+		"HEAD with a body": {withBody("GET", "/nothing", "", 9000), 404},
+		"chunked and unread": {
+			"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n18\r\nGET /smuggled HTTP/1.1\r\n\r\n0\r\n\r\n", 404},
+		"expecting a 100": {withBody("POST", site("/batches"), "Expect: 100-continue\r\n", 300), 100},
+		"panic":           {"GET /fail/panic HTTP/1.1\r\nHost: x\r\n\r\n", 500},
+		"absolute form": {"GET http://elsewhere" + site("/batches/b") +
+			" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\n\r\n", 200},
 		"asterisk":            {"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404},
 		"authority form":      {"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 404},
 		"bare line feeds":     {"GET /nothing HTTP/1.1\nHost: x\n\n", 404},
@@ -435,7 +463,8 @@ func (g *testServer) requestCounts(t *testing.T) []string {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if labels := m.GetLabel(); family.GetName() == "svc_http_requests_total" {
-				counts = append(counts, fmt.Sprintf("%s %s %s: %v", labels[0].GetValue(), labels[1].GetValue(), labels[2].GetValue(), m.GetCounter().GetValue()))
+				counts = append(counts, fmt.Sprintf("%s %s %s: %v", labels[0].GetValue(), labels[1].GetValue(),
+					labels[2].GetValue(), m.GetCounter().GetValue()))
 			}
 		}
 	}
@@ -513,7 +542,8 @@ func TestShutdownCancelsSlowRequests(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	g := newTestServer(t, nil)
-	server := api.NewWithRoutes(api.Config{Authenticator: tokens, Sites: tokens, Log: slog.New(slog.DiscardHandler)}, g.routes())
+	server := api.NewWithRoutes(api.Config{Authenticator: tokens, Sites: tokens, Log: slog.New(slog.DiscardHandler)},
+		g.routes())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Listen(ctx, "127.0.0.1:0") }()

@@ -54,7 +54,8 @@ func TestSignupPage(t *testing.T) {
 	if got := b.state("secret-reference"); got != "invited" {
 		t.Fatalf("declining made it %s", got)
 	}
-	for _, form := range []string{"", "action=accept", "action=accept&behaviour=no", "action=no&behaviour=pays", "%zz", "action=accept&behaviour=%zz"} {
+	for _, form := range []string{"", "action=accept", "action=accept&behaviour=no", "action=no&behaviour=pays", "%zz",
+		"action=accept&behaviour=%zz"} {
 		checkPage(t, b.browser().Post(path, form), 400, "Choose how the account should behave", "<form")
 	}
 	done := b.browser().Post(path, "action=accept&behaviour=bankDown").Expect(303)
@@ -62,7 +63,8 @@ func TestSignupPage(t *testing.T) {
 		t.Errorf("it leads to %q", got)
 	}
 	checkPage(t, b.Get(path), 200, "You are signed up", "Harbour Power")
-	checkPage(t, b.browser().Post(path, "action=accept&behaviour=pays"), 200, "You are signed up") // the form is sent twice
+	// the form is sent twice
+	checkPage(t, b.browser().Post(path, "action=accept&behaviour=pays"), 200, "You are signed up")
 	if got := b.state("secret-reference"); got != "linked" {
 		t.Fatalf("signing up made it %s", got)
 	}
@@ -110,7 +112,8 @@ func TestSignupPageRefusesForeignForms(t *testing.T) {
 		name, value string
 		status      int
 	}{
-		{"Sec-Fetch-Site", "cross-site", 400}, {"Sec-Fetch-Site", "same-site", 400}, {"Origin", "https://evil.example", 400},
+		{"Sec-Fetch-Site", "cross-site", 400}, {"Sec-Fetch-Site", "same-site", 400},
+		{"Origin", "https://evil.example", 400},
 		{"Origin", publicURL + ".evil.example", 400}, {"Sec-Fetch-Site", "same-origin", 200}, {"Origin", "null", 200},
 		{"Origin", publicURL, 200},
 	} {

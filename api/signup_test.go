@@ -33,14 +33,17 @@ func TestSignupAnswers(t *testing.T) {
 	b.advance(t, time.Second)
 	golden(t, "signup-linked", b.app.Post(path+"/completion", alice).Expect(200)) // the same answer
 	golden(t, "signup-linked", b.app.Get(path).Expect(200))
-	golden(t, "signup-taken", b.app.Post(path+"/completion", `{"customerId":"bob","agreementId":"agreement-1"}`).Expect(409))
-	golden(t, "signup-linked", b.app.Post(path+"/completion", `{"customerId":"alice","agreementId":"agreement-2"}`).Expect(200))
+	golden(t, "signup-taken", b.app.Post(path+"/completion", `{"customerId":"bob","agreementId":"agreement-1"}`).
+		Expect(409))
+	golden(t, "signup-linked", b.app.Post(path+"/completion", `{"customerId":"alice","agreementId":"agreement-2"}`).
+		Expect(200))
 
 	var s signup
 	b.app.Get(path).Data(&s)
 	golden(t, "link-revocation", b.app.Post("/customer-app/links/"+s.LinkID+"/revocation", nil).Expect(200))
 	b.advance(t, time.Second)
-	golden(t, "link-revocation", b.app.Post("/customer-app/links/"+s.LinkID+"/revocation", nil).Expect(200)) // the same again
+	// the same again
+	golden(t, "link-revocation", b.app.Post("/customer-app/links/"+s.LinkID+"/revocation", nil).Expect(200))
 	golden(t, "signup-revoked", b.app.Get(path).Expect(200))
 	golden(t, "signup-revoked-completion", b.app.Post(path+"/completion", alice).Expect(410))
 
@@ -62,7 +65,8 @@ func TestSignupTokensOfOthers(t *testing.T) {
 	token := b.token(t, "r")
 	foreign := another.token(t, "r")
 	for _, token := range []string{
-		"x", foreign, token[:47], token + "A", token[:22] + foreign[22:], "%ff", "%zz", strings.Repeat("A", 48), token + "%0a",
+		"x", foreign, token[:47], token + "A", token[:22] + foreign[22:], "%ff", "%zz", strings.Repeat("A", 48),
+		token + "%0a",
 	} {
 		golden(t, "signup-not-found", b.app.Get("/customer-app/signups/"+token).Expect(404))
 		b.app.Post("/customer-app/signups/"+token+"/completion", `{"customerId":"c","agreementId":"a"}`).Expect(404)

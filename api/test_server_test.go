@@ -61,7 +61,8 @@ var tokens = callers{
 	"full":   {ClientID: client, OrganisationID: organisation, Scopes: models.PartnerScopes},
 	"narrow": {ClientID: client, OrganisationID: organisation, Scopes: []models.Scope{models.ScopeWebhooksRead}},
 	"app":    {ClientID: client, Scopes: models.CustomerAppScopes},
-	"mixed":  {ClientID: client, Scopes: models.PartnerScopes}, // an impossible token: partner scopes without an organisation
+	// an impossible token: partner scopes without an organisation
+	"mixed": {ClientID: client, Scopes: models.PartnerScopes},
 }
 
 // limiter is a limiter whose decision the test sets.
@@ -164,8 +165,8 @@ func (g *testServer) routes() []api.Route {
 	return []api.Route{
 		{
 			Method: "GET", Path: "/billing/sites/{siteId}/customers", Area: "customers", Audience: api.Partner,
-			Scope: models.ScopeCustomersRead, Version: api.VersionRequired, Query: []string{"limit", "state"}, Paged: true,
-			Handler: g.list,
+			Scope: models.ScopeCustomersRead, Version: api.VersionRequired, Query: []string{"limit", "state"},
+			Paged: true, Handler: g.list,
 		},
 		{
 			Method: "POST", Path: "/billing/sites/{siteId}/batches", Area: "batches", Audience: api.Partner,
@@ -173,25 +174,30 @@ func (g *testServer) routes() []api.Route {
 			Body: api.JSONBody, Bounds: api.BatchBody, Handler: g.submit,
 		},
 		{
-			Method: "GET", Path: "/billing/sites/{siteId}/batches/{batchReference}", Area: "batches", Audience: api.Partner,
-			Scope: models.ScopeBatchesRead, Version: api.VersionOptional, Param: reference, Handler: g.get,
+			Method: "GET", Path: "/billing/sites/{siteId}/batches/{batchReference}", Area: "batches",
+			Audience: api.Partner,
+			Scope:    models.ScopeBatchesRead, Version: api.VersionOptional, Param: reference, Handler: g.get,
 		},
 		{
-			Method: "GET", Path: "/billing/sites/{siteId}/batches/{batchReference}/rows", Area: "batches", Audience: api.Partner,
-			Scope: models.ScopeBatchesRead, Version: api.VersionOptional, Param: reference, Handler: g.get,
+			Method: "GET", Path: "/billing/sites/{siteId}/batches/{batchReference}/rows", Area: "batches",
+			Audience: api.Partner,
+			Scope:    models.ScopeBatchesRead, Version: api.VersionOptional, Param: reference, Handler: g.get,
 		},
 		{
 			Method: "POST", Path: "/checkout/{siteId}/payment-intent", Audience: api.Partner,
 			Scope: models.ScopePaymentIntentsWrite, Body: api.JSONBody, Idempotent: true, Handler: g.createIntent,
 		},
 		{
-			Method: "POST", Path: "/customer-app/links/{linkId}/revocation", Area: "customers", Audience: api.CustomerApp,
-			Scope: models.ScopeSignupsWrite, Body: api.OptionalJSON, Param: api.Param{Name: "linkId", NotFound: api.CustomerLinkNotFound},
-			Handler: g.revoke,
+			Method: "POST", Path: "/customer-app/links/{linkId}/revocation", Area: "customers",
+			Audience: api.CustomerApp,
+			Scope:    models.ScopeSignupsWrite, Body: api.OptionalJSON,
+			Param: api.Param{Name: "linkId", NotFound: api.CustomerLinkNotFound}, Handler: g.revoke,
 		},
 		{Method: "POST", Path: "/form", Audience: api.Public, Body: api.FormBody, Handler: g.form},
-		{Method: "GET", Path: "/fail/{how}", Audience: api.Public, Param: api.Param{Name: "how", NotFound: api.NotFound}, Timeout: time.Second, Handler: g.fail},
-		{Method: "GET", Path: "/wait", Audience: api.Public, Query: []string{"deaf"}, Timeout: time.Minute, Handler: g.wait},
+		{Method: "GET", Path: "/fail/{how}", Audience: api.Public,
+			Param: api.Param{Name: "how", NotFound: api.NotFound}, Timeout: time.Second, Handler: g.fail},
+		{Method: "GET", Path: "/wait", Audience: api.Public, Query: []string{"deaf"}, Timeout: time.Minute,
+			Handler: g.wait},
 	}
 }
 

@@ -53,7 +53,8 @@ type traceEvent struct {
 
 func (t *traces) describe(trace *models.Trace) traceData {
 	data := traceData{
-		TraceID: trace.ID, At: trace.At, Kind: trace.Kind, Rows: trace.Rows, Events: make([]traceEvent, len(trace.Events)),
+		TraceID: trace.ID, At: trace.At, Kind: trace.Kind, Rows: trace.Rows,
+		Events: make([]traceEvent, len(trace.Events)),
 	}
 	switch {
 	case trace.Batch != nil:

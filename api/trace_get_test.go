@@ -28,7 +28,8 @@ func newTracing(t *testing.T) *tracing {
 	h := newHooks(t, func(cfg *api.Config) {
 		cfg.Notify = func(made []models.TaskID) { tasks <- made }
 	})
-	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": h.receiver.URL, "events": models.WebhookEventTypes}).Expect(201)
+	h.Send("PUT", "/webhooks/endpoints/default",
+		map[string]any{"url": h.receiver.URL, "events": models.WebhookEventTypes}).Expect(201)
 	return &tracing{h, &batching{billing: h.billing, tasks: tasks}, &paying{billing: h.billing, tasks: tasks}}
 }
 
@@ -87,13 +88,14 @@ func TestTraceOfBatch(t *testing.T) {
 	}
 	for what, again := range map[string]*apitest.Answer{
 		"an identical resubmission": tr.Post(tr.batches(""), bodyOf("2026/11", "ada", "bob", "eve")).Expect(202),
-		"a repeated retry":          tr.Post(tr.batch("2026/11", "/retry"), `{"batchReference":"2026/11 again"}`).Expect(202),
-		"a conflict":                tr.Post(tr.batches(""), bodyOf("2026/11", "ada")).Expect(409),
-		"a validation":              tr.Post(tr.batches("/validation"), bodyOf("other", "ada")).Expect(200),
-		"a cancellation":            tr.Post(tr.batch("2026/11", "/cancellation"), nil).Expect(200),
-		"a refusal":                 tr.Post(tr.batches(""), `{}`).Expect(400),
-		"a GET":                     tr.Get(tr.batch("2026/11", "")).Expect(200),
-		"a GET of a trace":          tr.trace(submitted).Expect(200),
+		"a repeated retry": tr.Post(tr.batch("2026/11", "/retry"), `{"batchReference":"2026/11 again"}`).
+			Expect(202),
+		"a conflict":       tr.Post(tr.batches(""), bodyOf("2026/11", "ada")).Expect(409),
+		"a validation":     tr.Post(tr.batches("/validation"), bodyOf("other", "ada")).Expect(200),
+		"a cancellation":   tr.Post(tr.batch("2026/11", "/cancellation"), nil).Expect(200),
+		"a refusal":        tr.Post(tr.batches(""), `{}`).Expect(400),
+		"a GET":            tr.Get(tr.batch("2026/11", "")).Expect(200),
+		"a GET of a trace": tr.trace(submitted).Expect(200),
 	} {
 		if a := tr.trace(again); a.Status != http.StatusNotFound {
 			t.Errorf("%s has the trace %s", what, a.Body)
@@ -136,7 +138,8 @@ func TestTraceOfInvitation(t *testing.T) {
 	golden(t, "trace-invitation", tr.trace(invited).Expect(200))
 	tr.trace(keyed.Post(tr.customers("/invitations"), `{"customerReference":"ada"}`).Expect(201)).
 		Refused(404, "requests:trace-not-found traceId")
-	tr.trace(tr.Post(tr.customer("ada", "/invitation-link"), nil).Expect(200)).Refused(404, "requests:trace-not-found traceId")
+	tr.trace(tr.Post(tr.customer("ada", "/invitation-link"), nil).Expect(200)).
+		Refused(404, "requests:trace-not-found traceId")
 	tr.Post("/sandbox/sites/"+tr.site.String()+"/customers/ada/signup", nil).Expect(200)
 	tr.advance(t, time.Millisecond) // events are ordered by time
 	tr.Post(tr.customer("ada", "/revocation"), nil).Expect(200)
@@ -166,9 +169,10 @@ func TestTraceNotFound(t *testing.T) {
 	changed := []byte(own)
 	changed[31] ^= 1
 	for _, id := range []string{
-		batch, invitation, string(models.NewTraceID()), string(changed), own[:31], own + "0", strings.ToUpper(own), strings.Repeat("0", 32),
-		strings.Repeat("f", 32), strings.Repeat("z", 32), "x", "%ff", "%00", "%2F", "%20" + own, "evt_01932c07-0000-7000-8000-00000000dead",
-		strings.Repeat("a", 4000),
+		batch, invitation, string(models.NewTraceID()), string(changed), own[:31], own + "0", strings.ToUpper(own),
+		strings.Repeat("0", 32),
+		strings.Repeat("f", 32), strings.Repeat("z", 32), "x", "%ff", "%00", "%2F", "%20" + own,
+		"evt_01932c07-0000-7000-8000-00000000dead", strings.Repeat("a", 4000),
 	} {
 		a := b.other.Get("/traces/" + id).Expect(404)
 		body := strings.Replace(string(a.Body), a.TraceID(), first.TraceID(), 1)

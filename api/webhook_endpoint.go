@@ -38,11 +38,13 @@ func webhookEndpointRoutes(cfg Config) []Route {
 		get.Method, get.Path, get.Handler = http.MethodGet, path, w.getEndpoint
 		put.Method, put.Path, put.Handler, put.Body = http.MethodPut, path, w.putEndpoint, JSONBody
 		drop.Method, drop.Path, drop.Handler = http.MethodDelete, path, w.deleteEndpoint
-		test.Method, test.Path, test.Handler, test.Timeout = http.MethodPost, path+"/test", w.testEndpoint, webhookTestTimeout
+		test.Method, test.Path, test.Handler, test.Timeout = http.MethodPost, path+"/test", w.testEndpoint,
+			webhookTestTimeout
 		all = append(all, get, put, drop, test)
 	}
 	rotate := write
-	rotate.Method, rotate.Path, rotate.Handler, rotate.Body = http.MethodPost, "/webhooks/secret/rotation", w.rotateSecret, OptionalJSON
+	rotate.Method, rotate.Path, rotate.Handler, rotate.Body = http.MethodPost, "/webhooks/secret/rotation",
+		w.rotateSecret, OptionalJSON
 	return append(all, rotate)
 }
 
@@ -63,7 +65,8 @@ func newWebhooks(cfg Config) *webhooks {
 	return &webhooks{
 		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
 		notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL},
-		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil && cfg.Sandbox.Loopback}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
+		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil &&
+			cfg.Sandbox.Loopback}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
 	}
 }
 
@@ -77,13 +80,14 @@ type webhookEndpointData struct {
 	UpdatedAt  models.Millis               `json:"updatedAt"`
 	DisabledAt models.Millis               `json:"disabledAt,omitempty"`
 	RetryAt    models.Millis               `json:"retryAt,omitempty"` // only while paused
-	Secret     string                      `json:"secret,omitempty"`  // only when the organisation's first endpoint is created
+	// only when the organisation's first endpoint is created
+	Secret string `json:"secret,omitempty"`
 }
 
 func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
 	return webhookEndpointData{
-		Endpoint: endpointName(e.SiteID), URL: e.URL, Events: e.Events, State: e.State(), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
-		DisabledAt: e.DisabledAt, RetryAt: e.Breaker.OpenUntil,
+		Endpoint: endpointName(e.SiteID), URL: e.URL, Events: e.Events, State: e.State(), CreatedAt: e.CreatedAt,
+		UpdatedAt: e.UpdatedAt, DisabledAt: e.DisabledAt, RetryAt: e.Breaker.OpenUntil,
 	}
 }
 
@@ -135,7 +139,8 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 	if err := r.BodyError(body); err != nil {
 		return err
 	}
-	endpoint, secret, err := w.store.PutWebhookEndpoint(ctx, w.keys.Keyring(), r.Principal.OrganisationID, r.Site.ID, url, events...)
+	endpoint, secret, err := w.store.PutWebhookEndpoint(ctx, w.keys.Keyring(), r.Principal.OrganisationID, r.Site.ID,
+		url, events...)
 	if err != nil {
 		return webhookError(r, err)
 	}

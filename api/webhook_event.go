@@ -39,7 +39,8 @@ func webhookEventRoutes(cfg Config) []Route {
 	listen.Method, listen.Path, listen.Handler = http.MethodGet, "/webhooks/listen", w.listen
 
 	one, many := write, write
-	one.Method, one.Path, one.Param, one.Handler = http.MethodPost, webhookEventPath+"/redelivery", webhookEventParam, w.redeliver
+	one.Method, one.Path, one.Param, one.Handler = http.MethodPost, webhookEventPath+"/redelivery", webhookEventParam,
+		w.redeliver
 	many.Method, many.Path, many.Handler = http.MethodPost, webhookEventsPath+"/redelivery", w.redeliverMany
 	many.Body, many.Timeout = JSONBody, redeliveryTimeout
 	return []Route{list, many, get, one, listen}
@@ -79,9 +80,10 @@ type webhookAttemptData struct {
 
 func describeEvent(e *models.WebhookEvent) webhookEventData {
 	return webhookEventData{
-		IdempotencyKey: e.ID, Type: e.Type, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID, TransactionStatus: e.TransactionStatus,
-		Test: e.Test, Status: e.Status, AttemptCount: e.Attempts, CreatedAt: e.CreatedAt, RequestedAt: e.RequestedAt,
-		NextAttemptAt: e.NextAttemptAt, DeliveredAt: e.DeliveredAt,
+		IdempotencyKey: e.ID, Type: e.Type, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID,
+		TransactionStatus: e.TransactionStatus,
+		Test:              e.Test, Status: e.Status, AttemptCount: e.Attempts, CreatedAt: e.CreatedAt,
+		RequestedAt: e.RequestedAt, NextAttemptAt: e.NextAttemptAt, DeliveredAt: e.DeliveredAt,
 	}
 }
 
@@ -152,7 +154,8 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 		return err
 	}
 	page, err := w.store.ListWebhookEvents(ctx, models.WebhookQuery{
-		OrganisationID: r.Principal.OrganisationID, Filter: q.Filter.filter(), Direction: q.Direction, From: q.From, Limit: q.Limit,
+		OrganisationID: r.Principal.OrganisationID, Filter: q.Filter.filter(), Direction: q.Direction, From: q.From,
+		Limit: q.Limit,
 	})
 	if err != nil {
 		return err

@@ -51,7 +51,8 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		return e
 	}
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(), slot: slot{admission: r.slot.admission},
+		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(),
+		slot: slot{admission: r.slot.admission},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // disables the buffer of a proxy
@@ -198,7 +199,9 @@ func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush 
 	return nil
 }
 
-func (l *webhookListener) forwardPage(ctx context.Context, out *bufio.Writer, flush func() error) (more bool, err error) {
+func (l *webhookListener) forwardPage(
+	ctx context.Context, out *bufio.Writer, flush func() error,
+) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
 	defer cancel()
 	events, more, secrets, err := l.query(ctx)

@@ -47,7 +47,8 @@ func newHooks(t *testing.T, change func(*api.Config)) *hooks {
 	t.Cleanup(h.receiver.Close)
 	h.billing = newBilling(t, func(cfg *api.Config) {
 		h.job = jobs.NewDeliverWebhook(jobs.Config{
-			Store: cfg.Store, Keyring: cfg.Keys.Keyring(), WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
+			Store: cfg.Store, Keyring: cfg.Keys.Keyring(),
+			WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Log: slog.New(slog.DiscardHandler),
 		})
 		cfg.Webhooks = h.job
 		if change != nil {
@@ -65,7 +66,8 @@ func newHooks(t *testing.T, change func(*api.Config)) *hooks {
 
 func (h *hooks) organisationOf(site models.SiteID) (id models.OrganisationID) {
 	h.t.Helper()
-	if err := h.store.DB().NewRaw("SELECT organisation_id FROM sites WHERE id = ?", site).Scan(h.t.Context(), &id); err != nil {
+	if err := h.store.DB().NewRaw("SELECT organisation_id FROM sites WHERE id = ?", site).
+		Scan(h.t.Context(), &id); err != nil {
 		h.t.Fatal(err)
 	}
 	return id
@@ -74,10 +76,11 @@ func (h *hooks) organisationOf(site models.SiteID) (id models.OrganisationID) {
 func (h *hooks) insert() (models.WebhookEventID, models.TaskID) {
 	h.t.Helper()
 	paid := models.Amount(5)
-	id, task, err := h.store.InsertWebhookEvent(h.t.Context(), h.owner, models.NewTraceID(), models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: h.site}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled",
-		OrderID: "<&>\u2028", AmountPaid: &paid,
-	})
+	id, task, err := h.store.InsertWebhookEvent(h.t.Context(), h.owner, models.NewTraceID(),
+		models.TransactionStatusPush{
+			SiteID: models.PushSite{ID: h.site}, PaymentIntentID: models.NewPaymentIntentID(),
+			TransactionStatus: "Settled", OrderID: "<&>\u2028", AmountPaid: &paid,
+		})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -108,7 +111,8 @@ func TestWebhookEndpointConfiguration(t *testing.T) {
 	h.Post("/webhooks/secret/rotation", nil).Refused(404, "webhooks:secret-not-found")
 
 	status, first := h.put("default", h.receiver.URL+"/a")
-	if status != 201 || !strings.HasPrefix(first.Secret, "whsec_") || first.Endpoint != "default" || first.State != "active" {
+	if status != 201 || !strings.HasPrefix(first.Secret, "whsec_") || first.Endpoint != "default" ||
+		first.State != "active" {
 		t.Errorf("first: %d %+v", status, first)
 	}
 	status, second := h.put(site, h.receiver.URL+"/b")
@@ -120,8 +124,8 @@ func TestWebhookEndpointConfiguration(t *testing.T) {
 	var got endpointData
 	h.Get("/webhooks/endpoints/" + site).Expect(200).Data(&got)
 	want := endpointData{
-		Endpoint: site, URL: h.receiver.URL + "/c", State: "active", Events: []models.WebhookEventType{models.EventTransactionStatus},
-		CreatedAt: noon, UpdatedAt: noon + 1000,
+		Endpoint: site, URL: h.receiver.URL + "/c", State: "active",
+		Events: []models.WebhookEventType{models.EventTransactionStatus}, CreatedAt: noon, UpdatedAt: noon + 1000,
 	}
 	if diff := cmp.Diff([]endpointData{want, want}, []endpointData{got, changed}); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
@@ -133,7 +137,8 @@ func TestWebhookEndpointConfiguration(t *testing.T) {
 	}
 	h.other.Get("/webhooks/endpoints/default").Refused(404, "webhooks:endpoint-not-found")
 	h.Get("/webhooks/endpoints/"+h.otherSite.String()).Refused(403, "sites:site-not-accessible siteId")
-	h.Send("PUT", "/webhooks/endpoints/Default", `{"url":"https://example.com"}`).Refused(403, "sites:site-not-accessible siteId")
+	h.Send("PUT", "/webhooks/endpoints/Default", `{"url":"https://example.com"}`).
+		Refused(403, "sites:site-not-accessible siteId")
 	h.app.Get("/webhooks/endpoints/default").Refused(403, "auth:insufficient-scope")
 }
 
@@ -155,15 +160,19 @@ func TestWebhookURLsAreChecked(t *testing.T) {
 	h.put("default", "http://127.0.0.1:9999/")
 	h.put("default", "http://localhost:9999/")
 	remote := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = &api.Sandbox{} })
-	for _, url := range []string{"http://127.0.0.1:9999/", "https://[::1]/", "http://localhost:9999/", "https://metadata.google.internal/x", "https://redis/", "http://printer.local/"} {
-		a := remote.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": url}).Refused(400, "webhooks:invalid-field url")
+	for _, url := range []string{"http://127.0.0.1:9999/", "https://[::1]/", "http://localhost:9999/",
+		"https://metadata.google.internal/x", "https://redis/", "http://printer.local/"} {
+		a := remote.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": url}).
+			Refused(400, "webhooks:invalid-field url")
 		if m := a.Faults()[0].Message; m != "url must not point to a private, local or reserved address or name" {
 			t.Errorf("%s: %s", url, m)
 		}
 	}
 	remote.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).Expect(201)
-	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).Refused(400, "webhooks:invalid-field url")
-	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://127.0.0.1/"}`).Refused(400, "webhooks:invalid-field url")
+	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"http://example.com/"}`).
+		Refused(400, "webhooks:invalid-field url")
+	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://127.0.0.1/"}`).
+		Refused(400, "webhooks:invalid-field url")
 	production.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/"}`).Expect(201)
 }
 
@@ -195,16 +204,19 @@ func TestWebhookTests(t *testing.T) {
 	}
 	if err := wh.Verify(body, r.Header); err != nil || r.Header.Get("webhook-id") != good.IdempotencyKey ||
 		r.Header.Get("svc-webhook-test") != "true" || r.Header.Get("svc-event-type") != "transactionStatus" ||
-		!strings.Contains(string(body), `"idempotencyKey":"`+good.IdempotencyKey+`"`) || !strings.HasSuffix(string(body), `","test":true}`) {
+		!strings.Contains(string(body), `"idempotencyKey":"`+good.IdempotencyKey+`"`) ||
+		!strings.HasSuffix(string(body), `","test":true}`) {
 		t.Errorf("%v: %v %s", err, r.Header, body)
 	}
 	asDescribed(t, models.EventTransactionStatus, body)
-	if good.Status != "delivered" || good.StatusCode != http.StatusOK || good.Number != 1 || good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
+	if good.Status != "delivered" || good.StatusCode != http.StatusOK || good.Number != 1 ||
+		good.URL != h.receiver.URL+"/ok" || good.Error != "" ||
 		good.Address != strings.TrimPrefix(h.receiver.URL, "http://") || good.StartedAt != noon {
 		t.Errorf("good: %+v", good)
 	}
 	h.Post("/webhooks/endpoints/"+h.site.String()+"/test", nil).Expect(200).Data(&bad)
-	if bad.Status != "failed" || bad.StatusCode != http.StatusTeapot || bad.Error != "answered 418" || !strings.HasSuffix(bad.ResponseHead, "no \uFFFD coffee \uFFFD") {
+	if bad.Status != "failed" || bad.StatusCode != http.StatusTeapot || bad.Error != "answered 418" ||
+		!strings.HasSuffix(bad.ResponseHead, "no \uFFFD coffee \uFFFD") {
 		t.Errorf("bad: %+v", bad)
 	}
 	var list struct {
@@ -233,7 +245,9 @@ type eventPage struct {
 
 func TestWebhookEventsAndRedelivery(t *testing.T) {
 	var told []models.TaskID
-	h := newHooks(t, func(cfg *api.Config) { cfg.Notify = func(tasks []models.TaskID) { told = append(told, tasks...) } })
+	h := newHooks(t, func(cfg *api.Config) {
+		cfg.Notify = func(tasks []models.TaskID) { told = append(told, tasks...) }
+	})
 	undelivered, _ := h.insert()
 	h.put("default", h.receiver.URL+"/ok")
 	id, task := h.insert()
@@ -243,13 +257,16 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	first := <-h.got
 	sent, _ := io.ReadAll(first.Body)
 	asDescribed(t, models.EventTransactionStatus, sent)
-	if len(first.Header["Svc-Webhook-Test"]) != 0 || strings.Contains(string(sent), `"test"`) || first.Header.Get("svc-event-type") != "transactionStatus" {
+	if len(first.Header["Svc-Webhook-Test"]) != 0 || strings.Contains(string(sent), `"test"`) ||
+		first.Header.Get("svc-event-type") != "transactionStatus" {
 		t.Errorf("a real event looks like a test: %v %s", first.Header, sent)
 	}
 	var event eventDetail
 	h.Get("/webhooks/events/" + id.String()).Expect(200).Data(&event)
-	if event.Status != "delivered" || event.Body != string(sent) || len(event.Attempts) != 1 || event.DeliveredAt != noon ||
-		event.Attempts[0].StatusCode != http.StatusOK || !strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
+	if event.Status != "delivered" || event.Body != string(sent) || len(event.Attempts) != 1 ||
+		event.DeliveredAt != noon ||
+		event.Attempts[0].StatusCode != http.StatusOK ||
+		!strings.HasPrefix(event.Attempts[0].ResponseHead, "HTTP/1.1 200 OK\r\n") {
 		t.Errorf("event %+v", event)
 	}
 	for _, want := range []int{2, 3} { // a redelivery may be repeated
@@ -284,13 +301,16 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 		t.Errorf("redelivered %d of another type", count.Count)
 	}
 	h.Post("/webhooks/events/redelivery", `{"status":"x","type":"y","siteId":"y","from":-1}`).Refused(400,
-		"webhooks:invalid-field status", "webhooks:invalid-field type", "webhooks:invalid-field siteId", "webhooks:invalid-field from")
-	h.Post("/webhooks/events/redelivery", map[string]any{"siteId": h.otherSite}).Refused(403, "sites:site-not-accessible siteId")
+		"webhooks:invalid-field status", "webhooks:invalid-field type", "webhooks:invalid-field siteId",
+		"webhooks:invalid-field from")
+	h.Post("/webhooks/events/redelivery", map[string]any{"siteId": h.otherSite}).
+		Refused(403, "sites:site-not-accessible siteId")
 	for _, unknown := range []string{"evt_01932c07-0000-7000-8000-00000000dead", "x", "redelivery"} {
 		h.Get("/webhooks/events/"+unknown).Refused(404, "webhooks:event-not-found idempotencyKey")
 	}
 	h.other.Get("/webhooks/events/"+id.String()).Refused(404, "webhooks:event-not-found idempotencyKey")
-	h.other.Post("/webhooks/events/"+id.String()+"/redelivery", nil).Refused(404, "webhooks:event-not-found idempotencyKey")
+	h.other.Post("/webhooks/events/"+id.String()+"/redelivery", nil).
+		Refused(404, "webhooks:event-not-found idempotencyKey")
 }
 
 func TestWebhookEventList(t *testing.T) {
@@ -320,7 +340,8 @@ func TestWebhookEventList(t *testing.T) {
 		t.Errorf("walk (-want +got):\n%s", diff)
 	}
 	for query, fault := range map[string]string{
-		"status=x": "status", "type=x": "type", "type=": "type", "siteId=x": "siteId", "paymentIntentId=x": "paymentIntentId", "from=x": "from", "to=": "to", "limit=0": "limit", "x=1": "x",
+		"status=x": "status", "type=x": "type", "type=": "type", "siteId=x": "siteId",
+		"paymentIntentId=x": "paymentIntentId", "from=x": "from", "to=": "to", "limit=0": "limit", "x=1": "x",
 	} {
 		h.Get("/webhooks/events?"+query).Refused(400, "webhooks:invalid-parameter "+fault)
 	}
@@ -336,14 +357,16 @@ func TestWebhookSecretRotation(t *testing.T) {
 		ActivateAt, OverlapTo models.Millis
 	}
 	h.Post("/webhooks/secret/rotation", nil).Expect(200).Data(&rotation)
-	if rotation.ActivateAt != noon.Add(24*time.Hour) || rotation.OverlapTo != noon.Add(48*time.Hour) || rotation.Secret == endpoint.Secret {
+	if rotation.ActivateAt != noon.Add(24*time.Hour) || rotation.OverlapTo != noon.Add(48*time.Hour) ||
+		rotation.Secret == endpoint.Secret {
 		t.Errorf("%+v", rotation)
 	}
 	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon}).Expect(200).Data(&rotation)
 	if rotation.ActivateAt != noon {
 		t.Errorf("%+v", rotation)
 	}
-	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon.Add(31 * 24 * time.Hour)}).Refused(400, "webhooks:invalid-field activateAt")
+	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon.Add(31 * 24 * time.Hour)}).
+		Refused(400, "webhooks:invalid-field activateAt")
 	h.Post("/webhooks/secret/rotation", `{"activateAt":"soon"}`).Refused(400, "webhooks:invalid-field activateAt")
 }
 
@@ -372,7 +395,8 @@ func (h *hooks) listen(after ...string) *stream {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || got != "text/event-stream;charset=UTF-8" {
+	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK ||
+		got != "text/event-stream;charset=UTF-8" {
 		h.t.Fatalf("%d, %s", response.StatusCode, got)
 	}
 	s := &stream{
@@ -428,7 +452,8 @@ func TestListen(t *testing.T) {
 	h := newHooks(t, nil)
 	s := h.listen()
 	id, _ := h.insert()
-	if first := s.event(id, models.EventTransactionStatus); first.header.Get("x-svc-signature") != "" || !strings.Contains(first.body, "<&>\u2028") {
+	if first := s.event(id, models.EventTransactionStatus); first.header.Get("x-svc-signature") != "" ||
+		!strings.Contains(first.body, "<&>\u2028") {
 		t.Errorf("without a secret: %+v", first)
 	}
 	_, endpoint := h.put("default", "https://example.com/")
@@ -438,7 +463,8 @@ func TestListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wh.Verify([]byte(signed.body), signed.header); err != nil || signed.header.Get("webhook-id") != id.String() {
+	if err := wh.Verify([]byte(signed.body), signed.header); err != nil ||
+		signed.header.Get("webhook-id") != id.String() {
 		t.Errorf("%v: %+v", err, signed)
 	}
 }
@@ -454,12 +480,15 @@ func TestListenByHTTP10(t *testing.T) {
 	if err := connection.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(connection, "GET /webhooks/listen HTTP/1.0\r\nAuthorization: Bearer owner\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(connection,
+		"GET /webhooks/listen HTTP/1.0\r\nAuthorization: Bearer owner\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-	if err != nil || response.StatusCode != http.StatusOK || len(response.TransferEncoding) > 0 || response.ContentLength != -1 || !response.Close ||
-		response.Header.Get("Content-Type") != "text/event-stream;charset=UTF-8" || response.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if err != nil || response.StatusCode != http.StatusOK || len(response.TransferEncoding) > 0 ||
+		response.ContentLength != -1 || !response.Close ||
+		response.Header.Get("Content-Type") != "text/event-stream;charset=UTF-8" ||
+		response.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Fatalf("%v, %+v", err, response)
 	}
 	s := &stream{t: h.t, lines: bufio.NewScanner(response.Body), close: func() {}}
@@ -473,7 +502,8 @@ func TestListenByHTTP10(t *testing.T) {
 // A resumed stream delivers events of all types, each exactly once.
 func TestListenResumes(t *testing.T) {
 	h := newHooks(t, nil)
-	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": "https://example.com/", "events": models.WebhookEventTypes}).Expect(201)
+	h.Send("PUT", "/webhooks/endpoints/default",
+		map[string]any{"url": "https://example.com/", "events": models.WebhookEventTypes}).Expect(201)
 	s := h.listen()
 	s.close()
 	first, _ := h.insert()
@@ -490,7 +520,8 @@ func TestListenResumes(t *testing.T) {
 	s.event(first, models.EventTransactionStatus)
 	key := s.readID()
 	s.want("event: customerRevoked")
-	if e := s.streamedRequest(); e.header.Get("webhook-id") != key || e.header.Get("svc-event-type") != "customerRevoked" || e.header.Get("x-svc-signature") == "" {
+	if e := s.streamedRequest(); e.header.Get("webhook-id") != key ||
+		e.header.Get("svc-event-type") != "customerRevoked" || e.header.Get("x-svc-signature") == "" {
 		t.Errorf("%s: %+v", key, e)
 	}
 	for _, id := range []string{"x", second.String(), second.String() + ":x", cutOff + "0x"} {
@@ -511,10 +542,12 @@ func TestWebhookEventTypes(t *testing.T) {
 		`["transactionStatus","rowSettled","batchSettled",5]`:      {invalid + "events[1]", invalid + "events[3]"},
 		`["transactionStatus","batchSettled","transactionStatus"]`: {invalid + "events[2]"},
 		`["batchSettled","batchSettled","batchSettled","x",null,null]`: {
-			invalid + "events[1]", invalid + "events[2]", invalid + "events[3]", invalid + "events[4]", invalid + "events[5]", invalid + "events",
+			invalid + "events[1]", invalid + "events[2]", invalid + "events[3]", invalid + "events[4]",
+			invalid + "events[5]", invalid + "events",
 		},
 	} {
-		h.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/","events":`+events+`}`).Refused(400, want...)
+		h.Send("PUT", "/webhooks/endpoints/default", `{"url":"https://example.com/","events":`+events+`}`).
+			Refused(400, want...)
 	}
 	h.Send("PUT", "/webhooks/endpoints/default", `{"url":"ftp://x","events":["x"]}`).Refused(400,
 		invalid+"url", invalid+"events[0]", invalid+"events")
@@ -526,24 +559,30 @@ func TestWebhookEventTypes(t *testing.T) {
 	put := func(endpoint, events string, want ...models.WebhookEventType) endpointData {
 		t.Helper()
 		var data endpointData
-		h.Send("PUT", "/webhooks/endpoints/"+endpoint, `{"url":"https://example.com/`+endpoint+`"`+events+`}`).Data(&data)
+		h.Send("PUT", "/webhooks/endpoints/"+endpoint, `{"url":"https://example.com/`+endpoint+`"`+events+`}`).
+			Data(&data)
 		var again endpointData
 		h.Get("/webhooks/endpoints/" + endpoint).Expect(200).Data(&again)
-		if diff := cmp.Diff([][]models.WebhookEventType{want, want}, [][]models.WebhookEventType{data.Events, again.Events}); diff != "" {
+		if diff := cmp.Diff([][]models.WebhookEventType{want, want},
+			[][]models.WebhookEventType{data.Events, again.Events}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", endpoint, diff)
 		}
 		return endpointData{Endpoint: endpoint, URL: data.URL, Events: data.Events}
 	}
 	all := models.WebhookEventTypes
-	put("default", `,"events":["customerExpired","transactionStatus"]`, models.EventCustomerExpired, models.EventTransactionStatus)
-	site := put(h.site.String(), `,"events":["transactionStatus","batchSettled","rowCorrected","customerLinked","customerRevoked","customerExpired"]`, all...)
+	put("default", `,"events":["customerExpired","transactionStatus"]`, models.EventCustomerExpired,
+		models.EventTransactionStatus)
+	site := put(h.site.String(),
+		`,"events":["transactionStatus","batchSettled","rowCorrected","customerLinked","customerRevoked","customerExpired"]`, all...)
 	put("default", `,"events":null`, all[0])
 	fallback := put("default", ``, all[0])
-	if diff := cmp.Diff(list{[]endpointData{fallback, site}}, dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
+	if diff := cmp.Diff(list{[]endpointData{fallback, site}},
+		dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
 		t.Errorf("all (-want +got):\n%s", diff)
 	}
 	h.Send("DELETE", "/webhooks/endpoints/default", nil).Expect(200)
-	if diff := cmp.Diff(list{[]endpointData{site}}, dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
+	if diff := cmp.Diff(list{[]endpointData{site}},
+		dataOf[list](h.Get("/webhooks/endpoints").Expect(200))); diff != "" {
 		t.Errorf("after one was deleted (-want +got):\n%s", diff)
 	}
 	if others := dataOf[list](h.other.Get("/webhooks/endpoints").Expect(200)); len(others.Items) != 0 {
@@ -556,7 +595,8 @@ func TestWebhookEventTypes(t *testing.T) {
 // An event contains its noun with the bytes of a GET, under the traceId of the causing request.
 func TestEventsContainTheirNoun(t *testing.T) {
 	h := newHooks(t, nil)
-	h.Send("PUT", "/webhooks/endpoints/default", map[string]any{"url": h.receiver.URL + "/ok", "events": models.WebhookEventTypes}).Expect(201)
+	h.Send("PUT", "/webhooks/endpoints/default",
+		map[string]any{"url": h.receiver.URL + "/ok", "events": models.WebhookEventTypes}).Expect(201)
 	told := func(event models.WebhookEventType) (body string) {
 		t.Helper()
 		list := dataOf[eventPage](h.Get("/webhooks/events?type=" + string(event)).Expect(200))
@@ -573,7 +613,8 @@ func TestEventsContainTheirNoun(t *testing.T) {
 		data := strings.TrimPrefix(string(shown), `{"data":`)
 		data = data[:strings.LastIndex(data, `,"traceId"`)]
 		want := `"siteId":{"id":"` + h.site.String() + `"},"` + noun + `":` + data + `},"traceId":"` + trace + `"}`
-		if body := told(event); !strings.HasSuffix(body, want) || !strings.HasPrefix(body, `{"type":"`+string(event)+`","data":{"idempotencyKey":"evt_`) {
+		if body := told(event); !strings.HasSuffix(body, want) ||
+			!strings.HasPrefix(body, `{"type":"`+string(event)+`","data":{"idempotencyKey":"evt_`) {
 			t.Errorf("%s, want …%s", body, want)
 		}
 	}
@@ -591,11 +632,13 @@ func TestEventsContainTheirNoun(t *testing.T) {
 	}
 	shows(models.EventCustomerExpired, "customer", h.Get(h.customer(reference, "")).Expect(200).Body, invited.TraceID())
 
-	batch := map[string]any{"batchReference": reference, "rows": []any{map[string]any{"customerReference": "a", "rowReference": "b", "amount": 1}}}
+	batch := map[string]any{"batchReference": reference,
+		"rows": []any{map[string]any{"customerReference": "a", "rowReference": "b", "amount": 1}}}
 	submitted := h.Post("/billing/sites/"+h.site.String()+"/batches", batch).Expect(202)
 	h.Post(submitted.Header.Get("Location")+"/cancellation", nil).Expect(200)
 	var task models.TaskID
-	if err := h.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = 'announceBatch'").Scan(t.Context(), &task); err != nil {
+	if err := h.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = 'announceBatch'").
+		Scan(t.Context(), &task); err != nil {
 		t.Fatal(err)
 	}
 	job := jobs.Announce{Store: h.store}

@@ -172,7 +172,8 @@ func TestUsedMetricsAreExported(t *testing.T) {
 		}
 	}
 	for _, document := range operatorDocuments {
-		for _, name := range regexp.MustCompile(`\b(?:svc|go_sql|process)_[a-z_]+\b`).FindAllString(read(t, document), -1) {
+		for _, name := range regexp.MustCompile(`\b(?:svc|go_sql|process)_[a-z_]+\b`).
+			FindAllString(read(t, document), -1) {
 			if all[name] == nil && all[name+"_count"] == nil && name != "svc_now" { // svc_now is an SQL function
 				t.Errorf("%s: %s is not exported", document, name)
 			}

@@ -148,7 +148,8 @@ func compose(t *testing.T) []workload {
 		}
 		grace, err := time.ParseDuration(s.StopGracePeriod)
 		must(t, err)
-		all = append(all, workload{name: name, kind: "compose", args: s.Command, variables: s.Environment, grace: grace})
+		all = append(all, workload{name: name, kind: "compose", args: s.Command, variables: s.Environment,
+			grace: grace})
 	}
 	return all
 }
@@ -343,7 +344,8 @@ func TestKustomizationIsComplete(t *testing.T) {
 func TestComposeDatabases(t *testing.T) {
 	t.Parallel()
 	services := readYAML[struct{ Services map[string]composeService }](t, "compose.yaml").Services
-	if redis := strings.Join(services["redis"].Command, " "); !strings.Contains(redis, "--maxmemory-policy noeviction") ||
+	if redis := strings.Join(services["redis"].Command, " "); !strings.Contains(redis,
+		"--maxmemory-policy noeviction") ||
 		!strings.Contains(redis, "--appendonly yes") {
 		t.Errorf("redis runs as %s", redis)
 	}

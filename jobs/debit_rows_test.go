@@ -518,7 +518,8 @@ func TestDeadlineClosesOnTheRail(t *testing.T) {
 	b.wantMoved(2)
 	b.rail.SetDefault(railtest.Succeed)
 	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Cancels: 1}) {
-		t.Errorf("calls %+v, want a cancellation: only the rail closes a row that was called, whatever it answered", calls)
+		t.Errorf("calls %+v, want a cancellation: only the rail closes a row that was called, whatever it answered",
+			calls)
 	}
 	if calls := b.rail.Calls(b.key(1)); calls.Debits != 1 || calls.Cancels != 1 {
 		t.Errorf("calls %+v, want a cancellation: no debit begins in the last half hour", calls)

@@ -188,7 +188,8 @@ func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more 
 	if conn.TxStatus() != 'T' {
 		return false, fmt.Errorf("%s ends its own transaction", next.name)
 	}
-	record := fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", next.name, next.checksum)
+	record := fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", next.name,
+		next.checksum)
 	if err := run(ctx, conn, record); err != nil {
 		return false, fmt.Errorf("%s: record: %w", next.name, err)
 	}

@@ -54,7 +54,8 @@ func keySet(t testing.TB, names ...string) json.RawMessage {
 
 func assertionForm(assertion string, pairs ...string) func(*server, testing.TB) auth.TokenResponse {
 	return func(s *server, t testing.TB) auth.TokenResponse {
-		return s.ask(t, "", grant(append(pairs, "client_assertion_type", assertionType, "client_assertion", assertion)...))
+		return s.ask(t, "", grant(append(pairs, "client_assertion_type", assertionType, "client_assertion",
+			assertion)...))
 	}
 }
 
@@ -105,7 +106,8 @@ func TestPrivateKeyJWT(t *testing.T) {
 		{"used before", assertionForm(used), false},
 		{"another client_id", assertionForm(ed(), "client_id", other.ID.String()), false},
 		{"client without keys", assertionForm(ed("iss", other.ID.String(), "sub", other.ID.String())), false},
-		{"unknown client", assertionForm(ed("iss", models.ClientID{1}.String(), "sub", models.ClientID{1}.String())), false},
+		{"unknown client", assertionForm(ed("iss", models.ClientID{1}.String(), "sub", models.ClientID{1}.String())),
+			false},
 		{"disabled client", assertionForm(ed("iss", disabled.ID.String(), "sub", disabled.ID.String())), false},
 		{"other subject", assertionForm(ed("sub", other.ID.String())), false},
 		{"no issuer", assertionForm(ed("iss", nil)), false},
@@ -183,7 +185,8 @@ func TestConcurrentUseOfAssertion(t *testing.T) {
 	s := newServer(t)
 	must(t, s.store.SetClientJWKS(t.Context(), s.client.ID, keySet(t, "ed")))
 	id, now := s.client.ID.String(), s.clock.now()
-	assertion := sign(t, claims{"iss": id, "sub": id, "aud": issuerURL, "exp": now.Add(time.Minute).Unix(), "jti": "once"},
+	assertion := sign(t, claims{"iss": id, "sub": id, "aud": issuerURL, "exp": now.Add(time.Minute).Unix(),
+		"jti": "once"},
 		jwa.EdDSA(), keyPairs()["ed"], nil)
 	var asking sync.WaitGroup
 	statuses := make([]int, 8)

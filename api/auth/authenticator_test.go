@@ -56,7 +56,8 @@ func TestAuthenticate(t *testing.T) {
 	for range 2 { // the second time from memory
 		got, err := s.auth.Authenticate(t.Context(), "bearer "+s.token(t, ""))
 		must(t, err)
-		want := auth.Principal{ClientID: s.client.ID, OrganisationID: s.client.OrganisationID, Scopes: models.PartnerScopes}
+		want := auth.Principal{ClientID: s.client.ID, OrganisationID: s.client.OrganisationID,
+			Scopes: models.PartnerScopes}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("principal (-want +got):\n%s", diff)
 		}

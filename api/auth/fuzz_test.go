@@ -39,7 +39,8 @@ func FuzzToken(f *testing.F) {
 	f.Add("", "grant_type=client_credentials&client_id="+id+"&client_secret=x")
 	f.Add(basic(id, "x"), "grant_type=client_credentials")
 	f.Add("Basic "+strings.Repeat("=", 9), "grant_type=client_credentials&scope=")
-	f.Add("", "grant_type=client_credentials&client_assertion_type="+url.QueryEscape(assertionType)+"&client_assertion="+
+	f.Add("", "grant_type=client_credentials&client_assertion_type="+url.QueryEscape(assertionType)+
+		"&client_assertion="+
 		segment(`{"alg":"EdDSA"}`)+"."+
 		segment(`{"iss":"`+id+`","sub":"`+id+`","aud":"`+issuerURL+`","jti":"1","exp":9999999999}`)+".AAAA")
 	f.Fuzz(func(t *testing.T, authorization, body string) {

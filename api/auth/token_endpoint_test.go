@@ -63,7 +63,8 @@ func TestTokenEndpoint(t *testing.T) {
 		{"scope twice", basic(id, secret), grant("scope", "billing:batches:read billing:batches:read"), 200,
 			"billing:batches:read"},
 
-		{"unknown scope", basic(id, secret), grant("scope", "billing:batches:read billing:everything"), 400, invalidScope},
+		{"unknown scope", basic(id, secret), grant("scope", "billing:batches:read billing:everything"), 400,
+			invalidScope},
 		{"scope of others", basic(id, secret), grant("scope", "customer-app:signups:write"), 400, invalidScope},
 		{"tab", basic(id, secret), grant("scope", "billing:batches:read\tbilling:batches:write"), 400, invalidScope},
 		{"scope is a space", basic(id, secret), grant("scope", " "), 400, invalidScope},
@@ -90,13 +91,15 @@ func TestTokenEndpoint(t *testing.T) {
 
 		{"basic and post", basic(id, secret), grant("client_id", id, "client_secret", secret), 400, twoMethods},
 		{"basic and assertion", basic(id, secret), grant("client_assertion", "x"), 400, twoMethods},
-		{"post and assertion", "", grant("client_id", id, "client_secret", secret, "client_assertion", "x"), 400, twoMethods},
+		{"post and assertion", "", grant("client_id", id, "client_secret", secret, "client_assertion", "x"), 400,
+			twoMethods},
 		{"post without client_id", "", grant("client_secret", secret), 400,
 			failure("invalid_request", "client_id is missing")},
 		{"basic with another client_id", basic(id, secret), grant("client_id", disabled.ID.String()), 400,
 			failure("invalid_request", "client_id differs from the authenticated client")},
 		{"assertion of another type", "", grant("client_assertion", "x", "client_assertion_type", "saml"), 400,
-			failure("invalid_request", "client_assertion_type must be urn:ietf:params:oauth:client-assertion-type:jwt-bearer")},
+			failure("invalid_request",
+				"client_assertion_type must be urn:ietf:params:oauth:client-assertion-type:jwt-bearer")},
 		{"assertion type alone", "", grant("client_assertion_type", assertionType), 400,
 			failure("invalid_request", "client_assertion is missing")},
 	}

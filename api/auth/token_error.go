@@ -78,7 +78,8 @@ func asTokenError(err error) *tokenError {
 	switch {
 	case errors.As(err, &e):
 		return e
-	case errors.Is(err, models.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, models.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled):
 		return &tokenError{
 			status: http.StatusServiceUnavailable, code: "temporarily_unavailable",
 			description: "try again later", retryAfter: time.Second, cause: err,

@@ -87,7 +87,8 @@ func (c *Client) Batch(ctx context.Context, site, reference string) (BatchStatus
 func (c *Client) batch(ctx context.Context, site, reference string, header http.Header) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{
-		method: http.MethodGet, path: path("billing", "sites", site, "batches", reference), header: header, repeatable: true,
+		method: http.MethodGet, path: path("billing", "sites", site, "batches", reference), header: header,
+		repeatable: true,
 	}, &out)
 	return out, err
 }
@@ -109,7 +110,8 @@ func (c *Client) AwaitBatch(ctx context.Context, site, reference string) (BatchS
 func (c *Client) CancelBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{
-		method: http.MethodPost, path: path("billing", "sites", site, "batches", reference, "cancellation"), repeatable: true,
+		method: http.MethodPost, path: path("billing", "sites", site, "batches", reference, "cancellation"),
+		repeatable: true,
 	}, &out)
 	return out, err
 }

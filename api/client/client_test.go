@@ -22,7 +22,9 @@ func TestALongRetryAfterIsNotAwaited(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "60")
 		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = w.Write([]byte(`{"errors":[{"code":"urn:svc:platform:billing:error:requests:quota-exceeded"}],"traceId":"t"}`))
+		_,
+			_ = w.Write(
+			[]byte(`{"errors":[{"code":"urn:svc:platform:billing:error:requests:quota-exceeded"}],"traceId":"t"}`))
 	}))
 	defer server.Close()
 	c := client.New(client.Config{BaseURL: server.URL, ClientID: "id", ClientSecret: "secret"})

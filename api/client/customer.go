@@ -52,8 +52,8 @@ func (c *Client) CreateInvitation(
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
 	answer, err := c.do(ctx, request{
-		method: http.MethodPost, path: path("billing", "sites", site, "customers", "invitations"), body: in, header: header,
-		repeatable: idempotencyKey != "",
+		method: http.MethodPost, path: path("billing", "sites", site, "customers", "invitations"), body: in,
+		header: header, repeatable: idempotencyKey != "",
 	}, &out)
 	out.TraceID = answer.trace
 	return out, err
@@ -72,7 +72,8 @@ func (c *Client) Customer(ctx context.Context, site, reference string) (Customer
 func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Customer, error) {
 	var out Customer
 	_, err := c.do(ctx, request{
-		method: http.MethodPost, path: path("billing", "sites", site, "customers", reference, "revocation"), repeatable: true,
+		method: http.MethodPost, path: path("billing", "sites", site, "customers", reference, "revocation"),
+		repeatable: true,
 	}, &out)
 	return out, err
 }

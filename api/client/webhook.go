@@ -28,14 +28,15 @@ type Notification struct {
 	SiteID         struct {
 		ID string `json:"id"`
 	} `json:"siteId"`
-	PaymentIntentID              string            `json:"paymentIntentId"`
-	TransactionID                string            `json:"transactionId"`     // "" if no customer started to pay
-	TransactionStatus            string            `json:"transactionStatus"` // such as Settled
-	TransactionStatusDescription string            `json:"transactionStatusDescription"`
-	TransactionUpdated           int64             `json:"transactionUpdated"` // Unix ms; 0 if no customer started to pay
-	OrderID                      string            `json:"orderId"`
-	LineItems                    []json.RawMessage `json:"lineItems"`
-	AmountPaid                   int64             `json:"amountPaid"` // minor units
+	PaymentIntentID              string `json:"paymentIntentId"`
+	TransactionID                string `json:"transactionId"`     // "" if no customer started to pay
+	TransactionStatus            string `json:"transactionStatus"` // such as Settled
+	TransactionStatusDescription string `json:"transactionStatusDescription"`
+	// Unix ms; 0 if no customer started to pay
+	TransactionUpdated int64             `json:"transactionUpdated"`
+	OrderID            string            `json:"orderId"`
+	LineItems          []json.RawMessage `json:"lineItems"`
+	AmountPaid         int64             `json:"amountPaid"` // minor units
 }
 
 // VerifyNotification verifies the signature of a notification and decodes it. body is the unchanged

@@ -36,7 +36,8 @@ func linePenalty(line uint64, size int) int {
 	finder := line &^ (line >> 1) & (line >> 2) & (line >> 3) & (line >> 4) &^ (line >> 5) & (line >> 6)
 	white := ^(line | line>>1 | line>>2 | line>>3)
 	finders := (finder&(white>>7) | white&(finder>>4)) & (1<<(size-10) - 1)
-	return bits.OnesCount64(five) + penaltyRun*bits.OnesCount64(five&^(five<<1)) + penaltyFinder*bits.OnesCount64(finders)
+	return bits.OnesCount64(five) + penaltyRun*bits.OnesCount64(
+		five&^(five<<1)) + penaltyFinder*bits.OnesCount64(finders)
 }
 
 // blocks counts the squares of four modules of a colour in two adjacent rows.

@@ -27,7 +27,8 @@ func appendPNG(into []byte, rows []uint64) []byte {
 	into, start := beginChunk(into, "IHDR")
 	into = binary.BigEndian.AppendUint32(into, size)
 	into = binary.BigEndian.AppendUint32(into, size)
-	into = append(into, 1, 3, 0, 0, 0) // 1 bit per pixel, with a palette; the only compression and filter; not interlaced
+	// 1 bit per pixel, with a palette; the only compression and filter; not interlaced
+	into = append(into, 1, 3, 0, 0, 0)
 	into = endChunk(into, start)
 	into, start = beginChunk(into, "PLTE")
 	into = endChunk(append(into, palette...), start)

@@ -210,7 +210,8 @@ func runZbar(t *testing.T, zbar string, g *image.Gray) []string {
 		t.Error(err)
 	}
 	defer func() { _ = os.Remove(path) }()
-	out, err := exec.CommandContext(t.Context(), zbar, "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable", path).Output()
+	out, err := exec.CommandContext(t.Context(), zbar, "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable", path).
+		Output()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) { // zbar fails if it finds no code
 		t.Error(err)
 	}

@@ -18,7 +18,8 @@ import (
 type Series struct {
 	prefix string
 	ending int
-	basis  func() (*basis, error) // nil if the prefix does not fit the alphanumeric mode: the encoder then makes all codes
+	// nil if the prefix does not fit the alphanumeric mode: the encoder then makes all codes
+	basis func() (*basis, error)
 }
 
 // bases caches the bases of the process by prefix and length. A process has a single public base

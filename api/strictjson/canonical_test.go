@@ -15,11 +15,12 @@ import (
 
 func TestCanonical(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"sorted":            {`{"b":1,"a":{"d":1,"c":2}}`, `{"a":{"c":2,"d":1},"b":1}`},
-		"code points":       {`{"\ud83d\ude00":1,"\uffff":2,"z":3}`, "{\"z\":3,\"\uffff\":2,\"\U0001f600\":1}"},
-		"prefix first":      {`{"ab":1,"a":2,"":3}`, `{"":3,"a":2,"ab":1}`},
-		"white space":       {" {\n\"a\" : [ 1 , 2 ] } ", `{"a":[1,2]}`},
-		"escapes":           {`{"a":"\u0041\/\u003c\"\\\u000a\u001f\u007f"}`, "{\"a\":\"A/<\\\"\\\\\\n\\u001f\u007f\"}"},
+		"sorted":       {`{"b":1,"a":{"d":1,"c":2}}`, `{"a":{"c":2,"d":1},"b":1}`},
+		"code points":  {`{"\ud83d\ude00":1,"\uffff":2,"z":3}`, "{\"z\":3,\"\uffff\":2,\"\U0001f600\":1}"},
+		"prefix first": {`{"ab":1,"a":2,"":3}`, `{"":3,"a":2,"ab":1}`},
+		"white space":  {" {\n\"a\" : [ 1 , 2 ] } ", `{"a":[1,2]}`},
+		"escapes": {`{"a":"\u0041\/\u003c\"\\\u000a\u001f\u007f"}`,
+			"{\"a\":\"A/<\\\"\\\\\\n\\u001f\u007f\"}"},
 		"literals stay":     {`{"a":[1,1.0,1e0,1E0,-0,0.10]}`, `{"a":[1,1.0,1e0,1E0,-0,0.10]}`},
 		"null stays":        {`{"a":null}`, `{"a":null}`},
 		"no folding":        {"{\"e\u0301\":1,\"\u00e9\":2}", "{\"e\u0301\":1,\"\u00e9\":2}"},

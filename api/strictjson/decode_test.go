@@ -73,7 +73,8 @@ func TestDecodeCollectsEveryFault(t *testing.T) {
 }
 
 func TestDecodeNestedPaths(t *testing.T) {
-	v := mustParse(t, `{"lineItems":[{},{"addOns":{"modifiers":["m",2],"customizations":1}}],"top":{"inner":{"n":"x"}}}`)
+	v := mustParse(t,
+		`{"lineItems":[{},{"addOns":{"modifiers":["m",2],"customizations":1}}],"top":{"inner":{"n":"x"}}}`)
 	o := strictjson.NewObject(v, "lineItems", "top")
 	for _, item := range o.OptionalObjects("lineItems", 0, 100, "addOns") {
 		if addOns, ok := item.OptionalObject("addOns", "modifiers", "customizations"); ok {
@@ -100,7 +101,8 @@ func TestDecodeIntegers(t *testing.T) {
 		`0`: "", `1`: "", `-1`: "", `9007199254740991`: "", `-9007199254740991`: "",
 		`9007199254740992`: outOfRange, `-9007199254740992`: outOfRange, `9223372036854775808`: outOfRange,
 		strings.Repeat("9", 10000): outOfRange,
-		`1.0`:                      notInteger, `1e2`: notInteger, `1E2`: notInteger, `"1"`: notInteger, `-0`: notInteger,
+		`1.0`:                      notInteger, `1e2`: notInteger, `1E2`: notInteger, `"1"`: notInteger,
+		`-0`:   notInteger,
 		`true`: notInteger, `[1]`: notInteger, `{}`: notInteger, `1.5`: notInteger,
 	} {
 		o := strictjson.NewObject(mustParse(t, `{"n":`+literal+`}`), "n")

@@ -125,7 +125,8 @@ func TestValueAccess(t *testing.T) {
 		t.Errorf("null is %v", got)
 	}
 	got := v.Get("nothing")
-	if got.Kind() != strictjson.Absent || got.Len() != 0 || got.Text() != "" || got.Get("x").Kind() != strictjson.Absent {
+	if got.Kind() != strictjson.Absent || got.Len() != 0 || got.Text() != "" ||
+		got.Get("x").Kind() != strictjson.Absent {
 		t.Errorf("absent is %v", got.Kind())
 	}
 	if got := v.Get("o").Get("p").Get("q").Text(); got != "r" {

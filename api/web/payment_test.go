@@ -9,7 +9,8 @@ import (
 func TestMoney(t *testing.T) {
 	for cents, want := range map[int64]string{
 		0: "AUD\u00a00.00", 5: "AUD\u00a00.05", 99: "AUD\u00a00.99", 100: "AUD\u00a01.00", 99999: "AUD\u00a0999.99",
-		100000: "AUD\u00a01,000.00", 123456789: "AUD\u00a01,234,567.89", 9007199254740991: "AUD\u00a090,071,992,547,409.91",
+		100000: "AUD\u00a01,000.00", 123456789: "AUD\u00a01,234,567.89",
+		9007199254740991: "AUD\u00a090,071,992,547,409.91",
 	} {
 		if got := web.Money(cents, "AUD"); got != want {
 			t.Errorf("%d: %q, want %q", cents, got, want)
@@ -20,7 +21,8 @@ func TestMoney(t *testing.T) {
 func TestPaymentPagesEscapeNames(t *testing.T) {
 	const evil = `</title><script>alert(1)</script>"'&`
 	for _, state := range []web.PaymentState{
-		web.PaymentOpen, web.PaymentPending, web.PaymentPaid, web.PaymentDeclined, web.PaymentFailed, web.PaymentCancelled, web.PaymentExpired,
+		web.PaymentOpen, web.PaymentPending, web.PaymentPaid, web.PaymentDeclined, web.PaymentFailed,
+		web.PaymentCancelled, web.PaymentExpired,
 	} {
 		for _, sandbox := range []bool{true, false} {
 			body, err := web.Payment{

@@ -13,8 +13,10 @@ import (
 
 func TestParseAppLink(t *testing.T) {
 	for text, ok := range map[string]bool{
-		"": true, "https://app.example/{path}": true, "example-app://{path}": true, "https://app.example/?open={path}&x=1": true,
-		"https://app.example/": false, "{path}": false, "/{path}": false, "https://a/{path}/{path}": false,
+		"": true, "https://app.example/{path}": true, "example-app://{path}": true,
+		"https://app.example/?open={path}&x=1": true,
+		"https://app.example/":                 false, "{path}": false, "/{path}": false,
+		"https://a/{path}/{path}":  false,
 		"javascript:alert({path})": false, "JavaScript:{path}": false, "data:text/html,{path}": false,
 		`https://a/"{path}`: false, "https://a/ {path}": false,
 	} {
@@ -56,7 +58,8 @@ func checkSafe(t *testing.T, body []byte, err error) {
 		t.Fatal(err)
 	}
 	page := string(body)
-	if strings.Contains(page, "<script") || strings.Count(page, "</title>") != 1 || !strings.Contains(page, "&lt;script&gt;") {
+	if strings.Contains(page, "<script") || strings.Count(page, "</title>") != 1 ||
+		!strings.Contains(page, "&lt;script&gt;") {
 		t.Error(page)
 	}
 	for _, outside := range []string{"http://", "https://", "ZgotmplZ", " src=", " onclick", "@import", "url("} {

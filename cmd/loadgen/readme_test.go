@@ -31,7 +31,8 @@ func help(t *testing.T, args ...string) string {
 
 // The flags of each command in the README parse. The test runs none of the commands.
 func TestReadmeCommandsExist(t *testing.T) {
-	commands := regexp.MustCompile("(?:loadgen |`)([a-z]+ --[^`\n]*)").FindAllStringSubmatch(readFile(t, "README.md"), -1)
+	commands := regexp.MustCompile("(?:loadgen |`)([a-z]+ --[^`\n]*)").
+		FindAllStringSubmatch(readFile(t, "README.md"), -1)
 	if len(commands) < 10 {
 		t.Fatalf("%d commands found", len(commands))
 	}

@@ -16,7 +16,8 @@ import (
 
 func scaleCommand(out io.Writer) *cobra.Command {
 	s := scale{partners: partners{bench: bench{out: out}}}
-	cmd := s.command("scale", "Measure the rate of workers on a rail with latency, by number of workers and by latency", 5,
+	cmd := s.command("scale",
+		"Measure the rate of workers on a rail with latency, by number of workers and by latency", 5,
 		s.run, s.close)
 	cmd.Flags().IntSliceVar(&s.workers, "workers", []int{1, 2, 4, 8}, "numbers of workers")
 	cmd.Flags().DurationVar(&s.latency, "latency", 50*time.Millisecond,

@@ -335,7 +335,8 @@ func (p *program) keysCommand() *cobra.Command {
 			return err
 		})
 	}
-	reseal := command("reseal", "Encrypt all stored secrets under the first master key, so that older keys can be removed",
+	reseal := command("reseal",
+		"Encrypt all stored secrets under the first master key, so that older keys can be removed",
 		func(ctx context.Context, _ []string) error {
 			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 				keys, err := store.ResealKeys(ctx, ring)

@@ -58,13 +58,14 @@ func (p *program) debitCommand() *cobra.Command {
 	key := &cobra.Command{
 		Use: "key SITE BATCH_REFERENCE ROW_REFERENCE", Short: "Print the rail key of a row", Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.withRow(cmd.Context(), args, func(ctx context.Context, store *models.Store, site models.SiteID) error {
-				key, err := store.RowRailKey(ctx, site, args[1], args[2])
-				if err == nil {
-					fmt.Fprintln(p.stdout, key)
-				}
-				return err
-			})
+			return p.withRow(cmd.Context(), args,
+				func(ctx context.Context, store *models.Store, site models.SiteID) error {
+					key, err := store.RowRailKey(ctx, site, args[1], args[2])
+					if err == nil {
+						fmt.Fprintln(p.stdout, key)
+					}
+					return err
+				})
 		},
 	}
 	cmd.AddCommand(key, p.decideRowCommand(), p.decidePaymentCommand())
@@ -78,7 +79,9 @@ func (p *program) withRow(
 	if err := site.UnmarshalText([]byte(args[0])); err != nil {
 		return fmt.Errorf("%q is not a siteId", args[0])
 	}
-	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error { return do(ctx, store, site) })
+	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+		return do(ctx, store, site)
+	})
 }
 
 // decisionFlags adds the flags for a decision, of which exactly one is required.

@@ -133,28 +133,29 @@ func (s *service) addOps(ctx context.Context, address string, checks []api.Readi
 }
 
 func (p *program) dashboardCommand() *cobra.Command {
-	return serving("dashboard", "Serve the queue dashboard at /ops/queues", func(ctx context.Context, _ []string) error {
-		return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
-			if s.cfg.OpsPassword == "" {
-				return errors.New("SVC_OPS_PASSWORD must be set")
-			}
-			if err := s.checkEnvironment(ctx); err != nil {
-				return err
-			}
-			ln, err := listen(ctx, s.cfg.Listen)
-			if err != nil {
-				return err
-			}
-			dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
-			s.closers = append(s.closers, dashboard.Close)
-			mux := http.NewServeMux()
-			mux.Handle(queue.DashboardPath, dashboard)
-			mux.Handle(queue.DashboardPath+"/", dashboard)
-			s.addHTTP(ln, mux)
-			fmt.Fprintf(p.stdout, "the dashboard is at http://%s%s\n", ln.Addr(), queue.DashboardPath)
-			return nil
+	return serving("dashboard", "Serve the queue dashboard at /ops/queues",
+		func(ctx context.Context, _ []string) error {
+			return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
+				if s.cfg.OpsPassword == "" {
+					return errors.New("SVC_OPS_PASSWORD must be set")
+				}
+				if err := s.checkEnvironment(ctx); err != nil {
+					return err
+				}
+				ln, err := listen(ctx, s.cfg.Listen)
+				if err != nil {
+					return err
+				}
+				dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
+				s.closers = append(s.closers, dashboard.Close)
+				mux := http.NewServeMux()
+				mux.Handle(queue.DashboardPath, dashboard)
+				mux.Handle(queue.DashboardPath+"/", dashboard)
+				s.addHTTP(ln, mux)
+				fmt.Fprintf(p.stdout, "the dashboard is at http://%s%s\n", ln.Addr(), queue.DashboardPath)
+				return nil
+			})
 		})
-	})
 }
 
 func (p *program) railCommand() *cobra.Command {
@@ -175,7 +176,8 @@ func (p *program) railCommand() *cobra.Command {
 			if err := checkSchema(ctx, store); err != nil {
 				return err
 			}
-			own := models.Deployment{Environment: models.Environment(s.cfg.Env)} // of no rail: svc rail itself is the rail
+			// of no rail: svc rail itself is the rail
+			own := models.Deployment{Environment: models.Environment(s.cfg.Env)}
 			if err := checkDeployment(ctx, store, own); err != nil {
 				return err
 			}

@@ -22,13 +22,15 @@ func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{
 		"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
-		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",
+		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+		"/Applications/Chromium.app/Contents/MacOS/Chromium",
 	} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	fmt.Fprintln(os.Stderr, "SKIPPED: the console's pages need Chromium; `sh deploy/local/fetch.sh chromium` installs it")
+	fmt.Fprintln(os.Stderr,
+		"SKIPPED: the console's pages need Chromium; `sh deploy/local/fetch.sh chromium` installs it")
 	t.Skip("there is no Chromium")
 	return ""
 }
@@ -65,7 +67,8 @@ func (b *browser) listen(event any) {
 	case *cdpruntime.EventExceptionThrown:
 		b.complaints = append(b.complaints, event.ExceptionDetails.Text)
 	case *log.EventEntryAdded:
-		if event.Entry.Level == "error" && !strings.Contains(event.Entry.Text, "the server responded with a status of 4") {
+		if event.Entry.Level == "error" && !strings.Contains(event.Entry.Text,
+			"the server responded with a status of 4") {
 			b.complaints = append(b.complaints, event.Entry.Text)
 		}
 	}

@@ -63,7 +63,8 @@ func (j deploymentTest) refused(variables []string, args ...string) {
 // commands are the commands that use the database and check its deployment.
 var commands = [][]string{
 	{"api"}, {"worker"}, {"dashboard"}, {"migrate", "up"}, {"migrate", "status"}, {"admin", "audit"},
-	{"admin", "organisation", "list"}, {"admin", "keys", "list"}, {"admin", "rail", "show"}, {"admin", "rail", "replace"},
+	{"admin", "organisation", "list"}, {"admin", "keys", "list"}, {"admin", "rail", "show"},
+	{"admin", "rail", "replace"},
 }
 
 // No command accepts the database of the other environment.
@@ -147,7 +148,8 @@ func TestWebhookLoopback(t *testing.T) {
 		{"unset", "", false, false}, {"on", "on", false, true}, {"unset again", "", false, false},
 		{"off", "off", false, false}, {"svc dev", "", true, true}, {"joined svc dev", "", false, true},
 	} {
-		if got := targets(step.dev, step.setting); got != (models.WebhookTargets{Sandbox: true, Loopback: step.loopback}) {
+		if got := targets(step.dev, step.setting); got != (models.WebhookTargets{Sandbox: true,
+			Loopback: step.loopback}) {
 			t.Errorf("%s: %+v", step.name, got)
 		}
 	}

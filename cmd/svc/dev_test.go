@@ -122,7 +122,8 @@ func get(t *testing.T, url, username, password string) (int, string) {
 func TestDevKeepsDataOverRestarts(t *testing.T) {
 	d := newDevFolder(t)
 	p, first := d.start()
-	if len(first.Organisations) != 2 || len(first.Organisations[0].Sites) != 2 || len(first.Organisations[1].Sites) != 2 {
+	if len(first.Organisations) != 2 || len(first.Organisations[0].Sites) != 2 ||
+		len(first.Organisations[1].Sites) != 2 {
 		t.Fatalf("seeded %+v", first.Organisations)
 	}
 	link := regexp.MustCompile(`http://\S+`).FindString(p.expect("  console "))
@@ -130,7 +131,8 @@ func TestDevKeepsDataOverRestarts(t *testing.T) {
 		t.Errorf("the console's link %s: %d %s", link, status, page)
 	}
 	api, site := partner(first, 0)
-	if _, err := api.CreateInvitation(t.Context(), site, client.NewInvitation{CustomerReference: "ada"}, ""); err != nil {
+	if _, err := api.CreateInvitation(t.Context(), site, client.NewInvitation{CustomerReference: "ada"},
+		""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := api.SignUp(t.Context(), site, "ada", ""); err != nil {
@@ -145,7 +147,8 @@ func TestDevKeepsDataOverRestarts(t *testing.T) {
 		t.Errorf("batch %+v, %v", done, err)
 	}
 	for path, login := range map[string]bool{
-		"/livez": false, "/readyz": false, "/metrics": false, "/openapi.json": false, "/docs": false, "/ops/queues": true,
+		"/livez": false, "/readyz": false, "/metrics": false, "/openapi.json": false, "/docs": false,
+		"/ops/queues": true,
 	} {
 		username, password := "", ""
 		if login {
@@ -287,7 +290,8 @@ func TestDevOnOccupiedAddress(t *testing.T) {
 	}
 	defer func() { _ = occupied.Close() }()
 	code, _, stderr := svc(t, with(d.env, "SVC_LISTEN", occupied.Addr().String()), "dev")
-	if code != 1 || !strings.Contains(stderr, "is in use by another process") || !strings.Contains(stderr, "SVC_LISTEN") {
+	if code != 1 || !strings.Contains(stderr, "is in use by another process") ||
+		!strings.Contains(stderr, "SVC_LISTEN") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -202,7 +202,8 @@ func TestDocumentLinksResolve(t *testing.T) {
 func documents(t *testing.T) []string {
 	t.Helper()
 	return append(transcripts(t), "api/docs/guides/README.md", "cmd/loadgen/README.md", "deploy/DEPENDENCIES.md",
-		"deploy/RUNBOOK.md", "jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
+		"deploy/RUNBOOK.md", "jobs/rail/HTTP.md", ".github/CHANGELOG.md", ".github/CONTRIBUTING.md",
+		".github/SECURITY.md")
 }
 
 // Every make target in a document exists in the Makefile.

@@ -65,7 +65,8 @@ func (f *fleet) startAPI() {
 	}
 	listening := startSvc(f.T, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api").expect("listens on")
 	f.api = client.New(client.Config{
-		BaseURL: "http://" + listening[strings.LastIndex(listening, " ")+1:], ClientID: id.String(), ClientSecret: secret,
+		BaseURL: "http://" + listening[strings.LastIndex(listening, " ")+1:], ClientID: id.String(),
+		ClientSecret: secret,
 	})
 }
 

@@ -89,7 +89,8 @@ func (p *process) expect(text string) string {
 	p.t.Helper()
 	line, ok := p.stdout.await(p.t.Context(), text)
 	if !ok {
-		p.t.Fatalf("%s ended or did not print %q in time; its output:\n%s%s", p.name, text, p.stdout, tail(p.stderr.String()))
+		p.t.Fatalf("%s ended or did not print %q in time; its output:\n%s%s", p.name, text, p.stdout,
+			tail(p.stderr.String()))
 	}
 	return line
 }

@@ -52,7 +52,8 @@ type service struct {
 // newService creates what every serving command needs. It connects to no server.
 func (p *program) newService(cfg Config) (*service, error) {
 	s := &service{cfg: cfg, stdout: p.stdout, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	s.metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector())
 	if cfg.DatabaseURL == "" || cfg.RedisURL == "" {
 		return nil, errors.New("SVC_DATABASE_URL and SVC_REDIS_URL must be set")
@@ -167,7 +168,9 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		Concurrency:     s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		SeparateOpsListener: s.cfg.OpsListen != "",
 		Checks: api.CacheChecks([]api.ReadinessCheck{
-			{Name: "postgres", Required: true, Check: func(ctx context.Context) error { return checkReady(ctx, store) }},
+			{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
+				return checkReady(ctx, store)
+			}},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
 		}),
 	}

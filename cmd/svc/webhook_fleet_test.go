@@ -62,7 +62,8 @@ func (f *webhookFleet) insert(sites, each int) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	_, secret, err := f.store.PutWebhookEndpoint(f.Context(), ring, f.site.OrganisationID, models.SiteID{}, f.partner.URL)
+	_, secret, err := f.store.PutWebhookEndpoint(f.Context(), ring, f.site.OrganisationID, models.SiteID{},
+		f.partner.URL)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -81,8 +82,8 @@ func (f *webhookFleet) insert(sites, each int) {
 			}
 			for n := range each {
 				push := models.TransactionStatusPush{
-					SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Expired",
-					OrderID: fmt.Sprintf("%d <&> \u2028 🧾", n),
+					SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+					TransactionStatus: "Expired", OrderID: fmt.Sprintf("%d <&> \u2028 🧾", n),
 				}
 				_, _, err := f.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
 				if err != nil {
@@ -107,7 +108,8 @@ const (
 
 func (f *webhookFleet) count(where string) (n int) {
 	f.Helper()
-	if err := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE "+where).Scan(f.Context(), &n); err != nil {
+	if err := f.store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE "+where).
+		Scan(f.Context(), &n); err != nil {
 		f.Fatal(err)
 	}
 	return n
@@ -152,7 +154,8 @@ func (f *webhookFleet) requireDelivered(acknowledgedAtMost int) {
 	}
 	for _, event := range stored {
 		got := f.partner.receipts[event.ID.String()]
-		if got == nil || got.body != string(event.Body) || got.acknowledged < 1 || got.acknowledged > acknowledgedAtMost {
+		if got == nil || got.body != string(event.Body) || got.acknowledged < 1 ||
+			got.acknowledged > acknowledgedAtMost {
 			f.Errorf("%s: the partner received %+v, stored is %s", event.ID, got, event.Body)
 		}
 	}
@@ -387,7 +390,8 @@ func TestCheckoutNotifies(t *testing.T) {
 		f.events++
 		f.await(behaviour, func() bool {
 			n, got := f.partner.about(created.PaymentIntentID)
-			if got && (n.TransactionStatus != status || n.OrderID != order || n.TransactionID == "" || len(n.LineItems) != 1 ||
+			if got && (n.TransactionStatus != status || n.OrderID != order || n.TransactionID == "" ||
+				len(n.LineItems) != 1 ||
 				n.SiteID.ID != f.site.ID.String() || (n.AmountPaid == 950) != (status == "Settled")) {
 				t.Fatalf("%s: %+v", behaviour, n)
 			}

@@ -96,7 +96,8 @@ func insertWebhook(
 		t.Fatal(err)
 	}
 	push := models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Expired",
+		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+		TransactionStatus: "Expired",
 	}
 	id, _, err := store.InsertWebhookEvent(t.Context(), site.OrganisationID, models.NewTraceID(), push)
 	if err != nil {

@@ -20,7 +20,8 @@ func (c *ctl) inviteCommand() *cobra.Command {
 	return c.command("invite REFERENCE…", "Invite customers and print their sign-up links", cobra.MinimumNArgs(1),
 		func(ctx context.Context, api *client.Client, site string, references []string) error {
 			for _, reference := range references {
-				invitation, err := api.CreateInvitation(ctx, site, client.NewInvitation{CustomerReference: reference}, "")
+				invitation, err := api.CreateInvitation(ctx, site,
+					client.NewInvitation{CustomerReference: reference}, "")
 				if err != nil {
 					return fmt.Errorf("%s: %w", reference, err)
 				}
@@ -94,7 +95,8 @@ func readRows(in io.Reader) ([]client.Row, error) {
 			return nil, fmt.Errorf("line %d: the amount must be a whole number of minor units", n)
 		}
 		rows = append(rows, client.Row{
-			CustomerReference: line[column["customerReference"]], RowReference: line[column["rowReference"]], Amount: amount,
+			CustomerReference: line[column["customerReference"]], RowReference: line[column["rowReference"]],
+			Amount: amount,
 		})
 	}
 }

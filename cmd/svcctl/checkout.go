@@ -146,7 +146,8 @@ func (c *ctl) listenCommand() *cobra.Command {
 					return err
 				}
 				if secret != "" {
-					_ = c.show(secret, delivery.Headers["x-svc-signature"], []byte(delivery.Body)) // show prints the error
+					// show prints the error
+					_ = c.show(secret, delivery.Headers["x-svc-signature"], []byte(delivery.Body))
 				} else {
 					fmt.Fprintln(c.out, delivery.Body)
 				}

@@ -38,7 +38,8 @@ func TestCommandsPrintResponses(t *testing.T) {
 		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation",
 		"customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,
 	} {
-		path := map[string]string{"batch": "/billing/sites/site/batches/", "trace": "/traces/"}[command[:5]] + command[6:]
+		path := map[string]string{"batch": "/billing/sites/site/batches/", "trace": "/traces/"}[command[:5]] +
+			command[6:]
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"access_token":"token","expires_in":3600}`))

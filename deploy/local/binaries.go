@@ -109,7 +109,8 @@ func onPath(dir string) bool {
 
 // findRedis returns the path of a redis-server that the account can run.
 func findRedis(ctx context.Context, acc account) (string, error) {
-	missing := &MissingError{Program: fmt.Sprintf("Redis %d or newer", minRedis), Command: installCommand("redis-server")}
+	missing := &MissingError{Program: fmt.Sprintf("Redis %d or newer", minRedis),
+		Command: installCommand("redis-server")}
 	candidates := []string{"/usr/bin/redis-server", "/opt/homebrew/bin/redis-server", "/usr/local/bin/redis-server",
 		"/home/linuxbrew/.linuxbrew/bin/redis-server"}
 	if path, err := exec.LookPath("redis-server"); err == nil {

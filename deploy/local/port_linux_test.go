@@ -14,7 +14,8 @@ func outgoing(t *testing.T, port int) error {
 	ln, err := net.Listen("tcp", address(0))
 	must(t, err)
 	defer ln.Close()
-	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host), Port: port}}).Dial("tcp", ln.Addr().String())
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host), Port: port}}).
+		Dial("tcp", ln.Addr().String())
 	if err == nil {
 		conn.Close()
 	}

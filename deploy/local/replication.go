@@ -15,7 +15,8 @@ import (
 // replicationSettings are the settings of both servers of a [Pair]. A killed server keeps its
 // commits without fsync. pg_rewind needs full_page_writes, and the WAL since the servers diverged.
 var replicationSettings = []string{
-	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",
+	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10",
+	"wal_keep_size=64MB",
 	"max_wal_size=128MB", "min_wal_size=32MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
 }
 

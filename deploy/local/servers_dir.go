@@ -193,7 +193,8 @@ func lockFolder(dir string) (*os.File, error) {
 		}
 		return nil, &InUseError{Dir: dir, PID: lockOwner(f)}
 	}
-	if err := errors.Join(f.Truncate(0), writeAtStart(f, strconv.Itoa(os.Getpid())), inheritOwner(f.Name())); err != nil {
+	if err := errors.Join(f.Truncate(0), writeAtStart(f, strconv.Itoa(os.Getpid())),
+		inheritOwner(f.Name())); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data folder: %w", err), f.Close())
 	}
 	return f, nil

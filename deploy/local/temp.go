@@ -104,7 +104,8 @@ func sweepOutside(base string) {
 		if err != nil {
 			continue
 		}
-		if linked, err := filepath.EvalSymlinks(filepath.Join(string(folder), serversName)); err == nil && linked == dir {
+		if linked, err := filepath.EvalSymlinks(filepath.Join(string(folder), serversName)); err == nil &&
+			linked == dir {
 			continue
 		}
 		_ = removeServersDir(dir) // on error, the next start tries again

@@ -170,7 +170,8 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 	}{
 		{200, `{"key":"k","status":"succeeded",` + held + `}`, ok, ok, ok},
 		{200, `{"key":"k","status":"succeeded",` + held + `,"more":[1]}`, ok, ok, ok},
-		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused, rail.Refused},
+		{200, `{"key":"k","status":"refused",` + held + `,"reason":"limitExceeded"}`, rail.Refused, rail.Refused,
+			rail.Refused},
 		{200, `{"key":"k","status":"refused",` + held + `}`, rail.Refused, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"cancelled",` + held + `}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
 		{200, `{"key":"k","status":"cancelled"}`, rail.Cancelled, rail.Cancelled, rail.Cancelled},
@@ -196,7 +197,8 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 		{200, `{"key":"k","status":"refused","reason":"declined","amount":200}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"","amount":100,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":0,"currency":"AUD"}`, u, u, u},
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":9007199254740992,"currency":"AUD"}`, u, u, u},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":9007199254740992,"currency":"AUD"}`, u, u,
+			u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100.0,"currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":"100","currency":"AUD"}`, u, u, u},
 		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":100,"currency":"aud"}`, u, u, u},
@@ -204,8 +206,10 @@ func TestAnswersAreReadByTheContract(t *testing.T) {
 
 		// Particulars of another debit are a conflict for a debit. Look-up and cancellation report
 		// them.
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`, rail.Conflict, ok, ok},
-		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`, rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr","amount":101,"currency":"AUD"}`,
+			rail.Conflict, ok, ok},
+		{200, `{"key":"k","status":"succeeded","agreementId":"agr2","amount":100,"currency":"AUD"}`,
+			rail.Conflict, ok, ok},
 		{200, `{"key":"k","status":"refused","agreementId":"agr","amount":100,"currency":"NZD"}`,
 			rail.Conflict, rail.Refused, rail.Refused},
 		{200, `{"key":"k","status":"cancelled","agreementId":"agr","amount":101,"currency":"AUD"}`,
@@ -408,8 +412,10 @@ func TestFailuresAfterSending(t *testing.T) {
 		"closed without answer": readAll,
 		"no HTTP":               say("hello\r\n\r\n"),
 		"headers cut":           say("HTTP/1.1 200 OK\r\nContent-"),
-		"body cut":              say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
-		"chunks cut":            say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
+		"body cut": say(
+			"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
+		"chunks cut": say(
+			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
 		"switching protocols":   say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
 		silent:                  func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		trickling: func(conn net.Conn) {

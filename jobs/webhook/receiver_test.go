@@ -142,7 +142,9 @@ func TestReceivers(t *testing.T) {
 		"410":                 {http: status(410), want: outcome{410, "answered 410"}},
 		"429":                 {http: status(429, "Retry-After", "7"), want: outcome{429, "answered 429"}},
 		"500":                 {http: status(500), want: outcome{500, "answered 500"}},
-		"101":                 {raw: answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), want: outcome{101, "answered 101"}},
+		"101": {raw: answer(
+			"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"),
+			want: outcome{101, "answered 101"}},
 		"many 1xx before 200": {raw: answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 4) +
 			"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), want: outcome{200, ""}},
 		"hangs": {raw: func(ctx context.Context, _ net.Conn, _ *http.Request) { <-ctx.Done() },

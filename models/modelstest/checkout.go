@@ -15,7 +15,8 @@ func Intent(
 	t.Helper()
 	in := models.NewPaymentIntent{SiteID: site, Amount: amount, OrderID: "order", QRCodeFormat: models.QRCodeText}
 	for _, s := range subtotals {
-		in.LineItems = append(in.LineItems, models.LineItem{ItemID: "item", Quantity: 1, AmountPerUnit: s, AmountSubtotal: s})
+		in.LineItems = append(in.LineItems, models.LineItem{ItemID: "item", Quantity: 1, AmountPerUnit: s,
+			AmountSubtotal: s})
 	}
 	intent, _, err := store.CreatePaymentIntent(models.WithTraceID(t.Context(), models.NewTraceID()), in, nil)
 	if err != nil {
@@ -53,7 +54,8 @@ func PushedStatuses(t testing.TB, store *models.Store, intent models.PaymentInte
 	t.Helper()
 	var statuses []models.TransactionStatus
 	if err := store.DB().NewRaw(
-		"SELECT transaction_status FROM webhook_events WHERE payment_intent_id = ?", intent).Scan(t.Context(), &statuses); err != nil {
+		"SELECT transaction_status FROM webhook_events WHERE payment_intent_id = ?", intent).
+		Scan(t.Context(), &statuses); err != nil {
 		t.Fatalf("modelstest: events of %s: %v", intent, err)
 	}
 	return statuses

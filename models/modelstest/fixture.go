@@ -25,7 +25,8 @@ func Site(t testing.TB, store *models.Store) models.Site {
 // Invite invites a customer.
 func Invite(t testing.TB, store *models.Store, site models.SiteID, reference string) models.Link {
 	t.Helper()
-	link, _, err := store.CreateInvitation(t.Context(), models.NewInvitation{SiteID: site, CustomerReference: reference},
+	link, _, err := store.CreateInvitation(t.Context(),
+		models.NewInvitation{SiteID: site, CustomerReference: reference},
 		nil)
 	if err != nil {
 		t.Fatalf("modelstest: invite %q: %v", reference, err)

@@ -32,13 +32,15 @@ var retired = []word{
 	{
 		names:   []string{"who", "whom"},
 		comment: regexp.MustCompile(`(?i)\bwhom?\b`),
-		allowed: regexp.MustCompile(`(?i)\b(customer|operator|partner|person|people|developer|reader|user)s?( of the \w+)?,? whom?\b`),
+		allowed: regexp.MustCompile(
+			`(?i)\b(customer|operator|partner|person|people|developer|reader|user)s?( of the \w+)?,? whom?\b`),
 		instead: "name the component; only people are \"who\"",
 	},
 	{
-		names:        []string{"place", "places"},
-		comment:      regexp.MustCompile(`(?i)\bplaces?\b`),
-		allowed:      regexp.MustCompile(`(?i)\bin place of\b|\btakes? place\b|\bplaces? of business\b|\bin (one|no|another) place\b`),
+		names:   []string{"place", "places"},
+		comment: regexp.MustCompile(`(?i)\bplaces?\b`),
+		allowed: regexp.MustCompile(
+			`(?i)\bin place of\b|\btakes? place\b|\bplaces? of business\b|\bin (one|no|another) place\b`),
 		allowedNames: []string{"place"}, // the ordinal of an element
 		instead:      "write slot, permit, position or address",
 	},
@@ -58,9 +60,11 @@ var retired = []word{
 		instead: "name the thing: tokens, text, quota, permits",
 	},
 	{
-		names:   []string{"taker", "rester", "doubts", "wish", "wishes", "crowd", "crowded", "ear", "ears", "gather", "gatherer", "patience"},
-		exact:   []string{"atOnce", "AtOnce", "letGo", "LetGo"},
-		comment: regexp.MustCompile(`(?i)\b(takers?|resters?|doubts|wish(es)?|crowd(s|ed)?|ears?|gather(s|er)?|patience)\b|\bletGo\b|\batOnce\b`),
+		names: []string{"taker", "rester", "doubts", "wish", "wishes", "crowd", "crowded", "ear", "ears", "gather",
+			"gatherer", "patience"},
+		exact: []string{"atOnce", "AtOnce", "letGo", "LetGo"},
+		comment: regexp.MustCompile(
+			`(?i)\b(takers?|resters?|doubts|wish(es)?|crowd(s|ed)?|ears?|gather(s|er)?|patience)\b|\bletGo\b|\batOnce\b`),
 		instead: "use the field's term; see the glossary in models/doc.go",
 	},
 }

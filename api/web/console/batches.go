@@ -105,7 +105,8 @@ func (v *visit) batchForm(status int, f batchForm, faults []fault) error {
 
 // submitBatch submits a batch, or checks it alone.
 func (c *Console) submitBatch(v *visit) error {
-	f := batchForm{Reference: v.form("batchReference"), Rows: strings.ReplaceAll(v.r.PostForm.Get("rows"), "\r\n", "\n")}
+	f := batchForm{Reference: v.form("batchReference"),
+		Rows: strings.ReplaceAll(v.r.PostForm.Get("rows"), "\r\n", "\n")}
 	uploaded, err := v.file("file")
 	if err != nil {
 		return err

@@ -122,7 +122,8 @@ func takeApart(a Answer) *result {
 	}
 	r.data, r.traceID = envelope.Data, envelope.TraceID
 	for _, e := range envelope.Errors {
-		r.faults = append(r.faults, fault{strings.TrimPrefix(e.Code, codePrefix), e.DisplayMessage + e.Message, e.Target})
+		r.faults = append(r.faults, fault{strings.TrimPrefix(e.Code, codePrefix),
+			e.DisplayMessage + e.Message, e.Target})
 	}
 	return r
 }

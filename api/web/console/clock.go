@@ -54,7 +54,8 @@ func (c *Console) moveClock(v *visit) error {
 	if ms == nil {
 		n, err := strconv.ParseFloat(hours, 64)
 		if err != nil {
-			return v.clockPage(http.StatusBadRequest, hours, []fault{{Message: "The hours must be a number.", Target: "hours"}})
+			return v.clockPage(http.StatusBadRequest, hours,
+				[]fault{{Message: "The hours must be a number.", Target: "hours"}})
 		}
 		ms = int64(n * float64(time.Hour.Milliseconds()))
 	}

@@ -98,7 +98,8 @@ func TestKeepBodyCuts(t *testing.T) {
 	for shift := range 64 {
 		body := strings.Repeat("x", LoggedBody-shift) + `"secret":"hush-hush-hush"` + strings.Repeat("é", LoggedBody)
 		kept := KeepBody([]byte(body))
-		if strings.Contains(kept.Text, "hush") || len(kept.Text) > LoggedBody || !kept.Cut() || kept.Size != len(body) || !utf8.ValidString(kept.Text) {
+		if strings.Contains(kept.Text, "hush") || len(kept.Text) > LoggedBody || !kept.Cut() ||
+			kept.Size != len(body) || !utf8.ValidString(kept.Text) {
 			t.Fatalf("shift %d: %d bytes, %q", shift, len(kept.Text), kept.Text[len(kept.Text)-40:])
 		}
 	}
@@ -138,7 +139,8 @@ func TestReadRows(t *testing.T) {
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"1": "1", " 12 ": "12", "0": "0", "-5": "-5", "007": `"007"`, "1.5": `"1.5"`, "1e3": `"1e3"`, "-": `"-"`, "٣": `"٣"`, "<": `"<"`,
+		"1": "1", " 12 ": "12", "0": "0", "-5": "-5", "007": `"007"`, "1.5": `"1.5"`, "1e3": `"1e3"`, "-": `"-"`,
+		"٣": `"٣"`, "<": `"<"`,
 		"99999999999999999999": "99999999999999999999", "": "null", "  ": "null",
 	} {
 		got, err := models.EncodeJSON(literal(text))
@@ -213,7 +215,8 @@ func TestDiagnoseReserialised(t *testing.T) {
 func TestMaxBody(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{
-		Path + "/sites/site_x/batches": maxBatchForm, Path + "/sites/site_x/batch": maxForm, Path + "/receiver/x": maxForm, Path + "/batches": maxForm,
+		Path + "/sites/site_x/batches": maxBatchForm, Path + "/sites/site_x/batch": maxForm,
+		Path + "/receiver/x": maxForm, Path + "/batches": maxForm,
 	} {
 		if got := MaxBody(path); got != want {
 			t.Errorf("%s: %d", path, got)
@@ -223,7 +226,8 @@ func TestMaxBody(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	if got := string(timeElement(models.MillisOf(time.Date(2026, 11, 5, 3, 4, 5, 678e6, time.UTC)))); !strings.Contains(got, `"2026-11-05T03:04:05.678Z"`) || !strings.Contains(got, "5 Nov 2026 03:04:05") {
+	if got := string(timeElement(models.MillisOf(time.Date(2026, 11, 5, 3, 4, 5, 678e6, time.UTC)))); !strings.Contains(
+		got, `"2026-11-05T03:04:05.678Z"`) || !strings.Contains(got, "5 Nov 2026 03:04:05") {
 		t.Error(got)
 	}
 	if got := string(timeElement(0)); got != "–" {

@@ -52,7 +52,8 @@ func (c *Console) inviteCustomer(v *visit) error {
 	var made struct {
 		SignupURL string `json:"signupUrl"`
 	}
-	refusal, err := refused(v.post(v.billing("customers", "invitations"), object("customerReference", p.Reference), &made))
+	refusal, err := refused(v.post(v.billing("customers", "invitations"),
+		object("customerReference", p.Reference), &made))
 	if refusal != nil {
 		return v.customersPage(refusal.Status, p, refusal.faults)
 	}

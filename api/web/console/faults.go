@@ -53,7 +53,8 @@ func (v *visit) faultsPage(status int, faults []fault) error {
 		f.EndsAt = active[f.Name]
 		p.Faults = append(p.Faults, f)
 	}
-	return v.render(status, "faults-page", &base{Title: "Faults", Tab: "faults", Poll: len(active) > 0, Faults: faults}, p)
+	return v.render(status, "faults-page", &base{Title: "Faults", Tab: "faults", Poll: len(active) > 0,
+		Faults: faults}, p)
 }
 
 // setFault begins a fault, or ends it.
@@ -64,7 +65,8 @@ func (c *Console) setFault(v *visit) error {
 	}
 	err = c.Faults.SetSandboxFault(v.ctx, models.SandboxFault(v.form("fault")), time.Duration(seconds)*time.Second)
 	if errors.Is(err, models.ErrSandboxFault) {
-		return v.faultsPage(http.StatusBadRequest, []fault{{Message: "There is no such fault, or it would last too long."}})
+		return v.faultsPage(http.StatusBadRequest,
+			[]fault{{Message: "There is no such fault, or it would last too long."}})
 	}
 	if err != nil {
 		return err

@@ -234,7 +234,8 @@ func (c *Console) changePayment(v *visit) error {
 	case "pay":
 		body := object("behaviour", v.form("behaviour"))
 		if amount := v.form("discount"); amount != "" {
-			body["discounts"] = []any{object("lineItemIndex", 0, "amount", literal(amount), "reason", "discount of the console")}
+			body["discounts"] = []any{object("lineItemIndex", 0, "amount", literal(amount), "reason",
+				"discount of the console")}
 		}
 		err = v.post(pathOf("sandbox", "payment-intents", id, "payment"), body, nil)
 	case "cancel":

@@ -139,7 +139,9 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		}
 	}
 	d.verify(secrets, c.Now(), r.Header)
-	d.Repeated = slices.ContainsFunc(i.kept.latest(organisation), func(o delivery) bool { return o.EventID == d.EventID })
+	d.Repeated = slices.ContainsFunc(i.kept.latest(organisation), func(o delivery) bool {
+		return o.EventID == d.EventID
+	})
 	i.kept.add(organisation, d, size)
 	w.WriteHeader(d.Status)
 }

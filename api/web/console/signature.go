@@ -69,7 +69,8 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 	key := []byte(secret)
 	mistakes := []mistake{
 		{"The HMAC is right, but in hexadecimal. Write it in standard Base64.", key, body, hex.EncodeToString},
-		{"The HMAC is right, but in URL-safe Base64. Use the standard alphabet.", key, body, base64.URLEncoding.EncodeToString},
+		{"The HMAC is right, but in URL-safe Base64. Use the standard alphabet.", key, body,
+			base64.URLEncoding.EncodeToString},
 		{"The HMAC is right, but without the padding (=) of Base64.", key, body, base64.RawStdEncoding.EncodeToString},
 		{"The key lacks the prefix whsec_. Use the secret's whole text.", []byte(bare), body, encodeMAC},
 		{"The key is the decoded secret, which is for webhook-signature. x-svc-signature uses the secret's text.",
@@ -111,7 +112,8 @@ func reserialised(body []byte) map[string][]byte {
 	for _, indent := range []string{"  ", "    ", "\t"} {
 		var b bytes.Buffer
 		if json.Indent(&b, body, "", indent) == nil {
-			forms[what+" (white space was added, indented by "+strings.ReplaceAll(indent, "\t", "a tab")+")."] = b.Bytes()
+			forms[what+" (white space was added, indented by "+strings.ReplaceAll(indent, "\t", "a tab")+
+				")."] = b.Bytes()
 		}
 	}
 	spaced := bytes.ReplaceAll(bytes.ReplaceAll(body, []byte(`":`), []byte(`": `)), []byte(`,"`), []byte(`, "`))

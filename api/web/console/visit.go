@@ -269,7 +269,8 @@ func (v *visit) problem(err error) (int, problem) {
 			Message: "It was sent from another page or an earlier session. Go back, reload the page, and send it again.",
 		}
 	case errors.As(err, &answer):
-		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults, TraceID: answer.traceID}
+		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults,
+			TraceID: answer.traceID}
 		if len(p.Faults) == 0 {
 			p.Message = "Its answer has no more to say."
 		}

@@ -123,7 +123,8 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 		return err
 	}
 	p.Pager = v.pager(p.List.page, "status", "siteId", "type")
-	return v.render(status, "webhooks", &base{Title: "Webhooks", Tab: "webhooks", Poll: p.List.open(), Faults: faults}, p)
+	return v.render(status, "webhooks", &base{Title: "Webhooks", Tab: "webhooks", Poll: p.List.open(),
+		Faults: faults}, p)
 }
 
 // changeWebhooks sets, deletes or tests an endpoint, or makes the next secret.
