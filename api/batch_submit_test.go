@@ -155,7 +155,8 @@ func TestSubmissionFaults(t *testing.T) {
 func TestSubmissionFaultMessages(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
-	a := b.Post(b.batches(""), `{"batchReference":"b","rows":[{"customerReference":"c","rowReference":"secret","amount":1},
+	a := b.Post(b.batches(""), `{"batchReference":"b","rows":[
+		{"customerReference":"c","rowReference":"secret","amount":1},
 		{"customerReference":"c","rowReference":"x","amount":1},{"customerReference":"c","rowReference":"secret","amount":1}]}`)
 	got := a.Refused(400, "batches:duplicate-row-reference rows[2].rowReference").Faults()[0].Message
 	if !strings.Contains(got, "rows[0].rowReference") || strings.Contains(string(a.Body), "secret") {

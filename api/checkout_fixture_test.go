@@ -47,7 +47,8 @@ type intentData struct {
 // intent creates a payment intent of 1000 with two lines and returns its id and its code.
 func (b *billing) intent(t testing.TB) (id, code string) {
 	t.Helper()
-	made := dataOf[createdIntent](b.Post(b.intents(""), `{"amount":1000,"orderId":"order 7","qrCodeFormat":"text","lineItems":[
+	made := dataOf[createdIntent](b.Post(b.intents(""), `{"amount":1000,"orderId":"order 7",
+		"qrCodeFormat":"text","lineItems":[
 		{"itemId":"coffee","quantity":2,"amountPerUnit":300,"amountSubtotal":700,"addOns":{"customizations":"oat milk","modifiers":["m1"]}},
 		{"itemId":"cake","quantity":1,"amountPerUnit":300,"amountSubtotal":300}]}`).Expect(201))
 	code, ok := strings.CutPrefix(made.QRCode, "HTTPS://BILLING.EXAMPLE/P/")

@@ -329,7 +329,8 @@ func (m *matrix) reachable(path string) []string {
 	segments := strings.Split(path, "/")
 	for _, r := range m.routes {
 		template := strings.Split(r.Path, "/")
-		if !slices.EqualFunc(template, segments, func(t, s string) bool { return t == s || strings.HasPrefix(t, "{") && s != "" }) {
+		matches := func(t, s string) bool { return t == s || strings.HasPrefix(t, "{") && s != "" }
+		if !slices.EqualFunc(template, segments, matches) {
 			continue
 		}
 		methods = append(methods, r.Method)

@@ -143,8 +143,10 @@ func TestMovementTableIsChosenByAccept(t *testing.T) {
 func (b *billing) fillLedger(t *testing.T, n int) {
 	t.Helper()
 	_, err := b.store.DB().ExecContext(t.Context(), `
-		INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
-		SELECT 'r1_' || encode(sha256(int4send(i)), 'hex'), ?, ? + i / 10, i, 'AUD', 'batch, "one"', 'row ' || i, 'customer'
+		INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+			customer_reference)
+		SELECT 'r1_' || encode(sha256(int4send(i)), 'hex'), ?, ? + i / 10, i, 'AUD', 'batch, "one"', 'row ' || i,
+			'customer'
 		FROM generate_series(1, ?) AS i`, b.site, noon, n)
 	check(t, err)
 }

@@ -166,7 +166,8 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("%s: %+v", e.Code, got)
 		}
 	}
-	for _, name := range strings.Fields(`requests:malformed-json requests:missing-field requests:invalid-field requests:invalid-parameter
+	for _, name := range strings.Fields(`requests:malformed-json requests:missing-field
+		requests:invalid-field requests:invalid-parameter
 		requests:unsupported-media-type requests:body-too-large requests:not-found requests:method-not-allowed
 		requests:unsupported-api-version requests:rate-limited requests:idempotency-key-reused requests:idempotency-key-in-flight
 		requests:unavailable requests:internal auth:invalid-token auth:insufficient-scope sites:site-not-accessible

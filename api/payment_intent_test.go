@@ -315,7 +315,8 @@ func TestCancellationNotifies(t *testing.T) {
 	}
 	if _, err := c.store.DB().ExecContext(t.Context(), fmt.Sprintf(`
 INSERT INTO webhook_endpoints (organisation_id, site_id, url, created_at, updated_at, width)
-SELECT organisation_id, id, 'https://partner.example', 1, 1, 1 FROM sites WHERE id = '%s'`, c.site.String()[len("site_"):])); err != nil {
+SELECT organisation_id, id, 'https://partner.example', 1, 1, 1 FROM sites WHERE id = '%s'`,
+		c.site.String()[len("site_"):])); err != nil {
 		t.Fatal(err)
 	}
 	id, _ = c.intent(t)

@@ -92,7 +92,8 @@ func TestPaymentPageLeadsBack(t *testing.T) {
 			`{"amount":5,"qrCodeFormat":"text","returnUrl":"https://shop.example:8443/back?a=1&b='x'"}`).Expect(201))
 		return made.PaymentIntentID, strings.TrimPrefix(made.QRCode, "HTTPS://BILLING.EXAMPLE/P/")
 	}
-	const back = `<a class="button primary" href="https://shop.example:8443/back?a=1&amp;b=%27x%27" rel="noreferrer">Back to shop.example:8443</a>`
+	const back = `<a class="button primary" href="https://shop.example:8443/back?a=1&amp;b=%27x%27" ` +
+		`rel="noreferrer">Back to shop.example:8443</a>`
 	leadsBack := func(code string, want bool) {
 		t.Helper()
 		if body := string(c.Get("/P/" + code).Body); strings.Contains(body, back) != want ||

@@ -52,7 +52,8 @@ func TestErrorShapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	messages := fmt.Sprint(b.Errors)
-	if messages != "[{amount must be greater than 0} {lineItems[0].quantity is required} {lineItems[1].quantity must be at least 1}]" {
+	if messages != "[{amount must be greater than 0} {lineItems[0].quantity is required} "+
+		"{lineItems[1].quantity must be at least 1}]" {
 		t.Errorf("Shape B: %s", messages)
 	}
 	if age := time.Since(time.UnixMilli(b.Timestamp)); age < 0 || age > time.Minute {

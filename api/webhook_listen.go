@@ -67,7 +67,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 func lastEventID(r *Request) (*models.WebhookStreamPosition, error) {
 	text := r.Header("Last-Event-ID")
 	if text == "" {
-		return nil, nil //nolint:nilnil // the header is optional
+		return nil, nil // the header is optional
 	}
 	at, err := models.ParseWebhookStreamPosition(text)
 	if err != nil {

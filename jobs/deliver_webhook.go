@@ -68,7 +68,7 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	case err != nil:
 		return fmt.Errorf("jobs: deliver webhook: %w", err)
 	case verdict.Status == models.WebhookPending:
-		return queue.RetryAfter(verdict.Retry, errors.New(failure)) //nolint:err113 // the text is for the log only
+		return queue.RetryAfter(verdict.Retry, errors.New(failure)) // for the log only
 	default:
 		return nil
 	}

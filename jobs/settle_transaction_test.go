@@ -171,7 +171,8 @@ func TestWebhookTaskIsNotified(t *testing.T) {
 	b := newTill(t)
 	if _, err := b.store.DB().ExecContext(t.Context(), `
 INSERT INTO webhook_endpoints (organisation_id, site_id, url, created_at, updated_at, width)
-VALUES (?, '00000000-0000-0000-0000-000000000000', 'https://partner.example', 1, 1, 1)`, b.site.OrganisationID); err != nil {
+VALUES (?, '00000000-0000-0000-0000-000000000000', 'https://partner.example', 1, 1, 1)`,
+		b.site.OrganisationID); err != nil {
 		t.Fatal(err)
 	}
 	b.pay()

@@ -91,7 +91,7 @@ func TestParkAsALeaseEnds(t *testing.T) {
 		claimTask(t, store, done.Tasks[0])
 		_, err := store.DB().ExecContext(t.Context(), `
 UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = clock_timestamp() + ? * interval '1 microsecond'`,
-			models.NewLeaseToken(), rand.N(2000)) //nolint:gosec // a moment, not a secret
+			models.NewLeaseToken(), rand.N(2000)) // a moment, not a secret
 		must(t, err)
 		must(t, store.ParkChunk(t.Context(), done.Tasks[0]))
 		wantReachable(t, store)

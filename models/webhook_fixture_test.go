@@ -30,7 +30,7 @@ type webhooks struct {
 func (w *webhooks) intent() models.PaymentIntentID {
 	id := models.NewPaymentIntentID()
 	var at [8]byte
-	binary.BigEndian.PutUint64(at[:], uint64(int64(webhookStart)+w.intents.Add(1))) //nolint:gosec // positive
+	binary.BigEndian.PutUint64(at[:], uint64(int64(webhookStart)+w.intents.Add(1))) // positive
 	copy(id[:6], at[2:])
 	return id
 }

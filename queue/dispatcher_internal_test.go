@@ -20,7 +20,8 @@ func TestNewWebhooksDoNotStarveWaitingOnes(t *testing.T) {
 	insert := func(n int, inFlight bool) (tasks []models.TaskID) {
 		t.Helper()
 		err := store.DB().NewRaw(`
-INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at, redispatch_after)
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
+	redispatch_after)
 SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', gen_random_uuid(), ?, gen_random_uuid(), 1,
     CASE WHEN ? THEN clock_timestamp() END, CASE WHEN ? THEN clock_timestamp() + interval '1 hour' END
 FROM generate_series(1, ?) RETURNING id`, site.ID, inFlight, inFlight, n).Scan(t.Context(), &tasks)

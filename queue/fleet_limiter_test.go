@@ -157,7 +157,7 @@ func (a *allowances) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
 			if answer, ok := script.Val().([]any); ok {
-				a.tokens.Add(answer[0].(int64)) //nolint:forcetypeassert // redis_rate's scripts answer with the allowed tokens
+				a.tokens.Add(answer[0].(int64)) // the number of allowed tokens
 			}
 		}
 		return err

@@ -54,7 +54,7 @@ type Server struct {
 	queues  []models.Queue
 	gate    *idleGate
 
-	runCtx          context.Context //nolint:containedctx // parent of every run's context
+	runCtx          context.Context // parent of every run's context
 	cancel          context.CancelFunc
 	running         sync.WaitGroup // Asynq does not wait for runs whose context has ended
 	shutdownTimeout time.Duration

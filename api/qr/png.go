@@ -198,7 +198,8 @@ func (w *deflater) sum(row, lines uint64) {
 			weighted += 255 * uint64(w.stride-first-i) //nolint:gosec // positive
 		}
 	}
-	w.high += lines*(uint64(w.stride)*w.low+weighted) + uint64(w.stride)*sum*(lines*(lines-1)/2) //nolint:gosec // positive
+	stride := uint64(w.stride) //nolint:gosec // positive
+	w.high += lines*(stride*w.low+weighted) + stride*sum*(lines*(lines-1)/2)
 	w.low += lines * sum
 	w.high %= 65521
 	w.low %= 65521

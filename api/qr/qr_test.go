@@ -52,7 +52,8 @@ func check(t testing.TB, encoded []byte, content string) {
 	if result.GetText() != content {
 		t.Fatalf("the picture reads as %q, want %q", result.GetText(), content)
 	}
-	if level := fmt.Sprint(result.GetResultMetadata()[gozxing.ResultMetadataType_ERROR_CORRECTION_LEVEL]); level != "M" {
+	metadata := result.GetResultMetadata()
+	if level := fmt.Sprint(metadata[gozxing.ResultMetadataType_ERROR_CORRECTION_LEVEL]); level != "M" {
 		t.Errorf("error correction %s", level)
 	}
 	checkPicture(t, picture)

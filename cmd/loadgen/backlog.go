@@ -98,20 +98,23 @@ func (g *growth) awaitDrained(ctx context.Context) error {
 // batch.
 const (
 	historyBatches = `
-INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count, total_amount,
-                     succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint, trace_id, generation, epoch)
-SELECT s.id, (lpad(to_hex(1700000000000 + n), 12, '0') || '70008' || substr(md5(n::text), 1, 15))::uuid, s.organisation_id,
-       'history ' || n, 'settled', 1000, 1000, 1000, 100000, 100000, s.currency, t.ms, t.ms + 86400000, t.ms + 1000,
-       sha256(n::text::bytea), md5(n::text), 1, 1
+INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count,
+                     total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint,
+                     trace_id, generation, epoch)
+SELECT s.id, (lpad(to_hex(1700000000000 + n), 12, '0') || '70008' || substr(md5(n::text), 1, 15))::uuid,
+       s.organisation_id, 'history ' || n, 'settled', 1000, 1000, 1000, 100000, 100000, s.currency, t.ms, t.ms + 86400000,
+       t.ms + 1000, sha256(n::text::bytea), md5(n::text), 1, 1
 FROM sites s, generate_series($2::int, $3::int) AS n, LATERAL (SELECT svc_now() - 2 * 86400000 AS ms) t WHERE s.id = $1`
 	historyRows = `
-INSERT INTO batch_rows (site_id, batch_id, row_index, attempts, link_id, amount, settled_at, state, outcome, customer_reference, row_reference)
+INSERT INTO batch_rows (site_id, batch_id, row_index, attempts, link_id, amount, settled_at, state, outcome,
+	customer_reference, row_reference)
 SELECT b.site_id, b.id, i, 1, b.id, 100, b.settled_at, 'settled', 'succeeded', (i % 100)::text, i::text
 FROM batches b, generate_series(0, 999) AS i
 WHERE b.site_id = $1 AND b.batch_reference IN (SELECT 'history ' || n FROM generate_series($2::int, $3::int) AS n)
 ORDER BY 2, 3`
 	historyLedger = `
-INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+	customer_reference)
 SELECT 'r1_' || b.id || i, b.site_id, b.settled_at, 100, b.currency, b.batch_reference, i::text, (i % 100)::text
 FROM batches b, generate_series(0, 999) AS i
 WHERE b.site_id = $1 AND b.batch_reference IN (SELECT 'history ' || n FROM generate_series($2::int, $3::int) AS n)

@@ -93,7 +93,7 @@ func (c *chaos) drawnSeed() uint64 {
 	if c.Seed != 0 {
 		return c.Seed
 	}
-	return 1 + rand.Uint64N(1_000_000) //nolint:gosec // not a secret
+	return 1 + rand.Uint64N(1_000_000) // not a secret
 }
 
 func (c *chaos) run(ctx context.Context) error {

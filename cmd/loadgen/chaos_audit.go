@@ -52,7 +52,8 @@ func (c *chaosFleet) openWork(ctx context.Context) (openWork, error) {
 	var open openWork
 	err := c.store.DB().NewRaw(`
 SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
-       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL) AS rows,
+       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed'
+           AND corrected_outcome IS NULL) AS rows,
        (SELECT count(*) FROM outbox WHERE kind = ?) AS tasks`, models.TaskDebitRows).Scan(ctx, &open)
 	return open, err
 }
@@ -89,11 +90,13 @@ var chaosChecks = []struct{ breach, query string }{
 SELECT batch_id || ':' || row_index || ' ' || state || ' ' || coalesce(outcome::text, '') FROM batch_rows
 WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL`},
 	{"the rail's list is not the succeeded rows", `
-SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' || coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
+SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' ||
+       coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
 FROM (SELECT key, amount, agreement_id FROM sandbox_debits WHERE status = 'succeeded') d
 FULL JOIN (SELECT e.rail_key AS key, w.amount, l.agreement_id
            FROM batch_rows w JOIN batches b ON b.site_id = w.site_id AND b.id = w.batch_id
-           LEFT JOIN ledger_entries e ON e.site_id = w.site_id AND e.batch_reference = b.batch_reference AND e.row_reference = w.row_reference
+           LEFT JOIN ledger_entries e ON e.site_id = w.site_id AND e.batch_reference = b.batch_reference
+               AND e.row_reference = w.row_reference
            LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
            WHERE coalesce(w.corrected_outcome, w.outcome) = 'succeeded') r ON r.key = d.key
 WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agreement_id)`},
@@ -125,7 +128,8 @@ func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 	}
 	report.Broken = append(report.Broken, broken...)
 	report.Broken = append(report.Broken, c.fleet.audit(ctx)...)
-	return c.fleet.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected, count(*) AS rows
+	return c.fleet.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected,
+		count(*) AS rows
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 

@@ -182,7 +182,7 @@ func (k *railFaults) change(ctx context.Context, do func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	do()
-	sum := rail.Faults{Seed: rand.Uint64()} //nolint:gosec // not a secret
+	sum := rail.Faults{Seed: rand.Uint64()} // not a secret
 	for _, number := range slices.Sorted(maps.Keys(k.active)) {
 		f := k.active[number]
 		sum.LoseAnswer = moreLikely(sum.LoseAnswer, f.LoseAnswer)

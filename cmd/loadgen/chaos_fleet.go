@@ -127,7 +127,7 @@ func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within tim
 			n := len(c.partners)
 			c.partners = append(c.partners, &chaosPartner{
 				name: fmt.Sprintf("%d.%d", i, j), site: site.ID.String(), within: within,
-				random: rand.New(rand.NewPCG(seed, uint64(1+n))), //nolint:gosec // repeatable on purpose
+				random: rand.New(rand.NewPCG(seed, uint64(1+n))), // repeatable on purpose
 				rows:   rows*(n+1)/(chaosOrganisations*chaosSites) - rows*n/(chaosOrganisations*chaosSites),
 				api: client.New(client.Config{
 					BaseURL: "http://" + c.wires["partners/api"].Address(), ClientID: credentials.ID.String(),

@@ -134,7 +134,7 @@ func chaosSchedule(seed uint64, kinds []string, n int, interval time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable on purpose
+	random := rand.New(rand.NewPCG(seed, 0)) // repeatable on purpose
 	var steps int64
 	faults := make([]fault, 0, n)
 	var round []int

@@ -41,7 +41,7 @@ func (s *scale) writeChart(byWorkers, byLatency []scalePoint) error {
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	return os.WriteFile(s.chart, svg, 0o644) //nolint:gosec // charts are public
+	return os.WriteFile(s.chart, svg, 0o644) // charts are public
 }
 
 func (s *scale) panel(title, axis string, points []scalePoint) charts.LineChartOption {

@@ -88,14 +88,18 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 // These statements are the minimum that settles a chunk on these tables.
 const (
 	bareClaim = `
-UPDATE batch_rows SET state = 'inProgress', lease_token = $4, lease_until = clock_timestamp() + interval '15 s', attempts = attempts + 1
-WHERE site_id = $1 AND batch_id = $2 AND row_index BETWEEN $3 AND $3 + $5::int - 1 AND state = 'pending' RETURNING row_index, amount`
+UPDATE batch_rows SET state = 'inProgress', lease_token = $4, lease_until = clock_timestamp() + interval '15 s',
+	attempts = attempts + 1
+WHERE site_id = $1 AND batch_id = $2 AND row_index BETWEEN $3 AND $3 + $5::int - 1 AND state = 'pending'
+	RETURNING row_index, amount`
 	bareFinish = `
-UPDATE batch_rows r SET state = 'settled', outcome = v.outcome::row_outcome, settled_at = $6, lease_token = NULL, lease_until = NULL
+UPDATE batch_rows r SET state = 'settled', outcome = v.outcome::row_outcome, settled_at = $6, lease_token = NULL,
+	lease_until = NULL
 FROM unnest($4::int[], $5::text[]) AS v (i, outcome)
 WHERE site_id = $1 AND batch_id = $2 AND row_index = v.i AND lease_token = $3`
 	bareLedger = `
-INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
+INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+	customer_reference)
 SELECT 'r1_' || $2::uuid || v.i, $1, $5, v.amount, 'AUD', 'a batch', 'a row', 'a customer'
 FROM unnest($3::int[], $4::bigint[]) AS v (i, amount)`
 	bareCount = `

@@ -100,7 +100,7 @@ func (f *fair) trial(ctx context.Context, p *batchClient, answered, settled, dra
 	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err
 	}
-	if err := wait(ctx, rand.N(maxTrialPause)); err != nil { //nolint:gosec // not a secret
+	if err := wait(ctx, rand.N(maxTrialPause)); err != nil { // not a secret
 		return err
 	}
 	_, before, err := f.counts(ctx)

@@ -53,7 +53,7 @@ func (h *ha) run(ctx context.Context) error {
 	if h.svc, err = (&bench{svc: h.svc}).binary(); err != nil {
 		return err
 	}
-	h.random = rand.New(rand.NewPCG(h.Seed, 0)) //nolint:gosec // repeatable on purpose
+	h.random = rand.New(rand.NewPCG(h.Seed, 0)) // repeatable on purpose
 	h.fleet = &haFleet{svc: h.svc, plan: h.haPlan, losses: &lossHistory{}}
 	report, err := h.execute(ctx)
 	if err := errors.Join(err, h.fleet.close()); err != nil {

@@ -21,7 +21,8 @@ func (f *haFleet) openWork(ctx context.Context) (haOpenWork, error) {
 	var open haOpenWork
 	err := f.store.DB().NewRaw(`
 SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
-       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL) AS rows,
+       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed'
+           AND corrected_outcome IS NULL) AS rows,
        (SELECT count(*) FROM payment_intents WHERE state = 'pending') AS payments,
        (SELECT count(*) FROM payment_intents WHERE state = 'created') AS intents`).Scan(ctx, &open)
 	return open, err
@@ -121,7 +122,8 @@ func (h *ha) audit(ctx context.Context, report *haReport) error {
 	report.Broken = append(report.Broken, h.checkPromotions(report)...)
 	report.Broken = append(report.Broken, stopMembers(f.members)...)
 	report.Broken = append(report.Broken, f.audit(ctx)...)
-	return f.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected, count(*) AS rows
+	return f.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected,
+		count(*) AS rows
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 

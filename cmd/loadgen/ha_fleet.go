@@ -119,7 +119,7 @@ func (f *haFleet) seed(ctx context.Context) error {
 			n := len(f.partners)
 			p := &haPartner{
 				number: n, fleet: f, api: client.New(access), rows: part(f.plan.Rows, n),
-				random: rand.New(rand.NewPCG(f.plan.Seed, uint64(1+n))), //nolint:gosec // repeatable on purpose
+				random: rand.New(rand.NewPCG(f.plan.Seed, uint64(1+n))), // repeatable on purpose
 			}
 			site, err := f.store.CreateSite(ctx, organisation.ID, "Site")
 			if err != nil {

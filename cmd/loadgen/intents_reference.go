@@ -128,7 +128,8 @@ func (r *intentReference) insert(c *fiber.Ctx) (referenceAnswer, error) {
 	}
 	id, code, now := models.NewPaymentIntentID(), models.NewIntentCode(), time.Now().UnixMilli()
 	_, err := r.db.ExecContext(c.Context(), `
-INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, amount, currency, order_id, qr_code_format, created_at, expires_at, trace_id)
+INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, amount, currency, order_id, qr_code_format,
+	created_at, expires_at, trace_id)
 VALUES ($1, $2, $3, 1, $4, $5, 'AUD', $6, 'text', $7, $8, $9)`,
 		r.site, id, r.organisation, code, in.Amount, in.OrderID, now, now+models.DefaultIntentLife.Milliseconds(),
 		string(models.NewTraceID()))

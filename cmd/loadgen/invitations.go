@@ -42,7 +42,8 @@ var (
 	}
 	withCounts = []string{
 		"ALTER TABLE customer_links ENABLE TRIGGER USER",
-		`CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id) INCLUDE (customer_reference)
+		`CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id)
+			INCLUDE (customer_reference)
 			WHERE state = 'invited'`,
 		"ANALYZE customer_links",
 	}

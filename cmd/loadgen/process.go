@@ -46,7 +46,7 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 // launch starts a program with the environment variables, and returns a reader of its standard
 // output.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
-	cmd := exec.Command(binary, args...) //nolint:gosec,noctx // the scenario ends it
+	cmd := exec.Command(binary, args...) //nolint:noctx // the scenario ends it
 	p := &process{name: name + " " + args[0], cmd: cmd, stderr: &tailBuffer{}, done: make(chan struct{})}
 	p.cmd.Env = local.Environ(env...)
 	out, in, err := os.Pipe()

@@ -221,8 +221,8 @@ func (s *submit) postAll(ctx context.Context, batches, clients int) error {
 // bareSubmit inserts a batch and its rows: the minimum on these tables.
 const bareSubmit = `
 WITH b AS (
-    INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency, submitted_at, settle_by,
-                         fingerprint, trace_id, generation, epoch)
+    INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency,
+                         submitted_at, settle_by, fingerprint, trace_id, generation, epoch)
     VALUES ($1, $2, $3, $4, cardinality($9::text[]), $5, 'AUD', $6::bigint, $6::bigint + 86400000, $7, $8, 1, 1)
 )
 INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_reference, amount, link_id)

@@ -95,10 +95,12 @@ func (u *unsent) measure(ctx context.Context) (time.Duration, error) {
 func (u *unsent) verify(ctx context.Context) error {
 	var late, timedOut, succeeded, other int
 	err := u.store.DB().NewRaw(`
-SELECT count(*) FILTER (WHERE r.settled_at > b.settle_by), count(*) FILTER (WHERE r.outcome = 'timedOut' AND r.attempts = 0),
+SELECT count(*) FILTER (WHERE r.settled_at > b.settle_by),
+       count(*) FILTER (WHERE r.outcome = 'timedOut' AND r.attempts = 0),
     count(*) FILTER (WHERE r.outcome = 'succeeded'),
     count(*) FILTER (WHERE r.outcome NOT IN ('timedOut', 'succeeded') OR r.outcome = 'timedOut' AND r.attempts > 0)
-FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id`).Scan(ctx, &late, &timedOut, &succeeded, &other)
+FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id`).Scan(ctx, &late, &timedOut,
+		&succeeded, &other)
 	if err != nil {
 		return err
 	}

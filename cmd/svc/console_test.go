@@ -245,7 +245,8 @@ const pageFaults = `(() => {
 		if (field.labels.length === 0 && !field.hasAttribute("aria-label")) faults.push("no label: " + field.outerHTML);
 	}
 	for (const control of document.querySelectorAll("button,a,summary")) {
-		if (!control.textContent.trim() && !control.hasAttribute("aria-label")) faults.push("no name: " + control.outerHTML);
+		if (!control.textContent.trim() && !control.hasAttribute("aria-label")) 
+			faults.push("no name: " + control.outerHTML);
 	}
 	for (const image of document.images) if (!image.alt) faults.push("no alternative: " + image.outerHTML);
 	const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
@@ -274,7 +275,10 @@ const pageFaults = `(() => {
 		const own = light(getComputedStyle(e).color), behind = light(ground(e));
 		const ratio = (Math.max(own, behind) + 0.05) / (Math.min(own, behind) + 0.05);
 		const text = "contrast " + ratio.toFixed(2) + ": " + e.tagName + "." + e.className;
-		if (ratio < 4.5 && !shown.has(text)) { shown.add(text); faults.push(text + " " + e.textContent.trim().slice(0, 40)); }
+		if (ratio < 4.5 && !shown.has(text)) { 
+			shown.add(text);
+			faults.push(text + " " + e.textContent.trim().slice(0, 40));
+		}
 	}
 	return faults;
 })()`

@@ -71,7 +71,7 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 			want, where = append(want, normalise(block[2])), append(where, fmt.Sprintf("%s, block %d", document, i+1))
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", script) //nolint:gosec // the documents' own commands
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Dir, cmd.Env = dir, local.Environ()
 	out, err := cmd.Output()
 	blocks := strings.Split(string(out), mark)
@@ -89,7 +89,7 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 // build builds the binaries like make run.
 func build(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl") //nolint:gosec // our code
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -401,7 +401,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 // ensureDir creates the data folder. Mode 0711 lets the private servers' account enter it, but not
 // list it. Each file in it is private.
 func ensureDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // see above
 		return fmt.Errorf("data folder: %w", err)
 	}
 	return nil

@@ -38,7 +38,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 	c := &ctl{getenv: getenv, out: out}
 	root := &cobra.Command{
 		Use: "svcctl", Short: "The partner's command line", SilenceUsage: true, SilenceErrors: true,
-		Long: "The partner's command line.\n\nIt reads BASE_URL, CLIENT_ID, CLIENT_SECRET and SITE from the environment;\n" +
+		Long: "The partner's command line.\n\n" +
+			"It reads BASE_URL, CLIENT_ID, CLIENT_SECRET and SITE from the environment;\n" +
 			"`svc dev` writes a file that sets them: set -a; . .svc/sandbox.env; set +a",
 	}
 	root.AddCommand(c.inviteCommand(), c.customersCommand(), c.submitCommand(), c.batchCommand(), c.intentCommand(),

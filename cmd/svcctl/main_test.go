@@ -25,8 +25,8 @@ func svcctl(ctx context.Context, url string, args ...string) (string, error) {
 // Commands print exactly the fields that the API returns.
 func TestCommandsPrintResponses(t *testing.T) {
 	t.Parallel()
-	const summary = `"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,"totalAmount":5,
-		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0`
+	const summary = `"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,
+	"totalAmount":5,		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0`
 	for command, data := range map[string]string{
 		"batch b": `{` + summary + `,"rows":[
 		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},

@@ -154,7 +154,8 @@ func (p *Pair) awaitStreaming(ctx context.Context) error {
 // Epoch returns the system identifier and the timeline of the primary. Each promotion changes it.
 func (p *Pair) Epoch(ctx context.Context) (string, error) {
 	return value[string](ctx, p.Primary(),
-		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()")
+		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "+
+			"FROM pg_control_system()")
 }
 
 // Stop stops both servers and removes their data.

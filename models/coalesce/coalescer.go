@@ -35,7 +35,7 @@ type Coalescer[A, R any] struct {
 
 // coalesced is one waiting request and the channel of its answer.
 type coalesced[A, R any] struct {
-	ctx     context.Context //nolint:containedctx // drops requests whose callers have left
+	ctx     context.Context // drops requests whose callers have left
 	request A
 	reply   chan<- reply[R]
 }

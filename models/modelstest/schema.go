@@ -36,7 +36,8 @@ func AwaitLockWait(t testing.TB, store *models.Store) {
 	defer cancel()
 	for waiting := false; !waiting; {
 		if err := store.DB().NewRaw(`
-SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(ctx, &waiting); err != nil {
+SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+	AND wait_event_type = 'Lock')`).Scan(ctx, &waiting); err != nil {
 			t.Fatalf("modelstest: no session waits for a lock: %v", err)
 		}
 	}

@@ -63,7 +63,7 @@ type connector struct {
 	failed     atomic.Pointer[failedAttempt]
 	probes     coalesce.Coalescer[uint32, bool] // see isAbandoned
 	now        func() time.Time
-	life       context.Context //nolint:containedctx // ends attempts that outlive their callers, with the pool
+	life       context.Context // ends attempts that outlive their callers, with the pool
 	end        context.CancelFunc
 }
 
@@ -298,7 +298,7 @@ type statementLimit struct {
 // limitedContext is the context of one statement.
 type limitedContext struct {
 	context.Context
-	caller context.Context //nolint:containedctx // distinguishes the caller's end from the statement's
+	caller context.Context // distinguishes the caller's end from the statement's
 	cancel context.CancelFunc
 	probe  *time.Timer
 }

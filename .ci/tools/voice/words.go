@@ -64,7 +64,8 @@ var retired = []word{
 			"gatherer", "patience"},
 		exact: []string{"atOnce", "AtOnce", "letGo", "LetGo"},
 		comment: regexp.MustCompile(
-			`(?i)\b(takers?|resters?|doubts|wish(es)?|crowd(s|ed)?|ears?|gather(s|er)?|patience)\b|\bletGo\b|\batOnce\b`),
+			`(?i)\b(takers?|resters?|doubts|wish(es)?|crowd(s|ed)?|ears?|gather(s|er)?|patience)\b` +
+				`|\bletGo\b|\batOnce\b`),
 		instead: "use the field's term; see the glossary in models/doc.go",
 	},
 }

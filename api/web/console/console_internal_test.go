@@ -185,7 +185,8 @@ func TestLinksAreBounded(t *testing.T) {
 func TestQuote(t *testing.T) {
 	t.Parallel()
 	got := curl("https://b.example", madeCall{Method: "POST", Path: "/billing/x", Body: `{"a":"o'ne"}`})
-	want := `curl -H "Authorization: Bearer $TOKEN" -H 'Svc-Api-Version: urn:svc:api:billing:version:v1' -H 'Content-Type: application/json' ` +
+	want := `curl -H "Authorization: Bearer $TOKEN" -H 'Svc-Api-Version: urn:svc:api:billing:version:v1' ` +
+		`-H 'Content-Type: application/json' ` +
 		`-d '{"a":"o'\''ne"}' 'https://b.example/billing/x'`
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -33,11 +33,13 @@ var faultSpans = []faultSpan{{"30 seconds", 30}, {"2 minutes", 120}, {"1 hour", 
 var faultChoices = []faultChoice{
 	{
 		Name: models.SandboxFaultBankDown, Label: "The bank is down",
-		Detail: "Debits are answered with a fault, and tried again later. A payment that finds no bank for a minute fails.",
+		Detail: "Debits are answered with a fault, and tried again later. " +
+			"A payment that finds no bank for a minute fails.",
 	},
 	{
 		Name: models.SandboxFaultAnswersLost, Label: "Answers get lost",
-		Detail: "Debits are made, and their first answers never arrive. The service looks them up, and debits nothing twice.",
+		Detail: "Debits are made, and their first answers never arrive. " +
+			"The service looks them up, and debits nothing twice.",
 	},
 }
 

@@ -130,7 +130,7 @@ func sessionCipher(key models.Key, head []byte) (cipher.AEAD, error) {
 
 // cookie carries a session. Without one it ends the browser's.
 func (c *Console) cookie(sealed string, expires int64) *http.Cookie {
-	cookie := &http.Cookie{
+	cookie := &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: cookieName, Value: sealed, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: strings.HasPrefix(c.PublicBaseURL, "https://"), MaxAge: int(expires - c.Now().Unix()),
 	}

@@ -186,7 +186,8 @@ func timeElement(m models.Millis) template.HTML {
 		return "–"
 	}
 	t := m.Time()
-	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z07:00") + `">` + //nolint:gosec // digits
+	exact := t.Format("2006-01-02T15:04:05.000Z07:00")
+	return template.HTML(`<time datetime="` + exact + `">` + //nolint:gosec // digits
 		t.Format("2 Jan 2006 15:04:05") + `</time>`)
 }
 

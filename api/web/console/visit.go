@@ -265,8 +265,9 @@ func (v *visit) problem(err error) (int, problem) {
 		return http.StatusForbidden, problem{Title: "This Site cannot be opened", Message: noSiteMessage}
 	case errors.Is(err, errForm):
 		return http.StatusBadRequest, problem{
-			Title:   "The form was not accepted",
-			Message: "It was sent from another page or an earlier session. Go back, reload the page, and send it again.",
+			Title: "The form was not accepted",
+			Message: "It was sent from another page or an earlier session. " +
+				"Go back, reload the page, and send it again.",
 		}
 	case errors.As(err, &answer):
 		p := problem{Title: fmt.Sprintf("The API answered %d", answer.Status), Faults: answer.faults,
