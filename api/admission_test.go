@@ -16,6 +16,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -27,10 +28,10 @@ type gate struct {
 
 func newGate() *gate { return &gate{make(chan struct{}, 100), make(chan struct{})} }
 
-func (g *gate) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
+func (g *gate) Take(context.Context, models.ClientID, ratelimit.Class) ratelimit.Decision {
 	g.inside <- struct{}{}
 	<-g.opened
-	return api.Decision{Allowed: true}
+	return ratelimit.Decision{Allowed: true}
 }
 
 // gauge returns the value of a metric without labels, or the count of a histogram.
@@ -220,7 +221,7 @@ func (s *swappableLimiter) swap(l api.Limiter) {
 	s.current = l
 }
 
-func (s *swappableLimiter) Take(ctx context.Context, client models.ClientID, class api.RateClass) api.Decision {
+func (s *swappableLimiter) Take(ctx context.Context, client models.ClientID, class ratelimit.Class) ratelimit.Decision {
 	s.mu.Lock()
 	current := s.current
 	s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -32,13 +33,13 @@ func batchRoutes(cfg Config) []Route {
 
 	submit, validate, cancel, retry := write, write, write, write
 	submit.Method, submit.Path, submit.Handler = http.MethodPost, batchesPath, b.submit
-	submit.Rate, submit.Body, submit.Bounds = RateBatches, JSONBody, BatchBody
+	submit.Rate, submit.Body, submit.Bounds = ratelimit.Batches, JSONBody, BatchBody
 	validate.Method, validate.Path, validate.Handler = http.MethodPost, batchesPath+"/validation", b.validate
-	validate.Rate, validate.Body, validate.Bounds = RateBatches, JSONBody, BatchBody
+	validate.Rate, validate.Body, validate.Bounds = ratelimit.Batches, JSONBody, BatchBody
 	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam,
 		b.cancel
 	retry.Method, retry.Path, retry.Param, retry.Handler = http.MethodPost, batchPath+"/retry", batchParam, b.retry
-	retry.Rate, retry.Body = RateBatches, JSONBody
+	retry.Rate, retry.Body = ratelimit.Batches, JSONBody
 	return []Route{list, submit, validate, get, rows, cancel, retry}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -365,14 +366,15 @@ func TestValidation(t *testing.T) {
 
 func TestRateClassOfSubmissions(t *testing.T) {
 	t.Parallel()
-	g := &limiter{decision: api.Decision{Allowed: true}}
+	g := &limiter{decision: ratelimit.Decision{Allowed: true}}
 	b := newBilling(t, func(cfg *api.Config) { cfg.Limiter = g })
 	b.Post(b.batches(""), bodyOf("b", "ada")).Expect(202) // without a notifier
 	b.Post(b.batch("b", "/retry"), `{"batchReference":"c"}`).Expect(409)
 	b.Post(b.batches("/validation"), bodyOf("b", "ada")).Expect(200)
 	b.Post(b.batch("b", "/cancellation"), nil).Expect(200)
 	b.Get(b.batch("b", "")).Expect(200)
-	want := []api.RateClass{api.RateBatches, api.RateBatches, api.RateBatches, api.RateDefault, api.RateDefault}
+	want := []ratelimit.Class{ratelimit.Batches, ratelimit.Batches, ratelimit.Batches, ratelimit.Default,
+		ratelimit.Default}
 	if diff := cmp.Diff(want, g.classes); diff != "" {
 		t.Error(diff)
 	}

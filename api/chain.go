@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
@@ -101,7 +102,7 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 }
 
 // setLimitHeaders writes the RateLimit headers, which are structured fields.
-func (r *Request) setLimitHeaders(limits []Limit) {
+func (r *Request) setLimitHeaders(limits []ratelimit.Limit) {
 	var policies, states []string
 	for _, l := range limits {
 		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Quota, seconds(l.Window)))

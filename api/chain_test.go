@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api"
+	"partnerbilling/api/ratelimit"
 )
 
 const version = "Svc-Api-Version"
@@ -18,7 +19,7 @@ const version = "Svc-Api-Version"
 // Each step mends the fault that was answered; the next one must then show.
 func TestOrderOfChecks(t *testing.T) {
 	g := newTestServer(t, nil)
-	g.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond})
+	g.limiter.set(ratelimit.Decision{RetryAfter: 1500 * time.Millisecond})
 	c := g.With("Authorization", "Bearer nonsense").With(version, "v0").With("Content-Type", "text/plain").
 		With("Content-Encoding", "gzip")
 	foreign := "/billing/sites/" + otherSite.String() + "/batches"
@@ -27,7 +28,7 @@ func TestOrderOfChecks(t *testing.T) {
 	c.Post(foreign+"?x=1", "{").Refused(401, "auth:invalid-token")
 	c = c.WithToken("narrow")
 	c.Post(foreign+"?x=1", "{").Refused(429, "requests:rate-limited")
-	g.limiter.set(api.Decision{Allowed: true})
+	g.limiter.set(ratelimit.Decision{Allowed: true})
 	c.Post(foreign+"?x=1", "{").Refused(403, "auth:insufficient-scope")
 	c = c.WithToken("full")
 	c.Post(foreign+"?x=1", "{").Refused(403, "sites:site-not-accessible siteId")
@@ -130,7 +131,7 @@ func TestVersionHeader(t *testing.T) {
 
 func TestRateLimitHeaders(t *testing.T) {
 	g := newTestServer(t, nil)
-	g.limiter.set(api.Decision{Allowed: true, Limits: []api.Limit{
+	g.limiter.set(ratelimit.Decision{Allowed: true, Limits: []ratelimit.Limit{
 		{Name: "default", Quota: 200, Window: 2 * time.Second, Remaining: 150, Reset: 300 * time.Millisecond},
 		{Name: "batches", Quota: 5, Window: time.Second, Unknown: true},
 	}})
@@ -143,14 +144,14 @@ func TestRateLimitHeaders(t *testing.T) {
 			t.Errorf("%s: limits %s, want %s", path, got, want)
 		}
 	}
-	g.limiter.set(api.Decision{RetryAfter: 1001 * time.Millisecond,
-		Limits: []api.Limit{{Name: "default", Quota: 1, Window: time.Second}}})
+	g.limiter.set(ratelimit.Decision{RetryAfter: 1001 * time.Millisecond,
+		Limits: []ratelimit.Limit{{Name: "default", Quota: 1, Window: time.Second}}})
 	a := g.Post(site("/batches"), `{}`).Refused(429, "requests:rate-limited")
 	if a.Header.Get("Retry-After") != "2" || a.Header.Get("RateLimit") != `"default";r=0;t=0` {
 		t.Errorf("headers %v", a.Header)
 	}
 	g.With("Authorization", "").Get(site("/batches/b")).Expect(401)
-	want := []api.RateClass{api.RateDefault, api.RateDefault, api.RateBatches}
+	want := []ratelimit.Class{ratelimit.Default, ratelimit.Default, ratelimit.Batches}
 	if diff := cmp.Diff(want, g.limiter.classes); diff != "" {
 		t.Error(diff)
 	}

@@ -114,7 +114,7 @@ var docs = sync.OnceValues(func() ([]byte, error) {
 	err = template.Must(template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsHTML)).
 		Execute(&page, map[string]any{
 			"Info": d.Info, "Sections": sections, "Errors": catalogue,
-		"Style": template.CSS(docsCSS), //nolint:gosec // embedded
+			"Style": template.CSS(docsCSS), //nolint:gosec // embedded
 		})
 	return page.Bytes(), err
 })

@@ -1,11 +1,6 @@
 package api
 
-import (
-	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
-)
+import "sync"
 
 // answered contains the codes of all errors that servers of this test process have answered with.
 var answered sync.Map
@@ -30,9 +25,4 @@ func Answered(code Code) bool {
 // NewWithRoutes returns a server with another route table.
 func NewWithRoutes(cfg Config, table []Route) *Server {
 	return newServer(cfg.withDefaults(), table)
-}
-
-// NewLimiterWithLongTimeout returns a limiter that waits for Redis even on a busy machine.
-func NewLimiterWithLongTimeout(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
-	return newRedisLimiter(shared, rates, time.Minute)
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
-	"partnerbilling/api"
 	"partnerbilling/api/apitest"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -15,12 +15,12 @@ type arrivals struct{ next chan struct{} }
 
 func newArrivals() *arrivals { return &arrivals{make(chan struct{}, 1)} }
 
-func (a *arrivals) Take(context.Context, models.ClientID, api.RateClass) api.Decision {
+func (a *arrivals) Take(context.Context, models.ClientID, ratelimit.Class) ratelimit.Decision {
 	select {
 	case a.next <- struct{}{}:
 	default: // an earlier arrival is still unread
 	}
-	return api.Decision{Allowed: true}
+	return ratelimit.Decision{Allowed: true}
 }
 
 // hold starts a GET that the server holds, and returns once it has arrived or failed. The channel

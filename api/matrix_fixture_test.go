@@ -19,6 +19,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 )
@@ -83,11 +84,11 @@ func (m *matrix) client(t *testing.T, owner models.OrganisationID, scopes []mode
 }
 
 // limits are the limits in the limiter's decision.
-var limits = []api.Limit{{Name: "default", Quota: 9, Window: time.Second, Remaining: 8, Reset: time.Second}}
+var limits = []ratelimit.Limit{{Name: "default", Quota: 9, Window: time.Second, Remaining: 8, Reset: time.Second}}
 
-func (m *matrix) allow() { m.limiter.set(api.Decision{Allowed: true, Limits: limits}) }
+func (m *matrix) allow() { m.limiter.set(ratelimit.Decision{Allowed: true, Limits: limits}) }
 func (m *matrix) refuse() {
-	m.limiter.set(api.Decision{RetryAfter: 1500 * time.Millisecond, Limits: limits})
+	m.limiter.set(ratelimit.Decision{RetryAfter: 1500 * time.Millisecond, Limits: limits})
 }
 
 // authenticated returns the routes that require a token.

@@ -15,6 +15,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 
 	"partnerbilling/api"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -47,10 +48,10 @@ func TestLargeBodiesAreInTheBatchClass(t *testing.T) {
 	t.Parallel()
 	var got []string
 	for _, r := range newServer().Routes() {
-		if r.Bounds == api.BatchBody && r.Rate != api.RateBatches {
+		if r.Bounds == api.BatchBody && r.Rate != ratelimit.Batches {
 			t.Errorf("%s %s is in the class %s", r.Method, r.Path, r.Rate)
 		}
-		if r.Rate == api.RateBatches {
+		if r.Rate == ratelimit.Batches {
 			got = append(got, r.Path)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -70,7 +71,7 @@ func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.Clien
 		return nil
 	}
 	return func(ctx context.Context, client models.ClientID) time.Duration {
-		decision := limiter.Take(ctx, client, RateTokens)
+		decision := limiter.Take(ctx, client, ratelimit.Tokens)
 		r.setLimitHeaders(decision.Limits)
 		if decision.Allowed {
 			return 0

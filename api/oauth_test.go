@@ -13,6 +13,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/seal"
@@ -85,8 +86,9 @@ func TestTokenOverHTTP(t *testing.T) {
 // Only valid credentials are counted, so that a stranger cannot use up a client's limit.
 func TestTokensAreLimited(t *testing.T) {
 	t.Parallel()
-	l := &limiter{decision: api.Decision{Allowed: true,
-		Limits: []api.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99, Reset: time.Second}}}}
+	l := &limiter{decision: ratelimit.Decision{Allowed: true,
+		Limits: []ratelimit.Limit{{Name: "tokens", Quota: 100, Window: 10 * time.Second, Remaining: 99,
+			Reset: time.Second}}}}
 	c, id, secret := newLimitedOAuth(t, l)
 	forms := c.With("Content-Type", "application/x-www-form-urlencoded")
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {id}, "client_secret": {secret}}
@@ -98,13 +100,13 @@ func TestTokensAreLimited(t *testing.T) {
 	form.Set("client_secret", "wrong")
 	forms.Post("/oauth2/token", form.Encode()).Expect(401)
 	form.Set("client_secret", secret)
-	l.set(api.Decision{RetryAfter: 1500 * time.Millisecond})
+	l.set(ratelimit.Decision{RetryAfter: 1500 * time.Millisecond})
 	a = forms.Post("/oauth2/token", form.Encode()).Expect(429)
 	want := `{"error":"temporarily_unavailable","error_description":"too many tokens; use one until it expires"}`
 	if string(a.Body) != want || a.Header.Get("Retry-After") != "2" || a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}
-	if diff := gocmp.Diff([]api.RateClass{api.RateTokens, api.RateTokens}, l.classes); diff != "" {
+	if diff := gocmp.Diff([]ratelimit.Class{ratelimit.Tokens, ratelimit.Tokens}, l.classes); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
@@ -49,9 +50,10 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 		return partsOf(t, keys, partner).sign(t)
 	}
 	w.fresh = token()
-	redis := connect(t, redisURL)
-	ample := api.Rate{PerSecond: 1e6, Burst: 1e6}
-	limiter := api.NewRedisLimiter(redis, map[api.RateClass]api.Rate{api.RateDefault: ample, api.RateBatches: ample})
+	redis := queuetest.Client(t, redisURL)
+	ample := ratelimit.Rate{PerSecond: 1e6, Burst: 1e6}
+	limiter := ratelimit.New(redis, map[ratelimit.Class]ratelimit.Rate{ratelimit.Default: ample,
+		ratelimit.Batches: ample})
 	t.Cleanup(func() { _ = limiter.Close() })
 	log := slog.New(slog.DiscardHandler)
 	dispatcher := queue.NewDispatcher(store, redis, queue.DispatcherConfig{Log: log})

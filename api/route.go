@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
@@ -40,16 +41,6 @@ const (
 	FormBody                     // application/x-www-form-urlencoded, passed to the handler undecoded
 )
 
-// RateClass names a rate limit.
-type RateClass string
-
-// The rate classes. Every request counts against RateDefault, and against its own class as well.
-const (
-	RateDefault RateClass = "default"
-	RateTokens  RateClass = "tokens"  // access tokens issued
-	RateBatches RateClass = "batches" // submissions, validations and retries of batches
-)
-
 // BodyBounds bounds the body of a request.
 type BodyBounds struct {
 	Bytes int
@@ -79,8 +70,8 @@ type Route struct {
 	Audience Audience
 	Scope    models.Scope // the scope that the token must have; "" for any scope
 	Version  Versioning
-	Rate     RateClass // default RateDefault
-	Query    []string  // the known parameters; unknown and repeated ones are refused
+	Rate     ratelimit.Class // default ratelimit.Default
+	Query    []string        // the known parameters; unknown and repeated ones are refused
 	// Paged routes also accept a cursor, without other parameters. Every fault of a query with a
 	// cursor is an invalid pagination link.
 	Paged bool
@@ -131,25 +122,8 @@ type Sites interface {
 	Site(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
 }
 
-// Limiter limits the rate of requests.
+// Limiter limits the rate of requests; *ratelimit.Limiter does.
 type Limiter interface {
 	// Take counts a request. It fails open, and takes at most 50 ms.
-	Take(ctx context.Context, client models.ClientID, class RateClass) Decision
-}
-
-// Decision is the outcome of Limiter.Take.
-type Decision struct {
-	Allowed    bool
-	RetryAfter time.Duration // of a refusal
-	Limits     []Limit       // every limit that the request counts against
-}
-
-// Limit is the state of one rate limit.
-type Limit struct {
-	Name      string        // a structured-field token, such as the rate class
-	Quota     int64         // requests per window
-	Window    time.Duration // whole seconds
-	Remaining int64
-	Reset     time.Duration // until the whole quota is available again
-	Unknown   bool          // Remaining and Reset are unknown
+	Take(ctx context.Context, client models.ClientID, class ratelimit.Class) ratelimit.Decision
 }

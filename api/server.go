@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/web"
 	"partnerbilling/api/web/console"
 	"partnerbilling/models"
@@ -203,7 +204,7 @@ func withDefaults(table []Route, cfg Config) []Route {
 			r.Bounds = ordinaryBody
 		}
 		if r.Rate == "" {
-			r.Rate = RateDefault
+			r.Rate = ratelimit.Default
 		}
 	}
 	return table

@@ -23,6 +23,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
 
@@ -75,7 +76,7 @@ func TestErrorShapes(t *testing.T) {
 			t.Errorf("status %d, want %d", got, c.status)
 		}
 	}
-	g.limiter.set(api.Decision{})
+	g.limiter.set(ratelimit.Decision{})
 	g.Post(checkout("/payment-intent"), `{}`).Expect(429)
 }
 

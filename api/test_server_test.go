@@ -19,6 +19,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
@@ -68,18 +69,18 @@ var tokens = callers{
 // limiter is a limiter whose decision the test sets.
 type limiter struct {
 	mu       sync.Mutex
-	decision api.Decision
-	classes  []api.RateClass
+	decision ratelimit.Decision
+	classes  []ratelimit.Class
 }
 
-func (l *limiter) Take(_ context.Context, _ models.ClientID, class api.RateClass) api.Decision {
+func (l *limiter) Take(_ context.Context, _ models.ClientID, class ratelimit.Class) ratelimit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.classes = append(l.classes, class)
 	return l.decision
 }
 
-func (l *limiter) set(d api.Decision) {
+func (l *limiter) set(d ratelimit.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decision = d
@@ -135,7 +136,7 @@ var testServerDescription = sync.OnceValues(func() (*apitest.Description, error)
 func newTestServer(t *testing.T, change func(*api.Config)) *testServer {
 	t.Helper()
 	g := &testServer{
-		limiter: &limiter{decision: api.Decision{Allowed: true}},
+		limiter: &limiter{decision: ratelimit.Decision{Allowed: true}},
 		log:     &logBuffer{},
 		metrics: prometheus.NewRegistry(),
 		waiting: make(chan struct{}, 64),
@@ -170,7 +171,7 @@ func (g *testServer) routes() []api.Route {
 		},
 		{
 			Method: "POST", Path: "/billing/sites/{siteId}/batches", Area: "batches", Audience: api.Partner,
-			Scope: models.ScopeBatchesWrite, Version: api.VersionOptional, Rate: api.RateBatches,
+			Scope: models.ScopeBatchesWrite, Version: api.VersionOptional, Rate: ratelimit.Batches,
 			Body: api.JSONBody, Bounds: api.BatchBody, Handler: g.submit,
 		},
 		{

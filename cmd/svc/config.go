@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 	"partnerbilling/models/seal"
@@ -230,11 +231,11 @@ func nonEmpty(values ...string) []string {
 	return slices.DeleteFunc(values, func(s string) bool { return s == "" })
 }
 
-func (c *Config) rates() (ordinary, batches api.Rate, err error) {
-	if ordinary, err = api.ParseRate(c.RateLimit, 2); err != nil {
+func (c *Config) rates() (ordinary, batches ratelimit.Rate, err error) {
+	if ordinary, err = ratelimit.ParseRate(c.RateLimit, 2); err != nil {
 		return ordinary, batches, fmt.Errorf("SVC_RATE_LIMIT %w", err)
 	}
-	if batches, err = api.ParseRate(c.BatchRateLimit, 1); err != nil {
+	if batches, err = ratelimit.ParseRate(c.BatchRateLimit, 1); err != nil {
 		return ordinary, batches, fmt.Errorf("SVC_BATCH_RATE_LIMIT %w", err)
 	}
 	return ordinary, batches, nil

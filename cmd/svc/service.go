@@ -20,6 +20,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/web"
 	"partnerbilling/jobs"
 	"partnerbilling/jobs/rail"
@@ -234,8 +235,8 @@ func (s *service) limiter() (api.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter := api.NewRedisLimiter(s.redis, map[api.RateClass]api.Rate{
-		api.RateDefault: ordinary, api.RateTokens: ordinary.Divide(10), api.RateBatches: batches,
+	limiter := ratelimit.New(s.redis, map[ratelimit.Class]ratelimit.Rate{
+		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(10), ratelimit.Batches: batches,
 	})
 	s.closers = append(s.closers, limiter.Close)
 	return limiter, nil

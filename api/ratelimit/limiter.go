@@ -1,11 +1,9 @@
-package api
+package ratelimit
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -14,68 +12,28 @@ import (
 	"partnerbilling/models"
 )
 
-// Rate limits requests by a token bucket of Burst tokens that refills at PerSecond. The zero Rate
-// is unlimited.
-type Rate struct {
-	PerSecond float64
-	Burst     int
-}
-
-// ParseRate parses a configured rate: requests per second from 0.001 to 1000000, or "off". The
-// burst is the rate times burstSeconds, and at least 1.
-func ParseRate(text string, burstSeconds float64) (Rate, error) {
-	if text == "off" {
-		return Rate{}, nil
-	}
-	perSecond, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(perSecond >= 0.001 && perSecond <= 1e6) {
-		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 1000000, or "off"`)
-	}
-	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
-}
-
-// Divide returns the n-th part of a rate, with a burst of 10 seconds.
-func (r Rate) Divide(n float64) Rate {
-	if r.off() {
-		return r
-	}
-	perSecond := r.PerSecond / n
-	return Rate{perSecond, int(max(1, math.Ceil(10*perSecond)))}
-}
-
-// off reports whether the rate is unlimited.
-func (r Rate) off() bool { return r.PerSecond <= 0 }
-
-// interval returns the microseconds in which one token refills.
-func (r Rate) interval() int64 { return int64(math.Ceil(1e6 / r.PerSecond)) }
-
-// window returns the time in which the whole bucket refills, at least one second.
-func (r Rate) window() time.Duration {
-	return max(time.Second, time.Duration(r.interval()*int64(r.Burst))*time.Microsecond)
-}
-
 const (
-	limiterTimeout  = 40 * time.Millisecond // for all limits of a request, which Redis must not delay by 50 ms
-	limiterCooldown = time.Second           // after a failure, during which Redis is not queried
+	takeTimeout = 40 * time.Millisecond // for all limits of a request, which Redis must not delay by 50 ms
+	cooldown    = time.Second           // after a failure, during which Redis is not queried
 )
 
-// RedisLimiter limits the requests of each client across all processes, with token buckets in
+// Limiter limits the requests of each client across all processes, with token buckets in
 // Redis. It fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
-type RedisLimiter struct {
+type Limiter struct {
 	redis         *redis.Client
-	rates         map[RateClass]Rate
+	rates         map[Class]Rate
 	timeout       time.Duration // for all limits of a request
 	now           func() time.Time
 	cooldownUntil atomic.Int64 // Unix time in ns
 }
 
-// NewRedisLimiter returns a limiter for the Redis of the shared client. The limiter has its own
+// New returns a limiter for the Redis of the shared client. The limiter has its own
 // connection pool with short time-outs; the caller must close it.
-func NewRedisLimiter(shared *redis.Client, rates map[RateClass]Rate) *RedisLimiter {
-	return newRedisLimiter(shared, rates, limiterTimeout)
+func New(shared *redis.Client, rates map[Class]Rate) *Limiter {
+	return newLimiter(shared, rates, takeTimeout)
 }
 
-func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, timeout time.Duration) *RedisLimiter {
+func newLimiter(shared *redis.Client, rates map[Class]Rate, timeout time.Duration) *Limiter {
 	options := *shared.Options()
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
@@ -85,11 +43,11 @@ func newRedisLimiter(shared *redis.Client, rates map[RateClass]Rate, timeout tim
 	options.PoolTimeout = timeout
 	options.DialerRetries = 1
 	now := time.Now //nolint:forbidigo // measures only the cooldown; the buckets use the Redis server's clock
-	return &RedisLimiter{redis: redis.NewClient(&options), rates: rates, timeout: timeout, now: now}
+	return &Limiter{redis: redis.NewClient(&options), rates: rates, timeout: timeout, now: now}
 }
 
 // Close closes the connection pool.
-func (l *RedisLimiter) Close() error { return l.redis.Close() }
+func (l *Limiter) Close() error { return l.redis.Close() }
 
 // takeScript takes a token from every bucket, or from none if one is empty. A bucket is stored as
 // the time at which it is full again, in microseconds of the server's clock (GCRA). The script
@@ -120,7 +78,7 @@ return answer
 `)
 
 // Take counts a request against the default limit and the limit of its class.
-func (l *RedisLimiter) Take(ctx context.Context, client models.ClientID, class RateClass) Decision {
+func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class) Decision {
 	classes := l.limited(class)
 	if len(classes) == 0 {
 		return Decision{Allowed: true}
@@ -132,9 +90,9 @@ func (l *RedisLimiter) Take(ctx context.Context, client models.ClientID, class R
 	return decision
 }
 
-func (l *RedisLimiter) limited(class RateClass) []RateClass {
-	var classes []RateClass
-	for _, c := range []RateClass{RateDefault, class} {
+func (l *Limiter) limited(class Class) []Class {
+	var classes []Class
+	for _, c := range []Class{Default, class} {
 		if !l.rates[c].off() && (len(classes) == 0 || c != classes[0]) {
 			classes = append(classes, c)
 		}
@@ -142,11 +100,11 @@ func (l *RedisLimiter) limited(class RateClass) []RateClass {
 	return classes
 }
 
-var errLimiterCooldown = errors.New("api: Redis failed a moment ago")
+var errCooldown = errors.New("ratelimit: Redis failed a moment ago")
 
-func (l *RedisLimiter) query(ctx context.Context, client models.ClientID, classes []RateClass) (Decision, error) {
+func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []Class) (Decision, error) {
 	if l.now().UnixNano() < l.cooldownUntil.Load() {
-		return Decision{}, errLimiterCooldown
+		return Decision{}, errCooldown
 	}
 	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -159,18 +117,18 @@ func (l *RedisLimiter) query(ctx context.Context, client models.ClientID, classe
 	}
 	answer, err := takeScript.Run(limited, l.redis, keys, args...).Int64Slice()
 	if err == nil && len(answer) != 1+3*len(classes) {
-		err = errors.New("api: malformed answer of the rate script")
+		err = errors.New("ratelimit: malformed answer of the rate script")
 	}
 	if err != nil {
 		if ctx.Err() == nil { // Redis failed, not the caller
-			l.cooldownUntil.Store(l.now().Add(limiterCooldown).UnixNano())
+			l.cooldownUntil.Store(l.now().Add(cooldown).UnixNano())
 		}
 		return Decision{}, err
 	}
 	return l.decide(classes, answer), nil
 }
 
-func (l *RedisLimiter) decide(classes []RateClass, answer []int64) Decision {
+func (l *Limiter) decide(classes []Class, answer []int64) Decision {
 	d := Decision{Allowed: answer[0] == 1}
 	for i, class := range classes {
 		bucket := answer[1+3*i : 4+3*i]
@@ -185,13 +143,13 @@ func (l *RedisLimiter) decide(classes []RateClass, answer []int64) Decision {
 	return d
 }
 
-func (l *RedisLimiter) limit(class RateClass) Limit {
+func (l *Limiter) limit(class Class) Limit {
 	rate := l.rates[class]
 	return Limit{Name: string(class), Quota: int64(rate.Burst), Window: rate.window()}
 }
 
 // failOpen allows a request that could not be counted.
-func (l *RedisLimiter) failOpen(classes []RateClass) Decision {
+func (l *Limiter) failOpen(classes []Class) Decision {
 	d := Decision{Allowed: true}
 	for _, class := range classes {
 		limit := l.limit(class)

@@ -1,0 +1,12 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NewWithLongTimeout returns a limiter that waits for Redis even on a busy machine.
+func NewWithLongTimeout(shared *redis.Client, rates map[Class]Rate) *Limiter {
+	return newLimiter(shared, rates, time.Minute)
+}

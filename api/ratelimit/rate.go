@@ -1,0 +1,76 @@
+// Package ratelimit limits the requests of each API client, across all processes on one Redis.
+package ratelimit
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Class names a rate limit.
+type Class string
+
+// The classes. Every request counts against Default, and against its own class as well.
+const (
+	Default Class = "default"
+	Tokens  Class = "tokens"  // access tokens issued
+	Batches Class = "batches" // submissions, validations and retries of batches
+)
+
+// Decision is the outcome of a request for a token.
+type Decision struct {
+	Allowed    bool
+	RetryAfter time.Duration // of a refusal
+	Limits     []Limit       // every limit that the request counts against
+}
+
+// Limit is the state of one rate limit.
+type Limit struct {
+	Name      string        // a structured-field token, such as the class
+	Quota     int64         // requests per window
+	Window    time.Duration // whole seconds
+	Remaining int64
+	Reset     time.Duration // until the whole quota is available again
+	Unknown   bool          // Remaining and Reset are unknown
+}
+
+// Rate limits requests by a token bucket of Burst tokens that refills at PerSecond. The zero Rate
+// is unlimited.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+}
+
+// ParseRate parses a configured rate: requests per second from 0.001 to 1000000, or "off". The
+// burst is the rate times burstSeconds, and at least 1.
+func ParseRate(text string, burstSeconds float64) (Rate, error) {
+	if text == "off" {
+		return Rate{}, nil
+	}
+	perSecond, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(perSecond >= 0.001 && perSecond <= 1e6) {
+		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 1000000, or "off"`)
+	}
+	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
+}
+
+// Divide returns the n-th part of a rate, with a burst of 10 seconds.
+func (r Rate) Divide(n float64) Rate {
+	if r.off() {
+		return r
+	}
+	perSecond := r.PerSecond / n
+	return Rate{perSecond, int(max(1, math.Ceil(10*perSecond)))}
+}
+
+// off reports whether the rate is unlimited.
+func (r Rate) off() bool { return r.PerSecond <= 0 }
+
+// interval returns the microseconds in which one token refills.
+func (r Rate) interval() int64 { return int64(math.Ceil(1e6 / r.PerSecond)) }
+
+// window returns the time in which the whole bucket refills, at least one second.
+func (r Rate) window() time.Duration {
+	return max(time.Second, time.Duration(r.interval()*int64(r.Burst))*time.Microsecond)
+}
