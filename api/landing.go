@@ -2,11 +2,8 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 
 	"partnerbilling/api/web"
 	"partnerbilling/api/web/console"
@@ -30,20 +27,8 @@ var landingLinks = []web.Link{
 var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console",
 	Detail: "customers, batches, payments and webhooks without code"}}
 
-// apiDescription decodes the OpenAPI document once.
-var apiDescription = sync.OnceValues(func() (d description, err error) {
-	document, err := OpenAPI()
-	if err == nil {
-		err = json.Unmarshal(document, &d)
-	}
-	if err != nil {
-		return d, fmt.Errorf("api: OpenAPI document: %w", err)
-	}
-	return d, nil
-})
-
 func (r *Request) landing(sandbox bool) error {
-	d, err := apiDescription()
+	d, err := documentation()
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/docs"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
@@ -116,7 +117,7 @@ type testServer struct {
 }
 
 var testServerDescription = sync.OnceValues(func() (*apitest.Description, error) {
-	source, err := os.ReadFile("openapi.yaml")
+	source, err := os.ReadFile("docs/openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,8 @@ var testServerDescription = sync.OnceValues(func() (*apitest.Description, error)
 	}
 	before, rest, _ := strings.Cut(string(source), "\npaths:\n")
 	_, components, _ := strings.Cut(rest, "\ncomponents:\n")
-	document, err := api.DescriptionJSON([]byte(before + "\n" + string(paths) + "\ncomponents:\n" + components))
+	source = []byte(before + "\n" + string(paths) + "\ncomponents:\n" + components)
+	document, err := docs.JSON(source, api.DocumentedErrors())
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package api
+package docs
 
 import (
 	"cmp"
@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// docContent maps a media type to the schema of a body.
-type docContent map[string]struct{ Schema docSchema }
+// content maps a media type to the schema of a body.
+type content map[string]struct{ Schema schema }
 
-// docSchema is the part of a JSON Schema that the page shows.
-type docSchema struct {
+// schema is the part of a JSON Schema that the page shows.
+type schema struct {
 	Ref         string `json:"$ref"`
 	Type        any    // a name or a list of names
 	Description string
 	Required    []string
-	Properties  map[string]docSchema
-	Items       *docSchema
-	AnyOf       []docSchema
+	Properties  map[string]schema
+	Items       *schema
+	AnyOf       []schema
 	Enum        []any
 	Const       any
 	Default     any
@@ -34,15 +34,15 @@ type docSchema struct {
 	MaxItems    json.Number
 }
 
-// docField describes a field. Its name is the one in errors, with [] for any element.
-type docField struct {
+// field describes a field. Its name is the one in errors, with [] for any element.
+type field struct {
 	Name, Type, Meaning string
 	Required            bool
 }
 
 // follow resolves references, and replaces a nullable schema by its other alternative. A
 // description beside the reference wins.
-func (d description) follow(s docSchema) docSchema {
+func (d *document) follow(s schema) schema {
 	for _, option := range s.AnyOf {
 		if option.Type != "null" {
 			option.Description = cmp.Or(s.Description, option.Description)
@@ -63,7 +63,7 @@ func lastOf(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] 
 const maxFieldDepth = 6
 
 // fields lists the fields of an object and of its nested objects, required ones first.
-func (d description) fields(s docSchema, prefix string) []docField {
+func (d *document) fields(s schema, prefix string) []field {
 	if strings.Count(prefix, ".") > maxFieldDepth {
 		return nil
 	}
@@ -72,21 +72,21 @@ func (d description) fields(s docSchema, prefix string) []docField {
 		required := func(name string) int { return slices.Index(append(slices.Clone(s.Required), name), name) }
 		return cmp.Or(cmp.Compare(required(a), required(b)), strings.Compare(a, b))
 	})
-	var list []docField
+	var list []field
 	for _, name := range names {
-		field := d.follow(s.Properties[name])
-		list = append(list, docField{prefix + name, field.kind(), field.Description, slices.Contains(s.Required, name)})
+		value := d.follow(s.Properties[name])
+		list = append(list, field{prefix + name, value.kind(), value.Description, slices.Contains(s.Required, name)})
 		inner := prefix + name + "."
-		for field.Items != nil {
-			field, inner = d.follow(*field.Items), strings.TrimSuffix(inner, ".")+"[]."
+		for value.Items != nil {
+			value, inner = d.follow(*value.Items), strings.TrimSuffix(inner, ".")+"[]."
 		}
-		list = append(list, d.fields(field, inner)...)
+		list = append(list, d.fields(value, inner)...)
 	}
 	return list
 }
 
 // kind describes the values that a schema allows.
-func (s docSchema) kind() string {
+func (s schema) kind() string {
 	if s.Const != nil {
 		return fmt.Sprintf("`%v`", s.Const)
 	}
@@ -127,7 +127,7 @@ func span(from, to json.Number, unit string) string {
 }
 
 // bodyFields lists the fields of a JSON or form body. Answers show their data without the envelope.
-func (d description) bodyFields(content docContent) []docField {
+func (d *document) bodyFields(content content) []field {
 	for _, media := range []string{"application/json", "application/x-www-form-urlencoded"} {
 		body, ok := content[media]
 		if !ok {

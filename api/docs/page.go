@@ -1,42 +1,37 @@
-package api
+package docs
 
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 )
 
-//go:embed docs.html
-var docsHTML string
+//go:embed page.html
+var pageHTML string
 
-//go:embed docs.css
-var docsCSS string
+//go:embed page.css
+var pageCSS string
 
-// description is the part of the OpenAPI document that the page shows.
-type description struct {
-	Info struct{ Title, Version, Summary, Description string }
+// document is the part of the OpenAPI document that the page shows.
+type document struct {
+	Info Info
 	Tags []struct{ Name, Description string }
 	// Paths maps each path to its methods and their operations. Other keys of a path are ignored.
 	Paths      map[string]map[string]json.RawMessage
 	Components struct {
-		Parameters map[string]docParameter
-		Responses  map[string]docResponse
-		Schemas    map[string]docSchema
+		Parameters map[string]parameter
+		Responses  map[string]response
+		Schemas    map[string]schema
 	}
 }
 
-type docOperation struct {
+type operation struct {
 	ID          string `json:"operationId"`
 	Method      string `json:"-"`
 	Path        string `json:"-"`
@@ -44,42 +39,42 @@ type docOperation struct {
 	Summary     string
 	Description string
 	Security    []map[string][]string
-	Parameters  []docParameter
+	Parameters  []parameter
 	RequestBody struct {
-		Content  docContent
+		Content  content
 		Required bool
 	}
-	Body     []docField             // the fields of the request body
-	ByStatus map[string]docResponse `json:"responses"`
+	Body     []field             // the fields of the request body
+	ByStatus map[string]response `json:"responses"`
 }
 
-type docParameter struct {
+type parameter struct {
 	Ref                   string `json:"$ref"`
 	Name, In, Description string
 	Required              bool
-	Schema                docSchema
+	Schema                schema
 	Type                  string `json:"-"`
 }
 
-type docResponse struct {
+type response struct {
 	Ref         string `json:"$ref"`
 	Status      string `json:"-"`
 	Description string
-	Content     docContent
+	Content     content
 	Headers     map[string]json.RawMessage
-	Body        []docField `json:"-"` // the fields of a success
+	Body        []field `json:"-"` // the fields of a success
 }
 
 // HeaderNames returns the names of the documented headers, sorted.
-func (r docResponse) HeaderNames() []string { return slices.Sorted(maps.Keys(r.Headers)) }
+func (r response) HeaderNames() []string { return slices.Sorted(maps.Keys(r.Headers)) }
 
-type docSection struct {
+type section struct {
 	Name, Description string
-	Operations        []docOperation
+	Operations        []operation
 }
 
 // Scopes returns the scopes that the operation's token must have.
-func (o docOperation) Scopes() []string {
+func (o operation) Scopes() []string {
 	var scopes []string
 	for _, requirement := range o.Security {
 		for _, s := range requirement {
@@ -90,8 +85,8 @@ func (o docOperation) Scopes() []string {
 }
 
 // Responses returns the answers in the order of their status.
-func (o docOperation) Responses() []docResponse {
-	var list []docResponse
+func (o operation) Responses() []response {
+	var list []response
 	for _, status := range slices.Sorted(maps.Keys(o.ByStatus)) {
 		answer := o.ByStatus[status]
 		answer.Status = status
@@ -100,37 +95,39 @@ func (o docOperation) Responses() []docResponse {
 	return list
 }
 
-// docs renders the page once.
-var docs = sync.OnceValues(func() ([]byte, error) {
-	d, err := apiDescription()
-	if err != nil {
-		return nil, err
-	}
+// render renders the page.
+func (d *document) render(errors []Error) ([]byte, error) {
 	sections, err := d.sections()
 	if err != nil {
 		return nil, err
 	}
-	var page bytes.Buffer
-	err = template.Must(template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsHTML)).
-		Execute(&page, map[string]any{
-			"Info": d.Info, "Sections": sections, "Errors": catalogue,
-			"Style": template.CSS(docsCSS), //nolint:gosec // embedded
-		})
-	return page.Bytes(), err
-})
+	page, err := template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(pageHTML)
+	if err != nil {
+		return nil, fmt.Errorf("docs: page: %w", err)
+	}
+	var rendered bytes.Buffer
+	err = page.Execute(&rendered, map[string]any{
+		"Info": d.Info, "Sections": sections, "Errors": errors,
+		"Style": template.CSS(pageCSS), //nolint:gosec // embedded
+	})
+	if err != nil {
+		return nil, fmt.Errorf("docs: page: %w", err)
+	}
+	return rendered.Bytes(), nil
+}
 
 // sections groups the operations by their first tag, in the order of the document's tags, then by
 // path.
-func (d description) sections() ([]docSection, error) {
-	byTag := make(map[string][]docOperation)
+func (d *document) sections() ([]section, error) {
+	byTag := make(map[string][]operation)
 	for path, item := range d.Paths {
 		for method, raw := range item {
 			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
 				continue
 			}
-			o := docOperation{Method: strings.ToUpper(method), Path: path}
+			o := operation{Method: strings.ToUpper(method), Path: path}
 			if err := json.Unmarshal(raw, &o); err != nil {
-				return nil, fmt.Errorf("api: OpenAPI document: %s %s: %w", method, path, err)
+				return nil, fmt.Errorf("docs: OpenAPI document: %s %s: %w", method, path, err)
 			}
 			d.resolve(&o)
 			tag := ""
@@ -140,19 +137,19 @@ func (d description) sections() ([]docSection, error) {
 			byTag[tag] = append(byTag[tag], o)
 		}
 	}
-	var sections []docSection
+	var sections []section
 	for _, tag := range d.Tags {
 		operations := byTag[tag.Name]
-		slices.SortFunc(operations, func(a, b docOperation) int {
+		slices.SortFunc(operations, func(a, b operation) int {
 			return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Method, b.Method))
 		})
-		sections = append(sections, docSection{tag.Name, tag.Description, operations})
+		sections = append(sections, section{tag.Name, tag.Description, operations})
 	}
 	return sections, nil
 }
 
 // resolve replaces references to shared parameters and answers, and lists the fields of bodies.
-func (d description) resolve(o *docOperation) {
+func (d *document) resolve(o *operation) {
 	for i, p := range o.Parameters {
 		if p.Ref != "" {
 			p = d.Components.Parameters[lastOf(p.Ref)]
@@ -173,18 +170,4 @@ func (d description) resolve(o *docOperation) {
 		}
 		o.ByStatus[status] = r
 	}
-}
-
-func serveDocs(_ context.Context, r *Request) error {
-	page, err := docs()
-	if err != nil {
-		return err
-	}
-	style := sha256.Sum256([]byte(docsCSS))
-	r.SetHeader("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
-		base64.StdEncoding.EncodeToString(style[:])+
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	r.SetHeader("Referrer-Policy", "no-referrer")
-	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(descriptionMaxAge)))
-	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", page)
 }
