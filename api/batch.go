@@ -6,42 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
-
-const (
-	batchesPath = "/billing/sites/{siteId}/batches"
-	batchPath   = batchesPath + "/{batchReference}"
-)
-
-// batchParam is the path parameter of the routes about one batch.
-var batchParam = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
-
-func batchRoutes(cfg Config) []Route {
-	b := &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits,
-		pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
-	read := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesRead, Version: VersionOptional}
-	write := Route{Area: "batches", Audience: Partner, Scope: models.ScopeBatchesWrite, Version: VersionOptional}
-
-	list, get, rows := read, read, read
-	list.Method, list.Path, list.Handler = http.MethodGet, batchesPath, b.list
-	list.Paged, list.Query = true, []string{"limit", "state", "submittedFrom", "submittedTo"}
-	get.Method, get.Path, get.Param, get.Handler = http.MethodGet, batchPath, batchParam, b.get
-	get.Timeout = MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout)
-	rows.Method, rows.Path, rows.Param, rows.Handler = http.MethodGet, batchPath+"/rows", batchParam, b.rowsCSV
-
-	submit, validate, cancel, retry := write, write, write, write
-	submit.Method, submit.Path, submit.Handler = http.MethodPost, batchesPath, b.submit
-	submit.Rate, submit.Body, submit.Bounds = ratelimit.Batches, JSONBody, BatchBody
-	validate.Method, validate.Path, validate.Handler = http.MethodPost, batchesPath+"/validation", b.validate
-	validate.Rate, validate.Body, validate.Bounds = ratelimit.Batches, JSONBody, BatchBody
-	cancel.Method, cancel.Path, cancel.Param, cancel.Handler = http.MethodPost, batchPath+"/cancellation", batchParam,
-		b.cancel
-	retry.Method, retry.Path, retry.Param, retry.Handler = http.MethodPost, batchPath+"/retry", batchParam, b.retry
-	retry.Rate, retry.Body = ratelimit.Batches, JSONBody
-	return []Route{list, submit, validate, get, rows, cancel, retry}
-}
 
 // DebitDispatch dispatches the tasks of new batches.
 type DebitDispatch interface {
@@ -57,6 +23,10 @@ type batches struct {
 	notify func([]models.TaskID) // may be nil
 	debits DebitDispatch         // may be nil
 	pages  *paginator
+}
+
+func newBatches(cfg Config) *batches {
+	return &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: newPaginator(cfg)}
 }
 
 // batchData is a batch on the wire. Lists leave out the rows.

@@ -8,36 +8,14 @@ import (
 	"partnerbilling/models"
 )
 
-// customerParam returns the path parameter of the routes about one customer.
-func customerParam(unknown Code) Param {
-	return Param{Name: "customerReference", Check: models.ValidateReference, NotFound: unknown}
-}
-
-func customerRoutes(cfg Config) []Route {
-	c := &customers{store: cfg.Store, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}}
-	return []Route{
-		{
-			Method: http.MethodGet, Path: "/billing/sites/{siteId}/customers", Area: "customers", Audience: Partner,
-			Scope: models.ScopeCustomersRead, Version: VersionRequired, Paged: true,
-			Query: []string{"limit", "state", "invitedFrom", "invitedTo"}, Handler: c.list,
-		},
-		{
-			Method: http.MethodGet, Path: "/billing/sites/{siteId}/customers/{customerReference}", Area: "customers",
-			Audience: Partner, Scope: models.ScopeCustomersRead, Version: VersionOptional,
-			Param: customerParam(CustomerNotFound), Handler: c.get,
-		},
-		{
-			Method: http.MethodPost, Path: "/billing/sites/{siteId}/customers/{customerReference}/revocation",
-			Area: "customers", Audience: Partner, Scope: models.ScopeCustomersWrite, Version: VersionOptional,
-			Param: customerParam(CustomerNotFound), Handler: c.revoke,
-		},
-	}
-}
-
 // customers handles the routes about a Site's customers.
 type customers struct {
 	store *models.Store
 	pages *paginator
+}
+
+func newCustomers(cfg Config) *customers {
+	return &customers{store: cfg.Store, pages: newPaginator(cfg)}
 }
 
 type customerList struct {

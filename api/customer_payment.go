@@ -12,31 +12,6 @@ import (
 // maxDiscounts is the largest number of discounts in one payment.
 const maxDiscounts = 1000
 
-// customerPaymentRoutes returns the customer app's routes about a payment intent. In the sandbox a
-// partner can play the customer app.
-func customerPaymentRoutes(cfg Config) []Route {
-	c := &customerPayments{store: cfg.Store, notify: cfg.Notify, sandbox: cfg.Sandbox != nil}
-	code := Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode}
-	table := []Route{
-		{
-			Method: http.MethodGet, Path: "/customer-app/payment-intents/{code}", Audience: CustomerApp,
-			Scope: models.ScopePaymentsWrite, Param: code, Handler: c.get,
-		},
-		{
-			Method: http.MethodPost, Path: "/customer-app/payment-intents/{code}/transactions", Audience: CustomerApp,
-			Scope: models.ScopePaymentsWrite, Param: code, Body: JSONBody, Handler: c.pay,
-		},
-	}
-	if c.sandbox {
-		table = append(table, Route{
-			Method: http.MethodPost, Path: "/sandbox/payment-intents/{paymentIntentId}/payment", Audience: Partner,
-			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Body: OptionalJSON,
-			Handler: c.payInSandbox,
-		})
-	}
-	return table
-}
-
 func checkIntentCode(s string) error {
 	if !models.ValidIntentCode(s) {
 		return errors.New("must be the last part of what the QR code says")
@@ -49,6 +24,10 @@ type customerPayments struct {
 	store   *models.Store
 	notify  func([]models.TaskID) // may be nil
 	sandbox bool
+}
+
+func newCustomerPayments(cfg Config) *customerPayments {
+	return &customerPayments{store: cfg.Store, notify: cfg.Notify, sandbox: cfg.Sandbox != nil}
 }
 
 // payableIntent is a payment intent as the customer app sees it. It repeats nothing that the app

@@ -10,27 +10,15 @@ import (
 	"partnerbilling/models"
 )
 
-func invitationRoutes(cfg Config) []Route {
-	i := &invitations{store: cfg.Store, keys: cfg.Keys, baseURL: cfg.PublicBaseURL}
-	return []Route{
-		{
-			Method: http.MethodPost, Path: "/billing/sites/{siteId}/customers/invitations", Area: "invitations",
-			Audience: Partner, Scope: models.ScopeCustomersWrite, Version: VersionOptional,
-			Body: JSONBody, Idempotent: true, Handler: i.create,
-		},
-		{
-			Method: http.MethodPost, Path: "/billing/sites/{siteId}/customers/{customerReference}/invitation-link",
-			Area: "invitations", Audience: Partner, Scope: models.ScopeCustomersWrite, Version: VersionOptional,
-			Param: customerParam(NoLiveInvitation), Handler: i.resend,
-		},
-	}
-}
-
 // invitations handles the routes that create sign-up links and show them again.
 type invitations struct {
 	store   *models.Store
 	keys    *models.Keys
 	baseURL string
+}
+
+func newInvitations(cfg Config) *invitations {
+	return &invitations{store: cfg.Store, keys: cfg.Keys, baseURL: cfg.PublicBaseURL}
 }
 
 // invitationData is an invitation as its partner sees it.

@@ -9,14 +9,6 @@ import (
 	"partnerbilling/api/web/console"
 )
 
-// landingRoutes returns the route of the landing page.
-func landingRoutes(cfg Config) []Route {
-	return []Route{{
-		Method: http.MethodGet, Path: "/", Audience: Public, Page: true,
-		Handler: func(_ context.Context, r *Request) error { return r.landing(cfg.Sandbox != nil) },
-	}}
-}
-
 // landingLinks lead to the documentation.
 var landingLinks = []web.Link{
 	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
@@ -26,6 +18,11 @@ var landingLinks = []web.Link{
 // consoleLinks are the additional links of a sandbox.
 var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console",
 	Detail: "customers, batches, payments and webhooks without code"}}
+
+// landing returns the handler of the start page.
+func landing(cfg Config) Handler {
+	return func(_ context.Context, r *Request) error { return r.landing(cfg.Sandbox != nil) }
+}
 
 func (r *Request) landing(sandbox bool) error {
 	d, err := documentation()

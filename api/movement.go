@@ -7,23 +7,15 @@ import (
 	"partnerbilling/models"
 )
 
-const movementsPath = "/billing/sites/{siteId}/movements"
-
-func movementRoutes(cfg Config) []Route {
-	m := &movements{
-		store: cfg.Store, pages: &paginator{cfg.Keys, cfg.PublicBaseURL}, exports: make(chan struct{}, maxExports),
-	}
-	return []Route{{
-		Method: http.MethodGet, Path: movementsPath, Audience: Partner, Scope: models.ScopeMovementsRead,
-		Version: VersionOptional, Paged: true, Query: []string{"limit", "from", "to"}, Handler: m.list,
-	}}
-}
-
 // movements handles the route about the movements of a Site's money.
 type movements struct {
 	store   *models.Store
 	pages   *paginator
 	exports chan struct{} // semaphore of streamed tables
+}
+
+func newMovements(cfg Config) *movements {
+	return &movements{store: cfg.Store, pages: newPaginator(cfg), exports: make(chan struct{}, maxExports)}
 }
 
 // movementData is a movement on the wire. The CSV has the same fields in the same order.

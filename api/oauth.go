@@ -14,17 +14,8 @@ import (
 	"partnerbilling/models"
 )
 
-// oauthRoutes returns the routes of the service's own authorisation server. With an outside issuer
-// they answer 404.
-func oauthRoutes(cfg Config) []Route {
-	return []Route{
-		{Method: http.MethodPost, Path: auth.TokenPath, Audience: Public, OAuth: true,
-			Handler: ownIssuer(cfg, issueToken)},
-		{Method: http.MethodGet, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
-		{Method: http.MethodGet, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
-	}
-}
-
+// ownIssuer returns the handler of a route of the service's own authorisation server. With an outside
+// issuer it answers 404.
 func ownIssuer(cfg Config, serve func(context.Context, *Request, *Config) error) Handler {
 	return func(ctx context.Context, r *Request) error {
 		if cfg.Issuer == nil {

@@ -39,21 +39,8 @@ func newHostedPage(cfg Config) hostedPage {
 	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
 }
 
-// maxPageForm bounds the form of a hosted page, in bytes. It is small because the form needs no
-// token.
-const maxPageForm = 4 << 10
-
-// routes returns the routes of a page and, in the sandbox, of its form.
-func (p *hostedPage) routes(route Route, show, act Handler) []Route {
-	route.Audience, route.Page = Public, true
-	form := route
-	route.Method, route.Handler = http.MethodGet, show
-	form.Method, form.Body, form.Bounds, form.Handler = http.MethodPost, FormBody, BodyBounds{Bytes: maxPageForm}, act
-	if !p.sandbox {
-		return []Route{route}
-	}
-	return []Route{route, form}
-}
+// pageForm bounds the form of a hosted page. It is small because the form needs no token.
+var pageForm = BodyBounds{Bytes: 4 << 10}
 
 // describe fills in the common part of a page that offers something until the given time.
 func (p *hostedPage) describe(organisation, site string, until models.Millis, choices []web.Choice) web.Hosted {

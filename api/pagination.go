@@ -48,6 +48,8 @@ type paginator struct {
 	baseURL string // the public base URL
 }
 
+func newPaginator(cfg Config) *paginator { return &paginator{cfg.Keys, cfg.PublicBaseURL} }
+
 var errCursor = errors.New("api: not a cursor of this list")
 
 // openPage returns the page that a request asks for: the page of its cursor, or the first page of

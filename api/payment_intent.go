@@ -15,55 +15,21 @@ import (
 	"partnerbilling/models"
 )
 
-const (
-	paymentIntentsPath = "/checkout/{siteId}/payment-intent"
-	paymentIntentPath  = paymentIntentsPath + "/{paymentIntentId}"
-)
-
 // Bounds of a payment intent's lists. The bound of the body is reached first.
 const (
 	maxLineItems = 1000
 	maxModifiers = 1000
 )
 
-// paymentIntentParam is the path parameter of the routes about one payment intent.
-var paymentIntentParam = Param{Name: "paymentIntentId", NotFound: PaymentIntentNotFound, Check: func(s string) error {
+func checkPaymentIntentID(text string) error {
 	var id models.PaymentIntentID
-	return id.UnmarshalText([]byte(s))
-}}
+	return id.UnmarshalText([]byte(text))
+}
 
 // paymentIntentID returns the id in the path.
 func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
 	_ = id.UnmarshalText([]byte(r.Param())) // never fails: the route has checked the parameter
 	return id
-}
-
-func paymentIntentRoutes(cfg Config) []Route {
-	p := &paymentIntents{
-		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
-		pages: &paginator{cfg.Keys, cfg.PublicBaseURL}, sandbox: cfg.Sandbox != nil,
-	}
-	return []Route{
-		{
-			Method: http.MethodGet, Path: paymentIntentsPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead,
-			Paged:   true,
-			Query:   []string{"limit", "orderId", "state", "transactionStatus", "createdFrom", "createdTo"},
-			Handler: p.list,
-		},
-		{
-			Method: http.MethodPost, Path: paymentIntentsPath, Audience: Partner,
-			Scope: models.ScopePaymentIntentsWrite, Body: JSONBody, Idempotent: true, Handler: p.create,
-		},
-		{
-			Method: http.MethodGet, Path: paymentIntentPath, Audience: Partner, Scope: models.ScopePaymentIntentsRead,
-			Param: paymentIntentParam, Timeout: MaxWait + orDefault(cfg.RequestTimeout, defaultRequestTimeout),
-			Handler: p.get,
-		},
-		{
-			Method: http.MethodPost, Path: paymentIntentPath + "/cancellation", Audience: Partner,
-			Scope: models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Handler: p.cancel,
-		},
-	}
 }
 
 // paymentIntents handles the routes about payment intents.
@@ -74,6 +40,13 @@ type paymentIntents struct {
 	pictures *qr.Series            // renders the QR codes
 	pages    *paginator
 	sandbox  bool
+}
+
+func newPaymentIntents(cfg Config) *paymentIntents {
+	return &paymentIntents{
+		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
+		pages: newPaginator(cfg), sandbox: cfg.Sandbox != nil,
+	}
 }
 
 // qrBase returns the text of QR codes before the code. It is upper case, because QR's alphanumeric

@@ -10,14 +10,6 @@ import (
 	"partnerbilling/models"
 )
 
-// paymentPageRoutes returns the routes of the hosted page behind a QR code.
-func paymentPageRoutes(cfg Config) []Route {
-	p := &paymentPage{newHostedPage(cfg), cfg.Notify}
-	return p.routes(Route{
-		Path: "/P/{code}", Param: Param{Name: "code", NotFound: PaymentIntentNotFound, Check: checkIntentCode},
-	}, p.show, p.act)
-}
-
 // paymentPage shows a payment intent to a customer that has scanned its QR code.
 type paymentPage struct {
 	hostedPage

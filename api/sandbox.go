@@ -29,27 +29,6 @@ type Sandbox struct {
 // maxClockStep is the largest step by which a request moves the clock.
 const maxClockStep = 400 * 24 * time.Hour
 
-// sandboxRoutes returns the routes that simulate customers and time, none in production.
-func sandboxRoutes(cfg Config) []Route {
-	if cfg.Sandbox == nil {
-		return nil
-	}
-	s := &sandbox{store: cfg.Store}
-	table := []Route{{
-		Method: http.MethodPost, Path: "/sandbox/sites/{siteId}/customers/{customerReference}/signup", Area: "signups",
-		Audience: Partner, Scope: models.ScopeCustomersWrite, Param: customerParam(CustomerNotFound),
-		Body: OptionalJSON, Handler: s.signup,
-	}}
-	if cfg.Sandbox.Clock {
-		table = append(table,
-			Route{Method: http.MethodGet, Path: "/sandbox/clock", Audience: Partner, Handler: s.readClock},
-			Route{Method: http.MethodPost, Path: "/sandbox/clock", Audience: Partner, Body: JSONBody,
-				Handler: s.moveClock},
-		)
-	}
-	return table
-}
-
 // sandbox simulates customers and time.
 type sandbox struct{ store *models.Store }
 

@@ -9,32 +9,15 @@ import (
 	"partnerbilling/models"
 )
 
-// signupRoutes returns the customer app's routes about an invitation.
-func signupRoutes(cfg Config) []Route {
-	s := &signups{store: cfg.Store, keys: cfg.Keys, sandbox: cfg.Sandbox != nil}
-	token := Param{Name: "token", NotFound: SignupNotFound}
-	return []Route{
-		{
-			Method: http.MethodGet, Path: "/customer-app/signups/{token}", Area: "signups", Audience: CustomerApp,
-			Scope: models.ScopeSignupsWrite, Param: token, Handler: s.get,
-		},
-		{
-			Method: http.MethodPost, Path: "/customer-app/signups/{token}/completion", Area: "signups",
-			Audience: CustomerApp, Scope: models.ScopeSignupsWrite, Param: token, Body: JSONBody, Handler: s.complete,
-		},
-		{
-			Method: http.MethodPost, Path: "/customer-app/links/{linkId}/revocation", Area: "customers",
-			Audience: CustomerApp, Scope: models.ScopeSignupsWrite,
-			Param: Param{Name: "linkId", NotFound: CustomerLinkNotFound}, Handler: s.revoke,
-		},
-	}
-}
-
 // signups handles the customer app's requests about sign-ups and links.
 type signups struct {
 	store   *models.Store
 	keys    *models.Keys
 	sandbox bool // agreements are on the sandbox rail
+}
+
+func newSignups(cfg Config) *signups {
+	return &signups{store: cfg.Store, keys: cfg.Keys, sandbox: cfg.Sandbox != nil}
 }
 
 // signupData is a sign-up as the customer app sees it. It repeats nothing that the app sent.

@@ -9,14 +9,6 @@ import (
 	"partnerbilling/models"
 )
 
-// signupPageRoutes returns the routes of the hosted page of an invitation.
-func signupPageRoutes(cfg Config) []Route {
-	p := &signupPage{newHostedPage(cfg), cfg.Keys}
-	return p.routes(Route{
-		Path: "/signup/{token}", Area: "signups", Param: Param{Name: "token", NotFound: SignupNotFound},
-	}, p.show, p.act)
-}
-
 // signupPage shows an invitation to the customer. A GET changes nothing, because mail scanners open
 // links.
 type signupPage struct {

@@ -8,24 +8,20 @@ import (
 	"partnerbilling/models"
 )
 
-// traceParam is the path parameter of the route about one trace. A malformed id is answered like an
-// unknown one.
-var traceParam = Param{Name: "traceId", NotFound: TraceNotFound, Check: func(text string) error {
-	_, err := models.ParseTraceID(text)
-	return err
-}}
-
-func traceRoutes(cfg Config) []Route {
-	t := &traces{store: cfg.Store, qrBase: qrBase(cfg.PublicBaseURL)}
-	return []Route{{
-		Method: http.MethodGet, Path: "/traces/{traceId}", Audience: Partner, Param: traceParam, Handler: t.get,
-	}}
-}
-
 // traces handles the route about the results of a request.
 type traces struct {
 	store  *models.Store
 	qrBase string // see paymentIntents
+}
+
+func newTraces(cfg Config) *traces {
+	return &traces{store: cfg.Store, qrBase: qrBase(cfg.PublicBaseURL)}
+}
+
+// checkTraceID refuses a malformed id, which is answered like an unknown one.
+func checkTraceID(text string) error {
+	_, err := models.ParseTraceID(text)
+	return err
 }
 
 // traceData is a trace on the wire. It has exactly one of Batch, PaymentIntent and Customer, except

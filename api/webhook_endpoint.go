@@ -18,36 +18,6 @@ type WebhookDeliverer interface {
 	Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error)
 }
 
-const (
-	webhookEndpointsPath = "/webhooks/endpoints"
-	// webhookTestTimeout exceeds the time-out of an attempt.
-	webhookTestTimeout = 20 * time.Second
-)
-
-// webhookEndpointRoutes returns the list of endpoints, and for the default endpoint and a Site's
-// endpoint the same set of routes.
-func webhookEndpointRoutes(cfg Config) []Route {
-	w := newWebhooks(cfg)
-	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
-	write := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksWrite}
-	list := read
-	list.Method, list.Path, list.Handler = http.MethodGet, webhookEndpointsPath, w.listEndpoints
-	all := []Route{list}
-	for _, path := range []string{webhookEndpointsPath + "/default", webhookEndpointsPath + "/{siteId}"} {
-		get, put, drop, test := read, write, write, write
-		get.Method, get.Path, get.Handler = http.MethodGet, path, w.getEndpoint
-		put.Method, put.Path, put.Handler, put.Body = http.MethodPut, path, w.putEndpoint, JSONBody
-		drop.Method, drop.Path, drop.Handler = http.MethodDelete, path, w.deleteEndpoint
-		test.Method, test.Path, test.Handler, test.Timeout = http.MethodPost, path+"/test", w.testEndpoint,
-			webhookTestTimeout
-		all = append(all, get, put, drop, test)
-	}
-	rotate := write
-	rotate.Method, rotate.Path, rotate.Handler, rotate.Body = http.MethodPost, "/webhooks/secret/rotation",
-		w.rotateSecret, OptionalJSON
-	return append(all, rotate)
-}
-
 // webhooks handles the routes about an organisation's webhook endpoints and events.
 type webhooks struct {
 	store     *models.Store
@@ -64,7 +34,7 @@ type webhooks struct {
 func newWebhooks(cfg Config) *webhooks {
 	return &webhooks{
 		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
-		notify: cfg.Notify, pages: &paginator{cfg.Keys, cfg.PublicBaseURL},
+		notify: cfg.Notify, pages: newPaginator(cfg),
 		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil &&
 			cfg.Sandbox.Loopback}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
 	}

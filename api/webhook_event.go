@@ -8,42 +8,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
 
-const (
-	webhookEventsPath = "/webhooks/events"
-	webhookEventPath  = webhookEventsPath + "/{idempotencyKey}"
-	// redeliveryTimeout bounds a redelivery by filter, which runs in several transactions.
-	redeliveryTimeout = 25 * time.Second
-)
-
-// webhookEventParam is the path parameter of the routes about one event.
-var webhookEventParam = Param{Name: "idempotencyKey", NotFound: WebhookEventNotFound, Check: func(text string) error {
+func checkWebhookEventID(text string) error {
 	var id models.WebhookEventID
 	return id.UnmarshalText([]byte(text))
-}}
-
-func webhookEventRoutes(cfg Config) []Route {
-	w := newWebhooks(cfg)
-	read := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksRead}
-	write := Route{Area: "webhooks", Audience: Partner, Scope: models.ScopeWebhooksWrite}
-
-	list, get, listen := read, read, read
-	list.Method, list.Path, list.Handler = http.MethodGet, webhookEventsPath, w.listEvents
-	list.Paged, list.Query = true, []string{"limit", "status", "type", "siteId", "paymentIntentId", "from", "to"}
-	get.Method, get.Path, get.Param, get.Handler = http.MethodGet, webhookEventPath, webhookEventParam, w.getEvent
-	listen.Method, listen.Path, listen.Handler = http.MethodGet, "/webhooks/listen", w.listen
-
-	one, many := write, write
-	one.Method, one.Path, one.Param, one.Handler = http.MethodPost, webhookEventPath+"/redelivery", webhookEventParam,
-		w.redeliver
-	many.Method, many.Path, many.Handler = http.MethodPost, webhookEventsPath+"/redelivery", w.redeliverMany
-	many.Body, many.Timeout = JSONBody, redeliveryTimeout
-	return []Route{list, many, get, one, listen}
 }
 
 // webhookEventData is an event on the wire. Lists leave out body, digest and attempts.
