@@ -14,8 +14,8 @@ import (
 	"partnerbilling/models"
 )
 
-// ownIssuer returns the handler of a route of the service's own authorisation server. With an outside
-// issuer it answers 404.
+// ownIssuer returns the handler of a route of the service's own authorisation server. With an
+// outside issuer it answers 404.
 func ownIssuer(cfg Config, serve func(context.Context, *Request, *Config) error) Handler {
 	return func(ctx context.Context, r *Request) error {
 		if cfg.Issuer == nil {

@@ -1,5 +1,5 @@
-// Package docs is the documentation of the API: the OpenAPI document, the page that is made from it,
-// and the guides.
+// Package docs is the documentation of the API: the OpenAPI document, the page that is made from
+// it, and the guides.
 package docs
 
 import (
