@@ -2,12 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
 
@@ -50,8 +45,6 @@ type paginator struct {
 
 func newPaginator(cfg Config) *paginator { return &paginator{cfg.Keys, cfg.PublicBaseURL} }
 
-var errCursor = errors.New("api: not a cursor of this list")
-
 // openPage returns the page that a request asks for: the page of its cursor, or the first page of
 // the filters that read decodes.
 func openPage[F, P any](
@@ -67,7 +60,7 @@ func openPage[F, P any](
 		return q, in.err()
 	}
 	err := p.open(ctx, r, text, &q)
-	if errors.Is(err, errCursor) {
+	if errors.Is(err, sealed.ErrInvalid) {
 		return q, refuseLink(r)
 	}
 	return q, err
@@ -101,42 +94,18 @@ func refuseLink(r *Request) error {
 	return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
 }
 
-// A cursor is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key for each
-// cursor, so that random nonces cannot collide under one key.
-const (
-	cursorSaltSize  = 16
-	cursorNonceSize = 12
-)
-
-var cursorEncoding = base64.RawURLEncoding.Strict()
-
 func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, error) {
 	plain, err := json.Marshal(query)
 	if err != nil {
 		return "", fmt.Errorf("api: seal a cursor: %w", err)
 	}
-	key, err := p.keys.Current(ctx, models.KeyPaginationLink)
-	if err != nil {
-		return "", fmt.Errorf("api: seal a cursor: %w", err)
-	}
-	return sealCursor(key, plain, cursorScope(r))
+	return p.box().Seal(ctx, plain, cursorScope(r))
 }
 
-// open decodes a cursor into query. It returns errCursor unless seal made the cursor for the same
-// list and caller.
+// open decodes a cursor into query. It returns sealed.ErrInvalid unless seal made the cursor for the
+// same list and caller.
 func (p *paginator) open(ctx context.Context, r *Request, text string, query any) error {
-	c, err := parseCursor(text)
-	if err != nil {
-		return err
-	}
-	key, err := p.keys.ByID(ctx, c.key)
-	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != models.KeyPaginationLink {
-		return errCursor
-	}
-	if err != nil {
-		return fmt.Errorf("api: open a cursor: %w", err)
-	}
-	plain, err := c.decrypt(key, cursorScope(r))
+	plain, err := p.box().Open(ctx, text, cursorScope(r))
 	if err != nil {
 		return err
 	}
@@ -146,60 +115,8 @@ func (p *paginator) open(ctx context.Context, r *Request, text string, query any
 	return nil
 }
 
-// cursor is a parsed cursor that is not authenticated yet.
-type cursor struct {
-	key    models.KeyID
-	head   []byte // everything before the ciphertext
-	sealed []byte
-}
-
-func parseCursor(text string) (c cursor, err error) {
-	if len(text) > maxCursorSize || strings.ContainsAny(text, "\r\n") { // the decoder would skip line breaks
-		return c, errCursor
-	}
-	raw, err := cursorEncoding.DecodeString(text)
-	headSize := len(c.key) + cursorSaltSize + cursorNonceSize
-	if err != nil || len(raw) < headSize {
-		return c, errCursor
-	}
-	return cursor{models.KeyID(raw[:len(c.key)]), raw[:headSize], raw[headSize:]}, nil
-}
-
-func (c *cursor) decrypt(key models.Key, scope []byte) ([]byte, error) {
-	aead, nonce, err := cursorCipher(key, c.head)
-	if err != nil {
-		return nil, fmt.Errorf("api: open a cursor: %w", err)
-	}
-	plain, err := aead.Open(nil, nonce, c.sealed, scope)
-	if err != nil {
-		return nil, errCursor
-	}
-	return plain, nil
-}
-
-func sealCursor(key models.Key, plain, scope []byte) (string, error) {
-	head := make([]byte, len(key.ID)+cursorSaltSize+cursorNonceSize)
-	copy(head, key.ID[:])
-	rand.Read(head[len(key.ID):]) // never fails since Go 1.24
-	aead, nonce, err := cursorCipher(key, head)
-	if err != nil {
-		return "", fmt.Errorf("api: seal a cursor: %w", err)
-	}
-	return cursorEncoding.EncodeToString(aead.Seal(head, nonce, plain, scope)), nil
-}
-
-func cursorCipher(key models.Key, head []byte) (aead cipher.AEAD, nonce []byte, err error) {
-	salt, nonce := head[len(key.ID):len(head)-cursorNonceSize], head[len(head)-cursorNonceSize:]
-	secret, err := hkdf.Key(sha256.New, key.Secret, salt, "pagination cursor", 32)
-	if err != nil {
-		return nil, nil, err
-	}
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return nil, nil, err
-	}
-	aead, err = cipher.NewGCM(block)
-	return aead, nonce, err
+func (p *paginator) box() sealed.Box {
+	return sealed.Box{Keys: p.keys, Label: "pagination cursor", MaxSize: maxCursorSize}
 }
 
 // cursorScope returns the additional data that a cursor is bound to: its list, organisation and

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"partnerbilling/api/client"
 )
 
 // call is a prepared request with its expected status.
@@ -80,7 +82,7 @@ func (c *loadClient) send(call *call, read func(status int, body []byte) error) 
 	defer fasthttp.ReleaseRequest(request)
 	defer fasthttp.ReleaseResponse(response)
 	request.SetRequestURI(call.url)
-	request.Header.Set("Svc-Api-Version", "urn:svc:api:billing:version:v1")
+	request.Header.Set("Svc-Api-Version", client.Version)
 	if call.authorization != "" {
 		request.Header.Set("Authorization", call.authorization)
 	}

@@ -212,8 +212,11 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 	if err := writePrivate(d.path(sandboxFile), file); err != nil {
 		return err
 	}
-	base := d.cfg.PublicBaseURL
-	fmt.Fprintf(d.stdout, welcome, base, d.consoleLink(creds.grant()), d.path(sandboxFile), base,
+	base, link := d.cfg.PublicBaseURL, d.consoleLink(creds.grant())
+	if d.signsIn() {
+		link += "  (signs in once)"
+	}
+	fmt.Fprintf(d.stdout, welcome, base, link, d.path(sandboxFile), base,
 		base+queue.DashboardPath, d.cfg.OpsUsername)
 	return nil
 }
@@ -221,11 +224,14 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 // consoleLink returns a URL of the sandbox console that signs in once. With an outside issuer, the
 // URL does not sign in.
 func (d *dev) consoleLink(g console.Grant) string {
-	if d.cfg.IssuerURL != "" {
+	if !d.signsIn() {
 		return d.cfg.PublicBaseURL + console.Path
 	}
 	return d.cfg.PublicBaseURL + d.links.Issue(g)
 }
+
+// signsIn reports whether the console's links sign in: an outside issuer has its own sign-in.
+func (d *dev) signsIn() bool { return d.cfg.IssuerURL == "" }
 
 // printNextLink prints a new link after the previous link has been used.
 func (d *dev) printNextLink(g console.Grant) {
@@ -234,7 +240,7 @@ func (d *dev) printNextLink(g console.Grant) {
 
 const welcome = `
 The service runs at %s
-  console       %s  (signs in once)
+  console       %s
   credentials   %s
   API docs      %s/docs
   queues        %s  (login %s, password in the file)

@@ -17,7 +17,7 @@ type customerList struct {
 // customersPage is the list with its filters and the form of an invitation.
 type customersPage struct {
 	List       customerList
-	States     []string
+	States     []models.LinkState
 	Chosen     string
 	From, To   string // dates, as they were filled in
 	Pager      pager
@@ -32,7 +32,7 @@ func (c *Console) listCustomers(v *visit) error {
 }
 
 func (v *visit) customersPage(status int, p customersPage, faults []fault) error {
-	p.States, p.Chosen, p.Behaviours = linkStates, v.query("state"), v.console.Behaviours
+	p.States, p.Chosen, p.Behaviours = models.LinkStates, v.query("state"), v.console.Behaviours
 	p.From, p.To = v.query("from"), v.query("to")
 	q := v.listQuery("state")
 	if q.Get("cursor") == "" {

@@ -85,7 +85,7 @@ type siteOverviewPage struct {
 
 // stateCount is how many customers have a state.
 type stateCount struct {
-	State string
+	State models.LinkState
 	Count int
 }
 
@@ -95,14 +95,11 @@ type movementTotals struct {
 	TotalItems  int64         `json:"totalItems"`
 }
 
-// linkStates are the states of a customer's link, as filters.
-var linkStates = []string{"invited", "linked", "expired", "revoked"}
-
 func (c *Console) siteOverview(v *visit) error {
 	var p siteOverviewPage
-	for _, state := range linkStates {
+	for _, state := range models.LinkStates {
 		var list page
-		err := v.get(v.billing("customers"), url.Values{"limit": {"1"}, "state": {state}}, &list)
+		err := v.get(v.billing("customers"), url.Values{"limit": {"1"}, "state": {string(state)}}, &list)
 		if err := v.withinScope(err); err != nil {
 			return err
 		}

@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
 
@@ -46,7 +46,6 @@ type delivery struct {
 	Signature   bool
 	Standard    bool // webhook-signature counts
 	InTime      bool // webhook-timestamp is close to the receiver's time
-	Repeated    bool // the idempotencyKey came before
 	KeyMatches  bool // the body's idempotencyKey is the header's
 	IsTest      bool
 	Description string // the transaction status, if there is one
@@ -64,7 +63,7 @@ const (
 
 // receiverURL is the address of the organisation's receiver.
 func (v *visit) receiverURL() (string, error) {
-	key, err := v.console.Keys.Current(v.ctx, sealKey)
+	key, err := v.console.Keys.Current(v.ctx, sealed.Purpose)
 	if err != nil {
 		return "", fmt.Errorf("console: address of the receiver: %w", err)
 	}
@@ -73,18 +72,18 @@ func (v *visit) receiverURL() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return v.console.PublicBaseURL + Path + "/receiver/" + sealEncoding.EncodeToString(append(token, sum...)), nil
+	return v.console.PublicBaseURL + Path + "/receiver/" + sealed.Encoding.EncodeToString(append(token, sum...)), nil
 }
 
-// receiverOf is the organisation that an address is of; errSealed if it is no such address.
+// receiverOf is the organisation that an address is of; sealed.ErrInvalid if it is no such address.
 func (c *Console) receiverOf(ctx context.Context, text string) (organisation models.OrganisationID, err error) {
-	token, err := sealEncoding.DecodeString(text)
+	token, err := sealed.Encoding.DecodeString(text)
 	if err != nil || len(token) != tokenSize {
-		return organisation, errSealed
+		return organisation, sealed.ErrInvalid
 	}
 	key, err := c.Keys.ByID(ctx, models.KeyID(token[:len(models.KeyID{})]))
-	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != sealKey {
-		return organisation, errSealed
+	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != sealed.Purpose {
+		return organisation, sealed.ErrInvalid
 	}
 	if err != nil {
 		return organisation, err
@@ -95,7 +94,7 @@ func (c *Console) receiverOf(ctx context.Context, text string) (organisation mod
 		return organisation, err
 	}
 	if !hmac.Equal(sum, token[len(head):]) {
-		return organisation, errSealed
+		return organisation, sealed.ErrInvalid
 	}
 	return models.OrganisationID(head[len(key.ID):]), nil
 }
@@ -139,9 +138,6 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		}
 	}
 	d.verify(secrets, c.Now(), r.Header)
-	d.Repeated = slices.ContainsFunc(i.kept.latest(organisation), func(o delivery) bool {
-		return o.EventID == d.EventID
-	})
 	i.kept.add(organisation, d, size)
 	w.WriteHeader(d.Status)
 }

@@ -2,20 +2,15 @@ package console
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
 
@@ -49,23 +44,10 @@ func (s *session) remember(site models.SiteID) {
 	s.Sites = s.Sites[max(0, len(s.Sites)-maxSites):]
 }
 
-// errSealed says that a text was not sealed by this service for this purpose, or with a key that
-// has retired.
-var errSealed = errors.New("console: not sealed by this service")
-
-var sealEncoding = base64.RawURLEncoding.Strict()
-
-// A sealed text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt gives each one a
-// key of its own.
-const (
-	saltSize  = 16
-	nonceSize = 12
-	headSize  = len(models.KeyID{}) + saltSize + nonceSize
-)
-
-// sealKey is the service key behind sessions and receiver addresses; each derives keys of its own
-// from it.
-const sealKey = models.KeyPaginationLink
+// box seals sessions.
+func (c *Console) box() sealed.Box {
+	return sealed.Box{Keys: c.Keys, Label: "console session", MaxSize: maxCookieSize}
+}
 
 // seal encrypts and authenticates a session.
 func (c *Console) seal(ctx context.Context, s session) (string, error) {
@@ -73,59 +55,21 @@ func (c *Console) seal(ctx context.Context, s session) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("console: seal a session: %w", err)
 	}
-	key, err := c.Keys.Current(ctx, sealKey)
-	if err != nil {
-		return "", fmt.Errorf("console: seal a session: %w", err)
-	}
-	head := make([]byte, headSize)
-	copy(head, key.ID[:])
-	rand.Read(head[len(key.ID):]) // never fails
-	aead, err := sessionCipher(key, head)
-	if err != nil {
-		return "", fmt.Errorf("console: seal a session: %w", err)
-	}
-	return sealEncoding.EncodeToString(aead.Seal(head, head[headSize-nonceSize:], plain, nil)), nil
+	return c.box().Seal(ctx, plain, nil)
 }
 
-// open is errSealed for anything that seal did not make, and for a session that has ended.
+// open decodes a session. It returns sealed.ErrInvalid for anything that seal did not make, and for
+// a session that has ended.
 func (c *Console) open(ctx context.Context, text string) (session, error) {
-	var s session
-	if len(text) > maxCookieSize {
-		return s, errSealed
-	}
-	raw, err := sealEncoding.DecodeString(text)
-	if err != nil || len(raw) < headSize {
-		return s, errSealed
-	}
-	head := raw[:headSize]
-	key, err := c.Keys.ByID(ctx, models.KeyID(head[:len(models.KeyID{})]))
-	switch {
-	case errors.Is(err, models.ErrNotFound), err == nil && key.Purpose != sealKey:
-		return s, errSealed
-	case err != nil:
-		return s, fmt.Errorf("console: open a session: %w", err)
-	}
-	aead, err := sessionCipher(key, head)
+	plain, err := c.box().Open(ctx, text, nil)
 	if err != nil {
-		return s, fmt.Errorf("console: open a session: %w", err)
+		return session{}, err
 	}
-	plain, err := aead.Open(nil, head[headSize-nonceSize:], raw[headSize:], nil)
-	if err != nil || json.Unmarshal(plain, &s) != nil || c.Now().Unix() >= s.Expires {
-		return session{}, errSealed
+	var s session
+	if json.Unmarshal(plain, &s) != nil || c.Now().Unix() >= s.Expires {
+		return session{}, sealed.ErrInvalid
 	}
 	return s, nil
-}
-
-func sessionCipher(key models.Key, head []byte) (cipher.AEAD, error) {
-	secret, err := hkdf.Key(sha256.New, key.Secret, head[len(key.ID):headSize-nonceSize], "console session", 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
 }
 
 // cookie carries a session. Without one it ends the browser's.

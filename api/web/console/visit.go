@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
 
@@ -58,7 +59,7 @@ func (v *visit) loadSession() error {
 			v.session = s
 			return nil
 		}
-		if !errors.Is(err, errSealed) {
+		if !errors.Is(err, sealed.ErrInvalid) {
 			return err
 		}
 	}

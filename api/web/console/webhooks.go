@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
 
@@ -245,6 +246,13 @@ type receiverPage struct {
 	Secret     *newSecret
 }
 
+// Repeated reports whether an older delivery has the same idempotencyKey as the i-th. The latest
+// delivery comes first.
+func (p receiverPage) Repeated(i int) bool {
+	id := p.Deliveries[i].EventID
+	return id != "" && slices.ContainsFunc(p.Deliveries[i+1:], func(d delivery) bool { return d.EventID == id })
+}
+
 func (c *Console) showReceiver(v *visit) error { return v.receiverPage(http.StatusOK, nil, nil) }
 
 func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) error {
@@ -302,7 +310,7 @@ func (c *Console) useReceiver(v *visit) error {
 // receive takes a notification. The address is secret, and names the organisation.
 func (c *Console) receive(w http.ResponseWriter, r *http.Request) {
 	organisation, err := c.receiverOf(r.Context(), r.PathValue("token"))
-	if errors.Is(err, errSealed) {
+	if errors.Is(err, sealed.ErrInvalid) {
 		http.NotFound(w, r)
 		return
 	}

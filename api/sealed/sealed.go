@@ -1,0 +1,118 @@
+// Package sealed encrypts short texts that clients carry for the service, such as pagination cursors
+// and sessions. The service stores none of them.
+package sealed
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"partnerbilling/models"
+)
+
+// ErrInvalid says that a text was not sealed by this service for this purpose, that it was changed,
+// or that its key has retired.
+var ErrInvalid = errors.New("sealed: not sealed by this service for this purpose")
+
+// Purpose is the service key from which boxes and receiver addresses derive their own keys.
+const Purpose = models.KeyPaginationLink
+
+// Encoding is the canonical base64url encoding of texts.
+var Encoding = base64.RawURLEncoding.Strict()
+
+// A text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key for each
+// text, so that random nonces cannot collide under one key.
+const (
+	saltSize  = 16
+	nonceSize = 12
+	headSize  = len(models.KeyID{}) + saltSize + nonceSize
+)
+
+// Box seals and opens texts of one kind. It is safe for concurrent use.
+type Box struct {
+	Keys  *models.Keys
+	Label string // separates the keys of different kinds of text
+	// MaxSize is the longest text that Open looks at, in characters.
+	MaxSize int
+}
+
+// Seal encrypts and authenticates plain. The text opens only with the same scope.
+func (b Box) Seal(ctx context.Context, plain, scope []byte) (string, error) {
+	key, err := b.Keys.Current(ctx, Purpose)
+	if err != nil {
+		return "", fmt.Errorf("sealed: %s: %w", b.Label, err)
+	}
+	return b.seal(key, plain, scope)
+}
+
+func (b Box) seal(key models.Key, plain, scope []byte) (string, error) {
+	head := make([]byte, headSize)
+	copy(head, key.ID[:])
+	rand.Read(head[len(key.ID):]) // never fails since Go 1.24
+	aead, err := b.cipher(key, head)
+	if err != nil {
+		return "", fmt.Errorf("sealed: %s: %w", b.Label, err)
+	}
+	return Encoding.EncodeToString(aead.Seal(head, head[headSize-nonceSize:], plain, scope)), nil
+}
+
+// Open decrypts a text. It returns ErrInvalid unless Seal made the text with this label and scope.
+func (b Box) Open(ctx context.Context, text string, scope []byte) ([]byte, error) {
+	raw, err := b.parse(text)
+	if err != nil {
+		return nil, err
+	}
+	key, err := b.Keys.ByID(ctx, models.KeyID(raw[:len(models.KeyID{})]))
+	if errors.Is(err, models.ErrNotFound) || err == nil && key.Purpose != Purpose {
+		return nil, ErrInvalid
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sealed: %s: %w", b.Label, err)
+	}
+	return b.open(key, raw, scope)
+}
+
+// parse decodes a text, which is not authenticated yet.
+func (b Box) parse(text string) ([]byte, error) {
+	if len(text) > b.MaxSize || strings.ContainsAny(text, "\r\n") { // the decoder would skip line breaks
+		return nil, ErrInvalid
+	}
+	raw, err := Encoding.DecodeString(text)
+	if err != nil || len(raw) < headSize {
+		return nil, ErrInvalid
+	}
+	return raw, nil
+}
+
+func (b Box) open(key models.Key, raw, scope []byte) ([]byte, error) {
+	head, ciphertext := raw[:headSize], raw[headSize:]
+	aead, err := b.cipher(key, head)
+	if err != nil {
+		return nil, fmt.Errorf("sealed: %s: %w", b.Label, err)
+	}
+	plain, err := aead.Open(nil, head[headSize-nonceSize:], ciphertext, scope)
+	if err != nil {
+		return nil, ErrInvalid
+	}
+	return plain, nil
+}
+
+// cipher returns the cipher of the text that begins with head.
+func (b Box) cipher(key models.Key, head []byte) (cipher.AEAD, error) {
+	secret, err := hkdf.Key(sha256.New, key.Secret, head[len(key.ID):headSize-nonceSize], b.Label, 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
