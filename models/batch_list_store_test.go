@@ -23,10 +23,13 @@ func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 	for i := range batches {
 		b := &batches[i]
 		_, err := store.DB().ExecContext(t.Context(), `
-			INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count, succeeded_count,
-				total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint, generation, epoch)
+			INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_count, settled_count,
+				succeeded_count,
+				total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint,
+					generation, epoch)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, 0), '', 1, 1)`,
-			b.SiteID, b.ID, b.OrganisationID, b.Reference, b.State, b.Counts.Rows(), b.Counts.Settled, b.Counts.Succeeded,
+			b.SiteID, b.ID, b.OrganisationID, b.Reference, b.State, b.Counts.Rows(), b.Counts.Settled,
+			b.Counts.Succeeded,
 			int64(b.TotalAmount), int64(b.SucceededAmount), b.Currency, b.SubmittedAt, b.SettleBy, b.SettledAt)
 		must(t, err)
 		for row := range b.Counts.Rows() {
@@ -37,8 +40,10 @@ func insertBatches(t testing.TB, store *models.Store, batches []models.Batch) {
 				state = models.RowInProgress
 			}
 			_, err := store.DB().ExecContext(t.Context(), `
-				INSERT INTO batch_rows (site_id, batch_id, row_index, amount, state, outcome, settled_at, customer_reference, row_reference)
-				VALUES (?0, ?1, ?2, 1, ?3, nullif(?4, '')::row_outcome, CASE WHEN ?4 <> '' THEN 1 END, 'c', ?5)`, b.SiteID, b.ID, row, state, outcome,
+				INSERT INTO batch_rows (site_id, batch_id, row_index, amount, state, outcome, settled_at,
+					customer_reference, row_reference)
+				VALUES (?0, ?1, ?2, 1, ?3, nullif(?4, '')::row_outcome, CASE WHEN ?4 <> '' THEN 1 END, 'c', ?5)`,
+				b.SiteID, b.ID, row, state, outcome,
 				fmt.Sprint(row))
 			must(t, err)
 		}
@@ -51,12 +56,14 @@ func anyBatches(r *rapid.T, site models.Site) []models.Batch {
 	for i := range batches {
 		b := &batches[i]
 		*b = models.Batch{
-			SiteID: site.ID, ID: models.BatchID(uuid.New()), OrganisationID: site.OrganisationID, Reference: fmt.Sprint(i),
-			Generation: 1, Currency: "AUD", TotalAmount: 7, State: models.BatchInProgress,
+			SiteID: site.ID, ID: models.BatchID(uuid.New()), OrganisationID: site.OrganisationID,
+			Reference: fmt.Sprint(i), Generation: 1, Currency: "AUD", TotalAmount: 7, State: models.BatchInProgress,
 			SubmittedAt: noon + models.Millis(rapid.Int64Range(0, 3).Draw(r, "submittedAt")),
 			Counts: models.BatchCounts{
-				Pending: rapid.IntRange(0, 2).Draw(r, "pending"), InProgress: rapid.IntRange(0, 2).Draw(r, "inProgress"),
-				Settled: rapid.IntRange(1, 2).Draw(r, "settled"), Succeeded: rapid.IntRange(0, 1).Draw(r, "succeeded"),
+				Pending:    rapid.IntRange(0, 2).Draw(r, "pending"),
+				InProgress: rapid.IntRange(0, 2).Draw(r, "inProgress"),
+				Settled:    rapid.IntRange(1, 2).Draw(r, "settled"),
+				Succeeded:  rapid.IntRange(0, 1).Draw(r, "succeeded"),
 			},
 		}
 		// The deadline is far off: another test covers settling overdue batches.
@@ -74,7 +81,8 @@ func naiveBatchList(batches []models.Batch, q *models.BatchQuery, now models.Mil
 	out := []models.Batch{}
 	for _, b := range batches {
 		if (q.State == "" || q.State == b.State) && (q.SubmittedFrom == nil || b.SubmittedAt >= *q.SubmittedFrom) &&
-			(q.SubmittedTo == nil || b.SubmittedAt <= *q.SubmittedTo) && now < b.SubmittedAt.Add(models.BatchRetention) {
+			(q.SubmittedTo == nil || b.SubmittedAt <= *q.SubmittedTo) &&
+			now < b.SubmittedAt.Add(models.BatchRetention) {
 			out = append(out, b)
 		}
 	}
@@ -89,7 +97,8 @@ func TestListBatchesAgainstNaiveModel(t *testing.T) {
 	store := modelstest.Open(t)
 	rapid.Check(t, func(r *rapid.T) {
 		site := modelstest.Site(t, store)
-		now := noon + models.Millis(rapid.SampledFrom([]int64{0, 5, models.BatchRetention.Milliseconds() + 1}).Draw(r, "now"))
+		now := noon + models.Millis(rapid.SampledFrom([]int64{0, 5, models.BatchRetention.Milliseconds() + 1}).
+			Draw(r, "now"))
 		modelstest.SetClock(t, store, now)
 		batches := anyBatches(r, site)
 		insertBatches(t, store, batches)

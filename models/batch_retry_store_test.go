@@ -45,7 +45,8 @@ func (r *retrying) settle(t *testing.T, done models.Submission, outcomes ...mode
 
 func (r *retrying) retry(t testing.TB, parent, reference string) (models.Submission, error) {
 	return r.store.RetryBatch(t.Context(), models.NewRetry{
-		SiteID: r.site.ID, OrganisationID: r.site.OrganisationID, Parent: parent, Reference: reference, TraceID: models.NewTraceID(),
+		SiteID: r.site.ID, OrganisationID: r.site.OrganisationID, Parent: parent, Reference: reference,
+		TraceID: models.NewTraceID(),
 	})
 }
 

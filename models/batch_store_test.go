@@ -53,7 +53,8 @@ func TestSubmitBatchManyChunks(t *testing.T) {
 		done := modelstest.Submit(t, store, modelstest.Batch(site, fmt.Sprint(rows), make([]string, rows)...))
 		covered := 0
 		for _, task := range done.Tasks {
-			chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+			chunk, err := store.ClaimChunk(t.Context(), task, models.NewLeaseToken(),
+				models.Part{Rows: models.ChunkRows})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +163,8 @@ func TestBatchIsSettledFromItsDeadlineOn(t *testing.T) {
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "listed", "ada"))
 	modelstest.Submit(t, store, modelstest.Batch(site, "cancelled", "ada"))
 	list := func(state models.BatchState) int64 {
-		page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, State: state, Direction: models.Forward, Limit: 10})
+		page, err := store.ListBatches(t.Context(),
+			models.BatchQuery{SiteID: site.ID, State: state, Direction: models.Forward, Limit: 10})
 		must(t, err)
 		for _, b := range page.Batches {
 			if b.State != state {
@@ -180,13 +182,15 @@ func TestBatchIsSettledFromItsDeadlineOn(t *testing.T) {
 		t.Errorf("version %+v, %v", version, err)
 	}
 	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "cancelled")
-	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeTimedOut || batch.CancelledAt != 0 {
+	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeTimedOut ||
+		batch.CancelledAt != 0 {
 		t.Errorf("cancelled %+v, %+v, %v", batch, rows, err)
 	}
 	if settled := list(models.BatchSettled); settled != 2 {
 		t.Errorf("%d batches are settled", settled)
 	}
-	if _, rows, err = store.GetBatch(t.Context(), site.ID, done.Batch.Reference); err != nil || rows[0].Outcome != models.OutcomeTimedOut {
+	if _, rows, err = store.GetBatch(t.Context(), site.ID, done.Batch.Reference); err != nil ||
+		rows[0].Outcome != models.OutcomeTimedOut {
 		t.Errorf("rows %+v, %v", rows, err)
 	}
 }
@@ -243,7 +247,8 @@ func TestPredictOutcomes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []models.RowOutcome{
-		models.OutcomeSucceeded, models.OutcomeCustomerNotActive, models.OutcomeCustomerNotActive, models.OutcomeSucceeded,
+		models.OutcomeSucceeded, models.OutcomeCustomerNotActive, models.OutcomeCustomerNotActive,
+		models.OutcomeSucceeded,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("predictions (-want +got):\n%s", diff)

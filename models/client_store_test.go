@@ -43,7 +43,8 @@ func TestSiteBoundary(t *testing.T) {
 			t.Errorf("error %v, want the same ErrNotFound for all", err)
 		}
 	}
-	if _, err := store.CreateSite(t.Context(), models.OrganisationID{1}, "Nowhere"); !errors.Is(err, models.ErrNotFound) {
+	if _, err := store.CreateSite(t.Context(), models.OrganisationID{1}, "Nowhere"); !errors.Is(err,
+		models.ErrNotFound) {
 		t.Errorf("a Site of no organisation: %v", err)
 	}
 	if sites, err := store.Sites(t.Context(), ours.ID); err != nil || !slices.Equal(sites, []models.Site{site}) {
@@ -91,7 +92,8 @@ func TestCreateClientScopes(t *testing.T) {
 			continue
 		}
 		got, err := store.Client(t.Context(), client.ID)
-		if err != nil || got.OrganisationID != tt.organisation || !slices.Equal(got.Scopes, tt.scopes) || got.Disabled() ||
+		if err != nil || got.OrganisationID != tt.organisation || !slices.Equal(got.Scopes, tt.scopes) ||
+			got.Disabled() ||
 			got.Name != tt.name || got.CreatedAt != client.CreatedAt || got.CreatedAt == 0 || got.JWKS != nil {
 			t.Errorf("%s: Client = %+v, %v", tt.name, got, err)
 		}
@@ -129,7 +131,8 @@ func TestClientSecrets(t *testing.T) {
 		t.Errorf("secret %q", first)
 	}
 	second := add()
-	if first == second || !matches(first) || !matches(second) || matches("") || matches(first+"x") || matches(first[1:]) {
+	if first == second || !matches(first) || !matches(second) || matches("") || matches(first+"x") ||
+		matches(first[1:]) {
 		t.Error("both secrets must count, and nothing else")
 	}
 	if _, err := store.AddClientSecret(t.Context(), client.ID); !errors.Is(err, models.ErrTooManySecrets) {
@@ -219,7 +222,8 @@ func TestChangeClient(t *testing.T) {
 	if got := get().Scopes; !slices.Equal(got, []models.Scope{models.ScopeBatchesRead}) {
 		t.Errorf("scopes %v", got)
 	}
-	if err := store.SetClientScopes(t.Context(), client.ID, models.CustomerAppScopes); !errors.Is(err, models.ErrScopes) {
+	if err := store.SetClientScopes(t.Context(), client.ID, models.CustomerAppScopes); !errors.Is(err,
+		models.ErrScopes) {
 		t.Errorf("the customer app's scopes: %v", err)
 	}
 	must(t, store.SetClientJWKS(t.Context(), client.ID, json.RawMessage(`{"keys": []}`)))
@@ -264,7 +268,9 @@ func TestUseAssertion(t *testing.T) {
 		using.Go(func() { errs[i] = store.UseAssertion(t.Context(), client, "two", later) })
 	}
 	using.Wait()
-	if used := slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, models.ErrAssertionUsed) }); len(used) != 1 || used[0] != nil {
+	if used := slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, models.ErrAssertionUsed)
+	}); len(used) != 1 || used[0] != nil {
 		t.Errorf("used at once: %v", used)
 	}
 

@@ -25,7 +25,8 @@ func TestAdvanceClock(t *testing.T) {
 		again, advanced, err := store.Clock(ctx)
 		must(t, err)
 		if want := noon.Add(sum); now != want || read != want || again != want || advanced != sum {
-			t.Errorf("after %v: returned %d, read %d and %d, %v ahead; want %d, %v ahead", by, now, read, again, advanced, want,
+			t.Errorf("after %v: returned %d, read %d and %d, %v ahead; want %d, %v ahead", by, now, read, again,
+				advanced, want,
 				sum)
 		}
 	}

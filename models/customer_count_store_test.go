@@ -117,8 +117,10 @@ func TestTotalsWhileWritersWrite(t *testing.T) {
 		from := noon + models.Millis(rand.Int64N(200))
 		to := from + models.Millis(rand.Int64N(200))
 		for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
-			checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward, State: state})
-			checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward, State: state,
+			checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward,
+				State: state})
+			checkTotal(ctx, t, c.store, models.LinkQuery{SiteID: c.site, Limit: 1, Direction: models.Forward,
+				State:       state,
 				InvitedFrom: &from, InvitedTo: &to})
 		}
 		return nil

@@ -81,7 +81,8 @@ func TestListLinksAgainstNaiveModel(t *testing.T) {
 			return &at
 		}
 		q := models.LinkQuery{SiteID: c.site, Limit: rapid.IntRange(1, 5).Draw(r, "limit"), Direction: models.Forward,
-			State:       rapid.SampledFrom(append([]models.LinkState{""}, models.LinkStates...)).Draw(r, "state filter"),
+			State: rapid.SampledFrom(append([]models.LinkState{""}, models.LinkStates...)).
+				Draw(r, "state filter"),
 			InvitedFrom: bound("from"), InvitedTo: bound("to")}
 		checkWalk(t, r, c.store, q, naiveList(links, &q, now))
 	})
@@ -106,7 +107,8 @@ func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery
 }
 
 func walkBack(
-	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link, from *models.LinkPosition, end int,
+	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link, from *models.LinkPosition,
+	end int,
 ) {
 	for q.Direction = models.Backward; from != nil; end -= q.Limit {
 		q.From = *from

@@ -20,12 +20,15 @@ func (c *customers) fillSite(t testing.TB, n int) {
 	t.Helper()
 	tx, err := c.store.DB().BeginTx(t.Context(), nil)
 	must(t, err)
-	_, err = tx.ExecContext(t.Context(), "SET LOCAL session_replication_role = replica") // the counts are made at the end
+	// the counts are made at the end
+	_, err = tx.ExecContext(t.Context(), "SET LOCAL session_replication_role = replica")
 	must(t, err)
 	_, err = tx.ExecContext(t.Context(), `
-		INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id,
+		INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at,
+			customer_id,
 			agreement_id, key_id)
-		SELECT ?0, gen_random_uuid(), 'customer ' || i, CASE WHEN i % 100 = 0 THEN 'invited' WHEN i % 3 = 0 THEN 'expired'
+		SELECT ?0, gen_random_uuid(), 'customer ' || i, CASE WHEN i % 100 = 0 THEN 'invited' WHEN i % 3 = 0
+			THEN 'expired'
 			WHEN i % 100 = 1 THEN 'revoked' ELSE 'linked' END::link_state, ?1 - i * 1000::bigint,
 			CASE WHEN i % 100 = 0 AND i > 2000 THEN ?1 + 600000 ELSE ?1 END, 1, 'c', 'a', gen_random_uuid()
 		FROM generate_series(1, ?2) AS i`, c.site, noon, n)
@@ -114,8 +117,9 @@ func TestListLinksReadsLittle(t *testing.T) {
 		}
 		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE page%d AS %s", i, query))
 		must(t, err)
-		must(t, conn.QueryRowContext(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page%d (%s)",
-			i, strings.Join(values, ", "))).Scan(&plan))
+		must(t, conn.QueryRowContext(t.Context(),
+			fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page%d (%s)",
+				i, strings.Join(values, ", "))).Scan(&plan))
 		check(q, "planned for all values", plan)
 		checkTotal(t.Context(), t, c.store, q)
 	}

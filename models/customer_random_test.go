@@ -146,7 +146,8 @@ func (w *linkWorld) revoked(r *rapid.T, l *linkLife, err error) {
 func (w *linkWorld) advanceAny(r *rapid.T) {
 	by := time.Duration(rapid.Int64Range(1, (40*time.Hour).Milliseconds()).Draw(r, "by")) * time.Millisecond
 	if len(w.links) > 0 && rapid.Bool().Draw(r, "to the edge of a life") {
-		by = w.anyLink(r).ExpiresAt.Sub(w.now) - rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(r, "early")
+		by = w.anyLink(r).ExpiresAt.Sub(w.now) - rapid.SampledFrom([]time.Duration{0, time.Millisecond}).
+			Draw(r, "early")
 	}
 	if by <= 0 {
 		r.Skip()

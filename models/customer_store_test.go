@@ -141,7 +141,9 @@ func TestRevoke(t *testing.T) {
 		"by reference": func(c *customers, l models.Link) (models.Link, error) {
 			return c.store.RevokeCustomer(t.Context(), c.site, l.CustomerReference)
 		},
-		"by id": func(c *customers, l models.Link) (models.Link, error) { return c.store.RevokeLink(t.Context(), l.ID) },
+		"by id": func(c *customers, l models.Link) (models.Link, error) {
+			return c.store.RevokeLink(t.Context(), l.ID)
+		},
 	}
 	for name, revoke := range ways {
 		t.Run(name, func(t *testing.T) {

@@ -68,7 +68,8 @@ UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = ?`,
 func claimTask(t *testing.T, store *models.Store, task models.TaskID) {
 	t.Helper()
 	_, err := store.DB().ExecContext(t.Context(), `
-UPDATE outbox SET dispatched_at = statement_timestamp(), redispatch_after = statement_timestamp() + interval '20 s' WHERE id = ?`, task)
+UPDATE outbox SET dispatched_at = statement_timestamp(),
+	redispatch_after = statement_timestamp() + interval '20 s' WHERE id = ?`, task)
 	must(t, err)
 }
 
@@ -76,7 +77,9 @@ UPDATE outbox SET dispatched_at = statement_timestamp(), redispatch_after = stat
 func wantReachable(t *testing.T, store *models.Store) {
 	t.Helper()
 	var lost int
-	must(t, store.DB().NewRaw("SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND redispatch_after IS NULL").Scan(t.Context(), &lost))
+	must(t, store.DB().
+		NewRaw("SELECT count(*) FROM outbox WHERE dispatched_at IS NOT NULL AND redispatch_after IS NULL").
+		Scan(t.Context(), &lost))
 	if lost > 0 {
 		t.Fatalf("%d tasks never go out again", lost)
 	}
@@ -90,7 +93,8 @@ func TestParkAsALeaseEnds(t *testing.T) {
 	for range *parks {
 		claimTask(t, store, done.Tasks[0])
 		_, err := store.DB().ExecContext(t.Context(), `
-UPDATE batch_rows SET state = 'inProgress', lease_token = ?, lease_until = clock_timestamp() + ? * interval '1 microsecond'`,
+UPDATE batch_rows SET state = 'inProgress', lease_token = ?,
+	lease_until = clock_timestamp() + ? * interval '1 microsecond'`,
 			models.NewLeaseToken(), rand.N(2000)) // a moment, not a secret
 		must(t, err)
 		must(t, store.ParkChunk(t.Context(), done.Tasks[0]))

@@ -78,7 +78,8 @@ func TestChunkSettles(t *testing.T) {
 	key := models.NewBatchKey(site.ID, "b", 1)
 	want := []models.ClaimedRow{
 		{Index: 0, CustomerReference: "ada", RailKey: key.Row("row-0"), Amount: 100, Account: models.DebitAccount{
-			LinkID: link.ID, Linked: true, CustomerID: "customer of " + link.ID.String(), AgreementID: modelstest.Agreement(link),
+			LinkID: link.ID, Linked: true, CustomerID: "customer of " + link.ID.String(),
+			AgreementID: modelstest.Agreement(link),
 		}},
 		{Index: 1, CustomerReference: "unknown", RailKey: key.Row("row-1"), Amount: 101},
 	}
@@ -213,7 +214,8 @@ func TestEligibilityIsReadAgain(t *testing.T) {
 	}
 	look := func(what string) {
 		t.Helper()
-		for name, read := range map[string]func(context.Context, models.Chunk, []int) (map[int]models.Eligibility, error){
+		for name, read := range map[string]func(context.Context, models.Chunk, []int) (map[int]models.Eligibility,
+			error){
 			"check": store.CheckRows, "hold": store.HoldRows,
 		} {
 			got, err := read(t.Context(), chunk, []int{0, 1, 2})
@@ -274,13 +276,15 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	}
 
 	// The dead worker wakes up: its refusal changes nothing, its success counts.
-	if settled := finish(t, store, dead, models.RowResult{Index: 0, Outcome: models.OutcomeDeclined}); len(settled) != 0 {
+	if settled := finish(t, store, dead, models.RowResult{Index: 0, Outcome: models.OutcomeDeclined}); len(
+		settled) != 0 {
 		t.Errorf("a late refusal settled %v", settled)
 	}
 	if settled := finish(t, store, dead, models.RowResult{Index: 1, Release: true}); len(settled) != 0 {
 		t.Errorf("a late release changed %v", settled)
 	}
-	if settled := finish(t, store, dead, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded}); len(settled) != 1 {
+	if settled := finish(t, store, dead, models.RowResult{Index: 1, Outcome: models.OutcomeSucceeded}); len(
+		settled) != 1 {
 		t.Errorf("a late success settled %v", settled)
 	}
 	settled := finish(t, store, heir, models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded},
@@ -334,7 +338,8 @@ func TestUnansweredRowWaitsAndStaysInDoubt(t *testing.T) {
 	if due := dueTasks(t, store); len(due) != 1 {
 		t.Fatalf("due after three seconds: %v", due)
 	}
-	if chunk = claim(t, store, done.Tasks[0]); len(chunk.Rows) != 1 || chunk.Rows[0].Index != 1 || chunk.Rows[0].InDoubt {
+	if chunk = claim(t, store, done.Tasks[0]); len(chunk.Rows) != 1 || chunk.Rows[0].Index != 1 ||
+		chunk.Rows[0].InDoubt {
 		t.Errorf("claimed %+v", chunk.Rows)
 	}
 	if r := row(t, store, site, "b", 0); r.Attempts != 2 {
@@ -366,10 +371,12 @@ func TestDeadline(t *testing.T) {
 		t.Fatalf("closed %s, %v", id, err)
 	}
 	batch, rows, err := store.GetBatch(t.Context(), site.ID, "b")
-	if err != nil || batch.State != models.BatchSettled || batch.SettledAt != batch.SettleBy || batch.Counts.Failed != 4 {
+	if err != nil || batch.State != models.BatchSettled || batch.SettledAt != batch.SettleBy ||
+		batch.Counts.Failed != 4 {
 		t.Errorf("at the deadline: %+v, %v", batch, err)
 	}
-	if rows[0].Outcome != models.OutcomeTimedOut || rows[1].Outcome != models.OutcomeUnconfirmed || rows[0].Attempts != 0 {
+	if rows[0].Outcome != models.OutcomeTimedOut || rows[1].Outcome != models.OutcomeUnconfirmed ||
+		rows[0].Attempts != 0 {
 		t.Errorf("rows %+v", rows)
 	}
 	modelstest.Audit(t, store)
@@ -428,7 +435,8 @@ func TestNoReadShowsAnOpenBatchAfterItsDeadline(t *testing.T) {
 		modelstest.Submit(t, store, modelstest.Batch(site, reference, "ada"))
 	}
 	modelstest.AdvanceClock(t, store, models.SettleWithin-time.Millisecond)
-	if batch, _, err := store.GetBatch(t.Context(), site.ID, "read"); err != nil || batch.State != models.BatchInProgress {
+	if batch, _, err := store.GetBatch(t.Context(), site.ID, "read"); err != nil ||
+		batch.State != models.BatchInProgress {
 		t.Errorf("one millisecond before: %+v, %v", batch, err)
 	}
 	modelstest.AdvanceClock(t, store, time.Millisecond) // and no sweep runs
@@ -436,7 +444,8 @@ func TestNoReadShowsAnOpenBatchAfterItsDeadline(t *testing.T) {
 	if err != nil || batch.State != models.BatchSettled || rows[0].Outcome != models.OutcomeTimedOut {
 		t.Errorf("at the deadline: %+v, %+v, %v", batch, rows, err)
 	}
-	page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, Direction: models.Forward, Limit: 10})
+	page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, Direction: models.Forward,
+		Limit: 10})
 	if err != nil || len(page.Batches) != 3 {
 		t.Fatalf("listed %+v, %v", page, err)
 	}

@@ -50,8 +50,9 @@ func TestDeploymentIsRemembered(t *testing.T) {
 			for _, own := range c.joins {
 				got, err = store.JoinDeployment(t.Context(), own)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" || errors.Is(err, models.ErrOtherDeployment) != c.err || !c.err &&
-				err != nil {
+			if diff := cmp.Diff(c.want, got); diff != "" || errors.Is(err, models.ErrOtherDeployment) != c.err ||
+				!c.err &&
+					err != nil {
 				t.Errorf("%v, %s", err, diff)
 			}
 			if stored, err := store.Deployment(t.Context()); err != nil || stored != c.want {
@@ -115,7 +116,8 @@ func TestRailIsNotReplacedInDoubt(t *testing.T) {
 	replace("b", nil) // nothing was begun
 	set("UPDATE batch_rows SET state = 'inProgress' WHERE row_index = 0")
 	replace("c", models.ErrInDoubt)
-	set("UPDATE batch_rows SET state = 'settled', outcome = 'unconfirmed', settled_at = 1, in_doubt = true WHERE row_index = 0")
+	set(
+		"UPDATE batch_rows SET state = 'settled', outcome = 'unconfirmed', settled_at = 1, in_doubt = true WHERE row_index = 0")
 	replace("c", models.ErrInDoubt)
 	set("UPDATE batch_rows SET in_doubt = false WHERE row_index = 0")
 	replace("c", nil)

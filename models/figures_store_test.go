@@ -44,10 +44,12 @@ func TestFigures(t *testing.T) {
 	modelstest.Submit(t, store, modelstest.Batch(site, "second", "someone"))
 	write(`INSERT INTO alerts (kind, subject, raised_at, closed_at) VALUES ('lateTruth', 'a', 1, NULL),
 		('lateTruth', 'b', 1, NULL), ('lateTruth', 'dealt with', 1, 2), ('rowsUnconfirmed', 'a', 1, NULL)`)
-	write(`INSERT INTO alerts (kind, subject, raised_at) SELECT 'webhookFailed', n, 1 FROM generate_series(1, 2000) AS n`)
+	write(
+		`INSERT INTO alerts (kind, subject, raised_at) SELECT 'webhookFailed', n, 1 FROM generate_series(1, 2000) AS n`)
 	write(`
 INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, until)
-SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-0000-0000-000000000000'::uuid END, ?1, 1, gen_random_uuid(),
+SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-0000-0000-000000000000'::uuid END, ?1,
+	1, gen_random_uuid(),
     CASE WHEN n % 10 = 0 THEN clock_timestamp() + interval '1 minute' END FROM generate_series(1, 20) AS n`,
 		site.OrganisationID, site.ID)
 	open := none
@@ -71,7 +73,8 @@ func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		must(t, err)
-		for _, m := range regexp.MustCompile(`raise_alert\((?:CASE WHEN r.corrected THEN )?'(\w+)'|\talert\w+ += "(\w+)"`).FindAllSubmatch(source, -1) {
+		for _, m := range regexp.MustCompile(
+			`raise_alert\((?:CASE WHEN r.corrected THEN )?'(\w+)'|\talert\w+ += "(\w+)"`).FindAllSubmatch(source, -1) {
 			raised[string(m[1])+string(m[2])] = true
 		}
 	}

@@ -27,7 +27,8 @@ func anyMovements(r *rapid.T) []models.Movement {
 			Amount:     models.Amount(rapid.Int64Range(1, int64(models.MaxAmount)).Draw(r, "amount")), Currency: "AUD",
 		}
 		if id := uuid.New(); rapid.Bool().Draw(r, "is a payment") {
-			m.PaymentIntentID, m.OrderID = models.PaymentIntentID(id), rapid.SampledFrom([]string{"", "order"}).Draw(r, "order")
+			m.PaymentIntentID, m.OrderID = models.PaymentIntentID(id), rapid.SampledFrom([]string{"", "order"}).
+				Draw(r, "order")
 			m.RailKey = models.PaymentRailKey(m.PaymentIntentID)
 		} else {
 			m.RailKey = "r1_" + hex.EncodeToString(id[:]) + hex.EncodeToString(id[:])
@@ -41,10 +42,13 @@ func insertMovements(t testing.TB, store *models.Store, site models.SiteID, move
 	t.Helper()
 	for _, m := range movements {
 		_, err := store.DB().ExecContext(t.Context(), `
-			INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference,
+			INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference,
+				row_reference, customer_reference,
 				payment_intent_id, order_id)
-			VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?::uuid, '00000000-0000-0000-0000-000000000000'), nullif(?, ''))`,
-			m.RailKey, site, m.RecordedAt, int64(m.Amount), m.Currency, m.BatchReference, m.RowReference, m.CustomerReference,
+			VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?::uuid,
+				'00000000-0000-0000-0000-000000000000'), nullif(?, ''))`,
+			m.RailKey, site, m.RecordedAt, int64(m.Amount), m.Currency, m.BatchReference, m.RowReference,
+			m.CustomerReference,
 			m.PaymentIntentID, m.OrderID)
 		must(t, err)
 	}
@@ -83,7 +87,8 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 			if !rapid.Bool().Draw(r, label+" given") {
 				return nil
 			}
-			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4,
+			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2,
+				noon + 3, noon + 4,
 				1<<63 - 1}).Draw(r, label)
 			return &at
 		}
@@ -158,7 +163,8 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 				finish(t, store, chunk, models.RowResult{Index: i, Outcome: outcome, FromRail: true})
 				modelstest.AdvanceClock(t, store, time.Duration(rapid.IntRange(0, 2).Draw(r, "ms"))*time.Millisecond)
 				if late := rapid.Bool().Draw(r, "late truth"); late {
-					finish(t, store, chunk, models.RowResult{Index: i, Outcome: models.OutcomeSucceeded, FromRail: true})
+					finish(t, store, chunk, models.RowResult{Index: i, Outcome: models.OutcomeSucceeded,
+						FromRail: true})
 				}
 			}
 			_, rows, err := store.GetBatch(t.Context(), site.ID, fmt.Sprint("batch ", b))
@@ -176,7 +182,8 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 			must(r, err)
 			status := rapid.SampledFrom([]models.TransactionStatus{models.TransactionSettled,
 				models.TransactionDeclined}).Draw(r, "status")
-			_, err = store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status, FromRail: true})
+			_, err = store.FinishTransaction(t.Context(), claimed,
+				models.TransactionResult{Status: status, FromRail: true})
 			must(r, err)
 			if status == models.TransactionSettled {
 				succeeded += intent.Amount
@@ -201,7 +208,8 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 		for i := range walked {
 			names[walked[i].ID()] = true
 		}
-		if totalOf(walked) != ledger || int64(len(walked)) != entries || len(names) != len(walked) || ledger != succeeded {
+		if totalOf(walked) != ledger || int64(len(walked)) != entries || len(names) != len(walked) ||
+			ledger != succeeded {
 			r.Fatalf("walked %d of %d movements, %d names, %d of %d; rows and payments say %d",
 				len(walked), entries, len(names), totalOf(walked), ledger, succeeded)
 		}
@@ -246,8 +254,10 @@ func TestListMovementsReadsTheIndex(t *testing.T) {
 	site := modelstest.Site(t, store)
 	const entries, most = 100_000, 2000 // of about 3,500 blocks of entries
 	_, err := store.DB().ExecContext(t.Context(), `
-		INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference, customer_reference)
-		SELECT 'r1_' || encode(sha256(int4send(i)), 'hex'), ?, ? - i, 1, 'AUD', 'batch', 'row', 'customer' FROM generate_series(1, ?) AS i`,
+		INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+			customer_reference)
+		SELECT 'r1_' || encode(sha256(int4send(i)), 'hex'), ?, ? - i, 1, 'AUD', 'batch', 'row', 'customer'
+			FROM generate_series(1, ?) AS i`,
 		site.ID, noon, entries)
 	must(t, err)
 	_, err = store.DB().ExecContext(t.Context(), "VACUUM ANALYZE ledger_entries")

@@ -86,7 +86,8 @@ func TestLateConfirmationLengthensNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	var seconds float64
-	if err := store.DB().NewRaw(`SELECT extract(epoch FROM redispatch_after - dispatched_at)::float8 FROM outbox`).Scan(t.Context(), &seconds); err != nil {
+	if err := store.DB().NewRaw(`SELECT extract(epoch FROM redispatch_after - dispatched_at)::float8 FROM outbox`).
+		Scan(t.Context(), &seconds); err != nil {
 		t.Fatal(err)
 	}
 	if seconds != models.QueuedLease.Seconds() {
@@ -109,7 +110,8 @@ func TestDispatchIsFair(t *testing.T) {
 	modelstest.Submit(t, store, modelstest.Batch(small, "b", make([]string, 3*models.ChunkRows)...))
 
 	take := func(limit int) map[string]int {
-		tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: limit, InFlight: 10})
+		tasks, err := store.ClaimDue(t.Context(),
+			models.Dispatch{Queue: models.QueueDebits, Limit: limit, InFlight: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,8 +233,10 @@ func TestLookingForLostTasksReadsNoOthers(t *testing.T) {
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
 	if _, err := store.DB().ExecContext(t.Context(), `
-INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at, redispatch_after)
-SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(), 1, now(), now() + n * interval '1 minute'
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
+	redispatch_after)
+SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(), 1, now(),
+	now() + n * interval '1 minute'
 FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +300,8 @@ func TestOneDispatcherAtATime(t *testing.T) {
 	claimed := make(chan models.Task, 1000)
 	race(20, func(int) string {
 		for range 10 {
-			tasks, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 7, InFlight: 1000})
+			tasks, err := store.ClaimDue(t.Context(),
+				models.Dispatch{Queue: models.QueueDebits, Limit: 7, InFlight: 1000})
 			if err != nil {
 				t.Error(err)
 			}

@@ -22,12 +22,15 @@ func insertIntents(t testing.TB, store *models.Store, intents []models.PaymentIn
 		p := &intents[i]
 		hasTransaction := p.State == models.IntentPending || p.Status.HasTransaction()
 		_, err := store.DB().ExecContext(t.Context(), `
-			INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency, order_id,
-				qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id, amount_charged, started_at)
+			INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount,
+				currency, order_id,
+				qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id,
+					amount_charged, started_at)
 			SELECT ?0, ?1, ?2, 1, ?3, ?4, nullif(?5, '')::transaction_status, 5, 'AUD', nullif(?6, ''), 'text', ?7, ?8,
 				CASE WHEN ?4 = 'final' THEN ?7 END, t.id, t.text, t.text, t.n, t.n
 			FROM (SELECT 1) one LEFT JOIN (SELECT ?9::uuid, 'x', 1) AS t (id, text, n) ON ?10`,
-			p.SiteID, p.ID, p.OrganisationID, p.Code, string(p.State), string(p.Status), p.OrderID, p.CreatedAt, p.ExpiresAt,
+			p.SiteID, p.ID, p.OrganisationID, p.Code, string(p.State), string(p.Status), p.OrderID, p.CreatedAt,
+			p.ExpiresAt,
 			p.Transaction.ID, hasTransaction)
 		must(t, err)
 	}
@@ -40,8 +43,8 @@ func anyIntents(r *rapid.T, site models.Site) []models.PaymentIntent {
 	for i := range intents {
 		p := &intents[i]
 		*p = models.PaymentIntent{
-			SiteID: site.ID, OrganisationID: site.OrganisationID, ID: models.PaymentIntentID(uuid.New()), Code: models.NewIntentCode(),
-			OrderID:   rapid.SampledFrom([]string{"", "a", "b"}).Draw(r, "order"),
+			SiteID: site.ID, OrganisationID: site.OrganisationID, ID: models.PaymentIntentID(uuid.New()),
+			Code: models.NewIntentCode(), OrderID: rapid.SampledFrom([]string{"", "a", "b"}).Draw(r, "order"),
 			State:     rapid.SampledFrom(models.IntentStates).Draw(r, "state"),
 			CreatedAt: noon + models.Millis(rapid.Int64Range(0, 3).Draw(r, "createdAt")),
 			ExpiresAt: noon + models.Millis(rapid.Int64Range(4, 8).Draw(r, "expiresAt")),
@@ -70,7 +73,8 @@ func naiveIntentList(intents []models.PaymentIntent, q *models.IntentQuery, now 
 		}
 		if (q.State == "" || q.State == p.State) && (q.Status == "" || q.Status == p.Status) &&
 			(q.OrderID == "" || q.OrderID == p.OrderID) &&
-			(q.CreatedFrom == nil || p.CreatedAt >= *q.CreatedFrom) && (q.CreatedTo == nil || p.CreatedAt <= *q.CreatedTo) {
+			(q.CreatedFrom == nil || p.CreatedAt >= *q.CreatedFrom) &&
+			(q.CreatedTo == nil || p.CreatedAt <= *q.CreatedTo) {
 			matching = append(matching, p)
 		}
 	}
@@ -97,7 +101,8 @@ func TestListPaymentIntentsAgainstNaiveModel(t *testing.T) {
 			if !rapid.Bool().Draw(r, label+" given") {
 				return nil
 			}
-			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2, noon + 3, noon + 4,
+			at := rapid.SampledFrom([]models.Millis{-1 << 63, -1, noon - 1, noon, noon + 1, noon + 2,
+				noon + 3, noon + 4,
 				1<<63 - 1}).Draw(r, label)
 			return &at
 		}
@@ -260,15 +265,22 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	site := modelstest.Site(t, store)
 	const intents, most = 100_000, 200 // of about 10,000 blocks
 	_, err = store.DB().ExecContext(t.Context(), `
-		INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency, order_id,
-			qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id, amount_charged, started_at)
-		SELECT ?0, gen_random_uuid(), ?1, 1, 'code ' || i, s.state, s.status, 5, 'AUD', 'order ' || i / 10, 'text', ?2 - i * 1000::bigint,
-			CASE WHEN s.state = 'created' AND i % 500 > 0 THEN ?2 + 60000 ELSE ?2 - 1 END, CASE WHEN s.state = 'final' THEN ?2 END, t.id, t.text, t.text, t.n, t.n
+		INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount,
+			currency, order_id,
+			qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id,
+				amount_charged, started_at)
+		SELECT ?0, gen_random_uuid(), ?1, 1, 'code ' || i, s.state, s.status, 5, 'AUD', 'order ' || i / 10, 'text',
+			?2 - i * 1000::bigint,
+			CASE WHEN s.state = 'created' AND i % 500 > 0 THEN ?2 + 60000 ELSE ?2 - 1 END, CASE WHEN s.state = 'final'
+				THEN ?2 END, t.id, t.text, t.text, t.n, t.n
 		FROM generate_series(1, ?3) AS i
-		CROSS JOIN LATERAL (SELECT CASE WHEN i < 50000 THEN 'created' WHEN i % 1000 = 1 THEN 'pending' ELSE 'final' END::intent_state,
-			CASE WHEN i < 50000 OR i % 1000 = 1 THEN NULL WHEN i % 1000 = 0 THEN 'Failed' WHEN i % 3 = 0 THEN 'Expired' ELSE 'Settled'
+		CROSS JOIN LATERAL (SELECT CASE WHEN i < 50000 THEN 'created' WHEN i % 1000 = 1 THEN 'pending'
+			ELSE 'final' END::intent_state,
+			CASE WHEN i < 50000 OR i % 1000 = 1 THEN NULL WHEN i % 1000 = 0 THEN 'Failed' WHEN i % 3 = 0
+				THEN 'Expired' ELSE 'Settled'
 			END::transaction_status) AS s (state, status)
-		LEFT JOIN LATERAL (SELECT gen_random_uuid(), 'x', 1) AS t (id, text, n) ON s.state = 'pending' OR s.status IN ('Failed', 'Settled')`,
+		LEFT JOIN LATERAL (SELECT gen_random_uuid(), 'x', 1) AS t (id, text, n) ON s.state = 'pending'
+			OR s.status IN ('Failed', 'Settled')`,
 		site.ID, site.OrganisationID, noon, intents)
 	must(t, err)
 	_, err = store.DB().ExecContext(t.Context(), "VACUUM ANALYZE payment_intents")
@@ -279,7 +291,8 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 			for _, order := range []string{"", "order 7000"} {
 				for _, q := range []models.IntentQuery{{}, {CreatedFrom: &from}, {CreatedTo: &to},
 					{CreatedFrom: &from, CreatedTo: &to}} {
-					q.SiteID, q.State, q.Status, q.OrderID, q.Limit, q.Direction = site.ID, state, status, order, 50, models.Forward
+					q.SiteID, q.State, q.Status, q.OrderID, q.Limit, q.Direction = site.ID, state, status, order, 50,
+						models.Forward
 					inside, last := q, q
 					inside.From.CreatedAt = middle
 					last.Direction = models.Backward

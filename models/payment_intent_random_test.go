@@ -30,10 +30,12 @@ func TestRandomLivesOfAnIntent(t *testing.T) {
 				}
 			},
 			"leases run out": func(rt *rapid.T) {
-				life.exec(rt, "UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL")
+				life.exec(rt,
+					"UPDATE payment_intents SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL")
 			},
 			"time passes": func(rt *rapid.T) {
-				step := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, models.DefaultIntentLife}).Draw(rt, "step")
+				step := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, models.DefaultIntentLife}).
+					Draw(rt, "step")
 				if _, err := store.AdvanceClock(rt.Context(), step); err != nil {
 					rt.Fatal(err)
 				}
@@ -272,7 +274,8 @@ func (r *intentRace) settle() models.TransactionStatus {
 		(is.Status == models.TransactionCancelled) != r.cancelled {
 		r.Fatalf("%d payments, cancelled %t, and the intent is %s %s", r.payments, r.cancelled, is.State, is.Status)
 	}
-	if is.Transaction.StartedAt >= is.ExpiresAt || is.Status == models.TransactionCancelled && is.FinalAt >= is.ExpiresAt {
+	if is.Transaction.StartedAt >= is.ExpiresAt || is.Status == models.TransactionCancelled &&
+		is.FinalAt >= is.ExpiresAt {
 		r.Fatalf("at %d it had expired: %+v", is.ExpiresAt, is)
 	}
 	for _, seen := range r.seen {

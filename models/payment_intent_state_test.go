@@ -65,7 +65,8 @@ func TestPostgresHoldsTheTruthTable(t *testing.T) {
 }
 
 func writeIntent(
-	t *testing.T, store *models.Store, site models.Site, state models.IntentState, status models.TransactionStatus, hasTransaction bool,
+	t *testing.T, store *models.Store, site models.Site, state models.IntentState, status models.TransactionStatus,
+	hasTransaction bool,
 ) error {
 	transaction := "NULL, NULL, NULL, NULL, NULL"
 	if hasTransaction {
@@ -76,7 +77,8 @@ func writeIntent(
 		final = "1"
 	}
 	_, err := store.DB().ExecContext(t.Context(), fmt.Sprintf(`
-INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency, qr_code_format,
+INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency,
+	qr_code_format,
     created_at, expires_at, final_at, transaction_id, customer_id, agreement_id, amount_charged, started_at)
 VALUES (?, ?, ?, 1, ?, ?, nullif(?, '')::transaction_status, 100, 'AUD', 'text', 1, 2, %s, %s)`, final, transaction),
 		site.ID, uuid.NewString(), site.OrganisationID, models.NewIntentCode(), string(state), string(status))

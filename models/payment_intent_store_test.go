@@ -69,8 +69,9 @@ func TestPaymentIntentLife(t *testing.T) {
 		t.Fatal(replayed, err)
 	}
 	want := models.PaymentIntent{
-		SiteID: c.site.ID, ID: made.ID, OrganisationID: c.site.OrganisationID, Code: made.Code, Amount: in.Amount, Currency: "AUD",
-		OrderID: in.OrderID, LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: models.IntentCreated,
+		SiteID: c.site.ID, ID: made.ID, OrganisationID: c.site.OrganisationID, Code: made.Code, Amount: in.Amount,
+		Currency: "AUD",
+		OrderID:  in.OrderID, LineItems: in.LineItems, QRCodeFormat: in.QRCodeFormat, State: models.IntentCreated,
 		CreatedAt: noon, ExpiresAt: noon.Add(15 * time.Minute), TraceID: trace,
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
@@ -125,7 +126,8 @@ func TestPaymentIntentsAreFoundInTheirSitesOnly(t *testing.T) {
 			return err
 		}())},
 		"a payment of an unknown code": {false, find(second(
-			c.store.StartTransaction(t.Context(), models.NewIntentCode(), models.Party{CustomerID: "c", AgreementID: "a"},
+			c.store.StartTransaction(t.Context(), models.NewIntentCode(),
+				models.Party{CustomerID: "c", AgreementID: "a"},
 				nil)))},
 	} {
 		if found[0] != found[1] {
@@ -165,7 +167,8 @@ func TestCancelPaymentIntent(t *testing.T) {
 		}
 		c.want(intent, models.IntentFinal, models.TransactionCancelled)
 	}
-	_, err := c.store.StartTransaction(t.Context(), intent.Code, modelstest.Payer(t, c.store, models.BehaviourPays), nil)
+	_, err := c.store.StartTransaction(t.Context(), intent.Code,
+		modelstest.Payer(t, c.store, models.BehaviourPays), nil)
 	if !errors.Is(err, models.ErrIntentCancelled) {
 		t.Errorf("a payment: %v", err)
 	}
@@ -209,7 +212,8 @@ func TestPaymentIntentExpires(t *testing.T) {
 			return err
 		},
 		"payment": func(c *checkout, intent models.PaymentIntent) error {
-			_, err := c.store.StartTransaction(c.Context(), intent.Code, models.Party{CustomerID: "c", AgreementID: "a"}, nil)
+			_, err := c.store.StartTransaction(c.Context(), intent.Code,
+				models.Party{CustomerID: "c", AgreementID: "a"}, nil)
 			if errors.Is(err, models.ErrIntentExpired) {
 				return nil
 			}
@@ -297,9 +301,11 @@ func TestPushOfUnpaidIntents(t *testing.T) {
 			modelstest.AdvanceClock(t, c.store, models.DefaultIntentLife)
 			c.get(intent)
 		}
-		want := fmt.Sprintf(`{"data":{"idempotencyKey":"EVENT","siteId":{"id":%q},"paymentIntentId":%q,"transactionStatus":%q,`+
-			`"transactionStatusDescription":%q,"orderId":"order","lineItems":[{"itemId":"item","quantity":1,"amountPerUnit":700,`+
-			`"amountSubtotal":700,"amountTotal":700}]},"traceId":%q}`, c.site.ID, intent.ID, status, description, intent.TraceID)
+		want := fmt.Sprintf(
+			`{"data":{"idempotencyKey":"EVENT","siteId":{"id":%q},"paymentIntentId":%q,"transactionStatus":%q,`+
+				`"transactionStatusDescription":%q,"orderId":"order","lineItems":[{"itemId":"item","quantity":1,"amountPerUnit":700,`+
+				`"amountSubtotal":700,"amountTotal":700}]},"traceId":%q}`, c.site.ID, intent.ID, status, description,
+			intent.TraceID)
 		if diff := cmp.Diff(want, c.pushed(intent.ID)); diff != "" {
 			t.Error(diff)
 		}

@@ -12,7 +12,8 @@ import (
 func intentOf(amount models.Amount, subtotals ...models.Amount) *models.PaymentIntent {
 	p := &models.PaymentIntent{Amount: amount}
 	for _, s := range subtotals {
-		p.LineItems = append(p.LineItems, models.LineItem{ItemID: "i", Quantity: 1, AmountPerUnit: s, AmountSubtotal: s})
+		p.LineItems = append(p.LineItems, models.LineItem{ItemID: "i", Quantity: 1, AmountPerUnit: s,
+			AmountSubtotal: s})
 	}
 	return p
 }
@@ -35,8 +36,9 @@ func TestCharge(t *testing.T) {
 		"more than its line": {intentOf(500, 200, 300), []models.Discount{off(0, 201)}, 0, "0 amount"},
 		"together more than a line": {intentOf(500, 200, 300), []models.Discount{off(0, 150), off(1, 1), off(0, 51)}, 0,
 			"2 amount"},
-		"more than the amount":      {intentOf(100, 200), []models.Discount{off(0, 101)}, 0, "0 amount"},
-		"together more":             {intentOf(100, 200, 200), []models.Discount{off(0, 60), off(1, 41)}, 0, "1 amount"},
+		"more than the amount": {intentOf(100, 200), []models.Discount{off(0, 101)}, 0, "0 amount"},
+		"together more": {intentOf(100, 200, 200), []models.Discount{off(0, 60), off(1, 41)}, 0,
+			"1 amount"},
 		"no such line":              {intentOf(500, 500), []models.Discount{off(1, 1)}, 0, "0 lineItemIndex"},
 		"no lines":                  {intentOf(500), []models.Discount{off(0, 1)}, 0, "0 lineItemIndex"},
 		"a line before the first":   {intentOf(500, 500), []models.Discount{off(-1, 1)}, 0, "0 lineItemIndex"},

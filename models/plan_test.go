@@ -48,8 +48,10 @@ var fillTables string
 
 // grown are the tables that fillTables fills.
 var grown = []string{
-	"idempotency_keys", "client_assertions", "customer_links", "batches", "batch_references", "batch_rows", "ledger_entries", "outbox",
-	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_slots", "alerts", "sandbox_accounts", "sandbox_debits",
+	"idempotency_keys", "client_assertions", "customer_links", "batches", "batch_references", "batch_rows",
+	"ledger_entries", "outbox",
+	"payment_intents", "webhook_endpoints", "webhook_events", "webhook_attempts", "webhook_slots", "alerts",
+	"sandbox_accounts", "sandbox_debits",
 }
 
 // transient are the tables of unfinished work, which are empty again and again.
@@ -160,14 +162,18 @@ func (p *planned) runPlatform() {
 	p.call("SetClientScopes", func(ctx context.Context) error {
 		return s.SetClientScopes(ctx, client.ID, []models.Scope{models.ScopeCustomersWrite})
 	})
-	p.call("SetClientJWKS", func(ctx context.Context) error { return s.SetClientJWKS(ctx, client.ID, []byte(`{"keys":[]}`)) })
+	p.call("SetClientJWKS", func(ctx context.Context) error {
+		return s.SetClientJWKS(ctx, client.ID, []byte(`{"keys":[]}`))
+	})
 	p.call("DisableClient", func(ctx context.Context) error { return s.DisableClient(ctx, client.ID) })
 	p.call("EnableClient", func(ctx context.Context) error { return s.EnableClient(ctx, client.ID) })
 	p.call("AddClientSecret", func(ctx context.Context) error { return only(s.AddClientSecret(ctx, client.ID)) })
 	p.call("ClientSecrets", func(ctx context.Context) error { return only(s.ClientSecrets(ctx, client.ID)) })
 	secrets, err := s.ClientSecrets(p.t.Context(), client.ID)
 	must(p.t, err)
-	p.call("RemoveClientSecret", func(ctx context.Context) error { return s.RemoveClientSecret(ctx, client.ID, secrets[0].Fingerprint) })
+	p.call("RemoveClientSecret", func(ctx context.Context) error {
+		return s.RemoveClientSecret(ctx, client.ID, secrets[0].Fingerprint)
+	})
 	p.call("UseAssertion", func(ctx context.Context) error {
 		return s.UseAssertion(ctx, client.ID, "jti", models.Millis(now)+60_000)
 	})
@@ -179,7 +185,9 @@ func (p *planned) runPlatform() {
 	p.call("AdvanceClock", func(ctx context.Context) error { return only(s.AdvanceClock(ctx, time.Millisecond)) })
 	p.call("CreateOrganisation", func(ctx context.Context) error { return only(s.CreateOrganisation(ctx, "another")) })
 	p.call("Organisation", func(ctx context.Context) error { return only(s.Organisation(ctx, p.site.OrganisationID)) })
-	p.call("CreateSite", func(ctx context.Context) error { return only(s.CreateSite(ctx, p.site.OrganisationID, "another")) })
+	p.call("CreateSite", func(ctx context.Context) error {
+		return only(s.CreateSite(ctx, p.site.OrganisationID, "another"))
+	})
 	p.call("Site", func(ctx context.Context) error { return only(s.Site(ctx, p.site.OrganisationID, p.site.ID)) })
 	p.call("Sites", func(ctx context.Context) error { return only(s.Sites(ctx, p.site.OrganisationID)) })
 	p.call("JoinDeployment", func(ctx context.Context) error {
@@ -227,7 +235,9 @@ func (p *planned) runCustomers() {
 			models.NewInvitation{SiteID: p.site.ID, CustomerReference: p.name("bob"), KeyID: signing.ID}, key)
 		return err
 	})
-	p.call("LiveInvitation", func(ctx context.Context) error { return only(s.LiveInvitation(ctx, p.site.ID, p.name("bob"))) })
+	p.call("LiveInvitation", func(ctx context.Context) error {
+		return only(s.LiveInvitation(ctx, p.site.ID, p.name("bob")))
+	})
 	p.call("Customer", func(ctx context.Context) error { return only(s.Customer(ctx, p.site.ID, p.name("bob"))) })
 	token, err := p.keys.SignupToken(p.t.Context(), link.ID, link.KeyID)
 	must(p.t, err)
@@ -239,7 +249,9 @@ func (p *planned) runCustomers() {
 	p.call("CompleteLink", func(ctx context.Context) error {
 		return only(s.CompleteLink(ctx, carol.ID, models.Party{CustomerID: "c", AgreementID: "a"}))
 	})
-	p.call("RevokeCustomer", func(ctx context.Context) error { return only(s.RevokeCustomer(ctx, p.site.ID, p.name("bob"))) })
+	p.call("RevokeCustomer", func(ctx context.Context) error {
+		return only(s.RevokeCustomer(ctx, p.site.ID, p.name("bob")))
+	})
 	p.call("RevokeLink", func(ctx context.Context) error { return only(s.RevokeLink(ctx, carol.ID)) })
 	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
 		p.call("ListLinks", func(ctx context.Context) error {
@@ -256,7 +268,9 @@ func (p *planned) runCustomers() {
 	p.call("ActiveSandboxFaults", func(ctx context.Context) error { return only(s.ActiveSandboxFaults(ctx)) })
 	order := models.SandboxOrder{Key: p.name("key")}
 	order.AgreementID, order.Amount, order.Currency = p.name("agreement"), 100, "AUD"
-	p.call("DebitSandbox", func(ctx context.Context) error { return only(s.DebitSandbox(ctx, []models.SandboxOrder{order})) })
+	p.call("DebitSandbox", func(ctx context.Context) error {
+		return only(s.DebitSandbox(ctx, []models.SandboxOrder{order}))
+	})
 	p.call("LookupSandbox", func(ctx context.Context) error { return only(s.LookupSandbox(ctx, []string{order.Key})) })
 	p.call("CancelSandbox", func(ctx context.Context) error {
 		return only(s.CancelSandbox(ctx, []string{order.Key, p.name("none")}))
@@ -272,17 +286,25 @@ func (p *planned) runBatches() {
 		return err
 	})
 	dispatch := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 100_000}
-	p.call("ClaimTasks", func(ctx context.Context) error { return only(s.ClaimTasks(ctx, done.Tasks, dispatch, dispatch)) })
-	p.call("PredictOutcomes", func(ctx context.Context) error { return only(s.PredictOutcomes(ctx, p.site.ID, []string{"ada", "x"})) })
+	p.call("ClaimTasks", func(ctx context.Context) error {
+		return only(s.ClaimTasks(ctx, done.Tasks, dispatch, dispatch))
+	})
+	p.call("PredictOutcomes", func(ctx context.Context) error {
+		return only(s.PredictOutcomes(ctx, p.site.ID, []string{"ada", "x"}))
+	})
 	p.call("GetBatch", func(ctx context.Context) error { return only3(s.GetBatch(ctx, p.site.ID, p.name("batch"))) })
-	p.call("BatchVersion", func(ctx context.Context) error { return only(s.BatchVersion(ctx, p.site.ID, p.name("batch"))) })
+	p.call("BatchVersion", func(ctx context.Context) error {
+		return only(s.BatchVersion(ctx, p.site.ID, p.name("batch")))
+	})
 	for _, state := range []models.BatchState{"", models.BatchInProgress, models.BatchSettled} {
 		p.call("ListBatches", func(ctx context.Context) error {
 			return only(s.ListBatches(ctx, models.BatchQuery{SiteID: p.site.ID, State: state, Direction: models.Forward,
 				Limit: 50}))
 		})
 	}
-	p.call("RowRailKey", func(ctx context.Context) error { return only(s.RowRailKey(ctx, p.site.ID, p.name("batch"), "row-1")) })
+	p.call("RowRailKey", func(ctx context.Context) error {
+		return only(s.RowRailKey(ctx, p.site.ID, p.name("batch"), "row-1"))
+	})
 
 	var chunk models.Chunk
 	p.call("ClaimChunk", func(ctx context.Context) (err error) {
@@ -303,7 +325,9 @@ func (p *planned) runBatches() {
 		return s.AbandonClaim(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 	})
 	p.call("ParkChunk", func(ctx context.Context) error { return s.ParkChunk(ctx, done.Tasks[0]) })
-	p.call("CancelBatch", func(ctx context.Context) error { return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch"))) })
+	p.call("CancelBatch", func(ctx context.Context) error {
+		return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch")))
+	})
 	p.call("DecideRow", func(ctx context.Context) error {
 		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)),
 			models.ErrNotUndecided)
@@ -318,12 +342,14 @@ func (p *planned) runBatches() {
 	parent := modelstest.Batch(p.site, p.name("parent"), "ada", "ada", "unknown")
 	held := claim(p.t, s, modelstest.Submit(p.t, s, parent).Tasks[0])
 	must(p.t, only(s.FinishRows(p.t.Context(), held, []models.RowResult{
-		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded}, {Index: 2,
+		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded},
+		{Index: 2,
 			Outcome: models.OutcomeTimedOut},
 	}, 3)))
 	p.call("RetryBatch", func(ctx context.Context) error {
 		return only(s.RetryBatch(ctx, models.NewRetry{
-			SiteID: p.site.ID, OrganisationID: p.site.OrganisationID, Parent: parent.Reference, Reference: p.name("child"),
+			SiteID: p.site.ID, OrganisationID: p.site.OrganisationID, Parent: parent.Reference,
+			Reference: p.name("child"),
 		}))
 	})
 	p.call("Trace", func(ctx context.Context) error {
@@ -345,7 +371,9 @@ func (p *planned) runPayments() {
 		})
 	}
 	p.call("PaymentIntent", func(ctx context.Context) error { return only(s.PaymentIntent(ctx, p.site.ID, intent.ID)) })
-	p.call("PaymentIntentByCode", func(ctx context.Context) error { return only3(s.PaymentIntentByCode(ctx, intent.Code)) })
+	p.call("PaymentIntentByCode", func(ctx context.Context) error {
+		return only3(s.PaymentIntentByCode(ctx, intent.Code))
+	})
 	p.call("OrganisationPaymentIntent", func(ctx context.Context) error {
 		return only(s.OrganisationPaymentIntent(ctx, p.site.OrganisationID, intent.ID))
 	})
@@ -377,7 +405,9 @@ func (p *planned) runPayments() {
 		return only3(s.DecidePayment(ctx, undecided.ID, models.DecidedNotDebited))
 	})
 	unpaid := modelstest.Intent(p.t, s, p.site.ID, 100)
-	p.call("CancelPaymentIntent", func(ctx context.Context) error { return only3(s.CancelPaymentIntent(ctx, p.site.ID, unpaid.ID)) })
+	p.call("CancelPaymentIntent", func(ctx context.Context) error {
+		return only3(s.CancelPaymentIntent(ctx, p.site.ID, unpaid.ID))
+	})
 }
 
 func (p *planned) runWebhooks() {
@@ -386,17 +416,24 @@ func (p *planned) runWebhooks() {
 		return only3(s.PutWebhookEndpoint(ctx, p.ring, organisation, p.site.ID, "https://example.com/hook",
 			models.WebhookEventTypes...))
 	})
-	p.call("WebhookEndpoint", func(ctx context.Context) error { return only(s.WebhookEndpoint(ctx, organisation, p.site.ID)) })
+	p.call("WebhookEndpoint", func(ctx context.Context) error {
+		return only(s.WebhookEndpoint(ctx, organisation, p.site.ID))
+	})
 	p.call("WebhookEndpoints", func(ctx context.Context) error { return only(s.WebhookEndpoints(ctx, organisation)) })
-	p.call("RotateWebhookSecret", func(ctx context.Context) error { return only(s.RotateWebhookSecret(ctx, p.ring, organisation, nil)) })
-	p.call("WebhookSecrets", func(ctx context.Context) error { return only(s.WebhookSecrets(ctx, p.ring, organisation)) })
+	p.call("RotateWebhookSecret", func(ctx context.Context) error {
+		return only(s.RotateWebhookSecret(ctx, p.ring, organisation, nil))
+	})
+	p.call("WebhookSecrets", func(ctx context.Context) error {
+		return only(s.WebhookSecrets(ctx, p.ring, organisation))
+	})
 	push := func() (models.WebhookEventID, models.TaskID) {
 		paid := models.Amount(500)
 		var id models.WebhookEventID
 		var task models.TaskID
 		p.call("InsertWebhookEvent", func(ctx context.Context) (err error) {
 			id, task, err = s.InsertWebhookEvent(ctx, organisation, models.NewTraceID(), models.TransactionStatusPush{
-				SiteID: models.PushSite{ID: p.site.ID}, PaymentIntentID: models.NewPaymentIntentID(), TransactionStatus: "Settled", AmountPaid: &paid,
+				SiteID: models.PushSite{ID: p.site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+				TransactionStatus: "Settled", AmountPaid: &paid,
 			})
 			return err
 		})
@@ -438,7 +475,9 @@ func (p *planned) runWebhooks() {
 			models.WebhookVerdict{Status: models.WebhookPending, Retry: time.Minute}))
 	})
 	p.call("WebhookEvent", func(ctx context.Context) error { return only3(s.WebhookEvent(ctx, organisation, id)) })
-	p.call("WebhookAttempt", func(ctx context.Context) error { return only(s.WebhookAttempt(ctx, organisation, id, 1)) })
+	p.call("WebhookAttempt", func(ctx context.Context) error {
+		return only(s.WebhookAttempt(ctx, organisation, id, 1))
+	})
 	for _, f := range []models.WebhookFilter{{}, {Status: models.WebhookPending}, {SiteID: p.site.ID},
 		{Type: models.EventBatchSettled}} {
 		p.call("ListWebhookEvents", func(ctx context.Context) error {
@@ -446,7 +485,9 @@ func (p *planned) runWebhooks() {
 				Direction: models.Forward, Limit: 50}))
 		})
 	}
-	p.call("RedeliverWebhook", func(ctx context.Context) error { return only3(s.RedeliverWebhook(ctx, organisation, id)) })
+	p.call("RedeliverWebhook", func(ctx context.Context) error {
+		return only3(s.RedeliverWebhook(ctx, organisation, id))
+	})
 	p.call("RedeliverWebhooks", func(ctx context.Context) error {
 		return only3(s.RedeliverWebhooks(ctx, organisation, models.WebhookFilter{Status: models.WebhookFailed}))
 	})
@@ -466,7 +507,9 @@ func (p *planned) runWebhooks() {
 	must(p.t, p.admin.DB().NewRaw("SELECT id FROM outbox WHERE subject_id = ? AND kind = 'announceBatch'",
 		batch.Batch.ID).Scan(p.t.Context(), &announcement))
 	p.call("Announce", func(ctx context.Context) error { return only(s.Announce(ctx, announcement)) })
-	p.call("DeleteWebhookEndpoint", func(ctx context.Context) error { return s.DeleteWebhookEndpoint(ctx, organisation, p.site.ID) })
+	p.call("DeleteWebhookEndpoint", func(ctx context.Context) error {
+		return s.DeleteWebhookEndpoint(ctx, organisation, p.site.ID)
+	})
 }
 
 func (p *planned) runSweeps() {
@@ -497,7 +540,9 @@ func (p *planned) runSweeps() {
 	p.call("ExpireInvitations", func(ctx context.Context) error { return only(s.ExpireInvitations(ctx, 5)) })
 	p.call("ExpirePaymentIntents", func(ctx context.Context) error { return only(s.ExpirePaymentIntents(ctx, 5)) })
 	p.call("CloseUnsentRows", func(ctx context.Context) error { return notFoundIsFine(only(s.CloseUnsentRows(ctx))) })
-	p.call("CloseOverdueBatch", func(ctx context.Context) error { return notFoundIsFine(only(s.CloseOverdueBatch(ctx))) })
+	p.call("CloseOverdueBatch", func(ctx context.Context) error {
+		return notFoundIsFine(only(s.CloseOverdueBatch(ctx)))
+	})
 	p.call("DropOldBatches", func(ctx context.Context) error { return only(s.DropOldBatches(ctx, 5)) })
 	p.call("DropOldWebhookEvents", func(ctx context.Context) error { return only(s.DropOldWebhookEvents(ctx, 5)) })
 }

@@ -98,7 +98,8 @@ func TestQuotaOfOpenRows(t *testing.T) {
 	q.age()
 	filler, err := q.submit(t, "filler", 3)
 	must(t, err)
-	retry := models.NewRetry{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID, Parent: "first", Reference: "retry"}
+	retry := models.NewRetry{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID, Parent: "first",
+		Reference: "retry"}
 	_, err = q.RetryBatch(t.Context(), retry)
 	exceeded(t, models.QuotaOpenRows, err)
 	finish(t, q.Store, claim(t, q.Store, filler.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeDeclined},
@@ -176,7 +177,8 @@ func TestQuotaOfInvitations(t *testing.T) {
 	q := newQuotaed(t, models.Quotas{Invitations: 2})
 	client := models.NewClientIDForTest()
 	invite := func(reference string) (models.Link, bool, error) {
-		in := models.NewInvitation{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID, CustomerReference: reference}
+		in := models.NewInvitation{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID,
+			CustomerReference: reference}
 		return q.CreateInvitation(t.Context(), in, keyOf(client, reference))
 	}
 	first, _, err := invite("first")
@@ -300,9 +302,11 @@ func TestQuotaUsageOfManyEvents(t *testing.T) {
 	stranger := modelstest.Site(t, q.Store)
 	for site, n := range map[models.Site]int{q.site: events, stranger: others} {
 		_, err := q.DB().ExecContext(t.Context(), `
-			INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status, created_at,
+			INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status,
+				status, created_at,
 				requested_at, trace_id, body)
-			SELECT ?, gen_random_uuid(), ?, 'transactionStatus', gen_random_uuid(), 'Settled', 'delivered', 1, 1, '', 'x'
+			SELECT ?, gen_random_uuid(), ?, 'transactionStatus', gen_random_uuid(), 'Settled', 'delivered', 1, 1, '',
+				'x'
 			FROM generate_series(1, ?) AS i`, site.OrganisationID, site.ID, n)
 		must(t, err)
 	}
@@ -319,7 +323,8 @@ func TestQuotaUsageOfManyEvents(t *testing.T) {
 	for query, args := range models.QuotaSQL {
 		var plan []byte
 		args[0] = q.site.OrganisationID
-		must(t, q.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan))
+		must(t, q.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).
+			Scan(&plan))
 		root := readPlan(t, plan)
 		if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > 3000 {
 			t.Errorf("reads %v blocks, all of %q: %s", root.Hit+root.Read, tables, strings.SplitN(query, "\n", 2)[0])

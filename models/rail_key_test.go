@@ -33,8 +33,8 @@ func TestRailKeysTellRowsApart(t *testing.T) {
 		sites := []models.SiteID{{1}, {2}}
 		draw := func(name string) row {
 			return row{
-				rapid.SampledFrom(sites).Draw(t, name+" site"), field.Draw(t, name+" batch"), field.Draw(t, name+" row"),
-				rapid.IntRange(1, 12).Draw(t, name+" generation"),
+				rapid.SampledFrom(sites).Draw(t, name+" site"), field.Draw(t, name+" batch"),
+				field.Draw(t, name+" row"), rapid.IntRange(1, 12).Draw(t, name+" generation"),
 			}
 		}
 		a, b := draw("a"), draw("b")

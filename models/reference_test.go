@@ -24,7 +24,8 @@ func deceptive() []rune {
 func TestValidateReference(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]error{
-		"a": nil, "2026/11 #7+é": nil, " ": nil, "...": nil, "e\u0301": nil, "\u00e9": nil, "नमस्ते": nil, "\u202f": nil, "\u00ad": nil,
+		"a": nil, "2026/11 #7+é": nil, " ": nil, "...": nil, "e\u0301": nil, "\u00e9": nil, "नमस्ते": nil,
+		"\u202f": nil, "\u00ad": nil,
 		"क्\u200dष": nil, "می\u200cخواهم": nil, "👩\u200d👩\u200d👧": nil, "مرحبا": nil, "שלום": nil, "\u3000": nil,
 		strings.Repeat("😀", 128): nil,
 		"":                       models.ErrReferenceLength, strings.Repeat("😀",
@@ -67,7 +68,8 @@ func TestValidateText(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]error{
 		"": nil, ".": nil, "Extra shot,\r\n\tno sugar": nil, "می\u200cخواهم": nil, strings.Repeat("x", 5000): nil,
-		"\x00": models.ErrReferenceControl, "\x1b[31m": models.ErrReferenceControl, "\x7f": models.ErrReferenceControl, "\u0085": models.ErrReferenceControl,
+		"\x00": models.ErrReferenceControl, "\x1b[31m": models.ErrReferenceControl, "\x7f": models.ErrReferenceControl,
+		"\u0085": models.ErrReferenceControl,
 	} {
 		if err := models.ValidateText(s); !errors.Is(err, want) || err != nil && want == nil {
 			t.Errorf("%.40q: %v, want %v", s, err, want)

@@ -28,7 +28,8 @@ func TestParseBehaviour(t *testing.T) {
 
 func sandboxOrder(key, agreement string, amount models.Amount) models.SandboxOrder {
 	return models.SandboxOrder{
-		Key: key, SandboxParticulars: models.SandboxParticulars{AgreementID: agreement, Amount: amount, Currency: "AUD"},
+		Key: key, SandboxParticulars: models.SandboxParticulars{AgreementID: agreement, Amount: amount,
+			Currency: "AUD"},
 	}
 }
 
@@ -227,7 +228,8 @@ func TestSandboxFaults(t *testing.T) {
 		t.Errorf("active: %v, %v", active, err)
 	}
 	for _, lasts := range []time.Duration{-1, models.MaxSandboxFault + 1} {
-		if err := store.SetSandboxFault(ctx, models.SandboxFaultBankDown, lasts); !errors.Is(err, models.ErrSandboxFault) {
+		if err := store.SetSandboxFault(ctx, models.SandboxFaultBankDown, lasts); !errors.Is(err,
+			models.ErrSandboxFault) {
 			t.Errorf("for %v: %v", lasts, err)
 		}
 	}
@@ -246,7 +248,8 @@ func BenchmarkDebitSandbox(b *testing.B) {
 	for b.Loop() {
 		all := make([]models.SandboxOrder, chunk)
 		for i := range all {
-			all[i] = sandboxOrder(fmt.Sprintf("r1_%032x%032x", made, i), fmt.Sprintf("agr-%d", (made*7+i)%accounts), 100)
+			all[i] = sandboxOrder(fmt.Sprintf("r1_%032x%032x", made, i),
+				fmt.Sprintf("agr-%d", (made*7+i)%accounts), 100)
 		}
 		made++
 		answers, err := store.DebitSandbox(ctx, all)

@@ -40,7 +40,8 @@ func warm(t *testing.T, store *models.Store, n int) {
 // withoutServer are the methods that refuse the arguments of the test below before they ask the
 // server.
 var withoutServer = []string{
-	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
+	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents",
+	"OpenSandboxAccount",
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 

@@ -170,23 +170,28 @@ func (f *traced) fill(t *testing.T, n int) {
 	t.Helper()
 	tx, err := f.DB().BeginTx(t.Context(), nil)
 	must(t, err)
-	id := `('01a21f2' || substr(md5(?2 || i), 1, 5) || '7' || substr(md5(?2 || i), 6, 3) || '8' || substr(md5(?2 || i), 9, 15))::uuid`
+	id := `('01a21f2' || substr(md5(?2 || i), 1, 5) || '7' ||
+		substr(md5(?2 || i), 6, 3) || '8' || substr(md5(?2 || i), 9, 15))::uuid`
 	trace := `substr(md5(i::text), 1, 32)`
 	for _, query := range []string{
 		"SET LOCAL session_replication_role = replica", // the counts of links do not matter
-		`INSERT INTO batches (site_id, id, organisation_id, batch_reference, generation, epoch, row_count, total_amount, currency,
+		`INSERT INTO batches (site_id, id, organisation_id, batch_reference, generation, epoch, row_count,
+			total_amount, currency,
 			submitted_at, settle_by, fingerprint, trace_id)
 		 SELECT s.id, ` + id + `, s.organisation_id, 'batch ' || i, 1, 1, 1, 1, 'AUD', ?1, ?1, '', ` + trace + `
 		 FROM sites s, generate_series(1, ?3) AS i WHERE s.organisation_id = ?0`,
-		`INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, amount, currency, qr_code_format, created_at, expires_at, trace_id)
+		`INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, amount, currency, qr_code_format,
+			created_at, expires_at, trace_id)
 		 SELECT s.id, ` + id + `, s.organisation_id, 1, s.id::text || i, 1, 'AUD', 'text', ?1, ?1, ` + trace + `
 		 FROM sites s, generate_series(1, ?3) AS i WHERE s.organisation_id = ?0`,
 		`INSERT INTO customer_links (site_id, id, customer_reference, invited_at, expires_at, key_id, trace_id)
 		 SELECT s.id, gen_random_uuid(), 'customer ' || i, ?1, ?1, gen_random_uuid(), ` + trace + `
 		 FROM sites s, generate_series(1, ?3) AS i WHERE s.organisation_id = ?0`,
-		`INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, is_test, status, created_at,
+		`INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status,
+			is_test, status, created_at,
 			requested_at, trace_id, body)
-		 SELECT ?0, ` + id + `, gen_random_uuid(), 'transactionStatus', gen_random_uuid(), 'Settled', i % 2 = 0, 'delivered', ?1, ?1, ` + trace + `, 'x'
+		 SELECT ?0, ` + id + `, gen_random_uuid(), 'transactionStatus', gen_random_uuid(), 'Settled', i % 2 = 0,
+		 	'delivered', ?1, ?1, ` + trace + `, 'x'
 		 FROM generate_series(1, ?3) AS i`,
 	} {
 		_, err = tx.ExecContext(t.Context(), query, f.site.OrganisationID, noon, "x", n)

@@ -55,7 +55,8 @@ func (c *checkout) pushed(intent models.PaymentIntentID) string {
 func (c *checkout) task(id models.TaskID) (exists, waiting bool, availableAt models.Millis) {
 	c.Helper()
 	err := c.store.DB().QueryRowContext(c.Context(), `
-SELECT count(*) > 0, coalesce(bool_and(dispatched_at IS NULL), false), coalesce(max(available_at), 0) FROM outbox WHERE id = ?`, id).
+SELECT count(*) > 0, coalesce(bool_and(dispatched_at IS NULL), false), coalesce(max(available_at), 0)
+	FROM outbox WHERE id = ?`, id).
 		Scan(&exists, &waiting, &availableAt)
 	if err != nil {
 		c.Fatal(err)
@@ -77,7 +78,8 @@ func TestStartTransaction(t *testing.T) {
 
 	started := modelstest.Pay(t, c.store, intent, ada, discount)
 	got := c.get(intent).Transaction
-	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon || len(got.Discounts) != 1 ||
+	if got.ID != started.ID || got.Party != ada || got.Charge != 900 || got.StartedAt != noon ||
+		len(got.Discounts) != 1 ||
 		got.Discounts[0] != discount {
 		t.Errorf("transaction %+v", got)
 	}
@@ -90,7 +92,8 @@ func TestStartTransaction(t *testing.T) {
 		}
 	}
 	for _, party := range []models.Party{bob, {CustomerID: bob.CustomerID, AgreementID: ada.AgreementID}} {
-		if _, err := c.store.StartTransaction(t.Context(), intent.Code, party, nil); !errors.Is(err, models.ErrIntentTaken) {
+		if _, err := c.store.StartTransaction(t.Context(), intent.Code, party, nil); !errors.Is(err,
+			models.ErrIntentTaken) {
 			t.Errorf("%+v: %v", party, err)
 		}
 	}
@@ -266,8 +269,10 @@ func TestTransactionsDoNotEndAsUnscannedOnes(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
 	claimed := c.claim(modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays)).Task)
-	for _, status := range []models.TransactionStatus{models.TransactionCancelled, models.TransactionExpired, "settled"} {
-		if _, err := c.store.FinishTransaction(t.Context(), claimed, models.TransactionResult{Status: status}); err == nil {
+	for _, status := range []models.TransactionStatus{models.TransactionCancelled, models.TransactionExpired,
+		"settled"} {
+		if _, err := c.store.FinishTransaction(t.Context(), claimed,
+			models.TransactionResult{Status: status}); err == nil {
 			t.Errorf("it ended as %s", status)
 		}
 	}

@@ -18,7 +18,9 @@ import (
 func (w *webhooks) announce() int {
 	w.t.Helper()
 	var tasks []models.TaskID
-	must(w.t, w.DB().NewRaw("SELECT id FROM outbox WHERE kind IN ('announceBatch', 'announceRow') AND queue = 'webhooks' ORDER BY id").
+	must(w.t, w.DB().
+		NewRaw(
+			"SELECT id FROM outbox WHERE kind IN ('announceBatch', 'announceRow') AND queue = 'webhooks' ORDER BY id").
 		Scan(w.t.Context(), &tasks))
 	for _, task := range tasks {
 		_, err := w.Announce(w.t.Context(), task)
@@ -64,8 +66,9 @@ var settlements = map[string]struct {
 	succeeded, failed int
 }{
 	"the last row is recorded": {func(w *webhooks, done models.Submission) {
-		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]), models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded,
-			FromRail: true},
+		finish(w.t, w.Store, claim(w.t, w.Store, done.Tasks[0]),
+			models.RowResult{Index: 0, Outcome: models.OutcomeSucceeded,
+				FromRail: true},
 			models.RowResult{Index: 1, Outcome: models.OutcomeCustomerNotActive})
 	}, 1, 1},
 	"it is cancelled": {func(w *webhooks, done models.Submission) {
@@ -116,7 +119,8 @@ func TestBatchSettledIsAnnounced(t *testing.T) {
 				fmt.Sprintf(`{"type":"batchSettled","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},`+
 					`"batch":{"batchReference":"b <1>","state":"settled","submittedAt":%d,"settleBy":%d,"settledAt":%d,"rowCount":2,"totalAmount":201,`+
 					`"counts":{"pending":0,"inProgress":0,"settled":2,"succeeded":%d,"failed":%d},"succeededAmount":%d}},"traceId":"%s"}`,
-					w.site.ID, batch.SubmittedAt, batch.SettleBy, batch.SettledAt, c.succeeded, c.failed, batch.SucceededAmount, w.trace(done.Batch.ID)))
+					w.site.ID, batch.SubmittedAt, batch.SettleBy, batch.SettledAt, c.succeeded, c.failed,
+					batch.SucceededAmount, w.trace(done.Batch.ID)))
 			if n := w.count("outbox WHERE kind = 'deliverWebhook'"); n != 1 {
 				t.Errorf("%d tasks deliver it", n)
 			}
@@ -158,7 +162,8 @@ func TestUnaskedEventsAreNotWritten(t *testing.T) {
 			if n, err := w.ExpireInvitations(t.Context(), 10); n != 1 || err != nil {
 				t.Errorf("expired %d, %v", n, err)
 			}
-			if tasks, events := w.count("outbox WHERE queue = 'webhooks'"), w.count("webhook_events"); tasks+events != 0 {
+			if tasks, events := w.count("outbox WHERE queue = 'webhooks'"),
+				w.count("webhook_events"); tasks+events != 0 {
 				t.Errorf("%d tasks and %d events", tasks, events)
 			}
 		})
@@ -217,7 +222,8 @@ func TestRowCorrectedIsAnnounced(t *testing.T) {
 	body := func(i int) string {
 		row, err := models.EncodeJSON(rows[i].Summary())
 		must(t, err)
-		return fmt.Sprintf(`{"type":"rowCorrected","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"batchReference":"b","row":%s},"traceId":"%s"}`,
+		return fmt.Sprintf(
+			`{"type":"rowCorrected","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"batchReference":"b","row":%s},"traceId":"%s"}`,
 			w.site.ID, row, w.trace(done.Batch.ID))
 	}
 	got := w.told(models.EventRowCorrected)
@@ -274,8 +280,10 @@ func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 func (w *webhooks) customerBody(
 	event models.WebhookEventType, link models.Link, state models.LinkState, more string,
 ) string {
-	return fmt.Sprintf(`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
-		`"invitedAt":%d%s}},"traceId":"%s"}`, event, w.site.ID, link.CustomerReference, state, link.InvitedAt, more, link.TraceID)
+	return fmt.Sprintf(
+		`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
+			`"invitedAt":%d%s}},"traceId":"%s"}`, event, w.site.ID, link.CustomerReference, state, link.InvitedAt, more,
+		link.TraceID)
 }
 
 func (w *webhooks) inviteTraced(reference string) models.Link {
@@ -302,7 +310,8 @@ func TestCustomerEvents(t *testing.T) {
 		t.Errorf("another customer: %v", err)
 	}
 	w.wantTold(models.EventCustomerLinked,
-		w.customerBody(models.EventCustomerLinked, ada, models.LinkLinked, fmt.Sprintf(`,"linkedAt":%d`, webhookStart+1000)))
+		w.customerBody(models.EventCustomerLinked, ada, models.LinkLinked,
+			fmt.Sprintf(`,"linkedAt":%d`, webhookStart+1000)))
 
 	for range 2 { // revoked stays as it is
 		_, err := w.RevokeLink(t.Context(), ada.ID) // by the customer

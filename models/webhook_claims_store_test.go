@@ -48,7 +48,8 @@ func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) []bool
 	var successes []models.WebhookSuccess
 	for _, d := range deliveries {
 		successes = append(successes, models.WebhookSuccess{Delivery: *d, Attempt: models.WebhookAttempt{
-			StatusCode: 204, Duration: 3 * time.Millisecond, Address: "192.0.2.1:443", ResponseHead: []byte("HTTP/1.1 204\r\n"),
+			StatusCode: 204, Duration: 3 * time.Millisecond, Address: "192.0.2.1:443",
+			ResponseHead: []byte("HTTP/1.1 204\r\n"),
 		}})
 	}
 	done, _, err := w.RecordDelivered(w.t.Context(), successes)
@@ -76,7 +77,8 @@ func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
 	}
 	alone := w.claim(undispatched) // claimed on its own, the same of another event
 	d := got[1]
-	if d == nil || d.Task != plain || d.Number != 1 || d.URL != alone.URL || d.StartedAt != alone.StartedAt || d.Fresh ||
+	if d == nil || d.Task != plain || d.Number != 1 || d.URL != alone.URL || d.StartedAt != alone.StartedAt ||
+		d.Fresh ||
 		d.Secrets.Current != alone.Secrets.Current || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
 		t.Fatalf("delivery: %+v, alone: %+v", d, alone)
 	}
@@ -144,7 +146,8 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 				w.claimNothing(task)
 				return
 			}
-			w.status(id, models.WebhookPending) // a failure without the lease decides nothing: it goes out again, and at once
+			// a failure without the lease decides nothing: it goes out again, and at once
+			w.status(id, models.WebhookPending)
 			if due := w.due(); len(due) != 1 || due[0].ID != task {
 				t.Errorf("due: %v", due)
 			}

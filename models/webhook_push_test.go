@@ -27,9 +27,12 @@ func TestWebhookBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"data":{"idempotencyKey":"` + id.String() + `","siteId":{"id":"` + w.site.ID.String() + `"},"paymentIntentId":"` +
-		push.PaymentIntentID.String() + `","transactionId":"` + push.TransactionID.String() + `","transactionStatus":"Settled",` +
-		`"transactionStatusDescription":"\"quoted\"\tand ` + "\u2029" + `","transactionUpdated":1800000000000,"orderId":"a<b>&` + "\u2028" + `🧾",` +
+	want := `{"data":{"idempotencyKey":"` + id.String() + `","siteId":{"id":"` + w.site.ID.String() +
+		`"},"paymentIntentId":"` +
+		push.PaymentIntentID.String() + `","transactionId":"` + push.TransactionID.String() +
+		`","transactionStatus":"Settled",` +
+		`"transactionStatusDescription":"\"quoted\"\tand ` + "\u2029" +
+		`","transactionUpdated":1800000000000,"orderId":"a<b>&` + "\u2028" + `🧾",` +
 		`"lineItems":[{"itemId":"1","quantity":1,"amountPerUnit":9007199254740991,"amountSubtotal":9007199254740991,"amountTotal":0},` +
 		`{"itemId":"2","quantity":2,"amountPerUnit":0,"amountSubtotal":0,"addOns":{"customizations":"no <ice>","modifiers":["m1"]},` +
 		`"amountTotal":3,"discounts":[{"amount":1,"reason":"R&D"}]}],"amountPaid":0},"traceId":"` + string(trace) + `"}`
@@ -42,7 +45,8 @@ func TestWebhookBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = `{"data":{"idempotencyKey":"` + id.String() + `","siteId":{"id":"` + w.site.ID.String() + `"},"paymentIntentId":"` +
+	want = `{"data":{"idempotencyKey":"` + id.String() + `","siteId":{"id":"` + w.site.ID.String() +
+		`"},"paymentIntentId":"` +
 		bare.PaymentIntentID.String() + `","transactionStatus":"Expired"},"traceId":"` + string(trace) + `"}`
 	if event, _ := w.event(id); string(event.Body) != want {
 		t.Errorf("body\n%s\nwant\n%s", event.Body, want)

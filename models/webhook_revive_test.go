@@ -11,9 +11,11 @@ func (w *webhooks) park(n int, site, endpoint models.SiteID) {
 	w.t.Helper()
 	if _, err := w.DB().ExecContext(w.t.Context(), `
 WITH e AS (
-    INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status, created_at,
+    INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status,
+        created_at,
         requested_at, next_attempt_at, task_id, trace_id, body)
-    SELECT ?0, gen_random_uuid(), ?1, 'transactionStatus', gen_random_uuid(), 'Settled', 'pending', n, n, n, gen_random_uuid(), '', '{}'
+    SELECT ?0, gen_random_uuid(), ?1, 'transactionStatus', gen_random_uuid(), 'Settled', 'pending', n, n, n,
+        gen_random_uuid(), '', '{}'
     FROM generate_series(1, ?3) n RETURNING *
 ), p AS (
     INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
@@ -33,7 +35,8 @@ func (w *webhooks) waiting() (parked int) {
 	if err := w.DB().NewRaw(`
 SELECT count(*) FILTER (WHERE p.parked), count(*) FILTER (WHERE p.parked <> (o.available_at > svc_now()))
 FROM webhook_events e JOIN outbox o ON o.id = e.task_id
-CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM webhook_slots x WHERE x.event_id = e.id AND x.until IS NULL) AS parked) p`).Scan(w.t.Context(), &parked, &wrong); err != nil || wrong > 0 {
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM webhook_slots x WHERE x.event_id = e.id
+	AND x.until IS NULL) AS parked) p`).Scan(w.t.Context(), &parked, &wrong); err != nil || wrong > 0 {
 		w.t.Fatalf("%d events are parked and due, or neither; %v", wrong, err)
 	}
 	return parked

@@ -98,7 +98,8 @@ func TestWebhookSecretsAreSealed(t *testing.T) {
 	if raw, err := base64.StdEncoding.DecodeString(text); !ok || err != nil || len(raw) != 32 {
 		t.Errorf("secret %s", secret.Reveal())
 	}
-	for _, shown := range []string{fmt.Sprint(secret), fmt.Sprintf("%v %+v %#v %s", *secret, *secret, *secret, *secret)} {
+	for _, shown := range []string{fmt.Sprint(secret),
+		fmt.Sprintf("%v %+v %#v %s", *secret, *secret, *secret, *secret)} {
 		if strings.Contains(shown, text[:8]) {
 			t.Errorf("printing shows the secret: %s", shown)
 		}

@@ -14,7 +14,8 @@ import (
 func (w *webhooks) slots() (waiting, released int) {
 	w.t.Helper()
 	must(w.t, w.DB().NewRaw(`
-SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL) FROM webhook_slots`,
+SELECT count(*) FILTER (WHERE until IS NULL), count(*) FILTER (WHERE until > clock_timestamp() AND token IS NULL)
+	FROM webhook_slots`,
 	).Scan(w.t.Context(), &waiting, &released))
 	return waiting, released
 }
@@ -142,8 +143,9 @@ func TestReleasedByAnotherEndpoint(t *testing.T) {
 				t.Errorf("sent to %s", d.URL)
 			}
 			var elsewhere int
-			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE endpoint_site_id <> ?", w.site.ID).Scan(t.Context(),
-				&elsewhere))
+			must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE endpoint_site_id <> ?", w.site.ID).
+				Scan(t.Context(),
+					&elsewhere))
 			if elsewhere != 0 {
 				t.Error("it has its slot at the default still")
 			}
@@ -195,7 +197,9 @@ func TestParkedAskTogether(t *testing.T) {
 		t.Errorf("%d ask again at once", len(due))
 	}
 	var written int
-	must(t, w.DB().NewRaw("SELECT count(*) FROM webhook_slots WHERE until IS NULL AND xmin::text <> (SELECT min(xmin::text) FROM webhook_slots WHERE until IS NULL)").
+	must(t, w.DB().
+		NewRaw(
+			"SELECT count(*) FROM webhook_slots WHERE until IS NULL AND xmin::text <> (SELECT min(xmin::text) FROM webhook_slots WHERE until IS NULL)").
 		Scan(t.Context(), &written))
 	if written != 0 {
 		t.Errorf("%d slots were written again", written)

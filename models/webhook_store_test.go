@@ -33,12 +33,13 @@ func TestWebhookDelivered(t *testing.T) {
 	w.status(id, models.WebhookDelivered)
 	w.claimNothing(task) // a late duplicate
 	event, attempts := w.event(id)
-	if event.Attempts != 1 || event.DeliveredAt != webhookStart || event.NextAttemptAt != 0 || tasksLeft(t, w.Store) != 0 {
+	if event.Attempts != 1 || event.DeliveredAt != webhookStart || event.NextAttemptAt != 0 ||
+		tasksLeft(t, w.Store) != 0 {
 		t.Errorf("event %+v, %d tasks left", event, tasksLeft(t, w.Store))
 	}
 	want := []models.WebhookAttempt{{
-		Number: 1, StartedAt: webhookStart, Duration: 7 * time.Millisecond, StatusCode: 204, URL: "https://example.com/hook",
-		Address: "192.0.2.1:443", ResponseHead: []byte{},
+		Number: 1, StartedAt: webhookStart, Duration: 7 * time.Millisecond, StatusCode: 204,
+		URL: "https://example.com/hook", Address: "192.0.2.1:443", ResponseHead: []byte{},
 	}}
 	if diff := cmp.Diff(want, attempts); diff != "" {
 		t.Errorf("attempts (-want +got):\n%s", diff)
@@ -517,7 +518,9 @@ func TestWebhookWidth(t *testing.T) {
 		w.claimNothing(task)
 	}
 	released := w.record(under[0], delivered)
-	if diff := cmp.Diff(tasks[models.WebhookFirstWidth:][:2], released, cmp.Comparer(func(a, b models.TaskID) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(tasks[models.WebhookFirstWidth:][:2], released, cmp.Comparer(func(a, b models.TaskID) bool {
+		return a == b
+	})); diff != "" {
 		t.Errorf("one success makes room for two, the longest waiting (-want +got):\n%s", diff)
 	}
 }

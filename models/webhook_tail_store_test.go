@@ -157,8 +157,8 @@ func TestWebhookStreamPositionText(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", ":", "7", id.String(), id.String() + ":", id.String() + ":-1", id.String() + ":07", id.String() + ":7 ", id.String() + ":7:7",
-		id.String() + ":18446744073709551616", "x" + id.String() + ":7",
+		"", ":", "7", id.String(), id.String() + ":", id.String() + ":-1", id.String() + ":07", id.String() + ":7 ",
+		id.String() + ":7:7", id.String() + ":18446744073709551616", "x" + id.String() + ":7",
 	} {
 		if got, err := models.ParseWebhookStreamPosition(text); !errors.Is(err, models.ErrInvalidID) {
 			t.Errorf("%q: %+v, %v", text, got, err)

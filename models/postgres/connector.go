@@ -109,7 +109,8 @@ func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connec
 	c.probes.Call = c.probe
 	for _, host := range splitHosts(conf) {
 		c.hosts = append(c.hosts, stdlib.GetConnector(*host,
-			stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }), // mayReuse does
+			// mayReuse does
+			stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }),
 			stdlib.OptionResetSession(c.mayReuse)))
 	}
 	return c

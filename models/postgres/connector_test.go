@@ -202,7 +202,8 @@ func TestHostThatTakesWrites(t *testing.T) {
 	t.Parallel()
 	first, firstAdmin := privateServer(t)
 	second, secondAdmin := privateServer(t)
-	if _, err := secondAdmin.Exec(t.Context(), "ALTER ROLE CURRENT_USER PASSWORD '"+password(t, first)+"'"); err != nil {
+	if _, err := secondAdmin.Exec(t.Context(), "ALTER ROLE CURRENT_USER PASSWORD '"+password(t, first)+
+		"'"); err != nil {
 		t.Fatal(err)
 	}
 	u, err := url.Parse(second)

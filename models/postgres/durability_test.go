@@ -39,7 +39,8 @@ func TestWeakSettingsAreNamed(t *testing.T) {
 	if !errors.Is(err, postgres.ErrNotDurable) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"fsync is off", "full_page_writes is off", "synchronous_commit is local", "role weak"} {
+	for _, want := range []string{"fsync is off", "full_page_writes is off", "synchronous_commit is local",
+		"role weak"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

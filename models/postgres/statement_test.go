@@ -79,10 +79,12 @@ type scanned struct {
 func TestRowsAreScannedByName(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{DSN: modelstest.DSN(t)})
-	query := postgres.SQL("SELECT name, NULL::bigint AS due, n AS count FROM unnest(:names::text[]) WITH ORDINALITY AS u (name, n)")
+	query := postgres.SQL(
+		"SELECT name, NULL::bigint AS due, n AS count FROM unnest(:names::text[]) WITH ORDINALITY AS u (name, n)")
 	args := postgres.Args{"names": []string{"a", "b"}}
 	var all []scanned
-	if err := db.Select(t.Context(), query, args, &all); err != nil || !slices.Equal(all, []scanned{{1, "a", 0}, {2, "b", 0}}) {
+	if err := db.Select(t.Context(), query, args, &all); err != nil ||
+		!slices.Equal(all, []scanned{{1, "a", 0}, {2, "b", 0}}) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	err := db.InTx(t.Context(), func(tx postgres.Tx) error {
@@ -93,7 +95,8 @@ func TestRowsAreScannedByName(t *testing.T) {
 		var name string
 		var due sql.NullInt64
 		var count int
-		if err := tx.Get(t.Context(), query, args, &name, &due, &count); err != nil || name != "a" || due.Valid || count != 1 {
+		if err := tx.Get(t.Context(), query, args, &name, &due, &count); err != nil || name != "a" || due.Valid ||
+			count != 1 {
 			t.Errorf("%q, %v, %d, %v", name, due, count, err)
 		}
 		return nil
@@ -119,7 +122,8 @@ func TestRunCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := db.Run(t.Context(), postgres.SQL("UPDATE n SET n = 0 WHERE n > :above"), postgres.Args{"above": 2}); n != 3 || err != nil {
+	if n, err := db.Run(t.Context(), postgres.SQL("UPDATE n SET n = 0 WHERE n > :above"),
+		postgres.Args{"above": 2}); n != 3 || err != nil {
 		t.Errorf("%d rows, %v", n, err)
 	}
 	if _, err := db.Run(t.Context(), postgres.SQL("UPDATE missing SET n = 0"), nil); err == nil {

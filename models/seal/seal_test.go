@@ -100,7 +100,8 @@ func TestKeyringRoundTrip(t *testing.T) {
 
 func TestKeyringRotation(t *testing.T) {
 	t.Parallel()
-	before, during, after := modelstest.Keyring(t, "k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB+",k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB)
+	before, during, after := modelstest.Keyring(t, "k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB+",k1:"+keyA),
+		modelstest.Keyring(t, "k2:"+keyB)
 	sealed := before.Seal([]byte("secret"), []byte("row"))
 	if _, err := after.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrSealed) {
 		t.Fatalf("opened without the key: %v", err)
@@ -129,7 +130,8 @@ func TestKeyringHidesKeys(t *testing.T) {
 }
 
 func FuzzParseKeyring(f *testing.F) {
-	for _, seed := range []string{"", "k1:" + keyA, "k2:" + keyB + ",k1:" + keyA, "k1:" + keyA + ",", ":", ",,", "k1:\n"} {
+	for _, seed := range []string{"", "k1:" + keyA, "k2:" + keyB + ",k1:" + keyA, "k1:" + keyA + ",", ":",
+		",,", "k1:\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
