@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
-// errBusy means that the request was shed: no slot would be free within the wait limit. It is not
-// logged.
+// errBusy means that the request was shed: it got no slot within the wait limit, or was not expected
+// to get one. It is not logged.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
 const (
@@ -22,15 +22,15 @@ const (
 	maxQueuePerSlot = 32
 	// sustainedDivisor shortens the wait limit under sustained load.
 	sustainedDivisor = 10
-	// freshInterval is the number of slots after which a fresh request goes before resumed ones.
+	// freshInterval n gives every n-th slot to a fresh request while fresh and resumed ones queue.
 	freshInterval = 4
 )
 
 // admission limits the requests that run at once. Other requests queue for a slot, at most for the
 // wait limit. A request whose expected wait exceeds the limit is shed at once.
 //
-// A queue that has not emptied for a whole wait limit is under sustained load. A long queue then
-// serves no more requests, and serves all of them late, so the limit is shortened.
+// If the queue has not been empty for longer than the wait limit, the load is sustained. A long
+// queue then only delays answers, so the wait limit is divided by sustainedDivisor.
 //
 // An admission is safe for concurrent use.
 type admission struct {
@@ -81,8 +81,9 @@ func (a *admission) acquire(ctx context.Context, resumes bool) error {
 	return nil
 }
 
-// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter, or
-// returns errBusy if the wait would exceed the limit. Resumed requests always queue.
+// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter. It returns
+// errBusy for a fresh request whose expected wait exceeds the limit; resumed requests are not
+// refused.
 func (a *admission) enqueue(now time.Time, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,12 +147,12 @@ func (a *admission) remove(w *waiter) bool {
 	return true
 }
 
-// release passes a slot, which was held for the given time, to the next waiter or frees it.
-func (a *admission) release(held time.Duration) {
+// release gives back a slot that was in use for the given time. The next waiter gets it, if any.
+func (a *admission) release(used time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	const weight = 32 // of the past in the moving average
-	a.holdTime += (held - a.holdTime) / weight
+	a.holdTime += (used - a.holdTime) / weight
 	for _, queue := range a.queues() {
 		if first := queue.Front(); first != nil {
 			w, _ := queue.Remove(first).(*waiter)
@@ -163,8 +164,8 @@ func (a *admission) release(held time.Duration) {
 	a.running--
 }
 
-// queues returns the queues in the order of service: resumed requests first. Every freshInterval
-// slots a fresh request goes first, because held requests resume often enough to starve it.
+// queues returns the queues in the order of service for the next slot. Resumed requests come first,
+// except for every freshInterval-th slot: long polls resume often enough to starve fresh requests.
 func (a *admission) queues() [2]*list.List {
 	if a.resumed.Len() > 0 && a.fresh.Len() > 0 {
 		if a.skipped++; a.skipped == freshInterval {

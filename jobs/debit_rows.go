@@ -33,9 +33,9 @@ const (
 	recordTimeout = 10 * time.Second
 )
 
-// DebitRows debits one chunk of a batch. It claims the due rows of the chunk, calls the rail for
-// each, and records the results. It holds no transaction during a rail call. After a crash at any
-// point the leases of the rows expire, and the next run looks each row up first.
+// DebitRows debits one chunk of a batch. It claims the due rows of the chunk, makes the rail calls
+// that they need, and records the results. It holds no transaction during a rail call. After a crash
+// the leases of the rows expire, and the next run looks up each row whose debit may have begun.
 type DebitRows struct {
 	Store *models.Store
 	Rail  rail.Rail
@@ -117,8 +117,9 @@ func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
 	}
 }
 
-// process claims all rows that are due and takes each as far as it goes now. It returns ErrNotFound
-// if nothing is left to do.
+// process claims the due rows of the chunk and works on them until each has a result: an outcome, or
+// the time of its next attempt. It records the results. It returns models.ErrNotFound if the task has
+// ended.
 func (run *chunkRun) process(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	callCtx, stopCalls := withGrace(ctx, callGrace)
@@ -286,8 +287,9 @@ func (run *chunkRun) handleAnswer(todo map[railCall][]int, a answer) {
 }
 
 // startCalls starts the calls of the rows in todo, in waves as permits and the rail's admission
-// allow. No call begins after ctx has ended; calls in flight then have until callCtx ends. If
-// holdClaims is set, each row holds a claim permit and releases it when its call begins.
+// allow. Once ctx has ended, no further wave is admitted; admitted calls may go on until callCtx
+// ends. If holdClaims is set, each row holds a claim permit, and releases it when its wave is
+// admitted.
 func (run *chunkRun) startCalls(ctx, callCtx context.Context, todo map[railCall][]int, holdClaims bool) {
 	for call, indexes := range todo {
 		run.outstanding += len(indexes)
@@ -327,9 +329,9 @@ func (run *chunkRun) sendWaves(ctx, callCtx context.Context, call railCall, rows
 	}
 }
 
-// admit waits until calls for some of n rows may begin: each then has a call permit and the rail's
-// admission. It returns their number; 0 if the context ends first. Permits without admission are
-// released meanwhile.
+// admit waits until calls for some of n rows may begin. It returns the number of those rows, 0 if
+// the context ends first. Each of them has a call permit and the rail's admission; permits that the
+// rail did not admit are released.
 func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
 	permits := run.job.Permits.AcquireCalls(ctx, run.ticket, n)
 	if permits == 0 {

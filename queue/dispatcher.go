@@ -76,9 +76,10 @@ type Dispatcher struct {
 
 // DispatcherConfig tunes a Dispatcher.
 type DispatcherConfig struct {
-	// InFlight is the maximum number of tasks in flight for one organisation in one queue. It keeps
-	// the backlog of one organisation from delaying another. The default for debits is one and a
-	// half times the slots of the fleet, for other queues 16.
+	// InFlight is the maximum number of tasks in flight for one organisation in one queue; for
+	// webhooks the store allows a multiple. It keeps the backlog of one organisation from delaying
+	// another. The default for debits is one and a half times the slots of the fleet, for other
+	// queues 16.
 	InFlight int
 	// Recurring maps each recurring kind of task to its interval.
 	Recurring map[models.TaskKind]time.Duration
@@ -216,8 +217,8 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 			return nil, err
 		}
 		d.capacityExpired = time.After(capacityTTL)
-		// The capacity of one loop claim stays free. Otherwise a steady flow of new webhooks would
-		// starve the waiting ones.
+		// Inline claims leave MinRoom free. Below it the loop claims nothing, so a steady flow of
+		// new webhooks would starve the waiting ones.
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
@@ -331,9 +332,10 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 	}
 }
 
-// bounds returns how many tasks of a queue may be in flight. Redis runs debits in order, so the
-// tasks of an organisation wait for all that were enqueued before them. The total therefore keeps
-// every slot busy until the next poll, and is no larger. One organisation cannot use up the total.
+// bounds returns how many tasks of a queue may be in flight. Debit tasks run in the order in which
+// they were enqueued, so a task waits for all earlier ones, whatever their organisation. Their total
+// is therefore only large enough to keep every slot busy until the next poll. Unless
+// DispatcherConfig.InFlight is set, one organisation cannot use up the total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
@@ -375,7 +377,7 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	for i, bundle := range bundles {
 		group.Go(func() error {
 			// A task id conflict only means that this dispatch was enqueued before. If no worker
-			// runs it, the lease expires, and the next epoch has another task id.
+			// runs it, the lease expires, and the next dispatch has another task id.
 			_, err := d.tasks.EnqueueContext(enqueueCtx, newBundle(bundle))
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 				return err
