@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
-// errBusy means that the request was shed: it got no slot within the wait limit, or was not expected
-// to get one. It is not logged.
+// errBusy means that the request was shed: it got no slot within the wait limit, or was not
+// expected to get one. It is not logged.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
 const (
@@ -81,9 +81,9 @@ func (a *admission) acquire(ctx context.Context, resumes bool) error {
 	return nil
 }
 
-// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter. It returns
-// errBusy for a fresh request whose expected wait exceeds the limit; resumed requests are not
-// refused.
+// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter. It
+// returns errBusy for a fresh request whose expected wait exceeds the limit; resumed requests are
+// not refused.
 func (a *admission) enqueue(now time.Time, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -102,8 +102,8 @@ func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, er
 	return p.box().Seal(ctx, plain, cursorScope(r))
 }
 
-// open decodes a cursor into query. It returns sealed.ErrInvalid unless seal made the cursor for the
-// same list and caller.
+// open decodes a cursor into query. It returns sealed.ErrInvalid unless seal made the cursor for
+// the same list and caller.
 func (p *paginator) open(ctx context.Context, r *Request, text string, query any) error {
 	plain, err := p.box().Open(ctx, text, cursorScope(r))
 	if err != nil {

@@ -9,80 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
-	"partnerbilling/api/auth"
 	"partnerbilling/api/ratelimit"
-	"partnerbilling/api/web"
 	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
-// Config configures a Server. Authenticator, Sites, Store, Keys and PublicBaseURL are required.
-type Config struct {
-	Authenticator       Authenticator
-	Sites               Sites
-	Limiter             Limiter      // nil for no limits
-	Issuer              *auth.Issuer // the service's own authorisation server; nil for an outside one
-	Checks              []ReadinessCheck
-	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
-	Mounts              []Mount
-
-	Store         *models.Store // the state of the service
-	Keys          *models.Keys  // keys of sign-up and pagination links
-	PublicBaseURL string        // as partners and customers reach the service, without a trailing slash
-	Sandbox       *Sandbox      // nil in production
-	AppLink       web.AppLink   // opens the customer app from hosted pages; the zero AppLink shows no link
-
-	// Notify wakes workers for tasks right after the commit. It must not block. If it is nil, tasks
-	// wait for the next poll of a worker.
-	Notify func([]models.TaskID)
-	// Debits dispatches the tasks of new batches. If it is nil, Notify gets them.
-	Debits DebitDispatch
-
-	Webhooks WebhookDeliverer // delivers test events; nil answers them with 503
-
-	Now            func() time.Time     // wall time of the timestamps in errors; default time.Now
-	Log            *slog.Logger         // default slog.Default(); see LogHandler
-	TracerProvider trace.TracerProvider // default none; use the IDGenerator SpanIDs for shared trace ids
-	Metrics        *prometheus.Registry // default a new registry
-
-	Concurrency int           // requests that run at once; 0 for no limit
-	QueueWait   time.Duration // the longest time that a request waits for a slot; default 500 ms
-
-	RequestTimeout  time.Duration // the time until the answer; default 10 s
-	ReadTimeout     time.Duration // the time for a whole request to arrive; default 15 s
-	IdleTimeout     time.Duration // the time between two requests of a connection; default 75 s
-	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
-	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
-}
-
-// Mount is a handler for everything at and below a path, such as the operator's pages.
-type Mount struct {
-	Path    string
-	Handler fiber.Handler
-	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
-	MaxBody func(path string) int
-	// Page mounts answer errors before the handler with pages.
-	Page bool
-}
-
 const (
-	defaultRequestTimeout = 10 * time.Second
-
 	maxHeaderBytes = 16 << 10
 	maxConnections = 64 << 10
 	writeTimeout   = 30 * time.Second
@@ -163,35 +106,6 @@ func newServer(cfg Config, table []Route) *Server {
 		CloseOnShutdown:              true,
 	}
 	return s
-}
-
-func (cfg Config) withDefaults() Config {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = noop.NewTracerProvider()
-	}
-	if cfg.Metrics == nil {
-		cfg.Metrics = prometheus.NewRegistry()
-	}
-	cfg.QueueWait = orDefault(cfg.QueueWait, 500*time.Millisecond)
-	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, defaultRequestTimeout)
-	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
-	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
-	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
-	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
-	return cfg
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
 }
 
 // withDefaults fills in the defaults of a route table.
@@ -425,104 +339,4 @@ func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method
 		span.SetStatus(codes.Error, "")
 	}
 	span.End()
-}
-
-// Serve answers requests on the listener until Shutdown.
-func (s *Server) Serve(ln net.Listener) error {
-	stop := context.AfterFunc(s.draining, func() { _ = ln.Close() })
-	defer stop()
-	if err := s.http.Serve(listener{ln}); err != nil && s.draining.Err() == nil {
-		return fmt.Errorf("api: serve: %w", err)
-	}
-	return nil
-}
-
-// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish.
-func (s *Server) Run(ctx context.Context, ln net.Listener) error {
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
-	defer cancel()
-	err := s.Shutdown(end)
-	return errors.Join(err, <-served)
-}
-
-// Listen runs the server on a TCP address.
-func (s *Server) Listen(ctx context.Context, address string) error {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("api: listen: %w", err)
-	}
-	return s.Run(ctx, ln)
-}
-
-// cancelGrace is the time for cancelled requests to return.
-const cancelGrace = 2 * time.Second
-
-// Shutdown stops accepting requests, ends held requests and streams, and lets other requests
-// finish. If ctx ends first, it cancels them and returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.beginDraining()
-	defer s.endRequests()
-	err := s.http.ShutdownWithContext(ctx)
-	if ctx.Err() == nil {
-		return err
-	}
-	s.endRequests()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
-	defer cancel()
-	s.active.wait(last)
-	return ctx.Err()
-}
-
-// active counts the requests in flight.
-type active struct {
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // closed when n reaches 0; nil unless wait is running
-}
-
-func (a *active) begin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.n++
-}
-
-func (a *active) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.n--; a.n == 0 && a.idle != nil {
-		close(a.idle)
-		a.idle = nil
-	}
-}
-
-// wait returns when no request is in flight or when ctx ends.
-func (a *active) wait(ctx context.Context) {
-	a.mu.Lock()
-	if a.n == 0 {
-		a.mu.Unlock()
-		return
-	}
-	if a.idle == nil {
-		a.idle = make(chan struct{})
-	}
-	idle := a.idle
-	a.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-}
-
-// serverLogger logs fasthttp's messages about connections.
-type serverLogger struct{ log *slog.Logger }
-
-func (l serverLogger) Printf(format string, args ...any) {
-	l.log.Debug("connection", "message", fmt.Sprintf(format, args...))
 }

@@ -35,8 +35,8 @@ func Open(cfg postgres.Config) (*Store, error) {
 	return s, nil
 }
 
-// SetQuotas bounds what one organisation may store; by default nothing does. now measures the age of
-// quota readings. It must precede every other call.
+// SetQuotas bounds what one organisation may store; by default nothing does. now measures the age
+// of quota readings. It must precede every other call.
 func (s *Store) SetQuotas(quotas Quotas, now func() time.Time) {
 	s.quotas, s.gauges = quotas, s.newQuotaGauges(quotas, now)
 }

@@ -85,8 +85,8 @@ func withTrace(ctx context.Context, t *asynq.Task) context.Context {
 	return models.WithTraceID(ctx, models.TraceID(t.Headers()[traceHeader]))
 }
 
-// newTask returns the Asynq task that carries t. The dispatch count makes the task id of each dispatch
-// unique, so that a leftover of an earlier dispatch in Redis cannot block it.
+// newTask returns the Asynq task that carries t. The dispatch count makes the task id of each
+// dispatch unique, so that a leftover of an earlier dispatch in Redis cannot block it.
 func newTask(t models.Task) *asynq.Task {
 	headers := map[string]string{
 		traceHeader: string(t.TraceID), organisationHeader: t.OrganisationID.String(), rowsHeader: strconv.Itoa(t.Rows),

@@ -1,5 +1,5 @@
-// Package sealed encrypts short texts that clients carry for the service, such as pagination cursors
-// and sessions. The service stores none of them.
+// Package sealed encrypts short texts that clients carry for the service, such as pagination
+// cursors and sessions. The service stores none of them.
 package sealed
 
 import (

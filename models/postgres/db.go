@@ -1,6 +1,6 @@
-// Package postgres is the plumbing between the stores and PostgreSQL: a bounded pool that leads to a
-// server that accepts writes, deadlines, retries, the errors of an unavailable server, and statements
-// with named arguments. It knows nothing of the service's tables.
+// Package postgres is the plumbing between the stores and PostgreSQL: a bounded pool that leads to
+// a server that accepts writes, deadlines, retries, the errors of an unavailable server, and
+// statements with named arguments. It knows nothing of the service's tables.
 package postgres
 
 import (
@@ -94,8 +94,8 @@ func setSession(params map[string]string, cfg Config) {
 	params["plan_cache_mode"] = "force_generic_plan"
 }
 
-// Bun is the handle for Bun's models and query builder. Calls on it have a deadline, but neither the
-// bound nor the retries of Do.
+// Bun is the handle for Bun's models and query builder. Calls on it have a deadline, but neither
+// the bound nor the retries of Do.
 func (db *DB) Bun() *bun.DB { return db.bun }
 
 // Close closes the pool.

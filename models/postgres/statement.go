@@ -60,8 +60,8 @@ func (s Statement) Text() string { return s.text }
 // Names are the arguments in the order of their numbers.
 func (s Statement) Names() []string { return s.names }
 
-// Bind returns the values in the order of their numbers. Every argument must have a value, and every
-// value an argument.
+// Bind returns the values in the order of their numbers. Every argument must have a value, and
+// every value an argument.
 func (s Statement) Bind(args Args) ([]any, error) {
 	values := make([]any, len(s.names))
 	for i, name := range s.names {
@@ -77,8 +77,8 @@ func (s Statement) Bind(args Args) ([]any, error) {
 	return values, nil
 }
 
-// skip returns the length of the literal, quoted name, comment or cast at the start of text, in which
-// a colon begins no argument; 0: there is none.
+// skip returns the length of the literal, quoted name, comment or cast at the start of text, in
+// which a colon begins no argument; 0: there is none.
 func skip(text string) int {
 	switch {
 	case strings.HasPrefix(text, "::"):

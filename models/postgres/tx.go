@@ -66,8 +66,8 @@ func (db *DB) Run(ctx context.Context, s Statement, args Args) (n int, err error
 	return n, err
 }
 
-// executor is a pool or a transaction of database/sql, which sends arguments to the server apart from
-// the statement, so that each connection prepares a statement once.
+// executor is a pool or a transaction of database/sql, which sends arguments to the server apart
+// from the statement, so that each connection prepares a statement once.
 type executor interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -137,8 +137,8 @@ func (o sender) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
 // longStatement bounds a statement that may read a whole table.
 const longStatement = 10 * time.Minute
 
-// AllowLongStatements raises the limit of the transaction's further statements to ten minutes: on the
-// server by a setting, on the client through the returned context.
+// AllowLongStatements raises the limit of the transaction's further statements to ten minutes: on
+// the server by a setting, on the client through the returned context.
 func (tx Tx) AllowLongStatements(ctx context.Context) (context.Context, error) {
 	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
 	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+// Config configures a Server. Authenticator, Sites, Store, Keys and PublicBaseURL are required.
+type Config struct {
+	Authenticator       Authenticator
+	Sites               Sites
+	Limiter             Limiter      // nil for no limits
+	Issuer              *auth.Issuer // the service's own authorisation server; nil for an outside one
+	Checks              []ReadinessCheck
+	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
+	Mounts              []Mount
+
+	Store         *models.Store // the state of the service
+	Keys          *models.Keys  // keys of sign-up and pagination links
+	PublicBaseURL string        // as partners and customers reach the service, without a trailing slash
+	Sandbox       *Sandbox      // nil in production
+	AppLink       web.AppLink   // opens the customer app from hosted pages; the zero AppLink shows no link
+
+	// Notify wakes workers for tasks right after the commit. It must not block. If it is nil, tasks
+	// wait for the next poll of a worker.
+	Notify func([]models.TaskID)
+	// Debits dispatches the tasks of new batches. If it is nil, Notify gets them.
+	Debits DebitDispatch
+
+	Webhooks WebhookDeliverer // delivers test events; nil answers them with 503
+
+	Now            func() time.Time     // wall time of the timestamps in errors; default time.Now
+	Log            *slog.Logger         // default slog.Default(); see LogHandler
+	TracerProvider trace.TracerProvider // default none; use the IDGenerator SpanIDs for shared trace ids
+	Metrics        *prometheus.Registry // default a new registry
+
+	Concurrency int           // requests that run at once; 0 for no limit
+	QueueWait   time.Duration // the longest time that a request waits for a slot; default 500 ms
+
+	RequestTimeout  time.Duration // the time until the answer; default 10 s
+	ReadTimeout     time.Duration // the time for a whole request to arrive; default 15 s
+	IdleTimeout     time.Duration // the time between two requests of a connection; default 75 s
+	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
+	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
+}
+
+// Mount is a handler for everything at and below a path, such as the operator's pages.
+type Mount struct {
+	Path    string
+	Handler fiber.Handler
+	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
+	MaxBody func(path string) int
+	// Page mounts answer errors before the handler with pages.
+	Page bool
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = noop.NewTracerProvider()
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	cfg.QueueWait = orDefault(cfg.QueueWait, 500*time.Millisecond)
+	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, 10*time.Second)
+	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
+	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
+	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
+	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
+	return cfg
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// Serve answers requests on the listener until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	stop := context.AfterFunc(s.draining, func() { _ = ln.Close() })
+	defer stop()
+	if err := s.http.Serve(listener{ln}); err != nil && s.draining.Err() == nil {
+		return fmt.Errorf("api: serve: %w", err)
+	}
+	return nil
+}
+
+// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
+	defer cancel()
+	err := s.Shutdown(end)
+	return errors.Join(err, <-served)
+}
+
+// Listen runs the server on a TCP address.
+func (s *Server) Listen(ctx context.Context, address string) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("api: listen: %w", err)
+	}
+	return s.Run(ctx, ln)
+}
+
+// cancelGrace is the time for cancelled requests to return.
+const cancelGrace = 2 * time.Second
+
+// Shutdown stops accepting requests, ends held requests and streams, and lets other requests
+// finish. If ctx ends first, it cancels them and returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.beginDraining()
+	defer s.endRequests()
+	err := s.http.ShutdownWithContext(ctx)
+	if ctx.Err() == nil {
+		return err
+	}
+	s.endRequests()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
+	defer cancel()
+	s.active.wait(last)
+	return ctx.Err()
+}
+
+// active counts the requests in flight.
+type active struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n reaches 0; nil unless wait is running
+}
+
+func (a *active) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+}
+
+func (a *active) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n--; a.n == 0 && a.idle != nil {
+		close(a.idle)
+		a.idle = nil
+	}
+}
+
+// wait returns when no request is in flight or when ctx ends.
+func (a *active) wait(ctx context.Context) {
+	a.mu.Lock()
+	if a.n == 0 {
+		a.mu.Unlock()
+		return
+	}
+	if a.idle == nil {
+		a.idle = make(chan struct{})
+	}
+	idle := a.idle
+	a.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// serverLogger logs fasthttp's messages about connections.
+type serverLogger struct{ log *slog.Logger }
+
+func (l serverLogger) Printf(format string, args ...any) {
+	l.log.Debug("connection", "message", fmt.Sprintf(format, args...))
+}

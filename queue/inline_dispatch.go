@@ -1,0 +1,145 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/models"
+)
+
+// RunInline dispatches the tasks of Notify and Send until the context ends.
+func (d *Dispatcher) RunInline(ctx context.Context) error {
+	var group errgroup.Group
+	group.Go(func() error { return d.repeat(ctx, fleetCountInterval, d.fleet.count) })
+	group.Go(func() error { return d.repeat(ctx, extendInterval, d.extendLeases) })
+	group.Go(func() error { return d.claimNotified(ctx) })
+	for range inlineSenders {
+		group.Go(func() error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case claimed := <-d.claimed:
+					d.logInlineError(ctx, d.sendInline(ctx, claimed))
+				}
+			}
+		})
+	}
+	defer d.extendRemaining(ctx)
+	err := group.Wait()
+	d.releaseUnsent(ctx)
+	return err
+}
+
+// releaseUnsent releases the claimed tasks that were not enqueued. If Postgres does not answer,
+// they are dispatched when their claims expire.
+func (d *Dispatcher) releaseUnsent(ctx context.Context) {
+	var unsent []models.Task
+	for {
+		select {
+		case claimed := <-d.claimed:
+			unsent = append(unsent, claimed...)
+			continue
+		default:
+		}
+		break
+	}
+	if err := d.release(ctx, unsent); err != nil {
+		d.cfg.Log.WarnContext(ctx, "cannot release the claimed tasks", "tasks", len(unsent), "error", err)
+	}
+}
+
+// collectNotified appends the tasks that were notified meanwhile, up to inlineClaimSize.
+func (d *Dispatcher) collectNotified(tasks []models.TaskID) []models.TaskID {
+	for len(tasks) < inlineClaimSize {
+		select {
+		case more := <-d.notified:
+			tasks = append(tasks[:len(tasks):len(tasks)], more...)
+		default:
+			return tasks
+		}
+	}
+	return tasks
+}
+
+// claimNotified claims the tasks of Notify and hands them to the senders, until the context ends.
+// One claim runs at a time and takes the tasks that were notified during the claim before it.
+func (d *Dispatcher) claimNotified(ctx context.Context) error {
+	interval := time.NewTicker(inlineClaimInterval) // holds one tick while there is nothing to claim
+	defer interval.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case tasks := <-d.notified:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-interval.C:
+			}
+			claimed, err := d.claim(ctx, d.collectNotified(tasks))
+			d.logInlineError(ctx, err)
+			if len(claimed) == 0 {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				d.Send(claimed) // for releaseUnsent
+			case d.claimed <- claimed:
+			}
+		}
+	}
+}
+
+func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	webhooks := d.bounds(models.QueueWebhooks)
+	if d.isCapacityExpired() {
+		n, err := d.store.InFlight(ctx, models.QueueWebhooks)
+		if err != nil {
+			return nil, err
+		}
+		d.capacityExpired = time.After(capacityTTL)
+		// Inline claims leave MinRoom free. Below it the loop claims nothing, so a steady flow of
+		// new webhooks would starve the waiting ones.
+		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
+	}
+	webhooks.Limit = max(0, d.webhookCapacity)
+	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), webhooks)
+	for _, t := range claimed {
+		if t.Kind.Queue() == models.QueueWebhooks {
+			d.webhookCapacity--
+		}
+	}
+	return claimed, err
+}
+
+// isCapacityExpired reports whether the webhooks in flight must be counted.
+func (d *Dispatcher) isCapacityExpired() bool {
+	if d.capacityExpired == nil {
+		return true
+	}
+	select {
+	case <-d.capacityExpired:
+		d.capacityExpired = nil // stays expired if the count fails
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
+	ctx, cancel := context.WithTimeout(ctx, inlineTimeout)
+	defer cancel()
+	return d.send(ctx, claimed)
+}
+
+// logInlineError logs a non-nil error, unless the dispatcher is shutting down.
+func (d *Dispatcher) logInlineError(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loops take over", "error", err)
+	}
+}
