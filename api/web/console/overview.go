@@ -85,7 +85,7 @@ type siteOverviewPage struct {
 
 // stateCount is how many customers have a state.
 type stateCount struct {
-	State models.LinkState
+	State string
 	Count int
 }
 
@@ -103,7 +103,7 @@ func (c *Console) siteOverview(v *visit) error {
 		if err := v.withinScope(err); err != nil {
 			return err
 		}
-		p.Customers = append(p.Customers, stateCount{state, integer(list.TotalItems)})
+		p.Customers = append(p.Customers, stateCount{string(state), integer(list.TotalItems)})
 	}
 	five := url.Values{"limit": {"5"}}
 	if err := v.withinScope(v.get(v.billing("batches"), five, &p.Batches)); err != nil {
