@@ -54,7 +54,8 @@ WITH fence AS MATERIALIZED (
            array_agg(coalesce(l.agreement_id, '')) AS agreement_id
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
-    -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first, then outbox.
+    -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first,
+    -- then outbox.
     UPDATE outbox o SET redispatch_after = c.server_now + :row_lease * interval '1 ms'
     FROM chunk c
     WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0

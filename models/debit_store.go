@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's link l.
+// eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's
+// link l.
 const eligibilityColumns = `r.row_index,
        CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - :last_attempt_before THEN 'close'
             ELSE 'attempt' END AS phase,

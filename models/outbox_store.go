@@ -65,8 +65,8 @@ WHERE o.id = ANY (ARRAY(
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(:tasks::uuid[], o.id)]
   AND num_nulls(o.dispatched_at) = 0`)
-	// The statements that reclaim tasks lock in an ARRAY subselect, which runs once. A join would run
-	// again for each row under a long transaction.
+	// The statements that reclaim tasks lock in an ARRAY subselect, which runs once. A join would
+	// run again for each row under a long transaction.
 	reclaimLostSQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(

@@ -1,5 +1,6 @@
--- Extends the lease of a claimed transaction and of its task, and returns the transaction's phase. It
--- returns nothing if the transaction has ended, another worker has taken it, or an operator holds it.
+-- Extends the lease of a claimed transaction and of its task, and returns the transaction's phase.
+-- It returns nothing if the transaction has ended, another worker has taken it, or an operator
+-- holds it.
 --
 --   :site, :intent, :task, :lease   the payment intent, its task and lease token
 --   :row_lease, :answer_within      RowLease and AnswerWithin, in milliseconds

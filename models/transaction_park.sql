@@ -1,5 +1,5 @@
--- Ends the run of a task that could claim nothing. The task becomes due with its transaction, or when
--- the holder's lease would end.
+-- Ends the run of a task that could claim nothing. The task becomes due with its transaction, or
+-- when the holder's lease would end.
 --
 --   :task         the task
 --   :held_retry   delay of work that is held after a restore, in milliseconds

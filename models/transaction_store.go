@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// startTransactionSQL is the one conditional update that starts a payment, also at the moment of
-	// expiry or cancellation. It also writes the task that debits.
+	// startTransactionSQL is the one conditional update that starts a payment, also at the moment
+	// of expiry or cancellation. It also writes the task that debits.
 	startTransactionSQL = postgres.SQL(`
 WITH started AS (
     UPDATE payment_intents p SET state = 'pending', transaction_id = :transaction, customer_id = :customer,
