@@ -90,7 +90,8 @@ func routes(cfg Config) []Route {
 			Scope: models.ScopeBatchesWrite, Version: VersionOptional, Area: "batches", Rate: ratelimit.Batches,
 			Body: JSONBody, Bounds: BatchBody},
 		{Method: get, Path: site + "/batches/{batchReference}", Audience: Partner, Handler: batches.get,
-			Scope: models.ScopeBatchesRead, Version: VersionOptional, Area: "batches", Param: batchParam, Timeout: held},
+			Scope: models.ScopeBatchesRead, Version: VersionOptional, Area: "batches", Param: batchParam,
+			Timeout: held},
 		{Method: get, Path: site + "/batches/{batchReference}/rows", Audience: Partner, Handler: batches.rowsCSV,
 			Scope: models.ScopeBatchesRead, Version: VersionOptional, Area: "batches", Param: batchParam},
 		{Method: post, Path: site + "/batches/{batchReference}/cancellation", Audience: Partner,
@@ -168,7 +169,8 @@ func routes(cfg Config) []Route {
 		// Pages that customers open
 		{Method: get, Path: "/signup/{token}", Audience: Public, Handler: signupPage.show,
 			Page: true, Area: "signups", Param: signupParam},
-		{Method: get, Path: "/P/{code}", Audience: Public, Handler: paymentPage.show, Page: true, Param: intentCodeParam},
+		{Method: get, Path: "/P/{code}", Audience: Public, Handler: paymentPage.show, Page: true,
+			Param: intentCodeParam},
 	}
 	if !cfg.SeparateOpsListener {
 		table = append(table,

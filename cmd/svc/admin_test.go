@@ -27,7 +27,8 @@ type admin struct {
 
 func newAdmin(t *testing.T) admin {
 	t.Parallel()
-	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t), "SVC_MASTER_KEY": seal.GenerateMasterKey()}}
+	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t),
+		"SVC_MASTER_KEY": seal.GenerateMasterKey()}}
 }
 
 // run runs a command that must succeed, and returns its output.
@@ -203,7 +204,8 @@ func assertion(client string, key ed25519.PrivateKey) string {
 		return base64.RawURLEncoding.EncodeToString(text)
 	}
 	signed := encode(map[string]any{"alg": "EdDSA"}) + "." + encode(map[string]any{
-		"iss": client, "sub": client, "aud": issuerURL, "jti": models.NewTraceID(), "exp": time.Now().Add(time.Minute).Unix(),
+		"iss": client, "sub": client, "aud": issuerURL, "jti": models.NewTraceID(),
+		"exp": time.Now().Add(time.Minute).Unix(),
 	})
 	return signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(signed)))
 }
@@ -235,7 +237,8 @@ func (a admin) tokenEndpoint() func(assertion string) int {
 	return func(assertion string) int {
 		form := url.Values{
 			"grant_type":            {"client_credentials"},
-			"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {assertion},
+			"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+			"client_assertion":      {assertion},
 		}
 		return issuer.Token(a.Context(), auth.TokenRequest{
 			ContentType: "application/x-www-form-urlencoded", Body: []byte(form.Encode()), RemoteAddress: "192.0.2.1",
