@@ -102,8 +102,8 @@ INSERT INTO batches (site_id, id, organisation_id, batch_reference, state, row_c
                      total_amount, succeeded_amount, currency, submitted_at, settle_by, settled_at, fingerprint,
                      trace_id, generation, epoch)
 SELECT s.id, (lpad(to_hex(1700000000000 + n), 12, '0') || '70008' || substr(md5(n::text), 1, 15))::uuid,
-       s.organisation_id, 'history ' || n, 'settled', 1000, 1000, 1000, 100000, 100000, s.currency, t.ms, t.ms + 86400000,
-       t.ms + 1000, sha256(n::text::bytea), md5(n::text), 1, 1
+       s.organisation_id, 'history ' || n, 'settled', 1000, 1000, 1000, 100000, 100000, s.currency, t.ms,
+       t.ms + 86400000, t.ms + 1000, sha256(n::text::bytea), md5(n::text), 1, 1
 FROM sites s, generate_series($2::int, $3::int) AS n, LATERAL (SELECT svc_now() - 2 * 86400000 AS ms) t WHERE s.id = $1`
 	historyRows = `
 INSERT INTO batch_rows (site_id, batch_id, row_index, attempts, link_id, amount, settled_at, state, outcome,
