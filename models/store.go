@@ -31,7 +31,7 @@ func Open(cfg postgres.Config) (*Store, error) {
 	}
 	s := &Store{pg: pg, db: pg.Bun(), splitAbove: splitLinksAbove}
 	s.intents.Call = s.insertIntents
-	s.SetQuotas(Quotas{}, time.Now)
+	s.SetQuotas(Quotas{}, time.Now) //nolint:forbidigo // measures the age of readings only
 	return s, nil
 }
 

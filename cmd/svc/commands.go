@@ -103,7 +103,7 @@ func (s *service) addHealth(ctx context.Context) error {
 	if address == "" {
 		return nil
 	}
-	store, err := s.openStore(ctx, "health", 0)
+	store, err := s.openStore("health", 0)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (p *program) railCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			store, err := s.openStore(ctx, "rail", 0)
+			store, err := s.openStore("rail", 0)
 			if err != nil {
 				return err
 			}

@@ -74,7 +74,7 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 // checkEnvironment is checkDeployment for a process that starts even if the database is
 // unavailable.
 func (s *service) checkEnvironment(ctx context.Context) error {
-	store, err := s.openStore(ctx, "dashboard", 0)
+	store, err := s.openStore("dashboard", 0)
 	if err != nil {
 		return err
 	}

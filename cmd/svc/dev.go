@@ -156,7 +156,7 @@ func (d *dev) migrate(ctx context.Context) error {
 
 // assemble seeds the database if necessary, and adds the API, the worker and the dashboard to s.
 func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (credentials, error) {
-	store, err := s.openStore(ctx, "dev", 0)
+	store, err := s.openStore("dev", 0)
 	if err != nil {
 		return credentials{}, err
 	}

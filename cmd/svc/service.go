@@ -82,14 +82,14 @@ func (p *program) logger(cfg Config) *slog.Logger {
 }
 
 // openStore opens a connection pool. service.close closes it after all parts have ended.
-func (s *service) openStore(ctx context.Context, name string, queued int) (*models.Store, error) {
+func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	store, err := models.Open(postgres.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
-	store.SetQuotas(s.cfg.quotas(), time.Now) //nolint:forbidigo // measures the age of readings only
+	store.SetQuotas(s.cfg.quotas(), time.Now) // measures the age of readings only
 	s.closers = append(s.closers, store.Close)
 	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))
 	return store, nil
@@ -135,7 +135,7 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 
 // addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
 func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
-	store, err := s.openStore(ctx, "api", s.cfg.DatabaseQueue)
+	store, err := s.openStore("api", s.cfg.DatabaseQueue)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (s *service) limiter() (api.Limiter, error) {
 
 // addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
 func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
-	store, err := s.openStore(ctx, "worker", 0)
+	store, err := s.openStore("worker", 0)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (o sender) get(ctx context.Context, s Statement, args Args, dest []any) err
 }
 
 func (o sender) selectRows(ctx context.Context, s Statement, args Args, dest any) error {
-	rows, err := o.query(ctx, s, args)
+	rows, err := o.query(ctx, s, args) //nolint:rowserrcheck // ScanRows checks it
 	if err != nil {
 		return err
 	}
