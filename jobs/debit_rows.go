@@ -318,8 +318,8 @@ func (run *chunkRun) record(ctx context.Context) error {
 	defer cancel()
 	settled, err := run.finishRows(recordCtx)
 	if errors.Is(err, models.ErrUnavailable) {
-		// The connection may have failed alone. If the server has recorded the results, it now ignores
-		// them, and ParkChunk ends a task without open rows.
+		// The connection may have failed alone. If the server has recorded the results, it now
+		// ignores them, and ParkChunk ends a task without open rows.
 		settled, err = run.finishRows(recordCtx)
 	}
 	if err != nil {

@@ -288,8 +288,9 @@ func isFatal(err *pgconn.PgError) bool {
 	return strings.EqualFold(severity, "FATAL") || strings.EqualFold(severity, "PANIC")
 }
 
-// statementLimit gives every statement a deadline, and ends it early if the server has abandoned it.
-// It implements pgx.QueryTracer, which sees all statements of the pool, BEGIN and COMMIT included.
+// statementLimit gives every statement a deadline, and ends it early if the server has abandoned
+// it. It implements pgx.QueryTracer, which sees all statements of the pool, BEGIN and COMMIT
+// included.
 type statementLimit struct {
 	limit       time.Duration
 	condemn     func()
