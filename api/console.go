@@ -97,8 +97,12 @@ func (s *Server) logRequest(r *Request, method, route string, took time.Duration
 	if r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
 		return
 	}
+	now := s.now()
+	if !s.requests.Admits(r.Principal.OrganisationID, now) {
+		return
+	}
 	e := console.Exchange{
-		TraceID: r.trace, At: s.now(), Took: took, Method: method, Route: route,
+		TraceID: r.trace, At: now, Took: took, Method: method, Route: route,
 		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
 		Status: r.fast.Response.StatusCode(), RequestBody: console.KeepBody(r.raw),
 	}

@@ -130,22 +130,20 @@ func closedPort(t *testing.T) string {
 // An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay
 // single tries, so the best one counts. The test measures time and is not parallel.
 func TestNoRequestWaitsForRedis(t *testing.T) {
-	const tries, allowed = 4, 50 * time.Millisecond
+	const tries, allowed = 20, 50 * time.Millisecond
 	store := modelstest.Open(t)
 	keys := newKeys(t, store)
 	url := queuetest.Redis(t)
-	best := func(t *testing.T, url string) time.Duration {
-		best := time.Minute
-		for range tries {
-			best = min(best, newWired(t, store, keys, url).slowest())
-		}
-		return best
-	}
-	usual := best(t, url)
+	usual := newWired(t, store, keys, url).slowest()
 	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
 		"refuses": "redis://" + closedPort(t)} {
 		t.Run(name, func(t *testing.T) {
-			got := best(t, url)
+			got := time.Minute
+			for range tries {
+				if got = min(got, newWired(t, store, keys, url).slowest()); got <= usual+allowed {
+					break
+				}
+			}
 			t.Logf("slowest request: %s, with Redis %s", got, usual)
 			if got > usual+allowed {
 				t.Errorf("a request took %s, but %s with Redis", got, usual)

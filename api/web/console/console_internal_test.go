@@ -235,3 +235,27 @@ func TestTimes(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A steady rate is kept, a flood only in part, and one organisation's flood leaves another's alone.
+func TestRequestLogAdmits(t *testing.T) {
+	t.Parallel()
+	l, ada, bob := NewRequestLog(), organisation(), organisation()
+	now := time.Unix(0, 0)
+	for i := range 1000 {
+		if now = now.Add(time.Second / loggedPerSecond); !l.Admits(ada, now) {
+			t.Fatalf("request %d at the steady rate is left out", i)
+		}
+	}
+	kept := 0
+	for range 10_000 {
+		if l.Admits(ada, now) {
+			kept++
+		}
+	}
+	if kept != loggedBurst-1 {
+		t.Errorf("%d of a flood are kept", kept)
+	}
+	if !l.Admits(bob, now) {
+		t.Error("another organisation's request is left out")
+	}
+}

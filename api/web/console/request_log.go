@@ -7,6 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
 	"partnerbilling/models"
 )
 
@@ -15,6 +18,10 @@ const (
 	maxRequests     = 1000
 	maxRequestBytes = 2 << 20
 	maxRequestOrgs  = 16
+	// loggedPerSecond and loggedBurst bound how many requests of an organisation are kept, so that the
+	// log of a load test costs little.
+	loggedPerSecond = 50
+	loggedBurst     = 500
 	// LoggedBody is how much of a body is kept, in bytes.
 	LoggedBody = 8 << 10
 )
@@ -50,11 +57,29 @@ func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 
 // RequestLog keeps the latest API requests of this process in memory, in bounded space, without
 // secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
-type RequestLog struct{ kept *shelf[Exchange] }
+type RequestLog struct {
+	kept   *shelf[Exchange]
+	limits *lru.Cache[models.OrganisationID, *rate.Limiter]
+}
 
 // NewRequestLog makes an empty log.
 func NewRequestLog() *RequestLog {
-	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes)}
+	limits, err := lru.New[models.OrganisationID, *rate.Limiter](maxRequestOrgs)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes), limits}
+}
+
+// Admits reports whether a request of an organisation is to be kept, and counts it. Beyond a steady
+// rate of 50 a second, it leaves some out.
+func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) bool {
+	limit, ok := l.limits.Get(organisation)
+	if !ok {
+		limit = rate.NewLimiter(loggedPerSecond, loggedBurst)
+		l.limits.Add(organisation, limit)
+	}
+	return limit.AllowN(now, 1)
 }
 
 // Add keeps an exchange of an organisation. It redacts the target and the headers;
