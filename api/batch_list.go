@@ -43,9 +43,9 @@ func (b *batches) list(ctx context.Context, r *Request) error {
 	if err := q.checkAge(r, page.Now); err != nil {
 		return err
 	}
-	list := batchList{Items: make([]batchData, len(page.Batches)), TotalItems: page.Total}
-	for i := range page.Batches {
-		list.Items[i] = describeBatch(&page.Batches[i], nil)
+	list := batchList{Items: make([]batchData, len(page.Items)), TotalItems: page.Total}
+	for i := range page.Items {
+		list.Items[i] = describeBatch(&page.Items[i], nil)
 	}
 	if list.NextHref, err = q.href(ctx, b.pages, r, models.Forward, page.Next, page.Now); err != nil {
 		return err

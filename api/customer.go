@@ -53,9 +53,9 @@ func (c *customers) list(ctx context.Context, r *Request) error {
 	if err := q.checkAge(r, page.Now); err != nil {
 		return err
 	}
-	list := customerList{Items: make([]models.CustomerSummary, len(page.Links)), TotalItems: page.Total}
-	for i := range page.Links {
-		list.Items[i] = page.Links[i].Summary()
+	list := customerList{Items: make([]models.CustomerSummary, len(page.Items)), TotalItems: page.Total}
+	for i := range page.Items {
+		list.Items[i] = page.Items[i].Summary()
 	}
 	if list.NextHref, err = q.href(ctx, c.pages, r, models.Forward, page.Next, page.Now); err != nil {
 		return err

@@ -74,10 +74,10 @@ func (m *movements) list(ctx context.Context, r *Request) error {
 		return err
 	}
 	list := movementList{
-		Items: make([]movementData, len(page.Movements)), TotalAmount: page.TotalAmount, TotalItems: page.Total,
+		Items: make([]movementData, len(page.Items)), TotalAmount: page.TotalAmount, TotalItems: page.Total,
 	}
-	for i := range page.Movements {
-		list.Items[i] = describeMovement(&page.Movements[i])
+	for i := range page.Items {
+		list.Items[i] = describeMovement(&page.Items[i])
 	}
 	if list.NextHref, err = q.href(ctx, m.pages, r, models.Forward, page.Next, page.Now); err != nil {
 		return err

@@ -97,7 +97,7 @@ type movementExport struct {
 func (e *movementExport) read(ctx context.Context) error {
 	var at models.MovementPosition
 	if n := len(e.part); n > 0 {
-		at = models.MovementPosition{RecordedAt: e.part[n-1].RecordedAt, RailKey: e.part[n-1].RailKey}
+		at = models.MovementPosition{At: e.part[n-1].RecordedAt, Key: e.part[n-1].RailKey}
 	}
 	part, err := e.store.MovementsAfter(ctx, e.site, e.filter.From, e.filter.To, at)
 	e.part, e.more = part, len(part) == models.MaxMovements

@@ -47,9 +47,9 @@ func (p *paymentIntents) list(ctx context.Context, r *Request) error {
 	if err := q.checkAge(r, page.Now); err != nil {
 		return err
 	}
-	list := paymentIntentList{Items: make([]paymentIntentData, len(page.Intents))}
-	for i := range page.Intents {
-		list.Items[i] = p.describe(&page.Intents[i])
+	list := paymentIntentList{Items: make([]paymentIntentData, len(page.Items))}
+	for i := range page.Items {
+		list.Items[i] = p.describe(&page.Items[i])
 	}
 	if list.NextHref, err = q.href(ctx, p.pages, r, models.Forward, page.Next, page.Now); err != nil {
 		return err

@@ -1,12 +1,7 @@
 package models
 
-// BatchPosition is a batch's position in the list of batches. A page holds the batches beyond its
-// position. The zero position is the beginning of the list going forward, and its end going
-// backward.
-type BatchPosition struct {
-	SubmittedAt Millis
-	ID          BatchID
-}
+// BatchPosition is a batch's position in the list of batches, by SubmittedAt.
+type BatchPosition = Position[BatchID]
 
 func (b *Batch) position() BatchPosition { return BatchPosition{b.SubmittedAt, b.ID} }
 
@@ -22,11 +17,5 @@ type BatchQuery struct {
 	Limit         int // batches at most, 1 to 100
 }
 
-// BatchPage is one page of the list, with figures of the whole list from the same snapshot.
-type BatchPage struct {
-	Batches []Batch        // newest first, with exact counts
-	Total   int64          // all batches that match
-	Next    *BatchPosition // where the next page (Forward) begins; nil on the last page
-	Prev    *BatchPosition // where the page before (Backward) begins; nil on the first page
-	Now     Millis         // service time of that moment
-}
+// BatchPage is one page of the list: batches with exact counts.
+type BatchPage = Page[Batch, BatchID]

@@ -126,7 +126,7 @@ func checkBatchWalk(
 	read := func(start, end int) models.BatchPage {
 		page, err := store.ListBatches(t.Context(), q)
 		must(r, err)
-		if diff := gocmp.Diff(want[start:end], page.Batches); diff != "" {
+		if diff := gocmp.Diff(want[start:end], page.Items); diff != "" {
 			r.Fatalf("%s from %d: %s", q.Direction, start, diff)
 		}
 		if page.Total != int64(len(want)) || page.Now != now || (page.Prev != nil) != (start > 0) ||
@@ -168,13 +168,13 @@ func TestListBatchesEmptiedPage(t *testing.T) {
 	q.From = *first.Next
 	empty, err := store.ListBatches(t.Context(), q)
 	must(t, err)
-	if len(empty.Batches) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
+	if len(empty.Items) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
 		t.Fatalf("got %+v", empty)
 	}
 	q.Direction, q.From = models.Backward, *empty.Prev
 	back, err := store.ListBatches(t.Context(), q)
 	must(t, err)
-	if diff := gocmp.Diff(first.Batches, back.Batches); diff != "" || back.Next != nil || back.Prev != nil {
+	if diff := gocmp.Diff(first.Items, back.Items); diff != "" || back.Next != nil || back.Prev != nil {
 		t.Errorf("back: %+v: %s", back, diff)
 	}
 }
@@ -235,7 +235,7 @@ func TestListBatchesWhileWritersWrite(t *testing.T) {
 				q.From = *from
 				page, err := store.ListBatches(t.Context(), q)
 				must(t, err)
-				for _, b := range page.Batches {
+				for _, b := range page.Items {
 					seen[b.ID]++
 				}
 				if from = page.Next; direction == models.Backward {

@@ -212,8 +212,8 @@ func TestRetriesAtOnce(t *testing.T) {
 	page, err := r.store.ListBatches(t.Context(), models.BatchQuery{SiteID: r.site.ID, Limit: 10,
 		Direction: models.Forward})
 	must(t, err)
-	if page.Total != 2 || page.Batches[0].RetryOf != "parent" {
-		t.Errorf("batches %+v", page.Batches)
+	if page.Total != 2 || page.Items[0].RetryOf != "parent" {
+		t.Errorf("batches %+v", page.Items)
 	}
 }
 

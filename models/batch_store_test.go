@@ -166,7 +166,7 @@ func TestBatchIsSettledFromItsDeadlineOn(t *testing.T) {
 		page, err := store.ListBatches(t.Context(),
 			models.BatchQuery{SiteID: site.ID, State: state, Direction: models.Forward, Limit: 10})
 		must(t, err)
-		for _, b := range page.Batches {
+		for _, b := range page.Items {
 			if b.State != state {
 				t.Errorf("%s is listed as %s", b.Reference, b.State)
 			}

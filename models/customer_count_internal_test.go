@@ -4,11 +4,6 @@ package models
 // tree.
 func (s *Store) SplitPartsAboveForTest(n int) { s.splitAbove = n }
 
-// ListLinksForTest returns the statement of a list, and its parameters.
-func ListLinksForTest(q LinkQuery) (query string, args []any) {
-	return listLinksSQL(&q), listLinksArgs(&q)
-}
-
 // LinkCountsLockForTest is the advisory lock of the counts, for tests that simulate a concurrent
 // fold.
 const LinkCountsLockForTest = linkCountsLock

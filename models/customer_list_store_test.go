@@ -94,7 +94,7 @@ func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery
 		page, err := store.ListLinks(t.Context(), q)
 		must(r, err)
 		end := min(start+q.Limit, len(want))
-		if diff := gocmp.Diff(append([]models.Link{}, want[start:end]...), page.Links); diff != "" {
+		if diff := gocmp.Diff(append([]models.Link{}, want[start:end]...), page.Items); diff != "" {
 			r.Fatalf("from %d: %s", start, diff)
 		}
 		checkPage(r, page, len(want), start > 0, end < len(want))
@@ -115,7 +115,7 @@ func walkBack(
 		page, err := store.ListLinks(t.Context(), q)
 		must(r, err)
 		start := max(end-q.Limit, 0)
-		if diff := gocmp.Diff(want[start:end], page.Links); diff != "" {
+		if diff := gocmp.Diff(want[start:end], page.Items); diff != "" {
 			r.Fatalf("back from %d: %s", end, diff)
 		}
 		checkPage(r, page, len(want), start > 0, true)
@@ -146,30 +146,30 @@ func TestListLinksEmptiedPage(t *testing.T) {
 	q.From = *first.Next
 	empty, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
-	if len(empty.Links) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
+	if len(empty.Items) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
 		t.Fatalf("got %+v", empty)
 	}
 	q.Direction, q.From = models.Backward, *empty.Prev
 	back, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
-	if diff := gocmp.Diff(first.Links, back.Links); diff != "" || back.Next != nil || back.Prev != nil {
+	if diff := gocmp.Diff(first.Items, back.Items); diff != "" || back.Next != nil || back.Prev != nil {
 		t.Errorf("back: %+v: %s", back, diff)
 	}
-	for _, l := range first.Links {
+	for _, l := range first.Items {
 		_, err := c.store.RevokeLink(t.Context(), l.ID)
 		must(t, err)
 	}
 	c.invite(t, "after all") // above every position so far
-	q.Direction, q.From = models.Backward, models.LinkPosition{InvitedAt: noon + 1}
+	q.Direction, q.From = models.Backward, models.LinkPosition{At: noon + 1}
 	top, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
-	if len(top.Links) != 0 || top.Prev != nil || top.Next == nil {
+	if len(top.Items) != 0 || top.Prev != nil || top.Next == nil {
 		t.Fatalf("above everything: %+v", top)
 	}
 	q.Direction, q.From = models.Forward, *top.Next
 	again, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
-	if len(again.Links) != 1 || again.Prev != nil || again.Next != nil {
+	if len(again.Items) != 1 || again.Prev != nil || again.Next != nil {
 		t.Errorf("forward again: %+v", again)
 	}
 }
@@ -179,7 +179,7 @@ func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.Li
 	q.From = *page.Next
 	rest, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
-	return rest.Links
+	return rest.Items
 }
 
 func TestListLinksOfARangeBeforeAll(t *testing.T) {
@@ -191,7 +191,7 @@ func TestListLinksOfARangeBeforeAll(t *testing.T) {
 			page, err := store.ListLinks(t.Context(), models.LinkQuery{
 				SiteID: site.ID, State: state, InvitedTo: new(models.Millis(-5)), Limit: 10, Direction: direction,
 			})
-			if err != nil || page.Total != 0 || len(page.Links) != 0 {
+			if err != nil || page.Total != 0 || len(page.Items) != 0 {
 				t.Errorf("%q, direction %v: %+v, %v", state, direction, page, err)
 			}
 		}
@@ -268,7 +268,7 @@ func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Link)
 	for {
 		page, err := c.store.ListLinks(t.Context(), q)
 		must(t, err)
-		links = append(links, page.Links...)
+		links = append(links, page.Items...)
 		next := page.Next
 		if q.Direction == models.Backward {
 			next = page.Prev

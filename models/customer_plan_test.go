@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
+	"partnerbilling/models/postgres/explain"
 )
 
 // fillSite inserts n links, one second apart, with statistics as autovacuum makes them. One in a
@@ -42,31 +42,9 @@ func (c *customers) fillSite(t testing.TB, n int) {
 	must(t, err)
 }
 
-// planNode is one step of an EXPLAIN output.
-type planNode struct {
-	Type     string  `json:"Node Type"`
-	Relation string  `json:"Relation Name"`
-	Hit      float64 `json:"Shared Hit Blocks"`
-	Read     float64 `json:"Shared Read Blocks"`
-	Plans    []planNode
-}
-
-// sequential returns the tables that the plan scans sequentially.
-func (n *planNode) sequential() (tables []string) {
-	if n.Type == "Seq Scan" && n.Relation != "service_clock" { // which is one row
-		tables = append(tables, n.Relation)
-	}
-	for i := range n.Plans {
-		tables = append(tables, n.Plans[i].sequential()...)
-	}
-	return tables
-}
-
-func readPlan(t *testing.T, plan []byte) planNode {
-	t.Helper()
-	var explained []struct{ Plan planNode }
-	must(t, json.Unmarshal(plan, &explained))
-	return explained[0].Plan
+// sequential returns the tables that a plan scans sequentially, but for those of one row.
+func sequential(plan explain.Plan) []string {
+	return slices.DeleteFunc(plan.Sequential(), func(table string) bool { return table == "service_clock" })
 }
 
 // listQueries are pages from the beginning, the middle and the end, for every combination of
@@ -80,7 +58,7 @@ func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 			{InvitedFrom: &from, InvitedTo: &to}} {
 			q.SiteID, q.State, q.Limit, q.Direction = site, state, 50, models.Forward
 			inside, last := q, q
-			inside.From.InvitedAt = middle
+			inside.From.At = middle
 			last.Direction = models.Backward
 			all = append(all, q, inside, last)
 		}
@@ -100,27 +78,26 @@ func TestListLinksReadsLittle(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	_, err = conn.ExecContext(t.Context(), "SET plan_cache_mode = force_generic_plan")
 	must(t, err)
-	check := func(q models.LinkQuery, how string, plan []byte) {
-		root := readPlan(t, plan)
-		if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > most {
-			t.Errorf("%+v, %s: reads %v blocks, all of %q", q, how, root.Hit+root.Read, tables)
+	check := func(q models.LinkQuery, how string, plan explain.Plan, err error) {
+		must(t, err)
+		if tables := sequential(plan); len(tables) > 0 || plan.Blocks() > most {
+			t.Errorf("%+v, %s: reads %d blocks, all of %q", q, how, plan.Blocks(), tables)
 		}
 	}
 	for i, q := range listQueries(c.site, noon-links*1000) {
-		plan, err := c.store.ExplainListLinks(t.Context(), q)
+		list, args := q.Statement()
+		plan, err := explain.Run(t.Context(), c.store.DB().DB, list, args)
+		check(q, "planned for its values", plan, err)
+		values, err := list.Bind(args)
 		must(t, err)
-		check(q, "planned for its values", plan)
-		query, args := models.ListLinksForTest(q)
-		values := make([]string, len(args))
-		for i, arg := range args {
-			values[i] = literal(arg)
+		literals := make([]string, len(values))
+		for i, value := range values {
+			literals[i] = literal(value)
 		}
-		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE page%d AS %s", i, query))
+		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE page%d AS %s", i, list.Text()))
 		must(t, err)
-		must(t, conn.QueryRowContext(t.Context(),
-			fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page%d (%s)",
-				i, strings.Join(values, ", "))).Scan(&plan))
-		check(q, "planned for all values", plan)
+		plan, err = explain.Text(t.Context(), conn, fmt.Sprintf("EXECUTE page%d (%s)", i, strings.Join(literals, ", ")))
+		check(q, "planned for all values", plan, err)
 		checkTotal(t.Context(), t, c.store, q)
 	}
 }

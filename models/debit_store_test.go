@@ -446,10 +446,10 @@ func TestNoReadShowsAnOpenBatchAfterItsDeadline(t *testing.T) {
 	}
 	page, err := store.ListBatches(t.Context(), models.BatchQuery{SiteID: site.ID, Direction: models.Forward,
 		Limit: 10})
-	if err != nil || len(page.Batches) != 3 {
+	if err != nil || len(page.Items) != 3 {
 		t.Fatalf("listed %+v, %v", page, err)
 	}
-	for _, b := range page.Batches {
+	for _, b := range page.Items {
 		if b.State != models.BatchSettled {
 			t.Errorf("listed %+v", b)
 		}

@@ -1,6 +1,11 @@
 package models
 
-import "context"
+import (
+	"context"
+
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/postgres/explain"
+)
 
 // ClaimDueSQL is exported for a plan test.
 var ClaimDueSQL = claimDueSQL.Text()
@@ -10,8 +15,8 @@ var ReclaimLostSQL = reclaimLostSQL.Text()
 
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
 var EarlyPlanSQL = map[string]int{claimDueSQL.Text(): 6, claimTasksSQL.Text(): 8, lockDueSQL: 2, recordDeliveredSQL: 11,
-	figuresSQL:  3,
-	openRowsSQL: 3, storedEventsSQL: 2, pendingInvitationsSQL: 1,
+	figuresSQL.Text():  len(figuresSQL.Names()),
+	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
 }
 
 // NewClientIDForTest returns a new id.
@@ -22,9 +27,40 @@ func StoredEvents(ctx context.Context, s *Store, organisation OrganisationID) (i
 	return s.storedEvents(ctx, organisation)
 }
 
-// QuotaSQL are the statements of quotas with their arguments. The first argument is the
-// organisation.
-var QuotaSQL = map[string][]any{
-	openRowsSQL: {nil, string(QueueDebits), maxQuotaCounted}, storedEventsSQL: {nil,
-		maxQuotaCounted}, pendingInvitationsSQL: {nil},
+// ExplainQuotas returns the plans of the statements of quotas.
+func ExplainQuotas(ctx context.Context, s *Store, organisation OrganisationID) (plans []explain.Plan, err error) {
+	for _, q := range []struct {
+		statement postgres.Statement
+		args      postgres.Args
+	}{
+		{openRowsSQL, postgres.Args{
+			"organisation": organisation, "queue": string(QueueDebits), "most": maxQuotaCounted,
+		}},
+		{storedEventsSQL, postgres.Args{"organisation": organisation, "most": maxQuotaCounted}},
+		{pendingInvitationsSQL, postgres.Args{"organisation": organisation}},
+	} {
+		plan, err := explain.Run(ctx, s.db.DB, q.statement, q.args)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, plan)
+	}
+	return plans, nil
+}
+
+// MovementStatement is the statement behind ListMovements.
+func MovementStatement(q MovementQuery) (postgres.Statement, postgres.Args) { return q.statement() }
+
+// IntentListStatement is the statement behind ListPaymentIntents.
+func IntentListStatement(q IntentQuery) (postgres.Statement, postgres.Args) { return q.statement() }
+
+// ExplainTrace returns the plans of the statements by which Trace searches.
+func ExplainTrace(ctx context.Context, s *Store, organisation OrganisationID, id TraceID) ([]explain.Plan, error) {
+	prefix, _ := id.prefix()
+	find, err := explain.Run(ctx, s.db.DB, findTraceSQL, findTraceArgs(organisation, id, prefix))
+	if err != nil {
+		return nil, err
+	}
+	events, err := explain.Run(ctx, s.db.DB, traceEventsSQL, traceEventsArgs(organisation, id, prefix))
+	return []explain.Plan{find, events}, err
 }

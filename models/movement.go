@@ -34,13 +34,8 @@ func (m *Movement) ID() MovementID {
 	return MovementID(id)
 }
 
-// MovementPosition is a movement's position in the list. A page holds the movements beyond its
-// position. The zero position is the beginning of the list going forward, and its end going
-// backward.
-type MovementPosition struct {
-	RecordedAt Millis
-	RailKey    string
-}
+// MovementPosition is a movement's position in the list, by RecordedAt and RailKey.
+type MovementPosition = Position[string]
 
 func (m *Movement) position() MovementPosition { return MovementPosition{m.RecordedAt, m.RailKey} }
 
@@ -58,12 +53,8 @@ type MovementQuery struct {
 // MaxMovements is the maximum number of movements that one call reads.
 const MaxMovements = 1000
 
-// MovementPage is one page of the list, with figures of the whole range from the same snapshot.
+// MovementPage is one page of the list.
 type MovementPage struct {
-	Movements   []Movement // newest first
-	Total       int64      // number of movements in the range
-	TotalAmount Amount     // sum of their amounts
-	Next        *MovementPosition
-	Prev        *MovementPosition
-	Now         Millis // service time of that moment
+	Page[Movement, string]
+	TotalAmount Amount // the sum of all amounts in the range
 }

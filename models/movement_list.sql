@@ -1,7 +1,13 @@
 -- One page of a Site's movements, whether movements lie behind it, and the totals of the whole
--- range. Go replaces the words in angle brackets.
+-- range. An empty page has one row, without a movement.
 --
---   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind
+--   :site                    the Site
+--   :from, :to               the range of recorded_at, inclusive, in milliseconds of service time
+--   :ahead_at, :ahead_key    the position beyond which the page lies: recorded_at and rail_key
+--   :behind_at, :behind_key  the position behind which movements are looked for
+--   :limit                   the largest number of movements
+--
+-- newListStatement in page.go replaces the variables in upper case.
 --
 -- All parts come from one snapshot and one reading of the clock. The totals use an index-only scan,
 -- except for entries that vacuum has not processed. Their cost grows with the range.
@@ -9,16 +15,21 @@ WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), total AS MATERIALIZED (
     SELECT count(*) AS n, coalesce(sum(l.amount), 0) AS amount FROM ledger_entries l
-    WHERE l.site_id = $1 AND l.recorded_at BETWEEN $2 AND $3
+    WHERE l.site_id = :site AND l.recorded_at BETWEEN :from AND :to
 ), page AS (
-    SELECT * FROM ledger_entries l
-    WHERE l.site_id = $1 AND (l.recorded_at, l.rail_key) <ahead> ($4, $5) AND l.recorded_at <end>
-    ORDER BY l.recorded_at <order>, l.rail_key <order> LIMIT <limit>
+    SELECT * FROM (
+        SELECT * FROM ledger_entries l
+        WHERE l.site_id = :site AND (l.recorded_at, l.rail_key) :AHEAD (:ahead_at, :ahead_key) AND l.recorded_at :UNTIL
+        ORDER BY l.recorded_at :ORDER, l.rail_key :ORDER LIMIT :MOST
+    ) l LIMIT :limit
 )
-SELECT clock.now, total.n, least(total.amount, 9223372036854775807)::bigint,
+SELECT clock.now, total.n AS total, least(total.amount, 9223372036854775807)::bigint AS total_amount,
+       -- The order, which EXISTS would drop, lets the next index entry answer.
        (SELECT true FROM ledger_entries l
-        WHERE l.site_id = $1 AND (l.recorded_at, l.rail_key) <behind> ($6, $7) AND l.recorded_at <beginning> AND $6 <beginning>
-        ORDER BY l.recorded_at <back>, l.rail_key <back> LIMIT 1) IS NOT NULL,
-       <columns>
+        WHERE l.site_id = :site AND (l.recorded_at, l.rail_key) :BEHIND (:behind_at, :behind_key)
+          AND l.recorded_at :SINCE AND :behind_at :SINCE
+        ORDER BY l.recorded_at :BACK, l.rail_key :BACK LIMIT 1) IS NOT NULL AS behind,
+       l.rail_key, l.recorded_at, l.amount, l.currency, l.batch_reference, l.row_reference, l.customer_reference,
+       l.payment_intent_id, l.order_id
 FROM clock CROSS JOIN total LEFT JOIN page l ON true
 ORDER BY l.recorded_at DESC, l.rail_key DESC

@@ -15,6 +15,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres/explain"
 )
 
 // anyMovements generates ledger entries of rows and payments around noon, many at one instant.
@@ -106,7 +107,7 @@ func TestListMovementsAgainstNaiveModel(t *testing.T) {
 		if len(want) > 0 {
 			m := want[len(want)/2]
 			rest, err := store.MovementsAfter(t.Context(), site.ID, q.From, q.To,
-				models.MovementPosition{RecordedAt: m.RecordedAt, RailKey: m.RailKey})
+				models.MovementPosition{At: m.RecordedAt, Key: m.RailKey})
 			must(r, err)
 			if diff := gocmp.Diff(want[len(want)/2+1:], append([]models.Movement{}, rest...)); diff != "" {
 				r.Fatalf("behind the middle: %s", diff)
@@ -121,7 +122,7 @@ func checkMovementWalk(t testing.TB, r *rapid.T, store *models.Store, q models.M
 	read := func(start, end int) models.MovementPage {
 		page, err := store.ListMovements(t.Context(), q)
 		must(r, err)
-		if diff := gocmp.Diff(want[start:end], page.Movements); diff != "" {
+		if diff := gocmp.Diff(want[start:end], page.Items); diff != "" {
 			r.Fatalf("%s from %d: %s", q.Direction, start, diff)
 		}
 		if page.Now != noon || page.Total != int64(len(want)) || page.TotalAmount != totalOf(want) ||
@@ -203,7 +204,7 @@ func TestMovementsEqualTheLedger(t *testing.T) {
 			if page.Total != entries || page.TotalAmount != ledger {
 				r.Fatalf("totals %d, %d; the ledger has %d, %d", page.Total, page.TotalAmount, entries, ledger)
 			}
-			walked, at = append(walked, page.Movements...), page.Next
+			walked, at = append(walked, page.Items...), page.Next
 		}
 		for i := range walked {
 			names[walked[i].ID()] = true
@@ -266,16 +267,16 @@ func TestListMovementsReadsTheIndex(t *testing.T) {
 	for _, q := range []models.MovementQuery{{}, {From: &from}, {To: &to}, {From: &from, To: &to}} {
 		q.SiteID, q.Limit = site.ID, 50
 		for _, q.Direction = range []models.Direction{models.Forward, models.Backward} {
-			for _, q.At.RecordedAt = range []models.Millis{0, noon - entries*3/4} {
-				plan, err := store.ExplainListMovements(t.Context(), q)
+			for _, q.At.At = range []models.Millis{0, noon - entries*3/4} {
+				list, args := models.MovementStatement(q)
+				plan, err := explain.Run(t.Context(), store.DB().DB, list, args)
 				must(t, err)
-				root := readPlan(t, plan)
-				bound := float64(most)
+				bound := most
 				if q.From != nil && q.To != nil { // a tenth of the range
 					bound = most / 5
 				}
-				if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > bound {
-					t.Errorf("%+v: reads %v blocks, all of %q\n%s", q, root.Hit+root.Read, tables, plan)
+				if tables := sequential(plan); len(tables) > 0 || plan.Blocks() > bound {
+					t.Errorf("%+v: reads %d blocks, all of %q\n%s", q, plan.Blocks(), tables, plan.JSON)
 				}
 			}
 		}

@@ -36,13 +36,13 @@ type PaymentIntent struct {
 	ReturnURL      string // where the customer returns after the final status; "" for none
 	QRCodeFormat   QRCodeFormat
 	State          IntentState
-	Status         TransactionStatus // "" until final
+	Status         TransactionStatus `bun:"transaction_status"` // "" until final
 	StatusReason   RowOutcome        // of Declined: why
 	CreatedAt      Millis
 	ExpiresAt      Millis // the first millisecond at which a payment can no longer begin
 	FinalAt        Millis // 0 until final
 	TraceID        TraceID
-	Transaction    Transaction // zero until a customer begins to pay
+	Transaction    Transaction `bun:"embed:"` // zero until a customer begins to pay
 }
 
 // LineItem is one line of a purchase. It describes the goods and bounds the line's discounts. Its
@@ -63,10 +63,10 @@ type AddOns struct {
 
 // Transaction is a customer's payment of an intent. An intent has at most one.
 type Transaction struct {
-	ID        TransactionID
-	Party     Party
+	ID        TransactionID `bun:"transaction_id"`
+	Party     Party         `bun:"embed:"`
 	Discounts []Discount
-	Charge    Amount // the debited amount: the intent's amount less all discounts; may be 0
+	Charge    Amount `bun:"amount_charged"` // the debited amount: the intent's amount less all discounts; may be 0
 	StartedAt Millis
 }
 

@@ -1,16 +1,23 @@
--- Ends the payment intents that the CTE "due" locks and that no customer has begun to pay. An
--- intent of an earlier epoch may have been paid in a lost transaction: it becomes pending until the
--- rail has confirmed that it was not paid.
+-- Ends payment intents that no customer has begun to pay, and returns them. An intent of an earlier
+-- epoch may have been paid in a lost transaction: it becomes pending until the rail has confirmed
+-- that it was not paid.
 --
---   $1 status: Cancelled or Expired  $2 RailMemory
-, fence AS MATERIALIZED (
-    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch($2) e
+--   :status       Cancelled or Expired
+--   :rail_memory  RailMemory in milliseconds
+--   DUE           a query that selects the intents' site_id and id and locks them; see
+--                 endUnpaidSQL in payment_intent_store.go
+WITH due AS (:DUE
+), fence AS MATERIALIZED (
+    SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 )
 UPDATE payment_intents p SET
     state = CASE WHEN p.epoch < f.epoch THEN 'pending' ELSE 'final' END::intent_state,
     in_doubt = p.epoch < f.epoch,
-    closing_as = CASE WHEN p.epoch < f.epoch THEN $1::transaction_status END,
-    transaction_status = CASE WHEN p.epoch >= f.epoch THEN $1::transaction_status END,
+    closing_as = CASE WHEN p.epoch < f.epoch THEN :status::transaction_status END,
+    transaction_status = CASE WHEN p.epoch >= f.epoch THEN :status::transaction_status END,
     final_at = CASE WHEN p.epoch >= f.epoch THEN f.now END
 FROM due, fence f
 WHERE p.site_id = due.site_id AND p.id = due.id AND p.state = 'created'
+RETURNING p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
+    p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,
+    p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged, p.started_at

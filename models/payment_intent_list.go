@@ -1,11 +1,7 @@
 package models
 
-// IntentPosition is an intent's position in the list. A page holds the intents beyond its position.
-// The zero position is the beginning of the list going forward, and its end going backward.
-type IntentPosition struct {
-	CreatedAt Millis
-	ID        PaymentIntentID
-}
+// IntentPosition is an intent's position in the list, by CreatedAt.
+type IntentPosition = Position[PaymentIntentID]
 
 func (p *PaymentIntent) position() IntentPosition { return IntentPosition{p.CreatedAt, p.ID} }
 
@@ -23,13 +19,8 @@ type IntentQuery struct {
 	Limit       int // intents at most, 1 to 100
 }
 
-// IntentPage is one page of the list, with the service time of its snapshot.
-type IntentPage struct {
-	Intents []PaymentIntent // in effective state, newest first
-	Next    *IntentPosition // where the next page (Forward) begins; nil on the last page
-	Prev    *IntentPosition // where the page before (Backward) begins; nil on the first page
-	Now     Millis          // service time of that moment
-}
+// IntentPage is one page of the list: intents in effective state, without a total.
+type IntentPage = Page[PaymentIntent, PaymentIntentID]
 
 // isOverdue reports whether the intent is past its expiry and not ended yet.
 func (p *PaymentIntent) isOverdue(now Millis) bool {

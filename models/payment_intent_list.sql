@@ -1,28 +1,33 @@
--- One page of a Site's payment intents, and whether intents lie behind it. Go replaces the words in
--- angle brackets.
+-- One page of a Site's payment intents, and whether intents lie behind it. An empty page has one
+-- row, without an intent.
 --
---   $1 site  $2 from  $3 to  $4, $5 the position ahead  $6, $7 the position behind
---   $8 orderId, if it is a filter
+--   :site                    the Site
+--   :from, :to               the range of created_at, inclusive, in milliseconds of service time
+--   :ahead_at, :ahead_key    the position beyond which the page lies: created_at and id
+--   :behind_at, :behind_key  the position behind which intents are looked for
+--   :limit                   the largest number of intents
+--   :order_id                the orderId, if FILTER selects by it
+--   FILTER                   a condition on every intent p
+--   PARTS, OTHERS            the intents of the page, and the condition that intents lie behind it,
+--                            source by source; see intentSource in payment_intent_list_store.go
+--
+-- newListStatement in page.go replaces the other variables in upper case.
 --
 -- Page and links come from one snapshot and one reading of the clock. Each source is an ordered
 -- scan of one index that ends at the limit. The position and the far end of the range of time bound
--- it; the near end would make the scan begin there. The limit is in the text: for a parameter,
--- Postgres would expect many rows.
+-- it; the near end would make the scan begin there.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), overdue AS MATERIALIZED (
     -- Overdue intents, which are few and selected by expiry.
     SELECT p.* FROM payment_intents p
-    WHERE p.state = 'created' AND p.expires_at <= (SELECT now FROM clock) AND p.site_id = $1<order filter>
+    WHERE p.state = 'created' AND p.expires_at <= (SELECT now FROM clock) AND p.site_id = :site AND :FILTER
 ), page AS (
-    SELECT * FROM (<ahead sources>) p ORDER BY p.created_at <order>, p.id <order> LIMIT <limit>
+    SELECT * FROM (:PARTS) p ORDER BY p.created_at :ORDER, p.id :ORDER LIMIT :limit
 )
-SELECT p.site_id, p.id, p.organisation_id, coalesce(p.code, ''), coalesce(p.amount, 0), coalesce(p.currency, ''),
-       coalesce(p.order_id, ''), p.line_items, coalesce(p.return_url, ''), coalesce(p.qr_code_format, ''),
-       coalesce(p.state, 'created'), coalesce(p.transaction_status::text, ''), coalesce(p.status_reason::text, ''),
-       coalesce(p.created_at, 0), coalesce(p.expires_at, 0), coalesce(p.final_at, 0), coalesce(p.trace_id, ''),
-       p.transaction_id, coalesce(p.customer_id, ''), coalesce(p.agreement_id, ''), p.discounts,
-       coalesce(p.amount_charged, 0), coalesce(p.started_at, 0),
-       clock.now, (<behind sources>)
+SELECT clock.now, (:OTHERS) AS behind,
+       p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
+       p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,
+       p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged, p.started_at
 FROM clock LEFT JOIN page p ON true
 ORDER BY p.created_at DESC, p.id DESC

@@ -1,12 +1,9 @@
 package models
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // statements
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"partnerbilling/models/postgres"
@@ -15,33 +12,88 @@ import (
 )
 
 //go:embed payment_intent_list.sql
-var listIntentsSQL string
+var listIntentsText string
+
+// intentFilter selects a list of intents.
+type intentFilter struct {
+	ofOrder bool
+	state   IntentState
+	status  TransactionStatus
+}
+
+// intentLists are the lists by filter.
+var intentLists = newIntentLists()
+
+func newIntentLists() map[intentFilter]listStatement {
+	lists := map[intentFilter]listStatement{}
+	for _, ofOrder := range []bool{false, true} {
+		for _, state := range append([]IntentState{""}, IntentStates...) {
+			for _, status := range append([]TransactionStatus{""}, TransactionStatuses...) {
+				f := intentFilter{ofOrder, state, status}
+				lists[f] = f.list()
+			}
+		}
+	}
+	return lists
+}
+
+// list makes the list of a filter from its sources. Together they contain every matching intent
+// once.
+func (f intentFilter) list() listStatement {
+	filter := "true"
+	if f.ofOrder {
+		filter = "p.order_id = :order_id"
+	}
+	var parts, others []string
+	for _, s := range f.sources() {
+		source := strings.NewReplacer(":SOURCE", s.from, ":WHERE", s.where)
+		parts, others = append(parts, source.Replace(intentPart)), append(others, source.Replace(intentOthers))
+	}
+	text := strings.NewReplacer(":PARTS", strings.Join(parts, " UNION ALL "), ":OTHERS", strings.Join(others, " OR ")).
+		Replace(listIntentsText)
+	return newListStatement(text, maxPage, ":FILTER", filter)
+}
+
+// A source's intents of the page, and whether intents of the source lie behind it. The order, which
+// EXISTS would drop, lets the next index entry answer.
+const (
+	intentPart = `
+    (SELECT * FROM (
+        SELECT p.* FROM :SOURCE p
+        WHERE :WHERE AND :FILTER AND (p.created_at, p.id) :AHEAD (:ahead_at, :ahead_key) AND p.created_at :UNTIL
+        ORDER BY p.created_at :ORDER, p.id :ORDER LIMIT :MOST
+    ) p LIMIT :limit)`
+	intentOthers = `
+    (SELECT true FROM :SOURCE p
+     WHERE :WHERE AND :FILTER AND (p.created_at, p.id) :BEHIND (:behind_at, :behind_key) AND p.created_at :SINCE
+       AND :behind_at :SINCE
+     ORDER BY p.created_at :BACK, p.id :BACK LIMIT 1) IS NOT NULL`
+)
 
 // intentSource is a part of the list that one index holds in order.
 type intentSource struct{ from, where string }
 
 // storedIntents selects intents by a condition on stored columns.
 func storedIntents(where string) intentSource {
-	return intentSource{"payment_intents p", "p.site_id = $1 AND " + where}
+	return intentSource{"payment_intents", "p.site_id = :site AND " + where}
 }
 
 // overdueIntents are intents past their expiry that no statement has ended yet.
-var overdueIntents = intentSource{"overdue p", "true"}
+var overdueIntents = intentSource{"overdue", "true"}
 
-// sources are the parts of the list that a query reads. Together they contain every matching intent
-// once. Final intents are read status by status: an index over all final intents would duplicate
-// the one by status.
-func (q *IntentQuery) sources() []intentSource {
+// sources are the parts of the list. Final intents are read status by status: an index over all
+// final intents would duplicate the one by status.
+func (f intentFilter) sources() []intentSource {
 	switch {
-	case q.Status != "" && q.State != "" && q.State != IntentFinal:
+	case f.status != "" && f.state != "" && f.state != IntentFinal:
 		return []intentSource{storedIntents("false")}
-	case q.Status != "":
-		return endedIntents(q.Status)
-	case q.State == IntentFinal:
+	case f.status != "":
+		return endedIntents(f.status)
+	case f.state == IntentFinal:
 		return endedIntents(TransactionStatuses...)
-	case q.State == IntentCreated:
+	case f.state == IntentCreated:
 		return []intentSource{storedIntents("p.state = 'created' AND p.expires_at > (SELECT now FROM clock)")}
-	case q.State == IntentPending:
+	case f.state == IntentPending:
 		return []intentSource{storedIntents("p.state = 'pending'")}
 	default:
 		return []intentSource{storedIntents("true")}
@@ -60,46 +112,26 @@ func endedIntents(statuses ...TransactionStatus) []intentSource {
 	return sources
 }
 
-// isValid refuses unknown filter values, which would become part of a statement.
-func (q *IntentQuery) isValid() bool {
-	return q.Limit >= 1 && q.Limit <= 100 && (q.State == "" || slices.Contains(IntentStates, q.State)) &&
-		(q.Status == "" || slices.Contains(TransactionStatuses, q.Status))
+func (q *IntentQuery) filter() intentFilter { return intentFilter{q.OrderID != "", q.State, q.Status} }
+
+func (q *IntentQuery) page() pageQuery[PaymentIntentID] {
+	return pageQuery[PaymentIntentID]{q.CreatedFrom, q.CreatedTo, q.Direction, q.From, q.Limit}
 }
 
-func listIntents(q *IntentQuery) (query string, args []any) {
-	keys := keyRange[PaymentIntentID]{
-		highest: PaymentIntentID(uuid.Max), compare: func(a, b PaymentIntentID) int { return bytes.Compare(a[:], b[:]) },
-	}
-	span := spanOf(q.CreatedFrom, q.CreatedTo, q.Direction, listPosition[PaymentIntentID]{q.From.CreatedAt, q.From.ID},
-		q.From == IntentPosition{}, keys)
-	args = []any{q.SiteID, span.from, span.to, span.ahead.at, span.ahead.key, span.behind.at, span.behind.key}
-	orderFilter := ""
+func (q *IntentQuery) statement() (postgres.Statement, postgres.Args) {
+	args := q.page().span(maxListTime, PaymentIntentID(uuid.Max)).args(q.Limit)
+	args["site"] = q.SiteID
 	if q.OrderID != "" {
-		orderFilter = " AND p.order_id = $8"
-		args = append(args, q.OrderID)
+		args["order_id"] = q.OrderID
 	}
-	ahead, end, behind, beginning, order, back := "<", ">= $2", ">=", "<= $3", "DESC", "ASC"
-	if q.Direction == Backward {
-		ahead, end, behind, beginning, order, back = ">", "<= $3", "<=", ">= $2", "ASC", "DESC"
-	}
-	var pages, behinds []string
-	limit := strconv.Itoa(q.Limit + 1)
-	for _, s := range q.sources() {
-		where := " FROM " + s.from + " WHERE " + s.where + orderFilter
-		pages = append(pages, "(SELECT p.*"+where+" AND (p.created_at, p.id) "+ahead+" ($4, $5) AND p.created_at "+end+
-			" ORDER BY p.created_at "+order+", p.id "+order+" LIMIT "+limit+")")
-		behinds = append(behinds, "(SELECT true"+where+" AND (p.created_at, p.id) "+behind+" ($6, $7) AND p.created_at "+beginning+
-			" AND $6 "+beginning+" ORDER BY p.created_at "+back+", p.id "+back+" LIMIT 1) IS NOT NULL")
-	}
-	return strings.NewReplacer("<order filter>", orderFilter, "<ahead sources>", strings.Join(pages, " UNION ALL "),
-		"<behind sources>", strings.Join(behinds, " OR "), "<order>", order, "<limit>", limit).Replace(listIntentsSQL), args
+	return intentLists[q.filter()].going(q.Direction), args
 }
 
 // ListPaymentIntents returns one page of a Site's payment intents. A walk through the pages finds
 // every intent that matched throughout exactly once, despite concurrent changes. It expires the
 // page's overdue intents before it answers, so that no concurrent payment contradicts the answer.
 func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page IntentPage, err error) {
-	if !q.isValid() {
+	if _, ok := intentLists[q.filter()]; !ok || q.Limit < 1 || q.Limit > maxPage {
 		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status,
 			q.Limit)
 	}
@@ -109,9 +141,9 @@ func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page Int
 			break
 		}
 		var overdue []PaymentIntentID
-		for i := range page.Intents {
-			if page.Intents[i].isOverdue(page.Now) {
-				overdue = append(overdue, page.Intents[i].ID)
+		for i := range page.Items {
+			if page.Items[i].isOverdue(page.Now) {
+				overdue = append(overdue, page.Items[i].ID)
 			}
 		}
 		if len(overdue) == 0 {
@@ -121,58 +153,43 @@ func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page Int
 			break
 		}
 	}
-	for i := range page.Intents {
-		page.Intents[i] = page.Intents[i].effective(page.Now)
+	for i := range page.Items {
+		page.Items[i] = page.Items[i].effective(page.Now)
 	}
 	return page, wrap("list payment intents", err)
 }
 
-func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (page IntentPage, err error) {
-	query, args := listIntents(q)
-	err = s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		page = IntentPage{}
-		var behind bool
-		found := make([]PaymentIntent, 0, q.Limit+1)
-		for rows.Next() {
-			intent, err := scanIntent(rows, &page.Now, &behind)
-			if err != nil {
-				return err
-			}
-			if !intent.ID.IsZero() { // an empty page still has one row, with NULLs
-				found = append(found, intent)
-			}
-		}
-		page.Intents, page.Next, page.Prev = cutPage(found, q.Limit, q.Direction, behind, (*PaymentIntent).position)
-		return rows.Err()
-	})
-	return page, err
+func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (IntentPage, error) {
+	list, args := q.statement()
+	var rows []*intentListRow
+	if err := s.pg.Select(ctx, list, args, &rows); err != nil {
+		return IntentPage{}, err
+	}
+	return pageOf(rows, q.page(), (*PaymentIntent).position), nil
 }
 
-// ExplainListPaymentIntents is EXPLAIN (ANALYZE, BUFFERS) of the statement behind
-// ListPaymentIntents, as JSON.
-func (s *Store) ExplainListPaymentIntents(ctx context.Context, q IntentQuery) (plan []byte, err error) {
-	query, args := listIntents(&q)
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan)
-	})
-	return plan, wrap("explain list payment intents", err)
+type intentListRow struct {
+	listHead
+	PaymentIntent
 }
+
+func (r *intentListRow) item() *PaymentIntent {
+	if r.ID.IsZero() {
+		return nil
+	}
+	return &r.PaymentIntent
+}
+
+var expireListedSQL = endUnpaidSQL(`
+    SELECT site_id, id FROM payment_intents
+    WHERE site_id = :site AND id = ANY (:ids::uuid[]) AND state = 'created' AND expires_at <= svc_now()
+    ORDER BY id FOR UPDATE`)
 
 // expireIntents expires overdue intents among ids, unless another statement has ended them or begun
 // their payment.
 func (s *Store) expireIntents(ctx context.Context, site SiteID, ids []PaymentIntentID) error {
 	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		_, _, err := endUnpaid(ctx, tx, TransactionExpired, `
-WITH due AS (
-    SELECT site_id, id FROM payment_intents
-    WHERE site_id = $3 AND id = ANY ($4::uuid[]) AND state = 'created' AND expires_at <= svc_now()
-    ORDER BY id FOR UPDATE
-)`, site, ids)
+		_, _, err := endUnpaid(ctx, tx, TransactionExpired, expireListedSQL, postgres.Args{"site": site, "ids": ids})
 		return err
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
+	"partnerbilling/models/postgres/explain"
 )
 
 // insertIntents inserts payment intents in any states and at any times.
@@ -126,8 +127,8 @@ func checkIntentWalk(
 		page, err := store.ListPaymentIntents(t.Context(), q)
 		must(r, err)
 		got := []string{}
-		for i := range page.Intents {
-			got = append(got, intentSummary(&page.Intents[i]))
+		for i := range page.Items {
+			got = append(got, intentSummary(&page.Items[i]))
 		}
 		if diff := gocmp.Diff(want[start:end], got); diff != "" {
 			r.Fatalf("%s from %d: %s", q.Direction, start, diff)
@@ -164,8 +165,8 @@ func TestListPaymentIntentsEndsWhatItShowsAsExpired(t *testing.T) {
 	page, err := store.ListPaymentIntents(t.Context(), models.IntentQuery{SiteID: site.ID, Direction: models.Forward,
 		Limit: 10})
 	must(t, err)
-	if len(page.Intents) != 2 || page.Intents[0].State != models.IntentCreated ||
-		page.Intents[1].Status != models.TransactionExpired {
+	if len(page.Items) != 2 || page.Items[0].State != models.IntentCreated ||
+		page.Items[1].Status != models.TransactionExpired {
 		t.Errorf("%+v", page)
 	}
 	if got := modelstest.PushedStatuses(t, store, old.ID); !slices.Equal(got,
@@ -232,8 +233,8 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 				q.From = *from
 				page, err := store.ListPaymentIntents(t.Context(), q)
 				must(t, err)
-				for i := range page.Intents {
-					seen[page.Intents[i].ID]++
+				for i := range page.Items {
+					seen[page.Items[i].ID]++
 				}
 				if from = page.Next; direction == models.Backward {
 					from = page.Prev
@@ -294,14 +295,14 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 					q.SiteID, q.State, q.Status, q.OrderID, q.Limit, q.Direction = site.ID, state, status, order, 50,
 						models.Forward
 					inside, last := q, q
-					inside.From.CreatedAt = middle
+					inside.From.At = middle
 					last.Direction = models.Backward
 					for _, q := range []models.IntentQuery{q, inside, last} {
-						plan, err := store.ExplainListPaymentIntents(t.Context(), q)
+						list, args := models.IntentListStatement(q)
+						plan, err := explain.Run(t.Context(), store.DB().DB, list, args)
 						must(t, err)
-						root := readPlan(t, plan)
-						if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > most {
-							t.Errorf("%+v: reads %v blocks, all of %q\n%s", q, root.Hit+root.Read, tables, plan)
+						if tables := sequential(plan); len(tables) > 0 || plan.Blocks() > most {
+							t.Errorf("%+v: reads %d blocks, all of %q\n%s", q, plan.Blocks(), tables, plan.JSON)
 							return
 						}
 					}

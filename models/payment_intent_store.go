@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"partnerbilling/models/postgres"
 
@@ -27,38 +28,35 @@ var (
 	ErrIntentNotCancellable = errors.New("models: payment intent cannot be cancelled")
 )
 
-// intentColumns are the columns that scanIntent reads, in its order.
-const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, coalesce(p.order_id, ''), p.line_items,
-	coalesce(p.return_url, ''), p.qr_code_format, p.state, coalesce(p.transaction_status::text, ''), coalesce(p.status_reason::text, ''), p.created_at,
-	p.expires_at, coalesce(p.final_at, 0), p.trace_id, p.transaction_id, coalesce(p.customer_id, ''),
-	coalesce(p.agreement_id, ''), p.discounts, coalesce(p.amount_charged, 0), coalesce(p.started_at, 0)`
+// intentColumns are the columns of payment_intents p that a PaymentIntent holds.
+const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items,
+    p.return_url, p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at,
+    p.final_at, p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged,
+    p.started_at`
 
-// scanIntent scans intentColumns, and more columns after them.
-func scanIntent(row scanner, more ...any) (PaymentIntent, error) {
-	var p PaymentIntent
-	var lines, discounts []byte
-	t := &p.Transaction
-	err := row.Scan(append([]any{
-		&p.SiteID, &p.ID, &p.OrganisationID, &p.Code, &p.Amount, &p.Currency, &p.OrderID, &lines,
-		&p.ReturnURL, &p.QRCodeFormat, &p.State, &p.Status, &p.StatusReason, &p.CreatedAt,
-		&p.ExpiresAt, &p.FinalAt, &p.TraceID, &t.ID, &t.Party.CustomerID,
-		&t.Party.AgreementID, &discounts, &t.Charge, &t.StartedAt,
-	}, more...)...)
-	if err != nil {
-		return PaymentIntent{}, err
-	}
-	return p, errors.Join(fromJSON(lines, &p.LineItems), fromJSON(discounts, &t.Discounts))
+// foundIntent is a payment intent as it was read.
+type foundIntent struct {
+	PaymentIntent
+	Overdue bool // past its expiry, and not ended yet
 }
 
-func fromJSON(column []byte, into any) error {
-	if column == nil {
-		return nil
-	}
-	if err := json.Unmarshal(column, into); err != nil {
-		return fmt.Errorf("models: stored JSON: %w", err)
-	}
-	return nil
-}
+var (
+	intentByIDSQL = postgres.SQL(`
+SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() AS overdue
+FROM payment_intents p WHERE p.site_id = :site AND p.id = :id`)
+	intentByCodeSQL = postgres.SQL(`
+SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() AS overdue,
+    o.name AS organisation_name, s.name AS site_name
+FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
+WHERE p.code = :code`)
+	intentSiteSQL = postgres.SQL(`
+SELECT p.site_id FROM sites s JOIN payment_intents p ON p.site_id = s.id AND p.id = :id
+WHERE s.organisation_id = :organisation`)
+
+	//go:embed payment_intent_insert.sql
+	insertIntentsText string
+	insertIntentsSQL  = postgres.SQL(insertIntentsText)
+)
 
 // toJSON encodes a list for a JSON column; NULL for an empty list.
 func toJSON[T any](list []T) (sql.NullString, error) {
@@ -111,13 +109,13 @@ func (s *Store) createIntentOnce(
 			if refused != nil {
 				return PaymentIntentID{}, refused
 			}
-			rows, err := tx.Tx.Tx.QueryContext(ctx, insertIntentsSQL, intentArrays([]*insertedIntent{asked})...)
-			if err != nil {
+			all := []*insertedIntent{asked}
+			var rows []insertedRow
+			if err := tx.Select(ctx, insertIntentsSQL, intentArrays(all), &rows); err != nil {
 				return PaymentIntentID{}, err
 			}
-			defer func() { _ = rows.Close() }()
-			there, err := readInserted(rows, []*insertedIntent{asked})
-			if err := errors.Join(err, rows.Err()); err != nil {
+			there, err := completeInserted(all, rows)
+			if err != nil {
 				return PaymentIntentID{}, err
 			}
 			intent, err = asked.made(there[0], nil)
@@ -126,14 +124,12 @@ func (s *Store) createIntentOnce(
 		if replayed = again; err != nil || !again {
 			return err
 		}
-		intent, _, err = intentByID(ctx, tx.Tx.Tx, asked.intent.SiteID, id)
+		found, err := intentByID(ctx, tx, asked.intent.SiteID, id)
+		intent = found.PaymentIntent
 		return err
 	})
 	return intent, replayed, err
 }
-
-// scanner is a row of either database API.
-type scanner interface{ Scan(...any) error }
 
 // insertedIntent is a payment intent to insert. The statement fills in what only Postgres knows.
 type insertedIntent struct {
@@ -172,19 +168,8 @@ func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	}
 }
 
-const insertIntentsSQL = `
-INSERT INTO payment_intents AS p (site_id, id, organisation_id, epoch, code, amount, currency, order_id, line_items, qr_code_format,
-	created_at, expires_at, trace_id, return_url)
-SELECT s.id, n.id, s.organisation_id, (SELECT epoch FROM database_epoch), n.code, n.amount, s.currency, nullif(n.order_id, ''), n.line_items::jsonb, n.qr_code_format,
-	now, coalesce(nullif(n.expires_at, 0), now + $10::bigint), n.trace_id, nullif(n.return_url, '')
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[], $13::text[])
-	AS n (site_id, id, code, amount, order_id, line_items, qr_code_format, expires_at, trace_id, return_url)
-JOIN sites s ON s.id = n.site_id CROSS JOIN service_now
-WHERE n.expires_at = 0 OR n.expires_at BETWEEN now + $11::bigint AND now + $12::bigint
-RETURNING p.id, p.organisation_id, p.currency, p.created_at, p.expires_at`
-
-// intentArrays are the parameters of insertIntentsSQL.
-func intentArrays(all []*insertedIntent) []any {
+// intentArrays are the arguments of insertIntentsSQL.
+func intentArrays(all []*insertedIntent) postgres.Args {
 	n := len(all)
 	sites, ids, codes := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n)
 	amounts, orders := make([]int64, n), make([]string, n)
@@ -193,67 +178,74 @@ func intentArrays(all []*insertedIntent) []any {
 	for i, one := range all {
 		p := &one.intent
 		sites[i], ids[i], codes[i], amounts[i], orders[i] = p.SiteID, p.ID, p.Code, int64(p.Amount), p.OrderID
-		lines[i], formats[i], expiries[i], traces[i] = one.lines, string(p.QRCodeFormat), int64(one.expiresAt), string(p.TraceID)
-		returns[i] = p.ReturnURL
+		lines[i], formats[i], returns[i] = one.lines, string(p.QRCodeFormat), p.ReturnURL
+		expiries[i], traces[i] = int64(one.expiresAt), string(p.TraceID)
 	}
-	return []any{
-		sites, ids, codes, amounts, orders, lines, formats, expiries, traces,
-		DefaultIntentLife.Milliseconds(), MinIntentLife.Milliseconds(), MaxIntentLife.Milliseconds(), returns,
+	return postgres.Args{
+		"sites": sites, "ids": ids, "codes": codes, "amounts": amounts, "orders": orders, "lines": lines,
+		"formats": formats, "expiries": expiries, "traces": traces, "returns": returns,
+		"default_life": DefaultIntentLife.Milliseconds(), "min_life": MinIntentLife.Milliseconds(),
+		"max_life": MaxIntentLife.Milliseconds(),
 	}
+}
+
+// insertedRow is what only Postgres knows of an inserted payment intent.
+type insertedRow struct {
+	ID             PaymentIntentID `db:"id"`
+	OrganisationID OrganisationID  `db:"organisation_id"`
+	Currency       string          `db:"currency"`
+	CreatedAt      Millis          `db:"created_at"`
+	ExpiresAt      Millis          `db:"expires_at"`
 }
 
 // insertIntents inserts a batch of payment intents. It uses the driver directly, which needs no
 // goroutine to watch the query. It reports which intents were inserted.
 func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there []bool, err error) {
+	values, err := insertIntentsSQL.Bind(intentArrays(all))
+	if err != nil {
+		return nil, err
+	}
 	err = s.pg.Native(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, insertIntentsSQL, intentArrays(all)...)
+		found, err := conn.Query(ctx, insertIntentsSQL.Text(), values...)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		there, err = readInserted(rows, all)
+		rows, err := pgx.CollectRows(found, pgx.RowToStructByName[insertedRow])
+		if err != nil {
+			return err
+		}
+		there, err = completeInserted(all, rows)
 		return err
 	})
 	return there, err
 }
 
-// readInserted completes the inserted intents and reports which they are.
-func readInserted(rows interface {
-	scanner
-	Next() bool
-	Err() error
-}, all []*insertedIntent) ([]bool, error) {
-	place := make(map[PaymentIntentID]int, len(all))
+// completeInserted completes the inserted intents and reports which they are.
+func completeInserted(all []*insertedIntent, rows []insertedRow) ([]bool, error) {
+	index := make(map[PaymentIntentID]int, len(all))
 	for i, one := range all {
-		place[one.intent.ID] = i
+		index[one.intent.ID] = i
 	}
 	there := make([]bool, len(all))
-	for rows.Next() {
-		var p PaymentIntent
-		if err := rows.Scan(&p.ID, &p.OrganisationID, &p.Currency, &p.CreatedAt, &p.ExpiresAt); err != nil {
-			return nil, err
-		}
-		i, ok := place[p.ID]
+	for _, row := range rows {
+		i, ok := index[row.ID]
 		if !ok {
-			return nil, fmt.Errorf("inserted %s, which no call requested", p.ID)
+			return nil, fmt.Errorf("inserted %s, which no call requested", row.ID)
 		}
 		to := &all[i].intent
-		to.OrganisationID, to.Currency, to.CreatedAt, to.ExpiresAt = p.OrganisationID, p.Currency, p.CreatedAt, p.ExpiresAt
+		to.OrganisationID, to.Currency, to.CreatedAt, to.ExpiresAt = row.OrganisationID, row.Currency, row.CreatedAt,
+			row.ExpiresAt
 		there[i] = true
 	}
-	return there, rows.Err()
+	return there, nil
 }
 
 // PaymentIntent returns an intent of the Site; ErrNotFound if there is none. It expires an overdue
 // intent before it answers, so that no concurrent payment contradicts the answer.
 func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntentID) (PaymentIntent, error) {
-	var intent PaymentIntent
-	var over bool
-	err := s.pg.Do(ctx, func() (err error) {
-		intent, over, err = intentByID(ctx, s.db.DB, site, id)
-		return err
-	})
-	if err == nil && over {
+	found, err := intentByID(ctx, s.pg, site, id)
+	intent := found.PaymentIntent
+	if err == nil && found.Overdue {
 		intent, err = s.expireIntent(ctx, site, id)
 	}
 	return intent, wrap("payment intent", err)
@@ -262,20 +254,16 @@ func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntent
 // PaymentIntentByCode is PaymentIntent for the customer app, which knows the code. It also returns
 // the payee.
 func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIntent, Payee, error) {
-	var intent PaymentIntent
-	var payee Payee
-	var over bool
-	err := s.pg.Do(ctx, func() (err error) {
-		intent, err = scanIntent(s.db.DB.QueryRowContext(ctx, `
-SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now(), o.name, s.name
-FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
-WHERE p.code = $1`, code), &over, &payee.OrganisationName, &payee.SiteName)
-		return notFound(err, "payment intent")
-	})
-	if err == nil && over {
+	var found struct {
+		foundIntent
+		Payee
+	}
+	err := s.pg.Get(ctx, intentByCodeSQL, postgres.Args{"code": code}, &found)
+	intent := found.PaymentIntent
+	if err == nil && found.Overdue {
 		intent, err = s.expireIntent(ctx, intent.SiteID, intent.ID)
 	}
-	return intent, payee, wrap("payment intent by code", err)
+	return intent, found.Payee, wrap("payment intent by code", notFound(err, "payment intent"))
 }
 
 // OrganisationPaymentIntent is PaymentIntent for any Site of the organisation.
@@ -283,32 +271,42 @@ func (s *Store) OrganisationPaymentIntent(
 	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
 ) (PaymentIntent, error) {
 	var site SiteID
-	err := s.pg.Do(ctx, func() error {
-		err := s.db.DB.QueryRowContext(ctx, `
-SELECT p.site_id FROM sites s JOIN payment_intents p ON p.site_id = s.id AND p.id = $2
-WHERE s.organisation_id = $1`, organisation, id).Scan(&site)
-		return notFound(err, "payment intent")
-	})
+	err := s.pg.Get(ctx, intentSiteSQL, postgres.Args{"organisation": organisation, "id": id}, &site)
 	if err != nil {
-		return PaymentIntent{}, wrap("payment intent of an organisation", err)
+		return PaymentIntent{}, wrap("payment intent of an organisation", notFound(err, "payment intent"))
 	}
 	return s.PaymentIntent(ctx, site, id)
 }
 
-// intentByID reads an intent, and reports whether it is overdue.
 func intentByID(
-	ctx context.Context, db querier, site SiteID, id PaymentIntentID,
-) (intent PaymentIntent, over bool, err error) {
-	intent, err = scanIntent(db.QueryRowContext(ctx, `
-SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now()
-FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over)
-	return intent, over, notFound(err, "payment intent")
+	ctx context.Context, on postgres.Session, site SiteID, id PaymentIntentID,
+) (found foundIntent, err error) {
+	err = on.Get(ctx, intentByIDSQL, postgres.Args{"site": site, "id": id}, &found)
+	return found, notFound(err, "payment intent")
 }
 
-// endUnpaidSQL follows a "WITH due AS (…)" that locks payment intents.
-//
-//go:embed payment_intent_end_unpaid.sql
-var endUnpaidSQL string
+var (
+	//go:embed payment_intent_end_unpaid.sql
+	endUnpaidText string
+
+	cancelIntentSQL = endUnpaidSQL(`
+    SELECT site_id, id FROM payment_intents
+    WHERE site_id = :site AND id = :id AND state = 'created' AND expires_at > svc_now() FOR UPDATE`)
+	expireIntentSQL = endUnpaidSQL(`
+    SELECT site_id, id FROM payment_intents
+    WHERE site_id = :site AND id = :id AND state = 'created' AND expires_at <= svc_now() FOR UPDATE`)
+	expireIntentsSQL = endUnpaidSQL(`
+    SELECT site_id, id FROM payment_intents WHERE state = 'created' AND expires_at <= svc_now()
+    ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED`)
+	settleLaterSQL = postgres.SQL(`
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
+VALUES (:task, :kind, :queue, :organisation, :site, :intent, :trace, svc_now())`)
+)
+
+// endUnpaidSQL is the statement that ends the payment intents that a query selects and locks.
+func endUnpaidSQL(due string) postgres.Statement {
+	return postgres.SQL(strings.Replace(endUnpaidText, ":DUE", due, 1))
+}
 
 // CancelPaymentIntent cancels an intent that no customer has begun to pay. It returns the task that
 // notifies the partner (zero: none). A cancelled intent stays unchanged. An intent of an earlier
@@ -320,11 +318,7 @@ func (s *Store) CancelPaymentIntent(
 	var ended []PaymentIntent
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var tasks []TaskID
-		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, `
-WITH due AS (
-    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created'
-      AND expires_at > svc_now() FOR UPDATE
-)`, site, id)
+		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, cancelIntentSQL, postgres.Args{"site": site, "id": id})
 		if len(tasks) > 0 {
 			task = tasks[0]
 		}
@@ -347,17 +341,13 @@ func announceEnd(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID,
 	return task, err
 }
 
-// endUnpaid ends with status the payment intents that the query due locks; its parameters begin at
-// $3. It returns the intents, and the tasks that notify partners or ask the rail first.
+// endUnpaid ends payment intents with a status, by a statement of endUnpaidSQL. It returns the
+// intents, and the tasks that notify partners or ask the rail first.
 func endUnpaid(
-	ctx context.Context, tx postgres.Tx, status TransactionStatus, due string, args ...any,
+	ctx context.Context, tx postgres.Tx, status TransactionStatus, end postgres.Statement, args postgres.Args,
 ) (ended []PaymentIntent, tasks []TaskID, err error) {
-	rows, err := tx.Tx.Tx.QueryContext(ctx, due+endUnpaidSQL+"RETURNING "+intentColumns,
-		append([]any{string(status), RailMemory.Milliseconds()}, args...)...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if ended, err = scanIntents(rows); err != nil {
+	args["status"], args["rail_memory"] = string(status), RailMemory.Milliseconds()
+	if err := tx.Select(ctx, end, args, &ended); err != nil {
 		return nil, nil, err
 	}
 	for i := range ended {
@@ -380,10 +370,10 @@ func endUnpaid(
 // settleLater writes the task that asks the rail for the outcome of an intent.
 func settleLater(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID, error) {
 	task := NewID[taskNoun]()
-	_, err := tx.Tx.Tx.ExecContext(ctx, `
-INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
-		task, string(TaskSettleTransaction), string(QueueCheckout), p.OrganisationID, p.SiteID, p.ID, string(p.TraceID))
+	_, err := tx.Run(ctx, settleLaterSQL, postgres.Args{
+		"task": task, "kind": string(TaskSettleTransaction), "queue": string(QueueCheckout),
+		"organisation": p.OrganisationID, "site": p.SiteID, "intent": p.ID, "trace": string(p.TraceID),
+	})
 	return task, err
 }
 
@@ -391,11 +381,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, svc_now())`,
 // or begun its payment.
 func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
-WITH due AS (
-    SELECT site_id, id FROM payment_intents WHERE site_id = $3 AND id = $4 AND state = 'created'
-      AND expires_at <= svc_now() FOR UPDATE
-)`, site, id)
+		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, expireIntentSQL, postgres.Args{"site": site, "id": id})
 		if err != nil {
 			return err
 		}
@@ -403,7 +389,8 @@ WITH due AS (
 			intent = ended[0]
 			return nil
 		}
-		intent, _, err = intentByID(ctx, tx.Tx.Tx, site, id)
+		found, err := intentByID(ctx, tx, site, id)
+		intent = found.PaymentIntent
 		return err
 	})
 	return intent, err
@@ -413,11 +400,7 @@ WITH due AS (
 // number. It skips locked intents.
 func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, `
-WITH due AS (
-    SELECT site_id, id FROM payment_intents WHERE state = 'created' AND expires_at <= svc_now()
-    ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
-)`, limit)
+		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, expireIntentsSQL, postgres.Args{"most": limit})
 		n = len(ended)
 		return err
 	})
@@ -425,17 +408,4 @@ WITH due AS (
 		return 0, wrap("expire payment intents", err)
 	}
 	return n, nil
-}
-
-func scanIntents(rows *sql.Rows) ([]PaymentIntent, error) {
-	defer func() { _ = rows.Close() }()
-	var all []PaymentIntent
-	for rows.Next() {
-		intent, err := scanIntent(rows)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, intent)
-	}
-	return all, rows.Err()
 }

@@ -21,24 +21,20 @@ import (
 // wholeTables are the calls that scan whole tables by design, and the calls covered by other plan
 // tests.
 var wholeTables = map[string]string{
-	"Audit":                     "compares all rows with the ledger",
-	"CancelRestored":            "once after a restore",
-	"ResumeRestored":            "once after a restore",
-	"BeginEpoch":                "once after a restore",
-	"Epoch":                     "counts what is in doubt, for an operator",
-	"ExplainListLinks":          "EXPLAIN",
-	"ExplainListMovements":      "EXPLAIN",
-	"ExplainListPaymentIntents": "EXPLAIN",
-	"ExplainFindTrace":          "EXPLAIN",
-	"FoldLinkChanges":           "reads what is left to fold",
-	"LinkedSites":               "lists every Site",
-	"Organisations":             "lists every organisation",
-	"ProveTotal":                "counts a Site's links",
-	"RecountLinks":              "counts a Site's links",
-	"ReclaimAll":                "runs after Redis was flushed: all tasks in flight go out again",
-	"ReplaceRail":               "looks for any work in doubt",
-	"ResealKeys":                "reads every key",
-	"ResealWebhookSecrets":      "reads every secret",
+	"Audit":                "compares all rows with the ledger",
+	"CancelRestored":       "once after a restore",
+	"ResumeRestored":       "once after a restore",
+	"BeginEpoch":           "once after a restore",
+	"Epoch":                "counts what is in doubt, for an operator",
+	"FoldLinkChanges":      "reads what is left to fold",
+	"LinkedSites":          "lists every Site",
+	"Organisations":        "lists every organisation",
+	"ProveTotal":           "counts a Site's links",
+	"RecountLinks":         "counts a Site's links",
+	"ReclaimAll":           "runs after Redis was flushed: all tasks in flight go out again",
+	"ReplaceRail":          "looks for any work in doubt",
+	"ResealKeys":           "reads every key",
+	"ResealWebhookSecrets": "reads every secret",
 }
 
 // fillTables fills the tables that grow large. OWN stands for the test's own Site.

@@ -1,12 +1,13 @@
 -- Counts an organisation's webhook events, and its payment intents that are to end in one.
 --
---   $1 organisation  $2 most to count of either
+--   :organisation  the organisation
+--   :most          the largest number of either to count
 SELECT (SELECT count(*) FROM (
-            SELECT FROM webhook_events w WHERE w.organisation_id = $1 LIMIT $2
+            SELECT FROM webhook_events w WHERE w.organisation_id = :organisation LIMIT :most
         ) events),
        (SELECT count(*) FROM (
             SELECT FROM sites s, LATERAL (
-                SELECT FROM payment_intents p WHERE p.site_id = s.id AND p.state IN ('created', 'pending') LIMIT $2
+                SELECT FROM payment_intents p WHERE p.site_id = s.id AND p.state IN ('created', 'pending') LIMIT :most
             ) p
-            WHERE s.organisation_id = $1 LIMIT $2
+            WHERE s.organisation_id = :organisation LIMIT :most
         ) intents)

@@ -1,7 +1,7 @@
 -- Adds up the totals of an organisation's links in state invited: the roots of its Sites, and the
 -- changes that are not folded yet.
 --
---   $1 organisation
+--   :organisation  the organisation
 SELECT coalesce(sum(invited.links), 0)::bigint
 FROM sites s, LATERAL (
     SELECT t.totals[128] AS links FROM link_totals t
@@ -9,4 +9,4 @@ FROM sites s, LATERAL (
     UNION ALL
     SELECT c.change FROM link_changes c WHERE c.site_id = s.id AND c.state = 'invited'
 ) invited
-WHERE s.organisation_id = $1
+WHERE s.organisation_id = :organisation

@@ -13,14 +13,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed quota_open_rows.sql
-var openRowsSQL string
+var (
+	//go:embed quota_open_rows.sql
+	openRowsText string
+	openRowsSQL  = postgres.SQL(openRowsText)
 
-//go:embed quota_events.sql
-var storedEventsSQL string
+	//go:embed quota_events.sql
+	storedEventsText string
+	storedEventsSQL  = postgres.SQL(storedEventsText)
 
-//go:embed quota_invitations.sql
-var pendingInvitationsSQL string
+	//go:embed quota_invitations.sql
+	pendingInvitationsText string
+	pendingInvitationsSQL  = postgres.SQL(pendingInvitationsText)
+
+	endpointsSQL = postgres.SQL(`
+SELECT count(*) FILTER (WHERE site_id <> :site), count(*) FILTER (WHERE site_id = :site) > 0
+FROM webhook_endpoints WHERE organisation_id = :organisation`)
+)
 
 const (
 	// maxQuotaCounted is the maximum number of rows that a usage query counts in a table.
@@ -51,9 +60,9 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 	quota := s.quotas.OpenRows
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
 	var tasks int64
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, openRowsSQL, organisation, string(QueueDebits), most).Scan(&rows, &tasks)
-	})
+	err = s.pg.Get(ctx, openRowsSQL, postgres.Args{
+		"organisation": organisation, "queue": string(QueueDebits), "most": most,
+	}, &rows, &tasks)
 	if tasks >= most {
 		rows = max(rows, quota)
 	}
@@ -66,9 +75,7 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	var events, intents int64
 	most := min(s.quotas.Events, maxQuotaCounted)
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, storedEventsSQL, organisation, most).Scan(&events, &intents)
-	})
+	err = s.pg.Get(ctx, storedEventsSQL, postgres.Args{"organisation": organisation, "most": most}, &events, &intents)
 	if err == nil && events == maxQuotaCounted {
 		var estimate int64
 		if estimate, err = s.estimateEvents(ctx, organisation); estimate > events {
@@ -105,24 +112,22 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 // pendingInvitations is the number of an organisation's invitations that are neither accepted,
 // revoked, nor recorded as expired.
 func (s *Store) pendingInvitations(ctx context.Context, organisation OrganisationID) (n int64, err error) {
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, pendingInvitationsSQL, organisation).Scan(&n)
-	})
+	err = s.pg.Get(ctx, pendingInvitationsSQL, postgres.Args{"organisation": organisation}, &n)
 	return n, wrap("pending invitations", err)
 }
 
 // checkEndpointQuota refuses a new endpoint beyond the quota. The transaction holds the
 // organisation's lock on secrets, as every PUT does. An existing endpoint may be replaced.
-func (s *Store) checkEndpointQuota(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
+func (s *Store) checkEndpointQuota(
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID,
+) error {
 	limit := s.quotas.Endpoints
 	if limit == 0 {
 		return nil
 	}
 	var others int64
 	var exists bool
-	err := tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT count(*) FILTER (WHERE site_id <> $2), count(*) FILTER (WHERE site_id = $2) > 0
-FROM webhook_endpoints WHERE organisation_id = $1`, organisation, site).Scan(&others, &exists)
+	err := tx.Get(ctx, endpointsSQL, postgres.Args{"organisation": organisation, "site": site}, &others, &exists)
 	if err == nil && !exists && others >= limit {
 		err = &QuotaError{Noun: QuotaEndpoints, Limit: limit, RetryAfter: retryQuota}
 	}

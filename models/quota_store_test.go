@@ -3,7 +3,6 @@ package models_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -320,14 +319,11 @@ func TestQuotaUsageOfManyEvents(t *testing.T) {
 	if err != nil || n != others {
 		t.Errorf("%d events of %d, %v", n, others, err)
 	}
-	for query, args := range models.QuotaSQL {
-		var plan []byte
-		args[0] = q.site.OrganisationID
-		must(t, q.DB().DB.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).
-			Scan(&plan))
-		root := readPlan(t, plan)
-		if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > 3000 {
-			t.Errorf("reads %v blocks, all of %q: %s", root.Hit+root.Read, tables, strings.SplitN(query, "\n", 2)[0])
+	plans, err := models.ExplainQuotas(t.Context(), q.Store, q.site.OrganisationID)
+	must(t, err)
+	for _, plan := range plans {
+		if tables := sequential(plan); len(tables) > 0 || plan.Blocks() > 3000 {
+			t.Errorf("reads %d blocks, all of %q: %s", plan.Blocks(), tables, plan.JSON)
 		}
 	}
 }

@@ -13,14 +13,27 @@ import (
 	"github.com/google/uuid"
 )
 
-//go:embed trace_find.sql
-var findTraceSQL string
+var (
+	//go:embed trace_find.sql
+	findTraceText string
+	findTraceSQL  = postgres.SQL(findTraceText)
+
+	tracedBatchSQL = postgres.SQL(`
+SELECT ` + batchColumns + `, svc_now() AS now FROM batches b
+WHERE b.site_id = :site AND b.id = :id AND b.submitted_at > svc_now() - :retention`)
+	tracedRowsSQL = postgres.SQL(`
+SELECT r.state, r.outcome, count(*) AS rows, sum(` + shownAttempts(":may_begin::boolean") + `)::bigint AS attempts
+FROM batch_rows r WHERE r.site_id = :site AND r.batch_id = :batch GROUP BY r.state, r.outcome`)
+	tracedIntentSQL = postgres.SQL(`
+SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() AS overdue, p.attempts
+FROM payment_intents p WHERE p.site_id = :site AND p.id = :id`)
+)
 
 // traceSubject locates the row that the traced request stored.
 type traceSubject struct {
-	kind TraceKind
-	site SiteID
-	id   uuid.UUID
+	Kind   TraceKind
+	SiteID SiteID
+	ID     uuid.UUID
 }
 
 // Trace returns what a request of the organisation stored, and the consequences, from one snapshot.
@@ -56,7 +69,7 @@ func (s *Store) readTrace(
 		if subject, err = findTrace(ctx, tx, organisation, id, prefix); err != nil {
 			return err
 		}
-		*trace = Trace{ID: id, Kind: subject.kind}
+		*trace = Trace{ID: id, Kind: subject.Kind}
 		if over, err = trace.readSubject(ctx, tx, subject); err != nil {
 			return err
 		}
@@ -68,45 +81,26 @@ func (s *Store) readTrace(
 func findTrace(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (found traceSubject, err error) {
-	lowest, highest := prefix.idsFrom(tracePrefixLength)
-	err = tx.Tx.Tx.QueryRowContext(ctx, findTraceSQL, organisation, string(id), lowest.String(), highest.String()).
-		Scan(&found.kind, &found.site, &found.id)
+	err = tx.Get(ctx, findTraceSQL, findTraceArgs(organisation, id, prefix), &found)
 	return found, notFound(err, "trace")
 }
 
-// ExplainFindTrace executes the searching statements of Trace under EXPLAIN (ANALYZE, BUFFERS) and
-// returns the plan as JSON.
-func (s *Store) ExplainFindTrace(
-	ctx context.Context, organisation OrganisationID, id TraceID,
-) (plans [][]byte, err error) {
-	prefix, _ := id.prefix()
+func findTraceArgs(organisation OrganisationID, id TraceID, prefix tracePrefix) postgres.Args {
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
-	first, last := prefix.idsFrom(eventTimeLength)
-	for query, args := range map[string][]any{
-		findTraceSQL:   {organisation, string(id), lowest.String(), highest.String()},
-		traceEventsSQL: {organisation, first.String(), last.String(), string(id), MaxTraceEvents},
-	} {
-		err = s.pg.Do(ctx, func() error {
-			var plan []byte
-			defer func() { plans = append(plans, plan) }()
-			return s.db.DB.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, args...).Scan(&plan)
-		})
-		if err != nil {
-			return nil, wrap("explain trace", err)
-		}
+	return postgres.Args{
+		"organisation": organisation, "trace": string(id), "lowest": lowest.String(), "highest": highest.String(),
 	}
-	return plans, nil
 }
 
 // readSubject reads the subject, and reports whether it is overdue.
 func (t *Trace) readSubject(ctx context.Context, tx postgres.Tx, subject traceSubject) (over bool, err error) {
-	switch subject.kind {
+	switch subject.Kind {
 	case TraceBatch:
-		return t.readBatch(ctx, tx, subject.site, BatchID(subject.id))
+		return t.readBatch(ctx, tx, subject.SiteID, BatchID(subject.ID))
 	case TracePaymentIntent:
-		return t.readIntent(ctx, tx, subject.site, PaymentIntentID(subject.id))
+		return t.readIntent(ctx, tx, subject.SiteID, PaymentIntentID(subject.ID))
 	case TraceInvitation:
-		link, err := linkByID(ctx, tx, subject.site, LinkID(subject.id))
+		link, err := linkByID(ctx, tx, subject.SiteID, LinkID(subject.ID))
 		t.Link, t.At = &link, link.InvitedAt
 		return false, err
 	case TraceTestEvent: // which readEvents finds
@@ -115,67 +109,70 @@ func (t *Trace) readSubject(ctx context.Context, tx postgres.Tx, subject traceSu
 }
 
 func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id BatchID) (over bool, err error) {
-	var now Millis
-	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+`, svc_now() FROM batches b
-WHERE b.site_id = $1 AND b.id = $2 AND b.submitted_at > svc_now() - $3`, site, id, BatchRetention.Milliseconds()), &now)
+	var found struct {
+		batchRow
+		Now Millis
+	}
+	err = tx.Get(ctx, tracedBatchSQL, postgres.Args{
+		"site": site, "id": id, "retention": BatchRetention.Milliseconds(),
+	}, &found)
 	if err != nil {
 		return false, notFound(err, "batch of a trace")
 	}
+	batch, now := found.batch(), found.Now
 	t.Batch, t.At = &batch, batch.SubmittedAt
-	rows, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT r.state, coalesce(r.outcome::text, ''), count(*), sum(`+shownAttempts("$3")+`)::bigint
-FROM batch_rows r WHERE r.site_id = $1 AND r.batch_id = $2 GROUP BY r.state, r.outcome`,
-		site, id, now < batch.SettleBy.Add(-LastAttemptBefore))
-	if err != nil {
-		return false, err
+	var groups []struct {
+		State          RowState
+		Outcome        RowOutcome
+		Rows, Attempts int
 	}
-	type group struct {
-		state    RowState
-		outcome  RowOutcome
-		rows     int
-		attempts int
-	}
-	groups, err := scanAll(rows, func(g *group) []any { return []any{&g.state, &g.outcome, &g.rows, &g.attempts} })
+	err = tx.Select(ctx, tracedRowsSQL, postgres.Args{
+		"site": site, "batch": id, "may_begin": now < batch.SettleBy.Add(-LastAttemptBefore),
+	}, &groups)
 	t.Rows = map[RowOutcome]int{}
 	for _, g := range groups {
-		t.Attempts += g.attempts
-		switch g.state {
+		t.Attempts += g.Attempts
+		switch g.State {
 		case RowSettled:
-			t.Rows[g.outcome] = g.rows
+			t.Rows[g.Outcome] = g.Rows
 		case RowInProgress:
-			t.Batch.Counts.Pending -= g.rows
-			t.Batch.Counts.InProgress += g.rows
-		case RowPending: // as batchFields counts them
+			t.Batch.Counts.Pending -= g.Rows
+			t.Batch.Counts.InProgress += g.Rows
+		case RowPending: // as batchRow counts them
 		}
 	}
 	return batch.overdue(now), err
 }
 
-func (t *Trace) readIntent(ctx context.Context, tx postgres.Tx, site SiteID, id PaymentIntentID) (over bool, err error) {
-	intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+intentColumns+`, p.state = 'created' AND p.expires_at <= svc_now(), p.attempts
-FROM payment_intents p WHERE p.site_id = $1 AND p.id = $2`, site, id), &over, &t.Attempts)
-	t.Intent, t.At = &intent, intent.CreatedAt
-	return over, notFound(err, "payment intent of a trace")
+func (t *Trace) readIntent(
+	ctx context.Context, tx postgres.Tx, site SiteID, id PaymentIntentID,
+) (over bool, err error) {
+	var found struct {
+		foundIntent
+		Attempts int
+	}
+	err = tx.Get(ctx, tracedIntentSQL, postgres.Args{"site": site, "id": id}, &found)
+	t.Intent, t.At, t.Attempts = &found.PaymentIntent, found.CreatedAt, found.Attempts
+	return found.Overdue, notFound(err, "payment intent of a trace")
 }
 
-// traceEventsSQL reads the events of a trace. An event's id has the time of its subject's.
-//
-//	$1 organisation  $2 lowest and $3 highest id with that time  $4 trace id  $5 most
-const traceEventsSQL = `
+// traceEventsSQL reads the events of a trace. An event's id has the time of its subject's, which
+// bounds it by :lowest and :highest.
+var traceEventsSQL = postgres.SQL(`
 SELECT ` + webhookColumns + ` FROM webhook_events w
-WHERE w.organisation_id = $1 AND w.id BETWEEN $2 AND $3 AND w.trace_id = $4
-ORDER BY w.id LIMIT $5`
+WHERE w.organisation_id = :organisation AND w.id BETWEEN :lowest AND :highest AND w.trace_id = :trace
+ORDER BY w.id LIMIT :limit`)
+
+func traceEventsArgs(organisation OrganisationID, id TraceID, prefix tracePrefix) postgres.Args {
+	lowest, highest := prefix.idsFrom(eventTimeLength)
+	return postgres.Args{
+		"organisation": organisation, "lowest": lowest.String(), "highest": highest.String(), "trace": string(id),
+		"limit": MaxTraceEvents,
+	}
+}
 
 func (t *Trace) readEvents(ctx context.Context, tx postgres.Tx, organisation OrganisationID, prefix tracePrefix) error {
-	lowest, highest := prefix.idsFrom(eventTimeLength)
-	rows, err := tx.Tx.Tx.QueryContext(ctx, traceEventsSQL,
-		organisation, lowest.String(), highest.String(), string(t.ID), MaxTraceEvents)
-	if err != nil {
-		return err
-	}
-	t.Events, err = scanAll(rows, (*WebhookEvent).columns)
+	err := tx.Select(ctx, traceEventsSQL, traceEventsArgs(organisation, t.ID, prefix), &t.Events)
 	slices.SortFunc(t.Events, func(a, b WebhookEvent) int {
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
@@ -187,11 +184,11 @@ func (t *Trace) readEvents(ctx context.Context, tx postgres.Tx, organisation Org
 
 // endSubject records the end of an overdue subject.
 func (s *Store) endSubject(ctx context.Context, subject traceSubject) error {
-	switch subject.kind {
+	switch subject.Kind {
 	case TraceBatch:
-		return s.closeIfOverdue(ctx, subject.site, BatchID(subject.id))
+		return s.closeIfOverdue(ctx, subject.SiteID, BatchID(subject.ID))
 	case TracePaymentIntent:
-		_, err := s.expireIntent(ctx, subject.site, PaymentIntentID(subject.id))
+		_, err := s.expireIntent(ctx, subject.SiteID, PaymentIntentID(subject.ID))
 		return err
 	case TraceInvitation, TraceTestEvent: // are read in their effective state
 	}

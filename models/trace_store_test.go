@@ -209,23 +209,19 @@ func TestTraceReadsLittle(t *testing.T) {
 	f := newTraced(t)
 	const rows, most = 20_000, 60 // of some three thousand blocks in each of three Sites
 	own := models.NewTraceID()
-	var before [2]float64
+	var before [2]int
 	for i := range 2 {
 		if i == 1 {
 			f.fill(t, rows)
 			f.makers(t)[models.TracePaymentIntent](models.WithTraceID(t.Context(), own), f.sister)
 		}
 		for _, id := range []models.TraceID{models.NewTraceID(), own, "01a21f2aaaaa7aaaaaaaaaaaaaaaaaaa"} {
-			plans, err := f.ExplainFindTrace(t.Context(), f.site.OrganisationID, id)
+			plans, err := models.ExplainTrace(t.Context(), f.Store, f.site.OrganisationID, id)
 			must(t, err)
-			if len(plans) != 2 {
-				t.Fatalf("%d plans", len(plans))
-			}
 			for _, plan := range plans {
-				root := readPlan(t, plan)
-				before[i] = max(before[i], root.Hit+root.Read)
-				if tables := root.sequential(); len(tables) > 0 || root.Hit+root.Read > most {
-					t.Errorf("%s: reads %v blocks, all of %q\n%s", id, root.Hit+root.Read, tables, plan)
+				before[i] = max(before[i], plan.Blocks())
+				if tables := sequential(plan); len(tables) > 0 || plan.Blocks() > most {
+					t.Errorf("%s: reads %d blocks, all of %q\n%s", id, plan.Blocks(), tables, plan.JSON)
 				}
 			}
 		}

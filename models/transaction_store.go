@@ -185,16 +185,13 @@ func (s *Store) FinishTransaction(
 	}
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = FinishedTransaction{}
-		args, err := endTransactionSQL.Bind(postgres.Args{
+		var intent PaymentIntent
+		err := tx.Get(ctx, endTransactionSQL, postgres.Args{
 			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "status": string(r.Status),
 			"reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail, "epoch": t.Epoch,
 			"transaction": t.foundID(), "agreement": r.Found.AgreementID, "charge": int64(r.Found.Charge),
 			"rail_memory": RailMemory.Milliseconds(),
-		})
-		if err != nil {
-			return err
-		}
-		intent, err := scanIntent(tx.Tx.Tx.QueryRowContext(ctx, endTransactionSQL.Text()+"SELECT "+intentColumns+" FROM p", args...))
+		}, &intent)
 		if errors.Is(err, sql.ErrNoRows) {
 			return alertContradiction(ctx, tx, t, r)
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // webhookColumns are the columns that scanWebhook reads. Callers add the body if they need it.
-const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, coalesce(w.transaction_status, ''), w.is_test, w.status, w.attempts,
-    w.created_at, w.requested_at, coalesce(w.next_attempt_at, 0), coalesce(w.delivered_at, 0), w.trace_id`
+const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, coalesce(w.transaction_status, '') AS transaction_status, w.is_test AS test, w.status, w.attempts,
+    w.created_at, w.requested_at, coalesce(w.next_attempt_at, 0) AS next_attempt_at, coalesce(w.delivered_at, 0) AS delivered_at, w.trace_id`
 
 func (e *WebhookEvent) columns() []any {
 	return []any{

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"partnerbilling/jobs"
 	"partnerbilling/models"
+	"partnerbilling/models/postgres/explain"
 )
 
 func listCommand(out io.Writer) *cobra.Command {
@@ -79,7 +79,7 @@ func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
 				}
 				switch page {
 				case "middle":
-					q.From.InvitedAt = *at(50)
+					q.From.At = *at(50)
 				case "last":
 					q.Direction = models.Backward
 				}
@@ -151,7 +151,7 @@ func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*list
 	if err != nil {
 		return site, nil, err
 	}
-	cells := l.cells(site, newest.Links[0].InvitedAt)
+	cells := l.cells(site, newest.Items[0].InvitedAt)
 	for _, c := range cells {
 		if c.blocks, err = l.blocks(ctx, c.query); err != nil {
 			return site, nil, err
@@ -175,7 +175,7 @@ func (l *list) measure(ctx context.Context, readers []listReader) error {
 				c := r.cells[i]
 				began := time.Now()
 				page, err := r.store.ListLinks(ctx, c.query)
-				if err == nil && len(page.Links) == 0 {
+				if err == nil && len(page.Items) == 0 {
 					err = errors.New("the page is empty")
 				}
 				if err != nil {
@@ -196,20 +196,9 @@ func (l *list) measure(ctx context.Context, readers []listReader) error {
 
 // blocks returns the number of blocks that Postgres reads for a page.
 func (l *list) blocks(ctx context.Context, q models.LinkQuery) (float64, error) {
-	plan, err := l.store.ExplainListLinks(ctx, q)
-	if err != nil {
-		return 0, err
-	}
-	var explained []struct {
-		Plan struct {
-			Hit  float64 `json:"Shared Hit Blocks"`
-			Read float64 `json:"Shared Read Blocks"`
-		}
-	}
-	if err := json.Unmarshal(plan, &explained); err != nil || len(explained) != 1 {
-		return 0, fmt.Errorf("explain: %s: %w", plan, err)
-	}
-	return explained[0].Plan.Hit + explained[0].Plan.Read, nil
+	list, args := q.Statement()
+	plan, err := explain.Run(ctx, l.store.DB().DB, list, args)
+	return float64(plan.Blocks()), err
 }
 
 // summary returns two series for each page, with a value for each combination of filters.

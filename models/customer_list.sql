@@ -1,0 +1,81 @@
+-- One page of a Site's customer links in one effective state, whether links lie behind it, and the
+-- number of all links that match. An empty page has one row, without a link.
+--
+--   :site                    the Site
+--   :from, :to               the range of invited_at, inclusive, in milliseconds of service time
+--   :ahead_at, :ahead_key    the position beyond which the page lies: invited_at and id
+--   :behind_at, :behind_key  the position behind which links are looked for
+--   :limit                   the largest number of links
+--   :overdue                 how overdue invitations count: 0 by their stored state, -1 not at all,
+--                            1 in addition to the links of the stored state
+--   STORED                   a condition on the stored state
+--   MATCHING                 the same, less overdue invitations if :overdue is -1
+--
+-- newListStatement in page.go replaces the variables in upper case.
+--
+-- All parts come from one snapshot and one reading of the clock. Subselects read the clock, so that
+-- the index scan of the page ends at the limit. Overdue invitations, past their expiry but not yet
+-- swept, are selected by expiry first, since that is the only selective condition.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT svc_now() AS now
+), overdue AS MATERIALIZED (
+    SELECT invited_at, id, customer_reference, expires_at FROM customer_links
+    WHERE site_id = :site AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
+), tree AS (
+    -- The total is the number of links invited before the end of the range less those before its
+    -- beginning. For each bound, descend from the root (level 6) through the nodes that contain it,
+    -- and add the parts before it.
+    SELECT at, sign, 7 AS level, 0::bigint AS before, true AS found
+    FROM (VALUES (:from::bigint, -1), (:to::bigint + 1, 1)) AS b (at, sign) WHERE at > 0
+    UNION ALL
+    SELECT t.at, t.sign, t.level - 1, n.before, n.found
+    FROM tree t CROSS JOIN LATERAL (
+        SELECT coalesce(sum(totals[t.at >> 7 * (t.level - 2) & 127]), 0)::bigint AS before, count(*) > 0 AS found
+        FROM link_totals
+        WHERE site_id = :site AND level = t.level - 1 AND bucket = t.at >> 7 * (t.level - 1) AND :STORED
+    ) AS n WHERE t.found
+), leaf AS MATERIALIZED (
+    SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT found
+), total AS (
+    SELECT coalesce(sum(n), 0) AS n FROM (
+        SELECT sign * before AS n FROM tree
+        UNION ALL
+        -- Changes before the last part that are not folded into the nodes.
+        SELECT sign * change FROM leaf CROSS JOIN LATERAL (
+            SELECT sum(change) AS change FROM link_changes WHERE site_id = :site AND invited_at < start AND :STORED
+        ) AS c
+        UNION ALL
+        -- Links after the start of the last part are counted one by one.
+        SELECT sign * links FROM leaf CROSS JOIN LATERAL (
+            SELECT count(*) AS links FROM customer_links
+            WHERE site_id = :site AND invited_at >= start AND invited_at < at AND start < at AND :STORED
+        ) AS l
+        UNION ALL
+        SELECT :overdue::int * count(*) FROM overdue WHERE :overdue::int <> 0 AND invited_at BETWEEN :from AND :to
+    ) AS parts
+), page AS (
+    SELECT * FROM (
+        (SELECT * FROM (
+            SELECT id, customer_reference, state, invited_at, expires_at, linked_at FROM customer_links
+            WHERE site_id = :site AND (invited_at, id) :AHEAD (:ahead_at, :ahead_key) AND invited_at :UNTIL
+              AND :MATCHING
+            ORDER BY invited_at :ORDER, id :ORDER LIMIT :MOST
+        ) AS l LIMIT :limit)
+        UNION ALL
+        SELECT id, customer_reference, 'invited', invited_at, expires_at, NULL FROM overdue
+        WHERE :overdue::int = 1 AND (invited_at, id) :AHEAD (:ahead_at, :ahead_key) AND invited_at :UNTIL
+    ) AS p ORDER BY invited_at :ORDER, id :ORDER LIMIT :limit
+)
+SELECT clock.now, (SELECT n FROM total)::bigint AS total,
+       -- The order, which EXISTS would drop, lets the next index entry answer.
+       (SELECT true FROM customer_links
+        WHERE site_id = :site AND (invited_at, id) :BEHIND (:behind_at, :behind_key) AND invited_at :SINCE
+          AND :behind_at :SINCE AND :MATCHING
+        ORDER BY invited_at :BACK, id :BACK LIMIT 1) IS NOT NULL
+       OR EXISTS (
+           SELECT FROM overdue
+           WHERE :overdue::int = 1 AND (invited_at, id) :BEHIND (:behind_at, :behind_key) AND invited_at :SINCE
+       ) AS behind,
+       :site::uuid AS site_id, page.*
+FROM clock LEFT JOIN page ON true
+ORDER BY page.invited_at DESC, page.id DESC
