@@ -1,11 +1,11 @@
 -- Expires overdue invitations. Each result row has their number, and the id of one link whose
 -- endpoint subscribes to the event; without such a link, there is one row with a NULL id.
 --
---   $1 most invitations
+--   :most  the largest number of invitations
 WITH due AS (
     SELECT id FROM customer_links
     WHERE state = 'invited' AND expires_at <= (SELECT now FROM service_now)
-    ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED
 ), over AS (
     UPDATE customer_links l SET state = 'expired'
     WHERE l.id = ANY (ARRAY(SELECT id FROM due)) AND l.state = 'invited' RETURNING l.site_id, l.id
@@ -15,5 +15,5 @@ WITH due AS (
 ), asking AS MATERIALIZED (
     SELECT site_id FROM touched WHERE webhook_wanted(organisation_id, site_id, 'customerExpired')
 )
-SELECT (SELECT count(*) FROM over), o.id
+SELECT (SELECT count(*) FROM over) AS expired, o.id
 FROM (SELECT) one LEFT JOIN (SELECT over.id FROM over JOIN asking USING (site_id)) o ON true

@@ -10,44 +10,31 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// linkColumns are the columns that scanLink reads, in its order.
-const linkColumns = `l.site_id, l.id, l.customer_reference, l.state, l.invited_at, l.expires_at,
-	coalesce(l.linked_at, 0), coalesce(l.revoked_at, 0), l.key_id, l.trace_id`
+// linkColumns are the columns of customer_links l that a Link holds.
+const linkColumns = `l.site_id, l.id, l.customer_reference, l.state, l.invited_at, l.expires_at, l.linked_at,
+    l.revoked_at, l.key_id, l.trace_id`
 
-func (l *Link) fields() []any {
-	return []any{&l.SiteID, &l.ID, &l.CustomerReference, &l.State, &l.InvitedAt, &l.ExpiresAt,
-		&l.LinkedAt, &l.RevokedAt, &l.KeyID, &l.TraceID}
-}
+var (
+	//go:embed customer_invite.sql
+	inviteText string
+	inviteSQL  = postgres.SQL(inviteText)
 
-// createLink expires the reference's overdue invitation and inserts a new link, at one reading of
-// the clock. It inserts nothing if the reference is active or the expiry is not between $8 and $9
-// from now. A link is later than every earlier link of its reference, even if the clock stands
-// still or steps back. The last column is the expired link, if the endpoint subscribes to that
-// event.
-const createLink = `
-WITH clock AS MATERIALIZED (SELECT svc_now() AS now),
-over AS (
-	UPDATE customer_links SET state = 'expired'
-	WHERE site_id = $1 AND customer_reference = $2 AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
-	RETURNING id
-),
-start AS (
-	SELECT greatest((SELECT now FROM clock), (
-		SELECT max(invited_at) + 1 FROM customer_links WHERE site_id = $1 AND customer_reference = $2)) AS at
-),
-made AS (
-	INSERT INTO customer_links AS l (site_id, id, customer_reference, invited_at, expires_at, key_id, trace_id)
-	SELECT $1, $3, $2, at, coalesce(nullif($4::bigint, 0), (SELECT now FROM clock) + $7::bigint), $5, $6
-	FROM start
-	WHERE (SELECT count(*) FROM over) >= 0 -- first the old one goes
-	  AND ($4 = 0 OR $4 BETWEEN (SELECT now FROM clock) + $8::bigint AND (SELECT now FROM clock) + $9::bigint)
-	ON CONFLICT (site_id, customer_reference) WHERE state IN ('invited', 'linked') DO NOTHING
-	RETURNING invited_at, expires_at
+	//go:embed customer_expire.sql
+	expireInvitationsText string
+	expireInvitationsSQL  = postgres.SQL(expireInvitationsText)
+
+	newestLinkSQL = postgres.SQL(`
+SELECT svc_now() AS now, ` + linkColumns + ` FROM customer_links l
+WHERE site_id = :site AND customer_reference = :reference ORDER BY invited_at DESC, id DESC LIMIT 1`)
+	linkByIDSQL = postgres.SQL(`
+SELECT svc_now() AS now, ` + linkColumns + ` FROM customer_links l WHERE site_id = :site AND id = :id`)
+	siteOfLinkSQL = postgres.SQL(`SELECT site_id FROM customer_links WHERE id = :id`)
+	revokeLinkSQL = postgres.SQL(`
+UPDATE customer_links l SET state = 'revoked', revoked_at = svc_now()
+WHERE site_id = :site AND id = :id AND (state = 'linked' OR state = 'invited' AND expires_at > svc_now())
+RETURNING ` + linkColumns + `,
+    webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = :site), :site, 'customerRevoked') AS wanted`)
 )
-SELECT (SELECT now FROM clock), made.invited_at, made.expires_at, (
-	SELECT o.id FROM over o
-	WHERE webhook_wanted((SELECT organisation_id FROM sites s WHERE s.id = $1), $1, 'customerExpired'))
-FROM clock LEFT JOIN made ON true`
 
 // CreateInvitation makes an invited link, or returns the link that key made before (replayed, in
 // the state of that time). key may be nil. Errors: ErrCustomerReferenceActive, *FieldError on
@@ -82,24 +69,28 @@ func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Link, er
 	link := Link{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
 		TraceID: TraceIDFrom(ctx)}
 	link.ID = newIDFor[linkNoun](link.TraceID)
-	var now Millis
-	var invitedAt, expiresAt sql.NullInt64
-	var over LinkID
-	err := tx.Tx.Tx.QueryRowContext(ctx, createLink, link.SiteID, link.CustomerReference, link.ID, in.ExpiresAt,
-		link.KeyID, link.TraceID, DefaultInvitationLife.Milliseconds(), MinInvitationLife.Milliseconds(),
-		MaxInvitationLife.Milliseconds()).Scan(&now, &invitedAt, &expiresAt, &over)
+	var row struct {
+		Now, InvitedAt, ExpiresAt Millis
+		Made                      bool
+		Expired                   LinkID // to announce; zero: none
+	}
+	err := tx.Get(ctx, inviteSQL, postgres.Args{
+		"site": link.SiteID, "reference": link.CustomerReference, "id": link.ID, "key": link.KeyID,
+		"trace": string(link.TraceID), "expires_at": in.ExpiresAt, "default_life": DefaultInvitationLife.Milliseconds(),
+		"min_life": MinInvitationLife.Milliseconds(), "max_life": MaxInvitationLife.Milliseconds(),
+	}, &row)
 	if err != nil {
 		return Link{}, err
 	}
-	if !invitedAt.Valid {
-		return Link{}, whyNoLink(in.ExpiresAt, now)
+	if !row.Made {
+		return Link{}, whyNoLink(in.ExpiresAt, row.Now)
 	}
-	if !over.IsZero() {
-		if err := announceLinks(ctx, tx, over); err != nil {
+	if !row.Expired.IsZero() {
+		if err := announceLinks(ctx, tx, row.Expired); err != nil {
 			return Link{}, err
 		}
 	}
-	link.InvitedAt, link.ExpiresAt = Millis(invitedAt.Int64), Millis(expiresAt.Int64)
+	link.InvitedAt, link.ExpiresAt = row.InvitedAt, row.ExpiresAt
 	return link, nil
 }
 
@@ -126,10 +117,7 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 // Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
 // is none.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
-	err = s.pg.Do(ctx, func() error {
-		link, err = newestLink(ctx, s.db.DB, site, reference)
-		return err
-	})
+	link, err = newestLink(ctx, s.pg, site, reference)
 	if err != nil {
 		return Link{}, fmt.Errorf("models: customer: %w", err)
 	}
@@ -140,7 +128,7 @@ func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (li
 // link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
 func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		newest, err := newestLink(ctx, tx.Tx.Tx, site, reference)
+		newest, err := newestLink(ctx, tx, site, reference)
 		if err != nil {
 			return err
 		}
@@ -171,41 +159,44 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error
 
 // revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
 func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
-	var link Link
-	var wanted bool
-	err := tx.Tx.Tx.QueryRowContext(ctx, `
-		UPDATE customer_links l SET state = 'revoked', revoked_at = svc_now()
-		WHERE site_id = $1 AND id = $2 AND (state = 'linked' OR state = 'invited' AND expires_at > svc_now())
-		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = $1), $1, 'customerRevoked'), `+linkColumns,
-		site, id).Scan(append([]any{&wanted}, link.fields()...)...)
-	if err == nil && wanted {
+	var row struct {
+		Link
+		Wanted bool // the endpoint subscribes to the event
+	}
+	err := tx.Get(ctx, revokeLinkSQL, postgres.Args{"site": site, "id": id}, &row)
+	if err == nil && row.Wanted {
 		err = announceLinks(ctx, tx, id)
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
-		return link, err
+		return row.Link, err
 	}
-	if link, err = linkByID(ctx, tx, site, id); err == nil && link.State != LinkRevoked {
+	link, err := linkByID(ctx, tx, site, id)
+	if err == nil && link.State != LinkRevoked {
 		err = ErrLinkExpired
 	}
 	return link, err
 }
 
-//go:embed customer_expire.sql
-var expireInvitationsSQL string
-
 // ExpireInvitations records the expiry of at most limit overdue invitations, with the events that
 // their endpoints subscribe to. It returns their number. It skips locked rows.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		rows, err := tx.Tx.Tx.QueryContext(ctx, expireInvitationsSQL, limit)
-		if err != nil {
+		var rows []struct {
+			Expired int
+			ID      LinkID // a link with an event to announce; zero: none
+		}
+		if err := tx.Select(ctx, expireInvitationsSQL, postgres.Args{"most": limit}, &rows); err != nil {
 			return err
 		}
-		wanted, err := scanAll(rows, func(id *LinkID) []any { return []any{&n, id} })
-		if err != nil || wanted[0].IsZero() {
-			return err
+		n = rows[0].Expired
+		if rows[0].ID.IsZero() {
+			return nil
 		}
-		return announceLinks(ctx, tx, wanted...)
+		ids := make([]LinkID, len(rows))
+		for i := range rows {
+			ids[i] = rows[i].ID
+		}
+		return announceLinks(ctx, tx, ids...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("models: expire invitations: %w", err)
@@ -218,27 +209,29 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-func newestLink(ctx context.Context, db querier, site SiteID, reference string) (Link, error) {
-	return scanEffective(db.QueryRowContext(ctx, `
-		SELECT svc_now(), `+linkColumns+` FROM customer_links l
-		WHERE site_id = $1 AND customer_reference = $2 ORDER BY invited_at DESC, id DESC LIMIT 1`, site, reference))
+func newestLink(ctx context.Context, on postgres.Session, site SiteID, reference string) (Link, error) {
+	return effectiveLink(ctx, on, newestLinkSQL, postgres.Args{"site": site, "reference": reference})
 }
 
 func linkByID(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
-	return scanEffective(tx.Tx.Tx.QueryRowContext(ctx, `
-		SELECT svc_now(), `+linkColumns+` FROM customer_links l WHERE site_id = $1 AND id = $2`, site, id))
+	return effectiveLink(ctx, tx, linkByIDSQL, postgres.Args{"site": site, "id": id})
 }
 
 func siteOfLink(ctx context.Context, tx postgres.Tx, id LinkID) (site SiteID, err error) {
-	err = tx.Tx.Tx.QueryRowContext(ctx, `SELECT site_id FROM customer_links WHERE id = $1`, id).Scan(&site)
+	err = tx.Get(ctx, siteOfLinkSQL, postgres.Args{"id": id}, &site)
 	return site, notFound(err, "link")
 }
 
-func scanEffective(row *sql.Row) (Link, error) {
-	var now Millis
-	var link Link
-	if err := row.Scan(append([]any{&now}, link.fields()...)...); err != nil {
+// effectiveLink reads a link in its effective state.
+func effectiveLink(
+	ctx context.Context, on postgres.Session, statement postgres.Statement, args postgres.Args,
+) (Link, error) {
+	var row struct {
+		Link
+		Now Millis
+	}
+	if err := on.Get(ctx, statement, args, &row); err != nil {
 		return Link{}, notFound(err, "link")
 	}
-	return link.effective(now), nil
+	return row.effective(row.Now), nil
 }

@@ -9,15 +9,25 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+var (
+	linkPartySQL = postgres.SQL(`
+UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), customer_id = :customer, agreement_id = :agreement
+WHERE id = :id AND state = 'invited' AND expires_at > svc_now()
+RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`)
+	keyOfLinkSQL  = postgres.SQL(`SELECT key_id FROM customer_links WHERE id = :id`)
+	signupByIDSQL = postgres.SQL(`
+SELECT svc_now() AS now, l.id AS link_id, o.name AS organisation_name, s.name AS site_name, l.state, l.invited_at,
+    l.expires_at, l.linked_at, l.customer_id, l.agreement_id
+FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o.id = s.organisation_id
+WHERE l.id = :id`)
+)
+
 // Signup returns what the holder of a sign-up token may see, without changing anything.
 // ErrNotFound: the token is invalid for any reason.
 func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Signup, err error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err == nil {
-		err = s.pg.Do(ctx, func() error {
-			signup, _, err = signupByID(ctx, s.db.DB, id)
-			return err
-		})
+		signup, _, err = signupByID(ctx, s.pg, id)
 	}
 	if err != nil {
 		return Signup{}, fmt.Errorf("models: sign-up: %w", err)
@@ -43,7 +53,7 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 			return err
 		}
 		var linked Party
-		if signup, linked, err = signupByID(ctx, tx.Tx.Tx, id); err != nil {
+		if signup, linked, err = signupByID(ctx, tx, id); err != nil {
 			return err
 		}
 		return whyNotLinked(signup.State, linked, party)
@@ -57,11 +67,9 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 // linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
 func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, party Party) error {
 	var wanted bool
-	err := tx.Tx.Tx.QueryRowContext(ctx, `
-		UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), customer_id = $2, agreement_id = $3
-		WHERE id = $1 AND state = 'invited' AND expires_at > svc_now()
-		RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`,
-		id, party.CustomerID, party.AgreementID).Scan(&wanted)
+	err := tx.Get(ctx, linkPartySQL, postgres.Args{
+		"id": id, "customer": party.CustomerID, "agreement": party.AgreementID,
+	}, &wanted)
 	if err != nil || !wanted {
 		return ignore(err, sql.ErrNoRows)
 	}
@@ -89,9 +97,7 @@ func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (
 		return LinkID{}, notFoundError("sign-up")
 	}
 	var key KeyID
-	err = s.pg.Do(ctx, func() error {
-		return s.db.DB.QueryRowContext(ctx, `SELECT key_id FROM customer_links WHERE id = $1`, id).Scan(&key)
-	})
+	err = s.pg.Get(ctx, keyOfLinkSQL, postgres.Args{"id": id}, &key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return LinkID{}, notFoundError("sign-up")
 	}
@@ -101,15 +107,15 @@ func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (
 	return id, keys.verifySignupToken(ctx, id, key, mac)
 }
 
-func signupByID(ctx context.Context, db querier, id LinkID) (signup Signup, linked Party, err error) {
-	signup.LinkID = id
-	var now Millis
-	err = db.QueryRowContext(ctx, `
-		SELECT svc_now(), o.name, s.name, l.state, l.invited_at, l.expires_at, coalesce(l.linked_at, 0),
-			coalesce(l.customer_id, ''), coalesce(l.agreement_id, '')
-		FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o.id = s.organisation_id
-		WHERE l.id = $1`, id).Scan(&now, &signup.OrganisationName, &signup.SiteName, &signup.State, &signup.InvitedAt,
-		&signup.ExpiresAt, &signup.LinkedAt, &linked.CustomerID, &linked.AgreementID)
-	signup.State = signup.State.At(signup.ExpiresAt, now)
-	return signup, linked, notFound(err, "sign-up")
+func signupByID(ctx context.Context, on postgres.Session, id LinkID) (Signup, Party, error) {
+	var row struct {
+		Signup
+		Party
+		Now Millis
+	}
+	if err := on.Get(ctx, signupByIDSQL, postgres.Args{"id": id}, &row); err != nil {
+		return Signup{}, Party{}, notFound(err, "sign-up")
+	}
+	row.State = row.State.At(row.ExpiresAt, row.Now)
+	return row.Signup, row.Party, nil
 }

@@ -63,26 +63,23 @@ FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corr
 	return batch.OrganisationID, rowCorrected(&batch, &r, trace), err
 }
 
+var changedLinksSQL = postgres.SQL(`
+SELECT s.organisation_id, ` + linkColumns + ` FROM unnest(:ids::uuid[]) AS a (id)
+JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l.id`)
+
 // announceLinks writes the events of links that have just changed state, in the same transaction.
 // The statement that changed them returns only links whose endpoint subscribes to the event
 // (webhook_wanted).
 func announceLinks(ctx context.Context, tx postgres.Tx, ids ...LinkID) error {
-	rows, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT s.organisation_id, `+linkColumns+`
-FROM unnest($1::uuid[]) AS a (id) JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l.id`, ids)
-	if err != nil {
-		return err
-	}
-	type owned struct {
-		organisation OrganisationID
+	var links []struct {
+		OrganisationID OrganisationID
 		Link
 	}
-	links, err := scanAll(rows, func(l *owned) []any { return append([]any{&l.organisation}, l.fields()...) })
-	if err != nil {
+	if err := tx.Select(ctx, changedLinksSQL, postgres.Args{"ids": ids}, &links); err != nil {
 		return err
 	}
 	for i := range links {
-		if _, err := insertNotice(ctx, tx, links[i].organisation, customerChanged(&links[i].Link)); err != nil {
+		if _, err := insertNotice(ctx, tx, links[i].OrganisationID, customerChanged(&links[i].Link)); err != nil {
 			return err
 		}
 	}

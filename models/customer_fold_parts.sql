@@ -1,0 +1,20 @@
+written AS (
+    -- Adds the changes in parts of nodes to their totals.
+    INSERT INTO link_totals (site_id, level, bucket, state, totals)
+    SELECT site_id, level, bucket, state, add_links((SELECT totals FROM link_totals AS t WHERE t.site_id = p.site_id
+        AND t.level = p.level AND t.bucket = p.bucket AND t.state = p.state), array_agg(part), array_agg(change))
+    FROM parts AS p GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+    ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
+    RETURNING site_id, level, bucket, state, totals
+), oversized AS (
+    -- Parts that must become nodes and are not yet: with more than :split_above links of a state,
+    -- or more than 8 where parts span days or years. A Site with thousands of links thus has counts
+    -- as deep as one with millions. A Site with a handful has only a root.
+    SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
+    FROM parts AS p JOIN written USING (site_id, level, bucket, state)
+    WHERE level > 1
+      AND totals[part] - coalesce(totals[part - 1], 0)
+          > CASE WHEN level > 4 THEN least(:split_above, 8) ELSE :split_above END
+      AND NOT EXISTS (SELECT FROM link_totals AS n WHERE n.site_id = p.site_id AND n.level = p.level - 1
+          AND n.bucket = p.bucket << 7 | part - 1)
+)
