@@ -1,6 +1,10 @@
 package models
 
-import "context"
+import (
+	"context"
+
+	"partnerbilling/models/postgres"
+)
 
 // The kinds of alerts that workers raise. Each needs a decision that the service cannot take.
 const (
@@ -29,29 +33,24 @@ type Alert struct {
 	RaisedAt Millis
 }
 
+var (
+	openAlertsSQL = postgres.SQL(`
+SELECT kind, subject, detail, trace_id, raised_at FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT :limit`)
+	closeAlertSQL = postgres.SQL(`
+UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
+)
+
 // OpenAlerts lists open alerts, the oldest first.
-func (s *Store) OpenAlerts(ctx context.Context, limit int) ([]Alert, error) {
-	var alerts []Alert
-	err := s.pg.Do(ctx, func() error {
-		rows, err := s.db.DB.QueryContext(ctx, `
-SELECT kind, subject, detail, trace_id, raised_at FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT $1`, limit)
-		if err != nil {
-			return err
-		}
-		alerts, err = scanAll(rows, func(a *Alert) []any {
-			return []any{&a.Kind, &a.Subject, &a.Detail, &a.TraceID, &a.RaisedAt}
-		})
-		return err
-	})
+func (s *Store) OpenAlerts(ctx context.Context, limit int) (alerts []Alert, err error) {
+	err = s.pg.Select(ctx, openAlertsSQL, postgres.Args{"limit": limit}, &alerts)
 	return alerts, wrap("open alerts", err)
 }
 
 // CloseAlert closes an alert that an operator has handled. ErrNotFound: no such alert is open.
 func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
-	n, err := s.execCount(ctx, "close alert", `
-UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND closed_at IS NULL`, kind, subject)
+	n, err := s.pg.Run(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject})
 	if err == nil && n == 0 {
-		return wrap("close alert", ErrNotFound)
+		err = ErrNotFound
 	}
-	return err
+	return wrap("close alert", err)
 }

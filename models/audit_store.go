@@ -16,10 +16,27 @@ type Violation struct {
 // auditLimit is the maximum number of violations that one check reports.
 const auditLimit = 100
 
-// auditChecks are the invariants of money and state. Each query selects the rows that violate one.
+// auditCheck is an invariant, and the query of its violations.
+type auditCheck struct {
+	name  string
+	query postgres.Statement
+}
+
+// newAuditChecks makes the checks of names and queries. A query selects the subjects and details of
+// the violations.
+func newAuditChecks(checks [][2]string) []auditCheck {
+	all := make([]auditCheck, len(checks))
+	for i, c := range checks {
+		query := "SELECT subject, detail FROM (" + c[1] + ") AS v (subject, detail) LIMIT :limit"
+		all[i] = auditCheck{c[0], postgres.SQL(query)}
+	}
+	return all
+}
+
+// auditChecks are the invariants of money and state.
 // Batches past their retention remain in the ledger and on the rail; checks that need their rows
 // leave them out.
-var auditChecks = []struct{ name, query string }{
+var auditChecks = newAuditChecks([][2]string{
 	{"a batch's counters equal its rows", `
 SELECT b.id::text, format('settled %s/%s, succeeded %s/%s, amount %s/%s', b.settled_count, r.settled, b.succeeded_count,
        r.succeeded, b.succeeded_amount, r.amount)
@@ -73,7 +90,8 @@ LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id AND e.id = p
 WHERE p.token IS NULL AND (e.status = 'pending' AND e.task_id = p.task_id) IS NOT TRUE`},
 	{"a transaction under way has a task", `
 SELECT p.id::text, p.transaction_id::text FROM payment_intents p
-WHERE p.state = 'pending' AND NOT EXISTS (SELECT FROM outbox o WHERE o.subject_id = p.id AND o.kind = 'settleTransaction')`},
+WHERE p.state = 'pending' AND NOT EXISTS (
+    SELECT FROM outbox o WHERE o.subject_id = p.id AND o.kind = 'settleTransaction')`},
 	{"a payment intent has ended with one event, which says how", `
 SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.transaction_status, 'nothing')
 FROM payment_intents p LEFT JOIN webhook_events e
@@ -100,16 +118,16 @@ SELECT site_id || ' ' || state, sum(links) || ' links, counted ' || sum(counted)
     UNION ALL SELECT site_id, state, 0, sum(totals[128]) FROM link_totals
     WHERE level = 6 GROUP BY site_id, state) AS sides
 GROUP BY site_id, state HAVING sum(links) <> sum(counted)`},
-	{"a part of the counts and what is not folded yet are its links", `
+	{"a part of the counts and what is not folded yet are its links", withFoldedLinks(`
 WITH nodes AS (SELECT DISTINCT site_id, level, bucket FROM link_totals),
 counted AS (
     SELECT site_id, level, bucket, part, state, totals[part] - coalesce(totals[part - 1], 0) AS links
     FROM link_totals CROSS JOIN generate_series(1, 128) AS part)
 SELECT format('%s %s %s:%s %s', site_id, level, bucket, part, state),
     format('%s links, counted %s', coalesce(l.change, 0), coalesce(c.links, 0))
-FROM counted AS c FULL JOIN (` + foldedLinks + `) AS l USING (site_id, level, bucket, part, state)
-WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`},
-}
+FROM counted AS c FULL JOIN (:FOLDED) AS l USING (site_id, level, bucket, part, state)
+WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`)},
+})
 
 // batchKeySQL computes the BatchKey of batch b: a digest of fields, each preceded by its length.
 const batchKeySQL = `sha256(
@@ -117,14 +135,18 @@ const batchKeySQL = `sha256(
     || int8send(octet_length(b.batch_reference)) || convert_to(b.batch_reference, 'UTF8')
     || int8send(length(b.generation::text)) || convert_to(b.generation::text, 'UTF8'))`
 
+// rowKeySQL computes the rail key of row r from its batch's key k.
+const rowKeySQL = `'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
+    int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')
+), 'hex'), 32)`
+
 // debitedRows are the debited rows, with their rail keys.
 const debitedRows = `
 WITH keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
 ), debited AS MATERIALIZED (
     SELECT r.batch_id, r.row_index, r.amount, coalesce(r.corrected_outcome, r.outcome)::text AS outcome,
-           'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
-               int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')), 'hex'), 32) AS rail_key
+           ` + rowKeySQL + ` AS rail_key
     FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
     WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded'
 )`
@@ -137,12 +159,11 @@ WITH rail AS (
 
 // sandboxChecks compare the books with the sandbox rail's own list. They leave out the keys of rows
 // and payments that are open or in doubt.
-var sandboxChecks = []struct{ name, query string }{
+var sandboxChecks = newAuditChecks([][2]string{
 	{"what the rail debited is in the ledger", railDebits + `, keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
 ), open AS MATERIALIZED (
-    SELECT 'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
-        int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')), 'hex'), 32) AS key
+    SELECT ` + rowKeySQL + ` AS key
     FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
     WHERE r.state = 'inProgress' OR r.in_doubt
     UNION ALL SELECT 'p1_pi_' || id FROM payment_intents WHERE state = 'pending'
@@ -154,7 +175,7 @@ WHERE l.amount IS DISTINCT FROM rail.amount AND open.key IS NULL`},
 SELECT l.rail_key, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
 FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
 WHERE rail.amount IS DISTINCT FROM l.amount`},
-}
+})
 
 // Audit checks every invariant of money and state and returns the violations, at most auditLimit a
 // check. withSandbox also compares the books with the sandbox rail's own list. Debits in flight
@@ -166,7 +187,7 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 	}
 	var found []Violation
 	for _, c := range checks {
-		broken, err := s.auditOne(ctx, c.name, c.query)
+		broken, err := s.auditOne(ctx, c)
 		if err != nil {
 			return nil, wrap("audit: "+c.name, err)
 		}
@@ -177,22 +198,21 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 
 // auditOne runs one check, which may read whole tables. Newly filled tables have no statistics, so
 // it keeps the planner from reading one table once for each row of another.
-func (s *Store) auditOne(ctx context.Context, name, query string) ([]Violation, error) {
+func (s *Store) auditOne(ctx context.Context, c auditCheck) ([]Violation, error) {
 	var found []Violation
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		ctx, err := tx.AllowLongStatements(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Tx.Tx.ExecContext(ctx, "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = on"); err != nil {
 			return err
 		}
-		rows, err := tx.Tx.Tx.QueryContext(ctx, query+" LIMIT $1", auditLimit)
-		if err != nil {
-			return err
-		}
-		found, err = scanAll(rows, func(v *Violation) []any { v.Check = name; return []any{&v.Subject, &v.Detail} })
-		return err
+		found = nil
+		return tx.Select(ctx, c.query, postgres.Args{"limit": auditLimit}, &found)
 	})
+	for i := range found {
+		found[i].Check = c.name
+	}
 	return found, err
 }

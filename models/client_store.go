@@ -97,6 +97,11 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	return all, err
 }
 
+var credentialsSQL = postgres.SQL(`
+SELECT c.*, ARRAY(
+    SELECT encode(x.secret_hash, 'hex') FROM client_secrets AS x WHERE x.client_id = c.id) AS secret_hashes
+FROM api_clients AS c WHERE c.id = :id`)
+
 // ClientCredentials returns the client with the data to verify its secrets; ErrNotFound if there is
 // none.
 func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCredentials, error) {
@@ -104,11 +109,7 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 		clientRow
 		SecretHashes []string `bun:"secret_hashes,array"`
 	}
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewRaw(`
-			SELECT c.*, ARRAY(SELECT encode(x.secret_hash, 'hex') FROM client_secrets AS x WHERE x.client_id = c.id) AS secret_hashes
-			FROM api_clients AS c WHERE c.id = ?`, id).Scan(ctx, &row)
-	})
+	err := s.pg.Get(ctx, credentialsSQL, postgres.Args{"id": id}, &row)
 	if err != nil {
 		return ClientCredentials{}, notFound(err, "client")
 	}
@@ -226,25 +227,21 @@ func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgr
 	})
 }
 
+var useAssertionSQL = postgres.SQL(`
+WITH expired AS (
+    DELETE FROM client_assertions WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM client_assertions WHERE expires_at < ` + realNowExpr + `
+        ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
+)
+INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (:client, :jti, :expires_at) ON CONFLICT DO NOTHING`)
+
 // UseAssertion records a client assertion's jti until it expires (real time). ErrAssertionUsed: the
 // jti is recorded already. Each call also deletes a few expired records, which keeps the table
 // small.
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
 	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
-	var used int64
-	err := s.pg.Do(ctx, func() error {
-		result, err := s.db.NewRaw(`
-			WITH expired AS (
-				DELETE FROM client_assertions WHERE (client_id, jti) IN (
-					SELECT client_id, jti FROM client_assertions WHERE expires_at < `+realNowExpr+`
-					ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
-			INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
-			client, base64.RawURLEncoding.EncodeToString(digest[:]), expiresAt).Exec(ctx)
-		if err != nil {
-			return err
-		}
-		used, err = result.RowsAffected()
-		return err
+	used, err := s.pg.Run(ctx, useAssertionSQL, postgres.Args{
+		"client": client, "jti": base64.RawURLEncoding.EncodeToString(digest[:]), "expires_at": expiresAt,
 	})
 	if err == nil && used == 0 {
 		return ErrAssertionUsed

@@ -2,9 +2,11 @@ package models
 
 import (
 	"context"
+	"database/sql"
 	"errors"
-	"fmt"
 	"time"
+
+	"partnerbilling/models/postgres"
 )
 
 // MaxClockOffset bounds how far the service's clock may run ahead of the database's clock. All
@@ -17,51 +19,39 @@ var ErrClockRange = errors.New("models: clock step out of range")
 // svcNow is svc_now() for hot statements: Postgres plans a function anew at each call.
 const svcNow = `(SELECT now FROM service_now)`
 
+var (
+	nowSQL   = postgres.SQL(`SELECT svc_now()`)
+	clockSQL = postgres.SQL(`SELECT svc_now(), offset_ms FROM service_clock`)
+	// advanceClockSQL computes the new time: svc_now() would read the row before the update.
+	advanceClockSQL = postgres.SQL(`
+UPDATE service_clock SET offset_ms = offset_ms + :step WHERE offset_ms + :step <= :most
+RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`)
+)
+
 // Now is the service's time, as the database decides it.
-func (s *Store) Now(ctx context.Context) (Millis, error) {
-	var now Millis
-	err := s.pg.Do(ctx, func() error {
-		return s.db.QueryRowContext(ctx, "SELECT svc_now()").Scan(&now)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("models: read the clock: %w", err)
-	}
-	return now, nil
+func (s *Store) Now(ctx context.Context) (now Millis, err error) {
+	err = s.pg.Get(ctx, nowSQL, nil, &now)
+	return now, wrap("read the clock", err)
 }
 
 // Clock returns the service time and the offset to the database's clock.
 func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
 	var offset int64
-	err = s.pg.Do(ctx, func() error {
-		return s.db.QueryRowContext(ctx, "SELECT svc_now(), offset_ms FROM service_clock").Scan(&now, &offset)
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("models: read the clock: %w", err)
-	}
-	return now, time.Duration(offset) * time.Millisecond, nil
+	err = s.pg.Get(ctx, clockSQL, nil, &now, &offset)
+	return now, time.Duration(offset) * time.Millisecond, wrap("read the clock", err)
 }
 
 // AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and
 // returns the new time. Steps add up. ErrClockRange: the step is negative or the total exceeds
 // MaxClockOffset.
-func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (Millis, error) {
+func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (now Millis, err error) {
 	step, most := by.Milliseconds(), MaxClockOffset.Milliseconds()
 	if by < 0 || step > most {
 		return 0, ErrClockRange
 	}
-	var now []Millis
-	err := s.pg.Do(ctx, func() error {
-		// svc_now() would read the row before this update, so the statement computes the new time.
-		return s.db.NewRaw(`
-			UPDATE service_clock SET offset_ms = offset_ms + ?0 WHERE offset_ms <= ?1
-			RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`,
-			step, most-step).Scan(ctx, &now)
-	})
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("models: advance the clock: %w", err)
-	case len(now) == 0:
+	err = s.pg.Get(ctx, advanceClockSQL, postgres.Args{"step": step, "most": most}, &now)
+	if errors.Is(err, sql.ErrNoRows) {
 		return 0, ErrClockRange
 	}
-	return now[0], nil
+	return now, wrap("advance the clock", err)
 }

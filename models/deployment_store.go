@@ -8,33 +8,42 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Deployment returns the database's deployment; ErrNotFound before the first process has joined.
-func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
-	err = s.pg.Do(ctx, func() error {
-		return s.db.NewRaw("SELECT environment, rail, rail_id, webhook_loopback FROM deployment").Scan(ctx, &d)
-	})
-	if err != nil {
-		return Deployment{}, notFound(err, "deployment")
-	}
-	return d, nil
-}
-
-// JoinDeployment registers a starting process. The first process writes the deployment; the rail
-// comes from the first process that has one, loopback for webhooks from any. It returns the stored
-// deployment, with ErrOtherDeployment if own differs from it.
-func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
-	err = s.pg.Do(ctx, func() error {
-		return s.db.NewRaw(`
-INSERT INTO deployment AS d (environment, rail, rail_id, webhook_loopback) VALUES (?, nullif(?, ''), ?, ?)
+var (
+	deploymentSQL     = postgres.SQL(`SELECT environment, rail, rail_id, webhook_loopback FROM deployment`)
+	joinDeploymentSQL = postgres.SQL(`
+INSERT INTO deployment AS d (environment, rail, rail_id, webhook_loopback)
+VALUES (:environment, nullif(:rail, ''), :rail_id, :webhook_loopback)
 ON CONFLICT (only_row) DO UPDATE SET
     rail = coalesce(d.rail, excluded.rail),
     rail_id = CASE WHEN d.rail IS NULL THEN excluded.rail_id ELSE d.rail_id END,
     webhook_loopback = d.webhook_loopback OR excluded.webhook_loopback
 WHERE d.environment = excluded.environment
   AND (excluded.rail IS NULL OR d.rail IS NULL OR (d.rail, d.rail_id) = (excluded.rail, excluded.rail_id))
-RETURNING environment, rail, rail_id, webhook_loopback`,
-			own.Environment, own.Rail, own.RailID, own.WebhookLoopback).Scan(ctx, &d)
-	})
+RETURNING environment, rail, rail_id, webhook_loopback`)
+	railInDoubtSQL = postgres.SQL(`
+WITH locked AS (SELECT FROM deployment FOR UPDATE)
+SELECT NOT f.certain
+    OR EXISTS (SELECT FROM batches WHERE settled_at IS NULL AND epoch < f.epoch)
+    OR EXISTS (SELECT FROM payment_intents WHERE state <> 'final' AND epoch < f.epoch)
+    OR EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt OR state = 'pending' AND attempts > 0)
+    OR EXISTS (SELECT FROM payment_intents WHERE state = 'pending' OR in_doubt)
+FROM locked, current_epoch(:rail_memory) f`)
+	replaceRailSQL = postgres.SQL(`UPDATE deployment SET rail = :rail, rail_id = :rail_id`)
+)
+
+// Deployment returns the database's deployment; ErrNotFound before the first process has joined.
+func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
+	err = s.pg.Get(ctx, deploymentSQL, nil, &d)
+	return d, notFound(err, "deployment")
+}
+
+// JoinDeployment registers a starting process. The first process writes the deployment; the rail
+// comes from the first process that has one, loopback for webhooks from any. It returns the stored
+// deployment, with ErrOtherDeployment if own differs from it.
+func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
+	err = s.pg.Get(ctx, joinDeploymentSQL, postgres.Args{
+		"environment": own.Environment, "rail": own.Rail, "rail_id": own.RailID, "webhook_loopback": own.WebhookLoopback,
+	}, &d)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return d, wrap("join the deployment", err)
 	}
@@ -51,21 +60,14 @@ RETURNING environment, rail, rail_id, webhook_loopback`,
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var inDoubt bool
-		err := tx.NewRaw(`
-WITH locked AS (SELECT FROM deployment FOR UPDATE)
-SELECT NOT f.certain
-    OR EXISTS (SELECT FROM batches WHERE settled_at IS NULL AND epoch < f.epoch)
-    OR EXISTS (SELECT FROM payment_intents WHERE state <> 'final' AND epoch < f.epoch)
-    OR EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt OR state = 'pending' AND attempts > 0)
-    OR EXISTS (SELECT FROM payment_intents WHERE state = 'pending' OR in_doubt)
-FROM locked, current_epoch(?) f`, RailMemory.Milliseconds()).Scan(ctx, &inDoubt)
+		err := tx.Get(ctx, railInDoubtSQL, postgres.Args{"rail_memory": RailMemory.Milliseconds()}, &inDoubt)
 		if err != nil {
 			return notFound(err, "deployment")
 		}
 		if inDoubt {
 			return ErrInDoubt
 		}
-		_, err = tx.NewRaw("UPDATE deployment SET rail = ?, rail_id = ?", rail, railID).Exec(ctx)
+		_, err = tx.Run(ctx, replaceRailSQL, postgres.Args{"rail": rail, "rail_id": railID})
 		return err
 	})
 	return wrap("replace the rail", err)

@@ -10,6 +10,19 @@ import (
 // ErrNothingHeld says that no restore waits for a decision.
 var ErrNothingHeld = errors.New("models: no restored work is held")
 
+var (
+	epochSQL = postgres.SQL(`
+SELECT c.epoch AS number, d.began_at, c.held_before, c.cancelled_before,
+    (SELECT count(*) FROM batches WHERE settled_at IS NULL AND epoch < c.epoch)
+    + (SELECT count(*) FROM payment_intents WHERE state <> 'final' AND epoch < c.epoch) AS in_doubt
+FROM current_epoch(:rail_memory) c, database_epoch d`)
+	beginEpochSQL = postgres.SQL(`
+UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before = epoch + 1`)
+	resumeRestoredSQL = postgres.SQL(`UPDATE database_epoch SET held_before = 0 WHERE held_before > 0`)
+	cancelRestoredSQL = postgres.SQL(`
+UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE held_before > 0`)
+)
+
 // Epoch returns the database's epoch. It begins a new one if the server is not the recorded one.
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
@@ -22,12 +35,7 @@ func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 
 func readEpoch(ctx context.Context, tx postgres.Tx) (Epoch, error) {
 	var e Epoch
-	err := tx.NewRaw(`
-SELECT c.epoch, coalesce(d.began_at, 0), c.held_before, c.cancelled_before,
-    (SELECT count(*) FROM batches WHERE settled_at IS NULL AND epoch < c.epoch)
-    + (SELECT count(*) FROM payment_intents WHERE state <> 'final' AND epoch < c.epoch)
-FROM current_epoch(?) c, database_epoch d`, RailMemory.Milliseconds()).
-		Scan(ctx, &e.Number, &e.BeganAt, &e.HeldBefore, &e.CancelledBefore, &e.InDoubt)
+	err := tx.Get(ctx, epochSQL, postgres.Args{"rail_memory": RailMemory.Milliseconds()}, &e)
 	return e, err
 }
 
@@ -40,8 +48,7 @@ func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 		if _, err = readEpoch(ctx, tx); err != nil { // a new server begins its own epoch first
 			return err
 		}
-		if _, err = tx.NewRaw(`
-UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before = epoch + 1`).Exec(ctx); err != nil {
+		if _, err = tx.Run(ctx, beginEpochSQL, nil); err != nil {
 			return err
 		}
 		e, err = readEpoch(ctx, tx)
@@ -53,26 +60,24 @@ UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before =
 // ResumeRestored releases held work: the rail is asked about each row and payment, and debits the
 // keys that it has never seen. ErrNothingHeld: no work is held.
 func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "resume restored work", `
-UPDATE database_epoch SET held_before = 0 WHERE held_before > 0`)
+	return s.decideRestored(ctx, "resume restored work", resumeRestoredSQL)
 }
 
 // CancelRestored cancels held work on the rail: keys not debited before the loss never will be.
 // ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "cancel restored work", `
-UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE held_before > 0`)
+	return s.decideRestored(ctx, "cancel restored work", cancelRestoredSQL)
 }
 
-func (s *Store) decideRestored(ctx context.Context, what, update string) (Epoch, error) {
+func (s *Store) decideRestored(ctx context.Context, what string, update postgres.Statement) (Epoch, error) {
 	var e Epoch
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		result, err := tx.NewRaw(update).Exec(ctx)
+		n, err := tx.Run(ctx, update, nil)
 		if err != nil {
 			return err
 		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, ErrNothingHeld)
+		if n == 0 {
+			return ErrNothingHeld
 		}
 		e, err = readEpoch(ctx, tx)
 		return err

@@ -10,6 +10,22 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+var (
+	lockIdempotencyKeySQL   = postgres.SQL(`SELECT pg_try_advisory_xact_lock(:lock)`)
+	recallIdempotencyKeySQL = postgres.SQL(`
+SELECT fingerprint, resource_id, created_at > svc_now() - :life FROM idempotency_keys
+WHERE client_id = :client AND path = :path AND key = :key`)
+	recordIdempotencyKeySQL = postgres.SQL(`
+INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
+VALUES (:client, :path, :key, :fingerprint, :resource, svc_now())
+ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerprint,
+    resource_id = excluded.resource_id, created_at = excluded.created_at`)
+	purgeIdempotencyKeysSQL = postgres.SQL(`
+DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM idempotency_keys WHERE created_at <= svc_now() - :life
+    ORDER BY created_at LIMIT :limit FOR UPDATE SKIP LOCKED))`)
+)
+
 // idempotent runs effect once for a key, in effect's own transaction. Later requests with the same
 // body get the resource of the first (replayed). A failed request leaves nothing and may be sent
 // again. A key older than IdempotencyKeyLife counts as new. Without a key, effect simply runs.
@@ -32,12 +48,9 @@ func idempotent[N Noun](
 	if id, err = effect(); err != nil {
 		return id, false, err
 	}
-	_, err = tx.Tx.Tx.ExecContext(ctx, `
-		INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, created_at)
-		VALUES ($1, $2, $3, $4, $5, svc_now())
-		ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerprint,
-			resource_id = excluded.resource_id, created_at = excluded.created_at`,
-		key.ClientID, key.Path, key.Key, key.Fingerprint, id)
+	_, err = tx.Run(ctx, recordIdempotencyKeySQL, postgres.Args{
+		"client": key.ClientID, "path": key.Path, "key": key.Key, "fingerprint": key.Fingerprint, "resource": id,
+	})
 	return id, false, err
 }
 
@@ -45,7 +58,7 @@ func idempotent[N Noun](
 // transaction holds it.
 func lockIdempotencyKey(ctx context.Context, tx postgres.Tx, key *IdempotencyKey) error {
 	var taken bool
-	if err := tx.Tx.Tx.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1)`, key.lock()).Scan(&taken); err != nil {
+	if err := tx.Get(ctx, lockIdempotencyKeySQL, postgres.Args{"lock": key.lock()}, &taken); err != nil {
 		return err
 	}
 	if !taken {
@@ -61,10 +74,9 @@ func recallIdempotencyKey[N Noun](
 ) (id ID[N], found bool, err error) {
 	var fingerprint []byte
 	var live bool
-	err = tx.Tx.Tx.QueryRowContext(ctx, `
-		SELECT fingerprint, resource_id, created_at > svc_now() - $4 FROM idempotency_keys
-		WHERE client_id = $1 AND path = $2 AND key = $3`,
-		key.ClientID, key.Path, key.Key, IdempotencyKeyLife.Milliseconds()).Scan(&fingerprint, &id, &live)
+	err = tx.Get(ctx, recallIdempotencyKeySQL, postgres.Args{
+		"client": key.ClientID, "path": key.Path, "key": key.Key, "life": IdempotencyKeyLife.Milliseconds(),
+	}, &fingerprint, &id, &live)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && !live:
 		return ID[N]{}, false, nil
@@ -78,18 +90,8 @@ func recallIdempotencyKey[N Noun](
 
 // PurgeIdempotencyKeys deletes at most limit keys past their life and returns their number.
 func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
-	err = s.pg.Do(ctx, func() error {
-		res, err := s.db.DB.ExecContext(ctx, `
-			DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM idempotency_keys WHERE created_at <= svc_now() - $1
-				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))`,
-			IdempotencyKeyLife.Milliseconds(), limit)
-		if err != nil {
-			return err
-		}
-		rows, err := res.RowsAffected()
-		n = int(rows)
-		return err
+	n, err = s.pg.Run(ctx, purgeIdempotencyKeysSQL, postgres.Args{
+		"life": IdempotencyKeyLife.Milliseconds(), "limit": limit,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("models: purge idempotency keys: %w", err)

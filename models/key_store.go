@@ -175,6 +175,12 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Mill
 // realNowExpr is the database's real time in Unix ms, without the sandbox's offset.
 const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
+var serviceKeysSQL = postgres.SQL(`
+SELECT clock.now, k.id, k.purpose, k.sealed, k.created_at, k.active_at, k.retired_at
+FROM (SELECT ` + realNowExpr + ` AS now) AS clock
+JOIN service_keys AS k ON coalesce(k.retired_at > clock.now, true)
+ORDER BY k.active_at DESC, k.id DESC`)
+
 // serviceKeys reads and opens every key that has not retired, newest first, and the database's real
 // time.
 func (s *Store) serviceKeys(ctx context.Context, ring *seal.Keyring) ([]Key, Millis, error) {
@@ -182,13 +188,7 @@ func (s *Store) serviceKeys(ctx context.Context, ring *seal.Keyring) ([]Key, Mil
 		keyRow
 		Now Millis `bun:"now"`
 	}
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewRaw(`
-			SELECT clock.now, k.id, k.purpose, k.sealed, k.created_at, k.active_at, k.retired_at
-			FROM (SELECT `+realNowExpr+` AS now) AS clock
-			JOIN service_keys AS k ON coalesce(k.retired_at > clock.now, true)
-			ORDER BY k.active_at DESC, k.id DESC`).Scan(ctx, &rows)
-	})
+	err := s.pg.Select(ctx, serviceKeysSQL, nil, &rows)
 	if err != nil || len(rows) == 0 {
 		return nil, 0, err
 	}

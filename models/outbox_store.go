@@ -178,12 +178,6 @@ func claimedArgs(tasks []Task) postgres.Args {
 	return postgres.Args{"tasks": ids, "epochs": epochs}
 }
 
-// exec runs one statement whose row count the caller does not need.
-func (s *Store) exec(ctx context.Context, what, query string, args ...any) error {
-	_, err := s.execCount(ctx, what, query, args...)
-	return err
-}
-
 func (s *Store) execCount(ctx context.Context, what, query string, args ...any) (int, error) {
 	var n int64
 	err := s.pg.Do(ctx, func() error {
