@@ -50,7 +50,9 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 		return partsOf(t, keys, partner).sign(t)
 	}
 	w.fresh = token()
-	redis := queuetest.Client(t, redisURL)
+	redis, err := queue.Connect(redisURL)
+	check(t, err)
+	t.Cleanup(func() { _ = redis.Close() })
 	ample := ratelimit.Rate{PerSecond: 1e6, Burst: 1e6}
 	limiter := ratelimit.New(redis, map[ratelimit.Class]ratelimit.Rate{ratelimit.Default: ample,
 		ratelimit.Batches: ample})
