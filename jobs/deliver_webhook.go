@@ -21,7 +21,7 @@ const (
 	// claimInterval is the minimum time between two transactions that claim attempts. At a steady
 	// rate it merges many claims into one transaction, and delays an attempt a little.
 	claimInterval = 3 * time.Millisecond
-	// recordInterval is claimInterval for the records of successful attempts.
+	// recordInterval is claimInterval for the records of attempts.
 	recordInterval = 25 * time.Millisecond
 )
 
@@ -40,8 +40,8 @@ type DeliverWebhook struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 
-	claims    coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]
-	successes coalesce.Coalescer[models.WebhookSuccess, bool]
+	claims  coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]
+	records coalesce.Coalescer[models.WebhookRecord, struct{}]
 }
 
 // NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it
@@ -55,58 +55,84 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
 	}
 	d.claims.Call, d.claims.MinInterval = d.claimMany, claimInterval
-	d.successes.Call, d.successes.MinInterval = d.recordMany, recordInterval
+	d.records.Call, d.records.MinInterval = d.recordMany, recordInterval
 	return d
 }
 
-// Run implements queue.Job. A failed attempt with a retry returns the error of queue.RetryAfter.
+// DeliveryStage is a stage of a webhook's delivery.
+type DeliveryStage string
+
+// The stages of a delivery, in their order.
+const (
+	StageClaim   DeliveryStage = "claim"   // lease the attempt that is due
+	StageSecrets DeliveryStage = "secrets" // open the organisation's signing secrets
+	StageSend    DeliveryStage = "send"    // POST the event to its endpoint
+	StageRecord  DeliveryStage = "record"  // write the attempt and its consequences
+)
+
+// DeliveryError is the failure of one stage of a webhook's delivery.
+type DeliveryError struct {
+	Stage DeliveryStage
+	Err   error
+}
+
+// Error implements error.
+func (e *DeliveryError) Error() string { return fmt.Sprintf("deliver webhook: %s: %v", e.Stage, e.Err) }
+
+// Unwrap returns the cause.
+func (e *DeliveryError) Unwrap() error { return e.Err }
+
+// Run implements queue.Job. Errors are those of a *DeliveryError. A failed attempt with a retry
+// returns the error of queue.RetryAfter; a failed attempt without one is not an error.
 func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
-	_, verdict, failure, err := d.attempt(ctx, task.ID)
+	record, err := d.deliver(ctx, task.ID)
 	switch {
 	case errors.Is(err, models.ErrNothingDue):
 		return nil
 	case err != nil:
-		return fmt.Errorf("jobs: deliver webhook: %w", err)
-	case verdict.Status == models.WebhookPending:
-		return queue.RetryAfter(verdict.Retry, errors.New(failure)) // for the log only
+		return fmt.Errorf("jobs: %w", err)
+	case record.Verdict.Status == models.WebhookPending:
+		failure := errors.New(record.Attempt.Error) //nolint:err113 // the text is for the log only
+		return queue.RetryAfter(record.Verdict.Retry, &DeliveryError{StageSend, failure})
 	default:
 		return nil
 	}
 }
 
-// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed. It
-// returns models.ErrNothingDue if another worker has made the attempt.
+// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed. Errors:
+// models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
 func (d *DeliverWebhook) Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error) {
-	attempt, _, _, err := d.attempt(ctx, task)
-	return attempt, err
+	record, err := d.deliver(ctx, task)
+	return record.Attempt, err
 }
 
-func (d *DeliverWebhook) attempt(
-	ctx context.Context, task models.TaskID,
-) (models.WebhookAttempt, models.WebhookVerdict, string, error) {
+func (d *DeliverWebhook) deliver(ctx context.Context, task models.TaskID) (models.WebhookRecord, error) {
 	delivery, err := d.claim(ctx, task)
 	if err != nil {
-		return models.WebhookAttempt{}, models.WebhookVerdict{}, "", err
+		return models.WebhookRecord{}, err
 	}
 	ctx = models.WithTraceID(ctx, delivery.Event.TraceID)
-	// An attempt is short. It is completed even if the process shuts down.
+	record := d.send(ctx, delivery)
+	return record, d.record(ctx, record)
+}
+
+// send makes the attempt. It completes the attempt, which is short, even if the process shuts down.
+func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDelivery) models.WebhookRecord {
 	result := d.Sender.Send(context.WithoutCancel(ctx), webhook.Message{
 		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 		Fresh: delivery.Fresh,
 	})
 	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Once, d.random())
-	attempt := models.WebhookAttempt{
-		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt,
-		Duration:   result.Duration,
-		StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address, Error: result.Failure,
-		ResponseHead: result.Head,
-	}
 	d.Metrics.webhook(verdict.Status, result.Duration)
 	d.Log.InfoContext(ctx, "webhook attempt",
-		"event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", attempt.Number,
-		"status", attempt.StatusCode,
+		"event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", delivery.Number,
+		"status", result.StatusCode,
 		"verdict", verdict.Status, "ms", result.Duration.Milliseconds(), "failure", result.Failure, "error", result.Err)
-	return attempt, verdict, result.Failure, d.record(ctx, delivery, attempt, verdict)
+	return models.WebhookRecord{Delivery: *delivery, Verdict: verdict, Attempt: models.WebhookAttempt{
+		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt,
+		Duration: result.Duration, StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address,
+		Error: result.Failure, ResponseHead: result.Head,
+	}}
 }
 
 func (d *DeliverWebhook) random() float64 {
@@ -116,70 +142,78 @@ func (d *DeliverWebhook) random() float64 {
 	return rand.Float64() //nolint:gosec // jitter, not a secret
 }
 
-// claim claims an attempt, in one transaction with other claims if possible, else in its own. It
-// goes on after ctx has ended, since a claimed attempt must be sent.
-func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (models.WebhookDelivery, error) {
+// claim claims an attempt, in one transaction with other claims. Alone it claims an attempt whose
+// event or endpoint was locked, for whose locks it then waits, and one whose transaction failed, so
+// that no claim can fail the others. It goes on after ctx has ended, since a claimed attempt must be
+// sent.
+func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (*models.WebhookDelivery, error) {
 	if err := ctx.Err(); err != nil {
-		return models.WebhookDelivery{}, err
+		return nil, &DeliveryError{StageClaim, err}
 	}
-	lease := models.NewLeaseToken()
-	claimed, err := d.claims.Do(context.WithoutCancel(ctx), models.WebhookClaim{Task: task, Lease: lease})
+	ctx = context.WithoutCancel(ctx)
+	claim := models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()}
+	claimed, err := d.claims.Do(ctx, claim)
+	if err != nil && !errors.Is(err, models.ErrUnavailable) || claimed.Locked {
+		var alone []models.WebhookClaimed
+		alone, err = d.Store.ClaimWebhooks(ctx, d.Keyring, []models.WebhookClaim{claim}, models.WaitForLocked)
+		if err == nil {
+			claimed = alone[0]
+		}
+	}
 	switch {
-	case errors.Is(err, models.ErrUnavailable):
-		return models.WebhookDelivery{}, err
 	case err != nil:
-		d.Log.WarnContext(ctx, "cannot claim webhooks together; each is claimed alone", "error", err)
-	case claimed.Delivery != nil:
-		return *claimed.Delivery, nil
-	case claimed.Parked:
-		return models.WebhookDelivery{}, models.ErrNothingDue
+		return nil, &DeliveryError{StageClaim, err}
+	case claimed.Err != nil:
+		return nil, &DeliveryError{StageSecrets, claimed.Err}
+	case claimed.Locked:
+		return nil, &DeliveryError{StageClaim, errEndpointChanged}
+	case claimed.Delivery == nil:
+		return nil, models.ErrNothingDue
 	}
-	return d.Store.ClaimWebhook(ctx, d.Keyring, task, lease)
+	return claimed.Delivery, nil
 }
+
+// errEndpointChanged says that an endpoint changed during a claim. The task is repeated.
+var errEndpointChanged = errors.New("the endpoint changed meanwhile")
 
 func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]models.WebhookClaimed, error) {
-	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims)
+	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
-func (d *DeliverWebhook) recordMany(ctx context.Context, successes []models.WebhookSuccess) ([]bool, error) {
-	done, released, err := d.Store.RecordDelivered(ctx, successes)
+func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
+	released, err := d.Store.RecordWebhooks(ctx, records)
 	for _, tasks := range released {
 		if d.Notify != nil {
 			d.Notify(tasks)
 		}
 	}
-	return done, err
+	return make([]struct{}, len(records)), err
 }
 
-// record writes the attempt and its verdict. It goes on after ctx has ended, and retries while
-// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made
-// again.
-func (d *DeliverWebhook) record(
-	ctx context.Context, delivery models.WebhookDelivery, attempt models.WebhookAttempt, verdict models.WebhookVerdict,
-) error {
-	if verdict.Status == models.WebhookDelivered {
-		success := models.WebhookSuccess{Delivery: delivery, Attempt: attempt}
-		if done, err := d.successes.Do(context.WithoutCancel(ctx), success); err == nil && done {
-			return nil
-		}
-	}
-	verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
+// record writes the attempt and its verdict, in one transaction with other records; alone if that
+// fails, so that no record can fail the others. It goes on after ctx has ended, and retries while
+// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made again.
+func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord) error {
+	record.Verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {
-		released, err := d.Store.RecordWebhook(ctx, delivery, attempt, verdict)
-		if err == nil && len(released) > 0 && d.Notify != nil {
-			d.Notify(released)
+		_, err := d.records.Do(context.WithoutCancel(ctx), record)
+		if err != nil && !errors.Is(err, models.ErrUnavailable) {
+			_, err = d.recordMany(ctx, []models.WebhookRecord{record})
 		}
-		if !errors.Is(err, models.ErrUnavailable) {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, models.ErrUnavailable):
+			return &DeliveryError{StageRecord, err}
 		}
 		timer := time.NewTimer(recordRetryDelay)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return err
+			return &DeliveryError{StageRecord, err}
 		}
 	}
 }

@@ -289,10 +289,12 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	r := newReceiver(t)
 	d := newDeliveries(t, r.URL)
 	id, task := d.insert(d.site.ID)
-	delivery, err := d.store.ClaimWebhook(t.Context(), d.ring, task, models.NewLeaseToken())
-	if err != nil {
-		t.Fatal(err)
+	claimed, err := d.store.ClaimWebhooks(t.Context(), d.ring,
+		[]models.WebhookClaim{{Task: task, Lease: models.NewLeaseToken()}}, models.WaitForLocked)
+	if err != nil || claimed[0].Delivery == nil {
+		t.Fatal(claimed, err)
 	}
+	delivery := claimed[0].Delivery
 	d.job.Sender.Send(t.Context(), webhook.Message{
 		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 	})

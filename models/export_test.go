@@ -14,7 +14,9 @@ var ClaimDueSQL = claimDueSQL.Text()
 var ReclaimLostSQL = reclaimLostSQL.Text()
 
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
-var EarlyPlanSQL = map[string]int{claimDueSQL.Text(): 6, claimTasksSQL.Text(): 8, lockDueSQL: 2, recordDeliveredSQL: 11,
+var EarlyPlanSQL = map[string]int{
+	claimDueSQL.Text(): 6, claimTasksSQL.Text(): 8, claimWebhooksSQL.Text(): 2, recordWebhooksSQL.Text(): 15,
+	endpointLoadSQL.Text(): 2, releaseSlotsSQL.Text(): 4, retryTasksSQL.Text(): 4,
 	figuresSQL.Text():  len(figuresSQL.Names()),
 	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
 }

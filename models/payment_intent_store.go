@@ -337,7 +337,7 @@ func (s *Store) CancelPaymentIntent(
 
 // announceEnd writes the event of an intent that has ended, in the same transaction.
 func announceEnd(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID, error) {
-	_, task, err := insertWebhookEvent(ctx, tx.Tx.Tx, p.OrganisationID, p.TraceID, p.push())
+	_, task, err := insertWebhookEvent(ctx, tx, p.OrganisationID, p.TraceID, p.push())
 	return task, err
 }
 

@@ -8,6 +8,9 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+var takeAnnouncementSQL = postgres.SQL(`
+DELETE FROM outbox WHERE id = :task AND kind IN (:batch, :row) RETURNING kind, site_id, subject_id, first_row`)
+
 // Announce writes the event of a TaskAnnounceBatch or TaskAnnounceRow task and ends the task, in
 // one transaction. The statement that changed the state wrote the task, if the endpoint subscribed
 // to the event. Announce returns the task that delivers the event; zero if no endpoint takes events
@@ -19,9 +22,9 @@ func (s *Store) Announce(ctx context.Context, task TaskID) (delivery TaskID, err
 		var site SiteID
 		var batch BatchID
 		var row int
-		err := tx.Tx.Tx.QueryRowContext(ctx, `
-DELETE FROM outbox WHERE id = $1 AND kind IN ($2, $3) RETURNING kind, site_id, subject_id, first_row`,
-			task, string(TaskAnnounceBatch), string(TaskAnnounceRow)).Scan(&kind, &site, &batch, &row)
+		err := tx.Get(ctx, takeAnnouncementSQL, postgres.Args{
+			"task": task, "batch": string(TaskAnnounceBatch), "row": string(TaskAnnounceRow),
+		}, &kind, &site, &batch, &row)
 		if err != nil {
 			return ignore(err, sql.ErrNoRows) // another worker has announced it
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 // dispatch claims tasks as a dispatcher does, so that batched claims can lease them.
@@ -36,30 +37,32 @@ func (w *webhooks) claimEach(tasks ...models.TaskID) []models.WebhookClaimed {
 	for i, task := range tasks {
 		claims[i] = models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()}
 	}
-	got, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims)
+	got, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims, models.SkipLocked)
 	if err != nil || len(got) != len(tasks) {
 		w.t.Fatalf("claim many: %d, %v", len(got), err)
 	}
 	return got
 }
 
-func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) []bool {
+// parked reports whether the event of a task is parked.
+func (w *webhooks) parked(task models.TaskID) (is bool) {
 	w.t.Helper()
-	var successes []models.WebhookSuccess
-	for _, d := range deliveries {
-		successes = append(successes, models.WebhookSuccess{Delivery: *d, Attempt: models.WebhookAttempt{
-			StatusCode: 204, Duration: 3 * time.Millisecond, Address: "192.0.2.1:443",
-			ResponseHead: []byte("HTTP/1.1 204\r\n"),
-		}})
-	}
-	done, _, err := w.RecordDelivered(w.t.Context(), successes)
-	if err != nil {
-		w.t.Fatalf("record delivered: %v", err)
-	}
-	return done
+	must(w.t, w.DB().NewRaw("SELECT EXISTS (SELECT FROM webhook_slots WHERE task_id = ? AND until IS NULL)", task).
+		Scan(w.t.Context(), &is))
+	return is
 }
 
-func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
+func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) {
+	w.t.Helper()
+	var records []models.WebhookRecord
+	for _, d := range deliveries {
+		records = append(records, result(*d, delivered))
+	}
+	w.recordMany(records...)
+}
+
+// One transaction claims events in every state.
+func TestClaimWebhooksTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
@@ -72,20 +75,51 @@ func TestClaimWebhooksTakesWhatIsPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.claimMany(undispatched, plain, later)
-	if got[0] != nil || got[2] != nil {
-		t.Errorf("took an event that is not plain: %+v", got)
+	if got[2] != nil {
+		t.Errorf("took an event that is not due: %+v", got[2])
 	}
-	alone := w.claim(undispatched) // claimed on its own, the same of another event
-	d := got[1]
-	if d == nil || d.Task != plain || d.Number != 1 || d.URL != alone.URL || d.StartedAt != alone.StartedAt ||
-		d.Fresh ||
-		d.Secrets.Current != alone.Secrets.Current || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
-		t.Fatalf("delivery: %+v, alone: %+v", d, alone)
+	for i, task := range []models.TaskID{undispatched, plain} {
+		d := got[i]
+		if d == nil || d.Task != task || d.Number != 1 || d.URL != "https://one.example/" || d.StartedAt != webhookStart ||
+			d.Fresh || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
+			t.Fatalf("delivery: %+v", d)
+		}
 	}
-	if again := w.claimMany(plain); again[0] != nil {
+	if again := w.claimEach(plain); again[0] != (models.WebhookClaimed{}) {
 		t.Errorf("claimed twice: %+v", again[0])
 	}
 	w.claimNothing(plain)
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("leased, or planned for later, and still due: %v", due)
+	}
+	w.advance(time.Second)
+	if due := w.due(); len(due) != 1 || due[0].ID != later {
+		t.Errorf("due later: %v", due)
+	}
+}
+
+// The error of one organisation's secrets does not fail the claims of others.
+func TestClaimWebhooksWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	id, task := w.insert()
+	_, err := w.DB().ExecContext(t.Context(), "DELETE FROM webhook_secrets")
+	must(t, err)
+	other := webhooks{Store: w.Store, t: t, ring: w.ring, site: modelstest.Site(t, w.Store), master: w.master}
+	other.put(models.SiteID{}, "https://two.example/")
+	_, healthy := other.insert()
+	got := w.claimEach(task, healthy)
+	if !errors.Is(got[0].Err, models.ErrNoWebhookSecret) || got[0].Delivery != nil {
+		t.Errorf("without secrets: %+v", got[0])
+	}
+	if got[1].Delivery == nil {
+		t.Errorf("with secrets: %+v", got[1])
+	}
+	w.status(id, models.WebhookPending)
+	if due := w.due(); len(due) != 1 || due[0].ID != task {
+		t.Errorf("due: %v", due)
+	}
 }
 
 // The bounds of debits apply to debits only. Webhooks have a bound of their own, which leaves
@@ -133,9 +167,6 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if done := w.recordDelivered(first); done[0] {
-				t.Fatal("recorded with others without the lease")
-			}
 			w.record(*first, verdict)
 			event, attempts := w.event(id)
 			if event.Attempts != 1 || len(attempts) != 1 || attempts[0].Number != 1 {
@@ -146,8 +177,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 				w.claimNothing(task)
 				return
 			}
-			// a failure without the lease decides nothing: it goes out again, and at once
-			w.status(id, models.WebhookPending)
+			w.status(id, models.WebhookPending) // a failure without the lease decides nothing: it goes out again, and at once
 			if due := w.due(); len(due) != 1 || due[0].ID != task {
 				t.Errorf("due: %v", due)
 			}
@@ -170,28 +200,24 @@ func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	if got[0] == nil || got[1] == nil || got[2] != nil {
 		t.Fatalf("claimed %+v", got)
 	}
-	if done := w.recordDelivered(got[0], got[1]); !done[0] || !done[1] {
-		t.Errorf("recorded %v", done)
+	w.recordDelivered(got[0], got[1])
+	if n := tasksLeft(t, w.Store); n != 0 {
+		t.Errorf("%d tasks are left", n)
 	}
 }
 
 // claimRacing claims tasks, batched or one by one.
 func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []models.WebhookDelivery, err error) {
-	var claims []models.WebhookClaim
-	for _, task := range tasks {
-		claims = append(claims, models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()})
-	}
 	if together {
-		claimed, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims)
-		for _, c := range claimed {
-			if c.Delivery != nil {
-				got = append(got, *c.Delivery)
+		for _, d := range w.claimMany(tasks...) {
+			if d != nil {
+				got = append(got, *d)
 			}
 		}
-		return got, err
+		return got, nil
 	}
-	for _, c := range claims {
-		d, claimErr := w.ClaimWebhook(w.t.Context(), w.ring, c.Task, c.Lease)
+	for _, task := range tasks {
+		d, claimErr := w.tryClaim(task)
 		if claimErr == nil {
 			got = append(got, d)
 		} else if !errors.Is(claimErr, models.ErrNothingDue) {
@@ -254,7 +280,7 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	w.dispatch(tasks...)
 	var got []*models.WebhookDelivery
 	for i, claimed := range w.claimEach(tasks...) { // in the order in which they came
-		if fits := i < models.WebhookFirstWidth; (claimed.Delivery != nil) != fits || claimed.Parked == fits {
+		if fits := i < models.WebhookFirstWidth; (claimed.Delivery != nil) != fits || w.parked(tasks[i]) == fits {
 			t.Errorf("event %d: %+v", i, claimed)
 		}
 		got = append(got, claimed.Delivery)
@@ -263,9 +289,7 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	if due := w.due(); len(due) != 0 {
 		t.Errorf("%d parked events go out", len(due))
 	}
-	if done := w.recordDelivered(got[0], got[1]); !done[0] || !done[1] {
-		t.Fatalf("recorded %v", done)
-	}
+	w.recordDelivered(got[0], got[1])
 	endpoint, err := w.WebhookEndpoint(t.Context(), w.site.OrganisationID, models.SiteID{})
 	if err != nil || endpoint.Breaker.Width != models.WebhookFirstWidth+2 {
 		t.Errorf("endpoint after two successes: %+v, %v", endpoint, err)
@@ -287,10 +311,9 @@ func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 		`UPDATE webhook_endpoints SET open_until = svc_now() + 1000`); err != nil {
 		t.Fatal(err)
 	}
-	for i, claimed := range w.claimEach(first, second) {
-		if !claimed.Parked {
-			t.Errorf("event %d of an open endpoint: %+v", i, claimed)
-		}
+	w.claimEach(first, second)
+	if !w.parked(first) || !w.parked(second) {
+		t.Error("an event of an open endpoint is not parked")
 	}
 	w.advance(time.Second)
 	if n, err := w.ReleaseWebhooks(t.Context()); n != 1 || err != nil {
@@ -316,7 +339,7 @@ func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
 	if _, err := deciding.ExecContext(t.Context(), `SELECT FROM webhook_endpoints FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if claimed := w.claimEach(task); claimed[0] != (models.WebhookClaimed{}) {
+	if claimed := w.claimEach(task); claimed[0] != (models.WebhookClaimed{Locked: true}) {
 		t.Errorf("claimed meanwhile: %+v", claimed[0])
 	}
 	if err := deciding.Rollback(); err != nil {
@@ -327,34 +350,69 @@ func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
 	}
 }
 
-func TestRecordDelivered(t *testing.T) {
+// One transaction records successes and failures, of workers with and without the lease.
+func TestRecordWebhooksTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
-	first, firstTask := w.insert()
-	second, secondTask := w.insert()
-	w.dispatch(firstTask, secondTask)
-	got := w.claimMany(firstTask, secondTask)
-	if _, err := w.DB().ExecContext(t.Context(), `
-		UPDATE webhook_slots SET token = gen_random_uuid() WHERE event_id = ?`, second); err != nil {
-		t.Fatal(err)
+	var ids []models.WebhookEventID
+	var tasks []models.TaskID
+	for range 4 {
+		id, task := w.insert()
+		ids, tasks = append(ids, id), append(tasks, task)
 	}
-	if done := w.recordDelivered(got...); !done[0] || done[1] {
-		t.Fatalf("recorded %v", done)
+	w.dispatch(tasks...)
+	verdicts := []models.WebhookVerdict{delivered, retryIn(time.Minute), failed, retryIn(time.Minute)}
+	var records []models.WebhookRecord
+	for i, d := range w.claimMany(tasks...) {
+		records = append(records, result(*d, verdicts[i]))
 	}
-	for _, want := range []struct {
-		id       models.WebhookEventID
-		status   models.WebhookStatus
-		attempts int
-	}{{first, models.WebhookDelivered, 1}, {second, models.WebhookPending, 0}} {
-		event, attempts, err := w.WebhookEvent(t.Context(), w.site.OrganisationID, want.id)
-		if err != nil || event.Status != want.status || len(attempts) != want.attempts {
-			t.Errorf("event %s: %s with %d attempts, %v", want.id, event.Status, len(attempts), err)
+	lost := ids[3]
+	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_slots SET token = gen_random_uuid() WHERE event_id = ?", lost)
+	must(t, err)
+	w.recordMany(records...)
+	for i, want := range []models.WebhookStatus{
+		models.WebhookDelivered, models.WebhookPending, models.WebhookFailed, models.WebhookPending,
+	} {
+		event, attempts := w.event(ids[i])
+		if event.Status != want || event.Attempts != 1 || len(attempts) != 1 || attempts[0].StatusCode != records[i].Attempt.StatusCode {
+			t.Errorf("event %d: %+v with attempts %+v", i, event, attempts)
 		}
 	}
-	var left []models.TaskID
-	if err := w.DB().NewRaw(`SELECT id FROM outbox`).Scan(t.Context(), &left); err != nil || len(left) != 1 ||
-		left[0] != secondTask {
-		t.Errorf("tasks left: %v, %v", left, err)
+	if event, _ := w.event(ids[1]); event.NextAttemptAt != webhookStart.Add(time.Minute) {
+		t.Errorf("the retry is due at %d", event.NextAttemptAt)
+	}
+	if event, _ := w.event(lost); event.NextAttemptAt != webhookStart {
+		t.Error("a failure without the lease postponed the event")
+	}
+	want := models.WebhookBreaker{Failures: 3, Width: 1}
+	if got := w.endpoint(models.SiteID{}).Breaker; got != want {
+		t.Errorf("breaker %+v, want %+v", got, want)
+	}
+	if n := tasksLeft(t, w.Store); n != 2 {
+		t.Errorf("%d tasks are left", n)
+	}
+	if n := w.alerts("webhookFailed"); n != 1 {
+		t.Errorf("%d alerts", n)
+	}
+}
+
+// A batch may record two attempts of one event: a worker without the lease, and its successor.
+func TestRecordWebhooksOfOneEvent(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	id, task := w.insert()
+	first := w.claim(task)
+	expireWebhookLeases(t, w.Store)
+	second := w.claim(task)
+	w.recordMany(result(first, retryIn(time.Minute)), result(second, delivered))
+	event, attempts := w.event(id)
+	if event.Status != models.WebhookDelivered || event.Attempts != 2 || len(attempts) != 2 ||
+		attempts[0].StatusCode != 500 || attempts[1].StatusCode != 204 {
+		t.Errorf("%+v with attempts %+v", event, attempts)
+	}
+	if n := tasksLeft(t, w.Store); n != 0 {
+		t.Errorf("%d tasks are left", n)
 	}
 }

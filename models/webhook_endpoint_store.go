@@ -9,11 +9,11 @@ import (
 	"partnerbilling/models/seal"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
 )
 
 type webhookEndpointRow struct {
 	bun.BaseModel `bun:"table:webhook_endpoints"`
+	WebhookBreaker
 
 	OrganisationID OrganisationID     `bun:"organisation_id,pk"`
 	SiteID         SiteID             `bun:"site_id,pk"`
@@ -21,30 +21,44 @@ type webhookEndpointRow struct {
 	Events         []WebhookEventType `bun:"events,array"`
 	CreatedAt      Millis             `bun:"created_at"`
 	UpdatedAt      Millis             `bun:"updated_at"`
-	DisabledAt     Millis             `bun:"disabled_at,nullzero"`
-	Failures       int                `bun:"failures"`
-	OpenUntil      Millis             `bun:"open_until,nullzero"`
-	Openings       int                `bun:"openings"`
-	Width          int                `bun:"width"`
-	GoneSince      Millis             `bun:"gone_since,nullzero"`
+	DisabledAt     Millis             `bun:"disabled_at"`
 }
 
 func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	return WebhookEndpoint{
-		r.OrganisationID, r.SiteID, r.URL, r.Events, r.CreatedAt, r.UpdatedAt, r.DisabledAt,
-		WebhookBreaker{r.Failures, r.OpenUntil, r.Openings, r.Width, r.GoneSince},
+		r.OrganisationID, r.SiteID, r.URL, r.Events, r.CreatedAt, r.UpdatedAt, r.DisabledAt, r.WebhookBreaker,
 	}
 }
 
-// deliveryColumns are the columns of webhook_endpoints w that deliveries need; deliveryFields are
-// their scan targets.
-const deliveryColumns = `w.organisation_id, w.site_id, w.url, coalesce(w.disabled_at, 0), w.failures, coalesce(w.open_until, 0), w.openings,
-    w.width, coalesce(w.gone_since, 0)`
+// lockEndpoints locks endpoints, in the order that all statements use, and reads them.
+const lockEndpoints = `
+SELECT w.*, (SELECT now FROM service_now) AS now
+FROM unnest(:organisations::uuid[], :sites::uuid[]) AS k (organisation_id, site_id)
+JOIN webhook_endpoints w ON w.organisation_id = k.organisation_id AND w.site_id = k.site_id
+ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`
 
-func (r *webhookEndpointRow) deliveryFields() []any {
-	return []any{
-		&r.OrganisationID, &r.SiteID, &r.URL, &r.DisabledAt, &r.Failures, &r.OpenUntil, &r.Openings, &r.Width, &r.GoneSince,
+var (
+	lockEndpointsSQL     = postgres.SQL(lockEndpoints)
+	lockFreeEndpointsSQL = postgres.SQL(lockEndpoints + ` SKIP LOCKED`)
+)
+
+// lockWebhookEndpoints locks and reads endpoints with one of the statements above. It also returns
+// the service time; 0 without endpoints.
+func lockWebhookEndpoints(
+	ctx context.Context, tx postgres.Tx, lock postgres.Statement, keys []endpointKey,
+) (locked map[endpointKey]*webhookEndpointRow, now Millis, err error) {
+	organisations, sites := keyArrays(keys)
+	var rows []struct {
+		webhookEndpointRow
+		Now Millis
 	}
+	err = tx.Select(ctx, lock, postgres.Args{"organisations": organisations, "sites": sites}, &rows)
+	locked = make(map[endpointKey]*webhookEndpointRow, len(rows))
+	for i := range rows {
+		locked[endpointKey{rows[i].OrganisationID, rows[i].SiteID}] = &rows[i].webhookEndpointRow
+		now = rows[i].Now
+	}
+	return locked, now, err
 }
 
 // WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's
@@ -111,7 +125,7 @@ func ensureWebhookSecret(
 	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisation OrganisationID,
 ) (*WebhookSecret, error) {
 	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
-	if err != nil || len(live) > 0 {
+	if err != nil || len(live[organisation]) > 0 {
 		return nil, err
 	}
 	var now Millis
@@ -122,27 +136,32 @@ func ensureWebhookSecret(
 	return &secret, err
 }
 
+var putWebhookEndpointSQL = postgres.SQL(`
+INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, events, created_at, updated_at, width)
+VALUES (:organisation, :site, :url, :events::text[]::webhook_event_type[], svc_now(), svc_now(), :width)
+ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events = excluded.events,
+    updated_at = excluded.updated_at, disabled_at = NULL, failures = 0, open_until = NULL, openings = 0,
+    width = excluded.width, gone_since = NULL
+RETURNING *`)
+
+// putWebhookEndpoint returns the endpoint, and how many events it has taken over from the default.
 func putWebhookEndpoint(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
-	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
-	err = tx.NewRaw(`
-		INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, events, created_at, updated_at, width)
-		VALUES (?, ?, ?, ?, svc_now(), svc_now(), ?)
-		ON CONFLICT (organisation_id, site_id) DO UPDATE
-		SET url = excluded.url, events = excluded.events, updated_at = excluded.updated_at,
-			disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = excluded.width, gone_since = NULL
-		RETURNING *`, organisation, site, url, pgdialect.Array(events), newWebhookBreaker().Width).Scan(ctx, row)
+	var row webhookEndpointRow
+	err = tx.Get(ctx, putWebhookEndpointSQL, postgres.Args{
+		"organisation": organisation, "site": site, "url": url, "events": events, "width": newWebhookBreaker().Width,
+	}, &row)
 	if err != nil {
 		return WebhookEndpoint{}, 0, err
 	}
-	if err := closeAlert(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
+	if err := closeAlerts(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
 		return WebhookEndpoint{}, 0, err
 	}
 	if err := reviveWaiting(ctx, tx, organisation, site); err != nil || site.IsZero() {
 		return row.endpoint(), 0, err
 	}
-	taken, err = takeOverStep(ctx, tx.Tx.Tx, organisation, site)
+	taken, err = takeOverStep(ctx, tx, organisation, site)
 	return row.endpoint(), taken, err
 }
 
@@ -176,9 +195,21 @@ func endpointName(organisation OrganisationID, site SiteID) string {
 	return organisation.String() + " " + site.String()
 }
 
-func closeAlert(ctx context.Context, tx postgres.Tx, kind, subject string) error {
-	_, err := tx.Tx.Tx.ExecContext(ctx, `
-UPDATE alerts SET closed_at = svc_now() WHERE kind = $1 AND subject = $2 AND closed_at IS NULL`, kind, subject)
+var (
+	closeAlertsSQL = postgres.SQL(`
+UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = ANY (:subjects::text[]) AND closed_at IS NULL`)
+
+	raiseAlertsSQL = postgres.SQL(`
+SELECT raise_alert(a.kind, a.subject, a.organisation, nullif(a.site, '00000000-0000-0000-0000-000000000000'), a.detail, a.trace)
+FROM unnest(:kinds::text[], :subjects::text[], :organisations::uuid[], :sites::uuid[], :details::text[], :traces::text[])
+    AS a (kind, subject, organisation, site, detail, trace)`)
+)
+
+func closeAlerts(ctx context.Context, tx postgres.Tx, kind string, subjects ...string) error {
+	if len(subjects) == 0 {
+		return nil
+	}
+	_, err := tx.Run(ctx, closeAlertsSQL, postgres.Args{"kind": kind, "subjects": subjects})
 	return err
 }
 
@@ -190,9 +221,20 @@ type alert struct {
 	trace                 TraceID
 }
 
-func raiseAlert(ctx context.Context, tx postgres.Tx, a alert) error {
-	_, err := tx.Tx.Tx.ExecContext(ctx, `
-SELECT raise_alert($1, $2, $3, nullif($4::uuid, '00000000-0000-0000-0000-000000000000'), $5, $6)`,
-		a.kind, a.subject, a.organisation, a.site, a.detail, string(a.trace))
+func raiseAlerts(ctx context.Context, tx postgres.Tx, alerts []alert) error {
+	if len(alerts) == 0 {
+		return nil
+	}
+	n := len(alerts)
+	kinds, subjects, details, traces := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	organisations, sites := make([]OrganisationID, n), make([]SiteID, n)
+	for i, a := range alerts {
+		kinds[i], subjects[i], details[i], traces[i] = a.kind, a.subject, a.detail, string(a.trace)
+		organisations[i], sites[i] = a.organisation, a.site
+	}
+	_, err := tx.Run(ctx, raiseAlertsSQL, postgres.Args{
+		"kinds": kinds, "subjects": subjects, "organisations": organisations, "sites": sites, "details": details,
+		"traces": traces,
+	})
 	return err
 }

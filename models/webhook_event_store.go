@@ -18,14 +18,14 @@ var errEventExists = errors.New("models: the webhook event exists")
 // that of the intent's creation. The zero TaskID says that there is no endpoint and the event is
 // undelivered. A second event for an intent is an error, which ends the transaction.
 func insertWebhookEvent(
-	ctx context.Context, db querier, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
+	ctx context.Context, on postgres.Session, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (WebhookEventID, TaskID, error) {
 	push.IdempotencyKey = push.id()
 	body, err := push.body(trace, false)
 	if err != nil {
 		return WebhookEventID{}, TaskID{}, err
 	}
-	task, err := writeWebhookEvent(ctx, db, webhookInsert{
+	task, err := writeWebhookEvent(ctx, on, webhookInsert{
 		organisation: organisation, site: push.SiteID.ID, id: push.IdempotencyKey, event: EventTransactionStatus,
 		intent: push.PaymentIntentID, status: push.TransactionStatus, trace: trace, body: body,
 	})
@@ -40,7 +40,7 @@ func insertNotice(ctx context.Context, tx postgres.Tx, organisation Organisation
 	if err != nil {
 		return TaskID{}, err
 	}
-	return writeWebhookEvent(ctx, tx.Tx.Tx, webhookInsert{
+	return writeWebhookEvent(ctx, tx, webhookInsert{
 		organisation: organisation, site: n.site, id: n.id, event: n.event, trace: n.trace, body: body,
 	})
 }
@@ -59,17 +59,22 @@ type webhookInsert struct {
 	endpoint     SiteID // of a test: the tested endpoint's Site
 }
 
-//go:embed webhook_event_insert.sql
-var insertWebhookEventSQL string
+var (
+	//go:embed webhook_event_insert.sql
+	insertWebhookEventText string
+	insertWebhookEventSQL  = postgres.SQL(insertWebhookEventText)
+)
 
 // writeWebhookEvent writes an event and returns its task; zero if there is no endpoint.
-func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskID, error) {
+func writeWebhookEvent(ctx context.Context, on postgres.Session, in webhookInsert) (TaskID, error) {
 	task := NewID[taskNoun]()
 	var pending bool
-	err := db.QueryRowContext(ctx, insertWebhookEventSQL, in.organisation, in.id, in.site, string(in.event), in.intent,
-		in.status,
-		in.test, task, in.endpoint, string(in.trace), in.body, string(TaskDeliverWebhook), string(QueueWebhooks),
-		QueuedLease.Milliseconds()).Scan(&pending)
+	err := on.Get(ctx, insertWebhookEventSQL, postgres.Args{
+		"organisation": in.organisation, "event": in.id, "site": in.site, "type": string(in.event),
+		"trace": string(in.trace), "body": in.body, "intent": in.intent, "transaction_status": in.status,
+		"test": in.test, "endpoint_site": in.endpoint, "task": task, "kind": string(TaskDeliverWebhook),
+		"queue": string(QueueWebhooks), "queued_lease": QueuedLease.Milliseconds(),
+	}, &pending)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return TaskID{}, fmt.Errorf("%w: %s", errEventExists, in.id)
@@ -84,12 +89,8 @@ func writeWebhookEvent(ctx context.Context, db querier, in webhookInsert) (TaskI
 // InsertWebhookEvent writes an event without a checkout, for tests.
 func (s *Store) InsertWebhookEvent(
 	ctx context.Context, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
-) (id WebhookEventID, task TaskID, err error) {
-	err = s.pg.Do(ctx, func() error {
-		id, task, err = insertWebhookEvent(ctx, s.db.DB, organisation, trace, push)
-		return err
-	})
-	return id, task, err
+) (WebhookEventID, TaskID, error) {
+	return insertWebhookEvent(ctx, s.pg, organisation, trace, push)
 }
 
 // ErrNoWebhookEndpoint says that the Site, or for the zero Site the organisation, has no endpoint

@@ -73,9 +73,27 @@ func (w *webhooks) insert() (models.WebhookEventID, models.TaskID) {
 	return id, task
 }
 
+// tryClaim claims the attempt of one task. It returns ErrNothingDue if there is none to make now.
+func (w *webhooks) tryClaim(task models.TaskID) (models.WebhookDelivery, error) {
+	w.t.Helper()
+	got, err := w.ClaimWebhooks(w.t.Context(), w.ring,
+		[]models.WebhookClaim{{Task: task, Lease: models.NewLeaseToken()}}, models.WaitForLocked)
+	switch {
+	case err != nil:
+		return models.WebhookDelivery{}, err
+	case got[0].Err != nil:
+		return models.WebhookDelivery{}, got[0].Err
+	case got[0].Locked:
+		w.t.Fatal("a claim that waits for locks found a lock")
+	case got[0].Delivery == nil:
+		return models.WebhookDelivery{}, models.ErrNothingDue
+	}
+	return *got[0].Delivery, nil
+}
+
 func (w *webhooks) claim(task models.TaskID) models.WebhookDelivery {
 	w.t.Helper()
-	d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken())
+	d, err := w.tryClaim(task)
 	if err != nil {
 		w.t.Fatalf("claim: %v", err)
 	}
@@ -84,27 +102,37 @@ func (w *webhooks) claim(task models.TaskID) models.WebhookDelivery {
 
 func (w *webhooks) claimNothing(task models.TaskID) {
 	w.t.Helper()
-	if d, err := w.ClaimWebhook(w.t.Context(), w.ring, task, models.NewLeaseToken()); !errors.Is(err,
-		models.ErrNothingDue) {
+	if d, err := w.tryClaim(task); !errors.Is(err, models.ErrNothingDue) {
 		w.t.Fatalf("claimed attempt %d, %v; want nothing due", d.Number, err)
 	}
 }
 
-func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []models.TaskID {
-	w.t.Helper()
-	attempt := models.WebhookAttempt{StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443",
-		Error: "answered 500"}
+// result is the record of an attempt with a typical answer.
+func result(d models.WebhookDelivery, v models.WebhookVerdict) models.WebhookRecord {
+	attempt := models.WebhookAttempt{
+		StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443", Error: "answered 500",
+	}
 	switch {
 	case v.Status == models.WebhookDelivered:
 		attempt.StatusCode, attempt.Error = 204, ""
 	case v.Gone:
 		attempt.StatusCode = 410
 	}
-	released, err := w.RecordWebhook(w.t.Context(), d, attempt, v)
+	return models.WebhookRecord{Delivery: d, Attempt: attempt, Verdict: v}
+}
+
+func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []models.TaskID {
+	w.t.Helper()
+	return w.recordMany(result(d, v))
+}
+
+func (w *webhooks) recordMany(records ...models.WebhookRecord) []models.TaskID {
+	w.t.Helper()
+	released, err := w.RecordWebhooks(w.t.Context(), records)
 	if err != nil {
 		w.t.Fatalf("record: %v", err)
 	}
-	return released
+	return released[w.site.OrganisationID]
 }
 
 func (w *webhooks) event(id models.WebhookEventID) (models.WebhookEvent, []models.WebhookAttempt) {

@@ -52,27 +52,38 @@ func insertWebhookSecret(
 // endpoint.
 func (s *Store) WebhookSecrets(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID,
-) (secrets WebhookSecrets, err error) {
-	err = s.pg.Do(ctx, func() error {
-		secrets, err = webhookSecrets(ctx, s.db, ring, organisation)
-		return err
-	})
-	return secrets, wrap("webhook secrets", err)
-}
-
-func webhookSecrets(
-	ctx context.Context, db bun.IDB, ring *seal.Keyring, organisation OrganisationID,
 ) (WebhookSecrets, error) {
-	rows, now, err := liveWebhookSecrets(ctx, db, organisation)
-	if err != nil {
-		return WebhookSecrets{}, err
+	opened, err := openWebhookSecrets(ctx, s.pg, ring, []OrganisationID{organisation})
+	if err == nil {
+		err = opened[organisation].err
 	}
-	return openWebhookSecrets(ring, rows, now)
+	return opened[organisation].WebhookSecrets, wrap("webhook secrets", err)
 }
 
-// openWebhookSecrets opens an organisation's live rows.
-func openWebhookSecrets(ring *seal.Keyring, rows []webhookSecretRow, now Millis) (WebhookSecrets, error) {
-	var secrets WebhookSecrets
+// openedSecrets are an organisation's secrets, or the error of opening them.
+type openedSecrets struct {
+	WebhookSecrets
+	err error
+}
+
+// openWebhookSecrets returns the live secrets of each organisation.
+func openWebhookSecrets(
+	ctx context.Context, on postgres.Session, ring *seal.Keyring, organisations []OrganisationID,
+) (map[OrganisationID]openedSecrets, error) {
+	live, now, err := liveWebhookSecrets(ctx, on, organisations...)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[OrganisationID]openedSecrets, len(organisations))
+	for _, organisation := range organisations {
+		secrets, err := openSecretRows(ring, live[organisation], now)
+		all[organisation] = openedSecrets{secrets, err}
+	}
+	return all, nil
+}
+
+// openSecretRows opens an organisation's live rows.
+func openSecretRows(ring *seal.Keyring, rows []webhookSecretRow, now Millis) (secrets WebhookSecrets, err error) {
 	for i := range rows {
 		secret, err := rows[i].open(ring)
 		if err != nil {
@@ -89,59 +100,27 @@ func openWebhookSecrets(ring *seal.Keyring, rows []webhookSecretRow, now Millis)
 	return secrets, nil
 }
 
-// webhookSecretsOf returns the secrets of many organisations. It leaves out organisations without
-// secrets, or with secrets that cannot be opened.
-func webhookSecretsOf(
-	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisations []OrganisationID,
-) (map[OrganisationID]WebhookSecrets, error) {
-	rows, err := tx.Tx.Tx.QueryContext(ctx, `
-SELECT s.organisation_id, s.id, s.sealed, s.active_at, `+svcNow+` FROM webhook_secrets s
-WHERE s.organisation_id = ANY ($1::uuid[]) AND coalesce(s.retired_at > `+svcNow+`, true)
-ORDER BY s.active_at DESC, s.id DESC`, organisations)
-	if err != nil {
-		return nil, err
-	}
-	var now Millis
-	live, err := scanAll(rows, func(r *webhookSecretRow) []any {
-		return []any{&r.OrganisationID, &r.ID, &r.Sealed, &r.ActiveAt, &now}
-	})
-	if err != nil {
-		return nil, err
-	}
-	byOrganisation := make(map[OrganisationID][]webhookSecretRow, len(organisations))
-	for _, row := range live {
-		byOrganisation[row.OrganisationID] = append(byOrganisation[row.OrganisationID], row)
-	}
-	secrets := make(map[OrganisationID]WebhookSecrets, len(organisations))
-	for organisation, rows := range byOrganisation {
-		if opened, err := openWebhookSecrets(ring, rows, now); err == nil {
-			secrets[organisation] = opened
-		}
-	}
-	return secrets, nil
-}
+var liveWebhookSecretsSQL = postgres.SQL(`
+SELECT s.*, clock.now FROM service_now AS clock CROSS JOIN webhook_secrets s
+WHERE s.organisation_id = ANY (:organisations::uuid[]) AND coalesce(s.retired_at > clock.now, true)
+ORDER BY s.active_at DESC, s.id DESC`)
 
-// liveWebhookSecrets returns the rows that have not retired, the latest activation first, and the
-// service time.
+// liveWebhookSecrets returns the rows of each organisation that have not retired, the latest
+// activation first, and the service time; 0 without rows.
 func liveWebhookSecrets(
-	ctx context.Context, db bun.IDB, organisation OrganisationID,
-) ([]webhookSecretRow, Millis, error) {
+	ctx context.Context, on postgres.Session, organisations ...OrganisationID,
+) (live map[OrganisationID][]webhookSecretRow, now Millis, err error) {
 	var rows []struct {
 		webhookSecretRow
-		Now Millis `bun:"now"`
+		Now Millis
 	}
-	err := db.NewRaw(`
-		SELECT s.*, clock.now FROM webhook_secrets s, (SELECT svc_now() AS now) clock
-		WHERE s.organisation_id = ? AND coalesce(s.retired_at > clock.now, true)
-		ORDER BY s.active_at DESC, s.id DESC`, organisation).Scan(ctx, &rows)
-	if err != nil || len(rows) == 0 {
-		return nil, 0, err
+	err = on.Select(ctx, liveWebhookSecretsSQL, postgres.Args{"organisations": organisations}, &rows)
+	live = make(map[OrganisationID][]webhookSecretRow, len(organisations))
+	for _, r := range rows {
+		live[r.OrganisationID] = append(live[r.OrganisationID], r.webhookSecretRow)
+		now = r.Now
 	}
-	live := make([]webhookSecretRow, len(rows))
-	for i := range rows {
-		live[i] = rows[i].webhookSecretRow
-	}
-	return live, rows[0].Now, nil
+	return live, now, err
 }
 
 // WebhookRotation is a secret that will replace the current one.
@@ -162,10 +141,11 @@ func (s *Store) RotateWebhookSecret(
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
 			return err
 		}
-		live, now, err := liveWebhookSecrets(ctx, tx, organisation)
+		rows, now, err := liveWebhookSecrets(ctx, tx, organisation)
 		if err != nil {
 			return err
 		}
+		live := rows[organisation]
 		if len(live) == 0 {
 			return ErrNoWebhookSecret
 		}
@@ -211,10 +191,12 @@ func retireWebhookSecrets(ctx context.Context, tx postgres.Tx, live []webhookSec
 	return nil
 }
 
+var lockWebhookSecretsSQL = postgres.SQL(`
+SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || :organisation::text, 0))`)
+
 // lockWebhookSecrets lets one transaction at a time change an organisation's secrets and endpoints.
 func lockWebhookSecrets(ctx context.Context, tx postgres.Tx, organisation OrganisationID) error {
-	_, err := tx.Tx.Tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || $1, 0))`,
-		organisation.String())
+	_, err := tx.Run(ctx, lockWebhookSecretsSQL, postgres.Args{"organisation": organisation.String()})
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"partnerbilling/models/postgres"
 )
 
 const (
@@ -54,6 +56,14 @@ type WebhookTail struct {
 // nothingBefore is a pg_snapshot in which no transaction has ended.
 const nothingBefore = "1:1:"
 
+var (
+	//go:embed webhook_tail.sql
+	tailWebhooksText string
+	tailWebhooksSQL  = postgres.SQL(tailWebhooksText)
+
+	tailStartSQL = postgres.SQL(`SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`)
+)
+
 // TailWebhooks follows the organisation's events from a position, or from now if after is nil.
 func (s *Store) TailWebhooks(
 	ctx context.Context, organisation OrganisationID, after *WebhookStreamPosition,
@@ -63,15 +73,7 @@ func (s *Store) TailWebhooks(
 		t.at = *after
 		return t, nil
 	}
-	err := s.pg.Do(ctx, func() error {
-		var oldest string
-		err := s.db.DB.QueryRowContext(ctx, `
-SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`).Scan(&t.before, &oldest)
-		if err == nil {
-			t.at.Transaction, err = strconv.ParseUint(oldest, 10, 64)
-		}
-		return err
-	})
+	err := s.pg.Get(ctx, tailStartSQL, nil, &t.before, &t.at.Transaction)
 	return t, wrap("tail webhooks", err)
 }
 
@@ -84,31 +86,23 @@ type WebhookStreamed struct {
 	Position WebhookStreamPosition
 }
 
-//go:embed webhook_tail.sql
-var tailWebhooksSQL string
-
 // Next reads the next events, in the stream's order, with bodies. more says that more events may be
 // available at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
-	err = t.store.pg.Do(ctx, func() error {
-		rows, err := t.store.db.DB.QueryContext(ctx, tailWebhooksSQL, t.organisation,
-			strconv.FormatUint(t.at.Transaction, 10),
-			t.at.ID, t.before, WebhookResumeWithin.Milliseconds(), webhookTailPage)
-		if err != nil {
-			return err
-		}
-		events, err = scanAll(rows, func(e *WebhookStreamed) []any {
-			return []any{&e.Position.Transaction, &e.ID, &e.Type, &e.Test, &e.Attempts, &e.Body}
-		})
-		return err
-	})
+	var rows []struct {
+		WebhookEvent
+		Transaction uint64
+	}
+	err = t.store.pg.Select(ctx, tailWebhooksSQL, postgres.Args{
+		"organisation": t.organisation, "transaction": strconv.FormatUint(t.at.Transaction, 10), "event": t.at.ID,
+		"before": t.before, "resume_within": WebhookResumeWithin.Milliseconds(), "limit": webhookTailPage,
+	}, &rows)
 	if err != nil {
 		return nil, false, wrap("tail webhooks", err)
 	}
-	for i := range events {
-		e := &events[i]
-		e.OrganisationID, e.Position.ID = t.organisation, e.ID
-		t.at = e.Position
+	for _, r := range rows {
+		t.at = WebhookStreamPosition{Transaction: r.Transaction, ID: r.ID}
+		events = append(events, WebhookStreamed{r.WebhookEvent, t.at})
 	}
 	return events, len(events) == webhookTailPage, nil
 }

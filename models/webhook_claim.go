@@ -1,0 +1,456 @@
+package models
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed" // statements
+	"errors"
+	"slices"
+	"time"
+
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+)
+
+const (
+	// WebhookLease is how long a worker leases an event: longer than an attempt and its record can
+	// take.
+	WebhookLease = 30 * time.Second
+	// retryLease is how late a retry may come out of Redis before it counts as lost.
+	retryLease = 30 * time.Second
+	// parkedFor is the maximum time that an event stays parked before its task becomes due by
+	// itself.
+	parkedFor = time.Hour
+	// slotHeld is how long a released event keeps its slot on its way to a worker.
+	slotHeld = 5 * time.Second
+)
+
+// ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for
+// later, or leased by another worker.
+var ErrNothingDue = errors.New("models: nothing due")
+
+// errSlotTaken is impossible: a transaction that leases a slot holds the lock of its event.
+var errSlotTaken = errors.New("models: another worker has the event")
+
+// WebhookDelivery is one attempt that its worker may make now.
+type WebhookDelivery struct {
+	Task         TaskID
+	Event        WebhookEvent
+	Number       int    // of the attempt, from 1, across all rounds
+	Failures     int    // of this round so far
+	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
+	URL          string
+	// Fresh says that the last attempt at the endpoint failed, so that no cached connection or
+	// address of it may be used.
+	Fresh     bool
+	Once      bool // there is no retry: the first round of a test
+	StartedAt Millis
+	Secrets   WebhookSecrets
+
+	lease LeaseToken
+	round int
+}
+
+// endpoint is the delivery's endpoint.
+func (d *WebhookDelivery) endpoint() endpointKey {
+	return endpointKey{d.Event.OrganisationID, d.EndpointSite}
+}
+
+// WebhookClaim asks for the due attempt of a task's event.
+type WebhookClaim struct {
+	Task  TaskID
+	Lease LeaseToken
+}
+
+// WebhookClaimed is the result of a claim. Without Delivery, Locked and Err there is no attempt to
+// make now, and the next steps of the event and the task are recorded.
+type WebhookClaimed struct {
+	Delivery *WebhookDelivery
+	// Locked says that another transaction holds the event or its endpoint, so that nothing was
+	// decided.
+	Locked bool
+	// Err is ErrNoWebhookSecret, or the failure to open the secrets. The event stays due.
+	Err error
+}
+
+// LockWait says what ClaimWebhooks does with events and endpoints that other transactions hold.
+type LockWait bool
+
+// The ways to treat locks.
+const (
+	SkipLocked    LockWait = false
+	WaitForLocked LockWait = true
+)
+
+// ClaimWebhooks claims the due attempts of tasks' events, each for WebhookLease, in one transaction.
+// It returns the results in the order of the claims. If an earlier worker has died during its
+// attempt, the claim first logs and counts that attempt, without a known outcome.
+//
+// The commit does not wait for the disk. If Postgres crashes before the attempt is recorded, the
+// event may be sent again, as after the death of a worker.
+func (s *Store) ClaimWebhooks(
+	ctx context.Context, ring *seal.Keyring, claims []WebhookClaim, wait LockWait,
+) (claimed []WebhookClaimed, err error) {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		c := webhookClaims{tx: tx, claims: claims, results: make(map[LeaseToken]WebhookClaimed, len(claims))}
+		err := c.run(ctx, ring, wait)
+		claimed = make([]WebhookClaimed, len(claims))
+		for i, claim := range claims {
+			claimed[i] = c.results[claim.Lease]
+		}
+		return err
+	})
+	if err != nil {
+		return nil, wrap("claim webhooks", err)
+	}
+	return claimed, nil
+}
+
+// webhookClaims are the claims of one transaction.
+type webhookClaims struct {
+	tx      postgres.Tx
+	claims  []WebhookClaim
+	results map[LeaseToken]WebhookClaimed
+
+	due    []*claimedEvent // attempts that may begin, the longest requested first
+	parked []*claimedEvent // beyond their endpoints' capacity
+
+	// Tasks, by their next step.
+	ended   []TaskID // there is nothing left to deliver
+	held    []TaskID // another worker has leased the event
+	planned []TaskID // the next attempt is due later
+	leased  []TaskID // the attempt begins, and no dispatch protects the task
+}
+
+// claimedEvent is a row of claimWebhooksSQL.
+type claimedEvent struct {
+	WebhookEvent
+	WebhookBreaker // of the endpoint
+
+	Task           TaskID
+	Lease          LeaseToken
+	Now            Millis
+	TaskLeased     bool // the dispatcher's lease of the task lasts
+	Locked         bool // another transaction holds the event
+	Current        bool // the task delivers the event's current round
+	RoundFailures  int
+	Round          int
+	Usable         bool // the endpoint exists and is enabled
+	HasEndpoint    bool
+	EndpointSite   SiteID
+	URL            string
+	SlotNumber     int  // of the attempt that the slot is leased for; 0: none
+	SlotLive       bool // the slot's time has not passed
+	SlotAtEndpoint bool
+	Parked         bool // at the endpoint
+}
+
+func (e *claimedEvent) endpoint() endpointKey {
+	return endpointKey{e.OrganisationID, e.EndpointSite}
+}
+
+// released reports whether the event's slot occupies capacity of the endpoint already.
+func (e *claimedEvent) released() bool { return e.SlotLive && e.SlotNumber == 0 && e.SlotAtEndpoint }
+
+// number is the number of the attempt.
+func (e *claimedEvent) number() int { return max(e.Attempts, e.SlotNumber) + 1 }
+
+func (e *claimedEvent) slot() webhookSlot {
+	return webhookSlot{
+		endpoint: e.endpoint(), event: &e.WebhookEvent, task: e.Task, lease: e.Lease, number: e.number(), url: e.URL,
+	}
+}
+
+func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
+	return &WebhookDelivery{
+		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures, EndpointSite: e.EndpointSite,
+		URL: e.URL, Fresh: e.Failures > 0 || e.RoundFailures > 0, Once: e.Test && e.Round == 1, StartedAt: e.Now,
+		Secrets: secrets, lease: e.Lease, round: e.Round,
+	}
+}
+
+// run takes the locks in the order of all statements: events, endpoints, slots, tasks.
+func (c *webhookClaims) run(ctx context.Context, ring *seal.Keyring, wait LockWait) error {
+	found, err := c.lockEvents(ctx, wait)
+	if err != nil {
+		return err
+	}
+	if err := c.sort(ctx, found); err != nil {
+		return err
+	}
+	if err := c.lockEndpoints(ctx); err != nil {
+		return err
+	}
+	if err := c.keepCapacity(ctx); err != nil {
+		return err
+	}
+	if err := c.lease(ctx, ring); err != nil {
+		return err
+	}
+	if len(c.parked) > 0 {
+		if err := parkSlots(ctx, c.tx, slotsOf(c.parked)); err != nil {
+			return err
+		}
+	}
+	return c.moveTasks(ctx)
+}
+
+var (
+	//go:embed webhook_claim.sql
+	claimWebhooksText string
+	claimWebhooksSQL  = postgres.SQL(claimWebhooksText)
+
+	//go:embed webhook_claim_await.sql
+	awaitWebhooksText string
+	awaitWebhooksSQL  = postgres.SQL(awaitWebhooksText)
+
+	//go:embed webhook_claim_interrupted.sql
+	logInterruptedText string
+	logInterruptedSQL  = postgres.SQL(logInterruptedText)
+
+	//go:embed webhook_claim_give_up.sql
+	giveUpText string
+	giveUpSQL  = postgres.SQL(giveUpText)
+)
+
+// lockEvents locks and reads the events. It leaves the tasks unchanged: the lease of a dispatched
+// task lasts as long as the attempt, or the dispatcher is about to extend it.
+func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []*claimedEvent, err error) {
+	tasks, leases := make([]TaskID, 0, len(c.claims)), make([]LeaseToken, 0, len(c.claims))
+	seen := make(map[TaskID]bool, len(c.claims))
+	for _, claim := range c.claims {
+		if !seen[claim.Task] { // after a flush of Redis one task may occur twice; one of them gets the attempt
+			seen[claim.Task] = true
+			tasks, leases = append(tasks, claim.Task), append(leases, claim.Lease)
+		}
+	}
+	if wait == WaitForLocked {
+		if _, err := c.tx.Run(ctx, awaitWebhooksSQL, postgres.Args{"tasks": tasks}); err != nil {
+			return nil, err
+		}
+	}
+	err = c.tx.Select(ctx, claimWebhooksSQL, postgres.Args{"tasks": tasks, "leases": leases}, &found)
+	slices.SortFunc(found, func(a, b *claimedEvent) int {
+		return cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return found, err
+}
+
+// sort separates the events whose attempts are due from the others, and decides the others.
+func (c *webhookClaims) sort(ctx context.Context, found []*claimedEvent) error {
+	var interrupted, undeliverable []*claimedEvent
+	for _, e := range found {
+		leased := e.SlotNumber > 0
+		switch {
+		case e.Locked:
+			c.results[e.Lease] = WebhookClaimed{Locked: true}
+			continue
+		case !e.Current:
+			c.ended = append(c.ended, e.Task)
+			continue
+		case leased && e.SlotLive:
+			c.held = append(c.held, e.Task)
+			continue
+		case e.NextAttemptAt > e.Now:
+			c.planned = append(c.planned, e.Task)
+			continue
+		case leased:
+			interrupted = append(interrupted, e)
+		}
+		if e.Usable || e.HasEndpoint && e.Test {
+			c.due = append(c.due, e)
+		} else {
+			undeliverable = append(undeliverable, e)
+			c.ended = append(c.ended, e.Task)
+		}
+	}
+	if len(interrupted) > 0 {
+		args := eventArgs(interrupted)
+		started := make([]int64, len(interrupted))
+		for i, e := range interrupted {
+			started[i] = int64(e.NextAttemptAt)
+		}
+		args["started"] = started
+		if _, err := c.tx.Run(ctx, logInterruptedSQL, args); err != nil {
+			return err
+		}
+	}
+	if len(undeliverable) == 0 {
+		return nil
+	}
+	_, err := c.tx.Run(ctx, giveUpSQL, eventArgs(undeliverable))
+	return err
+}
+
+// eventArgs are the keys of events, one array a column.
+func eventArgs(all []*claimedEvent) postgres.Args {
+	organisations, events := make([]OrganisationID, len(all)), make([]WebhookEventID, len(all))
+	for i, e := range all {
+		organisations[i], events[i] = e.OrganisationID, e.ID
+	}
+	return postgres.Args{"organisations": organisations, "events": events}
+}
+
+// lockEndpoints locks unhealthy endpoints and reads their breakers again, so that no other
+// transaction decides about their capacity meanwhile. It does not wait for locked endpoints, so that
+// no endpoint delays the claims of others.
+func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
+	keys := distinct(c.due, func(e *claimedEvent) (endpointKey, bool) { return e.endpoint(), !e.healthy() })
+	if len(keys) == 0 {
+		return nil
+	}
+	locked, _, err := lockWebhookEndpoints(ctx, c.tx, lockFreeEndpointsSQL, keys)
+	if err != nil {
+		return err
+	}
+	c.due = slices.DeleteFunc(c.due, func(e *claimedEvent) bool {
+		if e.healthy() {
+			return false
+		}
+		row := locked[e.endpoint()]
+		if row == nil || row.URL != e.URL || row.DisabledAt != 0 && !e.Test { // held, or changed since
+			c.results[e.Lease] = WebhookClaimed{Locked: true}
+			return true
+		}
+		e.WebhookBreaker = row.WebhookBreaker
+		return false
+	})
+	return nil
+}
+
+// distinct returns the distinct keys of all, in the order of their first occurrence. It skips items
+// without a key.
+func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
+	seen := make(map[K]bool, len(all))
+	var keys []K
+	for _, one := range all {
+		if k, ok := key(one); ok && !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// keepCapacity keeps as many attempts due as their endpoints have capacity for; the other events are
+// parked. Events that were parked earlier go first, unless the event has been released itself. A
+// test always goes: it shows the partner whether the endpoint works again.
+func (c *webhookClaims) keepCapacity(ctx context.Context) error {
+	if len(c.due) == 0 {
+		return nil
+	}
+	loads, err := endpointLoads(ctx, c.tx, distinct(c.due, func(e *claimedEvent) (endpointKey, bool) {
+		return e.endpoint(), true
+	}))
+	if err != nil {
+		return err
+	}
+	c.due = slices.DeleteFunc(c.due, func(e *claimedEvent) bool {
+		load := loads[e.endpoint()]
+		if e.released() {
+			load.InFlight-- // the event itself
+		}
+		queued := !e.released() && e.waitsBehind(load.ParkedAt, load.ParkedEvent)
+		if !e.Test && (queued || e.capacity(load.InFlight, e.Now) == 0) {
+			c.parked = append(c.parked, e)
+			return true
+		}
+		load.InFlight++
+		return false
+	})
+	return nil
+}
+
+// waitsBehind reports whether a parked event goes before this one. The zero id is none.
+func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
+	return !id.IsZero() && cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
+}
+
+func slotsOf(events []*claimedEvent) []webhookSlot {
+	slots := make([]webhookSlot, len(events))
+	for i, e := range events {
+		slots[i] = e.slot()
+	}
+	return slots
+}
+
+// lease leases the slots of due attempts that can be signed.
+func (c *webhookClaims) lease(ctx context.Context, ring *seal.Keyring) error {
+	organisations := distinct(c.due, func(e *claimedEvent) (OrganisationID, bool) { return e.OrganisationID, true })
+	if len(organisations) == 0 {
+		return nil
+	}
+	secrets, err := openWebhookSecrets(ctx, c.tx, ring, organisations)
+	if err != nil {
+		return err
+	}
+	c.due = slices.DeleteFunc(c.due, func(e *claimedEvent) bool {
+		err := secrets[e.OrganisationID].err
+		if err != nil {
+			c.results[e.Lease] = WebhookClaimed{Err: wrap("secrets of webhook "+e.ID.String(), err)}
+		}
+		return err != nil
+	})
+	if len(c.due) == 0 {
+		return nil
+	}
+	acquired, err := leaseSlots(ctx, c.tx, slotsOf(c.due))
+	if err == nil && len(acquired) != len(c.due) {
+		err = errSlotTaken
+	}
+	for _, e := range c.due {
+		c.results[e.Lease] = WebhookClaimed{Delivery: e.delivery(secrets[e.OrganisationID].WebhookSecrets)}
+		if !e.TaskLeased {
+			c.leased = append(c.leased, e.Task)
+		}
+	}
+	return err
+}
+
+var (
+	endTasksSQL = postgres.SQL(`DELETE FROM outbox WHERE id = ANY (:tasks::uuid[])`)
+
+	// holdTasksSQL postpones the redispatch of tasks until the leases of other workers end.
+	holdTasksSQL = postgres.SQL(`
+UPDATE outbox o SET redispatch_after = p.until FROM webhook_slots p
+WHERE o.id = ANY (:tasks::uuid[]) AND o.dispatched_at IS NOT NULL
+  AND p.organisation_id = o.organisation_id AND p.event_id = o.subject_id`)
+
+	// planTasksSQL postpones tasks until their events' next attempts.
+	planTasksSQL = postgres.SQL(`
+UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL
+FROM webhook_events e
+WHERE o.id = ANY (:tasks::uuid[]) AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
+
+	// leaseTasksSQL leases tasks that came without a dispatch that still counts. A task that came
+	// twice may belong to a parked event: if this worker dies, the event is due and no longer parked.
+	leaseTasksSQL = postgres.SQL(`
+UPDATE outbox SET available_at = least(available_at, svc_now()),
+    dispatched_at = coalesce(dispatched_at, statement_timestamp()),
+    redispatch_after = statement_timestamp() + :webhook_lease * interval '1 ms'
+WHERE id = ANY (:tasks::uuid[])`)
+)
+
+// moveTasks records the next steps of the tasks.
+func (c *webhookClaims) moveTasks(ctx context.Context) error {
+	for _, move := range []struct {
+		statement postgres.Statement
+		args      postgres.Args
+		tasks     []TaskID
+	}{
+		{endTasksSQL, postgres.Args{}, c.ended},
+		{holdTasksSQL, postgres.Args{}, c.held},
+		{planTasksSQL, postgres.Args{}, c.planned},
+		{leaseTasksSQL, postgres.Args{"webhook_lease": WebhookLease.Milliseconds()}, c.leased},
+	} {
+		if len(move.tasks) == 0 {
+			continue
+		}
+		move.args["tasks"] = move.tasks
+		if _, err := c.tx.Run(ctx, move.statement, move.args); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+-- Locks the events of tasks, and reads what decides whether their attempts may begin: the event, its
+-- endpoint and its slot. It skips the events that another transaction has locked. A task that is
+-- done has no row.
+--
+--   one element a claim: :tasks :leases (the lease tokens of the claims)
+SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
+       coalesce(o.redispatch_after > statement_timestamp(), false) AS task_leased,
+       e.id IS NULL AND EXISTS (
+           SELECT FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id) AS locked,
+       coalesce(e.task_id = a.task AND e.status = 'pending', false) AS current,
+       e.organisation_id, e.id, e.site_id, e.type, e.is_test AS test, e.status, e.attempts, e.failures AS round_failures,
+       e.round, e.created_at, e.requested_at, e.next_attempt_at, e.delivered_at, e.trace_id, e.body,
+       coalesce(w.disabled_at IS NULL AND w.site_id IS NOT NULL, false) AS usable, w.site_id IS NOT NULL AS has_endpoint,
+       w.site_id AS endpoint_site, w.url, w.failures, w.open_until, w.openings, w.width, w.gone_since,
+       p.number AS slot_number, coalesce(p.until > statement_timestamp(), false) AS slot_live,
+       coalesce(p.until IS NULL AND p.endpoint_site_id = w.site_id, false) AS parked,
+       coalesce(p.endpoint_site_id = w.site_id, false) AS slot_at_endpoint
+-- Claims may be repeated, so the commit does not wait for the disk.
+FROM (SELECT set_config('synchronous_commit', 'off', true)) AS commit
+CROSS JOIN unnest(:tasks::uuid[], :leases::uuid[]) AS a (task, lease)
+CROSS JOIN LATERAL (
+    SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1
+) o
+LEFT JOIN LATERAL (
+    -- By its key: with another index, the planner could scan all pending events.
+    SELECT * FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+) e ON true
+LEFT JOIN LATERAL (
+    -- A test's own endpoint, else that of the Site, else the default.
+    SELECT * FROM webhook_endpoints x
+    WHERE x.organisation_id = e.organisation_id AND x.site_id IN (
+        CASE WHEN e.is_test THEN e.endpoint_site_id ELSE e.site_id END,
+        CASE WHEN e.is_test THEN e.endpoint_site_id ELSE '00000000-0000-0000-0000-000000000000' END)
+    ORDER BY x.site_id DESC LIMIT 1
+) w ON true
+LEFT JOIN LATERAL (
+    SELECT endpoint_site_id, until, number FROM webhook_slots x
+    WHERE x.organisation_id = e.organisation_id AND x.event_id = e.id LIMIT 1
+) p ON true

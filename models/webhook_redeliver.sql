@@ -1,0 +1,35 @@
+-- Starts a new round of each event and returns its task, if an endpoint takes it. The event of an
+-- organisation without an endpoint becomes undelivered.
+--
+--   :organisation
+--   :events, and for each of them in :tasks the id of the new round's task
+--   :kind and :queue of the tasks
+WITH asked AS MATERIALIZED (
+    SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
+           (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
+           -- The endpoint: a test's own, else that of the Site, else the default.
+           coalesce((
+               SELECT e.disabled_at IS NULL FROM webhook_endpoints e
+               WHERE e.organisation_id = w.organisation_id AND e.site_id IN (
+                   CASE WHEN w.is_test THEN w.endpoint_site_id ELSE w.site_id END,
+                   CASE WHEN w.is_test THEN w.endpoint_site_id ELSE '00000000-0000-0000-0000-000000000000' END)
+               ORDER BY e.site_id DESC LIMIT 1), false) AS open
+    FROM unnest(:events::uuid[], :tasks::uuid[]) AS a (id, task)
+    JOIN webhook_events w ON w.organisation_id = :organisation AND w.id = a.id
+    ORDER BY w.id FOR UPDATE OF w
+), e AS (
+    UPDATE webhook_events w SET round = w.round + 1, failures = 0, requested_at = a.now,
+        requested_in = pg_current_xact_id(),
+        status = CASE WHEN a.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,
+        next_attempt_at = CASE WHEN a.open THEN a.now END, task_id = CASE WHEN a.open THEN a.task END
+    FROM asked a WHERE w.organisation_id = a.organisation_id AND w.id = a.id
+), slots AS (
+    -- A leased slot stays with its worker.
+    DELETE FROM webhook_slots p USING asked a WHERE p.ctid = a.slot AND p.token IS NULL RETURNING p.event_id
+), gone AS (
+    -- Locks slots first, as every statement does.
+    DELETE FROM outbox o USING asked a WHERE o.id = a.old_task AND (SELECT count(*) FROM slots) >= 0
+)
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
+SELECT a.task, :kind, :queue, a.organisation_id, a.site_id, a.id, a.trace_id, a.now FROM asked a WHERE a.open
+RETURNING id

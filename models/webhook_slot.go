@@ -1,0 +1,268 @@
+package models
+
+import (
+	"context"
+	_ "embed" // statements
+
+	"partnerbilling/models/postgres"
+)
+
+// A webhook event's slot at an endpoint is a row of webhook_slots:
+//
+//	none ──▶ parked ──▶ released ──▶ leased ──▶ none
+//	  └───────────────────────────────▲
+//
+// A parked event waits for capacity (see WebhookBreaker.capacity). It uses up no attempt, and its
+// task is postponed. When the endpoint has capacity, the longest parked event is released. A
+// released event occupies capacity until a worker leases it, or until slotHeld has passed. A leased
+// slot whose time has passed belonged to a worker that died. A transaction that changes a slot
+// holds the lock of its event or, if the event is parked, of the slot.
+//
+// Slots come and go faster than their statistics. So statements find them by primary key, which no
+// other index can serve, or by the order of parked slots, and change them by ctid.
+
+var (
+	//go:embed webhook_slot_lease.sql
+	leaseSlotsText string
+	leaseSlotsSQL  = postgres.SQL(leaseSlotsText)
+
+	//go:embed webhook_slot_park.sql
+	parkSlotsText string
+	parkSlotsSQL  = postgres.SQL(parkSlotsText)
+
+	//go:embed webhook_slot_load.sql
+	endpointLoadText string
+	endpointLoadSQL  = postgres.SQL(endpointLoadText)
+
+	//go:embed webhook_slot_parked.sql
+	parkedEndpointsText string
+	parkedEndpointsSQL  = postgres.SQL(parkedEndpointsText)
+
+	//go:embed webhook_slot_release.sql
+	releaseSlotsText string
+	releaseSlotsSQL  = postgres.SQL(releaseSlotsText)
+
+	//go:embed webhook_slot_revive.sql
+	reviveSlotsText string
+	reviveSlotsSQL  = postgres.SQL(reviveSlotsText)
+
+	//go:embed webhook_slot_take_over.sql
+	takeOverSlotsText string
+	takeOverSlotsSQL  = postgres.SQL(takeOverSlotsText)
+
+	// dueTasksSQL makes tasks due. It locks them in the order that all statements with many tasks
+	// use.
+	dueTasksSQL = postgres.SQL(`
+WITH tasks AS MATERIALIZED (
+    SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
+)
+UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
+WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))`)
+)
+
+// endpointKey identifies a webhook endpoint.
+type endpointKey struct {
+	organisation OrganisationID
+	site         SiteID
+}
+
+// keyArrays are endpoints' keys, one array a column.
+func keyArrays(keys []endpointKey) (organisations []OrganisationID, sites []SiteID) {
+	for _, k := range keys {
+		organisations, sites = append(organisations, k.organisation), append(sites, k.site)
+	}
+	return organisations, sites
+}
+
+// webhookSlot is an event's slot that a statement is about to write.
+type webhookSlot struct {
+	endpoint endpointKey
+	event    *WebhookEvent
+	task     TaskID
+	lease    LeaseToken // of the delivery
+	number   int        // of the leased attempt
+	url      string     // of the leased attempt
+}
+
+// slotArgs are slots, one array a column: the columns common to parking and leasing.
+func slotArgs(slots []webhookSlot) postgres.Args {
+	n := len(slots)
+	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
+	sites, requested, tasks := make([]SiteID, n), make([]int64, n), make([]TaskID, n)
+	for i, p := range slots {
+		organisations[i], events[i], endpoints[i] = p.endpoint.organisation, p.event.ID, p.endpoint.site
+		sites[i], requested[i], tasks[i] = p.event.SiteID, int64(p.event.RequestedAt), p.task
+	}
+	return postgres.Args{
+		"organisations": organisations, "events": events, "endpoints": endpoints, "sites": sites, "requested": requested,
+		"tasks": tasks,
+	}
+}
+
+// leaseSlots leases slots to workers for WebhookLease and returns the leases acquired. It skips
+// events that are being sent.
+func leaseSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) (acquired []LeaseToken, err error) {
+	leases, numbers, urls := make([]LeaseToken, len(slots)), make([]int, len(slots)), make([]string, len(slots))
+	for i, p := range slots {
+		leases[i], numbers[i], urls[i] = p.lease, p.number, p.url
+	}
+	args := slotArgs(slots)
+	args["leases"], args["numbers"], args["urls"] = leases, numbers, urls
+	args["webhook_lease"] = WebhookLease.Milliseconds()
+	err = tx.Select(ctx, leaseSlotsSQL, args, &acquired)
+	return acquired, err
+}
+
+// parkSlots parks events that no worker is sending, and postpones their tasks.
+func parkSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) error {
+	args := slotArgs(slots)
+	args["parked_for"] = parkedFor.Milliseconds()
+	_, err := tx.Run(ctx, parkSlotsSQL, args)
+	return err
+}
+
+// endpointLoad is how busy an endpoint is.
+type endpointLoad struct {
+	WebhookBreaker
+
+	OrganisationID OrganisationID
+	SiteID         SiteID
+	Usable         bool // the endpoint exists and is enabled
+	InFlight       int  // slots that occupy capacity
+	ParkedAt       Millis
+	ParkedEvent    WebhookEventID // the longest parked event, requested at ParkedAt; zero: none
+	Now            Millis
+}
+
+// capacity is how many parked events may go out. Those of a disabled or missing endpoint all may:
+// their claims then end them.
+func (l *endpointLoad) capacity() int {
+	if !l.Usable {
+		return reviveStep
+	}
+	return l.WebhookBreaker.capacity(l.InFlight, l.Now)
+}
+
+// endpointLoads reads the load of each endpoint.
+func endpointLoads(
+	ctx context.Context, tx postgres.Tx, keys []endpointKey,
+) (map[endpointKey]*endpointLoad, error) {
+	organisations, sites := keyArrays(keys)
+	var loads []endpointLoad
+	err := tx.Select(ctx, endpointLoadSQL, postgres.Args{"organisations": organisations, "sites": sites}, &loads)
+	byKey := make(map[endpointKey]*endpointLoad, len(loads))
+	for i := range loads {
+		byKey[endpointKey{loads[i].OrganisationID, loads[i].SiteID}] = &loads[i]
+	}
+	return byKey, err
+}
+
+// releasedTask is the task of a released event.
+type releasedTask struct {
+	OrganisationID OrganisationID
+	TaskID         TaskID
+}
+
+// releaseSlots releases events for the free capacity of the endpoints, the longest parked first, and
+// makes their tasks due.
+func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []releasedTask, err error) {
+	loads, err := endpointLoads(ctx, tx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var free []int
+	var ready []endpointKey
+	for _, k := range keys {
+		if n := loads[k].capacity(); n > 0 && !loads[k].ParkedEvent.IsZero() {
+			ready, free = append(ready, k), append(free, n)
+		}
+	}
+	if len(ready) == 0 {
+		return nil, nil
+	}
+	organisations, sites := keyArrays(ready)
+	err = tx.Select(ctx, releaseSlotsSQL, postgres.Args{
+		"organisations": organisations, "sites": sites, "free": free, "slot_held": slotHeld.Milliseconds(),
+	}, &released)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]TaskID, len(released))
+	for i, r := range released {
+		tasks[i] = r.TaskID
+	}
+	return released, makeTasksDue(ctx, tx, tasks)
+}
+
+func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	_, err := tx.Run(ctx, dueTasksSQL, postgres.Args{"tasks": tasks})
+	return err
+}
+
+// ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of
+// an endpoint whose breaker is half-open. It returns the number of released events.
+func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
+	var rows []struct {
+		OrganisationID OrganisationID
+		SiteID         SiteID
+	}
+	if err := s.pg.Select(ctx, parkedEndpointsSQL, nil, &rows); err != nil || len(rows) == 0 {
+		return 0, wrap("release webhooks", err)
+	}
+	keys := make([]endpointKey, len(rows))
+	for i, r := range rows {
+		keys[i] = endpointKey{r.OrganisationID, r.SiteID}
+	}
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		released, err := releaseSlots(ctx, tx, keys)
+		n = len(released)
+		return err
+	})
+	return n, wrap("release webhooks", err)
+}
+
+// reviveStep is the maximum number of events that one transaction revives: an endpoint that was
+// down for long may have very many parked events.
+const reviveStep = 1000
+
+// reviveWaiting makes events due that are parked for an endpoint whose configuration has changed.
+// Events without capacity are parked again. Events beyond one step are released as the endpoint
+// gains capacity.
+func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
+	var tasks []TaskID
+	err := tx.Select(ctx, reviveSlotsSQL,
+		postgres.Args{"organisation": organisation, "endpoint": site, "limit": reviveStep}, &tasks)
+	if err != nil {
+		return err
+	}
+	return makeTasksDue(ctx, tx, tasks)
+}
+
+// takeOverStep makes at most reviveStep events due that are parked for the default and belong to an
+// override now. It returns their number.
+func takeOverStep(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) (int, error) {
+	var tasks []TaskID
+	err := tx.Select(ctx, takeOverSlotsSQL,
+		postgres.Args{"organisation": organisation, "site": site, "limit": reviveStep}, &tasks)
+	if err != nil {
+		return 0, err
+	}
+	return len(tasks), makeTasksDue(ctx, tx, tasks)
+}
+
+// takeOver runs the remaining steps. The override is already committed, so an error ends only the
+// takeover: the remaining events become due after parkedFor, or when the default has capacity.
+func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
+	for n := reviveStep; n == reviveStep; {
+		err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
+			n, err = takeOverStep(ctx, tx, organisation, site)
+			return err
+		})
+		if err != nil {
+			return
+		}
+	}
+}

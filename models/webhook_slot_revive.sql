@@ -1,0 +1,12 @@
+-- Drops the slots of events parked for an endpoint, the longest parked first, and returns their
+-- tasks. It skips locked slots.
+--
+--   :organisation
+--   :endpoint: the endpoint's Site
+--   :limit: the maximum number of events
+WITH parked AS MATERIALIZED (
+    SELECT ctid AS slot FROM webhook_slots
+    WHERE organisation_id = :organisation AND endpoint_site_id = :endpoint AND until IS NULL
+    ORDER BY requested_at, event_id LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM webhook_slots w USING parked p WHERE w.ctid = p.slot RETURNING w.task_id
