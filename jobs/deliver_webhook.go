@@ -99,8 +99,8 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	}
 }
 
-// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed. Errors:
-// models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
+// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed.
+// Errors: models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
 func (d *DeliverWebhook) Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error) {
 	record, err := d.deliver(ctx, task)
 	return record.Attempt, err

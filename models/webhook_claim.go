@@ -5,57 +5,11 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // statements
-	"errors"
 	"slices"
-	"time"
 
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
 )
-
-const (
-	// WebhookLease is how long a worker leases an event: longer than an attempt and its record can
-	// take.
-	WebhookLease = 30 * time.Second
-	// retryLease is how late a retry may come out of Redis before it counts as lost.
-	retryLease = 30 * time.Second
-	// parkedFor is the maximum time that an event stays parked before its task becomes due by
-	// itself.
-	parkedFor = time.Hour
-	// slotHeld is how long a released event keeps its slot on its way to a worker.
-	slotHeld = 5 * time.Second
-)
-
-// ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for
-// later, or leased by another worker.
-var ErrNothingDue = errors.New("models: nothing due")
-
-// errSlotTaken is impossible: a transaction that leases a slot holds the lock of its event.
-var errSlotTaken = errors.New("models: another worker has the event")
-
-// WebhookDelivery is one attempt that its worker may make now.
-type WebhookDelivery struct {
-	Task         TaskID
-	Event        WebhookEvent
-	Number       int    // of the attempt, from 1, across all rounds
-	Failures     int    // of this round so far
-	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
-	URL          string
-	// Fresh says that the last attempt at the endpoint failed, so that no cached connection or
-	// address of it may be used.
-	Fresh     bool
-	Once      bool // there is no retry: the first round of a test
-	StartedAt Millis
-	Secrets   WebhookSecrets
-
-	lease LeaseToken
-	round int
-}
-
-// endpoint is the delivery's endpoint.
-func (d *WebhookDelivery) endpoint() endpointKey {
-	return endpointKey{d.Event.OrganisationID, d.EndpointSite}
-}
 
 // WebhookClaim asks for the due attempt of a task's event.
 type WebhookClaim struct {
@@ -164,8 +118,8 @@ func (e *claimedEvent) slot() webhookSlot {
 
 func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	return &WebhookDelivery{
-		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures, EndpointSite: e.EndpointSite,
-		URL: e.URL, Fresh: e.Failures > 0 || e.RoundFailures > 0, Once: e.Test && e.Round == 1, StartedAt: e.Now,
+		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures,
+		EndpointSite: e.EndpointSite, URL: e.URL, Fresh: e.Failures > 0 || e.RoundFailures > 0, Once: e.Test && e.Round == 1, StartedAt: e.Now,
 		Secrets: secrets, lease: e.Lease, round: e.Round,
 	}
 }
@@ -319,20 +273,6 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// distinct returns the distinct keys of all, in the order of their first occurrence. It skips items
-// without a key.
-func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
-	seen := make(map[K]bool, len(all))
-	var keys []K
-	for _, one := range all {
-		if k, ok := key(one); ok && !seen[k] {
-			seen[k] = true
-			keys = append(keys, k)
-		}
-	}
-	return keys
-}
-
 // keepCapacity keeps as many attempts due as their endpoints have capacity for; the other events are
 // parked. Events that were parked earlier go first, unless the event has been released itself. A
 // test always goes: it shows the partner whether the endpoint works again.
@@ -424,7 +364,8 @@ FROM webhook_events e
 WHERE o.id = ANY (:tasks::uuid[]) AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
 
 	// leaseTasksSQL leases tasks that came without a dispatch that still counts. A task that came
-	// twice may belong to a parked event: if this worker dies, the event is due and no longer parked.
+	// twice may belong to a parked event. If this worker dies, that event is due, and no longer
+	// parked.
 	leaseTasksSQL = postgres.SQL(`
 UPDATE outbox SET available_at = least(available_at, svc_now()),
     dispatched_at = coalesce(dispatched_at, statement_timestamp()),

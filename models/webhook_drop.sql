@@ -4,7 +4,8 @@
 --   :limit: the maximum number of events
 WITH old AS MATERIALIZED (
     SELECT organisation_id, id,
-           (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot
+           (SELECT p.ctid FROM webhook_slots p
+            WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot
     FROM webhook_events w
     WHERE created_at <= svc_now() - :history AND requested_at <= svc_now() - :history AND status <> 'pending'
     ORDER BY created_at LIMIT :limit FOR UPDATE SKIP LOCKED

@@ -1,5 +1,16 @@
 package models
 
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+
+	"github.com/uptrace/bun"
+)
+
 // WebhookEndpoint is the destination of events of an organisation or of one of its Sites.
 type WebhookEndpoint struct {
 	OrganisationID OrganisationID
@@ -33,4 +44,233 @@ func (e *WebhookEndpoint) State() WebhookEndpointState {
 	default:
 		return WebhookEndpointActive
 	}
+}
+
+type webhookEndpointRow struct {
+	bun.BaseModel `bun:"table:webhook_endpoints"`
+	WebhookBreaker
+
+	OrganisationID OrganisationID     `bun:"organisation_id,pk"`
+	SiteID         SiteID             `bun:"site_id,pk"`
+	URL            string             `bun:"url"`
+	Events         []WebhookEventType `bun:"events,array"`
+	CreatedAt      Millis             `bun:"created_at"`
+	UpdatedAt      Millis             `bun:"updated_at"`
+	DisabledAt     Millis             `bun:"disabled_at"`
+}
+
+func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
+	return WebhookEndpoint{
+		r.OrganisationID, r.SiteID, r.URL, r.Events, r.CreatedAt, r.UpdatedAt, r.DisabledAt, r.WebhookBreaker,
+	}
+}
+
+// lockEndpoints locks endpoints, in the order that all statements use, and reads them.
+const lockEndpoints = `
+SELECT w.*, (SELECT now FROM service_now) AS now
+FROM unnest(:organisations::uuid[], :sites::uuid[]) AS k (organisation_id, site_id)
+JOIN webhook_endpoints w ON w.organisation_id = k.organisation_id AND w.site_id = k.site_id
+ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`
+
+var (
+	lockEndpointsSQL     = postgres.SQL(lockEndpoints)
+	lockFreeEndpointsSQL = postgres.SQL(lockEndpoints + ` SKIP LOCKED`)
+)
+
+// lockWebhookEndpoints locks and reads endpoints with one of the statements above. It also returns
+// the service time; 0 without endpoints.
+func lockWebhookEndpoints(
+	ctx context.Context, tx postgres.Tx, lock postgres.Statement, keys []endpointKey,
+) (locked map[endpointKey]*webhookEndpointRow, now Millis, err error) {
+	organisations, sites := keyArrays(keys)
+	var rows []struct {
+		webhookEndpointRow
+		Now Millis
+	}
+	err = tx.Select(ctx, lock, postgres.Args{"organisations": organisations, "sites": sites}, &rows)
+	locked = make(map[endpointKey]*webhookEndpointRow, len(rows))
+	for i := range rows {
+		locked[endpointKey{rows[i].OrganisationID, rows[i].SiteID}] = &rows[i].webhookEndpointRow
+		now = rows[i].Now
+	}
+	return locked, now, err
+}
+
+// WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's
+// default. ErrNoWebhookEndpoint: that endpoint is not configured, even if the default is.
+func (s *Store) WebhookEndpoint(
+	ctx context.Context, organisation OrganisationID, site SiteID,
+) (WebhookEndpoint, error) {
+	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
+	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return WebhookEndpoint{}, ErrNoWebhookEndpoint
+	}
+	return row.endpoint(), wrap("webhook endpoint", err)
+}
+
+// WebhookEndpoints returns the organisation's endpoints: the default first, then those of Sites in
+// the order of their ids.
+func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationID) ([]WebhookEndpoint, error) {
+	var rows []webhookEndpointRow
+	err := s.pg.Do(ctx, func() error {
+		rows = nil
+		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("site_id").Scan(ctx)
+	})
+	endpoints := make([]WebhookEndpoint, len(rows))
+	for i := range rows {
+		endpoints[i] = rows[i].endpoint()
+	}
+	return endpoints, wrap("webhook endpoints", err)
+}
+
+// PutWebhookEndpoint configures and enables an endpoint, and resets its breaker: parked events go
+// out. The zero Site means the default. The organisation's first endpoint also creates its secret;
+// else secret is nil. The caller has checked the URL (WebhookTargets). events are the subscribed
+// types; none means EventTransactionStatus alone. *QuotaError refuses a new endpoint.
+func (s *Store) PutWebhookEndpoint(
+	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
+) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
+	if len(events) == 0 {
+		events = []WebhookEventType{EventTransactionStatus}
+	}
+	var taken int
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		secret = nil
+		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
+			return err
+		}
+		if err := s.checkEndpointQuota(ctx, tx, organisation, site); err != nil {
+			return err
+		}
+		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
+			return err
+		}
+		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, url, events)
+		return err
+	})
+	if err == nil && taken == reviveStep {
+		s.takeOver(ctx, organisation, site)
+	}
+	return endpoint, secret, wrap("put webhook endpoint", err)
+}
+
+// ensureWebhookSecret creates the organisation's first secret; nil if it has one.
+func ensureWebhookSecret(
+	ctx context.Context, tx postgres.Tx, ring *seal.Keyring, organisation OrganisationID,
+) (*WebhookSecret, error) {
+	live, _, err := liveWebhookSecrets(ctx, tx, organisation)
+	if err != nil || len(live[organisation]) > 0 {
+		return nil, err
+	}
+	var now Millis
+	if err := tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &now); err != nil {
+		return nil, err
+	}
+	secret, err := insertWebhookSecret(ctx, tx, ring, organisation, now, now)
+	return &secret, err
+}
+
+var putWebhookEndpointSQL = postgres.SQL(`
+INSERT INTO webhook_endpoints AS e (organisation_id, site_id, url, events, created_at, updated_at, width)
+VALUES (:organisation, :site, :url, :events::text[]::webhook_event_type[], svc_now(), svc_now(), :width)
+ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events = excluded.events,
+    updated_at = excluded.updated_at, disabled_at = NULL, failures = 0, open_until = NULL, openings = 0,
+    width = excluded.width, gone_since = NULL
+RETURNING *`)
+
+// putWebhookEndpoint returns the endpoint, and how many events it has taken over from the default.
+func putWebhookEndpoint(
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
+) (endpoint WebhookEndpoint, taken int, err error) {
+	var row webhookEndpointRow
+	err = tx.Get(ctx, putWebhookEndpointSQL, postgres.Args{
+		"organisation": organisation, "site": site, "url": url, "events": events, "width": newWebhookBreaker().Width,
+	}, &row)
+	if err != nil {
+		return WebhookEndpoint{}, 0, err
+	}
+	if err := closeAlerts(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
+		return WebhookEndpoint{}, 0, err
+	}
+	if err := reviveWaiting(ctx, tx, organisation, site); err != nil || site.IsZero() {
+		return row.endpoint(), 0, err
+	}
+	taken, err = takeOverStep(ctx, tx, organisation, site)
+	return row.endpoint(), taken, err
+}
+
+// DeleteWebhookEndpoint removes an endpoint. Its pending events go to the default, or become
+// undelivered without one. ErrNoWebhookEndpoint: there was no such endpoint.
+func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
+	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, ErrNoWebhookEndpoint)
+		}
+		return reviveWaiting(ctx, tx, organisation, site)
+	})
+	return wrap("delete webhook endpoint", err)
+}
+
+// The kinds of alerts about webhooks.
+const (
+	alertEndpointDisabled = "webhookEndpointDisabled" // subject: organisation and Site
+	alertWebhookFailed    = "webhookFailed"           // subject: the event
+)
+
+// endpointName names an endpoint in alerts.
+func endpointName(organisation OrganisationID, site SiteID) string {
+	if site.IsZero() {
+		return organisation.String() + " default"
+	}
+	return organisation.String() + " " + site.String()
+}
+
+var (
+	closeAlertsSQL = postgres.SQL(`
+UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = ANY (:subjects::text[]) AND closed_at IS NULL`)
+
+	raiseAlertsSQL = postgres.SQL(`
+SELECT raise_alert(a.kind, a.subject, a.organisation, nullif(a.site, '00000000-0000-0000-0000-000000000000'), a.detail,
+                   a.trace)
+FROM unnest(:kinds::text[], :subjects::text[], :organisations::uuid[], :sites::uuid[], :details::text[],
+    :traces::text[]) AS a (kind, subject, organisation, site, detail, trace)`)
+)
+
+func closeAlerts(ctx context.Context, tx postgres.Tx, kind string, subjects ...string) error {
+	if len(subjects) == 0 {
+		return nil
+	}
+	_, err := tx.Run(ctx, closeAlertsSQL, postgres.Args{"kind": kind, "subjects": subjects})
+	return err
+}
+
+// alert is an alert to raise.
+type alert struct {
+	kind, subject, detail string
+	organisation          OrganisationID
+	site                  SiteID
+	trace                 TraceID
+}
+
+func raiseAlerts(ctx context.Context, tx postgres.Tx, alerts []alert) error {
+	if len(alerts) == 0 {
+		return nil
+	}
+	n := len(alerts)
+	kinds, subjects, details, traces := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	organisations, sites := make([]OrganisationID, n), make([]SiteID, n)
+	for i, a := range alerts {
+		kinds[i], subjects[i], details[i], traces[i] = a.kind, a.subject, a.detail, string(a.trace)
+		organisations[i], sites[i] = a.organisation, a.site
+	}
+	_, err := tx.Run(ctx, raiseAlertsSQL, postgres.Args{
+		"kinds": kinds, "subjects": subjects, "organisations": organisations, "sites": sites, "details": details,
+		"traces": traces,
+	})
+	return err
 }

@@ -13,8 +13,8 @@ WITH endpoint AS (
         WHERE organisation_id = :organisation AND site_id IN (:site, '00000000-0000-0000-0000-000000000000')
         ORDER BY site_id DESC LIMIT 1), false) AS open
 ), e AS (
-    INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, is_test, status,
-        created_at, requested_at, next_attempt_at, task_id, endpoint_site_id, trace_id, body)
+    INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, is_test,
+        status, created_at, requested_at, next_attempt_at, task_id, endpoint_site_id, trace_id, body)
     SELECT :organisation, :event, :site, :type::text::webhook_event_type,
            nullif(:intent::uuid, '00000000-0000-0000-0000-000000000000'), nullif(:transaction_status, ''), :test,
            CASE WHEN endpoint.open THEN 'pending' ELSE 'undelivered' END::webhook_event_status,

@@ -1,5 +1,17 @@
 package models
 
+import (
+	"context"
+	_ "embed" // statements
+	"fmt"
+	"math"
+	"slices"
+
+	"partnerbilling/models/postgres"
+
+	"github.com/uptrace/bun"
+)
+
 // WebhookFilter selects events of an organisation. Zero fields match every event.
 type WebhookFilter struct {
 	Status          WebhookStatus
@@ -63,4 +75,137 @@ func newWebhookPage(q *WebhookQuery, found []WebhookEvent, behind bool) WebhookP
 		page.Prev = &first
 	}
 	return page
+}
+
+// webhookColumns are the columns of a WebhookEvent. Callers add the body if they need it.
+const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, w.transaction_status,
+    w.is_test AS test, w.status, w.attempts, w.created_at, w.requested_at, w.next_attempt_at, w.delivered_at,
+    w.trace_id`
+
+// selectFrom selects the matching events of an organisation.
+func (f WebhookFilter) selectFrom(tx postgres.Tx, organisation OrganisationID) *bun.SelectQuery {
+	q := tx.NewSelect().TableExpr("webhook_events AS w").Where("w.organisation_id = ?", organisation)
+	if f.Status != "" {
+		q.Where("w.status = ?", f.Status)
+	}
+	if f.Type != "" {
+		q.Where("w.type = ?", f.Type)
+	}
+	if !f.SiteID.IsZero() {
+		q.Where("w.site_id = ?", f.SiteID)
+	}
+	if !f.PaymentIntentID.IsZero() {
+		q.Where("w.payment_intent_id = ?", f.PaymentIntentID)
+	}
+	if f.From != nil {
+		q.Where("w.created_at >= ?", *f.From)
+	}
+	if f.To != nil {
+		q.Where("w.created_at <= ?", *f.To)
+	}
+	return q
+}
+
+// ListWebhookEvents returns one page of an organisation's events. A walk through the pages finds
+// every event that matched throughout exactly once.
+func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page WebhookPage, err error) {
+	if q.Limit < 1 || q.Limit > 100 {
+		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
+	}
+	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
+		page, err = listWebhookEvents(ctx, tx, &q)
+		return err
+	})
+	return page, wrap("list webhook events", err)
+}
+
+func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (WebhookPage, error) {
+	at, ahead, behind, order := q.From, "<", ">=", "DESC"
+	if q.Direction == Backward {
+		ahead, behind, order = ">", "<=", "ASC"
+	} else if at == (WebhookPosition{}) {
+		at.CreatedAt = math.MaxInt64
+	}
+	matching := func() *bun.SelectQuery { return q.Filter.selectFrom(tx, q.OrganisationID) }
+	position := func(side string) *bun.SelectQuery {
+		return matching().Where("(w.created_at, w.id) "+side+" (?, ?)", at.CreatedAt, at.ID)
+	}
+	found := make([]WebhookEvent, 0, q.Limit+1)
+	err := position(ahead).ColumnExpr(webhookColumns).OrderExpr("w.created_at "+order+", w.id "+order).
+		Limit(int64(q.Limit)+1).Scan(ctx, &found)
+	if err != nil {
+		return WebhookPage{}, err
+	}
+	if q.Direction == Backward {
+		slices.Reverse(found)
+	}
+	isBehind, err := position(behind).Exists(ctx)
+	if err != nil {
+		return WebhookPage{}, err
+	}
+	page := newWebhookPage(q, found, isBehind)
+	if err := tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &page.Now); err != nil {
+		return WebhookPage{}, err
+	}
+	total, err := matching().Count(ctx)
+	page.Total = int64(total)
+	return page, err
+}
+
+var webhookEventSQL = postgres.SQL(`
+SELECT ` + webhookColumns + `, w.body FROM webhook_events w WHERE w.organisation_id = :organisation AND w.id = :event`)
+
+// WebhookEvent returns one event of the organisation with its body, and its attempts in order;
+// ErrNotFound if there is none.
+func (s *Store) WebhookEvent(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID,
+) (event WebhookEvent, attempts []WebhookAttempt, err error) {
+	err = s.pg.Get(ctx, webhookEventSQL, postgres.Args{"organisation": organisation, "event": id}, &event)
+	if err == nil {
+		attempts, err = s.webhookAttempts(ctx, organisation, id, 0)
+	}
+	return event, attempts, wrap("webhook event", notFound(err, "webhook event"))
+}
+
+// WebhookAttempt returns one attempt of an event; ErrNotFound if it is not recorded.
+func (s *Store) WebhookAttempt(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
+) (WebhookAttempt, error) {
+	attempts, err := s.webhookAttempts(ctx, organisation, id, number)
+	switch {
+	case err != nil:
+		return WebhookAttempt{}, wrap("webhook attempt", err)
+	case len(attempts) == 0:
+		return WebhookAttempt{}, notFoundError("webhook attempt")
+	}
+	return attempts[0], nil
+}
+
+var webhookAttemptsSQL = postgres.SQL(`
+SELECT number, endpoint_site_id AS endpoint_site, started_at, duration_ms::bigint * 1000000 AS duration, status_code,
+       url, address, error, response_head
+FROM webhook_attempts
+WHERE organisation_id = :organisation AND event_id = :event AND (:number = 0 OR number = :number) ORDER BY number`)
+
+// webhookAttempts returns an event's attempts, or only the one with the number unless that is 0.
+func (s *Store) webhookAttempts(
+	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
+) (attempts []WebhookAttempt, err error) {
+	err = s.pg.Select(ctx, webhookAttemptsSQL,
+		postgres.Args{"organisation": organisation, "event": id, "number": number}, &attempts)
+	return attempts, err
+}
+
+var (
+	//go:embed webhook_drop.sql
+	dropWebhookEventsText string
+	dropWebhookEventsSQL  = postgres.SQL(dropWebhookEventsText)
+)
+
+// DropOldWebhookEvents deletes at most limit events that ended more than WebhookHistory ago, with
+// their attempts, and returns their number.
+func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
+	n, err := s.pg.Run(ctx, dropWebhookEventsSQL,
+		postgres.Args{"history": WebhookHistory.Milliseconds(), "limit": limit})
+	return n, wrap("drop old webhook events", err)
 }

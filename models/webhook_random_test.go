@@ -37,7 +37,8 @@ type webhookLife struct {
 }
 
 func newWebhookLife(w *webhooks, t *rapid.T) *webhookLife {
-	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_slots", "webhook_endpoints", "outbox"} {
+	for _, table := range []string{"webhook_attempts", "webhook_events", "webhook_slots", "webhook_endpoints",
+		"outbox"} {
 		if _, err := w.DB().ExecContext(w.t.Context(), "DELETE FROM "+table); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +50,8 @@ func newWebhookLife(w *webhooks, t *rapid.T) *webhookLife {
 
 func (l *webhookLife) step(t *rapid.T) {
 	switch rapid.SampledFrom([]string{
-		"insert", "insert", "claim", "claim", "claimMany", "claimMany", "record", "record", "recordMany", "die", "crash", "advance",
+		"insert", "insert", "claim", "claim", "claimMany", "claimMany", "record", "record", "recordMany", "die",
+		"crash", "advance",
 		"redeliver", "put", "delete", "sweep",
 	}).Draw(t, "step") {
 	case "insert":
@@ -74,21 +76,24 @@ func (l *webhookLife) step(t *rapid.T) {
 	case "die":
 		expireWebhookLeases(l.t, l.Store) // its record may still come, late
 	case "crash": // of Postgres, before the claims were on the disk
-		if _, err := l.DB().ExecContext(l.t.Context(), "DELETE FROM webhook_slots WHERE token IS NOT NULL"); err != nil {
+		if _, err := l.DB().ExecContext(l.t.Context(),
+			"DELETE FROM webhook_slots WHERE token IS NOT NULL"); err != nil {
 			t.Fatal(err)
 		}
 	case "advance":
 		modelstest.AdvanceClock(l.t, l.Store, time.Duration(rapid.IntRange(1, 90).Draw(t, "s"))*time.Second)
 	case "redeliver":
 		if len(l.ids) > 0 {
-			_, task, err := l.RedeliverWebhook(l.t.Context(), l.site.OrganisationID, rapid.SampledFrom(l.ids).Draw(t, "event"))
+			_, task, err := l.RedeliverWebhook(l.t.Context(), l.site.OrganisationID,
+				rapid.SampledFrom(l.ids).Draw(t, "event"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			l.tasks = append(l.tasks, task)
 		}
 	case "put":
-		l.put(models.SiteID{}, rapid.SampledFrom([]string{"https://example.com/", "https://example.com/b"}).Draw(t, "url"))
+		l.put(models.SiteID{}, rapid.SampledFrom([]string{"https://example.com/", "https://example.com/b"}).
+			Draw(t, "url"))
 	case "delete":
 		_ = l.DeleteWebhookEndpoint(l.t.Context(), l.site.OrganisationID, models.SiteID{})
 	case "sweep":
@@ -123,7 +128,8 @@ func (l *webhookLife) recordAll(t *rapid.T) {
 }
 
 func drawVerdict(t *rapid.T) models.WebhookVerdict {
-	return rapid.SampledFrom([]models.WebhookVerdict{delivered, failed, gone, retryIn(10 * time.Second)}).Draw(t, "verdict")
+	verdicts := []models.WebhookVerdict{delivered, failed, gone, retryIn(10 * time.Second)}
+	return rapid.SampledFrom(verdicts).Draw(t, "verdict")
 }
 
 func (l *webhookLife) recordOne(t *rapid.T) {
@@ -149,7 +155,8 @@ func (l *webhookLife) check(t *rapid.T) {
 		if ok && was.Status != event.Status && !was.Status.CanBecome(event.Status) {
 			t.Fatalf("%s became %s", was.Status, event.Status)
 		}
-		if ok && (string(was.Body) != string(event.Body) || event.Attempts < was.Attempts || len(attempts) > event.Attempts) {
+		if ok && (string(was.Body) != string(event.Body) || event.Attempts < was.Attempts ||
+			len(attempts) > event.Attempts) {
 			t.Fatalf("was %+v, is %+v with %d attempts", was, event, len(attempts))
 		}
 		l.known[id] = event
@@ -164,7 +171,8 @@ func (l *webhookLife) check(t *rapid.T) {
 	if err := l.DB().NewRaw(`
 		SELECT count(*) FROM webhook_slots p LEFT JOIN webhook_events e ON e.organisation_id = p.organisation_id
 		  AND e.id = p.event_id
-		WHERE e.id IS NULL OR p.token IS NULL AND (e.status <> 'pending' OR e.task_id <> p.task_id OR e.requested_at <> p.requested_at)`,
+		WHERE e.id IS NULL OR p.token IS NULL AND (e.status <> 'pending' OR e.task_id <> p.task_id
+			OR e.requested_at <> p.requested_at)`,
 	).Scan(l.t.Context(), &broken); err != nil || broken != 0 {
 		t.Fatalf("%d slots of nothing, or of a round that is over, %v", broken, err)
 	}

@@ -27,19 +27,19 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 
 // RecordWebhooks records attempts and their consequences for events, endpoints and tasks. A worker
 // with an expired lease still logs its attempt, and its success still counts; otherwise the event
-// stays with its current worker, or with the redelivery requested meanwhile. released are tasks, by
-// organisation, that the endpoints have capacity for and that may be dispatched.
+// stays with its current worker, or with the redelivery requested meanwhile. RecordWebhooks returns
+// tasks, by organisation, that the endpoints have capacity for and that may be dispatched.
 //
 // All records of different events are one transaction. Further records of an event follow in
 // transactions of their own, so that after an error some may be recorded; they may be repeated.
 func (s *Store) RecordWebhooks(
 	ctx context.Context, records []WebhookRecord,
-) (released map[OrganisationID][]TaskID, err error) {
-	released = map[OrganisationID][]TaskID{}
+) (map[OrganisationID][]TaskID, error) {
+	released := map[OrganisationID][]TaskID{}
 	for len(records) > 0 {
 		var tasks []releasedTask
 		first, others := oneOfEachEvent(records)
-		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
 			r := webhookRecords{tx: tx, records: first}
 			tasks, err = r.run(ctx)
 			return err

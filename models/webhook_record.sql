@@ -4,19 +4,19 @@
 -- A result decides its event if its worker holds the lease. A success also decides without it,
 -- unless the event has moved on: it has ended, or a redelivery has begun another round.
 --
---   one element a result, each of another event: :organisations :events :leases :rounds :numbers :verdicts
---   :retries (ms until the next attempt, of pending ones) :endpoints :started (service time) :durations (ms)
---   :codes (0: no answer) :urls :addresses :errors :heads
+--   one element a result, each of another event: :organisations :events :leases :rounds :numbers
+--   :verdicts :retries (ms until the next attempt, of pending ones) :endpoints :started (service
+--   time) :durations (ms) :codes (0: no answer) :urls :addresses :errors :heads
 WITH e AS MATERIALIZED (
-    -- Locks the events in the order of their keys, and reads each by its key: with another index, the
-    -- planner could scan all pending events.
+    -- Locks the events in the order of their keys, and reads each by its key: with another index,
+    -- the planner could scan all pending events.
     SELECT r.*, w.round AS event_round, w.task_id, w.status = 'pending' AND w.round = r.round AS open, p.slot
     FROM (
         SELECT * FROM unnest(:organisations::uuid[], :events::uuid[], :leases::uuid[], :rounds::int[], :numbers::int[],
-            :verdicts::text[], :retries::bigint[], :endpoints::uuid[], :started::bigint[], :durations::int[], :codes::int[],
-            :urls::text[], :addresses::text[], :errors::text[], :heads::bytea[]) WITH ORDINALITY
-            AS r (organisation_id, id, lease, round, number, verdict, retry, site_id, started_at, duration_ms, status_code, url,
-                  address, error, head, i)
+            :verdicts::text[], :retries::bigint[], :endpoints::uuid[], :started::bigint[], :durations::int[],
+            :codes::int[], :urls::text[], :addresses::text[], :errors::text[], :heads::bytea[]) WITH ORDINALITY
+            AS r (organisation_id, id, lease, round, number, verdict, retry, site_id, started_at, duration_ms,
+                  status_code, url, address, error, head, i)
         ORDER BY organisation_id, id) r
     CROSS JOIN LATERAL (
         SELECT status, round, task_id FROM webhook_events x WHERE x.organisation_id = r.organisation_id AND x.id = r.id
@@ -38,13 +38,15 @@ WITH e AS MATERIALIZED (
         attempts = greatest(w.attempts, d.number, d.slot_number), -- includes the attempt of a successor
         failures = w.failures + CASE WHEN d.decides AND d.verdict <> 'delivered' THEN 1 ELSE 0 END,
         delivered_at = CASE WHEN d.verdict = 'delivered' THEN d.now ELSE w.delivered_at END,
-        next_attempt_at = CASE WHEN NOT d.decides THEN w.next_attempt_at WHEN d.verdict = 'pending' THEN d.now + d.retry END,
+        next_attempt_at = CASE WHEN NOT d.decides THEN w.next_attempt_at
+                               WHEN d.verdict = 'pending' THEN d.now + d.retry END,
         task_id = CASE WHEN d.decides AND d.verdict <> 'pending' THEN NULL ELSE w.task_id END
     FROM d WHERE w.organisation_id = d.organisation_id AND w.id = d.id
 ), logged AS (
     INSERT INTO webhook_attempts AS a (organisation_id, event_id, number, endpoint_site_id, started_at, duration_ms,
         status_code, url, address, error, response_head)
-    SELECT organisation_id, id, number, site_id, started_at, duration_ms, nullif(status_code, 0), url, address, error, head
+    SELECT organisation_id, id, number, site_id, started_at, duration_ms, nullif(status_code, 0), url, address, error,
+           head
     FROM d
     ON CONFLICT (organisation_id, event_id, number) DO UPDATE SET started_at = excluded.started_at,
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address,

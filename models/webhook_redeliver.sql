@@ -6,7 +6,8 @@
 --   :kind and :queue of the tasks
 WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
-           (SELECT p.ctid FROM webhook_slots p WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
+           (SELECT p.ctid FROM webhook_slots p
+            WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
            -- The endpoint: a test's own, else that of the Site, else the default.
            coalesce((
                SELECT e.disabled_at IS NULL FROM webhook_endpoints e

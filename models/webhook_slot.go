@@ -74,6 +74,20 @@ func keyArrays(keys []endpointKey) (organisations []OrganisationID, sites []Site
 	return organisations, sites
 }
 
+// distinct returns the distinct keys of all, in the order of their first occurrence. It skips items
+// without a key.
+func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
+	seen := make(map[K]bool, len(all))
+	var keys []K
+	for _, one := range all {
+		if k, ok := key(one); ok && !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
 // webhookSlot is an event's slot that a statement is about to write.
 type webhookSlot struct {
 	endpoint endpointKey
@@ -94,8 +108,8 @@ func slotArgs(slots []webhookSlot) postgres.Args {
 		sites[i], requested[i], tasks[i] = p.event.SiteID, int64(p.event.RequestedAt), p.task
 	}
 	return postgres.Args{
-		"organisations": organisations, "events": events, "endpoints": endpoints, "sites": sites, "requested": requested,
-		"tasks": tasks,
+		"organisations": organisations, "events": events, "endpoints": endpoints, "sites": sites,
+		"requested": requested, "tasks": tasks,
 	}
 }
 

@@ -4,11 +4,11 @@
 --   one element a slot: :organisations :events :endpoints (Sites of the endpoints)
 --   :sites and :requested (Sites and RequestedAt of the events) :tasks :leases :numbers :urls
 --   :webhook_lease: WebhookLease in milliseconds
-INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token, number,
-    url, until)
+INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token,
+    number, url, until)
 SELECT t.*, statement_timestamp() + :webhook_lease * interval '1 ms'
-FROM unnest(:organisations::uuid[], :events::uuid[], :endpoints::uuid[], :sites::uuid[], :requested::bigint[], :tasks::uuid[],
-    :leases::uuid[], :numbers::int[], :urls::text[]) AS t
+FROM unnest(:organisations::uuid[], :events::uuid[], :endpoints::uuid[], :sites::uuid[], :requested::bigint[],
+    :tasks::uuid[], :leases::uuid[], :numbers::int[], :urls::text[]) AS t
 ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
     requested_at = excluded.requested_at, task_id = excluded.task_id, token = excluded.token, number = excluded.number,
     url = excluded.url, until = excluded.until

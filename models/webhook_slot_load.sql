@@ -2,10 +2,10 @@
 -- longest parked event.
 --
 --   one element an endpoint: :organisations :sites
-SELECT k.organisation_id, k.site_id, coalesce(w.disabled_at IS NULL AND w.site_id IS NOT NULL, false) AS usable,
+SELECT k.organisation_id, k.site_id, w.site_id IS NOT NULL AND w.disabled_at IS NULL AS usable,
        w.failures, w.open_until, w.openings, w.width, w.gone_since,
-       -- The range and its order leave Postgres one index, webhook_slots_taken. While the table is small, it
-       -- would rate the primary key alike, which leads to all slots of the organisation.
+       -- The range and its order leave one index, webhook_slots_taken. While the table is small,
+       -- the planner would rate the primary key alike, which leads to the organisation's slots.
        (SELECT count(*) FROM (
             SELECT FROM webhook_slots x
             WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id BETWEEN k.site_id AND k.site_id

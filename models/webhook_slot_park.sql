@@ -7,13 +7,14 @@
 WITH parked AS (
     -- Locks every slot, and writes those that are not parked there yet.
     INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
-    SELECT * FROM unnest(:organisations::uuid[], :events::uuid[], :endpoints::uuid[], :sites::uuid[], :requested::bigint[],
-        :tasks::uuid[])
+    SELECT * FROM unnest(:organisations::uuid[], :events::uuid[], :endpoints::uuid[], :sites::uuid[],
+        :requested::bigint[], :tasks::uuid[])
     ON CONFLICT (organisation_id, event_id) DO UPDATE SET endpoint_site_id = excluded.endpoint_site_id,
         requested_at = excluded.requested_at, task_id = excluded.task_id, until = NULL
     WHERE p.token IS NULL AND (p.until IS NOT NULL OR p.endpoint_site_id <> excluded.endpoint_site_id
         OR p.task_id <> excluded.task_id)
     RETURNING p.event_id
 )
-UPDATE outbox o SET available_at = (SELECT now FROM service_now) + :parked_for, dispatched_at = NULL, redispatch_after = NULL
+UPDATE outbox o SET available_at = (SELECT now FROM service_now) + :parked_for, dispatched_at = NULL,
+    redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND (SELECT count(*) FROM parked) >= 0 -- slots first, as everywhere

@@ -140,8 +140,8 @@ func (s *Store) CreateTestWebhook(
 			return err
 		}
 		task, err = writeWebhookEvent(ctx, tx, webhookInsert{
-			organisation: organisation, site: subject.SiteID, id: id, event: EventTransactionStatus, intent: push.PaymentIntentID,
-			status: push.TransactionStatus, trace: trace, body: body, test: true, endpoint: site,
+			organisation: organisation, site: subject.SiteID, id: id, event: EventTransactionStatus,
+			intent: push.PaymentIntentID, status: push.TransactionStatus, trace: trace, body: body, test: true, endpoint: site,
 		})
 		return err
 	})

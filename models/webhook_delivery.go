@@ -1,0 +1,50 @@
+package models
+
+import (
+	"errors"
+	"time"
+)
+
+const (
+	// WebhookLease is how long a worker leases an event: longer than an attempt and its record can
+	// take.
+	WebhookLease = 30 * time.Second
+	// retryLease is how late a retry may come out of Redis before it counts as lost.
+	retryLease = 30 * time.Second
+	// parkedFor is the maximum time that an event stays parked before its task becomes due by
+	// itself.
+	parkedFor = time.Hour
+	// slotHeld is how long a released event keeps its slot on its way to a worker.
+	slotHeld = 5 * time.Second
+)
+
+// ErrNothingDue says that a task has nothing to do now: its event is finished, parked, planned for
+// later, or leased by another worker.
+var ErrNothingDue = errors.New("models: nothing due")
+
+// errSlotTaken is impossible: a transaction that leases a slot holds the lock of its event.
+var errSlotTaken = errors.New("models: another worker has the event")
+
+// WebhookDelivery is one attempt that its worker may make now.
+type WebhookDelivery struct {
+	Task         TaskID
+	Event        WebhookEvent
+	Number       int    // of the attempt, from 1, across all rounds
+	Failures     int    // of this round so far
+	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
+	URL          string
+	// Fresh says that the last attempt at the endpoint failed, so that no cached connection or
+	// address of it may be used.
+	Fresh     bool
+	Once      bool // there is no retry: the first round of a test
+	StartedAt Millis
+	Secrets   WebhookSecrets
+
+	lease LeaseToken
+	round int
+}
+
+// endpoint is the delivery's endpoint.
+func (d *WebhookDelivery) endpoint() endpointKey {
+	return endpointKey{d.Event.OrganisationID, d.EndpointSite}
+}
