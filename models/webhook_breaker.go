@@ -1,6 +1,10 @@
 package models
 
-import "time"
+import (
+	"time"
+
+	"partnerbilling/models/postgres"
+)
 
 // The breaker's parameters.
 const (
@@ -34,8 +38,16 @@ type WebhookBreaker struct {
 // newWebhookBreaker is the breaker of an endpoint without history.
 func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFirstWidth} }
 
-// healthy reports whether a success leaves the breaker unchanged.
-func (b WebhookBreaker) healthy() bool { return b == WebhookBreaker{Width: WebhookFullWidth} }
+// healthyBreaker is the breaker that a success leaves unchanged. Statements get it as arguments, to
+// find the endpoints with another one.
+var healthyBreaker = WebhookBreaker{Width: WebhookFullWidth}
+
+// addHealthyBreaker adds healthyBreaker to a statement's arguments.
+func addHealthyBreaker(args postgres.Args) {
+	b := healthyBreaker
+	args["healthy_failures"], args["healthy_open_until"], args["healthy_openings"] = b.Failures, int64(b.OpenUntil), b.Openings
+	args["healthy_width"], args["healthy_gone_since"] = b.Width, int64(b.GoneSince)
+}
 
 // capacity returns how many more deliveries may begin while inFlight are in progress.
 func (b WebhookBreaker) capacity(inFlight int, now Millis) int {

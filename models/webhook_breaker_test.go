@@ -69,7 +69,7 @@ func TestWebhookBreakerProperties(t *testing.T) {
 		for range WebhookFullWidth {
 			b = b.after(true, false, now)
 		}
-		if !b.healthy() {
+		if b != healthyBreaker {
 			t.Fatalf("after many successes: %+v", b)
 		}
 	})

@@ -80,7 +80,6 @@ type webhookClaims struct {
 // claimedEvent is a row of claimWebhooksSQL.
 type claimedEvent struct {
 	WebhookEvent
-	WebhookBreaker // of the endpoint
 
 	Task           TaskID
 	Lease          LeaseToken
@@ -94,10 +93,14 @@ type claimedEvent struct {
 	HasEndpoint    bool
 	EndpointSite   SiteID
 	URL            string
+	Healthy        bool // the endpoint's breaker is healthyBreaker
+	Fresh          bool // the last attempt at the endpoint failed, or the last one of the event
 	SlotNumber     int  // of the attempt that the slot is leased for; 0: none
 	SlotLive       bool // the slot's time has not passed
 	SlotAtEndpoint bool
 	Parked         bool // at the endpoint
+
+	breaker WebhookBreaker // of the endpoint
 }
 
 func (e *claimedEvent) endpoint() endpointKey {
@@ -119,7 +122,7 @@ func (e *claimedEvent) slot() webhookSlot {
 func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	return &WebhookDelivery{
 		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures,
-		EndpointSite: e.EndpointSite, URL: e.URL, Fresh: e.Failures > 0 || e.RoundFailures > 0, Once: e.Test && e.Round == 1, StartedAt: e.Now,
+		EndpointSite: e.EndpointSite, URL: e.URL, Fresh: e.Fresh, Once: e.Test && e.Round == 1, StartedAt: e.Now,
 		Secrets: secrets, lease: e.Lease, round: e.Round,
 	}
 }
@@ -184,7 +187,9 @@ func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []
 			return nil, err
 		}
 	}
-	err = c.tx.Select(ctx, claimWebhooksSQL, postgres.Args{"tasks": tasks, "leases": leases}, &found)
+	args := postgres.Args{"tasks": tasks, "leases": leases}
+	addHealthyBreaker(args)
+	err = c.tx.Select(ctx, claimWebhooksSQL, args, &found)
 	slices.SortFunc(found, func(a, b *claimedEvent) int {
 		return cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
@@ -250,16 +255,17 @@ func eventArgs(all []*claimedEvent) postgres.Args {
 // transaction decides about their capacity meanwhile. It does not wait for locked endpoints, so that
 // no endpoint delays the claims of others.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
-	keys := distinct(c.due, func(e *claimedEvent) (endpointKey, bool) { return e.endpoint(), !e.healthy() })
-	if len(keys) == 0 {
-		return nil
-	}
-	locked, _, err := lockWebhookEndpoints(ctx, c.tx, lockFreeEndpointsSQL, keys)
-	if err != nil {
-		return err
+	keys := distinct(c.due, func(e *claimedEvent) (endpointKey, bool) { return e.endpoint(), !e.Healthy })
+	var locked map[endpointKey]*webhookEndpointRow
+	if len(keys) > 0 {
+		var err error
+		if locked, _, err = readWebhookEndpoints(ctx, c.tx, lockFreeEndpointsSQL, keys); err != nil {
+			return err
+		}
 	}
 	c.due = slices.DeleteFunc(c.due, func(e *claimedEvent) bool {
-		if e.healthy() {
+		e.breaker = healthyBreaker
+		if e.Healthy {
 			return false
 		}
 		row := locked[e.endpoint()]
@@ -267,7 +273,7 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 			c.results[e.Lease] = WebhookClaimed{Locked: true}
 			return true
 		}
-		e.WebhookBreaker = row.WebhookBreaker
+		e.breaker, e.Fresh = row.WebhookBreaker, row.Failures > 0 || e.RoundFailures > 0
 		return false
 	})
 	return nil
@@ -292,7 +298,7 @@ func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 			load.InFlight-- // the event itself
 		}
 		queued := !e.released() && e.waitsBehind(load.ParkedAt, load.ParkedEvent)
-		if !e.Test && (queued || e.capacity(load.InFlight, e.Now) == 0) {
+		if !e.Test && (queued || e.breaker.capacity(load.InFlight, e.Now) == 0) {
 			c.parked = append(c.parked, e)
 			return true
 		}

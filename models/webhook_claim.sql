@@ -3,15 +3,20 @@
 -- done has no row.
 --
 --   one element a claim: :tasks :leases (the lease tokens of the claims)
+--   :healthy_failures :healthy_open_until :healthy_openings :healthy_width :healthy_gone_since: the
+--   breaker of a healthy endpoint
 SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        coalesce(o.redispatch_after > statement_timestamp(), false) AS task_leased,
        e.id IS NULL AND EXISTS (
            SELECT FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id) AS locked,
        coalesce(e.task_id = a.task AND e.status = 'pending', false) AS current,
        e.organisation_id, e.id, e.site_id, e.type, e.is_test AS test, e.status, e.attempts,
-       e.failures AS round_failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.delivered_at, e.trace_id, e.body,
+       e.failures AS round_failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body,
        w.site_id IS NOT NULL AS has_endpoint, w.site_id IS NOT NULL AND w.disabled_at IS NULL AS usable,
-       w.site_id AS endpoint_site, w.url, w.failures, w.open_until, w.openings, w.width, w.gone_since,
+       w.site_id AS endpoint_site, w.url, w.failures > 0 OR e.failures > 0 AS fresh,
+       (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
+           = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
+              :healthy_gone_since::bigint) AS healthy,
        p.number AS slot_number, coalesce(p.until > statement_timestamp(), false) AS slot_live,
        coalesce(p.until IS NULL AND p.endpoint_site_id = w.site_id, false) AS parked,
        coalesce(p.endpoint_site_id = w.site_id, false) AS slot_at_endpoint

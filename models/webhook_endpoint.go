@@ -65,35 +65,36 @@ func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	}
 }
 
-// lockEndpoints locks endpoints, in the order that all statements use, and reads them.
-const lockEndpoints = `
+// readEndpoints reads endpoints in the order in which all statements lock them.
+const readEndpoints = `
 SELECT w.*, (SELECT now FROM service_now) AS now
 FROM unnest(:organisations::uuid[], :sites::uuid[]) AS k (organisation_id, site_id)
 JOIN webhook_endpoints w ON w.organisation_id = k.organisation_id AND w.site_id = k.site_id
-ORDER BY w.organisation_id, w.site_id FOR UPDATE OF w`
+ORDER BY w.organisation_id, w.site_id`
 
 var (
-	lockEndpointsSQL     = postgres.SQL(lockEndpoints)
-	lockFreeEndpointsSQL = postgres.SQL(lockEndpoints + ` SKIP LOCKED`)
+	readEndpointsSQL     = postgres.SQL(readEndpoints)
+	lockEndpointsSQL     = postgres.SQL(readEndpoints + ` FOR UPDATE OF w`)
+	lockFreeEndpointsSQL = postgres.SQL(readEndpoints + ` FOR UPDATE OF w SKIP LOCKED`)
 )
 
-// lockWebhookEndpoints locks and reads endpoints with one of the statements above. It also returns
-// the service time; 0 without endpoints.
-func lockWebhookEndpoints(
-	ctx context.Context, tx postgres.Tx, lock postgres.Statement, keys []endpointKey,
-) (locked map[endpointKey]*webhookEndpointRow, now Millis, err error) {
+// readWebhookEndpoints reads endpoints with one of the statements above. It also returns the service
+// time; 0 without endpoints.
+func readWebhookEndpoints(
+	ctx context.Context, tx postgres.Tx, read postgres.Statement, keys []endpointKey,
+) (found map[endpointKey]*webhookEndpointRow, now Millis, err error) {
 	organisations, sites := keyArrays(keys)
 	var rows []struct {
 		webhookEndpointRow
 		Now Millis
 	}
-	err = tx.Select(ctx, lock, postgres.Args{"organisations": organisations, "sites": sites}, &rows)
-	locked = make(map[endpointKey]*webhookEndpointRow, len(rows))
+	err = tx.Select(ctx, read, postgres.Args{"organisations": organisations, "sites": sites}, &rows)
+	found = make(map[endpointKey]*webhookEndpointRow, len(rows))
 	for i := range rows {
-		locked[endpointKey{rows[i].OrganisationID, rows[i].SiteID}] = &rows[i].webhookEndpointRow
+		found[endpointKey{rows[i].OrganisationID, rows[i].SiteID}] = &rows[i].webhookEndpointRow
 		now = rows[i].Now
 	}
-	return locked, now, err
+	return found, now, err
 }
 
 // WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's

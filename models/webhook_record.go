@@ -86,14 +86,12 @@ type webhookRecords struct {
 
 // recordedEvent is a row of recordWebhooksSQL.
 type recordedEvent struct {
-	WebhookBreaker // of the endpoint
-
-	I           int    // index of the record, from 1
-	Decided     bool   // the verdict became the event's status
-	NewTask     TaskID // of a redelivery requested meanwhile, else zero
-	Redelivered bool   // an alert about the event may be open
-	URL         string // of the endpoint; "": it is gone
-	Parked      bool   // the endpoint has parked events
+	I            int    // index of the record, from 1
+	Decided      bool   // the verdict became the event's status
+	NewTask      TaskID // of a redelivery requested meanwhile, else zero
+	Redelivered  bool   // an alert about the event may be open
+	MovesBreaker bool   // of the endpoint
+	Parked       bool   // the endpoint has parked events
 }
 
 // run takes the locks in the order of all statements: events, endpoints, slots, tasks.
@@ -142,26 +140,26 @@ func (r *webhookRecords) writeEvents(ctx context.Context) error {
 			heads[i] = []byte{} // not NULL
 		}
 	}
-	return r.tx.Select(ctx, recordWebhooksSQL, postgres.Args{
+	args := postgres.Args{
 		"organisations": organisations, "events": events, "leases": leases, "rounds": rounds, "numbers": numbers,
 		"verdicts": verdicts, "retries": retries, "endpoints": endpoints, "started": started, "durations": durations,
 		"codes": codes, "urls": urls, "addresses": addresses, "errors": failures, "heads": heads,
-	}, &r.written)
+	}
+	addHealthyBreaker(args)
+	return r.tx.Select(ctx, recordWebhooksSQL, args, &r.written)
 }
 
 // writeBreakers updates the endpoints' breakers, once for each record, and disables endpoints that
 // are gone. Successes at a healthy endpoint write nothing. An attempt at an earlier URL of the
 // endpoint does not count.
 func (r *webhookRecords) writeBreakers(ctx context.Context) error {
-	counts := func(w recordedEvent) bool { return w.URL == r.of(w).Delivery.URL }
 	keys := distinct(r.written, func(w recordedEvent) (endpointKey, bool) {
-		record := r.of(w)
-		return record.Delivery.endpoint(), counts(w) && (!record.success() || !w.healthy())
+		return r.of(w).Delivery.endpoint(), w.MovesBreaker
 	})
 	if len(keys) == 0 {
 		return nil
 	}
-	locked, now, err := lockWebhookEndpoints(ctx, r.tx, lockEndpointsSQL, keys)
+	locked, now, err := readWebhookEndpoints(ctx, r.tx, lockEndpointsSQL, keys)
 	if err != nil {
 		return err
 	}

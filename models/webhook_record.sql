@@ -7,6 +7,8 @@
 --   one element a result, each of another event: :organisations :events :leases :rounds :numbers
 --   :verdicts :retries (ms until the next attempt, of pending ones) :endpoints :started (service
 --   time) :durations (ms) :codes (0: no answer) :urls :addresses :errors :heads
+--   :healthy_failures :healthy_open_until :healthy_openings :healthy_width :healthy_gone_since: the
+--   breaker of a healthy endpoint
 WITH e AS MATERIALIZED (
     -- Locks the events in the order of their keys, and reads each by its key: with another index,
     -- the planner could scan all pending events.
@@ -55,7 +57,11 @@ WITH e AS MATERIALIZED (
 )
 SELECT d.i, d.decides AS decided, CASE WHEN d.event_round <> d.round THEN d.task_id END AS new_task,
        d.event_round > 1 AS redelivered,
-       w.url, w.failures, w.open_until, w.openings, w.width, w.gone_since,
+       -- A success at a healthy endpoint changes nothing. An attempt at an earlier URL does not count.
+       coalesce(w.url = d.url AND (d.verdict <> 'delivered'
+           OR (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
+               <> (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
+                   :healthy_gone_since::bigint)), false) AS moves_breaker,
        coalesce(p.parked, false) AS parked
 FROM d
 LEFT JOIN LATERAL (

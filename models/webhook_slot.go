@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	_ "embed" // statements
+	"slices"
 
 	"partnerbilling/models/postgres"
 )
@@ -137,24 +138,11 @@ func parkSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) error {
 
 // endpointLoad is how busy an endpoint is.
 type endpointLoad struct {
-	WebhookBreaker
-
 	OrganisationID OrganisationID
 	SiteID         SiteID
-	Usable         bool // the endpoint exists and is enabled
-	InFlight       int  // slots that occupy capacity
+	InFlight       int // slots that occupy capacity
 	ParkedAt       Millis
 	ParkedEvent    WebhookEventID // the longest parked event, requested at ParkedAt; zero: none
-	Now            Millis
-}
-
-// capacity is how many parked events may go out. Those of a disabled or missing endpoint all may:
-// their claims then end them.
-func (l *endpointLoad) capacity() int {
-	if !l.Usable {
-		return reviveStep
-	}
-	return l.WebhookBreaker.capacity(l.InFlight, l.Now)
 }
 
 // endpointLoads reads the load of each endpoint.
@@ -184,10 +172,22 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	if err != nil {
 		return nil, err
 	}
+	keys = slices.DeleteFunc(keys, func(k endpointKey) bool { return loads[k].ParkedEvent.IsZero() })
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	endpoints, now, err := readWebhookEndpoints(ctx, tx, readEndpointsSQL, keys)
+	if err != nil {
+		return nil, err
+	}
 	var free []int
 	var ready []endpointKey
 	for _, k := range keys {
-		if n := loads[k].capacity(); n > 0 && !loads[k].ParkedEvent.IsZero() {
+		n := reviveStep // of a disabled or missing endpoint all may go: their claims then end them
+		if e := endpoints[k]; e != nil && e.DisabledAt == 0 {
+			n = e.capacity(loads[k].InFlight, now)
+		}
+		if n > 0 {
 			ready, free = append(ready, k), append(free, n)
 		}
 	}

@@ -1,9 +1,8 @@
--- Reads how busy endpoints are: their breakers, the number of slots that occupy capacity, and the
--- longest parked event.
+-- Reads how busy endpoints are: the number of slots that occupy capacity, and the longest parked
+-- event.
 --
 --   one element an endpoint: :organisations :sites
-SELECT k.organisation_id, k.site_id, w.site_id IS NOT NULL AND w.disabled_at IS NULL AS usable,
-       w.failures, w.open_until, w.openings, w.width, w.gone_since,
+SELECT k.organisation_id, k.site_id,
        -- The range and its order leave one index, webhook_slots_taken. While the table is small,
        -- the planner would rate the primary key alike, which leads to the organisation's slots.
        (SELECT count(*) FROM (
@@ -11,11 +10,8 @@ SELECT k.organisation_id, k.site_id, w.site_id IS NOT NULL AND w.disabled_at IS 
             WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id BETWEEN k.site_id AND k.site_id
               AND x.until IS NOT NULL AND x.until > statement_timestamp()
             ORDER BY x.endpoint_site_id) taken) AS in_flight,
-       p.requested_at AS parked_at, p.event_id AS parked_event, (SELECT now FROM service_now) AS now
+       p.requested_at AS parked_at, p.event_id AS parked_event
 FROM unnest(:organisations::uuid[], :sites::uuid[]) AS k (organisation_id, site_id)
-LEFT JOIN LATERAL (
-    SELECT * FROM webhook_endpoints x WHERE x.organisation_id = k.organisation_id AND x.site_id = k.site_id LIMIT 1
-) w ON true
 LEFT JOIN LATERAL (
     SELECT x.requested_at, x.event_id FROM webhook_slots x
     WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id = k.site_id AND x.until IS NULL
