@@ -227,7 +227,10 @@ func TestAttemptTimes(t *testing.T) {
 func TestFailedRunReturnsItsRetry(t *testing.T) {
 	d := newDeliveries(t, newReceiver(t, status(500)).URL)
 	_, task := d.insert(d.site.ID)
-	if err := d.job.Run(t.Context(), models.Task{ID: task}); err == nil || err.Error() != "answered 500; retry in 10s" {
+	err := d.job.Run(t.Context(), models.Task{ID: task})
+	var failure *DeliveryError
+	if !errors.As(err, &failure) || failure.Stage != StageSend ||
+		err.Error() != "deliver webhook: send: answered 500; retry in 10s" {
 		t.Errorf("the run ended with %v", err)
 	}
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil {

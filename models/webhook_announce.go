@@ -46,24 +46,32 @@ func ignore(err, expected error) error {
 	return err
 }
 
+var (
+	noticeBatchSQL = postgres.SQL(`
+SELECT ` + batchColumns + `, b.trace_id FROM batches b WHERE b.site_id = :site AND b.id = :batch`)
+
+	correctedRowSQL = postgres.SQL(`
+SELECT row_index AS index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
+FROM batch_rows
+WHERE site_id = :site AND batch_id = :batch AND row_index = :row AND corrected_outcome IS NOT NULL`)
+)
+
 // batchNotice reads the notice of a batch for a kind of task; sql.ErrNoRows if the batch is gone.
 func batchNotice(
 	ctx context.Context, tx postgres.Tx, site SiteID, id BatchID, kind TaskKind, row int,
 ) (OrganisationID, notice, error) {
-	var trace TraceID
-	batch, err := scanBatch(tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT `+batchColumns+`, b.trace_id FROM batches b WHERE b.site_id = $1 AND b.id = $2`, site, id), &trace)
+	var found struct {
+		batchRow
+		TraceID TraceID
+	}
+	err := tx.Get(ctx, noticeBatchSQL, postgres.Args{"site": site, "batch": id}, &found)
+	batch := found.batch()
 	if err != nil || kind == TaskAnnounceBatch {
-		return batch.OrganisationID, batchSettled(&batch, trace), err
+		return batch.OrganisationID, batchSettled(&batch, found.TraceID), err
 	}
 	var r BatchRow
-	err = tx.Tx.Tx.QueryRowContext(ctx, `
-SELECT row_index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
-FROM batch_rows WHERE site_id = $1 AND batch_id = $2 AND row_index = $3 AND corrected_outcome IS NOT NULL`, site, id, row).
-		Scan(&r.Index, &r.CustomerReference, &r.RowReference, &r.Amount, &r.State, &r.Outcome, &r.CorrectedOutcome,
-			&r.SettledAt,
-			&r.Attempts)
-	return batch.OrganisationID, rowCorrected(&batch, &r, trace), err
+	err = tx.Get(ctx, correctedRowSQL, postgres.Args{"site": site, "batch": id, "row": row}, &r)
+	return batch.OrganisationID, rowCorrected(&batch, &r, found.TraceID), err
 }
 
 var changedLinksSQL = postgres.SQL(`
