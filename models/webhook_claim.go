@@ -308,11 +308,6 @@ func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	return nil
 }
 
-// waitsBehind reports whether a parked event goes before this one. The zero id is none.
-func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
-	return !id.IsZero() && cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
-}
-
 func slotsOf(events []*claimedEvent) []webhookSlot {
 	slots := make([]webhookSlot, len(events))
 	for i, e := range events {

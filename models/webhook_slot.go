@@ -1,6 +1,8 @@
 package models
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // statements
 	"slices"
@@ -97,6 +99,11 @@ type webhookSlot struct {
 	lease    LeaseToken // of the delivery
 	number   int        // of the leased attempt
 	url      string     // of the leased attempt
+}
+
+// waitsBehind reports whether a parked event goes before this one. The zero id is none.
+func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
+	return !id.IsZero() && cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
 // slotArgs are slots, one array a column: the columns common to parking and leasing.
