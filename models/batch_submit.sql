@@ -23,7 +23,8 @@ WITH clock AS MATERIALIZED (
     SELECT s.id, :batch, s.organisation_id, :batch_reference, cardinality(:customer_references::text[]),
            :total_amount, s.currency, clock.now, clock.now + :settle_within, :fingerprint, :extras, :trace,
            nullif(:retry_of::text, ''), 1 + coalesce((
-               SELECT generation FROM batch_references WHERE site_id = :site AND batch_reference = :batch_reference), 0),
+               SELECT generation FROM batch_references
+               WHERE site_id = :site AND batch_reference = :batch_reference), 0),
            (SELECT epoch FROM database_epoch)
     FROM sites s, clock WHERE s.id = :site
     ON CONFLICT (site_id, batch_reference) DO NOTHING

@@ -10,39 +10,12 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// batchColumns are the columns that scanBatch reads.
+// batchColumns are the columns of a batchRow.
 const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
- b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by,
- coalesce(b.settled_at, 0) AS settled_at, coalesce(b.cancelled_at, 0) AS cancelled_at, b.generation,
- coalesce(b.retry_of, '') AS retry_of, coalesce(b.retried_as, '') AS retried_as`
+       b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by, b.settled_at,
+       b.cancelled_at, b.generation, b.retry_of, b.retried_as`
 
-// batchFields are the scan targets of batchColumns. Unsettled rows count as pending until the rows
-// themselves are read.
-func batchFields(b *Batch) []any {
-	return []any{
-		&b.SiteID, &b.ID, &b.OrganisationID, &b.Reference, &b.State, &b.Counts.Pending, &b.Counts.Settled,
-		&b.Counts.Succeeded, &b.TotalAmount, &b.SucceededAmount, &b.Currency, &b.SubmittedAt, &b.SettleBy,
-		&b.SettledAt, &b.CancelledAt, &b.Generation, &b.RetryOf, &b.RetriedAs,
-	}
-}
-
-func scanBatch(row interface{ Scan(...any) error }, more ...any) (Batch, error) {
-	var b Batch
-	if err := row.Scan(append(batchFields(&b), more...)...); err != nil {
-		return Batch{}, err
-	}
-	b.fillCounts()
-	return b, nil
-}
-
-// fillCounts turns the row count, which batchFields scans into Pending, into the number of pending
-// rows.
-func (b *Batch) fillCounts() {
-	b.Counts.Pending -= b.Counts.Settled
-	b.Counts.Failed = b.Counts.Settled - b.Counts.Succeeded
-}
-
-// batchRow is a row of batches, as batchColumns read it.
+// batchRow is a row of batches.
 type batchRow struct {
 	SiteID          SiteID
 	ID              BatchID

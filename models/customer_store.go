@@ -204,11 +204,6 @@ func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err er
 	return n, nil
 }
 
-// querier reads one row, in a transaction or from the pool.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 func newestLink(ctx context.Context, on postgres.Session, site SiteID, reference string) (Link, error) {
 	return effectiveLink(ctx, on, newestLinkSQL, postgres.Args{"site": site, "reference": reference})
 }

@@ -2,9 +2,7 @@ package models
 
 import (
 	"context"
-	"database/sql"
 	_ "embed" // statements
-	"fmt"
 	"math"
 	"time"
 
@@ -140,20 +138,6 @@ func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
 	return n, wrap("count tasks in flight", err)
 }
 
-// scanAll scans every row into a T, through the pointers that fields returns, and closes rows.
-func scanAll[T any](rows *sql.Rows, fields func(*T) []any) ([]T, error) {
-	defer func() { _ = rows.Close() }()
-	var all []T
-	for rows.Next() {
-		var one T
-		if err := rows.Scan(fields(&one)...); err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
-}
-
 // ConfirmDispatched extends the lease of tasks that Redis has accepted to QueuedLease, counted from
 // their claim. It skips tasks that have moved on since, and tasks locked by a worker.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
@@ -176,22 +160,6 @@ func claimedArgs(tasks []Task) postgres.Args {
 		ids[i], epochs[i] = t.ID, t.Epoch
 	}
 	return postgres.Args{"tasks": ids, "epochs": epochs}
-}
-
-func (s *Store) execCount(ctx context.Context, what, query string, args ...any) (int, error) {
-	var n int64
-	err := s.pg.Do(ctx, func() error {
-		res, err := s.db.DB.ExecContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		n, err = res.RowsAffected()
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("models: %s: %w", what, err)
-	}
-	return int(n), nil
 }
 
 // ReclaimLost makes at most limit tasks with an expired lease due again: their worker died, or
@@ -257,17 +225,4 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 		all[i] = Backlog{r.Queue, r.InFlight, time.Duration(r.OldestDue) * time.Millisecond}
 	}
 	return all, wrap("read backlogs", err)
-}
-
-// millisDuration scans a count of milliseconds into a time.Duration.
-type millisDuration time.Duration
-
-// Scan reads an integer column.
-func (d *millisDuration) Scan(src any) error {
-	ms, ok := src.(int64)
-	if !ok {
-		return fmt.Errorf("models: %T is not a count of milliseconds", src)
-	}
-	*d = millisDuration(time.Duration(ms) * time.Millisecond)
-	return nil
 }

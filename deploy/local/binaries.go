@@ -75,6 +75,17 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 	return best, nil
 }
 
+// PostgresPrograms returns the folder of the newest usable installation's programs, such as psql.
+// *MissingError: there is none.
+func PostgresPrograms(ctx context.Context) (string, error) {
+	acc, err := serverAccount(os.TempDir())
+	if err != nil {
+		return "", err
+	}
+	found, err := findPostgres(ctx, acc, 0)
+	return found.dir, err
+}
+
 // postgresDirs returns the folders that may contain postgres and initdb, those in PATH first. It
 // resolves links, because initdb needs postgres in its own folder.
 func postgresDirs() []string {

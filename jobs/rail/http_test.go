@@ -416,8 +416,8 @@ func TestFailuresAfterSending(t *testing.T) {
 			"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"key\":\"k\",\"status\":\"succeeded\"}"),
 		"chunks cut": say(
 			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{\"key\":\"k\",\"status\":\"succeeded\"}\r\n"),
-		"switching protocols":   say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
-		silent:                  func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+		"switching protocols": say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+		silent:                func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		trickling: func(conn net.Conn) {
 			readAll(conn)
 			for {
