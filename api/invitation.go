@@ -63,7 +63,7 @@ func (i *invitations) resend(ctx context.Context, r *Request) error {
 	return i.answer(ctx, r, http.StatusOK, &link)
 }
 
-func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.Link) error {
+func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.CustomerLink) error {
 	token, err := i.keys.SignupToken(ctx, link.ID, link.KeyID)
 	if err != nil { // ErrNotFound: the key was retired after a leak, and its invitations with it
 		return invitationError(err, "customerReference")

@@ -9,9 +9,9 @@ const (
 	DefaultInvitationLife = 7 * 24 * time.Hour
 )
 
-// Link is one customer link of a Site: an invitation and its further life. A reference may have
+// CustomerLink is one customer link of a Site: an invitation and its further life. A reference may have
 // many links over time, at most one of them active. The newest link represents the reference.
-type Link struct {
+type CustomerLink struct {
 	SiteID            SiteID
 	ID                LinkID
 	CustomerReference string // the partner's name for the customer, opaque
@@ -26,7 +26,7 @@ type Link struct {
 
 // effective is the link in its effective state at a time: an invitation past its expiry is expired,
 // even before a sweep records it.
-func (l Link) effective(now Millis) Link {
+func (l CustomerLink) effective(now Millis) CustomerLink {
 	l.State = l.State.At(l.ExpiresAt, now)
 	return l
 }

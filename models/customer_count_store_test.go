@@ -51,7 +51,7 @@ func TestTotalsUnderRandomHistories(t *testing.T) {
 				link, _, err := c.store.CreateInvitation(t.Context(), models.NewInvitation{SiteID: c.site,
 					CustomerReference: fmt.Sprint(made), ExpiresAt: w.now.Add(5 * time.Minute), KeyID: c.key}, nil)
 				must(r, err)
-				w.links = append(w.links, &linkLife{Link: link, reference: link.CustomerReference})
+				w.links = append(w.links, &linkLife{CustomerLink: link, reference: link.CustomerReference})
 			},
 			"complete": w.completeAny,
 			"revoke":   w.revokeLinkAny,

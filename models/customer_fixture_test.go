@@ -51,27 +51,27 @@ func (c *customers) newSite(t testing.TB) models.SiteID {
 	return site.ID
 }
 
-func (c *customers) create(ctx context.Context, reference string) (models.Link, error) {
+func (c *customers) create(ctx context.Context, reference string) (models.CustomerLink, error) {
 	link, _, err := c.store.CreateInvitation(ctx, models.NewInvitation{
 		SiteID: c.site, CustomerReference: reference, KeyID: c.key}, nil)
 	return link, err
 }
 
-func (c *customers) invite(t testing.TB, reference string) models.Link {
+func (c *customers) invite(t testing.TB, reference string) models.CustomerLink {
 	t.Helper()
 	link, err := c.create(t.Context(), reference)
 	must(t, err)
 	return link
 }
 
-func (c *customers) token(t testing.TB, link models.Link) string {
+func (c *customers) token(t testing.TB, link models.CustomerLink) string {
 	t.Helper()
 	token, err := c.keys.SignupToken(t.Context(), link.ID, link.KeyID)
 	must(t, err)
 	return token
 }
 
-func (c *customers) complete(t testing.TB, link models.Link, party models.Party) (models.Signup, error) {
+func (c *customers) complete(t testing.TB, link models.CustomerLink, party models.Party) (models.Signup, error) {
 	t.Helper()
 	return c.store.CompleteSignup(t.Context(), c.keys, c.token(t, link), party)
 }

@@ -3,7 +3,7 @@ package models
 // LinkPosition is an item's position in the customer list, by InvitedAt.
 type LinkPosition = Position[LinkID]
 
-func (l *Link) position() LinkPosition { return LinkPosition{l.InvitedAt, l.ID} }
+func (l *CustomerLink) position() LinkPosition { return LinkPosition{l.InvitedAt, l.ID} }
 
 // LinkQuery asks for one page of a Site's links, ordered by InvitedAt and then ID, newest first.
 type LinkQuery struct {
@@ -17,4 +17,4 @@ type LinkQuery struct {
 }
 
 // LinkPage is one page of the list: links in effective state, without KeyID and TraceID.
-type LinkPage = Page[Link, LinkID]
+type LinkPage = Page[CustomerLink, LinkID]

@@ -73,18 +73,18 @@ func listLinks(ctx context.Context, on postgres.Session, q *LinkQuery) (LinkPage
 	if err := on.Select(ctx, list, args, &rows); err != nil {
 		return LinkPage{}, err
 	}
-	return pageOf(rows, q.page(), (*Link).position), nil
+	return pageOf(rows, q.page(), (*CustomerLink).position), nil
 }
 
 type linkListRow struct {
 	listHead
-	Link
+	CustomerLink
 }
 
-func (r *linkListRow) item() *Link {
+func (r *linkListRow) item() *CustomerLink {
 	if r.ID.IsZero() {
 		return nil
 	}
-	r.Link = r.effective(r.Now)
-	return &r.Link
+	r.CustomerLink = r.effective(r.Now)
+	return &r.CustomerLink
 }

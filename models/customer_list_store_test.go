@@ -17,7 +17,7 @@ import (
 )
 
 // insertLinks inserts links in any states and at any times.
-func (c *customers) insertLinks(t testing.TB, links []models.Link) {
+func (c *customers) insertLinks(t testing.TB, links []models.CustomerLink) {
 	t.Helper()
 	for i := range links {
 		l := &links[i]
@@ -30,12 +30,12 @@ func (c *customers) insertLinks(t testing.TB, links []models.Link) {
 	}
 }
 
-func anyLinks(r *rapid.T) []models.Link {
+func anyLinks(r *rapid.T) []models.CustomerLink {
 	n := rapid.IntRange(0, 12).Draw(r, "links")
-	links := make([]models.Link, n)
+	links := make([]models.CustomerLink, n)
 	for i := range links {
 		l := &links[i]
-		*l = models.Link{ID: models.LinkID(uuid.New()), CustomerReference: fmt.Sprint("r", i),
+		*l = models.CustomerLink{ID: models.LinkID(uuid.New()), CustomerReference: fmt.Sprint("r", i),
 			State:     rapid.SampledFrom(models.LinkStates).Draw(r, "state"),
 			InvitedAt: noon + models.Millis(rapid.Int64Range(0, 3).Draw(r, "invitedAt")), // many equal
 			ExpiresAt: noon + models.Millis(rapid.Int64Range(3, 8).Draw(r, "expiresAt"))}
@@ -47,8 +47,8 @@ func anyLinks(r *rapid.T) []models.Link {
 }
 
 // naiveList is the reference implementation of the list.
-func naiveList(links []models.Link, q *models.LinkQuery, now models.Millis) []models.Link {
-	var out []models.Link
+func naiveList(links []models.CustomerLink, q *models.LinkQuery, now models.Millis) []models.CustomerLink {
+	var out []models.CustomerLink
 	for _, l := range links {
 		if l.State == models.LinkInvited && now >= l.ExpiresAt {
 			l.State = models.LinkExpired
@@ -59,7 +59,7 @@ func naiveList(links []models.Link, q *models.LinkQuery, now models.Millis) []mo
 			out = append(out, l)
 		}
 	}
-	slices.SortFunc(out, func(a, b models.Link) int {
+	slices.SortFunc(out, func(a, b models.CustomerLink) int {
 		return cmp.Or(cmp.Compare(b.InvitedAt, a.InvitedAt), cmp.Compare(b.ID.String(), a.ID.String()))
 	})
 	return out
@@ -89,12 +89,12 @@ func TestListLinksAgainstNaiveModel(t *testing.T) {
 }
 
 // checkWalk reads every page forward, then every page backward.
-func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link) {
+func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.CustomerLink) {
 	for start := 0; ; start += q.Limit {
 		page, err := store.ListLinks(t.Context(), q)
 		must(r, err)
 		end := min(start+q.Limit, len(want))
-		if diff := gocmp.Diff(append([]models.Link{}, want[start:end]...), page.Items); diff != "" {
+		if diff := gocmp.Diff(append([]models.CustomerLink{}, want[start:end]...), page.Items); diff != "" {
 			r.Fatalf("from %d: %s", start, diff)
 		}
 		checkPage(r, page, len(want), start > 0, end < len(want))
@@ -107,7 +107,7 @@ func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery
 }
 
 func walkBack(
-	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.Link, from *models.LinkPosition,
+	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.CustomerLink, from *models.LinkPosition,
 	end int,
 ) {
 	for q.Direction = models.Backward; from != nil; end -= q.Limit {
@@ -174,7 +174,7 @@ func TestListLinksEmptiedPage(t *testing.T) {
 	}
 }
 
-func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.LinkPage) []models.Link {
+func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.LinkPage) []models.CustomerLink {
 	t.Helper()
 	q.From = *page.Next
 	rest, err := c.store.ListLinks(t.Context(), q)
@@ -263,7 +263,7 @@ func (c *customers) write(t testing.TB, writer int) {
 }
 
 // walk reads all pages, from the list's beginning or its end.
-func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Link) {
+func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.CustomerLink) {
 	t.Helper()
 	for {
 		page, err := c.store.ListLinks(t.Context(), q)
@@ -280,7 +280,7 @@ func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Link)
 	}
 }
 
-func checkOnce(t testing.TB, walk string, links []models.Link, steady map[models.LinkID]bool) {
+func checkOnce(t testing.TB, walk string, links []models.CustomerLink, steady map[models.LinkID]bool) {
 	t.Helper()
 	seen := map[models.LinkID]int{}
 	for _, l := range links {

@@ -13,7 +13,7 @@ import (
 
 // linkLife is the expected state of one link.
 type linkLife struct {
-	models.Link                  // State is effective
+	models.CustomerLink                  // State is effective
 	reference   string           // the one it was made for
 	stored      models.LinkState // as last seen in Postgres
 	party       models.Party
@@ -76,7 +76,7 @@ func (w *linkWorld) createAny(r *rapid.T) {
 		wantError(r, err, models.ErrCustomerReferenceActive)
 	default:
 		must(r, err)
-		w.links = append(w.links, &linkLife{Link: link, reference: reference, stored: models.LinkInvited})
+		w.links = append(w.links, &linkLife{CustomerLink: link, reference: reference, stored: models.LinkInvited})
 	}
 }
 
@@ -103,7 +103,7 @@ func (w *linkWorld) anyLink(r *rapid.T) *linkLife {
 func (w *linkWorld) completeAny(r *rapid.T) {
 	l := w.anyLink(r)
 	party := rapid.SampledFrom([]models.Party{alice, bob}).Draw(r, "party")
-	_, err := w.complete(w.t, l.Link, party)
+	_, err := w.complete(w.t, l.CustomerLink, party)
 	switch {
 	case l.State == models.LinkInvited:
 		must(r, err)

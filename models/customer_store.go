@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// linkColumns are the columns of customer_links l that a Link holds.
+// linkColumns are the columns of customer_links l that a CustomerLink holds.
 const linkColumns = `l.site_id, l.id, l.customer_reference, l.state, l.invited_at, l.expires_at, l.linked_at,
     l.revoked_at, l.key_id, l.trace_id`
 
@@ -41,7 +41,7 @@ RETURNING ` + linkColumns + `,
 // expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
 func (s *Store) CreateInvitation(
 	ctx context.Context, in NewInvitation, key *IdempotencyKey,
-) (link Link, replayed bool, err error) {
+) (link CustomerLink, replayed bool, err error) {
 	reserved, refused := s.gauges.invitations.reserve(ctx, in.OrganisationID, 1)
 	defer func() { reserved.done(stored(1, err == nil && !replayed)) }()
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
@@ -60,13 +60,13 @@ func (s *Store) CreateInvitation(
 		return err
 	})
 	if err != nil {
-		return Link{}, false, fmt.Errorf("models: create invitation: %w", err)
+		return CustomerLink{}, false, fmt.Errorf("models: create invitation: %w", err)
 	}
 	return link, replayed, nil
 }
 
-func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Link, error) {
-	link := Link{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
+func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (CustomerLink, error) {
+	link := CustomerLink{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
 		TraceID: TraceIDFrom(ctx)}
 	link.ID = newIDFor[linkNoun](link.TraceID)
 	var row struct {
@@ -80,14 +80,14 @@ func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Link, er
 		"min_life": MinInvitationLife.Milliseconds(), "max_life": MaxInvitationLife.Milliseconds(),
 	}, &row)
 	if err != nil {
-		return Link{}, err
+		return CustomerLink{}, err
 	}
 	if !row.Made {
-		return Link{}, whyNoLink(in.ExpiresAt, row.Now)
+		return CustomerLink{}, whyNoLink(in.ExpiresAt, row.Now)
 	}
 	if !row.Expired.IsZero() {
 		if err := announceLinks(ctx, tx, row.Expired); err != nil {
-			return Link{}, err
+			return CustomerLink{}, err
 		}
 	}
 	link.InvitedAt, link.ExpiresAt = row.InvitedAt, row.ExpiresAt
@@ -103,30 +103,30 @@ func whyNoLink(expiresAt, now Millis) error {
 
 // LiveInvitation returns the newest link of the reference if it can still be accepted. Errors:
 // ErrNoLiveInvitation; ErrNotFound if the reference has no link.
-func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference string) (Link, error) {
+func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference string) (CustomerLink, error) {
 	link, err := s.Customer(ctx, site, reference)
 	if err == nil && link.State != LinkInvited {
 		err = fmt.Errorf("models: live invitation: %w", ErrNoLiveInvitation)
 	}
 	if err != nil {
-		return Link{}, err
+		return CustomerLink{}, err
 	}
 	return link, nil
 }
 
 // Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
 // is none.
-func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
+func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	link, err = newestLink(ctx, s.pg, site, reference)
 	if err != nil {
-		return Link{}, fmt.Errorf("models: customer: %w", err)
+		return CustomerLink{}, fmt.Errorf("models: customer: %w", err)
 	}
 	return link, nil
 }
 
 // RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
 // link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
-func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link Link, err error) {
+func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		newest, err := newestLink(ctx, tx, site, reference)
 		if err != nil {
@@ -136,13 +136,13 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 		return err
 	})
 	if err != nil {
-		return Link{}, fmt.Errorf("models: revoke customer: %w", err)
+		return CustomerLink{}, fmt.Errorf("models: revoke customer: %w", err)
 	}
 	return link, nil
 }
 
 // RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
-func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error) {
+func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var site SiteID
 		if site, err = siteOfLink(ctx, tx, id); err != nil {
@@ -152,15 +152,15 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link Link, err error
 		return err
 	})
 	if err != nil {
-		return Link{}, fmt.Errorf("models: revoke link: %w", err)
+		return CustomerLink{}, fmt.Errorf("models: revoke link: %w", err)
 	}
 	return link, nil
 }
 
 // revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
-func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
+func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (CustomerLink, error) {
 	var row struct {
-		Link
+		CustomerLink
 		Wanted bool // the endpoint subscribes to the event
 	}
 	err := tx.Get(ctx, revokeLinkSQL, postgres.Args{"site": site, "id": id}, &row)
@@ -168,7 +168,7 @@ func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Li
 		err = announceLinks(ctx, tx, id)
 	}
 	if !errors.Is(err, sql.ErrNoRows) {
-		return row.Link, err
+		return row.CustomerLink, err
 	}
 	link, err := linkByID(ctx, tx, site, id)
 	if err == nil && link.State != LinkRevoked {
@@ -204,11 +204,11 @@ func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err er
 	return n, nil
 }
 
-func newestLink(ctx context.Context, on postgres.Session, site SiteID, reference string) (Link, error) {
+func newestLink(ctx context.Context, on postgres.Session, site SiteID, reference string) (CustomerLink, error) {
 	return effectiveLink(ctx, on, newestLinkSQL, postgres.Args{"site": site, "reference": reference})
 }
 
-func linkByID(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Link, error) {
+func linkByID(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (CustomerLink, error) {
 	return effectiveLink(ctx, tx, linkByIDSQL, postgres.Args{"site": site, "id": id})
 }
 
@@ -220,13 +220,13 @@ func siteOfLink(ctx context.Context, tx postgres.Tx, id LinkID) (site SiteID, er
 // effectiveLink reads a link in its effective state.
 func effectiveLink(
 	ctx context.Context, on postgres.Session, statement postgres.Statement, args postgres.Args,
-) (Link, error) {
+) (CustomerLink, error) {
 	var row struct {
-		Link
+		CustomerLink
 		Now Millis
 	}
 	if err := on.Get(ctx, statement, args, &row); err != nil {
-		return Link{}, notFound(err, "link")
+		return CustomerLink{}, notFound(err, "link")
 	}
 	return row.effective(row.Now), nil
 }

@@ -21,7 +21,7 @@ func TestCreateInvitation(t *testing.T) {
 	ctx := models.WithTraceID(t.Context(), "0123456789abcdef0123456789abcdef")
 	link, err := c.create(ctx, "acct 7/é")
 	must(t, err)
-	want := models.Link{SiteID: c.site, ID: link.ID, CustomerReference: "acct 7/é", State: models.LinkInvited,
+	want := models.CustomerLink{SiteID: c.site, ID: link.ID, CustomerReference: "acct 7/é", State: models.LinkInvited,
 		InvitedAt: noon, ExpiresAt: noon.Add(week), KeyID: c.key, TraceID: "0123456789abcdef0123456789abcdef"}
 	if diff := cmp.Diff(want, link); diff != "" {
 		t.Error(diff)
@@ -136,12 +136,12 @@ func TestLiveInvitation(t *testing.T) {
 }
 
 func TestRevoke(t *testing.T) {
-	type revoke func(*customers, models.Link) (models.Link, error)
+	type revoke func(*customers, models.CustomerLink) (models.CustomerLink, error)
 	ways := map[string]revoke{
-		"by reference": func(c *customers, l models.Link) (models.Link, error) {
+		"by reference": func(c *customers, l models.CustomerLink) (models.CustomerLink, error) {
 			return c.store.RevokeCustomer(t.Context(), c.site, l.CustomerReference)
 		},
-		"by id": func(c *customers, l models.Link) (models.Link, error) {
+		"by id": func(c *customers, l models.CustomerLink) (models.CustomerLink, error) {
 			return c.store.RevokeLink(t.Context(), l.ID)
 		},
 	}
@@ -149,7 +149,7 @@ func TestRevoke(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCustomers(t)
 			c.freeze(t)
-			_, err := revoke(c, models.Link{ID: models.LinkID(uuid.New()), CustomerReference: "nobody"})
+			_, err := revoke(c, models.CustomerLink{ID: models.LinkID(uuid.New()), CustomerReference: "nobody"})
 			wantError(t, err, models.ErrNotFound)
 
 			invited := c.invite(t, "invited")
@@ -157,7 +157,7 @@ func TestRevoke(t *testing.T) {
 			_, err = c.complete(t, linked, alice)
 			must(t, err)
 			for range 2 {
-				for _, link := range []models.Link{invited, linked} {
+				for _, link := range []models.CustomerLink{invited, linked} {
 					got, err := revoke(c, link)
 					must(t, err)
 					if got.State != models.LinkRevoked || got.RevokedAt != noon || got.ID != link.ID {

@@ -10,7 +10,7 @@ type CustomerSummary struct {
 }
 
 // Summary is the link in its stored state, as partners see it.
-func (l *Link) Summary() CustomerSummary {
+func (l *CustomerLink) Summary() CustomerSummary {
 	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
 	switch l.State {
 	case LinkInvited:

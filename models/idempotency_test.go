@@ -31,7 +31,7 @@ func newKey(body string) *models.IdempotencyKey {
 
 func (c *customers) createOnce(
 	t testing.TB, reference string, key *models.IdempotencyKey,
-) (models.Link, bool, error) {
+) (models.CustomerLink, bool, error) {
 	t.Helper()
 	return c.store.CreateInvitation(t.Context(), models.NewInvitation{
 		SiteID: c.site, CustomerReference: reference, KeyID: c.key}, key)

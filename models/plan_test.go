@@ -225,7 +225,7 @@ func (p *planned) runCustomers() {
 	}
 	signing, err := p.keys.Current(p.t.Context(), models.KeySignupLink)
 	must(p.t, err)
-	var link models.Link
+	var link models.CustomerLink
 	p.call("CreateInvitation", func(ctx context.Context) (err error) {
 		link, _, err = s.CreateInvitation(ctx,
 			models.NewInvitation{SiteID: p.site.ID, CustomerReference: p.name("bob"), KeyID: signing.ID}, key)

@@ -175,7 +175,7 @@ func TestQuotaOfEvents(t *testing.T) {
 func TestQuotaOfInvitations(t *testing.T) {
 	q := newQuotaed(t, models.Quotas{Invitations: 2})
 	client := models.NewClientIDForTest()
-	invite := func(reference string) (models.Link, bool, error) {
+	invite := func(reference string) (models.CustomerLink, bool, error) {
 		in := models.NewInvitation{SiteID: q.site.ID, OrganisationID: q.site.OrganisationID,
 			CustomerReference: reference}
 		return q.CreateInvitation(t.Context(), in, keyOf(client, reference))

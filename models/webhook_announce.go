@@ -84,13 +84,13 @@ JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l
 func announceLinks(ctx context.Context, tx postgres.Tx, ids ...LinkID) error {
 	var links []struct {
 		OrganisationID OrganisationID
-		Link
+		CustomerLink
 	}
 	if err := tx.Select(ctx, changedLinksSQL, postgres.Args{"ids": ids}, &links); err != nil {
 		return err
 	}
 	for i := range links {
-		if _, err := insertNotice(ctx, tx, links[i].OrganisationID, customerChanged(&links[i].Link)); err != nil {
+		if _, err := insertNotice(ctx, tx, links[i].OrganisationID, customerChanged(&links[i].CustomerLink)); err != nil {
 			return err
 		}
 	}

@@ -278,7 +278,7 @@ func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 
 // customerBody is the body of a customer's event, with its times given as JSON.
 func (w *webhooks) customerBody(
-	event models.WebhookEventType, link models.Link, state models.LinkState, more string,
+	event models.WebhookEventType, link models.CustomerLink, state models.LinkState, more string,
 ) string {
 	return fmt.Sprintf(
 		`{"type":"%s","data":{"idempotencyKey":"KEY","siteId":{"id":"%s"},"customer":{"customerReference":"%s","state":"%s",`+
@@ -286,7 +286,7 @@ func (w *webhooks) customerBody(
 		link.TraceID)
 }
 
-func (w *webhooks) inviteTraced(reference string) models.Link {
+func (w *webhooks) inviteTraced(reference string) models.CustomerLink {
 	w.t.Helper()
 	ctx := models.WithTraceID(w.t.Context(), models.NewTraceID())
 	link, _, err := w.CreateInvitation(ctx, models.NewInvitation{SiteID: w.site.ID, CustomerReference: reference}, nil)

@@ -109,7 +109,7 @@ func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 }
 
 // customerChanged is the notice of a link's change of state.
-func customerChanged(l *Link) notice {
+func customerChanged(l *CustomerLink) notice {
 	event := map[LinkState]WebhookEventType{
 		LinkLinked: EventCustomerLinked, LinkRevoked: EventCustomerRevoked, LinkExpired: EventCustomerExpired,
 	}[l.State]

@@ -23,7 +23,7 @@ func Site(t testing.TB, store *models.Store) models.Site {
 }
 
 // Invite invites a customer.
-func Invite(t testing.TB, store *models.Store, site models.SiteID, reference string) models.Link {
+func Invite(t testing.TB, store *models.Store, site models.SiteID, reference string) models.CustomerLink {
 	t.Helper()
 	link, _, err := store.CreateInvitation(t.Context(),
 		models.NewInvitation{SiteID: site, CustomerReference: reference},
@@ -38,7 +38,7 @@ func Invite(t testing.TB, store *models.Store, site models.SiteID, reference str
 // has the behaviour. The agreement's name contains the link's id.
 func Customer(
 	t testing.TB, store *models.Store, site models.SiteID, reference string, behaviour models.Behaviour,
-) models.Link {
+) models.CustomerLink {
 	t.Helper()
 	link := Invite(t, store, site, reference)
 	party := models.Party{CustomerID: "customer of " + link.ID.String(), AgreementID: Agreement(link)}
@@ -52,7 +52,7 @@ func Customer(
 }
 
 // Agreement is the agreement under which Customer signs up a link.
-func Agreement(link models.Link) string { return "agreement of " + link.ID.String() }
+func Agreement(link models.CustomerLink) string { return "agreement of " + link.ID.String() }
 
 // Batch returns a submission with one row for each customer reference. Each row's amount is 1 cent
 // more than the one before. The fingerprint derives from the rows.
