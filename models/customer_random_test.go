@@ -14,9 +14,9 @@ import (
 // linkLife is the expected state of one link.
 type linkLife struct {
 	models.CustomerLink                  // State is effective
-	reference   string           // the one it was made for
-	stored      models.LinkState // as last seen in Postgres
-	party       models.Party
+	reference           string           // the one it was made for
+	stored              models.LinkState // as last seen in Postgres
+	party               models.Party
 }
 
 // linkWorld runs random operations on two references and predicts every answer with simple code.

@@ -104,7 +104,7 @@ type Trace struct {
 	At     Millis             // when it was stored
 	Batch  *Batch             // of TraceBatch, with exact counts
 	Intent *PaymentIntent     // of TracePaymentIntent
-	Link   *CustomerLink              // of TraceInvitation, in its effective state
+	Link   *CustomerLink      // of TraceInvitation, in its effective state
 	Rows   map[RowOutcome]int // of TraceBatch: settled rows by outcome
 	// Attempts is the number of debit calls made, for all rows of a batch or for a payment intent.
 	Attempts int
