@@ -92,7 +92,7 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	case err != nil:
 		return fmt.Errorf("jobs: %w", err)
 	case record.Verdict.Status == models.WebhookPending:
-		failure := errors.New(record.Attempt.Error) //nolint:err113 // the text is for the log only
+		failure := errors.New(record.Attempt.Error) // for the log only
 		return queue.RetryAfter(record.Verdict.Retry, &DeliveryError{StageSend, failure})
 	default:
 		return nil

@@ -61,7 +61,8 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 	applied := 0
 	err = conn.Raw(func(driver any) error {
 		// A PgConn can send several statements in one string, and adds no timeouts of its own.
-		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn() //nolint:forcetypeassert // models.Open uses pgx only
+		//nolint:forcetypeassert // models.Open uses pgx only
+		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn()
 		for {
 			more, err := applyNext(ctx, pg, own)
 			if err != nil || !more {

@@ -107,8 +107,8 @@ func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery
 }
 
 func walkBack(
-	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.CustomerLink, from *models.LinkPosition,
-	end int,
+	t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery, want []models.CustomerLink,
+	from *models.LinkPosition, end int,
 ) {
 	for q.Direction = models.Backward; from != nil; end -= q.Limit {
 		q.From = *from

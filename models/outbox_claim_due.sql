@@ -10,7 +10,7 @@
 --   :min_room                 free capacity below which nothing is claimed
 --   :claim_lease              ClaimLease in milliseconds
 WITH RECURSIVE leader AS MATERIALIZED (
-    -- A crash may lose the claim, so the commit does not wait for the disk (see notFlushed).
+    -- A crash may lose the claim, so the commit does not wait for the disk.
     SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || :queue)) AS leads,
         set_config('synchronous_commit', 'off', true)
     FROM (SELECT now FROM service_now) AS clock (now)

@@ -12,7 +12,7 @@
 --   :most_webhooks            how many webhooks one claim takes at most
 --   :claim_lease              ClaimLease in milliseconds
 WITH asked AS MATERIALIZED (
-    -- A crash may lose the claim, so the commit does not wait for the disk (see notFlushed).
+    -- A crash may lose the claim, so the commit does not wait for the disk.
     SELECT w.id, w.queue, w.organisation_id
     FROM (SELECT DISTINCT id FROM unnest(:tasks::uuid[]) AS a (id),
           (SELECT set_config('synchronous_commit', 'off', true)) AS commit) a

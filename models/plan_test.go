@@ -456,7 +456,8 @@ func (p *planned) runWebhooks() {
 		p.call("RecordWebhooks", func(ctx context.Context) error { return only(s.RecordWebhooks(ctx, records)) })
 	}
 	success := models.WebhookRecord{
-		Attempt: models.WebhookAttempt{StatusCode: 204}, Verdict: models.WebhookVerdict{Status: models.WebhookDelivered},
+		Attempt: models.WebhookAttempt{StatusCode: 204},
+		Verdict: models.WebhookVerdict{Status: models.WebhookDelivered},
 	}
 	id, task := push()
 	deliver(success, models.WaitForLocked, task)

@@ -264,5 +264,5 @@ func (s *Store) sendSandbox(ctx context.Context, query string, values []any, des
 	if err != nil {
 		return err
 	}
-	return s.db.ScanRows(ctx, rows, dest) // closes rows
+	return errors.Join(s.db.ScanRows(ctx, rows, dest), rows.Err()) // ScanRows closes rows
 }

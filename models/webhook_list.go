@@ -148,7 +148,7 @@ func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (We
 		return WebhookPage{}, err
 	}
 	total, err := matching().Count(ctx)
-	page.Total = int64(total)
+	page.Total = total
 	return page, err
 }
 

@@ -315,7 +315,9 @@ func (l *limitedContext) Err() error {
 }
 
 // TraceQueryStart implements pgx.QueryTracer: the statement runs under the context that it returns.
-func (s *statementLimit) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (s *statementLimit) TraceQueryStart(
+	ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData,
+) context.Context {
 	limit := s.limit
 	if longer, ok := ctx.Value(limitKey{}).(time.Duration); ok {
 		limit = longer

@@ -58,6 +58,7 @@ func probeQuery(backends []uint32) string {
 	}
 	return fmt.Sprintf(`
 SELECT pg_backend_pid(), coalesce(a.state LIKE 'idle%%', a.pid IS NULL)
-FROM unnest(ARRAY[%s]::bigint[]) WITH ORDINALITY AS w (pid, i) LEFT JOIN pg_stat_activity a ON a.pid = w.pid ORDER BY w.i`,
+FROM unnest(ARRAY[%s]::bigint[]) WITH ORDINALITY AS w (pid, i) LEFT JOIN pg_stat_activity a ON a.pid = w.pid
+ORDER BY w.i`,
 		strings.Join(ids, ", "))
 }
