@@ -21,8 +21,8 @@ type WebhookClaim struct {
 // make now, and the next steps of the event and the task are recorded.
 type WebhookClaimed struct {
 	Delivery *WebhookDelivery
-	// Locked says that another transaction holds the event or its endpoint, so that nothing was
-	// decided.
+	// Locked says that another transaction holds the event or its endpoint, or has just leased the
+	// event, so that nothing was decided.
 	Locked bool
 	// Err is ErrNoWebhookSecret, or the failure to open the secrets. The event stays due.
 	Err error
@@ -337,10 +337,12 @@ func (c *webhookClaims) lease(ctx context.Context, ring *seal.Keyring) error {
 		return nil
 	}
 	acquired, err := leaseSlots(ctx, c.tx, slotsOf(c.due))
-	if err == nil && len(acquired) != len(c.due) {
-		err = errSlotTaken
-	}
 	for _, e := range c.due {
+		// Another transaction may have leased the slot between this one's reading and locking the event.
+		if !slices.Contains(acquired, e.Lease) {
+			c.results[e.Lease] = WebhookClaimed{Locked: true}
+			continue
+		}
 		c.results[e.Lease] = WebhookClaimed{Delivery: e.delivery(secrets[e.OrganisationID].WebhookSecrets)}
 		if !e.TaskLeased {
 			c.leased = append(c.leased, e.Task)

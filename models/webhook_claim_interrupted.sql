@@ -1,11 +1,12 @@
 -- Logs and counts the attempts of workers that have died, without an outcome, and drops their slots.
--- The caller holds the events' locks.
+-- The caller holds the events' locks. It skips a slot that another transaction has leased anew between
+-- the caller's reading and locking the event.
 --
 --   one element an event: :organisations :events :started (when its attempt was due)
 WITH ended AS (
     DELETE FROM webhook_slots p
     USING unnest(:organisations::uuid[], :events::uuid[], :started::bigint[]) AS a (organisation_id, id, started_at)
-    WHERE p.organisation_id = a.organisation_id AND p.event_id = a.id
+    WHERE p.organisation_id = a.organisation_id AND p.event_id = a.id AND p.until <= statement_timestamp()
     RETURNING p.organisation_id, p.event_id, p.number, p.endpoint_site_id, p.url, a.started_at
 ), counted AS (
     UPDATE webhook_events w SET attempts = greatest(w.attempts, e.number)

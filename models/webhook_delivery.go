@@ -22,9 +22,6 @@ const (
 // later, or leased by another worker.
 var ErrNothingDue = errors.New("models: nothing due")
 
-// errSlotTaken is impossible: a transaction that leases a slot holds the lock of its event.
-var errSlotTaken = errors.New("models: another worker has the event")
-
 // WebhookDelivery is one attempt that its worker may make now.
 type WebhookDelivery struct {
 	Task         TaskID

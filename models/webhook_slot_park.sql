@@ -1,5 +1,5 @@
 -- Parks events, and postpones their tasks until the endpoints have capacity. The caller holds the
--- events' locks, and none of their slots is leased.
+-- events' locks. A leased slot and its task stay.
 --
 --   one element an event: :organisations :events :endpoints (Sites of the endpoints)
 --   :sites and :requested (Sites and RequestedAt of the events) :tasks
@@ -18,3 +18,6 @@ WITH parked AS (
 UPDATE outbox o SET available_at = (SELECT now FROM service_now) + :parked_for, dispatched_at = NULL,
     redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND (SELECT count(*) FROM parked) >= 0 -- slots first, as everywhere
+  AND NOT EXISTS (
+      SELECT FROM webhook_slots p
+      WHERE p.organisation_id = o.organisation_id AND p.event_id = o.subject_id AND p.token IS NOT NULL)
