@@ -264,5 +264,6 @@ func (s *Store) sendSandbox(ctx context.Context, query string, values []any, des
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.db.ScanRows(ctx, rows, dest), rows.Err()) // ScanRows closes rows
+	defer func() { _ = rows.Close() }()
+	return errors.Join(s.db.ScanRows(ctx, rows, dest), rows.Err())
 }

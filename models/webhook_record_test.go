@@ -69,7 +69,7 @@ func TestRecordWebhooksOfOneEvent(t *testing.T) {
 	w.recordMany(result(first, retryIn(time.Minute)), result(second, delivered))
 	event, attempts := w.event(id)
 	if event.Status != models.WebhookDelivered || event.Attempts != 2 || len(attempts) != 2 ||
-		attempts[0].StatusCode != http.StatusInternalServerError || attempts[1].StatusCode != 204 {
+		attempts[0].StatusCode != http.StatusInternalServerError || attempts[1].StatusCode != http.StatusNoContent {
 		t.Errorf("%+v with attempts %+v", event, attempts)
 	}
 	if n := tasksLeft(t, w.Store); n != 0 {
