@@ -144,8 +144,8 @@ func (d *DeliverWebhook) random() float64 {
 
 // claim claims an attempt, in one transaction with other claims. Alone it claims an attempt whose
 // event or endpoint was locked, for whose locks it then waits, and one whose transaction failed, so
-// that no claim can fail the others. It goes on after ctx has ended, since a claimed attempt must be
-// sent.
+// that no claim can fail the others. It goes on after ctx has ended, since a claimed attempt must
+// be sent.
 func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (*models.WebhookDelivery, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &DeliveryError{StageClaim, err}
@@ -192,7 +192,8 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 
 // record writes the attempt and its verdict, in one transaction with other records; alone if that
 // fails, so that no record can fail the others. It goes on after ctx has ended, and retries while
-// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made again.
+// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made
+// again.
 func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord) error {
 	record.Verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)

@@ -9,8 +9,8 @@ const (
 	DefaultInvitationLife = 7 * 24 * time.Hour
 )
 
-// CustomerLink is one customer link of a Site: an invitation and its further life. A reference may have
-// many links over time, at most one of them active. The newest link represents the reference.
+// CustomerLink is one customer link of a Site: an invitation and its further life. A reference may
+// have many links over time, at most one of them active. The newest link represents the reference.
 type CustomerLink struct {
 	SiteID            SiteID
 	ID                LinkID

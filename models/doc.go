@@ -5,7 +5,8 @@
 //
 //   - Organisation: a partner. It owns Sites, API clients, webhook endpoints and quotas.
 //   - Site: a place of business of an organisation; every customer and payment belongs to one.
-//   - Customer link: a [CustomerLink] between a Site and a customer: invited, linked, expired or revoked.
+//   - Customer link: a [CustomerLink] between a Site and a customer: invited, linked, expired or
+//     revoked.
 //   - Invitation: a customer link that its customer has not accepted yet.
 //   - Batch: a partner's list of debits under one batchReference.
 //   - Row: one debit of a batch.

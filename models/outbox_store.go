@@ -33,8 +33,8 @@ func (d Dispatch) total() int {
 }
 
 // The claims let their transaction return before its commit is on disk. A crash of Postgres then
-// undoes the claim, and its tasks go out once more under the same names. This is only for claims that
-// may be repeated, never for decisions about money.
+// undoes the claim, and its tasks go out once more under the same names. This is only for claims
+// that may be repeated, never for decisions about money.
 var (
 	//go:embed outbox_claim_due.sql
 	outboxClaimDueText string

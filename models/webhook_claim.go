@@ -37,9 +37,9 @@ const (
 	WaitForLocked LockWait = true
 )
 
-// ClaimWebhooks claims the due attempts of tasks' events, each for WebhookLease, in one transaction.
-// It returns the results in the order of the claims. If an earlier worker has died during its
-// attempt, the claim first logs and counts that attempt, without a known outcome.
+// ClaimWebhooks claims the due attempts of tasks' events, each for WebhookLease, in one
+// transaction. It returns the results in the order of the claims. If an earlier worker has died
+// during its attempt, the claim first logs and counts that attempt, without a known outcome.
 //
 // The commit does not wait for the disk. If Postgres crashes before the attempt is recorded, the
 // event may be sent again, as after the death of a worker.
@@ -252,8 +252,8 @@ func eventArgs(all []*claimedEvent) postgres.Args {
 }
 
 // lockEndpoints locks unhealthy endpoints and reads their breakers again, so that no other
-// transaction decides about their capacity meanwhile. It does not wait for locked endpoints, so that
-// no endpoint delays the claims of others.
+// transaction decides about their capacity meanwhile. It does not wait for locked endpoints, so
+// that no endpoint delays the claims of others.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	keys := distinct(c.due, func(e *claimedEvent) (endpointKey, bool) { return e.endpoint(), !e.Healthy })
 	var locked map[endpointKey]*webhookEndpointRow
@@ -279,9 +279,9 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// keepCapacity keeps as many attempts due as their endpoints have capacity for; the other events are
-// parked. Events that were parked earlier go first, unless the event has been released itself. A
-// test always goes: it shows the partner whether the endpoint works again.
+// keepCapacity keeps as many attempts due as their endpoints have capacity for; the other events
+// are parked. Events that were parked earlier go first, unless the event has been released itself.
+// A test always goes: it shows the partner whether the endpoint works again.
 func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	if len(c.due) == 0 {
 		return nil
@@ -338,7 +338,8 @@ func (c *webhookClaims) lease(ctx context.Context, ring *seal.Keyring) error {
 	}
 	acquired, err := leaseSlots(ctx, c.tx, slotsOf(c.due))
 	for _, e := range c.due {
-		// Another transaction may have leased the slot between this one's reading and locking the event.
+		// Another transaction may have leased the slot between this one's reading and locking the
+		// event.
 		if !slices.Contains(acquired, e.Lease) {
 			c.results[e.Lease] = WebhookClaimed{Locked: true}
 			continue

@@ -1,6 +1,6 @@
--- Locks the events of tasks, and reads what decides whether their attempts may begin: the event, its
--- endpoint and its slot. It skips the events that another transaction has locked. A task that is
--- done has no row.
+-- Locks the events of tasks, and reads what decides whether their attempts may begin: the event,
+-- its endpoint and its slot. It skips the events that another transaction has locked. A task that
+-- is done has no row.
 --
 --   one element a claim: :tasks :leases (the lease tokens of the claims)
 --   :healthy_failures :healthy_open_until :healthy_openings :healthy_width :healthy_gone_since: the

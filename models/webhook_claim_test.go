@@ -353,8 +353,8 @@ func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
 	}
 }
 
-// pausedClaims returns a second store whose claims pause after they have read, and before they lock an
-// event, while the test holds the advisory lock pausedClaim.
+// pausedClaims returns a second store whose claims pause after they have read, and before they lock
+// an event, while the test holds the advisory lock pausedClaim.
 func (w *webhooks) pausedClaims(dsn string) *models.Store {
 	w.t.Helper()
 	for _, query := range []string{

@@ -78,8 +78,8 @@ var (
 	lockFreeEndpointsSQL = postgres.SQL(readEndpoints + ` FOR UPDATE OF w SKIP LOCKED`)
 )
 
-// readWebhookEndpoints reads endpoints with one of the statements above. It also returns the service
-// time; 0 without endpoints.
+// readWebhookEndpoints reads endpoints with one of the statements above. It also returns the
+// service time; 0 without endpoints.
 func readWebhookEndpoints(
 	ctx context.Context, tx postgres.Tx, read postgres.Statement, keys []endpointKey,
 ) (found map[endpointKey]*webhookEndpointRow, now Millis, err error) {

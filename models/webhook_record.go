@@ -120,8 +120,8 @@ var (
 	recordWebhooksSQL  = postgres.SQL(recordWebhooksText)
 )
 
-// writeEvents releases the events' slots, sets their status from the verdicts unless they have moved
-// on, and logs the attempts.
+// writeEvents releases the events' slots, sets their status from the verdicts unless they have
+// moved on, and logs the attempts.
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.records)
 	organisations, events, leases := make([]OrganisationID, n), make([]WebhookEventID, n), make([]LeaseToken, n)
@@ -236,8 +236,8 @@ func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, t
 	return reviveWaiting(ctx, r.tx, row.OrganisationID, row.SiteID)
 }
 
-// retryTasksSQL postpones tasks until their next attempts. A postponed task stays with Redis, unless
-// the verdict dispatches it again.
+// retryTasksSQL postpones tasks until their next attempts. A postponed task stays with Redis,
+// unless the verdict dispatches it again.
 var retryTasksSQL = postgres.SQL(`
 UPDATE outbox o SET available_at = svc_now() + a.retry, dispatched_at = CASE WHEN NOT a.anew THEN o.dispatched_at END,
     redispatch_after = CASE WHEN NOT a.anew AND o.dispatched_at IS NOT NULL

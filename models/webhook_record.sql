@@ -57,7 +57,8 @@ WITH e AS MATERIALIZED (
 )
 SELECT d.i, d.decides AS decided, CASE WHEN d.event_round <> d.round THEN d.task_id END AS new_task,
        d.event_round > 1 AS redelivered,
-       -- A success at a healthy endpoint changes nothing. An attempt at an earlier URL does not count.
+       -- A success at a healthy endpoint changes nothing. An attempt at an earlier URL does not
+       -- count.
        coalesce(w.url = d.url AND (d.verdict <> 'delivered'
            OR (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
                <> (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,

@@ -172,8 +172,8 @@ type releasedTask struct {
 	TaskID         TaskID
 }
 
-// releaseSlots releases events for the free capacity of the endpoints, the longest parked first, and
-// makes their tasks due.
+// releaseSlots releases events for the free capacity of the endpoints, the longest parked first,
+// and makes their tasks due.
 func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []releasedTask, err error) {
 	loads, err := endpointLoads(ctx, tx, keys)
 	if err != nil {

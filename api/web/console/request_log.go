@@ -18,8 +18,8 @@ const (
 	maxRequests     = 1000
 	maxRequestBytes = 2 << 20
 	maxRequestOrgs  = 16
-	// loggedPerSecond and loggedBurst bound how many requests of an organisation are kept, so that the
-	// log of a load test costs little.
+	// loggedPerSecond and loggedBurst bound how many requests of an organisation are kept, so that
+	// the log of a load test costs little.
 	loggedPerSecond = 50
 	loggedBurst     = 500
 	// LoggedBody is how much of a body is kept, in bytes.
