@@ -34,12 +34,10 @@ func (c *customers) fillSite(t testing.TB, n int) {
 		FROM generate_series(1, ?2) AS i`, c.site, noon, n)
 	must(t, err)
 	must(t, tx.Commit())
-	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE customer_links")
-	must(t, err)
+	modelstest.Vacuum(t, c.store, "customer_links")
 	_, err = c.store.RecountLinks(t.Context(), c.site)
 	must(t, err)
-	_, err = c.store.DB().ExecContext(t.Context(), "VACUUM ANALYZE link_totals")
-	must(t, err)
+	modelstest.Vacuum(t, c.store, "link_totals")
 }
 
 // sequential returns the tables that a plan scans sequentially, but for those of one row.

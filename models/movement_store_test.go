@@ -261,8 +261,7 @@ func TestListMovementsReadsTheIndex(t *testing.T) {
 			FROM generate_series(1, ?) AS i`,
 		site.ID, noon, entries)
 	must(t, err)
-	_, err = store.DB().ExecContext(t.Context(), "VACUUM ANALYZE ledger_entries")
-	must(t, err)
+	modelstest.Vacuum(t, store, "ledger_entries")
 	from, to := noon-entries*8/10, noon-entries*7/10
 	for _, q := range []models.MovementQuery{{}, {From: &from}, {To: &to}, {From: &from, To: &to}} {
 		q.SiteID, q.Limit = site.ID, 50

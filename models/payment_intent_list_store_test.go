@@ -284,8 +284,7 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 			OR s.status IN ('Failed', 'Settled')`,
 		site.ID, site.OrganisationID, noon, intents)
 	must(t, err)
-	_, err = store.DB().ExecContext(t.Context(), "VACUUM ANALYZE payment_intents")
-	must(t, err)
+	modelstest.Vacuum(t, store, "payment_intents")
 	from, to, middle := noon-intents*800, noon-intents*200, noon-intents*500
 	for _, state := range append([]models.IntentState{""}, models.IntentStates...) {
 		for _, status := range append([]models.TransactionStatus{""}, models.TransactionStatuses...) {

@@ -199,8 +199,7 @@ func (f *traced) fill(t *testing.T, n int) {
 	}
 	must(t, tx.Commit())
 	for _, table := range []string{"sites", "batches", "payment_intents", "customer_links", "webhook_events"} {
-		_, err = f.DB().ExecContext(t.Context(), "VACUUM ANALYZE "+table)
-		must(t, err)
+		modelstest.Vacuum(t, f.Store, table)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"partnerbilling/models"
 )
 
@@ -39,6 +41,24 @@ func AwaitLockWait(t testing.TB, store *models.Store) {
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 	AND wait_event_type = 'Lock')`).Scan(ctx, &waiting); err != nil {
 			t.Fatalf("modelstest: no session waits for a lock: %v", err)
+		}
+	}
+}
+
+// Vacuum vacuums and analyses a table until all its pages are visible to every transaction, as
+// index-only scans need. One VACUUM leaves out pages that an older snapshot, such as that of an
+// automatic ANALYZE, cannot see.
+func Vacuum(t testing.TB, store *models.Store, table string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for visible := false; !visible; {
+		if _, err := store.DB().ExecContext(ctx, "VACUUM ANALYZE ?", bun.Ident(table)); err != nil {
+			t.Fatalf("modelstest: vacuum %s: %v", table, err)
+		}
+		if err := store.DB().NewRaw("SELECT relallvisible >= relpages FROM pg_class WHERE oid = ?::regclass", table).
+			Scan(ctx, &visible); err != nil {
+			t.Fatalf("modelstest: visibility of %s: %v", table, err)
 		}
 	}
 }
