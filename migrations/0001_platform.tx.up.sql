@@ -1,5 +1,5 @@
 -- The platform: time, the identity of the database, partners with their Sites and API clients,
--- keys, and alerts.
+-- keys, alerts, and the audit log.
 --
 -- A bigint column whose name ends in _at or _by holds service time in Unix milliseconds. A
 -- timestamptz column holds the server's own time. Leases use server time, because the sandbox's
@@ -109,13 +109,14 @@ ALTER TABLE sites ADD PRIMARY KEY (id);
 
 -- API clients. A client without an organisation belongs to the customer app's backend.
 CREATE TABLE api_clients (
-    id              uuid   NOT NULL,
-    organisation_id uuid   REFERENCES organisations,
-    name            text   NOT NULL,
-    scopes          text[] NOT NULL,
-    jwks            jsonb,             -- public keys for private_key_jwt
-    created_at      bigint NOT NULL,
-    disabled_at     bigint
+    id                uuid   NOT NULL,
+    organisation_id   uuid   REFERENCES organisations,
+    name              text   NOT NULL,
+    scopes            text[] NOT NULL,
+    jwks              jsonb,                         -- public keys for private_key_jwt
+    allowed_addresses text[] NOT NULL DEFAULT '{}',  -- CIDR prefixes of callers; empty: any address
+    created_at        bigint NOT NULL,
+    disabled_at       bigint
 );
 CREATE INDEX api_clients_organisation ON api_clients (organisation_id);
 ALTER TABLE api_clients ADD PRIMARY KEY (id);
@@ -127,6 +128,15 @@ CREATE TABLE client_secrets (
     secret_hash bytea  NOT NULL,
     created_at  bigint NOT NULL,
     PRIMARY KEY (client_id, secret_hash)
+);
+
+-- When a client last used each credential: a secret by its fingerprint, or a public key by its
+-- thumbprint. A use is recorded at most once a minute. Rows of removed credentials stay.
+CREATE TABLE credential_uses (
+    client_id   uuid        NOT NULL REFERENCES api_clients,
+    fingerprint text        NOT NULL,
+    used_at     timestamptz NOT NULL,
+    PRIMARY KEY (client_id, fingerprint)
 );
 
 -- The ids of used client assertions (RFC 7523), kept until the assertions expire. They prevent
@@ -177,9 +187,13 @@ CREATE TABLE alerts (
     detail          text   NOT NULL DEFAULT '',
     trace_id        text   NOT NULL DEFAULT '',
     raised_at       bigint NOT NULL,
-    closed_at       bigint
+    acknowledged_at bigint,                     -- an operator is looking at it
+    acknowledged_by text   NOT NULL DEFAULT '', -- the operator
+    closed_at       bigint,
+    CHECK ((acknowledged_at IS NULL) = (acknowledged_by = ''))
 );
 CREATE INDEX alerts_open ON alerts (raised_at) WHERE closed_at IS NULL;
+CREATE INDEX alerts_closed ON alerts (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alerts_open_by_kind ON alerts (kind) WHERE closed_at IS NULL;
 ALTER TABLE alerts ADD PRIMARY KEY (kind, subject);
 
@@ -191,5 +205,184 @@ BEGIN
     INSERT INTO alerts AS a (kind, subject, organisation_id, site_id, detail, trace_id, raised_at)
     VALUES (kind, subject, organisation, site, detail, trace_id, svc_now())
     ON CONFLICT ON CONSTRAINT alerts_pkey DO UPDATE SET detail = excluded.detail, closed_at = NULL,
+        acknowledged_at = CASE WHEN a.closed_at IS NULL THEN a.acknowledged_at END,
+        acknowledged_by = CASE WHEN a.closed_at IS NULL THEN a.acknowledged_by ELSE '' END,
         raised_at = CASE WHEN a.closed_at IS NULL THEN a.raised_at ELSE excluded.raised_at END;
 END $$;
+
+-- The audit log: actor, act, origin, time and outcome. It records each act of an
+-- operator (svc admin), and each act by which a partner changes its configuration or cancels
+-- debits. The transaction of an act writes its entry, so that neither exists without the other.
+CREATE TABLE audit_log (
+    id              uuid        NOT NULL,
+    at              bigint      NOT NULL,
+    recorded_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
+    actor_kind      text        NOT NULL CHECK (actor_kind IN ('operator', 'client')),
+    actor           text        NOT NULL,               -- the operator's name, or the client's id
+    origin          text        NOT NULL,               -- the peer's address, or account@host
+    act             text        NOT NULL,
+    subject_kind    text        NOT NULL DEFAULT '',
+    subject         text        NOT NULL DEFAULT '',
+    organisation_id uuid,                               -- the organisation concerned
+    site_id         uuid,
+    detail          jsonb       NOT NULL DEFAULT '{}',  -- no secrets, no personal data
+    outcome         text        NOT NULL CHECK (outcome IN ('done', 'refused', 'failed')),
+    code            text        NOT NULL DEFAULT '',    -- why it was refused or failed
+    trace_id        text        NOT NULL,
+    CHECK ((outcome = 'done') = (code = ''))
+);
+CREATE INDEX audit_log_organisation ON audit_log (organisation_id, at, id);
+CREATE INDEX audit_log_subject ON audit_log (subject, at, id);
+CREATE INDEX audit_log_time ON audit_log (at, id);
+ALTER TABLE audit_log ADD PRIMARY KEY (id);
+
+-- The audit log is append-only and kept for ever. ENABLE ALWAYS keeps the trigger on in sessions
+-- that replicate. OPERATIONS.md describes the act by which an owner may remove old entries.
+CREATE FUNCTION refuse_audit_log_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE insufficient_privilege USING MESSAGE = 'audit_log is append-only: ' || TG_OP || ' is refused';
+END $$;
+CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_log_change();
+ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_append_only;
+REVOKE UPDATE, DELETE, TRUNCATE ON audit_log FROM PUBLIC, CURRENT_USER;
+
+-- Partitions. A growing table is partitioned by the time in its ids, which are UUIDv7s of real
+-- time. A look-up by id reads one partition, and retention drops whole ones. The names of
+-- partitions end in the date on which they begin. The partition named _default holds ids that no
+-- other takes: of subjects older than the oldest partition, or beyond the newest.
+
+-- id_at is the lowest UUID of a time.
+CREATE FUNCTION id_at(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+
+-- The partitions of a table, but for its _default, with the range of ids of each.
+CREATE VIEW partitions AS
+    SELECT p.relname AS parent, c.relname AS name, (bound.ids[1])::uuid AS lowest, (bound.ids[2])::uuid AS beyond
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
+    CROSS JOIN regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''(.*)''\) TO \(''(.*)''\)') AS bound (ids)
+    WHERE p.relkind = 'p' AND p.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND bound.ids IS NOT NULL;
+
+-- The functions that make and drop partitions run as the owner of the tables, so that workers need
+-- no such right.
+
+-- make_partition makes the partition of a table for a period ('week' or 'month') that begins in UTC
+-- at a given time. It takes storage parameters and local indexes from the _default, and moves the
+-- ids of the period from there. It returns false if the partition exists, or if more than most ids
+-- would have to move.
+CREATE FUNCTION make_partition(parent name, period text, begins timestamptz, most int) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    name    text := format('%s_p%s', parent, to_char(begins AT TIME ZONE 'UTC', 'YYYYMMDD'));
+    rest    text := parent || '_default';
+    lowest  uuid := id_at(begins);
+    beyond  uuid := id_at((begins AT TIME ZONE 'UTC' + ('1 ' || period)::interval) AT TIME ZONE 'UTC');
+    key     text := (SELECT a.attname FROM pg_partitioned_table t JOIN pg_attribute a ON a.attrelid = t.partrelid
+                        AND a.attnum = t.partattrs[0] WHERE t.partrelid = parent::regclass);
+    options text := (SELECT 'WITH (' || array_to_string(reloptions, ', ') || ')' FROM pg_class
+                     WHERE oid = rest::regclass);
+    local   text;
+    waiting bigint;
+BEGIN
+    IF to_regclass(name) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('LOCK TABLE ONLY %I IN SHARE UPDATE EXCLUSIVE MODE', parent);
+    EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', rest);
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM %I WHERE %I >= %L AND %2$I < %4$L LIMIT %5$s) ids',
+        rest, key, lowest, beyond, most::bigint + 1) INTO waiting;
+    IF waiting > most THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL EXCLUDING INDEXES) %s', name, rest, coalesce(options, ''));
+    IF waiting > 0 THEN
+        EXECUTE format('WITH moved AS (DELETE FROM %1$I WHERE %2$I >= %3$L AND %2$I < %4$L RETURNING *)
+            INSERT INTO %5$I SELECT * FROM moved', rest, key, lowest, beyond, name);
+    END IF;
+    -- Indexes of the _default that the parent does not have.
+    FOR local IN
+        SELECT replace(pg_get_indexdef(i.indexrelid), rest, name) FROM pg_index i
+        WHERE i.indrelid = rest::regclass AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = i.indexrelid)
+    LOOP
+        EXECUTE local;
+    END LOOP;
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, name, lowest, beyond);
+    RETURN true;
+END $$;
+
+-- make_first_partitions makes the present period's partition of a table, the one before it, whose
+-- ids a slow clock or a long transaction may still bring, and the next ones.
+CREATE FUNCTION make_first_partitions(parent name, period text, ahead int) RETURNS void LANGUAGE sql AS $$
+    SELECT make_partition(parent, period,
+        (date_trunc(period, statement_timestamp(), 'UTC') AT TIME ZONE 'UTC' + n * ('1 ' || period)::interval)
+            AT TIME ZONE 'UTC', 0)
+    FROM generate_series(-1, ahead) AS n ORDER BY n
+$$;
+
+-- kept_in_partition counts, up to most + 1, what retention keeps in a partition: rows that are
+-- open, or whose retention began after a time. Rows of batches go with the last batch of their
+-- partition. Events whose attempts have no partition are all kept: they are removed one by one.
+CREATE FUNCTION kept_in_partition(parent name, partition name, until bigint, most int) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    kept bigint;
+BEGIN
+    IF parent = 'batch_rows' THEN
+        RETURN (SELECT count(*) FROM partitions p CROSS JOIN sites s CROSS JOIN LATERAL (
+            SELECT FROM batches b WHERE b.site_id = s.id AND b.id >= p.lowest AND b.id < p.beyond LIMIT 1) b
+            WHERE p.name = partition);
+    END IF;
+    IF parent = 'webhook_events'
+        AND to_regclass(replace(partition, 'webhook_events', 'webhook_attempts')) IS NULL THEN
+        RETURN most::bigint + 1;
+    END IF;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM %I r WHERE %s LIMIT %s) kept', partition,
+        partition_keeps(parent, until), most::bigint + 1) INTO kept;
+    RETURN kept;
+END $$;
+
+-- partition_keeps is the condition for rows r of a table that retention keeps. NULL: it keeps none.
+CREATE FUNCTION partition_keeps(parent name, until bigint) RETURNS text LANGUAGE sql IMMUTABLE RETURN format(
+    CASE parent WHEN 'webhook_events' THEN
+        '(CASE WHEN r.status = ''pending'' THEN 9223372036854775807 ELSE r.requested_at END) > %s'
+    END, until);
+
+-- drop_partition drops a partition, and moves what retention keeps of it to the _default. Attempts
+-- and slots go with their events. It returns false if more than most rows would have to move, or if
+-- the table has no such partition. The _default is none.
+CREATE FUNCTION drop_partition(parent name, partition name, until bigint, most int) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    attempts text := replace(partition, 'webhook_events', 'webhook_attempts');
+    kept     bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM partitions p WHERE p.parent = drop_partition.parent AND p.name = partition) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
+    kept := kept_in_partition(parent, partition, until, most);
+    IF kept > most THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('ALTER TABLE %I DETACH PARTITION %I', parent, partition);
+    IF kept > 0 THEN
+        EXECUTE format('INSERT INTO %I SELECT r.* FROM %I r WHERE %s', parent, partition,
+            partition_keeps(parent, until));
+    END IF;
+    IF parent = 'webhook_events' THEN
+        EXECUTE format('ALTER TABLE webhook_attempts DETACH PARTITION %I', attempts);
+        EXECUTE format('INSERT INTO webhook_attempts SELECT a.* FROM %I a JOIN %I r
+            ON r.organisation_id = a.organisation_id AND r.id = a.event_id WHERE %s',
+            attempts, partition, partition_keeps(parent, until));
+        EXECUTE format('DELETE FROM webhook_slots p USING %I r
+            WHERE r.organisation_id = p.organisation_id AND r.id = p.event_id AND NOT (%s)',
+            partition, partition_keeps(parent, until));
+        EXECUTE format('DROP TABLE %I', attempts);
+    END IF;
+    EXECUTE format('DROP TABLE %I', partition);
+    RETURN true;
+END $$;
+
+-- The reading role runs none of them: they change tables with the rights of the owner. grants.sql
+-- lets the runtime role run them.
+REVOKE EXECUTE ON FUNCTION make_partition, kept_in_partition, drop_partition FROM PUBLIC;

@@ -13,11 +13,10 @@ CREATE TABLE customer_links (
     expires_at         bigint     NOT NULL,
     linked_at          bigint,
     revoked_at         bigint,
-    customer_id        text,                -- customer app identifiers, never shown to a partner
-    agreement_id       text,
+    party              bytea,               -- customer and agreement, sealed under the master key; NULL: none, or erased
     key_id             uuid       NOT NULL,
     trace_id           text       NOT NULL DEFAULT '',
-    CHECK ((state = 'linked') <= (linked_at IS NOT NULL AND customer_id IS NOT NULL AND agreement_id IS NOT NULL))
+    CHECK ((state = 'linked') <= (linked_at IS NOT NULL AND party IS NOT NULL))
 );
 CREATE UNIQUE INDEX customer_links_id ON customer_links (id);
 CREATE INDEX customer_links_newest ON customer_links (site_id, customer_reference, invited_at DESC, id DESC);
@@ -28,6 +27,9 @@ CREATE INDEX customer_links_due_expiry ON customer_links (expires_at) WHERE stat
 -- correct their totals by them. The index covers every column that a list shows of them.
 CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id)
     INCLUDE (customer_reference) WHERE state = 'invited';
+-- Finds revoked links that still name their customer, for retention.
+CREATE INDEX customer_links_forgettable ON customer_links (revoked_at)
+    WHERE state = 'revoked' AND party IS NOT NULL;
 CREATE UNIQUE INDEX customer_links_active ON customer_links (site_id, customer_reference)
     WHERE state IN ('invited', 'linked');
 ALTER TABLE customer_links ADD PRIMARY KEY (site_id, id);

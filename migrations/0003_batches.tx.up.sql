@@ -87,7 +87,10 @@ CREATE TABLE batch_rows (
     CHECK (corrected_outcome IS NULL OR outcome IS NOT NULL AND NOT in_doubt),
     CHECK (NOT in_doubt OR state = 'inProgress' OR outcome = 'unconfirmed'),
     CHECK (lease_token IS NULL OR state <> 'pending')
-) WITH (fillfactor = 32); -- leaves space for all three versions of a row: submitted, claimed, settled
+) PARTITION BY RANGE (batch_id);
+CREATE TABLE batch_rows_default PARTITION OF batch_rows DEFAULT
+    WITH (fillfactor = 32); -- leaves space for all three versions of a row: submitted, claimed, settled
+SELECT make_first_partitions('batch_rows', 'week', 2);
 
 -- The double-entry ledger. An entry moves an amount from one account to another, so the accounts
 -- always sum to zero. The rail key is unique for ever, so no debit is recorded twice. Entries
@@ -104,6 +107,7 @@ CREATE TABLE ledger_entries (
     batch_reference    text           COLLATE "C",
     row_reference      text           COLLATE "C",
     customer_reference text           COLLATE "C",
+    link_id            uuid,                   -- whose agreement was debited; NULL for payments
     payment_intent_id  uuid,
     order_id           text           COLLATE "C",
     CHECK (debit_account <> credit_account),

@@ -47,3 +47,24 @@ CREATE TABLE recurring_work (
     next_run_at bigint NOT NULL DEFAULT 0,
     task_id     uuid   NOT NULL  -- the outbox id of the last tick's task
 );
+
+-- Pauses by operators. A row exists while its pause lasts.
+--
+-- A paused organisation's batches make no debit call. Its tasks wait for the end of the time for
+-- attempts; rows in doubt are still looked up, and every row still settles by its deadline. The
+-- task that ends a run locks this row before it postpones its task, and the resumption deletes the
+-- row, so that the resumption's task finds every postponed task.
+CREATE TABLE debit_pauses (
+    organisation_id uuid   PRIMARY KEY REFERENCES organisations,
+    paused_at       bigint NOT NULL,
+    paused_by       text   NOT NULL,  -- the operator
+    reason          text   NOT NULL
+);
+
+-- A paused queue dispatches no task. Sweeps close rows at their deadlines and cannot be paused.
+CREATE TABLE queue_pauses (
+    queue     text   PRIMARY KEY CHECK (queue IN ('checkout', 'debits', 'webhooks')),
+    paused_at bigint NOT NULL,
+    paused_by text   NOT NULL,  -- the operator
+    reason    text   NOT NULL
+);

@@ -33,8 +33,7 @@ CREATE TABLE payment_intents (
 
     -- The transaction, set when the customer starts to pay.
     transaction_id     uuid,
-    customer_id        text,                               -- customer app identifiers, never shown to a partner
-    agreement_id       text,
+    party              bytea,                              -- customer and agreement, sealed under the master key; empty: erased
     discounts          jsonb,
     amount_charged     bigint       CHECK (amount_charged BETWEEN 0 AND amount),
     started_at         bigint,
@@ -52,10 +51,13 @@ CREATE TABLE payment_intents (
     CHECK (closing_as IS NULL OR state = 'pending'),
     CHECK (CASE WHEN state = 'created' OR transaction_status IN ('Cancelled', 'Expired') OR closing_as IS NOT NULL
                 THEN transaction_id IS NULL
-                ELSE num_nulls(transaction_id, customer_id, agreement_id, amount_charged, started_at) = 0 END)
+                ELSE num_nulls(transaction_id, party, amount_charged, started_at) = 0 END)
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX payment_intents_code ON payment_intents (code);
+-- Finds a payment intent of any Site. Ids grow with time, so that new ones join at the end.
+CREATE INDEX payment_intents_id ON payment_intents (id);
 CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at, site_id) WHERE state = 'created';
+CREATE INDEX payment_intents_age ON payment_intents (final_at) WHERE final_at IS NOT NULL;
 -- Lists of a Site, newest first: all payment intents, those of an order, open ones by state, and
 -- final ones by status.
 CREATE INDEX payment_intents_list ON payment_intents (site_id, created_at DESC, id DESC);

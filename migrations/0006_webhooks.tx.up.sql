@@ -73,21 +73,29 @@ CREATE TABLE webhook_events (
     CHECK ((type = 'transactionStatus') = (payment_intent_id IS NOT NULL)),
     CHECK ((payment_intent_id IS NULL) = (transaction_status IS NULL)),
     CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
-    CHECK ((status = 'pending') = (task_id IS NOT NULL))
-) WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
+    CHECK ((status = 'pending') = (task_id IS NOT NULL)),
+    -- An event has the time of its subject, and so the partition of that time.
+    CHECK (is_test OR left(id::text, 13) = left(payment_intent_id::text, 13))
+) PARTITION BY RANGE (id);
 ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- bodies are too small for compression to pay off
--- Each final status has exactly one event.
-CREATE UNIQUE INDEX webhook_events_intent ON webhook_events (organisation_id, payment_intent_id)
+CREATE TABLE webhook_events_default PARTITION OF webhook_events DEFAULT
+    WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
+-- Each payment intent has at most one event. Each partition has an index of its own: the events of
+-- an intent, whose ids have one time, are in one partition.
+CREATE UNIQUE INDEX webhook_events_default_intent ON webhook_events_default (organisation_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
 CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, status, created_at DESC, id DESC);
 -- Event streams read in order of transaction ids. The order is complete below the oldest running
 -- transaction.
 CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_in, id);
-CREATE INDEX webhook_events_age ON webhook_events (created_at);
+-- When the retention of an event begins. A pending event is kept.
+CREATE INDEX webhook_events_age ON webhook_events
+    ((CASE WHEN status = 'pending' THEN 9223372036854775807 ELSE requested_at END));
 -- The primary key is created last. While the table is small, the planner rates the indexes alike
 -- and takes the newest.
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
+SELECT make_first_partitions('webhook_events', 'month', 2);
 
 -- The slots of events at their endpoints. The rows are short and the indexes small. The event
 -- itself, with its body and its many indexes, is updated only once, when its outcome is known.
@@ -120,7 +128,8 @@ CREATE INDEX webhook_slots_parked_of_site ON webhook_slots
     WHERE until IS NULL;
 ALTER TABLE webhook_slots ADD PRIMARY KEY (organisation_id, event_id);
 
--- Each attempt to deliver an event, with the endpoint's response or the error.
+-- Each attempt to deliver an event, with the endpoint's response or the error. There is no foreign
+-- key: attempts are only written under the lock of their event, and dropped with it.
 CREATE TABLE webhook_attempts (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
@@ -133,9 +142,10 @@ CREATE TABLE webhook_attempts (
     address          text   NOT NULL DEFAULT '',  -- the dialled address
     error            text   NOT NULL DEFAULT '',
     response_head    bytea  NOT NULL DEFAULT '',  -- status line, headers and the beginning of the body
-    PRIMARY KEY (organisation_id, event_id, number),
-    FOREIGN KEY (organisation_id, event_id) REFERENCES webhook_events ON DELETE CASCADE
-);
+    PRIMARY KEY (organisation_id, event_id, number)
+) PARTITION BY RANGE (event_id);
+CREATE TABLE webhook_attempts_default PARTITION OF webhook_attempts DEFAULT;
+SELECT make_first_partitions('webhook_attempts', 'month', 2);
 
 -- announce_settled_batch writes a task that announces a settled batch, if the endpoint subscribes
 -- to batchSettled. It is a trigger, so that it covers every statement that settles batches.

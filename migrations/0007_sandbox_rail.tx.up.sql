@@ -24,6 +24,7 @@ CREATE TABLE sandbox_debits (
     CHECK (status = 'cancelled' OR agreement_id IS NOT NULL)
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';
+CREATE INDEX sandbox_debits_age ON sandbox_debits (decided_at);
 ALTER TABLE sandbox_debits ADD PRIMARY KEY (key);
 
 -- Faults of the sandbox rail, for all its accounts. Each ends by itself, in service time.

@@ -1,9 +1,13 @@
 // Package migrations holds the schema as numbered SQL files and applies them.
 //
 // Files are named NNNN_theme.tx.up.sql. [Up] applies and records each file in one transaction, so
-// that the next run can continue after a crash at any point. Migrations are additive: the binary of
-// a release also runs on the next release's schema, so that a fleet can be upgraded replica by
-// replica.
+// that the next run can continue after a crash at any point. The statements of NNNN_theme.up.sql
+// run one by one outside of a transaction, for indexes that are built concurrently: a run after a
+// crash repeats them. Migrations are additive: the binary of a release also runs on the next
+// release's schema, so that a fleet can be upgraded replica by replica.
+//
+// Migrations run beside live traffic. A statement that waits for a lock makes later requests wait
+// behind it, so it gives up after lockTimeout, and Up tries again later.
 package migrations
 
 import (
@@ -22,14 +26,25 @@ import (
 	"github.com/uptrace/bun"
 )
 
-//go:embed *.tx.up.sql
+//go:embed *.up.sql
 var files embed.FS
 
-const suffix = ".tx.up.sql"
+const (
+	suffix   = ".up.sql"
+	txSuffix = ".tx" // before suffix: in one transaction
+)
 
 const (
-	// lockWait is how long Up waits for another Up.
-	lockWait = 5 * time.Minute
+	// lockTimeout is how long a statement of a migration waits for a lock. It is below the server's
+	// deadlock_timeout: an index that is built concurrently waits for all older statements, those
+	// that wait for its run included.
+	lockTimeout = 300 * time.Millisecond
+	// lockPause is the time between two tries to get a lock, and lockTries their maximum.
+	lockPause = time.Second
+	lockTries = 1800
+	// apartLockTimeout is lockTimeout for statements outside of a transaction, whose waits block
+	// neither reads nor writes.
+	apartLockTimeout = 5 * time.Minute
 	// stepTimeout bounds one migration.
 	stepTimeout = time.Hour
 )
@@ -44,12 +59,18 @@ type migration struct {
 	name     string // without its suffix
 	checksum string
 	sql      string // empty in a record
+	apart    bool   // its statements run one by one, outside of a transaction
 }
+
+// errLocked reports a migration that did not get a lock. It changed nothing.
+var errLocked = errors.New("other transactions hold its locks")
 
 // Up applies all pending migrations in order and returns how many it applied. Concurrent runs wait
 // for each other. After an error, the migrations before the failed one stay applied.
-func Up(ctx context.Context, db *bun.DB) (int, error) {
-	own, err := embedded()
+func Up(ctx context.Context, db *bun.DB) (int, error) { return up(ctx, db, files) }
+
+func up(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
+	own, err := read(files)
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +85,7 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 		//nolint:forcetypeassert // models.Open uses pgx only
 		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn()
 		for {
-			more, err := applyNext(ctx, pg, own)
+			more, err := applyWhenUnlocked(ctx, pg, own)
 			if err != nil || !more {
 				return err
 			}
@@ -80,7 +101,7 @@ func Up(ctx context.Context, db *bun.DB) (int, error) {
 // Pending returns the number of migrations that the database lacks. It returns 0 if the schema is
 // this binary's or a later release's.
 func Pending(ctx context.Context, db *bun.DB) (int, error) {
-	own, err := embedded()
+	own, err := read(files)
 	if err != nil {
 		return 0, err
 	}
@@ -107,20 +128,21 @@ func Pending(ctx context.Context, db *bun.DB) (int, error) {
 	return len(pending), err
 }
 
-// embedded returns this binary's migrations in order.
-func embedded() ([]migration, error) {
+// read returns the migrations of files in order.
+func read(files fs.FS) ([]migration, error) {
 	names, err := fs.Glob(files, "*"+suffix) // sorted
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
 	all := make([]migration, len(names))
-	for i, name := range names {
-		content, err := files.ReadFile(name)
+	for i, file := range names {
+		content, err := fs.ReadFile(files, file)
 		if err != nil {
 			return nil, fmt.Errorf("migrations: %w", err)
 		}
 		sum := sha256.Sum256(content)
-		all[i] = migration{strings.TrimSuffix(name, suffix), hex.EncodeToString(sum[:]), string(content)}
+		name, inTx := strings.CutSuffix(strings.TrimSuffix(file, suffix), txSuffix)
+		all[i] = migration{name, hex.EncodeToString(sum[:]), string(content), !inTx}
 	}
 	return all, nil
 }
@@ -143,37 +165,51 @@ const (
 	lockKey = 0x5376634d696772
 )
 
-// begin opens the transaction of one migration and waits for other runs. Its settings and its lock
-// end with the transaction, so that a connection pooler can be used and a killed run leaves nothing
-// behind.
+// begin opens the transaction of one migration, takes the lock against other runs, and creates the
+// table of records. Its settings and its lock end with the transaction, so that a killed run leaves
+// nothing behind.
 var begin = fmt.Sprintf(`
 BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = %d;
 SET LOCAL statement_timeout = %d;
 SELECT pg_advisory_xact_lock(%d);
-SET LOCAL lock_timeout = 0;
 CREATE TABLE IF NOT EXISTS schema_migrations (
     name       text        PRIMARY KEY,
     checksum   text        NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
-);`, lockWait.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
+);`, lockTimeout.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
 
-// applyNext applies and records the first pending migration in one transaction. It returns false if
-// none was pending.
+// applyWhenUnlocked is applyNext, again and again while other transactions hold its locks.
+func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
+	for range lockTries {
+		if more, err = applyNext(ctx, conn, own); !errors.Is(err, errLocked) {
+			return more, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, errors.Join(ctx.Err(), err)
+		case <-time.After(lockPause):
+		}
+	}
+	return false, err
+}
+
+// applyNext applies and records the first pending migration. It returns false if none was pending,
+// and errLocked if it did not get a lock.
 func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait+stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apartLockTimeout+stepTimeout)
 	defer cancel()
 	defer func() {
-		if err != nil {
+		if err != nil && conn.TxStatus() != 'I' {
 			_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // if it fails, the pool drops the connection
 		}
 	}()
 	if err := run(ctx, conn, begin); err != nil {
-		return false, err
+		return false, locked(err)
 	}
 	recorded, err := records(ctx, conn)
 	if err != nil {
-		return false, err
+		return false, locked(err)
 	}
 	pending, err := missing(own, recorded)
 	if err != nil {
@@ -182,22 +218,87 @@ func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more 
 	if len(pending) == 0 {
 		return false, run(ctx, conn, "COMMIT")
 	}
-	next := pending[0]
-	if err := run(ctx, conn, next.sql); err != nil {
-		return false, fmt.Errorf("%s: %w", next.name, err)
-	}
-	if conn.TxStatus() != 'T' {
-		return false, fmt.Errorf("%s ends its own transaction", next.name)
-	}
-	record := fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", next.name,
-		next.checksum)
-	if err := run(ctx, conn, record); err != nil {
-		return false, fmt.Errorf("%s: record: %w", next.name, err)
-	}
-	if err := run(ctx, conn, "COMMIT"); err != nil {
-		return false, fmt.Errorf("%s: commit: %w", next.name, err)
+	if next := pending[0]; next.apart {
+		return true, applyApart(ctx, conn, next)
+	} else if err := applyInTx(ctx, conn, next); err != nil {
+		return false, err
 	}
 	return true, nil
+}
+
+// applyInTx applies and records a migration in the open transaction, and commits it.
+func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
+	if err := run(ctx, conn, next.sql); err != nil {
+		return fmt.Errorf("%s: %w", next.name, locked(err))
+	}
+	if conn.TxStatus() != 'T' {
+		return fmt.Errorf("%s ends its own transaction", next.name)
+	}
+	if err := run(ctx, conn, next.record()); err != nil {
+		return fmt.Errorf("%s: record: %w", next.name, err)
+	}
+	if err := run(ctx, conn, "COMMIT"); err != nil {
+		return fmt.Errorf("%s: commit: %w", next.name, err)
+	}
+	return nil
+}
+
+// applyApart ends the open transaction, runs the statements of a migration one by one, and records
+// it. A lock of the session replaces that of the transaction, so that another run does not build
+// the same index: a pooler in transaction mode would lose it. The end of the session releases the
+// lock, and ends the settings.
+func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err error) {
+	defer func() {
+		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
+		err = errors.Join(err, run(ctx, conn, end))
+	}()
+	begin := fmt.Sprintf("COMMIT; SET lock_timeout = %d; SELECT pg_advisory_lock(%d); "+
+		"SET lock_timeout = %d; SET statement_timeout = %d",
+		lockTimeout.Milliseconds(), lockKey, apartLockTimeout.Milliseconds(), stepTimeout.Milliseconds())
+	if err := run(ctx, conn, begin); err != nil {
+		return locked(err)
+	}
+	recorded, err := records(ctx, conn)
+	if err != nil {
+		return locked(err)
+	}
+	for _, m := range recorded {
+		if m.name == next.name { // another run was faster
+			return nil
+		}
+	}
+	for _, statement := range next.statements() {
+		if err := run(ctx, conn, statement); err != nil {
+			return fmt.Errorf("%s: %w", next.name, locked(err))
+		}
+	}
+	return run(ctx, conn, next.record())
+}
+
+// statements returns the statements of a migration. Each ends with a semicolon at the end of a
+// line.
+func (m migration) statements() (all []string) {
+	for _, s := range strings.SplitAfter(m.sql, ";\n") {
+		if strings.TrimSpace(s) != "" {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// record returns the statement that records the migration.
+func (m migration) record() string {
+	return fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", m.name, m.checksum)
+}
+
+// locked wraps errors of locks that are held in errLocked.
+func locked(err error) error {
+	var pg *pgconn.PgError
+	const lockNotAvailable, deadlock = "55P03", "40P01"
+	if errors.As(err, &pg) && (pg.Code == lockNotAvailable || pg.Code == deadlock) {
+		return fmt.Errorf("%w: %w", errLocked, err)
+	}
+	return err
 }
 
 // records returns the recorded migrations. It returns ErrOtherSchema for a database that

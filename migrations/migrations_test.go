@@ -29,7 +29,7 @@ func open(t *testing.T, dsn string) *models.Store {
 // migrationCount returns the number of migration files.
 func migrationCount(t *testing.T) int {
 	t.Helper()
-	names, err := filepath.Glob("*.sql")
+	names, err := filepath.Glob("*.tx.up.sql")
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}

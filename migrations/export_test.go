@@ -1,0 +1,4 @@
+package migrations
+
+// UpFrom is Up for the migrations of other files.
+var UpFrom = up
