@@ -1,15 +1,22 @@
 package models
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"partnerbilling/models/postgres"
 )
 
 // The kinds of alerts that workers raise. Each needs a decision that the service cannot take.
 const (
-	AlertRailConflict = "railConflict"
-	AlertRailForgot   = "railForgot"
+	AlertRailConflict    = "railConflict"
+	AlertRailForgot      = "railForgot"
+	AlertPartyUnreadable = "partyUnreadable"
+
+	// AlertReconciliationGap: the rail has dropped debits before they were compared with the
+	// ledger.
+	AlertReconciliationGap = "reconciliationGap"
 )
 
 // AlertKinds are the kinds of alerts that are raised.
@@ -18,10 +25,19 @@ var AlertKinds = []string{
 	AlertRailConflict,     // the rail holds the key with another account, amount or currency; subject: the rail key
 	"railContradiction",   // the rail debited a transaction that has ended without a debit; subject: the rail key
 	AlertRailForgot,       // the rail may have dropped the key before it reported the outcome; subject: the rail key
+	AlertPartyUnreadable,  // a sealed customer cannot be opened; subject: the batch, or a payment's rail key
 	"rowsUnconfirmed",     // rows of a batch are still in doubt at their deadline; subject: the batch
 	"transactionInDoubt",  // the rail neither reports the outcome of a payment nor cancels it; subject: the rail key
 	alertEndpointDisabled, // the endpoint answered only 410 for 24 hours; subject: organisation and Site
 	alertWebhookFailed,    // no attempt is left; subject: the event
+
+	// What the comparison of ledger and rail finds; subject: the rail key, or the time of a gap.
+	string(DifferenceUnknown), string(DifferenceUnrecorded), string(DifferenceDenied), string(DifferenceParticulars),
+	AlertReconciliationGap,
+
+	alertPartitionsMissing, // no partition is ready for new ids; subject: the table
+
+	AlertAuditViolation, // subject: the invariant and what breaks it
 }
 
 // Alert is a condition that needs an operator's attention.
@@ -31,11 +47,23 @@ type Alert struct {
 	Detail   string
 	TraceID  TraceID // of the request that caused it
 	RaisedAt Millis
+
+	OrganisationID OrganisationID // zero: none
+	SiteID         SiteID         // zero: none
+	AcknowledgedAt Millis         // 0: no operator is looking at it
+	AcknowledgedBy string         // the operator
 }
+
+// alertColumns are the columns of an Alert.
+const alertColumns = `kind, subject, detail, trace_id, raised_at, organisation_id, site_id, acknowledged_at,
+    acknowledged_by`
 
 var (
 	openAlertsSQL = postgres.SQL(`
-SELECT kind, subject, detail, trace_id, raised_at FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT :limit`)
+SELECT ` + alertColumns + ` FROM alerts WHERE closed_at IS NULL ORDER BY raised_at LIMIT :limit`)
+	acknowledgeAlertSQL = postgres.SQL(`
+UPDATE alerts SET acknowledged_at = svc_now(), acknowledged_by = :by
+WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
 	closeAlertSQL = postgres.SQL(`
 UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
 )
@@ -46,11 +74,26 @@ func (s *Store) OpenAlerts(ctx context.Context, limit int) (alerts []Alert, err 
 	return alerts, wrap("open alerts", err)
 }
 
+// AcknowledgeAlert records that the act's operator is looking at an alert. The last operator
+// counts. ErrNotFound: no such alert is open.
+func (s *Store) AcknowledgeAlert(ctx context.Context, kind, subject string) error {
+	return wrap("acknowledge alert", s.changeAlert(ctx, acknowledgeAlertSQL, postgres.Args{
+		"kind": kind, "subject": subject, "by": cmp.Or(actFrom(ctx).Actor.Name, "unknown"),
+	}))
+}
+
 // CloseAlert closes an alert that an operator has handled. ErrNotFound: no such alert is open.
 func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
-	n, err := s.pg.Run(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject})
-	if err == nil && n == 0 {
-		err = ErrNotFound
-	}
-	return wrap("close alert", err)
+	return wrap("close alert", s.changeAlert(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject}))
+}
+
+func (s *Store) changeAlert(ctx context.Context, change postgres.Statement, args postgres.Args) error {
+	actFrom(ctx).about(SubjectAlert, fmt.Sprint(args["kind"], " ", args["subject"]))
+	return s.act(ctx, func(tx postgres.Tx) error {
+		n, err := tx.Run(ctx, change, args)
+		if err == nil && n == 0 {
+			err = ErrNotFound
+		}
+		return err
+	})
 }

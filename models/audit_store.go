@@ -2,6 +2,9 @@ package models
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 
 	"partnerbilling/models/postgres"
 )
@@ -23,24 +26,39 @@ type auditCheck struct {
 }
 
 // newAuditChecks makes the checks of names and queries. A query selects the subjects and details of
-// the violations.
-func newAuditChecks(checks [][2]string) []auditCheck {
+// the violations. tables replaces its variables in upper case.
+func newAuditChecks(checks [][2]string, tables *strings.Replacer) []auditCheck {
 	all := make([]auditCheck, len(checks))
 	for i, c := range checks {
-		query := "SELECT subject, detail FROM (" + c[1] + ") AS v (subject, detail) LIMIT :limit"
+		query := "SELECT subject, detail FROM (" + tables.Replace(c[1]) + ") AS v (subject, detail) LIMIT :limit"
 		all[i] = auditCheck{c[0], postgres.SQL(query)}
 	}
 	return all
 }
 
-// auditChecks are the invariants of money and state.
+var (
+	// wholeAudit reads whole tables.
+	wholeAudit = strings.NewReplacer(":BATCHES", "batches", ":PAYMENTS", "payment_intents", ":LEDGER", "ledger_entries")
+	// windowAudit reads what was submitted, ended or recorded in a window of time. The ledger's
+	// index begins with the Site.
+	windowAudit = strings.NewReplacer(
+		":BATCHES", "(SELECT * FROM batches WHERE submitted_at >= :from AND submitted_at < :to)",
+		":PAYMENTS", "(SELECT * FROM payment_intents WHERE final_at >= :from AND final_at < :to)",
+		":LEDGER", `(SELECT e.* FROM sites s CROSS JOIN LATERAL (
+    SELECT * FROM ledger_entries WHERE site_id = s.id AND recorded_at >= :from AND recorded_at < :to OFFSET 0) e)`)
+)
+
+// auditedMillis is auditedHistory in milliseconds, for statements.
+var auditedMillis = strconv.FormatInt(auditedHistory.Milliseconds(), 10) + "::bigint"
+
+// windowedChecks are the invariants of money that can be checked window by window.
 // Batches past their retention remain in the ledger and on the rail; checks that need their rows
 // leave them out.
-var auditChecks = newAuditChecks([][2]string{
+var windowedChecks = [][2]string{
 	{"a batch's counters equal its rows", `
 SELECT b.id::text, format('settled %s/%s, succeeded %s/%s, amount %s/%s', b.settled_count, r.settled, b.succeeded_count,
        r.succeeded, b.succeeded_amount, r.amount)
-FROM batches b CROSS JOIN LATERAL (
+FROM :BATCHES b CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE state = 'settled') AS settled,
            count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
            coalesce(sum(amount) FILTER (WHERE outcome = 'succeeded'), 0) AS amount, coalesce(sum(amount), 0) AS total
@@ -48,8 +66,49 @@ FROM batches b CROSS JOIN LATERAL (
 WHERE (b.row_count, b.settled_count, b.succeeded_count, b.succeeded_amount, b.total_amount)
    <> (r.n, r.settled, r.succeeded, r.amount, r.total)`},
 	{"a batch is settled with its last row", `
-SELECT id::text, state::text FROM batches
+SELECT id::text, state::text FROM :BATCHES b
 WHERE (state = 'settled') <> (settled_count = row_count) OR (state = 'settled') <> (settled_at IS NOT NULL)`},
+	{"a batch's generation is at most that of its reference", `
+SELECT b.id::text, b.generation || ', the reference has ' || coalesce(f.generation, 0) FROM :BATCHES b
+LEFT JOIN batch_references f ON f.site_id = b.site_id AND f.batch_reference = b.batch_reference
+WHERE b.generation <= coalesce(f.generation, 0) IS NOT TRUE`},
+	{"a debited row has its ledger entry", debitedRows + `
+SELECT r.batch_id || ':' || r.row_index, r.outcome || ', in the ledger ' || coalesce(l.amount, 0)
+FROM debited r LEFT JOIN ledger_entries l ON l.rail_key = r.rail_key
+WHERE l.amount IS DISTINCT FROM r.amount`},
+	{"the ledger has entries of debited rows only", `
+WITH entries AS MATERIALIZED (
+    SELECT rail_key, site_id, amount, batch_reference, row_reference FROM :LEDGER l WHERE batch_reference IS NOT NULL
+), keys AS MATERIALIZED (
+    SELECT b.site_id, b.id, b.batch_reference, ` + batchKeySQL + ` AS key
+    FROM (SELECT DISTINCT site_id, batch_reference FROM entries) e
+    JOIN batches b ON b.site_id = e.site_id AND b.batch_reference = e.batch_reference
+), debited AS MATERIALIZED (
+    SELECT ` + rowKeySQL + ` AS rail_key FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
+    WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded'
+)
+SELECT l.rail_key, l.amount || ', batch ' || l.batch_reference || ' row ' || l.row_reference FROM entries l
+JOIN keys k ON k.site_id = l.site_id AND k.batch_reference = l.batch_reference
+    AND left(l.rail_key, 35) = 'r1_' || left(encode(k.key, 'hex'), 32)
+LEFT JOIN debited d ON d.rail_key = l.rail_key WHERE d.rail_key IS NULL`},
+	{"a payment intent has ended with one event, which says how", `
+SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.transaction_status, 'nothing')
+FROM :PAYMENTS p LEFT JOIN webhook_events e
+    ON e.organisation_id = p.organisation_id AND e.payment_intent_id = p.id AND NOT e.is_test
+WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
+  AND (p.state <> 'final' OR p.final_at > svc_now() - ` + auditedMillis + `)`}, // older events go
+	{"a settled transaction has its ledger entry", `
+SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
+FROM :PAYMENTS p LEFT JOIN ledger_entries l ON l.rail_key = 'p1_pi_' || p.id
+WHERE p.transaction_status = 'Settled' AND p.amount_charged <> coalesce(l.amount, 0)`},
+	{"the ledger has entries of settled transactions only", `
+SELECT l.rail_key, coalesce(p.transaction_status::text, p.state::text) FROM :LEDGER l
+JOIN payment_intents p ON p.site_id = l.site_id AND p.id = l.payment_intent_id
+WHERE p.transaction_status IS DISTINCT FROM 'Settled'`},
+}
+
+// auditChecks are the invariants of money and state, checked on whole tables.
+var auditChecks = newAuditChecks(slices.Concat(windowedChecks, [][2]string{
 	{"every row is terminal at its deadline", `
 SELECT b.id::text, b.row_count - b.settled_count || ' rows open' FROM batches b
 WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`},
@@ -66,19 +125,6 @@ WHERE r.in_doubt AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows'
       AND r.row_index BETWEEN o.first_row AND o.last_row)
 GROUP BY r.batch_id`},
-	{"a batch's generation is at most that of its reference", `
-SELECT b.id::text, b.generation || ', the reference has ' || coalesce(f.generation, 0) FROM batches b
-LEFT JOIN batch_references f ON f.site_id = b.site_id AND f.batch_reference = b.batch_reference
-WHERE b.generation <= coalesce(f.generation, 0) IS NOT TRUE`},
-	{"a debited row has its ledger entry", debitedRows + `
-SELECT r.batch_id || ':' || r.row_index, r.outcome || ', in the ledger ' || coalesce(l.amount, 0)
-FROM debited r LEFT JOIN ledger_entries l ON l.rail_key = r.rail_key
-WHERE l.amount IS DISTINCT FROM r.amount`},
-	{"the ledger has entries of debited rows only", debitedRows + `
-SELECT l.rail_key, l.amount || ', batch ' || l.batch_reference || ' row ' || l.row_reference FROM ledger_entries l
-JOIN batches b ON b.site_id = l.site_id AND b.batch_reference = l.batch_reference
-    AND left(l.rail_key, 35) = 'r1_' || left(encode(` + batchKeySQL + `, 'hex'), 32)
-WHERE NOT EXISTS (SELECT FROM debited r WHERE r.rail_key = l.rail_key)`},
 	{"a pending webhook event has its task", `
 SELECT e.id::text, 'attempt due at ' || e.next_attempt_at FROM webhook_events e
 WHERE e.status = 'pending' AND NOT EXISTS (
@@ -92,20 +138,6 @@ WHERE p.token IS NULL AND (e.status = 'pending' AND e.task_id = p.task_id) IS NO
 SELECT p.id::text, p.transaction_id::text FROM payment_intents p
 WHERE p.state = 'pending' AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.subject_id = p.id AND o.kind = 'settleTransaction')`},
-	{"a payment intent has ended with one event, which says how", `
-SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.transaction_status, 'nothing')
-FROM payment_intents p LEFT JOIN webhook_events e
-    ON e.organisation_id = p.organisation_id AND e.payment_intent_id = p.id AND NOT e.is_test
-WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
-  AND (p.state <> 'final' OR p.final_at > svc_now() - 30::bigint * 86400000)`}, // older events go
-	{"a settled transaction has its ledger entry", `
-SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
-FROM payment_intents p LEFT JOIN ledger_entries l ON l.rail_key = 'p1_pi_' || p.id
-WHERE p.transaction_status = 'Settled' AND p.amount_charged <> coalesce(l.amount, 0)`},
-	{"the ledger has entries of settled transactions only", `
-SELECT l.rail_key, coalesce(p.transaction_status::text, p.state::text) FROM ledger_entries l
-JOIN payment_intents p ON p.site_id = l.site_id AND p.id = l.payment_intent_id
-WHERE p.transaction_status IS DISTINCT FROM 'Settled'`},
 	{"a task has a time or a lease", `
 SELECT id::text, kind FROM outbox WHERE (dispatched_at IS NULL) <> (redispatch_after IS NULL)`},
 	{"a reference has at most one active link", `
@@ -127,13 +159,13 @@ SELECT format('%s %s %s:%s %s', site_id, level, bucket, part, state),
     format('%s links, counted %s', coalesce(l.change, 0), coalesce(c.links, 0))
 FROM counted AS c FULL JOIN (:FOLDED) AS l USING (site_id, level, bucket, part, state)
 WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`)},
-})
+}), wholeAudit)
 
-// batchKeySQL computes the BatchKey of batch b: a digest of fields, each preceded by its length.
-const batchKeySQL = `sha256(
-    int8send(41) || convert_to('site_' || b.site_id, 'UTF8')
-    || int8send(octet_length(b.batch_reference)) || convert_to(b.batch_reference, 'UTF8')
-    || int8send(length(b.generation::text)) || convert_to(b.generation::text, 'UTF8'))`
+// auditWindowChecks are the checks of a window of time.
+var auditWindowChecks = newAuditChecks(windowedChecks, windowAudit)
+
+// batchKeySQL computes the BatchKey of batch b.
+const batchKeySQL = `batch_key(b.site_id, b.batch_reference, b.generation)`
 
 // rowKeySQL computes the rail key of row r from its batch's key k.
 const rowKeySQL = `'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256(
@@ -143,7 +175,7 @@ const rowKeySQL = `'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256
 // debitedRows are the debited rows, with their rail keys.
 const debitedRows = `
 WITH keys AS MATERIALIZED (
-    SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
+    SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM :BATCHES b
 ), debited AS MATERIALIZED (
     SELECT r.batch_id, r.row_index, r.amount, coalesce(r.corrected_outcome, r.outcome)::text AS outcome,
            ` + rowKeySQL + ` AS rail_key
@@ -174,8 +206,8 @@ WHERE l.amount IS DISTINCT FROM rail.amount AND open.key IS NULL`},
 	{"what is in the ledger the rail debited", railDebits + `
 SELECT l.rail_key, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
 FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
-WHERE rail.amount IS DISTINCT FROM l.amount`},
-})
+WHERE rail.amount IS DISTINCT FROM l.amount AND l.recorded_at > svc_now() - ` + auditedMillis}, // the rail drops older keys
+}, wholeAudit)
 
 // Audit checks every invariant of money and state and returns the violations, at most auditLimit a
 // check. withSandbox also compares the books with the sandbox rail's own list. Debits in flight

@@ -1,12 +1,14 @@
--- Cancels a batch in progress, which the transaction has locked. Pending rows end now: the rail has
--- taken none of their calls. Rows in doubt stay with their tasks, which cancel them on the rail;
--- they end as cancelled if nothing was debited.
+-- Cancels a batch in progress, which the transaction has locked. If the database has lost no commit
+-- since the batch began, its pending rows end now: the rail received no call for them. Otherwise
+-- they become due, and their tasks cancel them on the rail. Tasks also cancel the rows in doubt. A
+-- row that the rail has not debited ends as cancelled.
 --
 --   :site, :batch   the batch
---   :rail_memory    RailMemory in milliseconds
+--   :rail_memory    how long the rail remembers a key, in milliseconds
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
+    -- certain: no commit was lost since the batch began.
     SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
     FROM batches b, fence f WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
@@ -15,6 +17,7 @@ WITH fence AS MATERIALIZED (
 ), n AS (
     SELECT count(*)::int AS settled FROM r
 ), due AS (
+    -- NULL: due at once.
     UPDATE batch_rows r SET next_attempt_at = NULL
     FROM b WHERE r.site_id = :site AND r.batch_id = :batch AND r.state = 'pending' AND NOT b.certain
         AND r.next_attempt_at IS NOT NULL

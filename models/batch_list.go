@@ -1,6 +1,6 @@
 package models
 
-// BatchPosition is a batch's position in the list of batches, by SubmittedAt.
+// BatchPosition is a batch's position in the list of batches, by SubmittedAt and ID.
 type BatchPosition = Position[BatchID]
 
 func (b *Batch) position() BatchPosition { return BatchPosition{b.SubmittedAt, b.ID} }
@@ -9,13 +9,13 @@ func (b *Batch) position() BatchPosition { return BatchPosition{b.SubmittedAt, b
 // first.
 type BatchQuery struct {
 	SiteID        SiteID
-	State         BatchState // "": all
-	SubmittedFrom *Millis    // inclusive; nil: no bound
-	SubmittedTo   *Millis    // inclusive; nil: no bound
-	Direction     Direction
-	From          BatchPosition
-	Limit         int // batches at most, 1 to 100
+	State         BatchState    // "": all
+	SubmittedFrom *Millis       // inclusive; nil: no bound
+	SubmittedTo   *Millis       // inclusive; nil: no bound
+	Direction     Direction     // of the page, seen from From
+	From          BatchPosition // exclusive; zero: the first page
+	Limit         int           // batches at most, 1 to 100
 }
 
-// BatchPage is one page of the list: batches with exact counts.
+// BatchPage is one page of the list. Its batches have their current counts of rows.
 type BatchPage = Page[Batch, BatchID]

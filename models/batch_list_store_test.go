@@ -268,6 +268,9 @@ func TestBatchVersion(t *testing.T) {
 		if again, err := store.BatchVersion(t.Context(), site.ID, "b"); again != v || err != nil {
 			t.Errorf("after %s: %+v, then %+v, %v", after, v, again, err)
 		}
+		if _, _, read, err := store.GetVersionedBatch(t.Context(), site.ID, "b"); read != v || err != nil {
+			t.Errorf("after %s: %+v, read with the batch %+v, %v", after, v, read, err)
+		}
 		if earlier, ok := seen[v]; ok {
 			t.Errorf("after %s it is the version after %s", after, earlier)
 		}

@@ -33,8 +33,12 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 	// Only the transaction knows how many rows the batch will have, so this reserves one.
 	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
 	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectBatch, n.Parent).in(n.OrganisationID, n.SiteID).with("retry", n.Reference)
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		done, err = retryBatch(ctx, tx, &n, refused)
+		if err == nil && done.Replayed {
+			return errUnchanged
+		}
 		return err
 	})
 	return done, wrap("retry batch", err)

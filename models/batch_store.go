@@ -10,10 +10,22 @@ import (
 // GetBatch reads a batch and its rows, in submitted order, from one snapshot. It settles a batch
 // that is past its deadline. ErrNotFound: the Site has no such batch, or its retention has ended.
 func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
+	return s.getBatch(ctx, site, reference, nil)
+}
+
+// getBatch is GetBatch. It reads the version from the same snapshot, unless version is nil.
+func (s *Store) getBatch(
+	ctx context.Context, site SiteID, reference string, version *BatchVersion,
+) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
 	var now Millis
 	read := func(tx postgres.Tx) (err error) {
+		if version != nil {
+			if *version, err = readBatchVersion(ctx, tx, site, reference); err != nil {
+				return err
+			}
+		}
 		batch, rows, now, err = readBatch(ctx, tx, site, reference)
 		return err
 	}
@@ -97,7 +109,8 @@ ORDER BY v.n`)
 func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
-	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	act := actFrom(ctx).about(SubjectBatch, reference).in(OrganisationID{}, site)
+	err := s.act(ctx, func(tx postgres.Tx) error {
 		locked, now, err := lockBatch(ctx, tx, site, reference)
 		if err != nil {
 			return err
@@ -112,12 +125,25 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 			}
 		}
 		batch, rows, _, err = readBatch(ctx, tx, site, reference)
+		if err == nil && locked.State != BatchInProgress {
+			return errUnchanged
+		}
+		act.with("rowsCancelled", cancelledRows(rows))
 		return err
 	})
 	if err != nil {
 		return Batch{}, nil, wrap("cancel batch", err)
 	}
 	return batch, rows, nil
+}
+
+func cancelledRows(rows []BatchRow) (n int) {
+	for i := range rows {
+		if rows[i].Outcome == OutcomeCancelled {
+			n++
+		}
+	}
+	return n
 }
 
 // lockBatch locks a batch, and returns it with the service time. ErrNotFound as in GetBatch.

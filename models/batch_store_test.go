@@ -149,8 +149,17 @@ func TestBatchReferenceIsFreeAfterNinetyDays(t *testing.T) {
 	}
 
 	modelstest.AdvanceClock(t, store, models.BatchRetention)
-	if n, err := store.DropOldBatches(t.Context(), 10); n != 1 || err != nil {
+	if n, err := store.DropOldBatches(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("the sweep dropped %d open batches, %v", n, err)
+	}
+	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := store.DropOldBatches(t.Context(), 10); n != 10 || err != nil {
 		t.Errorf("the sweep dropped %d, %v", n, err)
+	}
+	if n, err := store.DropOldBatches(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("the sweep dropped %d more, %v", n, err)
 	}
 }
 

@@ -44,7 +44,8 @@ WITH clock AS MATERIALIZED (
         AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > (SELECT now FROM clock))
 ), free AS MATERIALIZED (
     -- The number of tasks that the caller may dispatch at once.
-    SELECT CASE WHEN :organisation_in_flight::int = 0 THEN 0 ELSE greatest(0, least(
+    SELECT CASE WHEN :organisation_in_flight::int = 0 OR EXISTS (SELECT FROM queue_pauses WHERE queue = :queue) THEN 0
+        ELSE greatest(0, least(
         :organisation_in_flight::int - (
             SELECT count(*) FROM outbox f WHERE f.queue = :queue AND f.organisation_id = b.organisation_id
                 AND f.dispatched_at IS NOT NULL AND f.available_at <= b.submitted_at),

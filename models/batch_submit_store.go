@@ -67,14 +67,6 @@ WITH r AS (
     DELETE FROM batch_rows WHERE site_id = :site AND batch_id = :batch
 )
 DELETE FROM batches WHERE site_id = :site AND id = :batch`)
-	dropOldBatchesSQL = postgres.SQL(`
-WITH old AS (
-    SELECT site_id, id FROM batches WHERE submitted_at <= svc_now() - :retention ORDER BY submitted_at
-    LIMIT :most FOR UPDATE SKIP LOCKED
-), r AS (
-    DELETE FROM batch_rows r USING old WHERE r.site_id = old.site_id AND r.batch_id = old.id
-)
-DELETE FROM batches b USING old WHERE b.site_id = old.site_id AND b.id = old.id`)
 )
 
 // SubmitBatch stores a batch with its rows and tasks. If the reference is taken, it reports the
@@ -191,12 +183,6 @@ func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, 
 func dropBatch(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) error {
 	_, err := tx.Run(ctx, dropBatchSQL, postgres.Args{"site": site, "batch": batch})
 	return err
-}
-
-// DropOldBatches deletes at most limit batches past their retention and returns their number.
-func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
-	n, err := s.pg.Run(ctx, dropOldBatchesSQL, postgres.Args{"retention": BatchRetention.Milliseconds(), "most": limit})
-	return n, wrap("drop old batches", err)
 }
 
 // wrap adds the operation's name to an error. A nil error stays nil.

@@ -7,14 +7,14 @@ import (
 )
 
 // BatchVersion identifies a version of a batch and its rows without reading them all. Batches with
-// equal versions are equal, except for a hash collision.
+// equal versions are equal, except for a hash collision: what is not hashed never changes.
 type BatchVersion struct {
 	State BatchState
-	Rows  string // opaque
+	Rows  string // opaque; of this batch alone
 }
 
 var batchVersionSQL = postgres.SQL(`
-SELECT CASE WHEN b.settle_by <= svc_now() THEN 'settled' ELSE b.state END AS state, (
+SELECT CASE WHEN b.settle_by <= svc_now() THEN 'settled' ELSE b.state END AS state, b.id::text || ' ' || (
     SELECT coalesce(sum(hash_record_extended(ROW (
                r.row_index, r.state, r.outcome, r.corrected_outcome, r.settled_at,
                ` + shownAttempts("(SELECT svc_now()) < b.settle_by - :last_attempt_before") + `,
@@ -25,10 +25,23 @@ WHERE b.site_id = :site AND b.batch_reference = :reference AND b.submitted_at > 
 
 // BatchVersion returns the version of GetBatch's current answer; ErrNotFound as in GetBatch.
 func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string) (BatchVersion, error) {
+	v, err := readBatchVersion(ctx, s.pg, site, reference)
+	return v, wrap("batch version", err)
+}
+
+// GetVersionedBatch is GetBatch with the version of the answer.
+func (s *Store) GetVersionedBatch(
+	ctx context.Context, site SiteID, reference string,
+) (Batch, []BatchRow, BatchVersion, error) {
 	var v BatchVersion
-	err := s.pg.Get(ctx, batchVersionSQL, postgres.Args{
+	batch, rows, err := s.getBatch(ctx, site, reference, &v)
+	return batch, rows, v, err
+}
+
+func readBatchVersion(ctx context.Context, db postgres.Session, site SiteID, reference string) (v BatchVersion, err error) {
+	err = db.Get(ctx, batchVersionSQL, postgres.Args{
 		"site": site, "reference": reference, "retention": BatchRetention.Milliseconds(),
 		"last_attempt_before": LastAttemptBefore.Milliseconds(),
 	}, &v)
-	return v, wrap("batch version", notFound(err, "batch"))
+	return v, notFound(err, "batch")
 }

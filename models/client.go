@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 )
 
@@ -44,6 +45,8 @@ var CustomerAppScopes = []Scope{ScopeSignupsWrite, ScopePaymentsWrite}
 var (
 	// ErrScopes says that a client cannot hold the scopes asked for.
 	ErrScopes = errors.New("models: scopes that this client cannot hold")
+	// ErrAddresses says that a list of allowed addresses is invalid.
+	ErrAddresses = errors.New("models: addresses must be distinct CIDR prefixes without address bits beyond their length")
 	// ErrTooManySecrets says that a client has two live secrets already.
 	ErrTooManySecrets = errors.New("models: the client has two secrets already")
 	// ErrAssertionUsed says that a client assertion's jti was used before.
@@ -61,8 +64,34 @@ type Client struct {
 	Name           string         // for operators
 	Scopes         []Scope
 	JWKS           json.RawMessage // public keys for private_key_jwt; nil: none
-	CreatedAt      Millis
-	DisabledAt     Millis // 0: not disabled
+	// AllowedAddresses are the addresses from which the client may call; none: any address.
+	AllowedAddresses []netip.Prefix
+	CreatedAt        Millis
+	DisabledAt       Millis // 0: not disabled
+}
+
+// Allows reports whether the client may call from an address.
+func (c Client) Allows(address netip.Addr) bool {
+	return len(c.AllowedAddresses) == 0 || slices.ContainsFunc(c.AllowedAddresses, func(p netip.Prefix) bool {
+		return p.Contains(address.Unmap().WithZone(""))
+	})
+}
+
+// maxAllowedAddresses bounds what each request compares.
+const maxAllowedAddresses = 64
+
+// checkAddresses accepts prefixes in their canonical form: no address bits beyond the length, no
+// IPv4 inside IPv6.
+func checkAddresses(prefixes []netip.Prefix) error {
+	if len(prefixes) > maxAllowedAddresses {
+		return fmt.Errorf("%w: more than %d", ErrAddresses, maxAllowedAddresses)
+	}
+	for i, p := range prefixes {
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() || slices.Contains(prefixes[:i], p) {
+			return fmt.Errorf("%w: %s", ErrAddresses, p)
+		}
+	}
+	return nil
 }
 
 // Disabled reports whether the client may neither get nor use tokens.
@@ -115,7 +144,25 @@ func secretFingerprint(hash []byte) string { return hex.EncodeToString(hash[:8])
 type ClientCredentials struct {
 	Client
 	secretHashes [][]byte
+	recentUses   []string
 }
+
+// Fingerprints returns the fingerprints of the client's live secrets.
+func (c *ClientCredentials) Fingerprints() []string {
+	all := make([]string, len(c.secretHashes))
+	for i, hash := range c.secretHashes {
+		all[i] = secretFingerprint(hash)
+	}
+	return all
+}
+
+// UsedRecently reports whether a use of the credential in the last minute is recorded.
+func (c *ClientCredentials) UsedRecently(fingerprint string) bool {
+	return slices.Contains(c.recentUses, fingerprint)
+}
+
+// FingerprintOf returns the fingerprint of a secret.
+func FingerprintOf(secret string) string { return secretFingerprint(hashClientSecret(secret)) }
 
 // Match reports whether secret is one of the client's live secrets. It takes the same time for the
 // zero value, so that timing does not reveal whether a client exists.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"net/netip"
 
 	"partnerbilling/models/postgres"
 
@@ -20,6 +21,7 @@ type clientRow struct {
 	Name           string          `bun:"name"`
 	Scopes         []string        `bun:"scopes,array"`
 	JWKS           json.RawMessage `bun:"jwks,type:jsonb,nullzero"`
+	Addresses      []string        `bun:"allowed_addresses,array"`
 	CreatedAt      Millis          `bun:"created_at"`
 	DisabledAt     Millis          `bun:"disabled_at,nullzero"`
 }
@@ -32,6 +34,13 @@ func (r *clientRow) client() Client {
 	for _, scope := range r.Scopes {
 		c.Scopes = append(c.Scopes, Scope(scope))
 	}
+	for _, text := range r.Addresses {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			prefix = netip.Prefix{} // contains no address: a malformed prefix allows nothing
+		}
+		c.AllowedAddresses = append(c.AllowedAddresses, prefix)
+	}
 	return c
 }
 
@@ -43,26 +52,45 @@ func scopeTexts(scopes []Scope) []string {
 	return texts
 }
 
-type secretRow struct {
-	bun.BaseModel `bun:"table:client_secrets"`
-
-	ClientID   ClientID `bun:"client_id,pk"`
-	SecretHash []byte   `bun:"secret_hash,pk"`
-	CreatedAt  Millis   `bun:"created_at"`
-}
-
 // CreateClient creates a client without a secret. The zero organisation means the customer app's
-// backend. Errors: ErrScopes, ErrNotFound for an unknown organisation.
+// backend. Errors: ErrName, ErrScopes, ErrNotFound for an unknown organisation.
 func (s *Store) CreateClient(
 	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
 ) (Client, error) {
-	if err := checkScopes(organisation, scopes); err != nil {
+	return s.createClient(ctx, organisation, name, scopes, func(postgres.Tx, ClientID) error { return nil })
+}
+
+// CreateClientWithSecret creates a client and its first secret, and returns the secret's text, as
+// CreateClient and AddClientSecret do.
+func (s *Store) CreateClientWithSecret(
+	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
+) (client Client, secret string, err error) {
+	client, err = s.createClient(ctx, organisation, name, scopes, func(tx postgres.Tx, id ClientID) (err error) {
+		secret, err = insertClientSecret(ctx, tx, id)
+		return err
+	})
+	return client, secret, err
+}
+
+func (s *Store) createClient(
+	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
+	then func(postgres.Tx, ClientID) error,
+) (Client, error) {
+	row := &clientRow{
+		ID: NewID[clientNoun](), OrganisationID: organisation, Name: name, Scopes: scopeTexts(scopes),
+		Addresses: []string{},
+	}
+	actFrom(ctx).about(SubjectClient, row.ID.String()).in(organisation, SiteID{}).
+		with("name", name).with("scopes", scopes)
+	if err := errors.Join(checkName(name), checkScopes(organisation, scopes)); err != nil {
 		return Client{}, err
 	}
-	row := &clientRow{ID: NewID[clientNoun](), OrganisationID: organisation, Name: name, Scopes: scopeTexts(scopes)}
-	err := s.pg.Do(ctx, func() error {
-		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
-		return err
+	err := s.act(ctx, func(tx postgres.Tx) error {
+		_, err := tx.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+		if err != nil {
+			return err
+		}
+		return then(tx, row.ID)
 	})
 	if isForeignKeyViolation(err) {
 		return Client{}, notFoundError("organisation")
@@ -97,36 +125,11 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	return all, err
 }
 
-var credentialsSQL = postgres.SQL(`
-SELECT c.*, ARRAY(
-    SELECT encode(x.secret_hash, 'hex') FROM client_secrets AS x WHERE x.client_id = c.id) AS secret_hashes
-FROM api_clients AS c WHERE c.id = :id`)
-
-// ClientCredentials returns the client with the data to verify its secrets; ErrNotFound if there is
-// none.
-func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCredentials, error) {
-	var row struct {
-		clientRow
-		SecretHashes []string `bun:"secret_hashes,array"`
-	}
-	err := s.pg.Get(ctx, credentialsSQL, postgres.Args{"id": id}, &row)
-	if err != nil {
-		return ClientCredentials{}, notFound(err, "client")
-	}
-	credentials := ClientCredentials{Client: row.client()}
-	for _, text := range row.SecretHashes {
-		hash, err := hex.DecodeString(text)
-		if err != nil {
-			return ClientCredentials{}, err
-		}
-		credentials.secretHashes = append(credentials.secretHashes, hash)
-	}
-	return credentials, nil
-}
-
 // SetClientScopes replaces the client's scopes. Tokens issued before keep at most these scopes.
 func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
+	act := actFrom(ctx).with("scopes", scopes)
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
+		act.with("scopesBefore", row.Scopes)
 		if err := checkScopes(row.OrganisationID, scopes); err != nil {
 			return err
 		}
@@ -136,9 +139,32 @@ func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope
 	})
 }
 
+// SetClientAddresses replaces the addresses from which the client may call; none means any. Calls
+// from other addresses are refused within a minute. ErrAddresses: a prefix is invalid.
+func (s *Store) SetClientAddresses(ctx context.Context, id ClientID, prefixes []netip.Prefix) error {
+	texts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		texts[i] = p.String()
+	}
+	act := actFrom(ctx).with("addresses", texts)
+	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
+		act.with("addressesBefore", row.Addresses)
+		if err := checkAddresses(prefixes); err != nil {
+			return err
+		}
+		row.Addresses = texts
+		_, err := tx.NewUpdate().Model(row).Column("allowed_addresses").WherePK().Exec(ctx)
+		return err
+	})
+}
+
 // SetClientJWKS replaces the public keys for private_key_jwt; nil removes them. The caller has
 // validated the JSON Web Key Set.
 func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMessage) error {
+	if jwks != nil {
+		digest := sha256.Sum256(jwks)
+		actFrom(ctx).with("keySet", secretFingerprint(digest[:]))
+	}
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		row.JWKS = jwks
 		_, err := tx.NewUpdate().Model(row).Column("jwks").WherePK().Exec(ctx)
@@ -163,81 +189,25 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// AddClientSecret creates a secret and returns its text, which is not stored. ErrTooManySecrets:
-// the client has two.
-func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error) {
-	var secret string
-	err := s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) error {
-		live, err := tx.NewSelect().Model((*secretRow)(nil)).Where("client_id = ?", id).Count(ctx)
-		if err != nil {
-			return err
-		}
-		if live >= MaxClientSecrets {
-			return ErrTooManySecrets
-		}
-		secret = newClientSecret()
-		row := &secretRow{ClientID: id, SecretHash: hashClientSecret(secret)}
-		_, err = tx.NewInsert().Model(row).Value("created_at", "svc_now()").Exec(ctx)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	return secret, nil
-}
-
-// ClientSecrets are the client's live secrets, oldest first.
-func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret, error) {
-	var rows []secretRow
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewSelect().Model(&rows).Where("client_id = ?", id).Order("created_at", "secret_hash").Scan(ctx)
-	})
-	all := make([]ClientSecret, len(rows))
-	for i, row := range rows {
-		all[i] = ClientSecret{secretFingerprint(row.SecretHash), row.CreatedAt}
-	}
-	return all, err
-}
-
-// RemoveClientSecret removes the secret with the fingerprint at once. Tokens obtained with it stay
-// valid. ErrNotFound: the client has no such secret.
-func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint string) error {
-	return s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) error {
-		result, err := tx.NewDelete().Model((*secretRow)(nil)).Where("client_id = ?", id).
-			Where("encode(substring(secret_hash FROM 1 FOR 8), 'hex') = ?", fingerprint).Exec(ctx)
-		if err != nil {
-			return err
-		}
-		n, err := result.RowsAffected()
-		if err == nil && n == 0 {
-			return notFoundError("client secret")
-		}
-		return err
-	})
-}
-
-// changeClient runs do while it holds the lock of the client's row; ErrNotFound if there is none.
+// changeClient runs do, which is an act, while it holds the lock of the client's row; ErrNotFound
+// if there is none.
 func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgres.Tx, row *clientRow) error) error {
-	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	act := actFrom(ctx).about(SubjectClient, id.String())
+	return s.act(ctx, func(tx postgres.Tx) error {
 		row := &clientRow{ID: id}
 		if err := tx.NewSelect().Model(row).WherePK().For("UPDATE").Scan(ctx); err != nil {
 			return notFound(err, "client")
 		}
+		act.in(row.OrganisationID, SiteID{})
 		return do(tx, row)
 	})
 }
 
 var useAssertionSQL = postgres.SQL(`
-WITH expired AS (
-    DELETE FROM client_assertions WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM client_assertions WHERE expires_at < ` + realNowExpr + `
-        ORDER BY expires_at LIMIT 10 FOR UPDATE SKIP LOCKED))
-)
 INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (:client, :jti, :expires_at) ON CONFLICT DO NOTHING`)
 
 // UseAssertion records a client assertion's jti until it expires (real time). ErrAssertionUsed: the
-// jti is recorded already. Each call also deletes a few expired records, which keeps the table
-// small.
+// jti is recorded already.
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
 	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
 	used, err := s.pg.Run(ctx, useAssertionSQL, postgres.Args{

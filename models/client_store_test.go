@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -280,10 +281,35 @@ func TestUseAssertion(t *testing.T) {
 	for range 3 {
 		must(t, store.UseAssertion(t.Context(), client, string(models.NewTraceID()), later))
 	}
+	n, err := store.DropExpiredAssertions(t.Context(), 50)
+	must(t, err)
+	if n != 20 {
+		t.Errorf("%d expired ones dropped", n)
+	}
 	var left int
 	must(t, store.DB().NewRaw("SELECT count(*) FROM client_assertions WHERE expires_at < ?", later).Scan(t.Context(),
 		&left))
 	if left != 0 {
 		t.Errorf("%d expired ones are left", left)
+	}
+}
+
+// Names are shown to customers and operators, so they cannot deceive.
+func TestNamesAreVisible(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	organisation, err := store.CreateOrganisation(t.Context(), "Harbour Power")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "a\u202eb", "Harbour\u200bPower", "a\nb", "a\xff", strings.Repeat("x", 129)} {
+		_, err := store.CreateOrganisation(t.Context(), name)
+		_, siteErr := store.CreateSite(t.Context(), organisation.ID, name)
+		_, clientErr := store.CreateClient(t.Context(), organisation.ID, name, models.PartnerScopes)
+		for _, err := range []error{err, siteErr, clientErr} {
+			if !errors.Is(err, models.ErrName) {
+				t.Errorf("%q: %v", name, err)
+			}
+		}
 	}
 }

@@ -31,13 +31,6 @@ func (l CustomerLink) effective(now Millis) CustomerLink {
 	return l
 }
 
-// Party identifies the customer and agreement of a sign-up, by the customer app's names. Partners
-// never see it.
-type Party struct {
-	CustomerID  string
-	AgreementID string
-}
-
 // NewInvitation is a partner's request for an invitation.
 type NewInvitation struct {
 	SiteID            SiteID

@@ -125,7 +125,8 @@ func linkNodes(
 // readers proceed meanwhile: readers see the old counts until it commits. ErrNotFound: there is no
 // such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectSite, site.String()).in(OrganisationID{}, site)
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		ctx, err := tx.AllowLongStatements(ctx)
 		if err != nil {
 			return err

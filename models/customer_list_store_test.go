@@ -23,8 +23,8 @@ func (c *customers) insertLinks(t testing.TB, links []models.CustomerLink) {
 		l := &links[i]
 		_, err := c.store.DB().ExecContext(t.Context(), `
 			INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at,
-				customer_id, agreement_id, key_id)
-			VALUES (?, ?, ?, ?, ?, ?, nullif(?, 0), 'c', 'a', ?)`,
+				party, key_id)
+			VALUES (?, ?, ?, ?, ?, ?, nullif(?, 0), 'sealed', ?)`,
 			c.site, l.ID, l.CustomerReference, l.State, l.InvitedAt, l.ExpiresAt, l.LinkedAt, c.key)
 		must(t, err)
 	}

@@ -25,12 +25,11 @@ func (c *customers) fillSite(t testing.TB, n int) {
 	must(t, err)
 	_, err = tx.ExecContext(t.Context(), `
 		INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at,
-			customer_id,
-			agreement_id, key_id)
+			party, key_id)
 		SELECT ?0, gen_random_uuid(), 'customer ' || i, CASE WHEN i % 100 = 0 THEN 'invited' WHEN i % 3 = 0
 			THEN 'expired'
 			WHEN i % 100 = 1 THEN 'revoked' ELSE 'linked' END::link_state, ?1 - i * 1000::bigint,
-			CASE WHEN i % 100 = 0 AND i > 2000 THEN ?1 + 600000 ELSE ?1 END, 1, 'c', 'a', gen_random_uuid()
+			CASE WHEN i % 100 = 0 AND i > 2000 THEN ?1 + 600000 ELSE ?1 END, 1, 'sealed', gen_random_uuid()
 		FROM generate_series(1, ?2) AS i`, c.site, noon, n)
 	must(t, err)
 	must(t, tx.Commit())
@@ -115,6 +114,7 @@ func TestNoRequestReadsAllLinks(t *testing.T) {
 	// whose statistics are read below
 	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1})
 	must(t, err)
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = store.Close() })
 	c := newCustomersOn(t, store)
 	c.freeze(t)

@@ -127,11 +127,13 @@ func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (li
 // RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
 // link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
 func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	act := actFrom(ctx).about(SubjectCustomerLink, "").in(OrganisationID{}, site)
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		newest, err := newestLink(ctx, tx, site, reference)
 		if err != nil {
 			return err
 		}
+		act.about(SubjectCustomerLink, newest.ID.String())
 		link, err = revokeLink(ctx, tx, site, newest.ID)
 		return err
 	})
@@ -143,11 +145,13 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 
 // RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
 func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	act := actFrom(ctx).about(SubjectCustomerLink, id.String())
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		var site SiteID
 		if site, err = siteOfLink(ctx, tx, id); err != nil {
 			return err
 		}
+		act.in(OrganisationID{}, site)
 		link, err = revokeLink(ctx, tx, site, id)
 		return err
 	})
@@ -158,6 +162,7 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, e
 }
 
 // revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
+// errUnchanged: the link is revoked already.
 func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (CustomerLink, error) {
 	var row struct {
 		CustomerLink
@@ -171,8 +176,11 @@ func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Cu
 		return row.CustomerLink, err
 	}
 	link, err := linkByID(ctx, tx, site, id)
-	if err == nil && link.State != LinkRevoked {
-		err = ErrLinkExpired
+	if err == nil {
+		err = errUnchanged
+		if link.State != LinkRevoked {
+			err = ErrLinkExpired
+		}
 	}
 	return link, err
 }

@@ -1,15 +1,16 @@
 package models
 
-// CustomerSummary is a customer as partners see it in answers and events.
+// CustomerSummary is a customer link as partners see it in answers and events.
 type CustomerSummary struct {
 	CustomerReference string    `json:"customerReference"`
 	State             LinkState `json:"state"`
 	InvitedAt         Millis    `json:"invitedAt"`
-	ExpiresAt         Millis    `json:"expiresAt,omitempty"` // only of invited
-	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only of linked
+	ExpiresAt         Millis    `json:"expiresAt,omitempty"` // only while invited
+	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
-// Summary is the link in its stored state, as partners see it.
+// Summary returns the link as partners see it, in its stored state. See LinkState.At for the
+// effective one.
 func (l *CustomerLink) Summary() CustomerSummary {
 	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
 	switch l.State {
@@ -17,7 +18,7 @@ func (l *CustomerLink) Summary() CustomerSummary {
 		s.ExpiresAt = l.ExpiresAt
 	case LinkLinked:
 		s.LinkedAt = l.LinkedAt
-	case LinkExpired, LinkRevoked: // these states have no time of their own
+	case LinkExpired, LinkRevoked: // partners see no time of these states
 	}
 	return s
 }

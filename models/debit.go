@@ -27,6 +27,7 @@ type Chunk struct {
 	Generation     int // of the reference
 	Phase          DebitPhase
 	Cancelled      bool // no debit may begin, after a cancellation by the partner or by an operator
+	Paused         bool // an operator has paused the organisation's debits: no debit may begin now
 	// Certain says that the database cannot have lost commits of the batch: a row without a debit
 	// call may be closed without asking the rail.
 	Certain   bool
@@ -79,12 +80,13 @@ type ClaimedRow struct {
 type Eligibility struct {
 	Phase     DebitPhase
 	Cancelled bool // by the partner
+	Paused    bool // by an operator; the row waits
 	Account   DebitAccount
 }
 
 // MayDebit reports whether a debit may begin.
 func (e *Eligibility) MayDebit() bool {
-	return e.Phase == PhaseAttempt && !e.Cancelled && e.Account.Linked
+	return e.Phase == PhaseAttempt && !e.Cancelled && !e.Paused && e.Account.Linked && !e.Account.Unreadable
 }
 
 // DebitAccount is the account that a row debits: that of its link, as of the last read.
@@ -93,6 +95,9 @@ type DebitAccount struct {
 	Linked      bool   // the link is linked
 	CustomerID  string
 	AgreementID string
+	// Unreadable says that the sealed party cannot be opened, as when this process lacks the master
+	// key that sealed it. Then CustomerID and AgreementID are unknown.
+	Unreadable bool
 }
 
 // RowResult is a worker's result for a row that it claimed. Exactly one of three cases holds:

@@ -1,7 +1,8 @@
 -- Claims the due and unleased rows in one part of a task's chunk: pending rows, rows whose worker
 -- has died (now in doubt), and after the deadline the unconfirmed rows in doubt. After the time for
 -- attempts, a pending row with an earlier debit call is in doubt as well: only the rail can close
--- it.
+-- it. While the organisation's debits are paused, pending rows wait for the end of the time for
+-- attempts.
 --
 --   :task, :lease        the task and the lease token
 --   :part_first          first row of the part, from 0
@@ -17,6 +18,7 @@ WITH fence AS MATERIALIZED (
            b.cancelled_at IS NOT NULL OR b.epoch < f.cancelled_before AS cancelled, b.submitted_at,
            b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain,
            b.epoch < f.held_before AS held, f.epoch,
+           EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
            o.first_row, o.last_row, o.first_row + :part_first::int AS part_first,
            least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1) AS part_last, f.now, f.server_now,
            CASE WHEN f.now >= b.settle_by THEN 'confirm'
@@ -35,7 +37,7 @@ WITH fence AS MATERIALIZED (
         state = CASE WHEN r.state = 'settled' THEN r.state ELSE 'inProgress' END
     FROM chunk c
     WHERE r.site_id = c.site_id AND r.batch_id = c.id AND r.row_index BETWEEN c.part_first AND c.part_last
-      AND NOT c.held
+      AND NOT c.held AND NOT (c.paused AND NOT c.cancelled AND r.state = 'pending' AND c.phase = 'attempt')
       AND (r.lease_until IS NULL OR r.lease_until <= c.server_now)
       AND (r.state <> 'settled' AND c.phase <> 'confirm' OR r.state = 'settled' AND r.in_doubt)
       AND (coalesce(r.next_attempt_at, 0) <= c.now OR c.phase = 'close' AND r.state = 'pending')
@@ -50,8 +52,7 @@ WITH fence AS MATERIALIZED (
            array_agg(r.state = 'settled') AS settled, array_agg(r.called_before) AS called_before,
            array_agg(r.forgotten) AS forgotten, array_agg(r.deferrals) AS deferrals,
            array_agg(r.link_id) AS link_id, array_agg(coalesce(l.state = 'linked', false)) AS linked,
-           array_agg(coalesce(l.customer_id, '')) AS customer_id,
-           array_agg(coalesce(l.agreement_id, '')) AS agreement_id
+           array_agg(l.party) AS party
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
     -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first,
@@ -64,11 +65,11 @@ WITH fence AS MATERIALIZED (
 )
 -- Counts the chunk's open rows for its first part, unless the claim has taken the whole chunk.
 SELECT c.task, c.site_id, c.organisation_id, c.id AS batch_id, c.trace_id, c.currency, c.batch_reference,
-       c.generation, c.phase, c.cancelled, c.certain, c.epoch, c.now AS claimed_at,
+       c.generation, c.phase, c.cancelled, c.paused, c.certain, c.epoch, c.now AS claimed_at,
        CASE WHEN :part_first > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (
            SELECT count(*) FROM batch_rows w
            WHERE w.site_id = c.site_id AND w.batch_id = c.id AND w.row_index BETWEEN c.first_row AND c.last_row
              AND (w.state <> 'settled' OR w.in_doubt)) END AS open,
        r.row_index, r.customer_reference, r.row_reference, r.amount, r.in_doubt, r.settled, r.called_before,
-       r.forgotten, r.deferrals, r.link_id, r.linked, r.customer_id, r.agreement_id
+       r.forgotten, r.deferrals, r.link_id, r.linked, r.party
 FROM chunk c, rows r

@@ -14,11 +14,12 @@ WITH b AS MATERIALIZED (
     FROM b
     WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = :row_reference
       AND r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL
-    RETURNING r.row_index, r.row_reference, r.customer_reference, r.amount, r.corrected_outcome
+    RETURNING r.row_index, r.row_reference, r.customer_reference, r.link_id, r.amount, r.corrected_outcome
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference,
-        row_reference, customer_reference)
-    SELECT :key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
+        row_reference, customer_reference, link_id)
+    SELECT :key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference,
+        r.link_id
     FROM r, b WHERE r.corrected_outcome = 'succeeded'
 ), alert AS (
     UPDATE alerts SET closed_at = (SELECT now FROM b)

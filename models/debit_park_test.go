@@ -35,6 +35,7 @@ func movingClock(t *testing.T, dsn string, store *models.Store, base time.Time) 
 	}
 	moving, err := models.Open(postgres.Config{DSN: dsn + "&search_path=moving,public,pg_catalog"})
 	must(t, err)
+	moving.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { must(t, moving.Close()) })
 	return moving
 }
@@ -46,6 +47,7 @@ func TestParkWhileALeaseEnds(t *testing.T) {
 	dsn := modelstest.DSN(t)
 	store, err := models.Open(postgres.Config{DSN: dsn})
 	must(t, err)
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { must(t, store.Close()) })
 	site := modelstest.Site(t, store)
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))

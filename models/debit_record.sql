@@ -59,11 +59,12 @@ WITH fence AS MATERIALIZED (
         next_attempt_at = CASE WHEN v.outcome IS NULL AND NOT v.cancels THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b
-    WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.row_index = v.i
+    -- By the arguments, so that only the batch's partition is opened.
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = v.i
       AND r.row_index BETWEEN (:indexes::int[])[1] AND (:indexes::int[])[cardinality(:indexes::int[])]
       AND (r.lease_token = :lease AND (r.state = 'inProgress' OR r.state = 'settled' AND r.in_doubt)
         OR v.outcome = 'succeeded' AND coalesce(r.corrected_outcome, r.outcome) IS DISTINCT FROM 'succeeded')
-    RETURNING r.row_index, r.amount, r.row_reference, r.customer_reference, v.key, v.alert, v.confirming,
+    RETURNING r.row_index, r.amount, r.row_reference, r.customer_reference, r.link_id, v.key, v.alert, v.confirming,
               coalesce(r.corrected_outcome, r.outcome) AS outcome,
               r.state = 'settled' AND NOT r.in_doubt AS closed, r.corrected_outcome IS NOT NULL AS corrected
 ), n AS (
@@ -84,14 +85,17 @@ WITH fence AS MATERIALIZED (
     FROM n, b WHERE c.site_id = b.site_id AND c.id = b.id AND n.settled > 0
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
-                                customer_reference)
-    SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference
+                                customer_reference, link_id)
+    SELECT r.key, b.site_id, b.now, r.amount, b.currency, b.batch_reference, r.row_reference, r.customer_reference,
+           r.link_id
     FROM r, b WHERE r.outcome = 'succeeded'
 ), reported AS MATERIALIZED (
     -- Functions handle the rare cases. The trigger batches_settle announces a batch that settles.
     SELECT count(CASE WHEN r.corrected
                       THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
-           count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END, r.key,
+           count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END,
+               -- A missing master key concerns many rows: one alert per batch.
+               CASE WHEN r.alert = 'partyUnreadable' AND NOT r.corrected THEN b.id::text ELSE r.key END,
                b.organisation_id, b.site_id,
                format('row %s of batch %s: %s', r.row_reference, b.batch_reference, r.outcome), b.trace_id))
     FROM r, b WHERE (SELECT reports FROM n) AND (r.corrected OR r.alert <> '')

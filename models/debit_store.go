@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/jackc/pgx/v5"
+
+	"partnerbilling/models/postgres"
 )
 
 // eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's
@@ -18,7 +18,8 @@ const eligibilityColumns = `r.row_index,
        CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - :last_attempt_before THEN 'close'
             ELSE 'attempt' END AS phase,
        b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch) AS cancelled,
-       r.link_id, coalesce(l.state = 'linked', false) AS linked, l.customer_id, l.agreement_id`
+       EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
+       r.link_id, coalesce(l.state = 'linked', false) AS linked, l.party`
 
 var (
 	//go:embed debit_claim.sql
@@ -45,19 +46,10 @@ WHERE o.id = :task AND r.site_id = o.site_id AND r.batch_id = o.subject_id
       AND least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1)
   AND r.lease_token = :lease AND r.lease_until > statement_timestamp()`)
 
-	bindRowsSQL = postgres.SQL(`
-WITH bound AS (
-    UPDATE batch_rows r SET link_id = l.id FROM customer_links l
-    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
-      AND r.link_id IS NULL
-      AND l.site_id = r.site_id AND l.customer_reference = r.customer_reference
-      AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > svc_now())
-    RETURNING r.row_index, l.id, l.state, l.customer_id, l.agreement_id
-)
-SELECT row_index, 'attempt' AS phase, false AS cancelled, id AS link_id, state = 'linked' AS linked, customer_id,
-       agreement_id
-FROM bound`)
-	holdRowsSQL = postgres.SQL(`
+	//go:embed debit_bind.sql
+	debitBindText string
+	bindRowsSQL   = postgres.SQL(debitBindText)
+	holdRowsSQL   = postgres.SQL(`
 WITH r AS (
     UPDATE batch_rows r SET lease_until = statement_timestamp() + :row_lease * interval '1 ms'
     WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
@@ -111,7 +103,10 @@ func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, p
 	if err != nil {
 		return Chunk{}, wrap("claim chunk", notFound(err, "task"))
 	}
-	chunk := claimed.chunk()
+	chunk, err := s.chunkOf(&claimed)
+	if err != nil {
+		return Chunk{}, wrap("claim chunk", err)
+	}
 	chunk.Lease = lease
 	if chunk.Phase == PhaseAttempt {
 		err = s.bindRows(ctx, &chunk)
@@ -141,6 +136,7 @@ type claimedRow struct {
 	Generation        int
 	Phase             DebitPhase
 	Cancelled         bool
+	Paused            bool
 	Certain           bool
 	Epoch             int
 	ClaimedAt         Millis
@@ -156,30 +152,39 @@ type claimedRow struct {
 	Deferrals         []int32
 	LinkID            []LinkID
 	Linked            []bool
-	CustomerID        []string
-	AgreementID       []string
+	Party             [][]byte // sealed
 }
 
-// chunk is the row as a Chunk, with its rows ordered by index.
-func (r *claimedRow) chunk() Chunk {
+// chunkOf is the row as a Chunk, with its rows ordered by index.
+func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 	c := Chunk{
 		Task: r.Task, SiteID: r.SiteID, OrganisationID: r.OrganisationID, BatchID: r.BatchID, TraceID: r.TraceID,
 		Currency: r.Currency, BatchReference: r.BatchReference, Generation: r.Generation, Phase: r.Phase,
-		Cancelled: r.Cancelled, Certain: r.Certain, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt, Open: r.Open,
+		Cancelled: r.Cancelled, Paused: r.Paused, Certain: r.Certain, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt, Open: r.Open,
 		Rows: make([]ClaimedRow, len(r.RowIndex)),
 	}
 	key := NewBatchKey(c.SiteID, c.BatchReference, c.Generation)
 	for i := range c.Rows {
+		account, err := s.account(r.LinkID[i], r.Linked[i], r.Party[i])
+		if err != nil {
+			return c, err
+		}
 		c.Rows[i] = ClaimedRow{
 			Index: int(r.RowIndex[i]), CustomerReference: r.CustomerReference[i], RailKey: key.Row(r.RowReference[i]),
 			Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i], Settled: r.Settled[i], Called: r.CalledBefore[i],
-			Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: DebitAccount{
-				LinkID: r.LinkID[i], Linked: r.Linked[i], CustomerID: r.CustomerID[i], AgreementID: r.AgreementID[i],
-			},
+			Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: account,
 		}
 	}
 	slices.SortFunc(c.Rows, func(a, b ClaimedRow) int { return a.Index - b.Index })
-	return c
+	return c, nil
+}
+
+// account returns the account of a link.
+func (s *Store) account(link LinkID, linked bool, sealed []byte) (DebitAccount, error) {
+	party, unreadable, err := readParty(s, sealed, link)
+	return DebitAccount{
+		LinkID: link, Linked: linked, CustomerID: party.CustomerID, AgreementID: party.AgreementID, Unreadable: unreadable,
+	}, err
 }
 
 // bindRows binds each claimed row without a link to the active link of its reference. The binding
@@ -230,18 +235,22 @@ func (s *Store) eligibilities(
 	ctx context.Context, statement postgres.Statement, args postgres.Args,
 ) (map[int]Eligibility, error) {
 	var rows []struct {
-		RowIndex    int
-		Phase       DebitPhase
-		Cancelled   bool
-		LinkID      LinkID
-		Linked      bool
-		CustomerID  string
-		AgreementID string
+		RowIndex  int
+		Phase     DebitPhase
+		Cancelled bool
+		Paused    bool
+		LinkID    LinkID
+		Linked    bool
+		Party     []byte // sealed
 	}
 	err := s.pg.Select(ctx, statement, args, &rows)
 	byIndex := make(map[int]Eligibility, len(rows))
 	for _, r := range rows {
-		byIndex[r.RowIndex] = Eligibility{r.Phase, r.Cancelled, DebitAccount{r.LinkID, r.Linked, r.CustomerID, r.AgreementID}}
+		account, err := s.account(r.LinkID, r.Linked, r.Party)
+		if err != nil {
+			return nil, err
+		}
+		byIndex[r.RowIndex] = Eligibility{r.Phase, r.Cancelled, r.Paused, account}
 	}
 	return byIndex, err
 }

@@ -8,3 +8,11 @@ const (
 	DecidedDebited    DebitDecision = true  // the customer's account was debited, once
 	DecidedNotDebited DebitDecision = false // nothing was debited, and the key will never be debited
 )
+
+// String returns the decision's name in the audit log.
+func (d DebitDecision) String() string {
+	if d == DecidedDebited {
+		return "debited"
+	}
+	return "notDebited"
+}

@@ -22,11 +22,9 @@ WHERE b.site_id = :site AND b.batch_reference = :batch_reference`)
 	leasePaymentSQL = postgres.SQL(`
 UPDATE payment_intents p SET lease_token = :lease, in_doubt = true,
     lease_until = statement_timestamp() + :row_lease * interval '1 ms'
-WHERE p.site_id = (SELECT i.site_id FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = :intent)
-  AND p.id = :intent AND p.state = 'pending' AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
+WHERE p.id = :intent AND p.state = 'pending' AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
 RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amount_charged, p.amount) AS charge`)
-	intentExistsSQL = postgres.SQL(`
-SELECT EXISTS (SELECT FROM sites s JOIN payment_intents i ON i.site_id = s.id AND i.id = :intent)`)
+	intentExistsSQL = postgres.SQL(`SELECT EXISTS (SELECT FROM payment_intents WHERE id = :intent)`)
 )
 
 // ErrNotUndecided says that a row or payment has an outcome, or that a worker is asking the rail
@@ -52,14 +50,20 @@ func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, row
 func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
 ) (RowOutcome, error) {
+	actFrom(ctx).about(SubjectBatchRow, "").in(OrganisationID{}, site).with("batchReference", batchReference).
+		with("rowReference", rowReference).with("decision", decision.String())
 	key, err := s.RowRailKey(ctx, site, batchReference, rowReference)
 	if err != nil {
 		return "", err
 	}
+	actFrom(ctx).about(SubjectBatchRow, key)
 	var outcome RowOutcome
-	err = s.pg.Get(ctx, decideRowSQL, postgres.Args{
-		"site": site, "batch_reference": batchReference, "row_reference": rowReference, "debited": bool(decision), "key": key,
-	}, &outcome)
+	err = s.act(ctx, func(tx postgres.Tx) error {
+		return tx.Get(ctx, decideRowSQL, postgres.Args{
+			"site": site, "batch_reference": batchReference, "row_reference": rowReference, "debited": bool(decision),
+			"key": key,
+		}, &outcome)
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotUndecided
 	}
@@ -79,7 +83,8 @@ func (s *Store) DecidePayment(
 		ClosingAs      TransactionStatus
 		Amount, Charge Amount
 	}
-	lease := NewLeaseToken()
+	lease, act := NewLeaseToken(), actFrom(ctx)
+	act.about(SubjectPaymentIntent, id.String()).with("decision", decision.String())
 	err := s.pg.Get(ctx, leasePaymentSQL, postgres.Args{
 		"intent": id, "lease": lease, "row_lease": RowLease.Milliseconds(),
 	}, &leased)
@@ -89,6 +94,7 @@ func (s *Store) DecidePayment(
 	if err != nil {
 		return "", TaskID{}, wrap("decide payment", err)
 	}
+	act.in(leased.OrganisationID, leased.SiteID)
 	t := ClaimedTransaction{
 		IntentID: id, Lease: lease, SiteID: leased.SiteID, OrganisationID: leased.OrganisationID,
 		ClosingAs: leased.ClosingAs, Amount: leased.Amount, Charge: leased.Charge,

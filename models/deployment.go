@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Environment is where a service runs: with real money, or without.
+// Environment tells whether a service moves real money.
 type Environment string
 
 // The environments.
@@ -14,34 +14,35 @@ const (
 	EnvProduction Environment = "production"
 )
 
-// Deployment identifies the service and the rail that a database belongs to. It is written once. It
-// keeps processes of another service, or with another rail, off the database.
+// Deployment identifies the environment and the rail that a database belongs to. It keeps processes
+// of another environment, or with another rail, off the database. Each field is written once.
 type Deployment struct {
 	Environment Environment `bun:"environment"`
-	// Rail is the adapter of the payment rail; RailID identifies the rail behind it. Both are empty
-	// until a process with a rail joins.
+	// Rail names the adapter of the payment rail. RailID identifies the gateway that the adapter
+	// reaches. Both are empty until a process with a rail joins.
 	Rail   string `bun:"rail,nullzero"`
 	RailID string `bun:"rail_id"`
 	// WebhookLoopback allows webhooks to loopback addresses, for a service on a single machine.
+	// Differs ignores it.
 	WebhookLoopback bool `bun:"webhook_loopback"`
 }
 
 var (
 	// ErrOtherDeployment says that a process and the database do not belong together.
-	ErrOtherDeployment = errors.New("the database belongs to another deployment")
-	// ErrInDoubt says that debits or payments have an unknown outcome.
+	ErrOtherDeployment = errors.New("models: the database belongs to another deployment")
+	// ErrInDoubt refuses another rail while debits or payments have an unknown outcome.
 	ErrInDoubt = errors.New("models: debits or payments are in doubt")
 )
 
-// Differs returns ErrOtherDeployment if a process configured as own must not use a database of d. A
-// process without a rail fits any rail.
+// Differs returns ErrOtherDeployment if a process of the deployment own must not use a database of
+// d. An empty rail on either side matches.
 func (d Deployment) Differs(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:
-		return fmt.Errorf("%w: it is of the environment %s, and this process of %s", ErrOtherDeployment, d.Environment,
+		return fmt.Errorf("%w: the database is of the environment %s, this process of %s", ErrOtherDeployment, d.Environment,
 			own.Environment)
 	case own.Rail != "" && d.Rail != "" && (d.Rail != own.Rail || d.RailID != own.RailID):
-		return fmt.Errorf("%w: its rail is %s, and that of this process %s", ErrOtherDeployment, d.railName(), own.railName())
+		return fmt.Errorf("%w: the rail of the database is %s, of this process %s", ErrOtherDeployment, d.railName(), own.railName())
 	}
 	return nil
 }

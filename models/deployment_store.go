@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 
 	"partnerbilling/models/postgres"
 )
@@ -58,7 +59,8 @@ func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deploymen
 // batches may be submitted again, with keys that only the old rail knows. ErrNotFound: no process
 // has joined yet.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
-	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectRail, strings.TrimSpace(rail+" "+railID))
+	err := s.act(ctx, func(tx postgres.Tx) error {
 		var inDoubt bool
 		err := tx.Get(ctx, railInDoubtSQL, postgres.Args{"rail_memory": RailMemory.Milliseconds()}, &inDoubt)
 		if err != nil {
@@ -67,7 +69,10 @@ func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 		if inDoubt {
 			return ErrInDoubt
 		}
-		_, err = tx.Run(ctx, replaceRailSQL, postgres.Args{"rail": rail, "rail_id": railID})
+		if _, err = tx.Run(ctx, replaceRailSQL, postgres.Args{"rail": rail, "rail_id": railID}); err != nil {
+			return err
+		}
+		_, err = tx.Run(ctx, restartReconciliationSQL, nil) // the new rail knows none of the old one's debits
 		return err
 	})
 	return wrap("replace the rail", err)

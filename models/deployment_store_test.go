@@ -113,7 +113,16 @@ func TestRailIsNotReplacedInDoubt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	of := models.Difference{RailKey: "key", Kind: models.DifferenceInFlight}
+	moved, err := store.RecordComparison(t.Context(), models.Comparison{To: 5, Found: []models.Difference{of}})
+	if err != nil || !moved {
+		t.Fatal(moved, err)
+	}
 	replace("b", nil) // nothing was begun
+	state, err := store.Reconciliation(t.Context())
+	if err != nil || state.Since == 0 || state.ComparedTo != state.Since || state.InFlight != 0 {
+		t.Errorf("the reconciliation with the new rail begins as %+v, %v", state, err)
+	}
 	set("UPDATE batch_rows SET state = 'inProgress' WHERE row_index = 0")
 	replace("c", models.ErrInDoubt)
 	set(

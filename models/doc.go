@@ -1,41 +1,59 @@
-// Package models is the state of the service: its types, their transitions, and their rows in
-// Postgres. It knows nothing of HTTP or Redis, and imports no other package of the service.
+// Package models holds the state of the service: its types, their transitions, and their rows in
+// Postgres. It calls neither HTTP nor Redis, and imports no package of the service but its own
+// subpackages.
 //
 // # Glossary
 //
 //   - Organisation: a partner. It owns Sites, API clients, webhook endpoints and quotas.
 //   - Site: a place of business of an organisation; every customer and payment belongs to one.
-//   - Customer link: a [CustomerLink] between a Site and a customer: invited, linked, expired or
-//     revoked.
+//   - Customer: a person or company that pays a Site, known to it by a customerReference.
+//   - Customer link: the relation of a customer to a Site: invited, linked, expired or revoked.
+//     Type [CustomerLink].
 //   - Invitation: a customer link that its customer has not accepted yet.
 //   - Batch: a partner's list of debits under one batchReference.
 //   - Row: one debit of a batch.
 //   - Chunk: the consecutive rows of a batch that one task handles.
 //   - Payment intent: one purchase, waiting for a customer to pay it.
-//   - Transaction: a customer's payment of a payment intent; at most one for each.
+//   - Transaction: a customer's payment of a payment intent; at most one for each. A transaction of
+//     Postgres is a database transaction where both occur.
+//   - Ledger: the list of all debits that succeeded, in two entries each that sum to zero.
 //   - Movement: a ledger entry as partners see it.
 //   - Rail: the payment network that debits customers.
 //   - Rail key: the key under which the rail debits at most once, also after a loss of the
 //     database.
-//   - Generation: the number of batches that a batchReference has named; part of the rail key.
-//   - Settle: reach the final outcome of money. A batch settles with its last row.
-//   - In doubt: a debit call may have been made, and its answer is not known.
+//   - Generation: the number of batches that have used a batchReference so far; part of the rail
+//     key.
+//   - Settle: reach the final outcome of a payment. A batch settles with its last row.
+//   - In doubt: a debit call may have reached the rail, and its answer is not known.
 //   - Deadline: the time by which every row of a batch settles, 24 hours after submission.
 //   - Unconfirmed: the outcome of a row that is still in doubt at its deadline.
 //   - Correction (late truth): the rail's answer about a settled row, recorded after settlement.
 //   - Task: a unit of background work, stored in the outbox and named in Redis.
-//   - Outbox: the table of unfinished tasks; a transaction writes its tasks with its state.
-//   - Lane: the waiting tasks of one Site; dispatch alternates between lanes.
+//   - Outbox: the table of unfinished tasks. A database transaction writes its tasks together with
+//     the state that they concern.
+//   - Lane: the waiting tasks of one Site in one queue; dispatch alternates between lanes. Type
+//     [Lane].
 //   - Dispatch: send due tasks to Redis.
 //   - Claim: take due tasks, rows, transactions or events under a lease.
 //   - Lease: the time-limited right to work on a claim; after it, another worker takes over.
+//   - Marker: the key beside each queue in Redis whose absence, or whose replication id of another
+//     server, tells that tasks may be lost.
+//   - Pause: an operator's hold on the debits of an organisation's batches, or on the dispatch of a
+//     queue. Deadlines stay. Type [Pause].
 //   - Park: postpone work that cannot proceed now. A parked event waits for endpoint capacity.
 //   - Webhook event: one notification to a partner, retried until delivered or failed.
 //   - Webhook attempt: one POST of a webhook event.
 //   - Webhook endpoint: the URL of an organisation, or of one of its Sites, that receives events.
-//   - Slot: an event's share of an endpoint's concurrent deliveries: parked, released or leased.
+//   - Delivery slot: an event's share of an endpoint's concurrent deliveries: parked, released or
+//     leased.
 //   - Breaker: limits deliveries to a failing endpoint. Closed: events go out. Open: they park.
 //     Half-open: one probe at a time goes out.
+//   - Act: one change by an operator or a client, as the audit log records it.
+//   - Story: everything that the service knows about a batch or a payment intent, for operators.
+//     Types [BatchStory] and [PaymentStory].
+//   - Partition: the part of a table whose ids were made in one week or month. It is dropped as a
+//     whole.
+//   - Sweep: a recurring task that finds what is due by time alone, such as expired invitations.
 //   - Epoch of the database: one history of commits. A promotion or restore begins a new one, and
 //     puts everything begun earlier in doubt.
 //   - Coalescer: merges concurrent calls into one batched call.
@@ -45,28 +63,29 @@
 //
 // # Types
 //
-// An [ID] identifies one kind of noun. Money is an [Amount] in minor units. A point in time is
-// [Millis] of Unix time. Names that a partner chooses (customerReference and the like) are strings
-// that [ValidateReference] has accepted. The types of a noun are in the file of its name:
-// customer.go, batch.go, webhook_event.go.
+// Each kind of entity has its own type of [ID]. Money is an [Amount] in minor units. A point in
+// time is [Millis] of Unix time. Names that a partner chooses (customerReference and the like) are
+// strings that [ValidateReference] has accepted. The types of an entity are in the file of its
+// name: customer.go, batch.go, webhook_event.go.
 //
 // # States
 //
-// Each noun has one table of allowed transitions, in its _state.go file (webhook_event.go for
-// events). Every statement that changes a state names the states that it changes from, and checks
-// the number of changed rows: of two concurrent changes, the second finds that it is too late. Time
-// alone causes some transitions. Readers see them at once, even before a sweep records them; see
-// [LinkState.At].
+// Each entity with states has one table of allowed transitions, in its _state.go file
+// (webhook_event.go for events). Every statement that changes a state names the states that it
+// changes from, and checks the number of changed rows: of two concurrent changes, the second finds
+// that it is too late. Time alone causes some transitions. Readers see them at once, even before a
+// sweep records them; see [LinkState.At].
 //
 // # Stores
 //
-// [Store] is the only access to Postgres. Most exported methods are one transaction or one
-// statement, so each leaves everything done or nothing. Tasks are written to the outbox in the
-// transaction that makes them necessary, so that no crash can separate them; the message in Redis
+// [Store] is the only access to Postgres. Most exported methods are one database transaction or one
+// statement, and so are atomic. Tasks are written to the outbox in the database transaction that
+// makes them necessary, so that a crash loses neither the state nor its tasks. The message in Redis
 // is only a wake-up.
+//
 // Test errors with [errors.Is]: [ErrNotFound], [ErrUnavailable] and the like. After ErrUnavailable
-// it is unknown whether the transaction was committed; calls that matter can be repeated. Locks are
-// taken in one order: a batch, its rows, the outbox.
+// it is unknown whether the database transaction was committed; calls that move money can be
+// repeated. Locks are taken in one order: a batch, its rows, the outbox.
 //
 // # SQL
 //
@@ -74,9 +93,9 @@
 //
 // Bun's query builder and models serve statements that are not hot: single rows, administration and
 // simple lists. Hot statements, and those with several CTEs, are SQL with named arguments
-// ([postgres.Statement]): each connection prepares them once, which spares the builder's formatting
-// and the server's planning. A long one lives in a .sql file beside its Go file, with a comment for
-// each CTE, so that an operator can paste it into psql. Rows are scanned by column name.
+// ([postgres.Statement]): each connection prepares them once, which avoids repeated formatting and
+// planning. A long one lives in a .sql file beside its Go file; psql runs it after \set of its
+// arguments. Rows are scanned by column name.
 //
 // # Time
 //

@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ErrNothingHeld says that no restore waits for a decision.
+// ErrNothingHeld says that no restored work awaits a decision.
 var ErrNothingHeld = errors.New("models: no restored work is held")
 
 var (
@@ -23,7 +23,8 @@ UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before =
 UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE held_before > 0`)
 )
 
-// Epoch returns the database's epoch. It begins a new one if the server is not the recorded one.
+// Epoch returns the database's epoch. It begins a new one if the server or its timeline is not the
+// recorded one.
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
@@ -39,13 +40,14 @@ func readEpoch(ctx context.Context, tx postgres.Tx) (Epoch, error) {
 	return e, err
 }
 
-// BeginEpoch records that the database was restored from a dump or a storage snapshot, which its
-// server cannot detect. Commits may be lost, cancellations and revocations among them. Work of
-// earlier epochs is held until ResumeRestored or CancelRestored.
+// BeginEpoch begins an epoch after a restore from a dump or a storage snapshot. The server cannot
+// detect such a restore. Commits may have been lost, cancellations and revocations among them. Work
+// of earlier epochs is held until ResumeRestored or CancelRestored.
 func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
-	err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
-		if _, err = readEpoch(ctx, tx); err != nil { // a new server begins its own epoch first
+	actFrom(ctx).about(SubjectDatabase, "").with("decision", "hold")
+	err := s.act(ctx, func(tx postgres.Tx) (err error) {
+		if _, err = readEpoch(ctx, tx); err != nil { // on a new server, this read begins an epoch
 			return err
 		}
 		if _, err = tx.Run(ctx, beginEpochSQL, nil); err != nil {
@@ -57,21 +59,23 @@ func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	return e, wrap("begin epoch", err)
 }
 
-// ResumeRestored releases held work: the rail is asked about each row and payment, and debits the
-// keys that it has never seen. ErrNothingHeld: no work is held.
+// ResumeRestored releases held work. Workers look each row and payment up on the rail, and debit
+// those whose key the rail has never seen. ErrNothingHeld: no work is held.
 func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "resume restored work", resumeRestoredSQL)
+	return s.decideRestored(ctx, "resume", resumeRestoredSQL)
 }
 
-// CancelRestored cancels held work on the rail: keys not debited before the loss never will be.
-// ErrNothingHeld: no work is held.
+// CancelRestored releases held work for cancellation. Workers cancel each row and payment on the
+// rail, so that none is debited that was not debited before the loss. ErrNothingHeld: no work is
+// held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "cancel restored work", cancelRestoredSQL)
+	return s.decideRestored(ctx, "cancel", cancelRestoredSQL)
 }
 
-func (s *Store) decideRestored(ctx context.Context, what string, update postgres.Statement) (Epoch, error) {
+func (s *Store) decideRestored(ctx context.Context, decision string, update postgres.Statement) (Epoch, error) {
 	var e Epoch
-	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectDatabase, "").with("decision", decision)
+	err := s.act(ctx, func(tx postgres.Tx) error {
 		n, err := tx.Run(ctx, update, nil)
 		if err != nil {
 			return err
@@ -82,5 +86,5 @@ func (s *Store) decideRestored(ctx context.Context, what string, update postgres
 		e, err = readEpoch(ctx, tx)
 		return err
 	})
-	return e, wrap(what, err)
+	return e, wrap(decision+" restored work", err)
 }

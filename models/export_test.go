@@ -21,6 +21,18 @@ var EarlyPlanSQL = map[string]int{
 	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
 }
 
+// SetMaxRedelivery replaces MaxRedelivery.
+func SetMaxRedelivery(s *Store, n int) { s.maxRedelivery = n }
+
+// PartyOfLink returns the customer and agreement of a link.
+func PartyOfLink(ctx context.Context, s *Store, id LinkID) (Party, error) {
+	_, sealed, err := signupByID(ctx, s.pg, id)
+	if err != nil {
+		return Party{}, err
+	}
+	return openParty(s, sealed, id)
+}
+
 // NewClientIDForTest returns a new id.
 func NewClientIDForTest() ClientID { return NewID[clientNoun]() }
 

@@ -71,7 +71,13 @@ func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	must(t, err)
 	files = append(files, statements...)
 	// parameters of their statements
-	raised := map[string]bool{models.AlertRailConflict: true, models.AlertRailForgot: true, "transactionInDoubt": true}
+	raised := map[string]bool{
+		models.AlertRailConflict: true, models.AlertRailForgot: true, models.AlertPartyUnreadable: true,
+		"transactionInDoubt": true, models.AlertAuditViolation: true,
+	}
+	for _, kind := range models.Findings {
+		raised[string(kind)] = true
+	}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		must(t, err)

@@ -28,6 +28,7 @@ type (
 	intentNoun       struct{}
 	transactionNoun  struct{}
 	movementNoun     struct{}
+	auditNoun        struct{}
 )
 
 func (organisationNoun) prefix() string { return "org" }
@@ -41,6 +42,7 @@ func (eventNoun) prefix() string        { return "evt" }
 func (intentNoun) prefix() string       { return "pi" }
 func (transactionNoun) prefix() string  { return "txn" }
 func (movementNoun) prefix() string     { return "mov" }
+func (auditNoun) prefix() string        { return "aud" }
 
 type (
 	// OrganisationID identifies a partner.
@@ -65,6 +67,8 @@ type (
 	TransactionID = ID[transactionNoun]
 	// MovementID identifies a movement of money. It is computed, not stored.
 	MovementID = ID[movementNoun]
+	// AuditEntryID identifies an entry of the audit log.
+	AuditEntryID = ID[auditNoun]
 )
 
 // ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"partnerbilling/models/postgres"
 )
@@ -20,10 +19,6 @@ INSERT INTO idempotency_keys (client_id, path, key, fingerprint, resource_id, cr
 VALUES (:client, :path, :key, :fingerprint, :resource, svc_now())
 ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerprint,
     resource_id = excluded.resource_id, created_at = excluded.created_at`)
-	purgeIdempotencyKeysSQL = postgres.SQL(`
-DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM idempotency_keys WHERE created_at <= svc_now() - :life
-    ORDER BY created_at LIMIT :limit FOR UPDATE SKIP LOCKED))`)
 )
 
 // idempotent runs effect once for a key, in effect's own transaction. Later requests with the same
@@ -86,15 +81,4 @@ func recallIdempotencyKey[N Noun](
 		return id, false, ErrIdempotencyKeyReused
 	}
 	return id, true, nil
-}
-
-// PurgeIdempotencyKeys deletes at most limit keys past their life and returns their number.
-func (s *Store) PurgeIdempotencyKeys(ctx context.Context, limit int) (n int, err error) {
-	n, err = s.pg.Run(ctx, purgeIdempotencyKeysSQL, postgres.Args{
-		"life": IdempotencyKeyLife.Milliseconds(), "limit": limit,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("models: purge idempotency keys: %w", err)
-	}
-	return n, nil
 }

@@ -79,6 +79,7 @@ func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose 
 // live.
 func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPurpose) (KeyID, error) {
 	var id KeyID
+	act := actFrom(ctx).about(SubjectKey, "").with("purpose", purpose)
 	err := s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		live, err := liveKeys(ctx, tx, purpose, now)
 		if err != nil {
@@ -96,6 +97,7 @@ func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPu
 		}
 		row := newKeyRow(ring, purpose, now, activeAt)
 		id = row.ID
+		act.about(SubjectKey, id.String())
 		_, err = tx.NewInsert().Model(row).Exec(ctx)
 		return err
 	})
@@ -105,12 +107,14 @@ func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPu
 // RetireKey retires a leaked key at once, with everything that it made. If it was the last of its
 // purpose, a new key replaces it. ErrNotFound: it is unknown or has retired.
 func (s *Store) RetireKey(ctx context.Context, ring *seal.Keyring, id KeyID) error {
+	act := actFrom(ctx).about(SubjectKey, id.String())
 	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		row := &keyRow{ID: id}
 		err := tx.NewSelect().Model(row).WherePK().Where("coalesce(retired_at, ?) > ?", now+1, now).Scan(ctx)
 		if err != nil {
 			return notFound(err, "key")
 		}
+		act.with("purpose", row.Purpose)
 		if err := retireKey(ctx, tx, id, now); err != nil {
 			return err
 		}
@@ -133,6 +137,7 @@ func liveKeys(ctx context.Context, tx postgres.Tx, purpose KeyPurpose, now Milli
 // ResealKeys reseals every service key under the ring's first master key and returns the number of
 // changes. Afterwards the ring's other keys can be dropped.
 func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
+	actFrom(ctx).about(SubjectMasterKey, "")
 	err = s.changeKeys(ctx, func(tx postgres.Tx, _ Millis) error {
 		var rows []*keyRow
 		if err := tx.NewSelect().Model(&rows).Scan(ctx); err != nil {
@@ -160,7 +165,7 @@ func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int
 // changeKeys admits one process at a time, so that two processes never both create the missing key.
 // now is the database's real time.
 func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Millis) error) error {
-	return s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	return s.act(ctx, func(tx postgres.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
 			return err
 		}

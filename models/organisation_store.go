@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 type organisationRow struct {
@@ -21,14 +23,28 @@ type organisationRow struct {
 func (r *organisationRow) organisation() Organisation { return Organisation{r.ID, r.Name, r.CreatedAt} }
 
 // CreateOrganisation creates an organisation without Sites and clients. The name is for operators
-// and need not be unique.
+// and customers, and need not be unique; ErrName if it does not pass ValidateLabel.
 func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisation, error) {
+	if err := checkName(name); err != nil {
+		return Organisation{}, err
+	}
 	row := &organisationRow{ID: NewID[organisationNoun](), Name: name}
-	err := s.pg.Do(ctx, func() error {
-		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+	actFrom(ctx).about(SubjectOrganisation, row.ID.String()).in(row.ID, SiteID{}).with("name", name)
+	err := s.act(ctx, func(tx postgres.Tx) error {
+		_, err := tx.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
 	return row.organisation(), err
+}
+
+// ErrName reports a name that people must not be shown.
+var ErrName = errors.New("invalid name")
+
+func checkName(name string) error {
+	if err := ValidateLabel(name); err != nil {
+		return fmt.Errorf("%w: it %w", ErrName, err)
+	}
+	return nil
 }
 
 // Organisation returns the organisation with the id; ErrNotFound if there is none.

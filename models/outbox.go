@@ -27,7 +27,11 @@ const (
 	TaskExpireInvitations    TaskKind = "expireInvitations"
 	TaskExpirePaymentIntents TaskKind = "expirePaymentIntents"
 	TaskCloseBatches         TaskKind = "closeBatches"
+	TaskResumeDebits         TaskKind = "resumeDebits"
 	TaskDropHistory          TaskKind = "dropHistory"
+	TaskMakePartitions       TaskKind = "makePartitions"
+	TaskReconcileRail        TaskKind = "reconcileRail"
+	TaskAuditBooks           TaskKind = "auditBooks"
 )
 
 // Queue is the queue on which tasks of the kind travel.

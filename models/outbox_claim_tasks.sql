@@ -1,7 +1,7 @@
 -- Claims the named tasks for dispatch, right after the commits that wrote them. A task that is not
--- waiting or not due, or that exceeds the bound of its organisation or its queue, stays. The
--- statement skips locked tasks. It reads each task by its id, also where the planner prefers
--- another index.
+-- waiting or not due, whose queue is paused, or that exceeds the bound of its organisation or its
+-- queue, stays. The statement skips locked tasks. It reads each task by its id, also where the
+-- planner prefers another index.
 --
 --   :tasks                    ids of the tasks
 --   :queue                    the queue that :organisation_in_flight and :queue_in_flight bound
@@ -18,6 +18,7 @@ WITH asked AS MATERIALIZED (
           (SELECT set_config('synchronous_commit', 'off', true)) AS commit) a
     CROSS JOIN LATERAL (SELECT * FROM outbox x WHERE x.id = a.id LIMIT 1) w
     WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
+      AND w.queue <> ALL (ARRAY(SELECT queue FROM queue_pauses))
 ), organisation_capacity AS MATERIALIZED (
     SELECT l.queue, l.organisation_id,
            CASE l.queue WHEN :queue THEN :organisation_in_flight::int

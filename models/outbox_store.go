@@ -14,13 +14,14 @@ type Dispatch struct {
 	Queue Queue
 	// Limit is the maximum number of tasks that one claim takes.
 	Limit int
-	// InFlight is the maximum number of tasks that one organisation may have in flight.
+	// InFlight is the maximum number of tasks that one organisation may have in flight. For
+	// webhooks, ClaimDue multiplies it by webhooksInFlight.
 	InFlight int
 	// Total is the maximum number of tasks that all organisations together may have in flight; 0:
 	// no bound.
 	Total int
-	// MinRoom is the free capacity below which claiming is skipped: finding due work dominates its
-	// cost.
+	// MinRoom is the free capacity, in tasks, below which ClaimDue claims nothing. Finding due work
+	// dominates the cost of a claim, whatever its size.
 	MinRoom int
 }
 
@@ -32,9 +33,10 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
-// The claims let their transaction return before its commit is on disk. A crash of Postgres then
-// undoes the claim, and its tasks go out once more under the same names. This is only for claims
-// that may be repeated, never for decisions about money.
+// The two claims return before their commit is on disk. A crash of Postgres may undo a claim, and
+// its tasks then go out once more under the same ids. No decision about money commits so. The form
+// "num_nulls(dispatched_at) = 0" keeps the planner off the partial indexes, where dead entries of
+// other tasks make a look-up by id slow.
 var (
 	//go:embed outbox_claim_due.sql
 	outboxClaimDueText string
@@ -46,7 +48,8 @@ var (
 	hasDueSQL = postgres.SQL(`
 SELECT EXISTS (
     SELECT FROM outbox
-    WHERE queue = :queue AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))`)
+    WHERE queue = :queue AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))
+  AND NOT EXISTS (SELECT FROM queue_pauses WHERE queue = :queue)`)
 	inFlightSQL = postgres.SQL(`
 SELECT count(*) FROM outbox
 WHERE queue = :queue AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`)
@@ -61,15 +64,16 @@ WHERE o.id = ANY (ARRAY(
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(:tasks::uuid[], o.id)]
   AND num_nulls(o.dispatched_at) = 0`)
-	// The statements that reclaim tasks lock in an ARRAY subselect, which runs once. A join would
-	// run again for each row under a long transaction.
+	// An ARRAY subselect locks its rows once. A locking subquery in a join may run again for each
+	// row, if a long transaction keeps dead rows that the planner counts.
 	reclaimLostSQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
     SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
     ORDER BY redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED))`)
-	reclaimAllSQL = postgres.SQL(`
-UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL WHERE dispatched_at IS NOT NULL`)
+	reclaimQueueSQL = postgres.SQL(`
+UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
+WHERE queue = :queue AND dispatched_at IS NOT NULL`)
 	reclaimEarlySQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
@@ -93,7 +97,8 @@ FROM unnest(:queues::text[]) AS q`)
 )
 
 // ClaimDue claims due tasks for dispatch, fairly between organisations and then between their
-// Sites. The claim holds for ClaimLease. The caller confirms or releases the tasks.
+// Sites; none of a paused queue. The claim holds for ClaimLease. The caller confirms or releases
+// the tasks.
 func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	due, err := s.hasDue(ctx, d.Queue)
 	if err != nil || !due {
@@ -110,15 +115,17 @@ func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	return tasks, wrap("claim due tasks", err)
 }
 
-// hasDue reports whether any task is due. It spares most polls the claim statement.
+// hasDue reports whether any task is due in a queue that is not paused. It lets a poll without due
+// tasks skip the costly claim.
 func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
 	err = s.pg.Get(ctx, hasDueSQL, postgres.Args{"queue": string(q)}, &due)
 	return due, wrap("look for due tasks", err)
 }
 
 // ClaimTasks claims the named tasks for dispatch, right after the commits that wrote them. Tasks
-// beyond the bounds stay for ClaimDue. d bounds its own queue. For every other queue,
-// others.InFlight bounds each organisation; others.Limit bounds the webhooks of the call.
+// beyond the bounds stay for ClaimDue. d bounds its own queue; its Limit does not count. For every
+// other queue, others.InFlight bounds each organisation; others.Limit bounds the webhooks of the
+// call.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	var tasks []Task
 	err := s.pg.Select(ctx, claimTasksSQL, postgres.Args{
@@ -129,15 +136,16 @@ func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch
 	return tasks, wrap("claim tasks", err)
 }
 
-// InFlight returns the number of a queue's tasks in Redis or in work, without retries that wait in
-// Redis.
+// InFlight returns the number of a queue's dispatched tasks that wait in Redis or run. Retries that
+// are not due yet do not count.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
 	err = s.pg.Get(ctx, inFlightSQL, postgres.Args{"queue": string(q)}, &n)
 	return n, wrap("count tasks in flight", err)
 }
 
 // ConfirmDispatched extends the lease of tasks that Redis has accepted to QueuedLease, counted from
-// their claim. It skips tasks that have moved on since, and tasks locked by a worker.
+// their claim. It skips tasks that were released or claimed again since, and tasks that a worker
+// has locked.
 func (s *Store) ConfirmDispatched(ctx context.Context, tasks []Task) error {
 	args := claimedArgs(tasks)
 	args["queued_lease"] = QueuedLease.Milliseconds()
@@ -151,7 +159,7 @@ func (s *Store) ReleaseTasks(ctx context.Context, tasks []Task) error {
 	return wrap("release tasks", err)
 }
 
-// claimedArgs name tasks as they were claimed.
+// claimedArgs returns the tasks' ids and epochs, which identify a claim.
 func claimedArgs(tasks []Task) postgres.Args {
 	ids, epochs := make([]TaskID, len(tasks)), make([]int, len(tasks))
 	for i, t := range tasks {
@@ -167,15 +175,16 @@ func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
 	return n, wrap("reclaim lost tasks", err)
 }
 
-// ReclaimAll makes every task in flight due again, after Redis has lost its data. A second run of a
-// task in work finds the rows leased and skips them. It returns the number of tasks.
-func (s *Store) ReclaimAll(ctx context.Context) (int, error) {
-	n, err := s.pg.Run(ctx, reclaimAllSQL, nil)
-	return n, wrap("reclaim all tasks", err)
+// ReclaimQueue makes every task of the queue that is in flight due again, after its Redis may have
+// lost some. If a task is still running, its second run skips what the first has leased. It returns
+// the number of tasks.
+func (s *Store) ReclaimQueue(ctx context.Context, q Queue) (int, error) {
+	n, err := s.pg.Run(ctx, reclaimQueueSQL, postgres.Args{"queue": string(q)})
+	return n, wrap("reclaim the tasks of a queue", err)
 }
 
-// ReclaimEarly makes at most limit retries due again that are due by service time but not by real
-// time, which Redis uses: the sandbox's clock was advanced. It returns their number.
+// ReclaimEarly makes at most limit webhook retries due at once. They are due by service time, since
+// the sandbox's clock was advanced, but still wait in Redis by real time. It returns their number.
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimEarlySQL, postgres.Args{
 		"most": limit, "lease": (retryLease + time.Second).Milliseconds(),
@@ -183,7 +192,8 @@ func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return n, wrap("reclaim early retries", err)
 }
 
-// HoldTask extends a task's lease by RowLease, for a worker that has yet to claim more of it.
+// HoldTask makes the lease of a task in flight end RowLease from now, while its worker has rows to
+// claim.
 func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
 	_, err := s.pg.Run(ctx, holdTaskSQL, postgres.Args{"task": id, "row_lease": RowLease.Milliseconds()})
 	return wrap("hold task", err)
@@ -195,7 +205,7 @@ func (s *Store) FinishTask(ctx context.Context, id TaskID) error {
 	return wrap("finish task", err)
 }
 
-// RepeatTask makes a task due again after a delay of service time, for work in bounded steps.
+// RepeatTask makes a task due again after a delay in service time, for its next bounded step.
 func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) error {
 	_, err := s.pg.Run(ctx, repeatTaskSQL, postgres.Args{"task": id, "after": after.Milliseconds()})
 	return wrap("repeat task", err)
@@ -204,7 +214,7 @@ func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) 
 // Backlog is the load of one queue.
 type Backlog struct {
 	Queue     Queue
-	InFlight  int           // tasks in Redis or in work
+	InFlight  int           // as of Store.InFlight
 	OldestDue time.Duration // age of the oldest due task that is not dispatched; 0 if none
 }
 

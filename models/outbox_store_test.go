@@ -67,7 +67,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	if third := dueTasks(t, store); len(third) != 1 || third[0].Epoch != 3 {
 		t.Errorf("after the lease: %v", third)
 	}
-	if n, err := store.ReclaimAll(t.Context()); n != 1 || err != nil {
+	if n, err := store.ReclaimQueue(t.Context(), models.QueueDebits); n != 1 || err != nil {
 		t.Errorf("reclaimed %d of all, %v", n, err)
 	}
 }
@@ -195,7 +195,7 @@ SELECT gen_random_uuid(), 'debitRows', 'debits', ?, ?, gen_random_uuid(), n FROM
 			t.Fatal(err)
 		}
 		blocks := blocksRead(t, store, models.ClaimDueSQL, "debits", 100, 12, 1000, 1_000_000, 1)
-		if _, err := store.ReclaimAll(t.Context()); err != nil {
+		if _, err := store.ReclaimQueue(t.Context(), models.QueueDebits); err != nil {
 			t.Fatal(err)
 		}
 		return blocks

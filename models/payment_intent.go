@@ -64,10 +64,11 @@ type AddOns struct {
 // Transaction is a customer's payment of an intent. An intent has at most one.
 type Transaction struct {
 	ID        TransactionID `bun:"transaction_id"`
-	Party     Party         `bun:"embed:"`
 	Discounts []Discount
 	Charge    Amount `bun:"amount_charged"` // the debited amount: the intent's amount less all discounts; may be 0
 	StartedAt Millis
+	// SealedParty is the payer, sealed. Only reads of single payment intents have it.
+	SealedParty []byte `bun:"party"`
 }
 
 // Discount reduces the price of one line.

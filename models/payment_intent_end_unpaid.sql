@@ -20,4 +20,4 @@ FROM due, fence f
 WHERE p.site_id = due.site_id AND p.id = due.id AND p.state = 'created'
 RETURNING p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
     p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,
-    p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged, p.started_at
+    p.trace_id, p.transaction_id, p.discounts, p.amount_charged, p.started_at

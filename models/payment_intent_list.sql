@@ -28,6 +28,6 @@ WITH clock AS MATERIALIZED (
 SELECT clock.now, (:OTHERS) AS behind,
        p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
        p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,
-       p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged, p.started_at
+       p.trace_id, p.transaction_id, p.discounts, p.amount_charged, p.started_at
 FROM clock LEFT JOIN page p ON true
 ORDER BY p.created_at DESC, p.id DESC

@@ -25,11 +25,11 @@ func insertIntents(t testing.TB, store *models.Store, intents []models.PaymentIn
 		_, err := store.DB().ExecContext(t.Context(), `
 			INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount,
 				currency, order_id,
-				qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id,
+				qr_code_format, created_at, expires_at, final_at, transaction_id, party,
 					amount_charged, started_at)
 			SELECT ?0, ?1, ?2, 1, ?3, ?4, nullif(?5, '')::transaction_status, 5, 'AUD', nullif(?6, ''), 'text', ?7, ?8,
-				CASE WHEN ?4 = 'final' THEN ?7 END, t.id, t.text, t.text, t.n, t.n
-			FROM (SELECT 1) one LEFT JOIN (SELECT ?9::uuid, 'x', 1) AS t (id, text, n) ON ?10`,
+				CASE WHEN ?4 = 'final' THEN ?7 END, t.id, t.party, t.n, t.n
+			FROM (SELECT 1) one LEFT JOIN (SELECT ?9::uuid, 'x'::bytea, 1) AS t (id, party, n) ON ?10`,
 			p.SiteID, p.ID, p.OrganisationID, p.Code, string(p.State), string(p.Status), p.OrderID, p.CreatedAt,
 			p.ExpiresAt,
 			p.Transaction.ID, hasTransaction)
@@ -261,6 +261,7 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	// Inserting so many rows takes longer than the service's statement timeout.
 	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), StatementTimeout: 5 * time.Minute})
 	must(t, err)
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { must(t, store.Close()) })
 	modelstest.SetClock(t, store, noon)
 	site := modelstest.Site(t, store)
@@ -268,19 +269,19 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 	_, err = store.DB().ExecContext(t.Context(), `
 		INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount,
 			currency, order_id,
-			qr_code_format, created_at, expires_at, final_at, transaction_id, customer_id, agreement_id,
+			qr_code_format, created_at, expires_at, final_at, transaction_id, party,
 				amount_charged, started_at)
 		SELECT ?0, gen_random_uuid(), ?1, 1, 'code ' || i, s.state, s.status, 5, 'AUD', 'order ' || i / 10, 'text',
 			?2 - i * 1000::bigint,
 			CASE WHEN s.state = 'created' AND i % 500 > 0 THEN ?2 + 60000 ELSE ?2 - 1 END, CASE WHEN s.state = 'final'
-				THEN ?2 END, t.id, t.text, t.text, t.n, t.n
+				THEN ?2 END, t.id, t.party, t.n, t.n
 		FROM generate_series(1, ?3) AS i
 		CROSS JOIN LATERAL (SELECT CASE WHEN i < 50000 THEN 'created' WHEN i % 1000 = 1 THEN 'pending'
 			ELSE 'final' END::intent_state,
 			CASE WHEN i < 50000 OR i % 1000 = 1 THEN NULL WHEN i % 1000 = 0 THEN 'Failed' WHEN i % 3 = 0
 				THEN 'Expired' ELSE 'Settled'
 			END::transaction_status) AS s (state, status)
-		LEFT JOIN LATERAL (SELECT gen_random_uuid(), 'x', 1) AS t (id, text, n) ON s.state = 'pending'
+		LEFT JOIN LATERAL (SELECT gen_random_uuid(), 'x'::bytea, 1) AS t (id, party, n) ON s.state = 'pending'
 			OR s.status IN ('Failed', 'Settled')`,
 		site.ID, site.OrganisationID, noon, intents)
 	must(t, err)

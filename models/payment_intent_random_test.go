@@ -105,7 +105,7 @@ func (l *intentLife) claim(t *rapid.T) {
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
 		t.Fatal(err)
 	}
-	if claimed.Held {
+	if claimed.Claimed {
 		l.claims = append(l.claims, claimed)
 	} else if err := l.store.ParkTransaction(t.Context(), l.task); err != nil {
 		t.Fatal(err)

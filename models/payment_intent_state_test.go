@@ -68,9 +68,9 @@ func writeIntent(
 	t *testing.T, store *models.Store, site models.Site, state models.IntentState, status models.TransactionStatus,
 	hasTransaction bool,
 ) error {
-	transaction := "NULL, NULL, NULL, NULL, NULL"
+	transaction := "NULL, NULL, NULL, NULL"
 	if hasTransaction {
-		transaction = fmt.Sprintf("'%s', 'c', 'a', 0, 1", uuid.NewString())
+		transaction = fmt.Sprintf("'%s', 'sealed', 0, 1", uuid.NewString())
 	}
 	final := "NULL"
 	if state == models.IntentFinal {
@@ -79,7 +79,7 @@ func writeIntent(
 	_, err := store.DB().ExecContext(t.Context(), fmt.Sprintf(`
 INSERT INTO payment_intents (site_id, id, organisation_id, epoch, code, state, transaction_status, amount, currency,
 	qr_code_format,
-    created_at, expires_at, final_at, transaction_id, customer_id, agreement_id, amount_charged, started_at)
+    created_at, expires_at, final_at, transaction_id, party, amount_charged, started_at)
 VALUES (?, ?, ?, 1, ?, ?, nullif(?, '')::transaction_status, 100, 'AUD', 'text', 1, 2, %s, %s)`, final, transaction),
 		site.ID, uuid.NewString(), site.OrganisationID, models.NewIntentCode(), string(state), string(status))
 	return err

@@ -31,7 +31,7 @@ var (
 // intentColumns are the columns of payment_intents p that a PaymentIntent holds.
 const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items,
     p.return_url, p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at,
-    p.final_at, p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged,
+    p.final_at, p.trace_id, p.transaction_id, p.party, p.discounts, p.amount_charged,
     p.started_at`
 
 // foundIntent is a payment intent as it was read.
@@ -49,9 +49,7 @@ SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() 
     o.name AS organisation_name, s.name AS site_name
 FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
 WHERE p.code = :code`)
-	intentSiteSQL = postgres.SQL(`
-SELECT p.site_id FROM sites s JOIN payment_intents p ON p.site_id = s.id AND p.id = :id
-WHERE s.organisation_id = :organisation`)
+	intentSiteSQL = postgres.SQL(`SELECT site_id FROM payment_intents WHERE id = :id AND organisation_id = :organisation`)
 
 	//go:embed payment_intent_insert.sql
 	insertIntentsText string
@@ -316,11 +314,15 @@ func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
 	var ended []PaymentIntent
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectPaymentIntent, id.String()).in(OrganisationID{}, site)
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		var tasks []TaskID
 		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, cancelIntentSQL, postgres.Args{"site": site, "id": id})
 		if len(tasks) > 0 {
 			task = tasks[0]
+		}
+		if err == nil && len(ended) == 0 {
+			return errUnchanged
 		}
 		return err
 	})

@@ -1,9 +1,10 @@
--- Sums the rows of an organisation's debit tasks, and counts those tasks. A task is there until all
--- of its rows, at most 200 of one batch, are settled.
+-- Counts the rows and the debit tasks of an organisation. A task exists until all of its rows (at
+-- most 200, of one batch) are settled, so that settled rows of an open task count too.
 --
 --   :organisation  the organisation
 --   :queue         the queue of debits
---   :most          the largest number of tasks to read, of those that wait and of those in flight
+--   :most          how many waiting tasks, and how many tasks in flight, are read at most; with
+--                  more, the counts are too low
 SELECT coalesce(sum(task.rows), 0)::bigint, count(*)
 FROM (
     (SELECT o.last_row - o.first_row + 1 AS rows FROM outbox o

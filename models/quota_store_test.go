@@ -304,9 +304,9 @@ func TestQuotaUsageOfManyEvents(t *testing.T) {
 			INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status,
 				status, created_at,
 				requested_at, trace_id, body)
-			SELECT ?, gen_random_uuid(), ?, 'transactionStatus', gen_random_uuid(), 'Settled', 'delivered', 1, 1, '',
-				'x'
-			FROM generate_series(1, ?) AS i`, site.OrganisationID, site.ID, n)
+			SELECT ?, intent.id, ?, 'transactionStatus', intent.id, 'Settled', 'delivered', 1, 1, '', 'x'
+			FROM (SELECT gen_random_uuid() AS id FROM generate_series(1, ?)) AS intent`, site.OrganisationID, site.ID,
+			n)
 		must(t, err)
 	}
 	modelstest.Vacuum(t, q.Store, "webhook_events")

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,21 @@ func NewBatchKey(site SiteID, batchReference string, generation int) BatchKey {
 // batch, 32 for the row.
 func (k BatchKey) Row(rowReference string) string {
 	row := digest(string(k[:]), rowReference)
-	return "r1_" + hex.EncodeToString(k[:16]) + hex.EncodeToString(row[:16])
+	return "r1_" + hex.EncodeToString(k[:keyedBytes]) + hex.EncodeToString(row[:keyedBytes])
+}
+
+// keyedBytes is the number of bytes of a digest that a rail key holds.
+const keyedBytes = 16
+
+// batchOfKey returns the bytes of a row's rail key that name its batch, or false if no row can have
+// the key.
+func batchOfKey(key string) (batch [keyedBytes]byte, ok bool) {
+	digits, ok := strings.CutPrefix(key, "r1_")
+	sums, err := hex.DecodeString(digits)
+	if !ok || err != nil || len(sums) != 2*keyedBytes {
+		return batch, false
+	}
+	return [keyedBytes]byte(sums[:keyedBytes]), true
 }
 
 // PaymentRailKey is the rail key of a payment intent's one debit. A payment begun again after a

@@ -36,6 +36,15 @@ func ValidateReference(s string) error {
 	return checkVisible(s)
 }
 
+// ValidateLabel checks a line of text that people read: the name of an organisation, a Site or a
+// client, or the reason of a discount. It accepts what ValidateReference accepts, and dots.
+func ValidateLabel(s string) error {
+	if err := ValidateReference(s); !errors.Is(err, ErrReferenceDots) {
+		return err
+	}
+	return nil
+}
+
 // ValidateText checks free text shown to people. Lines and tabs are allowed; other control
 // characters and deceptive characters are not.
 func ValidateText(s string) error {

@@ -81,3 +81,21 @@ func TestValidateText(t *testing.T) {
 		}
 	}
 }
+
+func TestValidateLabel(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]error{
+		".": nil, "..": nil, "Harbour Street": nil, "クラブ": nil,
+		"": models.ErrReferenceLength, strings.Repeat("x", 129): models.ErrReferenceLength,
+		"a\xff": models.ErrReferenceLength, "a\nb": models.ErrReferenceControl,
+	} {
+		if err := models.ValidateLabel(s); !errors.Is(err, want) || err != nil && want == nil {
+			t.Errorf("%.40q: %v, want %v", s, err, want)
+		}
+	}
+	for _, r := range deceptive() {
+		if err := models.ValidateLabel("a" + string(r)); !errors.Is(err, models.ErrInvisible) {
+			t.Errorf("U+%04X: %v", r, err)
+		}
+	}
+}

@@ -33,6 +33,11 @@ const (
 	// SandboxBankDownFor is how long the bank of a bankDown account is unavailable from sign-up, in
 	// service time.
 	SandboxBankDownFor = 30 * time.Second
+	// SandboxListDelay is how far the sandbox's list of debits stays behind service time. It
+	// exceeds the time that a statement may take, so that an earlier debit cannot appear later. A
+	// commit is an exception: while it waits for a synchronous standby, no time-out ends it, and
+	// its debits may join the list below the watermark. Production does not use the sandbox.
+	SandboxListDelay = 15 * time.Second
 )
 
 // ErrUnknownBehaviour says that a text names no behaviour.
@@ -96,4 +101,21 @@ type SandboxDebit struct {
 	Status    SandboxStatus
 	Reason    string // of a refusal
 	DecidedAt Millis // service time of the last change
+}
+
+// SandboxListQuery selects a page of the successful debits with From <= DecidedAt < To, by time and
+// key. AfterKey, unless "", leaves out those at From whose key is not greater.
+type SandboxListQuery struct {
+	From     Millis
+	AfterKey string
+	To       Millis
+	Limit    int
+}
+
+// SandboxList is a page of the sandbox's successful debits. Debits before CompleteFrom may have
+// been dropped. Debits from CompleteTo on are not listed yet; others never join the list.
+type SandboxList struct {
+	Debits                   []SandboxDebit
+	More                     bool
+	CompleteFrom, CompleteTo Millis
 }

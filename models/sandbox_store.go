@@ -19,6 +19,10 @@ var (
 	debitSandboxText string
 	debitSandboxSQL  = postgres.SQL(debitSandboxText)
 
+	//go:embed sandbox_list.sql
+	listSandboxText string
+	listSandboxSQL  = postgres.SQL(listSandboxText)
+
 	openAccountSQL = postgres.SQL(`
 INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) VALUES (:agreement, :behaviour, svc_now())
 ON CONFLICT (agreement_id) DO NOTHING`)
@@ -180,6 +184,29 @@ func (s *Store) SandboxDebits(ctx context.Context, after string, limit int) ([]S
 	return debits, nil
 }
 
+// ListSandbox returns a page of the successful debits by time. It changes nothing.
+func (s *Store) ListSandbox(ctx context.Context, q SandboxListQuery) (SandboxList, error) {
+	var rows []struct {
+		SandboxDebit
+		CompleteFrom, CompleteTo Millis
+	}
+	err := s.pg.Select(ctx, listSandboxSQL, postgres.Args{
+		"from": q.From, "after_key": q.AfterKey, "to": q.To, "limit": q.Limit + 1,
+		"delay": SandboxListDelay.Milliseconds(), "memory": s.retention.SandboxRail.Milliseconds(),
+	}, &rows)
+	if err != nil {
+		return SandboxList{}, wrap("list sandbox debits", err)
+	}
+	// Every row repeats the bounds. A list without debits is one row without a debit.
+	list := SandboxList{CompleteFrom: rows[0].CompleteFrom, CompleteTo: rows[0].CompleteTo, More: len(rows) > q.Limit}
+	for _, row := range rows[:min(len(rows), q.Limit)] {
+		if row.Key != "" {
+			list.Debits = append(list.Debits, row.SandboxDebit)
+		}
+	}
+	return list, nil
+}
+
 // sandboxRecord is a row of sandbox_debits, as read by one statement.
 type sandboxRecord struct {
 	SandboxDebit
@@ -260,10 +287,9 @@ func (s *Store) sendSandbox(ctx context.Context, query string, values []any, des
 		_, err := s.db.DB.ExecContext(ctx, query, values...)
 		return err
 	}
-	rows, err := s.db.DB.QueryContext(ctx, query, values...)
+	rows, err := s.db.DB.QueryContext(ctx, query, values...) //nolint:rowserrcheck // ScanRows checks it
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }()
-	return errors.Join(s.db.ScanRows(ctx, rows, dest), rows.Err())
+	return postgres.ScanRows(ctx, s.db, rows, dest)
 }

@@ -26,7 +26,8 @@ SELECT c.relname AS table_name, a.attname AS column_name,
        coalesce(a.attnum = ANY (k.conkey), false) AS is_key
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_constraint k ON k.conrelid = c.oid AND k.contype = 'p'
-WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'schema_migrations'
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+  AND c.relname <> 'schema_migrations'
 ORDER BY c.relname, a.attnum`).Scan(t.Context(), &columns)
 	must(t, err)
 	tables := map[string]string{}

@@ -11,13 +11,13 @@ import (
 
 var (
 	linkPartySQL = postgres.SQL(`
-UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), customer_id = :customer, agreement_id = :agreement
+UPDATE customer_links l SET state = 'linked', linked_at = svc_now(), party = :party
 WHERE id = :id AND state = 'invited' AND expires_at > svc_now()
 RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`)
 	keyOfLinkSQL  = postgres.SQL(`SELECT key_id FROM customer_links WHERE id = :id`)
 	signupByIDSQL = postgres.SQL(`
 SELECT svc_now() AS now, l.id AS link_id, o.name AS organisation_name, s.name AS site_name, l.state, l.invited_at,
-    l.expires_at, l.linked_at, l.customer_id, l.agreement_id
+    l.expires_at, l.linked_at, l.party
 FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o.id = s.organisation_id
 WHERE l.id = :id`)
 )
@@ -48,12 +48,20 @@ func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, pa
 
 // CompleteLink is CompleteSignup by the link's id.
 func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
+	sealed, err := sealParty(s, party, id)
+	if err != nil {
+		return Signup{}, fmt.Errorf("models: complete sign-up: %w", err)
+	}
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		if err := linkParty(ctx, tx, id, party); err != nil {
+		if err := linkParty(ctx, tx, id, sealed); err != nil {
 			return err
 		}
-		var linked Party
-		if signup, linked, err = signupByID(ctx, tx, id); err != nil {
+		var found []byte
+		if signup, found, err = signupByID(ctx, tx, id); err != nil {
+			return err
+		}
+		linked, err := openParty(s, found, id)
+		if err != nil {
 			return err
 		}
 		return whyNotLinked(signup.State, linked, party)
@@ -65,11 +73,9 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 }
 
 // linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
-func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, party Party) error {
+func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) error {
 	var wanted bool
-	err := tx.Get(ctx, linkPartySQL, postgres.Args{
-		"id": id, "customer": party.CustomerID, "agreement": party.AgreementID,
-	}, &wanted)
+	err := tx.Get(ctx, linkPartySQL, postgres.Args{"id": id, "party": sealed}, &wanted)
 	if err != nil || !wanted {
 		return ignore(err, sql.ErrNoRows)
 	}
@@ -107,14 +113,15 @@ func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (
 	return id, keys.verifySignupToken(ctx, id, key, mac)
 }
 
-func signupByID(ctx context.Context, on postgres.Session, id LinkID) (Signup, Party, error) {
+// signupByID reads a sign-up and its sealed party.
+func signupByID(ctx context.Context, on postgres.Session, id LinkID) (Signup, []byte, error) {
 	var row struct {
 		Signup
-		Party
-		Now Millis
+		Party []byte // sealed
+		Now   Millis
 	}
 	if err := on.Get(ctx, signupByIDSQL, postgres.Args{"id": id}, &row); err != nil {
-		return Signup{}, Party{}, notFound(err, "sign-up")
+		return Signup{}, nil, notFound(err, "sign-up")
 	}
 	row.State = row.State.At(row.ExpiresAt, row.Now)
 	return row.Signup, row.Party, nil

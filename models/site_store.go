@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 type siteRow struct {
@@ -20,11 +22,16 @@ func (r *siteRow) site() Site {
 	return Site{r.ID, r.OrganisationID, r.Name, r.Currency, r.CreatedAt}
 }
 
-// CreateSite creates a Site with currency AUD. ErrNotFound: there is no such organisation.
+// CreateSite creates a Site with currency AUD. Errors: ErrName; ErrNotFound for an unknown
+// organisation.
 func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
+	if err := checkName(name); err != nil {
+		return Site{}, err
+	}
 	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
-	err := s.pg.Do(ctx, func() error {
-		_, err := s.db.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
+	actFrom(ctx).about(SubjectSite, row.ID.String()).in(organisation, row.ID).with("name", name)
+	err := s.act(ctx, func(tx postgres.Tx) error {
+		_, err := tx.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
 	if isForeignKeyViolation(err) {

@@ -19,6 +19,7 @@ import (
 var templates = []string{
 	"batch_list.sql", "customer_fold.sql", "customer_fold_parts.sql", "customer_folded.sql", "customer_list.sql",
 	"customer_make_nodes.sql", "movement_list.sql", "payment_intent_end_unpaid.sql", "payment_intent_list.sql",
+	"reconciliation_rows.sql",
 }
 
 // psql prepares each .sql file as it stands, with its arguments as psql variables.

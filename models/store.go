@@ -9,6 +9,7 @@ import (
 
 	"partnerbilling/models/coalesce"
 	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
 )
 
 // Store is the service's state in Postgres. Each exported method is one transaction or one
@@ -17,10 +18,14 @@ type Store struct {
 	pg *postgres.DB
 	db *bun.DB // of pg
 
-	intents    coalesce.Coalescer[*insertedIntent, bool]
-	quotas     Quotas
-	gauges     quotaGauges
-	splitAbove int // links of one state in a part of the counts above which it becomes a node
+	intents   coalesce.Coalescer[*insertedIntent, bool]
+	quotas    Quotas
+	gauges    quotaGauges
+	retention Retention
+	ring      *seal.Keyring // opens and seals every Party; nil: none
+
+	maxRedelivery int // MaxRedelivery but in tests
+	splitAbove    int // links of one state in a part of the counts above which it becomes a node
 }
 
 // Open prepares a pool of connections without connecting.
@@ -29,7 +34,7 @@ func Open(cfg postgres.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pg: pg, db: pg.Bun(), splitAbove: splitLinksAbove}
+	s := &Store{pg: pg, db: pg.Bun(), splitAbove: splitLinksAbove, retention: DefaultRetention, maxRedelivery: MaxRedelivery}
 	s.intents.Call = s.insertIntents
 	s.SetQuotas(Quotas{}, time.Now) //nolint:forbidigo // measures the age of readings only
 	return s, nil
@@ -56,6 +61,10 @@ func (s *Store) RequireDurability(ctx context.Context) error { return s.pg.Requi
 
 // CheckDurability checks as RequireDurability does, once, without the lasting effect.
 func (s *Store) CheckDurability(ctx context.Context) error { return s.pg.CheckDurability(ctx) }
+
+// CheckSettings checks that sessions behind a pooler have the service's settings; see
+// [postgres.DB.CheckSettings].
+func (s *Store) CheckSettings(ctx context.Context) error { return s.pg.CheckSettings(ctx) }
 
 // Stats returns the pool's statistics.
 func (s *Store) Stats() sql.DBStats { return s.pg.Stats() }

@@ -21,6 +21,7 @@ func openConfig(t *testing.T, cfg postgres.Config) *models.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }
@@ -39,9 +40,10 @@ func warm(t *testing.T, store *models.Store, n int) {
 
 // withoutServer are the methods that refuse the arguments of the test below before they ask the
 // server.
-var withoutServer = []string{
-	"CompleteSignup", "CreateClient", "FinishTransaction", "ListBatches", "ListLinks", "ListPaymentIntents",
-	"OpenSandboxAccount",
+var withoutServer = []string{"PauseQueue", "ResumeQueue",
+	"CompleteSignup", "CreateClient", "CreateClientWithSecret", "DebitSubjects",
+	"EndAct", "FinishTransaction", "ListBatches",
+	"ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 

@@ -86,10 +86,15 @@ func findTrace(
 }
 
 func findTraceArgs(organisation OrganisationID, id TraceID, prefix tracePrefix) postgres.Args {
+	args := traceArgs(id, prefix)
+	args["organisation"] = organisation
+	return args
+}
+
+// traceArgs are the trace, and the range of ids in which its subjects are.
+func traceArgs(id TraceID, prefix tracePrefix) postgres.Args {
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
-	return postgres.Args{
-		"organisation": organisation, "trace": string(id), "lowest": lowest.String(), "highest": highest.String(),
-	}
+	return postgres.Args{"trace": string(id), "lowest": lowest.String(), "highest": highest.String()}
 }
 
 // readSubject reads the subject, and reports whether it is overdue.

@@ -190,9 +190,9 @@ func (f *traced) fill(t *testing.T, n int) {
 		`INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status,
 			is_test, status, created_at,
 			requested_at, trace_id, body)
-		 SELECT ?0, ` + id + `, gen_random_uuid(), 'transactionStatus', gen_random_uuid(), 'Settled', i % 2 = 0,
+		 SELECT ?0, intent.id, gen_random_uuid(), 'transactionStatus', intent.id, 'Settled', i % 2 = 0,
 		 	'delivered', ?1, ?1, ` + trace + `, 'x'
-		 FROM generate_series(1, ?3) AS i`,
+		 FROM generate_series(1, ?3) AS i, LATERAL (SELECT ` + id + ` OFFSET 0) AS intent (id)`,
 	} {
 		_, err = tx.ExecContext(t.Context(), query, f.site.OrganisationID, noon, "x", n)
 		must(t, err)

@@ -17,19 +17,19 @@ type StartedTransaction struct {
 type ClaimedTransaction struct {
 	Task           TaskID
 	Lease          LeaseToken
-	Held           bool // claimed; otherwise another worker holds it, or it is not due
+	Claimed        bool // otherwise another worker has it, or it is not due
 	SiteID         SiteID
 	OrganisationID OrganisationID
 	IntentID       PaymentIntentID
 	ID             TransactionID
 	TraceID        TraceID
-	Party          Party
-	Charge         Amount // 0: nothing to debit
-	Amount         Amount // of the payment intent, before discounts
+	Account        DebitAccount // of the customer who pays; it has no link
+	Charge         Amount       // 0: nothing to debit
+	Amount         Amount       // of the payment intent, before discounts
 	Currency       string
 	// ClosingAs is the status that ends the payment intent if the rail confirms that it was not
 	// paid; "" once a customer has begun to pay. While it is set, the database has no transaction,
-	// and may have lost one: ID, Party and Charge are zero.
+	// and may have lost one: ID, Charge and the customer are zero.
 	ClosingAs TransactionStatus
 	Phase     DebitPhase // PhaseAttempt, or PhaseClose once AnswerWithin is over
 	// InDoubt says that an earlier debit call may lack its answer.

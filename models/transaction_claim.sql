@@ -1,6 +1,8 @@
--- Claims the transaction of a task's payment intent, if it is due and not leased. A transaction
--- that was claimed before and not released is in doubt, and so is one of an earlier epoch. The
--- statement extends the task's lease as well.
+-- Claims the transaction of a task's payment intent, if it is due, not leased, and not held after a
+-- restore. Each claim puts the transaction in doubt until its release; the column in_doubt of the
+-- result is the state before. A transaction of an earlier epoch is in doubt too. The claim also
+-- sets the lease of the dispatched task. There is no row unless the intent is pending; claimed is
+-- false if it cannot be claimed.
 --
 --   :task, :lease   the task and the lease token
 --   :row_lease, :answer_within, :rail_memory
@@ -9,6 +11,7 @@ WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
         FROM current_epoch(:rail_memory) e
 ), t AS MATERIALIZED (
+    -- The pending intent. forgotten: the rail may have forgotten the last call.
     SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS was_in_doubt,
            coalesce(p.called_at, p.created_at) + :rail_memory <= f.now AS forgotten,
            CASE WHEN p.closing_as IS NOT NULL OR p.epoch < f.cancelled_before
@@ -26,11 +29,11 @@ WITH fence AS MATERIALIZED (
         called_at = CASE WHEN t.was_in_doubt THEN p.called_at ELSE t.now END
     FROM t WHERE t.free AND p.site_id = t.site_id AND p.id = t.id
     RETURNING p.id
-), held AS (
+), task AS (
     UPDATE outbox o SET redispatch_after = t.server_now + :row_lease * interval '1 ms'
     FROM t WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND EXISTS (SELECT FROM claimed)
 )
-SELECT EXISTS (SELECT FROM claimed) AS held, t.site_id, t.organisation_id, t.id, t.transaction_id, t.trace_id,
-       t.customer_id, t.agreement_id, t.amount_charged, t.amount, t.currency, t.closing_as, t.phase,
+SELECT EXISTS (SELECT FROM claimed) AS claimed, t.site_id, t.organisation_id, t.id, t.transaction_id, t.trace_id,
+       t.party, t.amount_charged, t.amount, t.currency, t.closing_as, t.phase,
        t.was_in_doubt AS in_doubt, t.forgotten, t.deferrals, t.current_epoch AS epoch, t.now AS claimed_at
 FROM t

@@ -7,7 +7,7 @@
 --   :calls                                correction of the count of debit calls
 --   :from_rail                            the status follows from the rail's answer
 --   :epoch                                epoch of the claim
---   :transaction, :agreement, :charge     of a payment that the database has lost
+--   :transaction, :party, :charge         of a payment that the database has lost
 --   :rail_memory                          RailMemory in milliseconds
 WITH fence AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
@@ -17,9 +17,7 @@ WITH fence AS MATERIALIZED (
         closing_as = NULL, in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
         transaction_id = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
             ELSE coalesce(p.transaction_id, :transaction) END,
-        customer_id = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL ELSE coalesce(p.customer_id, '') END,
-        agreement_id = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
-            ELSE coalesce(p.agreement_id, :agreement) END,
+        party = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL ELSE coalesce(p.party, :party) END,
         amount_charged = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
             ELSE coalesce(p.amount_charged, :charge) END,
         started_at = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL ELSE coalesce(p.started_at, f.now) END
@@ -40,5 +38,5 @@ WITH fence AS MATERIALIZED (
 )
 SELECT p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
        p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,
-       p.trace_id, p.transaction_id, p.customer_id, p.agreement_id, p.discounts, p.amount_charged, p.started_at
+       p.trace_id, p.transaction_id, p.discounts, p.amount_charged, p.started_at
 FROM p

@@ -15,16 +15,21 @@ var (
 	// of expiry or cancellation. It also writes the task that debits.
 	startTransactionSQL = postgres.SQL(`
 WITH started AS (
-    UPDATE payment_intents p SET state = 'pending', transaction_id = :transaction, customer_id = :customer,
-        agreement_id = :agreement, discounts = :discounts::jsonb, amount_charged = :charge, started_at = svc_now()
+    UPDATE payment_intents p SET state = 'pending', transaction_id = :transaction, party = :party,
+        discounts = :discounts::jsonb, amount_charged = :charge, started_at = svc_now()
     WHERE p.code = :code AND p.state = 'created' AND p.expires_at > svc_now()
     RETURNING p.organisation_id, p.site_id, p.id, p.trace_id, p.started_at
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
 SELECT :task, :kind, :queue, organisation_id, site_id, id, trace_id, started_at FROM started`)
 	//go:embed transaction_claim.sql
-	transactionClaimText string
-	claimTransactionSQL  = postgres.SQL(transactionClaimText)
+	transactionClaimText  string
+	claimTransactionSQL   = postgres.SQL(transactionClaimText)
+	abandonTransactionSQL = postgres.SQL(`
+UPDATE payment_intents p SET lease_until = statement_timestamp()
+FROM outbox o
+WHERE o.id = :task AND p.site_id = o.site_id AND p.id = o.subject_id
+  AND p.lease_token = :lease AND p.lease_until > statement_timestamp()`)
 	//go:embed transaction_hold.sql
 	transactionHoldText string
 	holdTransactionSQL  = postgres.SQL(transactionHoldText)
@@ -59,7 +64,7 @@ func (s *Store) StartTransaction(
 		return StartedTransaction{}, err
 	}
 	if intent.State == IntentCreated {
-		started, err := s.startTransaction(ctx, code, party, discounts, charge)
+		started, err := s.startTransaction(ctx, intent.ID, code, party, discounts, charge)
 		if err != nil || !started.ID.IsZero() {
 			return started, wrap("start transaction", err)
 		}
@@ -67,22 +72,29 @@ func (s *Store) StartTransaction(
 			return StartedTransaction{}, err
 		}
 	}
-	started, err := intent.startedBy(party)
+	payer, err := openParty(s, intent.Transaction.SealedParty, intent.ID)
+	if err != nil {
+		return StartedTransaction{}, wrap("start transaction", err)
+	}
+	started, err := intent.startedBy(payer, party)
 	return started, wrap("start transaction", err)
 }
 
 // startTransaction starts the intent's payment. A zero answer means that it changed nothing.
 func (s *Store) startTransaction(
-	ctx context.Context, code string, party Party, discounts []Discount, charge Amount,
+	ctx context.Context, intent PaymentIntentID, code string, party Party, discounts []Discount, charge Amount,
 ) (StartedTransaction, error) {
+	sealed, err := sealParty(s, party, intent)
+	if err != nil {
+		return StartedTransaction{}, err
+	}
 	column, err := toJSON(discounts)
 	if err != nil {
 		return StartedTransaction{}, err
 	}
 	started := StartedTransaction{ID: NewID[transactionNoun](), Task: NewID[taskNoun]()}
 	n, err := s.pg.Run(ctx, startTransactionSQL, postgres.Args{
-		"code": code, "transaction": started.ID, "customer": party.CustomerID, "agreement": party.AgreementID,
-		"discounts": column, "charge": int64(charge), "task": started.Task, "kind": string(TaskSettleTransaction),
+		"code": code, "transaction": started.ID, "party": sealed, "discounts": column, "charge": int64(charge), "task": started.Task, "kind": string(TaskSettleTransaction),
 		"queue": string(QueueCheckout),
 	})
 	if err != nil || n == 0 {
@@ -91,9 +103,9 @@ func (s *Store) startTransaction(
 	return started, nil
 }
 
-// startedBy explains an intent that cannot be started: nil if the same customer started it. The
-// first call's agreement stays.
-func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
+// startedBy explains an intent that cannot be started: nil if the same customer, its payer, started
+// it. The first call's agreement stays.
+func (p *PaymentIntent) startedBy(payer, party Party) (StartedTransaction, error) {
 	switch {
 	case p.Status == TransactionExpired:
 		return StartedTransaction{}, ErrIntentExpired
@@ -101,35 +113,50 @@ func (p *PaymentIntent) startedBy(party Party) (StartedTransaction, error) {
 		return StartedTransaction{}, ErrIntentCancelled
 	case p.Transaction.ID.IsZero():
 		return StartedTransaction{}, fmt.Errorf("the intent is %s after all: %w", p.State, ErrUnavailable)
-	case p.Transaction.Party.CustomerID != party.CustomerID && p.State == IntentFinal:
+	case payer.CustomerID != party.CustomerID && p.State == IntentFinal:
 		return StartedTransaction{}, ErrIntentEnded
-	case p.Transaction.Party.CustomerID != party.CustomerID:
+	case payer.CustomerID != party.CustomerID:
 		return StartedTransaction{}, ErrIntentTaken
 	}
 	return StartedTransaction{ID: p.Transaction.ID, Replayed: true}, nil
 }
 
 // ClaimTransaction claims a task's transaction under the lease token, for RowLease; see
-// ClaimedTransaction.Held. ErrNotFound: nothing is left to do.
+// ClaimedTransaction.Claimed. ErrNotFound: nothing is left to do.
 func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseToken) (ClaimedTransaction, error) {
 	var row transactionRow
 	err := s.pg.Get(ctx, claimTransactionSQL, postgres.Args{
 		"task": task, "lease": lease, "row_lease": RowLease.Milliseconds(),
 		"answer_within": AnswerWithin.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
 	}, &row)
-	return row.claimed(task, lease), wrap("claim transaction", notFound(err, "transaction"))
+	if err != nil {
+		return ClaimedTransaction{}, wrap("claim transaction", notFound(err, "transaction"))
+	}
+	claimed := row.claimed(task, lease)
+	party, unreadable, err := readParty(s, row.Party, row.ID)
+	claimed.Account = DebitAccount{
+		Linked: true, CustomerID: party.CustomerID, AgreementID: party.AgreementID, Unreadable: unreadable,
+	}
+	return claimed, wrap("claim transaction", err)
+}
+
+// AbandonTransaction ends the lease that ClaimTransaction has acquired under the lease token. It is
+// for a claim whose answer was lost; no rail call may have begun. The next claim cannot know that,
+// and finds the transaction in doubt.
+func (s *Store) AbandonTransaction(ctx context.Context, task TaskID, lease LeaseToken) error {
+	_, err := s.pg.Run(ctx, abandonTransactionSQL, postgres.Args{"task": task, "lease": lease})
+	return wrap("abandon transaction", err)
 }
 
 // transactionRow is the one row of claimTransactionSQL.
 type transactionRow struct {
-	Held           bool
+	Claimed        bool
 	SiteID         SiteID
 	OrganisationID OrganisationID
 	ID             PaymentIntentID
 	TransactionID  TransactionID
 	TraceID        TraceID
-	CustomerID     string
-	AgreementID    string
+	Party          []byte // sealed
 	AmountCharged  Amount
 	Amount         Amount
 	Currency       string
@@ -144,8 +171,8 @@ type transactionRow struct {
 
 func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransaction {
 	return ClaimedTransaction{
-		Task: task, Lease: lease, Held: r.Held, SiteID: r.SiteID, OrganisationID: r.OrganisationID, IntentID: r.ID,
-		ID: r.TransactionID, TraceID: r.TraceID, Party: Party{CustomerID: r.CustomerID, AgreementID: r.AgreementID},
+		Task: task, Lease: lease, Claimed: r.Claimed, SiteID: r.SiteID, OrganisationID: r.OrganisationID, IntentID: r.ID,
+		ID: r.TransactionID, TraceID: r.TraceID,
 		Charge: r.AmountCharged, Amount: r.Amount, Currency: r.Currency, ClosingAs: r.ClosingAs, Phase: r.Phase,
 		InDoubt: r.InDoubt, Forgotten: r.Forgotten, Deferrals: r.Deferrals, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt,
 	}
@@ -183,13 +210,19 @@ func (s *Store) FinishTransaction(
 	if !IntentPending.CanEndAs(r.Status) && r.Status != t.ClosingAs {
 		return done, fmt.Errorf("models: a transaction cannot end as %s", r.Status)
 	}
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	party := []byte{}
+	if r.Found.AgreementID != "" { // a payment that the database has lost
+		if party, err = sealParty(s, Party{AgreementID: r.Found.AgreementID}, t.IntentID); err != nil {
+			return done, wrap("finish transaction", err)
+		}
+	}
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		done = FinishedTransaction{}
 		var intent PaymentIntent
 		err := tx.Get(ctx, endTransactionSQL, postgres.Args{
 			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "status": string(r.Status),
 			"reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail, "epoch": t.Epoch,
-			"transaction": t.foundID(), "agreement": r.Found.AgreementID, "charge": int64(r.Found.Charge),
+			"transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
 			"rail_memory": RailMemory.Milliseconds(),
 		}, &intent)
 		if errors.Is(err, sql.ErrNoRows) {

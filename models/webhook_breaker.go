@@ -12,7 +12,7 @@ const (
 	WebhookFirstWidth = 4
 	// WebhookFullWidth is the number of concurrent deliveries to a healthy endpoint, across the
 	// fleet.
-	WebhookFullWidth = 32
+	WebhookFullWidth = 128
 	// WebhookOpensAfter is the number of consecutive failures that opens the breaker.
 	WebhookOpensAfter = 10
 	// WebhookOpenFor is how long the breaker stays open the first time. Each failed probe doubles

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/url"
 
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
@@ -130,13 +131,15 @@ func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationI
 // else secret is nil. The caller has checked the URL (WebhookTargets). events are the subscribed
 // types; none means EventTransactionStatus alone. *QuotaError refuses a new endpoint.
 func (s *Store) PutWebhookEndpoint(
-	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, site SiteID, url string, events ...WebhookEventType,
+	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, site SiteID, target string,
+	events ...WebhookEventType,
 ) (endpoint WebhookEndpoint, secret *WebhookSecret, err error) {
 	if len(events) == 0 {
 		events = []WebhookEventType{EventTransactionStatus}
 	}
+	actFrom(ctx).aboutEndpoint(organisation, site).with("host", hostOf(target)).with("events", events)
 	var taken int
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		secret = nil
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
 			return err
@@ -147,7 +150,7 @@ func (s *Store) PutWebhookEndpoint(
 		if secret, err = ensureWebhookSecret(ctx, tx, ring, organisation); err != nil {
 			return err
 		}
-		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, url, events)
+		endpoint, taken, err = putWebhookEndpoint(ctx, tx, organisation, site, target, events)
 		return err
 	})
 	if err == nil && taken == reviveStep {
@@ -182,11 +185,11 @@ RETURNING *`)
 
 // putWebhookEndpoint returns the endpoint, and how many events it has taken over from the default.
 func putWebhookEndpoint(
-	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, url string, events []WebhookEventType,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, target string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
 	var row webhookEndpointRow
 	err = tx.Get(ctx, putWebhookEndpointSQL, postgres.Args{
-		"organisation": organisation, "site": site, "url": url, "events": events, "width": newWebhookBreaker().Width,
+		"organisation": organisation, "site": site, "url": target, "events": events, "width": newWebhookBreaker().Width,
 	}, &row)
 	if err != nil {
 		return WebhookEndpoint{}, 0, err
@@ -204,7 +207,8 @@ func putWebhookEndpoint(
 // DeleteWebhookEndpoint removes an endpoint. Its pending events go to the default, or become
 // undelivered without one. ErrNoWebhookEndpoint: there was no such endpoint.
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
-	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).aboutEndpoint(organisation, site)
+	err := s.act(ctx, func(tx postgres.Tx) error {
 		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
 		if err != nil {
 			return err
@@ -222,6 +226,24 @@ const (
 	alertEndpointDisabled = "webhookEndpointDisabled" // subject: organisation and Site
 	alertWebhookFailed    = "webhookFailed"           // subject: the event
 )
+
+// aboutEndpoint sets an endpoint as the act's subject.
+func (a *Act) aboutEndpoint(organisation OrganisationID, site SiteID) *Act {
+	name := "default"
+	if !site.IsZero() {
+		name = site.String()
+	}
+	return a.about(SubjectWebhookEndpoint, name).in(organisation, site)
+}
+
+// hostOf returns the host of an endpoint's URL. Path and query may hold a partner's secrets.
+func hostOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
 
 // endpointName names an endpoint in alerts.
 func endpointName(organisation OrganisationID, site SiteID) string {

@@ -108,9 +108,6 @@ type WebhookAttempt struct {
 // WebhookHeadLimit is the maximum number of bytes kept of an answer.
 const WebhookHeadLimit = 2 << 10
 
-// WebhookHistory is how long ended events are kept.
-const WebhookHistory = 90 * 24 * time.Hour
-
 // NewPaymentIntentID returns a new id.
 func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
 
@@ -220,3 +217,6 @@ func (s *Store) InsertWebhookEvent(
 // ErrNoWebhookEndpoint says that the Site, or for the zero Site the organisation, has no endpoint
 // of its own.
 var ErrNoWebhookEndpoint = errors.New("models: no webhook endpoint")
+
+// ParseWebhookEventID reads an event's idempotencyKey; ErrInvalidID if it is none.
+func ParseWebhookEventID(text string) (WebhookEventID, error) { return ParseID[eventNoun](text) }

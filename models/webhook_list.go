@@ -21,6 +21,23 @@ type WebhookFilter struct {
 	From, To        *Millis // of CreatedAt, both inclusive
 }
 
+// describe adds the filter to an act's details.
+func (f WebhookFilter) describe(a *Act) {
+	for name, value := range map[string]string{"status": string(f.Status), "type": string(f.Type)} {
+		if value != "" {
+			a.with(name, value)
+		}
+	}
+	if !f.PaymentIntentID.IsZero() {
+		a.with("paymentIntentId", f.PaymentIntentID)
+	}
+	for name, at := range map[string]*Millis{"from": f.From, "to": f.To} {
+		if at != nil {
+			a.with(name, *at)
+		}
+	}
+}
+
 // WebhookPosition is an event's position in the list. A page holds the events beyond its position.
 // The zero position is the beginning of the list going forward, and its end going backward.
 type WebhookPosition struct {
@@ -194,18 +211,4 @@ func (s *Store) webhookAttempts(
 	err = s.pg.Select(ctx, webhookAttemptsSQL,
 		postgres.Args{"organisation": organisation, "event": id, "number": number}, &attempts)
 	return attempts, err
-}
-
-var (
-	//go:embed webhook_drop.sql
-	dropWebhookEventsText string
-	dropWebhookEventsSQL  = postgres.SQL(dropWebhookEventsText)
-)
-
-// DropOldWebhookEvents deletes at most limit events that ended more than WebhookHistory ago, with
-// their attempts, and returns their number.
-func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
-	n, err := s.pg.Run(ctx, dropWebhookEventsSQL,
-		postgres.Args{"history": WebhookHistory.Milliseconds(), "limit": limit})
-	return n, wrap("drop old webhook events", err)
 }

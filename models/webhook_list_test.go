@@ -118,10 +118,11 @@ func TestWebhookRedeliveryByFilter(t *testing.T) {
 	}
 	w.put(models.SiteID{}, "https://example.com/")
 	kept, _ := w.insert()
-	n, tasks, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID,
+	done, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID,
 		models.WebhookFilter{Status: models.WebhookUndelivered})
-	if n != 1203 || len(tasks) != 1203 || err != nil {
-		t.Errorf("redelivered %d with %d tasks, %v", n, len(tasks), err)
+	if done.Count != 1203 || len(done.Tasks) != 1203 || done.ResumeFrom != 0 || err != nil {
+		t.Errorf("redelivered %d with %d tasks, the rest from %d, %v",
+			done.Count, len(done.Tasks), done.ResumeFrom, err)
 	}
 	if page := w.list(models.WebhookQuery{Filter: models.WebhookFilter{Status: models.WebhookPending},
 		Limit: 1}); page.Total != 1204 {
@@ -130,6 +131,36 @@ func TestWebhookRedeliveryByFilter(t *testing.T) {
 	if event, _ := w.event(kept); event.RequestedAt != event.CreatedAt || tasksLeft(t, w.Store) != 1204 {
 		t.Errorf("event %+v, %d tasks", event, tasksLeft(t, w.Store))
 	}
+}
+
+// A redelivery by filter stops when enough events are pending, and says where to continue.
+func TestWebhookRedeliveryByFilterIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	models.SetMaxRedelivery(w.Store, 3)
+	start := webhookStart
+	for range 5 {
+		w.insert()
+		w.advance(time.Second)
+	}
+	w.put(models.SiteID{}, "https://example.com/")
+	w.insert() // pending
+	filter := models.WebhookFilter{Type: models.EventTransactionStatus}
+	redeliver := func(count int, resumeFrom models.Millis) {
+		t.Helper()
+		done, err := w.RedeliverWebhooks(t.Context(), w.site.OrganisationID, filter)
+		if err != nil || done.Count != count || len(done.Tasks) != count || done.ResumeFrom != resumeFrom {
+			t.Errorf("redelivered %+v, %v; want %d, the rest from %d", done, err, count, resumeFrom)
+		}
+	}
+	redeliver(2, start.Add(2*time.Second))
+	from := start.Add(2 * time.Second)
+	filter.From = &from
+	redeliver(0, from)
+	for _, task := range w.due() {
+		w.record(w.claim(task.ID), delivered)
+	}
+	redeliver(3, start.Add(5*time.Second))
 }
 
 // Redelivery by filter leaves tests out; redelivery by key includes them.
@@ -144,9 +175,9 @@ func TestWebhookRedeliveryByFilterLeavesTestsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.advance(time.Second)
-	n, tasks, err := w.RedeliverWebhooks(t.Context(), organisation, models.WebhookFilter{SiteID: w.site.ID})
-	if n != 1 || len(tasks) != 1 || err != nil {
-		t.Errorf("redelivered %d with %d tasks, %v", n, len(tasks), err)
+	done, err := w.RedeliverWebhooks(t.Context(), organisation, models.WebhookFilter{SiteID: w.site.ID})
+	if done.Count != 1 || len(done.Tasks) != 1 || err != nil {
+		t.Errorf("redelivered %+v, %v", done, err)
 	}
 	if event, _ := w.event(ordinary); event.RequestedAt != webhookStart.Add(time.Second) {
 		t.Errorf("event %+v", event)
@@ -173,7 +204,7 @@ func TestOldWebhookEventsAreDropped(t *testing.T) {
 	_, _, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, leased)
 	must(t, err)
 	w.status(leased, models.WebhookUndelivered)
-	w.advance(models.WebhookHistory)
+	w.advance(models.DefaultRetention.Webhooks)
 	if n, err := w.DropOldWebhookEvents(t.Context(), 10); n != 2 || err != nil {
 		t.Errorf("dropped %d, %v", n, err)
 	}

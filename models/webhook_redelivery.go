@@ -7,8 +7,13 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// redeliverStep is the maximum number of events in one transaction of a bulk redelivery.
-const redeliverStep = 500
+const (
+	// MaxRedelivery is the number of pending events of an organisation at which a redelivery by
+	// filter stops.
+	MaxRedelivery = 10_000
+	// redeliverStep is the maximum number of events in one transaction of a redelivery by filter.
+	redeliverStep = 500
+)
 
 // RedeliverWebhook starts another round of an event's delivery, in any status: same key, same
 // bytes, the current endpoint and secret, and the full schedule of attempts. Without an endpoint
@@ -17,7 +22,8 @@ const redeliverStep = 500
 func (s *Store) RedeliverWebhook(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, task TaskID, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectWebhookEvent, id.String()).in(organisation, SiteID{})
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		tasks, err := redeliver(ctx, tx, organisation, []WebhookEventID{id})
 		if err != nil {
 			return err
@@ -34,60 +40,113 @@ func (s *Store) RedeliverWebhook(
 	return event, task, wrap("redeliver webhook", err)
 }
 
-// RedeliverWebhooks redelivers every event that the filter selects, oldest first, in bounded steps.
-// It leaves out tests, and events created after the call began. It returns the number of events and
-// their tasks, also for the part done before an error.
+// Redelivery is the result of a redelivery by filter.
+type Redelivery struct {
+	Count int
+	Tasks []TaskID // of the events
+	// ResumeFrom is the creation of the oldest event that the filter selects and that was left out;
+	// zero: there is none. A call with it as From continues.
+	ResumeFrom Millis
+}
+
+// RedeliverWebhooks redelivers the events that the filter selects, oldest first, in bounded steps,
+// as long as the organisation has fewer than MaxRedelivery pending events. Their slots pace the
+// deliveries. It leaves out tests, and events created after the call began. With an error, the
+// result is the part that is done. ErrReason: an operator's act has no reason.
 func (s *Store) RedeliverWebhooks(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter,
-) (count int, tasks []TaskID, err error) {
+) (done Redelivery, err error) {
+	act := actFrom(ctx).about(SubjectWebhookEvent, "").in(organisation, filter.SiteID)
+	filter.describe(act)
+	if act.Name == ActRedeliverForPartner {
+		if err := act.needsReason(); err != nil {
+			return done, err
+		}
+	}
 	now, err := s.Now(ctx)
 	if err != nil {
-		return 0, nil, err
+		return done, err
 	}
 	if filter.To == nil || *filter.To > now {
 		filter.To = &now
 	}
+	var pending int
+	err = s.pg.Get(ctx, pendingWebhooksSQL, postgres.Args{"organisation": organisation, "most": s.maxRedelivery}, &pending)
+	if err != nil {
+		return done, wrap("redeliver webhooks", err)
+	}
 	var at WebhookPosition
 	for {
-		var ids []WebhookEventID
-		var made []TaskID
-		next := at
-		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-			if ids, next, err = matchingWebhooks(ctx, tx, organisation, filter, at); err != nil {
-				return err
-			}
-			made, err = redeliver(ctx, tx, organisation, ids)
-			return err
-		})
-		if err != nil {
-			return count, tasks, wrap("redeliver webhooks", err)
+		step := min(redeliverStep, s.maxRedelivery-pending-done.Count)
+		if step == 0 {
+			done.ResumeFrom, err = s.nextRedelivery(ctx, organisation, filter, at)
+			return done, wrap("redeliver webhooks", err)
 		}
-		at, count, tasks = next, count+len(ids), append(tasks, made...)
-		if len(ids) < redeliverStep {
-			return count, tasks, nil
+		n, err := s.redeliverMatching(ctx, organisation, filter, &at, step, &done)
+		if err != nil || n < step {
+			return done, wrap("redeliver webhooks", err)
 		}
 	}
 }
 
-// matchingWebhooks returns the next events beyond a position, and the position of the last.
-func matchingWebhooks(
-	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
-) ([]WebhookEventID, WebhookPosition, error) {
+// redeliverMatching redelivers the next events beyond a position in one transaction, at most limit,
+// and returns their number.
+func (s *Store) redeliverMatching(
+	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at *WebhookPosition, limit int, done *Redelivery,
+) (int, error) {
 	var found []WebhookPosition
-	err := filter.selectFrom(tx, organisation).Column("w.created_at", "w.id").
-		Where("(w.created_at, w.id) > (?, ?) AND NOT w.is_test", at.CreatedAt, at.ID).
-		Order("w.created_at", "w.id").Limit(redeliverStep).Scan(ctx, &found)
-	ids := make([]WebhookEventID, len(found))
-	for i, p := range found {
-		ids[i], at = p.ID, p
+	var tasks []TaskID
+	err := s.act(ctx, func(tx postgres.Tx) (err error) {
+		if found, err = matchingWebhooks(ctx, tx, organisation, filter, *at, limit); err != nil {
+			return err
+		}
+		ids := make([]WebhookEventID, len(found))
+		for i, p := range found {
+			ids[i] = p.ID
+		}
+		tasks, err = redeliver(ctx, tx, organisation, ids)
+		return err
+	})
+	if err != nil || len(found) == 0 {
+		return 0, err
 	}
-	return ids, at, err
+	*at = found[len(found)-1]
+	done.Count, done.Tasks = done.Count+len(found), append(done.Tasks, tasks...)
+	return len(found), nil
+}
+
+// nextRedelivery returns the creation of the next event beyond a position; zero: there is none.
+func (s *Store) nextRedelivery(
+	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
+) (next Millis, err error) {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		found, err := matchingWebhooks(ctx, tx, organisation, filter, at, 1)
+		if len(found) > 0 {
+			next = found[0].CreatedAt
+		}
+		return err
+	})
+	return next, err
+}
+
+// matchingWebhooks returns the next events beyond a position, at most limit.
+func matchingWebhooks(
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition, limit int,
+) (found []WebhookPosition, err error) {
+	err = filter.selectFrom(tx, organisation).Column("w.created_at", "w.id").
+		Where("(w.created_at, w.id) > (?, ?) AND NOT w.is_test", at.CreatedAt, at.ID).
+		Order("w.created_at", "w.id").Limit(int64(limit)).Scan(ctx, &found)
+	return found, err
 }
 
 var (
 	//go:embed webhook_redeliver.sql
 	redeliverText string
 	redeliverSQL  = postgres.SQL(redeliverText)
+
+	pendingWebhooksSQL = postgres.SQL(`
+SELECT count(*) FROM (
+    SELECT FROM webhook_events WHERE organisation_id = :organisation AND status = 'pending' LIMIT :most) w`)
 )
 
 // redeliver starts a new round of the events and returns its tasks. A worker that is sending an
@@ -118,7 +177,8 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = :organisati
 func (s *Store) CreateTestWebhook(
 	ctx context.Context, organisation OrganisationID, site SiteID, trace TraceID,
 ) (id WebhookEventID, task TaskID, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).aboutEndpoint(organisation, site)
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		var subject struct {
 			HasEndpoint bool
 			SiteID      SiteID

@@ -14,9 +14,9 @@ WITH e AS (
     INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status,
         created_at,
         requested_at, next_attempt_at, task_id, trace_id, body)
-    SELECT ?0, gen_random_uuid(), ?1, 'transactionStatus', gen_random_uuid(), 'Settled', 'pending', n, n, n,
+    SELECT ?0, intent.id, ?1, 'transactionStatus', intent.id, 'Settled', 'pending', n, n, n,
         gen_random_uuid(), '', '{}'
-    FROM generate_series(1, ?3) n RETURNING *
+    FROM (SELECT n, gen_random_uuid() AS id FROM generate_series(1, ?3) n) AS intent RETURNING *
 ), p AS (
     INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
     SELECT organisation_id, id, ?2, site_id, requested_at, task_id FROM e

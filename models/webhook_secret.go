@@ -77,13 +77,12 @@ type WebhookHeader struct{ Name, Value string }
 // are no signatures.
 func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []WebhookHeader {
 	id, second := e.ID.String(), strconv.FormatInt(at.Unix(), 10)
-	headers := []WebhookHeader{
-		{"webhook-id", id},
-		{"webhook-timestamp", second},
-		{"svc-event-type", string(e.Type)},
-		{"svc-webhook-attempt", strconv.Itoa(attempt)},
-		{"content-type", "application/json;charset=UTF-8"},
-	}
+	headers := append(make([]WebhookHeader, 0, 8),
+		WebhookHeader{"webhook-id", id},
+		WebhookHeader{"webhook-timestamp", second},
+		WebhookHeader{"svc-event-type", string(e.Type)},
+		WebhookHeader{"svc-webhook-attempt", strconv.Itoa(attempt)},
+		WebhookHeader{"content-type", "application/json;charset=UTF-8"})
 	if e.Test {
 		headers = append(headers, WebhookHeader{"svc-webhook-test", "true"})
 	}
@@ -234,7 +233,8 @@ type WebhookRotation struct {
 func (s *Store) RotateWebhookSecret(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, activateAt *Millis,
 ) (rotation WebhookRotation, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	act := actFrom(ctx).about(SubjectWebhookSecret, "").in(organisation, SiteID{})
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		if err := lockWebhookSecrets(ctx, tx, organisation); err != nil {
 			return err
 		}
@@ -258,6 +258,7 @@ func (s *Store) RotateWebhookSecret(
 			return err
 		}
 		rotation.Secret, err = insertWebhookSecret(ctx, tx, ring, organisation, now, rotation.ActivateAt)
+		act.with("activateAt", rotation.ActivateAt)
 		return err
 	})
 	return rotation, wrap("rotate webhook secret", err)
@@ -300,7 +301,8 @@ func lockWebhookSecrets(ctx context.Context, tx postgres.Tx, organisation Organi
 // ResealWebhookSecrets reseals every secret under the ring's first master key and returns the
 // number of changes. Afterwards the ring's other keys can be dropped.
 func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
-	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+	actFrom(ctx).about(SubjectMasterKey, "")
+	err = s.act(ctx, func(tx postgres.Tx) error {
 		var rows []webhookSecretRow
 		if err := tx.NewSelect().Model(&rows).For("UPDATE").Scan(ctx); err != nil {
 			return err

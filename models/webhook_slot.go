@@ -10,19 +10,21 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// A webhook event's slot at an endpoint is a row of webhook_slots:
+// A row of webhook_slots is the slot of an event at an endpoint. No row means none. The usual
+// transitions:
 //
 //	none ──▶ parked ──▶ released ──▶ leased ──▶ none
 //	  └───────────────────────────────▲
 //
-// A parked event waits for capacity (see WebhookBreaker.capacity). It uses up no attempt, and its
-// task is postponed. When the endpoint has capacity, the longest parked event is released. A
-// released event occupies capacity until a worker leases it, or until slotHeld has passed. A leased
-// slot whose time has passed belonged to a worker that died. A transaction that changes a slot
-// holds the lock of its event or, if the event is parked, of the slot.
+// A parked event waits for capacity (see WebhookBreaker.capacity). Parking uses no attempt, and
+// postpones the event's task. When the endpoint has capacity, the parked event that was requested
+// first is released. A released event occupies capacity until a worker leases it, or until slotHeld
+// has passed. An expired lease means that its worker died: another worker may lease the slot. A
+// transaction that changes a slot holds the lock of its event or, if the event is parked, of the
+// slot.
 //
-// Slots come and go faster than their statistics. So statements find them by primary key, which no
-// other index can serve, or by the order of parked slots, and change them by ctid.
+// The planner's statistics of webhook_slots are always stale. So statements look slots up by their
+// whole primary key, or in the order of parked slots, and change them by ctid.
 
 var (
 	//go:embed webhook_slot_lease.sql
@@ -53,8 +55,8 @@ var (
 	takeOverSlotsText string
 	takeOverSlotsSQL  = postgres.SQL(takeOverSlotsText)
 
-	// dueTasksSQL makes tasks due. It locks them in the order that all statements with many tasks
-	// use.
+	// dueTasksSQL makes tasks due. It locks them in the order of their ids, as every statement that
+	// locks several tasks does, so that none deadlock.
 	dueTasksSQL = postgres.SQL(`
 WITH tasks AS MATERIALIZED (
     SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
@@ -69,7 +71,7 @@ type endpointKey struct {
 	site         SiteID
 }
 
-// keyArrays are endpoints' keys, one array a column.
+// keyArrays splits the keys of endpoints into one array per column.
 func keyArrays(keys []endpointKey) (organisations []OrganisationID, sites []SiteID) {
 	for _, k := range keys {
 		organisations, sites = append(organisations, k.organisation), append(sites, k.site)
@@ -91,22 +93,24 @@ func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
 	return keys
 }
 
-// webhookSlot is an event's slot that a statement is about to write.
+// webhookSlot is a slot to park or to lease. lease, number and url are those of the attempt, and
+// only for leasing.
 type webhookSlot struct {
 	endpoint endpointKey
 	event    *WebhookEvent
 	task     TaskID
-	lease    LeaseToken // of the delivery
-	number   int        // of the leased attempt
-	url      string     // of the leased attempt
+	lease    LeaseToken
+	number   int
+	url      string
 }
 
-// waitsBehind reports whether a parked event goes before this one. The zero id is none.
+// waitsBehind reports whether the parked event with the id, requested at the time, goes before this
+// one. The zero id means that no event is parked.
 func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
 	return !id.IsZero() && cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
-// slotArgs are slots, one array a column: the columns common to parking and leasing.
+// slotArgs returns the arguments that parking and leasing have in common, one array per column.
 func slotArgs(slots []webhookSlot) postgres.Args {
 	n := len(slots)
 	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
@@ -149,7 +153,7 @@ type endpointLoad struct {
 	SiteID         SiteID
 	InFlight       int // slots that occupy capacity
 	ParkedAt       Millis
-	ParkedEvent    WebhookEventID // the longest parked event, requested at ParkedAt; zero: none
+	ParkedEvent    WebhookEventID // the parked event that was requested first, at ParkedAt; zero: none
 }
 
 // endpointLoads reads the load of each endpoint.
@@ -172,8 +176,8 @@ type releasedTask struct {
 	TaskID         TaskID
 }
 
-// releaseSlots releases events for the free capacity of the endpoints, the longest parked first,
-// and makes their tasks due.
+// releaseSlots releases events for the free capacity of the endpoints, those requested first, and
+// makes their tasks due. It modifies keys.
 func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []releasedTask, err error) {
 	loads, err := endpointLoads(ctx, tx, keys)
 	if err != nil {
@@ -190,7 +194,7 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	var free []int
 	var ready []endpointKey
 	for _, k := range keys {
-		n := reviveStep // of a disabled or missing endpoint all may go: their claims then end them
+		n := reviveStep // without a live endpoint, workers end events without an attempt
 		if e := endpoints[k]; e != nil && e.DisabledAt == 0 {
 			n = e.capacity(loads[k].InFlight, now)
 		}
@@ -245,11 +249,11 @@ func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
 	return n, wrap("release webhooks", err)
 }
 
-// reviveStep is the maximum number of events that one transaction revives: an endpoint that was
-// down for long may have very many parked events.
+// reviveStep is the maximum number of an endpoint's events that one database transaction makes due.
+// After a long outage, very many may be parked.
 const reviveStep = 1000
 
-// reviveWaiting makes events due that are parked for an endpoint whose configuration has changed.
+// reviveWaiting makes the parked events of a reconfigured endpoint due, whatever its capacity.
 // Events without capacity are parked again. Events beyond one step are released as the endpoint
 // gains capacity.
 func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
@@ -262,8 +266,8 @@ func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation Organisatio
 	return makeTasksDue(ctx, tx, tasks)
 }
 
-// takeOverStep makes at most reviveStep events due that are parked for the default and belong to an
-// override now. It returns their number.
+// takeOverStep makes due at most reviveStep events that are parked for the organisation's default
+// endpoint and now belong to the Site's own. It returns their number.
 func takeOverStep(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) (int, error) {
 	var tasks []TaskID
 	err := tx.Select(ctx, takeOverSlotsSQL,
@@ -274,8 +278,9 @@ func takeOverStep(ctx context.Context, tx postgres.Tx, organisation Organisation
 	return len(tasks), makeTasksDue(ctx, tx, tasks)
 }
 
-// takeOver runs the remaining steps. The override is already committed, so an error ends only the
-// takeover: the remaining events become due after parkedFor, or when the default has capacity.
+// takeOver repeats takeOverStep, after the commit of the Site's endpoint, until no event is left.
+// An error ends it silently: the remaining events become due after parkedFor, or when the default
+// endpoint has capacity.
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {

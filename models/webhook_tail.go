@@ -15,6 +15,9 @@ const (
 	WebhookResumeWithin = 24 * time.Hour
 	// webhookTailPage is the maximum number of events that one read of a WebhookTail returns.
 	webhookTailPage = 100
+	// webhookTailBytes is the size of bodies after which a page ends, so that a slow client keeps
+	// little in memory.
+	webhookTailBytes = 128 << 10
 )
 
 // WebhookStreamPosition is a position in a stream of an organisation's events. A stream follows the
@@ -61,6 +64,11 @@ var (
 	tailWebhooksText string
 	tailWebhooksSQL  = postgres.SQL(tailWebhooksText)
 
+	lastWebhookSQL = postgres.SQL(`
+SELECT w.requested_in::text AS transaction, w.id FROM webhook_events w
+WHERE w.organisation_id = :organisation AND w.requested_in < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY w.requested_in DESC, w.id DESC LIMIT 1`)
+
 	tailStartSQL = postgres.SQL(`SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`)
 )
 
@@ -75,6 +83,20 @@ func (s *Store) TailWebhooks(
 	}
 	err := s.pg.Get(ctx, tailStartSQL, nil, &t.before, &t.at.Transaction)
 	return t, wrap("tail webhooks", err)
+}
+
+// LastWebhook returns the position of the organisation's last event, the zero position without one.
+// It changes whenever a stream of the organisation has something to read.
+func (s *Store) LastWebhook(ctx context.Context, organisation OrganisationID) (WebhookStreamPosition, error) {
+	var last []struct {
+		Transaction uint64
+		ID          WebhookEventID
+	}
+	err := s.pg.Select(ctx, lastWebhookSQL, postgres.Args{"organisation": organisation}, &last)
+	if err != nil || len(last) == 0 {
+		return WebhookStreamPosition{}, wrap("last webhook", err)
+	}
+	return WebhookStreamPosition(last[0]), nil
 }
 
 // Position is the position of the last event that Next has returned.
@@ -92,10 +114,12 @@ func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more 
 	var rows []struct {
 		WebhookEvent
 		Transaction uint64
+		Found       int // the events of the page before its bytes are bounded
 	}
 	err = t.store.pg.Select(ctx, tailWebhooksSQL, postgres.Args{
 		"organisation": t.organisation, "transaction": strconv.FormatUint(t.at.Transaction, 10), "event": t.at.ID,
 		"before": t.before, "resume_within": WebhookResumeWithin.Milliseconds(), "limit": webhookTailPage,
+		"bytes": webhookTailBytes,
 	}, &rows)
 	if err != nil {
 		return nil, false, wrap("tail webhooks", err)
@@ -103,6 +127,7 @@ func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more 
 	for _, r := range rows {
 		t.at = WebhookStreamPosition{Transaction: r.Transaction, ID: r.ID}
 		events = append(events, WebhookStreamed{r.WebhookEvent, t.at})
+		more = r.Found == webhookTailPage || r.Found > len(rows)
 	}
-	return events, len(events) == webhookTailPage, nil
+	return events, more, nil
 }

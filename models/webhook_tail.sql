@@ -6,10 +6,20 @@
 --   :before: the snapshot at the beginning of the stream
 --   :resume_within: WebhookResumeWithin in milliseconds
 --   :limit: the maximum number of events
-SELECT w.organisation_id, w.requested_in::text AS transaction, w.id, w.type, w.is_test AS test, w.attempts, w.body
-FROM webhook_events w
-WHERE w.organisation_id = :organisation AND (w.requested_in, w.id) > (:transaction::text::xid8, :event::uuid)
-  AND w.requested_in < pg_snapshot_xmin(pg_current_snapshot())
-  AND NOT pg_visible_in_snapshot(w.requested_in, :before::text::pg_snapshot)
-  AND w.requested_at >= (SELECT now FROM service_now) - :resume_within::bigint
-ORDER BY w.requested_in, w.id LIMIT :limit
+--   :bytes: the size of bodies after which a page ends; it has at least one event
+WITH found AS ( -- the next events
+    SELECT w.organisation_id, w.requested_in, w.id, w.type, w.is_test, w.attempts, w.body
+    FROM webhook_events w
+    WHERE w.organisation_id = :organisation AND (w.requested_in, w.id) > (:transaction::text::xid8, :event::uuid)
+      AND w.requested_in < pg_snapshot_xmin(pg_current_snapshot())
+      AND NOT pg_visible_in_snapshot(w.requested_in, :before::text::pg_snapshot)
+      AND w.requested_at >= (SELECT now FROM service_now) - :resume_within::bigint
+    ORDER BY w.requested_in, w.id LIMIT :limit
+),
+sized AS ( -- with the bytes of the bodies before each
+    SELECT f.*, sum(octet_length(f.body)) OVER (ORDER BY f.requested_in, f.id) - octet_length(f.body) AS before,
+           count(*) OVER () AS found
+    FROM found f
+)
+SELECT organisation_id, requested_in::text AS transaction, id, type, is_test AS test, attempts, body, found
+FROM sized WHERE before < :bytes ORDER BY requested_in, id

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +84,35 @@ func TestWebhookTail(t *testing.T) {
 	w.wantNext(w.tail(&start), third)
 }
 
+// A page of large events ends by its bytes, and has at least one.
+func TestWebhookTailBoundsTheBytesOfAPage(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	tail := w.tail(nil)
+	var want []models.WebhookEventID
+	for _, kilobytes := range []int{60, 60, 60, 200, 1} {
+		push := w.push()
+		push.TransactionStatusDescription = strings.Repeat("x", kilobytes<<10)
+		id, _, err := w.InsertWebhookEvent(t.Context(), w.site.OrganisationID, models.NewTraceID(), push)
+		must(t, err)
+		want = append(want, id)
+	}
+	w.wantNext(w.tail(new(tail.Position())), want...) // nothing hides them any more
+	for i, size := range []int{3, 1, 1} {
+		events, more, err := tail.Next(t.Context())
+		must(t, err)
+		if len(events) != size || more != (i < 2) {
+			t.Errorf("page %d: %d events, more %t", i, len(events), more)
+		}
+		for _, e := range events {
+			if e.ID != want[0] {
+				t.Errorf("got %s, want %s", e.ID, want[0])
+			}
+			want = want[1:]
+		}
+	}
+}
+
 // A stream neither skips nor overtakes the event of a long transaction.
 func TestWebhookTailWaitsForTransactions(t *testing.T) {
 	t.Parallel()
@@ -97,13 +127,19 @@ func TestWebhookTailWaitsForTransactions(t *testing.T) {
 	if events, _, err := tail.Next(t.Context()); err != nil || len(events) != 0 {
 		t.Errorf("overtaken by %v, %v", events, err)
 	}
+	if last, err := w.LastWebhook(t.Context(), w.site.OrganisationID); err != nil || !last.ID.IsZero() {
+		t.Errorf("the last event is %v, %v", last, err)
+	}
 	late, _ := w.insert()
 	if _, err := slow.ExecContext(t.Context(),
 		"UPDATE webhook_events SET requested_in = pg_current_xact_id() WHERE id = ?", late); err != nil {
 		t.Fatal(err)
 	}
 	must(t, slow.Commit())
-	w.wantNext(tail, late, fast)
+	events := w.wantNext(tail, late, fast)
+	if last, err := w.LastWebhook(t.Context(), w.site.OrganisationID); err != nil || last != events[1].Position {
+		t.Errorf("the last event is %v, %v, want %v", last, err, events[1].Position)
+	}
 }
 
 // Streams that are interrupted at random and resumed deliver every event of concurrent writers

@@ -93,9 +93,10 @@ func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
 }
 
 // internalDomains are domains without public names: reserved by RFC 6762, 6761 and 8375, by ICANN,
-// or common in resolvers of companies, homes and clusters.
+// or common in resolvers of companies, homes and clusters. The last ones serve metadata of clouds.
 var internalDomains = []string{
-	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa", "svc", "consul",
+	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa", "svc",
+	"consul", "metadata.goog", "metadata.tencentyun.com", "metadata.platformequinix.com",
 }
 
 // isInternalName reports whether a name is internal: in an internal domain, or of a single label.

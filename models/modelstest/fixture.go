@@ -2,8 +2,11 @@ package modelstest
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/uptrace/bun"
 
 	"partnerbilling/models"
 )
@@ -11,11 +14,11 @@ import (
 // Site creates an organisation with one Site.
 func Site(t testing.TB, store *models.Store) models.Site {
 	t.Helper()
-	organisation, err := store.CreateOrganisation(t.Context(), "Organisation of "+t.Name())
+	organisation, err := store.CreateOrganisation(t.Context(), "Harbour Power")
 	if err != nil {
 		t.Fatalf("modelstest: organisation: %v", err)
 	}
-	site, err := store.CreateSite(t.Context(), organisation.ID, "Site of "+t.Name())
+	site, err := store.CreateSite(t.Context(), organisation.ID, "North Quay")
 	if err != nil {
 		t.Fatalf("modelstest: Site: %v", err)
 	}
@@ -100,4 +103,40 @@ func audit(t testing.TB, store *models.Store, withSandbox bool) {
 	for _, v := range found {
 		t.Errorf("audit: not %s: %s: %s", v.Check, v.Subject, v.Detail)
 	}
+}
+
+// RefuseAuditEntries makes the database refuse every entry of the audit log, as a fault would,
+// until accept is called.
+func RefuseAuditEntries(t testing.TB, store *models.Store) (accept func()) {
+	t.Helper()
+	alter := func(change string) {
+		t.Helper()
+		if _, err := store.DB().ExecContext(t.Context(), "ALTER TABLE audit_log "+change); err != nil {
+			t.Fatalf("modelstest: refuse audit entries: %v", err)
+		}
+	}
+	alter("ADD CONSTRAINT refused CHECK (false) NOT VALID")
+	return func() { t.Helper(); alter("DROP CONSTRAINT refused") }
+}
+
+// State returns a digest of every table but the audit log, by the table's name. Leases, which end
+// by themselves, are left out.
+func State(t testing.TB, store *models.Store) map[string]string {
+	t.Helper()
+	var tables []string
+	err := store.DB().NewRaw(`SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> 'audit_log'`).Scan(t.Context(), &tables)
+	state := make(map[string]string, len(tables))
+	for _, table := range tables {
+		var digest string
+		err = errors.Join(err, store.DB().NewRaw(`
+SELECT coalesce(md5(string_agg(row, E'\n' ORDER BY row)), '')
+FROM (SELECT (to_jsonb(t) - '{lease_token,lease_until,in_doubt}'::text[])::text AS row FROM ? t) AS rows`,
+			bun.Ident(table)).Scan(t.Context(), &digest))
+		state[table] = digest
+	}
+	if err != nil {
+		t.Fatalf("modelstest: state: %v", err)
+	}
+	return state
 }

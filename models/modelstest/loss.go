@@ -16,8 +16,10 @@ import (
 func Backup(t testing.TB, store *models.Store) (lose func()) {
 	t.Helper()
 	var tables []string
-	err := store.DB().NewRaw("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").Scan(t.Context(),
-		&tables)
+	err := store.DB().NewRaw(`
+SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+    AND NOT relispartition
+ORDER BY 1`).Scan(t.Context(), &tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,10 @@ func Backup(t testing.TB, store *models.Store) (lose func()) {
 	inOneTransaction(t, store, statements)
 	return func() {
 		t.Helper()
-		statements := []string{"SET LOCAL session_replication_role = replica"} // no triggers, no foreign keys
+		statements := []string{
+			"SET LOCAL session_replication_role = replica",                // no triggers, no foreign keys
+			"ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only", // which fires all the same
+		}
 		for _, table := range tables {
 			if table == "service_clock" { // time does not go back
 				continue
@@ -36,7 +41,9 @@ func Backup(t testing.TB, store *models.Store) (lose func()) {
 			statements = append(statements,
 				"DELETE FROM public."+table, fmt.Sprintf("INSERT INTO public.%[1]s SELECT * FROM backup.%[1]s", table))
 		}
-		inOneTransaction(t, store, append(statements, "UPDATE database_epoch SET timeline = 'lost'"))
+		inOneTransaction(t, store, append(statements,
+			"ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_append_only",
+			"UPDATE database_epoch SET timeline = 'lost'"))
 	}
 }
 

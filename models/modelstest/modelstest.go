@@ -22,6 +22,9 @@ import (
 	"partnerbilling/models/seal"
 )
 
+// MasterKey is the key ring of the stores that Open returns.
+const MasterKey = "test:dGVzdHMgc2VhbCB0aGVpciBwYXJ0aWVzIHdpdGggaXQ="
+
 // Main runs the tests of a package, stops everything that the kit started, checks for leaked
 // goroutines, and exits. options exempt goroutines that a dependency is known to leak.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
@@ -50,6 +53,7 @@ func Open(t testing.TB) *models.Store {
 	if err != nil {
 		t.Fatalf("modelstest: %v", err)
 	}
+	store.SetKeyring(Keyring(t, MasterKey))
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Errorf("modelstest: close the store: %v", err)

@@ -56,7 +56,9 @@ func Vacuum(t testing.TB, store *models.Store, table string) {
 		if _, err := store.DB().ExecContext(ctx, "VACUUM ANALYZE ?", bun.Ident(table)); err != nil {
 			t.Fatalf("modelstest: vacuum %s: %v", table, err)
 		}
-		if err := store.DB().NewRaw("SELECT relallvisible >= relpages FROM pg_class WHERE oid = ?::regclass", table).
+		if err := store.DB().NewRaw(`
+SELECT bool_and(relallvisible >= relpages) FROM pg_class
+WHERE oid = ?0::regclass OR oid IN (SELECT relid FROM pg_partition_tree(?0::regclass) WHERE isleaf)`, table).
 			Scan(ctx, &visible); err != nil {
 			t.Fatalf("modelstest: visibility of %s: %v", table, err)
 		}

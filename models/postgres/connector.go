@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,9 @@ const (
 	// connectTimeout bounds one connection attempt to one address, from dialling to the first
 	// check.
 	connectTimeout = 3 * time.Second
+	// hedgeAfter is how long a host may take to answer before the next host of the URL is tried as
+	// well.
+	hedgeAfter = time.Second
 	// failFastFor is how long after a connection attempt timed out further attempts fail at once.
 	// database/sql dials for waiting calls one after another; each call would wait for the timeouts
 	// of its predecessors.
@@ -52,7 +56,7 @@ var (
 // synchronous_commit = off for their own transaction only.
 //
 // With several hosts in the URL, a connection uses the first host that qualifies, starting with the
-// host of the last connection.
+// host of the last connection. A host that does not answer delays it by hedgeAfter.
 type connector struct {
 	hosts     []driver.Connector // in the URL's order
 	preferred atomic.Int32       // index of the host that took the last connection
@@ -97,12 +101,15 @@ const pooledConnKey = "partnerbilling"
 
 // newConnector prepares connections from conf. statementDeadline bounds each statement on the
 // client's side.
-func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connector {
+func newConnector(conf *pgx.ConnConfig, pooled bool, statementDeadline time.Duration) *connector {
 	monotonic := time.Now //nolint:forbidigo // measures the age of connections only
 	c := &connector{now: monotonic}
-	c.life, c.end = context.WithCancel(context.Background())
+	c.life, c.end = context.WithCancel(context.WithValue(context.Background(), attemptKey{}, true))
 	conf.ConnectTimeout = connectTimeout
 	conf.DialFunc = NewDialer(connectTimeout).DialContext
+	if pooled {
+		conf.DialFunc = withoutCancelRequests(conf.DialFunc)
+	}
 	conf.ValidateConnect = c.admit
 	conf.OnPgError = c.onError
 	conf.Tracer = &statementLimit{limit: statementDeadline, condemn: c.condemn, isAbandoned: c.isAbandoned}
@@ -116,22 +123,44 @@ func newConnector(conf *pgx.ConnConfig, statementDeadline time.Duration) *connec
 	return c
 }
 
+// attemptKey marks the context of connection attempts.
+type attemptKey struct{}
+
+// withoutCancelRequests dials for connection attempts only. Otherwise, the driver also dials to ask
+// the server to cancel the statement of a connection that it gives up. Such requests crash
+// PgBouncer before 1.21. Without them, the statement ends at its timeout.
+func withoutCancelRequests(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if ctx.Value(attemptKey{}) == nil {
+			return nil, errors.New("postgres: no cancel requests through a pooler")
+		}
+		return dial(ctx, network, address)
+	}
+}
+
 // splitHosts returns one configuration for each host of a URL. Attempts with and without TLS at one
 // host stay together.
 func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
-	attempts := append([]*pgconn.FallbackConfig{{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}},
-		conf.Fallbacks...)
+	attempts := attemptsOf(conf)
 	var hosts []*pgx.ConnConfig
-	for _, a := range attempts {
-		if n := len(hosts); n > 0 && hosts[n-1].Host == a.Host && hosts[n-1].Port == a.Port {
-			hosts[n-1].Fallbacks = append(hosts[n-1].Fallbacks, a)
-			continue
+	for first, end := 0, 0; first < len(attempts); first = end {
+		for end < len(attempts) && attempts[end].Host == attempts[first].Host &&
+			attempts[end].Port == attempts[first].Port {
+			end++
 		}
 		host := conf.Copy()
-		host.Host, host.Port, host.TLSConfig, host.Fallbacks = a.Host, a.Port, a.TLSConfig, nil
+		// A configuration knows the client's certificate of its own TLS settings only.
+		own := attemptsOf(host)[first:end]
+		host.Host, host.Port, host.TLSConfig, host.Fallbacks = own[0].Host, own[0].Port, own[0].TLSConfig, own[1:]
 		hosts = append(hosts, host)
 	}
 	return hosts
+}
+
+// attemptsOf returns the attempts of a configuration, in the order in which they are made.
+func attemptsOf(conf *pgx.ConnConfig) []*pgconn.FallbackConfig {
+	first := &pgconn.FallbackConfig{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}
+	return append([]*pgconn.FallbackConfig{first}, conf.Fallbacks...)
 }
 
 // Driver implements driver.Connector.
@@ -172,26 +201,67 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 }
 
-// connectAny tries the hosts one after another.
+// hostAttempt is the result of an attempt to connect to one host.
+type hostAttempt struct {
+	host int
+	conn driver.Conn
+	err  error
+}
+
+// connectAny tries the hosts in turn, the preferred one first. It tries the next host once one has
+// failed, or has not answered within hedgeAfter: a host that swallows packets delays a connection
+// by no more than that. The first host that qualifies wins.
 func (c *connector) connectAny() (driver.Conn, error) {
 	began := c.now()
-	first := int(c.preferred.Load())
-	var errs []error
-	for i := range c.hosts {
-		host := (first + i) % len(c.hosts)
-		conn, err := c.hosts[host].Connect(c.life)
-		if err == nil {
-			c.preferred.Store(int32(host)) //nolint:gosec // a URL has few hosts
-			c.failed.Store(nil)
-			return &retirableConn{conn.(*driverConn), c}, nil //nolint:forcetypeassert // hosts are stdlib connectors
+	life, lose := context.WithCancel(c.life)
+	made := make(chan hostAttempt)
+	first, started, ended := int(c.preferred.Load()), 0, 0
+	next := func() {
+		if started < len(c.hosts) {
+			go c.connectTo(life, (first+started)%len(c.hosts), made)
+			started++
 		}
-		errs = append(errs, err)
 	}
+	hedge := time.NewTicker(hedgeAfter)
+	defer hedge.Stop()
+	var errs []error
+	for next(); ended < started; {
+		select {
+		case <-hedge.C:
+			next()
+		case a := <-made:
+			if ended++; a.err == nil {
+				lose()
+				go closeLosers(made, started-ended)
+				c.preferred.Store(int32(a.host)) //nolint:gosec // a URL has few hosts
+				c.failed.Store(nil)
+				conn := a.conn.(*driverConn) //nolint:forcetypeassert // hosts are stdlib connectors
+				return &retirableConn{conn, c}, nil
+			}
+			errs = append(errs, a.err)
+			next()
+		}
+	}
+	lose()
 	err := errors.Join(errs...)
 	if c.now().Sub(began) >= connectTimeout {
 		c.failed.Store(&failedAttempt{at: c.now(), err: err})
 	}
 	return nil, err
+}
+
+func (c *connector) connectTo(ctx context.Context, host int, made chan<- hostAttempt) {
+	conn, err := c.hosts[host].Connect(ctx)
+	made <- hostAttempt{host, conn, err}
+}
+
+// closeLosers receives the results of n attempts that another host has overtaken.
+func closeLosers(made <-chan hostAttempt, n int) {
+	for range n {
+		if a := <-made; a.err == nil {
+			_ = a.conn.Close()
+		}
+	}
 }
 
 // admit checks a new connection.

@@ -35,6 +35,10 @@ type Config struct {
 	MaxConnAge time.Duration
 	// ApplicationName is the name in pg_stat_activity.
 	ApplicationName string
+	// Pooled says that a pooler in transaction mode, such as PgBouncer, is in front of the server.
+	// Statements are not prepared by name, and the role has the settings of sessions; see
+	// CheckSettings.
+	Pooled bool
 }
 
 // answerGrace is how long after Config.StatementTimeout a live server's answer may arrive.
@@ -44,10 +48,11 @@ const answerGrace = 2 * time.Second
 // nothing: a deadlock, a serialization failure, a connection that was closed while idle. A DB is
 // safe for concurrent use.
 type DB struct {
-	bun    *bun.DB
-	conns  *connector
-	limit  int64 // maximum number of concurrent calls; 0: no bound
-	inside atomic.Int64
+	bun      *bun.DB
+	conns    *connector
+	limit    int64 // maximum number of concurrent calls; 0: no bound
+	inside   atomic.Int64
+	settings Settings
 }
 
 // Open prepares a pool without connecting.
@@ -60,38 +65,38 @@ func Open(cfg Config) (*DB, error) {
 		cfg.MaxConns = 16
 	}
 	if cfg.StatementTimeout <= 0 {
-		cfg.StatementTimeout = 10 * time.Second
+		cfg.StatementTimeout = DefaultStatementTimeout
 	}
 	if cfg.MaxConnAge <= 0 {
 		cfg.MaxConnAge = 30 * time.Minute
 	}
-	setSession(conf.RuntimeParams, cfg)
-	conns := newConnector(conf, cfg.StatementTimeout+answerGrace)
+	settings := sessionSettings(cfg.StatementTimeout)
+	prepareSessions(conf, cfg, settings)
+	conns := newConnector(conf, cfg.Pooled, cfg.StatementTimeout+answerGrace)
 	pool := sql.OpenDB(conns)
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
 	pool.SetConnMaxIdleTime(connMaxIdle)
 	pool.SetConnMaxLifetime(cfg.MaxConnAge + rand.N(cfg.MaxConnAge/5)) //nolint:gosec // spreads load, keeps no secret
-	db := &DB{bun: bun.NewDB(pool, pgdialect.New()), conns: conns}
+	db := &DB{bun: bun.NewDB(pool, pgdialect.New()), conns: conns, settings: settings}
 	if cfg.MaxQueued > 0 {
 		db.limit = int64(cfg.MaxConns + cfg.MaxQueued)
 	}
 	return db, nil
 }
 
-// setSession sets the defaults of every session.
-func setSession(params map[string]string, cfg Config) {
-	params["application_name"] = cfg.ApplicationName
-	params["statement_timeout"] = fmt.Sprint(cfg.StatementTimeout.Milliseconds())
-	// Bounds how long a process that stops in a transaction keeps its locks.
-	params["idle_in_transaction_session_timeout"] = "10000"
-	params["jit"] = "off" // compiling short statements does not pay
-	// Postgres keeps a plan until the table's statistics change. A plan made while the outbox was
-	// almost empty would scan a backlog from end to end.
-	params["enable_seqscan"] = "off"
-	// By default Postgres plans statements with array parameters anew each time, which takes longer
-	// than running them. Every statement here is written for one plan.
-	params["plan_cache_mode"] = "force_generic_plan"
+// prepareSessions sets what each connection asks of its session. A pooler in transaction mode runs
+// every transaction in any of its sessions, so that neither settings nor prepared statements of
+// one connection are there for the next transaction.
+func prepareSessions(conf *pgx.ConnConfig, cfg Config, settings Settings) {
+	conf.RuntimeParams["application_name"] = cfg.ApplicationName
+	if cfg.Pooled {
+		conf.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		return
+	}
+	for _, s := range settings {
+		conf.RuntimeParams[s.Name] = s.Value
+	}
 }
 
 // Bun is the handle for Bun's models and query builder. Calls on it have a deadline, but neither

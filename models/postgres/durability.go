@@ -2,16 +2,11 @@ package postgres
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
-
-//go:embed durability.sql
-var durabilitySettings string
 
 // durableValues are the values of a setting with which a commit survives a crash of the server;
 // with synchronous replication, also the loss of the server. remote_write and local do not wait for
@@ -41,24 +36,19 @@ func (db *DB) RequireDurability(ctx context.Context) error {
 
 // CheckDurability checks as RequireDurability does, once, without the lasting effect.
 func (db *DB) CheckDurability(ctx context.Context) error {
-	var faults []string
-	err := db.Native(ctx, func(conn *pgx.Conn) error {
-		faults = nil
-		rows, err := conn.Query(ctx, durabilitySettings)
-		if err != nil {
-			return err
-		}
-		var name, value, origin string
-		_, err = pgx.ForEachRow(rows, []any{&name, &value, &origin}, func() error {
-			if !isDurable(name, value) {
-				faults = append(faults, fmt.Sprintf("%s is %s %s", name, value, origin))
-			}
-			return nil
-		})
-		return err
-	})
+	held, err := db.heldSettings(ctx, slices.Sorted(maps.Keys(durableValues)))
 	if err != nil {
 		return fmt.Errorf("postgres: check durability: %w", err)
+	}
+	var faults []string
+	for _, h := range held {
+		if !isDurable(h.Name, h.Session) {
+			faults = append(faults, fmt.Sprintf("%s is %s in a session of role %s", h.Name, h.Session, h.Role))
+		}
+		if h.Stored != nil && !isDurable(h.Name, *h.Stored) {
+			faults = append(faults, fmt.Sprintf("%s is %s set for role %s or database %s", h.Name, *h.Stored, h.Role,
+				h.Database))
+		}
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %s", ErrNotDurable, strings.Join(faults, "; "))

@@ -23,6 +23,7 @@ const (
 	codeReadOnly             = "25006" // read_only_sql_transaction: a standby, or a primary that is being demoted
 	codeNotInState           = "55000" // object_not_in_prerequisite_state: "recovery is in progress" among others
 	codeStatementTimeout     = "57014"
+	codeLockTimeout          = "55P03" // lock_not_available
 	codeConnectionClass      = "08"
 	codeResourcesClass       = "53"  // too_many_connections, disk_full, out_of_memory
 	codeOperatorClass        = "57P" // admin_shutdown, crash_shutdown, cannot_connect_now
@@ -31,6 +32,13 @@ const (
 func isRetryable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
+}
+
+// IsLockTimeout reports whether a statement was refused because it would have waited for a lock
+// longer than lock_timeout.
+func IsLockTimeout(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == codeLockTimeout
 }
 
 // isReadOnlyCode reports whether a server that answers with the code accepts no writes.
@@ -80,11 +88,12 @@ func redactDSN(err error) error {
 
 // IsUntouched reports whether a statement that ended with err certainly changed nothing: it was
 // never sent, or Postgres reports its failure. A server that is shutting down may report the
-// failure of a committed statement, so that does not count.
+// failure of a committed statement, and a pooler that of a statement whose answer it lost. Neither
+// counts.
 func IsUntouched(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return !strings.HasPrefix(pg.Code, codeOperatorClass)
+		return !strings.HasPrefix(pg.Code, codeOperatorClass) && !strings.HasPrefix(pg.Code, codeConnectionClass)
 	}
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) || errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)

@@ -98,11 +98,11 @@ func (o sender) get(ctx context.Context, s Statement, args Args, dest []any) err
 }
 
 func (o sender) selectRows(ctx context.Context, s Statement, args Args, dest any) error {
-	rows, err := o.query(ctx, s, args) //nolint:rowserrcheck // ScanRows checks it
+	rows, err := o.query(ctx, s, args)
 	if err != nil {
 		return err
 	}
-	return o.scanner.ScanRows(ctx, rows, dest) // closes rows
+	return ScanRows(ctx, o.scanner, rows, dest)
 }
 
 func (o sender) query(ctx context.Context, s Statement, args Args) (*sql.Rows, error) {

@@ -31,7 +31,7 @@ var (
 )
 
 // Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals,
-// and all keys open. A rotation puts a new key first and then reseals old rows.
+// and all keys open. Nonces are random, so that one key may seal up to 2³² values.
 type Keyring struct{ keys []masterKey }
 
 type masterKey struct {
@@ -48,8 +48,8 @@ func GenerateMasterKey() string {
 
 // ParseKeyring parses a ring's text: 1 to 8 entries "id:key", separated by commas. The id is 1 to
 // 16 characters of a-z and 0-9; the key is 32 bytes in padded standard base64. Ids and keys are
-// unique. To rotate, put a new entry first, restart every process, reseal all rows, then drop the
-// old entry.
+// unique. To rotate, add a new entry second and restart every process, so that all can open what it
+// seals. Then put it first, restart, reseal all rows, and drop the old entry.
 func ParseKeyring(text string) (*Keyring, error) {
 	ring, seen := &Keyring{}, map[string]bool{}
 	entries := strings.Split(text, ",")
@@ -109,9 +109,14 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 // the id, the nonce and the ciphertext. It opens only with the same aad, which identifies the row
 // and the meaning of the bytes.
 func (r *Keyring) Seal(plain, aad []byte) []byte {
-	key := r.keys[0]
-	head := append([]byte{byte(len(key.id))}, key.id...)
-	return key.aead.Seal(head, nil, plain, boundTo(head, aad))
+	head := r.Head()
+	return r.keys[0].aead.Seal(head, nil, plain, boundTo(head, aad))
+}
+
+// Head returns the bytes with which every value begins that Seal makes.
+func (r *Keyring) Head() []byte {
+	id := r.keys[0].id
+	return append([]byte{byte(len(id))}, id...)
 }
 
 // Open decrypts a value that Seal made under any key of the ring; else ErrSealed.

@@ -1,0 +1,97 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"partnerbilling/models/postgres"
+)
+
+// AlertAuditViolation is the kind of alert about a broken invariant that the recurring audit found.
+const AlertAuditViolation = "auditViolation"
+
+// AuditPass is how far the recurring audit has come.
+type AuditPass struct {
+	// Position is the begin of the next window; 0: no pass runs.
+	Position Millis
+	// WindowMs is the length of the next window.
+	WindowMs int64
+	// EndedAt is when the last whole pass ended, or when the database was created.
+	EndedAt Millis
+	// Now is service time.
+	Now Millis
+}
+
+// Window is the length of the next window.
+func (p AuditPass) Window() time.Duration { return time.Duration(p.WindowMs) * time.Millisecond }
+
+// Age is the time since the last whole pass ended.
+func (p AuditPass) Age() time.Duration { return max(p.Now.Sub(p.EndedAt), 0) }
+
+var (
+	auditPassSQL = postgres.SQL(`
+SELECT coalesce(position, 0) AS position, window_ms, ended_at, (SELECT now FROM service_now) AS now FROM audit_pass`)
+	moveAuditSQL = postgres.SQL(`
+UPDATE audit_pass SET position = nullif(:next::bigint, 0), window_ms = :window,
+    ended_at = CASE WHEN :ended THEN svc_now() ELSE ended_at END
+WHERE coalesce(position, 0) = :position::bigint`)
+	raiseViolationsSQL = postgres.SQL(`
+SELECT count(raise_alert(:kind, subject, NULL, NULL, detail, ''))
+FROM unnest(:subjects::text[], :details::text[]) AS v (subject, detail)`)
+)
+
+// AuditPass returns how far the recurring audit has come.
+func (s *Store) AuditPass(ctx context.Context) (p AuditPass, err error) {
+	err = s.pg.Get(ctx, auditPassSQL, nil, &p)
+	return p, wrap("audit pass", err)
+}
+
+// AuditWindow checks the invariants of money for what was submitted, ended or recorded from a time,
+// inclusive, to another, exclusive. It returns the violations, at most auditLimit a check.
+func (s *Store) AuditWindow(ctx context.Context, from, to Millis) ([]Violation, error) {
+	var found []Violation
+	for _, c := range auditWindowChecks {
+		var broken []Violation
+		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
+			// A plan for this window: one that was made on small tables may join lists row by row.
+			if _, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = force_custom_plan"); err != nil {
+				return err
+			}
+			broken = nil
+			return tx.Select(ctx, c.query, postgres.Args{"limit": auditLimit, "from": from, "to": to}, &broken)
+		})
+		if err != nil {
+			return nil, wrap("audit: "+c.name, err)
+		}
+		for i := range broken {
+			broken[i].Check = c.name
+		}
+		found = append(found, broken...)
+	}
+	return found, nil
+}
+
+// MoveAudit records the violations of a window as alerts, and moves the pass to the begin of the
+// next window; 0 ends the pass. It returns false, and changes nothing, if another process has moved
+// the pass away from p.Position.
+func (s *Store) MoveAudit(
+	ctx context.Context, p AuditPass, next Millis, window time.Duration, found []Violation,
+) (moved bool, err error) {
+	subjects, details := make([]string, len(found)), make([]string, len(found))
+	for i, v := range found {
+		subjects[i], details[i] = v.Check+": "+v.Subject, v.Detail
+	}
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		n, err := tx.Run(ctx, moveAuditSQL, postgres.Args{
+			"position": p.Position, "next": next, "window": window.Milliseconds(), "ended": next == 0,
+		})
+		if moved = n == 1; err != nil || !moved || len(found) == 0 {
+			return err
+		}
+		_, err = tx.Run(ctx, raiseViolationsSQL, postgres.Args{
+			"kind": AlertAuditViolation, "subjects": subjects, "details": details,
+		})
+		return err
+	})
+	return moved, wrap("move the audit", err)
+}

@@ -1,0 +1,19 @@
+-- Lists the organisations with webhook events that failed, that had no endpoint, or that are
+-- parked.
+--
+--   :limit  how many organisations
+--   :most   the number at which counting stops
+SELECT o.id AS organisation_id, o.name AS organisation, n.failed, n.undelivered, n.parked
+FROM organisations o CROSS JOIN LATERAL (
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT FROM webhook_events w WHERE w.organisation_id = o.id AND w.status = 'failed' LIMIT :most) few) AS failed,
+        (SELECT count(*) FROM (
+            SELECT FROM webhook_events w
+            WHERE w.organisation_id = o.id AND w.status = 'undelivered' LIMIT :most) few) AS undelivered,
+        (SELECT count(*) FROM (
+            SELECT FROM webhook_slots w WHERE w.organisation_id = o.id AND w.until IS NULL LIMIT :most) few) AS parked
+    OFFSET 0
+) n
+WHERE n.failed + n.undelivered + n.parked > 0
+ORDER BY n.failed DESC, n.undelivered DESC, n.parked DESC, o.id LIMIT :limit

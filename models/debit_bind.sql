@@ -1,0 +1,24 @@
+-- Binds claimed rows without a link to the active links of their references, and returns what
+-- decides whether the rows may be debited.
+--
+--   :site, :batch, :rows   the rows, by their indexes
+--   :lease                 their lease token
+WITH found AS MATERIALIZED (
+    -- A look-up for each row; a reference has at most one active link.
+    SELECT r.row_index, l.id, l.state, l.party
+    FROM batch_rows r CROSS JOIN LATERAL (
+        SELECT x.id, x.state, x.party FROM customer_links x
+        WHERE x.site_id = :site AND x.customer_reference = r.customer_reference
+          AND x.state IN ('invited', 'linked')
+          AND (x.state = 'linked' OR x.expires_at > (SELECT now FROM service_now)) LIMIT 1) l
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
+      AND r.link_id IS NULL
+), bound AS (
+    UPDATE batch_rows r SET link_id = f.id FROM found f
+    WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = f.row_index AND r.lease_token = :lease
+      AND r.link_id IS NULL
+    RETURNING r.row_index, f.id, f.state, f.party
+)
+SELECT row_index, 'attempt' AS phase, false AS cancelled, false AS paused, id AS link_id, state = 'linked' AS linked,
+       party
+FROM bound

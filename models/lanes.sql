@@ -1,0 +1,41 @@
+-- Lists the lanes (queue, organisation, Site) of the outbox with their waiting tasks. It takes one
+-- step in an index for each lane, and counts a bounded number of tasks in each.
+--
+--   :lanes   how many lanes
+--   :most    the number at which counting stops
+WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
+    (SELECT 1, o.queue, o.organisation_id, o.site_id, o.available_at FROM outbox o
+     WHERE o.dispatched_at IS NULL ORDER BY 2, 3, 4, 5 LIMIT 1)
+    UNION ALL
+    SELECT l.n + 1, next.* FROM lanes l CROSS JOIN LATERAL (
+        SELECT o.queue, o.organisation_id, o.site_id, o.available_at FROM outbox o
+        WHERE o.dispatched_at IS NULL AND (o.queue, o.organisation_id, o.site_id) > (l.queue, l.organisation_id, l.site_id)
+        ORDER BY 1, 2, 3, 4 LIMIT 1) next
+    WHERE l.n < :lanes
+), clock AS MATERIALIZED (
+    SELECT now FROM service_now
+)
+SELECT l.queue, l.organisation_id, l.site_id, coalesce(g.name, '') AS organisation, coalesce(s.name, '') AS site,
+       w.waiting, w.due, (SELECT count(*) FROM (
+           SELECT FROM outbox f
+           WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id AND f.dispatched_at IS NOT NULL
+             AND f.available_at <= (SELECT now FROM clock) AND f.site_id = l.site_id LIMIT :most) few) AS in_flight,
+       greatest(0, (SELECT now FROM clock) - l.oldest_at) AS oldest_due, coalesce(r.recorded, 0) AS recorded
+FROM lanes l
+LEFT JOIN LATERAL (SELECT name FROM organisations x WHERE x.id = l.organisation_id LIMIT 1) g ON true
+LEFT JOIN LATERAL (SELECT name FROM sites x WHERE x.id = l.site_id LIMIT 1) s ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS waiting, count(*) FILTER (WHERE few.available_at <= (SELECT now FROM clock)) AS due FROM (
+        SELECT o.available_at FROM outbox o
+        WHERE o.queue = l.queue AND o.organisation_id = l.organisation_id AND o.site_id = l.site_id
+          AND o.dispatched_at IS NULL
+        ORDER BY o.available_at LIMIT :most) few
+) w
+LEFT JOIN LATERAL (
+    -- Debits recorded in the last minute.
+    SELECT count(*) AS recorded FROM (
+        SELECT FROM ledger_entries e
+        WHERE l.queue = 'debits' AND e.site_id = l.site_id AND e.recorded_at > (SELECT now FROM clock) - 60000
+        LIMIT 100000) few
+) r ON true
+ORDER BY oldest_due DESC, l.queue, l.organisation_id, l.site_id

@@ -1,0 +1,56 @@
+package logs
+
+import (
+	"errors"
+	"log/slog"
+
+	"partnerbilling/models"
+)
+
+// outageKey is the name of the attribute of Outage.
+const outageKey = "outage"
+
+// The dependencies that an outage may concern.
+const (
+	Postgres  = "postgres"
+	Redis     = "redis"
+	Collector = "collector" // of spans
+)
+
+// OutageError marks an error as the failure of a dependency. Errors of Postgres are
+// models.ErrUnavailable instead.
+type OutageError struct {
+	Dependency string
+	Err        error
+}
+
+// Error implements error.
+func (e *OutageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the marked error.
+func (e *OutageError) Unwrap() error { return e.Err }
+
+// OfRedis marks an error as a failure of Redis; nil stays nil.
+func OfRedis(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &OutageError{Redis, err}
+}
+
+// Outage returns the attribute that says whose outage an error is, by which the handler bounds the
+// records. It is empty, and slog drops it, if the error is of another kind.
+func Outage(err error) slog.Attr {
+	var marked *OutageError
+	switch {
+	case errors.As(err, &marked):
+		return OutageOf(marked.Dependency)
+	case errors.Is(err, models.ErrUnavailable):
+		return OutageOf(Postgres)
+	default:
+		return slog.Attr{}
+	}
+}
+
+// OutageOf returns the attribute of Outage for a dependency.
+func OutageOf(dependency string) slog.Attr { return slog.String(outageKey, dependency) }

@@ -1,0 +1,114 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // statements
+	"errors"
+	"time"
+
+	"partnerbilling/models/postgres"
+)
+
+// Lane is the load of one Site in one queue.
+type Lane struct {
+	Queue          Queue
+	OrganisationID OrganisationID // zero: the service's own work
+	Organisation   string         // its name
+	SiteID         SiteID         // zero: the service's own work
+	Site           string         // its name
+	Waiting        int            // tasks that are not dispatched, at most MostCounted
+	Due            int            // those of them that are due
+	InFlight       int            // dispatched tasks, at most MostCounted
+	OldestDue      Millis         // age of the oldest waiting task that is due, in milliseconds; 0: none is due
+	Recorded       int            // debits recorded in the last minute, at most 100,000
+}
+
+// Age is OldestDue as a duration.
+func (l *Lane) Age() time.Duration { return l.OldestDue.Sub(0) }
+
+// DeadLetters are the numbers of an organisation's events that were not delivered. Each is at most
+// MostCounted.
+type DeadLetters struct {
+	OrganisationID OrganisationID
+	Organisation   string // its name
+	Failed         int
+	Undelivered    int
+	Parked         int // pending events that wait for their endpoint
+}
+
+var (
+	//go:embed lanes.sql
+	lanesText string
+	lanesSQL  = postgres.SQL(lanesText)
+
+	//go:embed dead_letters.sql
+	deadLettersText string
+	deadLettersSQL  = postgres.SQL(deadLettersText)
+
+	differencesSQL = postgres.SQL(`
+SELECT rail_key, kind, site_id, coalesce(debited_at, 0) AS debited_at, detail FROM reconciliation_differences
+WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
+	organisationNamesSQL = postgres.SQL(`SELECT id, name, created_at FROM organisations WHERE id = ANY (:ids::uuid[])`)
+)
+
+// Lanes returns lanes with waiting tasks, at most limit, those with the oldest due task first.
+func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
+	err = s.pg.Select(ctx, lanesSQL, postgres.Args{"lanes": limit, "most": MostCounted}, &lanes)
+	return lanes, wrap("lanes", err)
+}
+
+// DeadLetters returns the organisations with events that were not delivered, at most limit.
+func (s *Store) DeadLetters(ctx context.Context, limit int) (letters []DeadLetters, err error) {
+	err = s.pg.Select(ctx, deadLettersSQL, postgres.Args{"limit": limit, "most": MostCounted}, &letters)
+	return letters, wrap("dead letters", err)
+}
+
+// Differences returns the findings of the reconciliation that are not resolved, at most limit, the
+// newest first.
+func (s *Store) Differences(ctx context.Context, limit int) (found []Difference, err error) {
+	err = s.pg.Select(ctx, differencesSQL, postgres.Args{"limit": limit}, &found)
+	return found, wrap("differences", err)
+}
+
+// OrganisationNames returns the names of organisations. Unknown ones are left out.
+func (s *Store) OrganisationNames(ctx context.Context, ids []OrganisationID) (map[OrganisationID]string, error) {
+	var found []Organisation
+	err := s.pg.Select(ctx, organisationNamesSQL, postgres.Args{"ids": ids}, &found)
+	names := make(map[OrganisationID]string, len(found))
+	for _, o := range found {
+		names[o.ID] = o.Name
+	}
+	return names, wrap("organisation names", err)
+}
+
+// KeyedDebit is what the service knows about a rail key.
+type KeyedDebit struct {
+	Subject    DebitSubject // zero: no row and no payment has the key
+	RecordedAt Millis       // of the ledger entry; 0: none
+	Amount     Amount       // of the ledger entry
+}
+
+// IsKnown reports whether a row or a payment has the key.
+func (d *KeyedDebit) IsKnown() bool { return d.Subject.RailKey != "" }
+
+var keyedEntrySQL = postgres.SQL(`SELECT recorded_at, amount FROM ledger_entries WHERE rail_key = :key`)
+
+// DebitOfKey returns what the service knows about a rail key. The key becomes the subject of the
+// context's act.
+func (s *Store) DebitOfKey(ctx context.Context, key string) (debit KeyedDebit, err error) {
+	act := actFrom(ctx).about(SubjectRailKey, key)
+	subjects, err := s.DebitSubjects(ctx, []string{key})
+	if err != nil {
+		return debit, err
+	}
+	if len(subjects) > 0 {
+		debit.Subject = subjects[0]
+		act.in(OrganisationID{}, debit.Subject.SiteID)
+	}
+	err = s.pg.Get(ctx, keyedEntrySQL, postgres.Args{"key": key}, &debit)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return debit, wrap("debit of a rail key", err)
+}

@@ -1,0 +1,213 @@
+package models_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/models/seal"
+)
+
+// Acknowledgement names the operator, and ends with the alert: one that is raised again has none.
+func TestAcknowledgedAlerts(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	raise := func() {
+		t.Helper()
+		_, err := store.DB().ExecContext(t.Context(), "SELECT raise_alert('lateTruth', 'key', NULL, NULL, 'x', '')")
+		must(t, err)
+	}
+	open := func(by string) {
+		t.Helper()
+		alerts, err := store.OpenAlerts(t.Context(), 10)
+		must(t, err)
+		if len(alerts) != 1 || alerts[0].AcknowledgedBy != by || (alerts[0].AcknowledgedAt != 0) != (by != "") {
+			t.Errorf("alerts %+v, want one acknowledged by %q", alerts, by)
+		}
+	}
+	if err := store.AcknowledgeAlert(t.Context(), "lateTruth", "key"); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("no alert: %v", err)
+	}
+	raise()
+	open("")
+	must(t, store.AcknowledgeAlert(actOf(t, models.ActAcknowledgeAlert, ""), "lateTruth", "key"))
+	raise()
+	open("jane")
+	must(t, store.CloseAlert(t.Context(), "lateTruth", "key"))
+	raise()
+	open("")
+}
+
+// An operator finds what a partner names, by each of its names.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	link := modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	batch := modelstest.Batch(site, "november", "ada")
+	done := modelstest.Submit(t, store, batch)
+	trace := models.NewTraceID()
+	intent, _, err := store.CreatePaymentIntent(models.WithTraceID(t.Context(), trace), models.NewPaymentIntent{
+		SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: "order 7",
+	}, nil)
+	must(t, err)
+	client, _, err := store.CreateClientWithSecret(t.Context(), site.OrganisationID, "Till of Harbour",
+		models.PartnerScopes)
+	must(t, err)
+	organisation, err := store.Organisation(t.Context(), site.OrganisationID)
+	must(t, err)
+	for text, want := range map[string]models.Hit{
+		site.OrganisationID.String():       {Kind: models.HitOrganisation, ID: site.OrganisationID.String()},
+		organisation.Name[1:]:              {Kind: models.HitOrganisation, ID: site.OrganisationID.String()},
+		site.ID.String():                   {Kind: models.HitSite, ID: site.ID.String()},
+		client.ID.String():                 {Kind: models.HitClient, ID: client.ID.String()},
+		"of harbour":                       {Kind: models.HitClient, ID: client.ID.String()},
+		link.ID.String():                   {Kind: models.HitCustomer, ID: "ada"},
+		" ada ":                            {Kind: models.HitCustomer, ID: "ada"},
+		done.Batch.ID.String():             {Kind: models.HitBatch, ID: "november"},
+		"november":                         {Kind: models.HitBatch, ID: "november"},
+		string(batch.TraceID):              {Kind: models.HitBatch, ID: "november"},
+		done.Batch.RailKeys().Row("row-0"): {Kind: models.HitBatch, ID: "november"},
+		intent.ID.String():                 {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		"order 7":                          {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		string(trace):                      {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		models.PaymentRailKey(intent.ID):   {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		models.PaymentRailKey(models.NewPaymentIntentID()): {},
+		models.NewWebhookEventID().String():                {},
+		string(models.NewTraceID()):                        {},
+		"r1_unknown":                                       {},
+		"":                                                 {},
+		"two\nlines":                                       {},
+	} {
+		hits, err := store.Search(t.Context(), text)
+		must(t, err)
+		if want == (models.Hit{}) {
+			if len(hits) != 0 {
+				t.Errorf("%q: %+v, want nothing", text, hits)
+			}
+			continue
+		}
+		if len(hits) != 1 || hits[0].Kind != want.Kind || hits[0].ID != want.ID ||
+			hits[0].OrganisationID != site.OrganisationID {
+			t.Errorf("%q: %+v, want %s %s", text, hits, want.Kind, want.ID)
+		}
+	}
+}
+
+// Stories name rail keys, events and alerts.
+func TestStories(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "november", "ada", "bob"))
+	key := done.Batch.RailKeys().Row("row-1")
+	_, err := store.DB().ExecContext(t.Context(), "SELECT raise_alert('railConflict', ?, NULL, NULL, 'x', '')", key)
+	must(t, err)
+	must(t, store.PauseDebits(t.Context(), site.OrganisationID))
+	story, err := store.BatchStory(t.Context(), site.ID, "november")
+	must(t, err)
+	if len(story.Rows) != 2 || story.Rows[1].RailKey != key || story.Rows[1].RowReference != "row-1" || !story.Paused ||
+		len(story.Alerts) != 1 || story.Rows[0].LinkID.IsZero() || !story.Rows[1].LinkID.IsZero() {
+		t.Errorf("batch story %+v", story)
+	}
+	if _, err := store.BatchStory(t.Context(), site.ID, "december"); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("an unknown batch: %v", err)
+	}
+	intent := modelstest.Intent(t, store, site.ID, 500)
+	modelstest.Pay(t, store, intent, models.Party{CustomerID: "ada", AgreementID: "agreement"})
+	payment, err := store.PaymentStory(t.Context(), intent.ID)
+	must(t, err)
+	if payment.RailKey != models.PaymentRailKey(intent.ID) || payment.Intent.State != models.IntentPending ||
+		payment.RecordedAt != 0 || len(payment.Events) != 0 {
+		t.Errorf("payment story %+v", payment)
+	}
+	if _, err := store.PaymentStory(t.Context(), models.NewPaymentIntentID()); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("an unknown payment: %v", err)
+	}
+}
+
+// Lanes show each Site's waiting tasks and their age; dispatched tasks are in flight.
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, noon)
+	site := modelstest.Site(t, store)
+	for _, reference := range []string{"first", "second"} {
+		modelstest.Submit(t, store, modelstest.Batch(site, reference, "ada"))
+	}
+	modelstest.AdvanceClock(t, store, time.Minute)
+	claimed, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 1, InFlight: 1})
+	if err != nil || len(claimed) != 1 {
+		t.Fatalf("%d tasks, %v", len(claimed), err)
+	}
+	lanes, err := store.Lanes(t.Context(), 10)
+	must(t, err)
+	if len(lanes) != 1 {
+		t.Fatalf("lanes %+v", lanes)
+	}
+	l := lanes[0]
+	if l.Queue != models.QueueDebits || l.SiteID != site.ID || l.Waiting != 1 || l.Due != 1 || l.InFlight != 1 ||
+		l.Age() != time.Minute || l.Organisation == "" || l.Site == "" {
+		t.Errorf("lane %+v", l)
+	}
+}
+
+// An unparked endpoint is enabled, its breaker is closed, and its parked events are due.
+func TestUnparkWebhookEndpoint(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	organisation, deflt := site.OrganisationID, models.SiteID{}
+	unpark := func() error { return store.UnparkWebhookEndpoint(t.Context(), organisation, deflt) }
+	if err := unpark(); !errors.Is(err, models.ErrNoWebhookEndpoint) {
+		t.Errorf("without an endpoint: %v", err)
+	}
+	ring := modelstest.Keyring(t, seal.GenerateMasterKey())
+	_, _, err := store.PutWebhookEndpoint(t.Context(), ring, organisation, deflt,
+		"https://partner.example/secret?key=1")
+	must(t, err)
+	if err := unpark(); !errors.Is(err, models.ErrNotParked) {
+		t.Errorf("a healthy endpoint: %v", err)
+	}
+	_, err = store.DB().ExecContext(t.Context(), `
+UPDATE webhook_endpoints SET failures = 12, open_until = svc_now() + 60000, disabled_at = svc_now()`)
+	must(t, err)
+	troubled, err := store.TroubledEndpoints(t.Context(), 10)
+	must(t, err)
+	if len(troubled) != 1 || troubled[0].Failures != 12 || troubled[0].DisabledAt == 0 || troubled[0].OpenUntil == 0 ||
+		troubled[0].Host != "partner.example" {
+		t.Errorf("troubled endpoints %+v", troubled)
+	}
+	must(t, unpark())
+	endpoint, err := store.WebhookEndpoint(t.Context(), organisation, deflt)
+	must(t, err)
+	if endpoint.State() != models.WebhookEndpointActive || endpoint.Breaker.Failures != 0 {
+		t.Errorf("after unparking %+v", endpoint)
+	}
+	if troubled, err = store.TroubledEndpoints(t.Context(), 10); len(troubled) != 0 || err != nil {
+		t.Errorf("after unparking: %+v, %v", troubled, err)
+	}
+}
+
+// Dead letters are counted by organisation and status.
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.Site(t, store) // of another organisation, without events
+	modelstest.SetClock(t, store, noon)
+	modelstest.Intent(t, store, site.ID, 500)
+	modelstest.AdvanceClock(t, store, models.DefaultIntentLife)
+	if _, err := store.ExpirePaymentIntents(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := store.DeadLetters(t.Context(), 10)
+	must(t, err)
+	if len(letters) != 1 || letters[0].OrganisationID != site.OrganisationID || letters[0].Undelivered != 1 ||
+		letters[0].Failed != 0 || letters[0].Parked != 0 {
+		t.Errorf("dead letters %+v", letters)
+	}
+}

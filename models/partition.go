@@ -1,0 +1,42 @@
+package models
+
+import "time"
+
+// partitionedTable is a table that is partitioned by the time in its ids. The functions of the
+// migrations make and drop its partitions.
+type partitionedTable struct {
+	name   string
+	period string // of one partition: "week" or "month"
+	// retention is how long rows are kept. Nil: the partitions go with those of another table.
+	retention func(Retention) time.Duration
+	// moves is the maximum number of rows that outlive their partition. Beyond it, the partition
+	// stays, and rows are removed one by one.
+	moves int
+}
+
+// partitionedTables are the partitioned tables. Periods are coarse, because each statement locks
+// every partition. Payment intents and the ledger are not partitioned: GROWTH.md says why.
+var partitionedTables = []partitionedTable{
+	{name: "batch_rows", period: "week", retention: func(Retention) time.Duration { return BatchRetention }},
+	{
+		name: "webhook_events", period: "month", moves: maxMovedRows,
+		retention: func(r Retention) time.Duration { return r.Webhooks },
+	},
+	{name: "webhook_attempts", period: "month"},
+}
+
+// minPartitionAge is the shortest age at which a partition is dropped.
+var minPartitionAge = min(BatchRetention, MinRetention.Webhooks)
+
+const (
+	// partitionsAhead is the number of periods ahead for which partitions are made.
+	partitionsAhead = 2
+	// minPartitionsAhead is the number of periods ahead without whose partitions an alert is
+	// raised.
+	minPartitionsAhead = 1
+	// maxMovedRows bounds the rows that move between partitions under an exclusive lock.
+	maxMovedRows = 10_000
+	// partitionLockTimeout bounds how long the change of a partition waits for its locks. All
+	// statements on the table wait meanwhile.
+	partitionLockTimeout = 500 * time.Millisecond
+)

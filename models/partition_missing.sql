@@ -1,0 +1,12 @@
+-- Lists the partitions that should exist and do not: for the present period and the next ones.
+--
+--   :tables, :periods   the partitioned tables, and their periods
+--   :ahead              the number of periods ahead
+SELECT t.parent AS parent, t.period, b.begins, n AS ahead
+FROM unnest(:tables::text[], :periods::text[]) AS t (parent, period) CROSS JOIN generate_series(0, :ahead::int) AS n
+CROSS JOIN LATERAL (
+    SELECT (date_trunc(t.period, statement_timestamp(), 'UTC') AT TIME ZONE 'UTC' + n * ('1 ' || t.period)::interval)
+        AT TIME ZONE 'UTC' AS begins
+) b
+WHERE NOT EXISTS (SELECT FROM partitions p WHERE p.parent = t.parent AND p.lowest = id_at(b.begins))
+ORDER BY n, t.parent

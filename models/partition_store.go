@@ -1,0 +1,216 @@
+package models
+
+import (
+	"context"
+	_ "embed" // statements
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/models/postgres"
+)
+
+const alertPartitionsMissing = "partitionsMissing"
+
+var (
+	//go:embed partition_missing.sql
+	missingPartitionsText string
+	missingPartitionsSQL  = postgres.SQL(missingPartitionsText)
+
+	makePartitionSQL = postgres.SQL(`SELECT make_partition(:table, :period, :begins, :most)`)
+	// Partitions that have begun before the retention of server time, with what retention keeps of
+	// each that has also ended.
+	oldPartitionsSQL = postgres.SQL(`
+SELECT name, lowest, beyond, beyond <= old.id AS ended, CASE WHEN beyond <= old.id THEN
+    kept_in_partition(:table, name, (SELECT now FROM service_now) - :age::bigint, :most) ELSE 0 END AS kept
+FROM partitions, (SELECT id_at(statement_timestamp() - :age::bigint * interval '1 ms') AS id) old
+WHERE parent = :table AND lowest < old.id ORDER BY lowest`)
+	dropPartitionSQL = postgres.SQL(
+		`SELECT drop_partition(:table, :partition, (SELECT now FROM service_now) - :age::bigint, :most)`)
+
+	// The _default should hold ids of old subjects only: older than every partition, or than the
+	// shortest retention, after which partitions are dropped.
+	strayIDsSQL = `
+SELECT EXISTS (SELECT FROM %s_default WHERE %s >= (
+    SELECT greatest(lowest, id_at(statement_timestamp() - :age::bigint * interval '1 ms'))
+    FROM partitions WHERE parent = '%s' ORDER BY lowest LIMIT 1))`
+	partitionAlertSQL = postgres.SQL(`
+WITH missing AS (
+    SELECT subject, detail FROM unnest(:subjects::text[], :details::text[]) AS m (subject, detail)
+), raised AS MATERIALIZED (
+    SELECT raise_alert('partitionsMissing', subject, NULL, NULL, detail, '') FROM missing
+), closed AS (
+    UPDATE alerts SET closed_at = svc_now()
+    WHERE kind = 'partitionsMissing' AND closed_at IS NULL AND subject <> ALL (:subjects::text[])
+)
+SELECT count(*) FROM raised`)
+)
+
+// MakePartitions makes the partitions of the present period and of the next ones. It skips a table
+// that a long transaction or a dump locks: a later call makes up for it. It raises an alert for
+// each table that lacks a partition which is soon needed, and closes the alerts of the others.
+func (s *Store) MakePartitions(ctx context.Context) error {
+	missing, err := s.missingPartitions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range missing {
+		_, err := s.changePartition(ctx, makePartitionSQL, postgres.Args{
+			"table": m.Parent, "period": m.Period, "begins": m.Begins, "most": maxMovedRows,
+		})
+		if err != nil {
+			return wrap("make a partition of "+m.Parent, err)
+		}
+	}
+	return wrap("alert of partitions", s.alertPartitions(ctx))
+}
+
+type missingPartition struct {
+	Parent, Period string
+	Begins         time.Time
+	Ahead          int
+}
+
+func (s *Store) missingPartitions(ctx context.Context) (missing []missingPartition, err error) {
+	tables, periods := make([]string, len(partitionedTables)), make([]string, len(partitionedTables))
+	for i, t := range partitionedTables {
+		tables[i], periods[i] = t.name, t.period
+	}
+	err = s.pg.Select(ctx, missingPartitionsSQL, postgres.Args{
+		"tables": tables, "periods": periods, "ahead": partitionsAhead,
+	}, &missing)
+	return missing, wrap("missing partitions", err)
+}
+
+// alertPartitions raises and closes the alerts of missing partitions.
+func (s *Store) alertPartitions(ctx context.Context) error {
+	missing, err := s.missingPartitions(ctx)
+	if err != nil {
+		return err
+	}
+	subjects, details := []string{}, []string{}
+	for _, m := range missing {
+		if m.Ahead <= minPartitionsAhead {
+			subjects = append(subjects, m.Parent)
+			details = append(details, "no partition begins at "+m.Begins.UTC().Format(time.RFC3339))
+		}
+	}
+	for _, t := range partitionedTables {
+		var stray bool
+		strayIDs := postgres.SQL(fmt.Sprintf(strayIDsSQL, t.name, t.key(), t.name))
+		if err := s.pg.Get(ctx, strayIDs, postgres.Args{"age": minPartitionAge.Milliseconds()}, &stray); err != nil {
+			return err
+		}
+		if stray {
+			subjects, details = append(subjects, t.name+"_default"), append(details, "holds ids of other partitions")
+		}
+	}
+	var raised int
+	return s.pg.Get(ctx, partitionAlertSQL, postgres.Args{"subjects": subjects, "details": details}, &raised)
+}
+
+// key is the column by which the table is partitioned.
+func (t partitionedTable) key() string {
+	switch t.name {
+	case "batch_rows":
+		return "batch_id"
+	case "webhook_attempts":
+		return "event_id"
+	default:
+		return "id"
+	}
+}
+
+// changePartition runs a statement that changes a table's partitions. It reports false if the
+// statement does, or if it would wait too long for a lock.
+func (s *Store) changePartition(
+	ctx context.Context, statement postgres.Statement, args postgres.Args,
+) (done bool, err error) {
+	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
+		ctx, err := tx.AllowLongStatements(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", partitionLockTimeout.Milliseconds()))
+		if err != nil {
+			return err
+		}
+		return tx.Get(ctx, statement, args, &done)
+	})
+	if postgres.IsLockTimeout(err) {
+		return false, nil
+	}
+	return done, err
+}
+
+// oldPartition is a partition that began longer ago than the retention of its table.
+type oldPartition struct {
+	Name           string
+	Lowest, Beyond uuid.UUID
+	Ended          bool // it also ended longer ago
+	Kept           int  // what retention keeps of an ended one, up to the maximum and one more
+}
+
+func (s *Store) oldPartitions(ctx context.Context, t partitionedTable) (old []oldPartition, err error) {
+	err = s.pg.Select(ctx, oldPartitionsSQL, postgres.Args{
+		"table": t.name, "age": t.retention(s.retention).Milliseconds(), "most": t.moves,
+	}, &old)
+	return old, wrap("old partitions", err)
+}
+
+// DropOldPartitions drops one partition whose rows are all past their retention, but for few that
+// it moves. It returns limit, or 0 if there is none. It skips a table that a long transaction or a
+// dump locks.
+func (s *Store) DropOldPartitions(ctx context.Context, limit int) (int, error) {
+	for _, t := range partitionedTables {
+		if t.retention == nil {
+			continue
+		}
+		old, err := s.oldPartitions(ctx, t)
+		if err != nil {
+			return 0, err
+		}
+		for _, p := range old {
+			if !p.Ended || p.Kept > t.moves {
+				continue
+			}
+			done, err := s.changePartition(ctx, dropPartitionSQL, postgres.Args{
+				"table": t.name, "partition": p.Name, "age": t.retention(s.retention).Milliseconds(), "most": t.moves,
+			})
+			if done || err != nil {
+				return limit, wrap("drop partition "+p.Name, err)
+			}
+		}
+	}
+	return 0, nil
+}
+
+// idRange is a range of ids: from lowest, below beyond.
+type idRange struct{ lowest, beyond uuid.UUID }
+
+// leftToPartitions returns the ids of a table's rows that go with their partitions, and not one by
+// one: of all partitions that have begun before the retention, after the last one that cannot be
+// dropped because too much of it is kept, and after the last gap, whose rows are in the _default.
+func (s *Store) leftToPartitions(ctx context.Context, table string) (left idRange, err error) {
+	for _, t := range partitionedTables {
+		if t.name != table {
+			continue
+		}
+		old, err := s.oldPartitions(ctx, t)
+		if err != nil {
+			return idRange{}, err
+		}
+		for _, p := range old {
+			switch {
+			case p.Ended && p.Kept > t.moves:
+				left = idRange{}
+			case p.Lowest != left.beyond:
+				left = idRange{p.Lowest, p.Beyond}
+			default:
+				left.beyond = p.Beyond
+			}
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,27 @@
+-- Makes postponed debit tasks due after their organisation's debits were resumed. It reads each
+-- lane behind its due tasks, so that a backlog does not slow it down. It returns their number.
+--
+--   :task    the task of the resumption
+--   :queue   the queue of debits
+--   :most    how many tasks become due at most
+WITH clock AS MATERIALIZED (
+    SELECT now FROM service_now
+), resumption AS MATERIALIZED (
+    SELECT organisation_id FROM outbox WHERE id = :task
+), postponed AS MATERIALIZED (
+    SELECT w.id FROM sites s CROSS JOIN LATERAL (
+        SELECT o.id FROM outbox o
+        WHERE o.queue = :queue AND o.organisation_id = s.organisation_id AND o.site_id = s.id
+          AND o.dispatched_at IS NULL AND o.available_at > (SELECT now FROM clock)
+        ORDER BY o.available_at, o.id LIMIT :most) w
+    WHERE s.organisation_id = (SELECT organisation_id FROM resumption)
+    LIMIT :most
+), locked AS MATERIALIZED (
+    SELECT x.id FROM outbox x
+    WHERE x.id = ANY (ARRAY(SELECT id FROM postponed)) AND num_nulls(x.dispatched_at) = 1
+    ORDER BY x.id FOR UPDATE
+), woken AS (
+    UPDATE outbox o SET available_at = (SELECT now FROM clock) WHERE o.id = ANY (ARRAY(SELECT id FROM locked))
+)
+-- Counts the postponed tasks: another statement may have dispatched some of them meanwhile.
+SELECT count(*) FROM postponed

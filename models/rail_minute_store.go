@@ -1,0 +1,57 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"partnerbilling/models/postgres"
+)
+
+// RailCount is a number of the rail's answers to a kind of call, with one status.
+type RailCount struct {
+	Call    string // "debit", "lookup" or "cancel"
+	Status  string // as rail.Status writes it
+	Answers int64
+}
+
+// RailMinute is what the rail has answered lately to a kind of call, with one status.
+type RailMinute struct {
+	Call        string
+	Status      string
+	LastMinutes int64     // answers of this minute and the four before
+	LastHour    int64     // answers of this minute and the 59 before
+	LastAt      time.Time // server time of the last report with such an answer
+}
+
+var (
+	recordRailSQL = postgres.SQL(`
+WITH old AS (DELETE FROM rail_minutes WHERE minute < floor(extract(epoch FROM statement_timestamp()) / 60) - 60)
+INSERT INTO rail_minutes AS m (minute, call, status, answers, last_at)
+SELECT floor(extract(epoch FROM statement_timestamp()) / 60), c.call, c.status, c.answers, statement_timestamp()
+FROM unnest(:calls::text[], :statuses::text[], :answers::bigint[]) AS c (call, status, answers) ORDER BY 2, 3
+ON CONFLICT (minute, call, status) DO UPDATE SET answers = m.answers + excluded.answers, last_at = excluded.last_at`)
+	railAnswersSQL = postgres.SQL(`
+SELECT call, status, sum(answers)::bigint AS last_hour, max(last_at) AS last_at,
+       coalesce(sum(answers) FILTER (
+           WHERE minute > floor(extract(epoch FROM statement_timestamp()) / 60) - 5), 0)::bigint AS last_minutes
+FROM rail_minutes WHERE minute > floor(extract(epoch FROM statement_timestamp()) / 60) - 60
+GROUP BY call, status ORDER BY call, status`)
+)
+
+// RecordRailAnswers adds a worker's counts to those of the present minute, and drops counts older
+// than an hour.
+func (s *Store) RecordRailAnswers(ctx context.Context, counts []RailCount) error {
+	n := len(counts)
+	calls, statuses, answers := make([]string, n), make([]string, n), make([]int64, n)
+	for i, c := range counts {
+		calls[i], statuses[i], answers[i] = c.Call, c.Status, c.Answers
+	}
+	_, err := s.pg.Run(ctx, recordRailSQL, postgres.Args{"calls": calls, "statuses": statuses, "answers": answers})
+	return wrap("record the rail's answers", err)
+}
+
+// RailAnswers returns what the rail has answered in the last hour.
+func (s *Store) RailAnswers(ctx context.Context) (answers []RailMinute, err error) {
+	err = s.pg.Select(ctx, railAnswersSQL, nil, &answers)
+	return answers, wrap("the rail's answers", err)
+}

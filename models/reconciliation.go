@@ -1,0 +1,130 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// DifferenceKind is the kind of a difference between ledger and rail. Each kind but
+// DifferenceInFlight is also the kind of the alert about it.
+type DifferenceKind string
+
+// The kinds of differences.
+const (
+	// DifferenceInFlight: the rail debited an open row or payment, or has not decided yet. It
+	// passes by itself, and is no finding.
+	DifferenceInFlight DifferenceKind = "inFlight"
+	// DifferenceUnknown: the rail debited under a key that no row or payment has.
+	DifferenceUnknown DifferenceKind = "railDebitUnknown"
+	// DifferenceUnrecorded: the rail debited a row or payment that has ended without a ledger
+	// entry.
+	DifferenceUnrecorded DifferenceKind = "railDebitUnrecorded"
+	// DifferenceDenied: the ledger has an entry whose debit the rail denies.
+	DifferenceDenied DifferenceKind = "ledgerEntryDenied"
+	// DifferenceParticulars: ledger and rail have another amount, currency or agreement.
+	DifferenceParticulars DifferenceKind = "railDebitDiffers"
+)
+
+// Findings are the kinds of differences that need an operator.
+var Findings = []DifferenceKind{
+	DifferenceUnknown, DifferenceUnrecorded, DifferenceDenied, DifferenceParticulars,
+}
+
+// IsFinding reports whether a difference of the kind needs an operator.
+func (k DifferenceKind) IsFinding() bool { return slices.Contains(Findings, k) }
+
+// Difference is a rail key about which ledger and rail do not agree.
+type Difference struct {
+	RailKey   string
+	Kind      DifferenceKind
+	SiteID    SiteID // zero if unknown
+	DebitedAt Millis // by the rail's clock; 0: not debited, or unknown
+	Detail    string // for an operator; no customer, no agreement
+	// Aged says that the rail may have forgotten the debit. DueDifferences sets it.
+	Aged bool
+}
+
+// LedgerEntry is an entry of the ledger, with the agreement that was debited for it.
+type LedgerEntry struct {
+	RailKey         string
+	SiteID          SiteID
+	RecordedAt      Millis
+	Amount          Amount
+	Currency        string
+	BatchReference  string          // "" for a payment
+	RowReference    string          // "" for a payment
+	PaymentIntentID PaymentIntentID // zero for a row
+	AgreementID     string          // "" if it is not known any more
+}
+
+// LedgerPosition is the position of an entry in the order of LedgerBetween. The zero position is
+// the beginning.
+type LedgerPosition struct {
+	SiteID     SiteID
+	RecordedAt Millis
+	RailKey    string
+}
+
+// Position is the position of the entry in the order of LedgerBetween.
+func (e *LedgerEntry) Position() LedgerPosition {
+	return LedgerPosition{e.SiteID, e.RecordedAt, e.RailKey}
+}
+
+// Subject names the row or payment of the entry for an operator.
+func (e *LedgerEntry) Subject() string {
+	return subjectText(e.BatchReference, e.RowReference, e.PaymentIntentID)
+}
+
+// DebitSubject is the row or payment whose rail key a debit has.
+type DebitSubject struct {
+	RailKey         string
+	SiteID          SiteID
+	BatchReference  string // "" for a payment
+	RowReference    string
+	PaymentIntentID PaymentIntentID // zero for a row
+	Open            bool            // the service has yet to learn or to decide how it ends
+	Outcome         string          // of the row, or final status of the payment; "" while open
+}
+
+// Subject names the row or payment for an operator.
+func (d *DebitSubject) Subject() string {
+	return subjectText(d.BatchReference, d.RowReference, d.PaymentIntentID)
+}
+
+func subjectText(batch, row string, intent PaymentIntentID) string {
+	if intent != (PaymentIntentID{}) {
+		return "payment " + intent.String()
+	}
+	return fmt.Sprintf("row %q of batch %q", row, batch)
+}
+
+// Reconciliation is how far the comparison of ledger and rail has come.
+type Reconciliation struct {
+	// ComparedTo is the time up to which both lists are compared; 0: nothing has been compared.
+	ComparedTo Millis
+	// Since is when the present rail began. It knows no earlier debits.
+	Since Millis
+	// Now is service time.
+	Now Millis
+	// InFlight is the number of differences that are expected to pass, at most MostCounted.
+	InFlight int
+}
+
+// Lag is the age of the oldest time that has not been compared: RailMemory if nothing has.
+func (r Reconciliation) Lag() time.Duration {
+	if r.ComparedTo == 0 {
+		return RailMemory
+	}
+	return max(r.Now.Sub(r.ComparedTo), 0)
+}
+
+// Comparison is the result of a step of the comparison.
+type Comparison struct {
+	// From is the ComparedTo on which the step is based, and To the new one.
+	From, To Millis
+	Found    []Difference
+	Resolved []string // rail keys whose difference has disappeared
+	// Gap is set if the time before From, which the rail has forgotten, was never compared.
+	Gap string
+}

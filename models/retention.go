@@ -1,0 +1,150 @@
+package models
+
+import (
+	"context"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// Retention is how long data is kept whose period a deployment chooses.
+type Retention struct {
+	Payments    time.Duration // payment intents with their transactions, from their final status
+	Webhooks    time.Duration // ended webhook events with their attempts, from the last request for delivery
+	Links       time.Duration // customer and agreement of a customer link, from its revocation
+	Alerts      time.Duration // closed alerts, from their closing
+	SandboxRail time.Duration // keys of the sandbox rail, from their decision
+}
+
+// DefaultRetention is the retention of a Store until SetRetention.
+var DefaultRetention = Retention{
+	Payments: 400 * day, Webhooks: 400 * day, Links: 400 * day, Alerts: 90 * day, SandboxRail: 90 * day,
+}
+
+// MinRetention is the shortest retention that may be configured. Rows of a batch may
+// need their customer links while the batch exists. A webhook may be retried for 35 days. Audits
+// compare payments, events, ledger and rail up to auditedHistory.
+var MinRetention = Retention{
+	Payments: 90 * day, Webhooks: 90 * day, Links: BatchRetention, Alerts: day, SandboxRail: auditedHistory,
+}
+
+// MaxRetention bounds each period.
+const MaxRetention = 36_500 * day
+
+// auditedHistory is the age up to which audits compare tables of different retention. It exceeds
+// RailMemory.
+const auditedHistory = 30 * day
+
+// SetRetention changes how long data is kept. It must precede every other call.
+func (s *Store) SetRetention(r Retention) { s.retention = r }
+
+// A retentionStep removes at most limit items in one transaction, by an index, and skips locked
+// rows. It returns the number removed; fewer than limit: there are no more.
+type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
+
+// TableRetention is what happens to the rows of one table in the end.
+type TableRetention struct {
+	Table   string
+	Removes string // what is removed; "": nothing
+	After   string // how long it is kept
+	Setting string // the variable of the configuration that decides; "": fixed
+	Keeps   string // what is kept for ever, and why; "": nothing
+	By      string // the method or trigger that removes; "": none
+	step    retentionStep
+}
+
+// retention has a row for each table of the database. A test compares it with the catalogue.
+var retention = []TableRetention{
+	{
+		Table: "batches", Removes: "settled batches without a row in doubt",
+		After: "90 days from submission",
+		By:    "DropOldBatches", step: (*Store).DropOldBatches,
+	},
+	{
+		Table: "batch_rows", Removes: "the rows of removed batches", After: "with the week of the batch",
+		By: "DropOldPartitions", step: (*Store).DropOldPartitions,
+	},
+	{
+		Table: "payment_intents", Removes: "final payment intents with their transactions",
+		After:   "400 days",
+		Setting: "SVC_RETENTION_PAYMENTS", By: "DropOldPaymentIntents", step: (*Store).DropOldPaymentIntents,
+	},
+	{
+		Table: "webhook_events", Removes: "ended events",
+		After:   "400 days from the last request for delivery, with the month of the subject",
+		Setting: "SVC_RETENTION_WEBHOOKS", By: "DropOldWebhookEvents", step: (*Store).DropOldWebhookEvents,
+	},
+	{Table: "webhook_attempts", Removes: "the attempts of removed events", After: "as their event", By: "DropOldWebhookEvents"},
+	{Table: "webhook_slots", Removes: "the slots of ended events", After: "until the event ends", By: "RecordWebhooks"},
+	{
+		Table: "customer_links", Removes: "customer and agreement of revoked links", After: "400 days from revocation",
+		Setting: "SVC_RETENTION_LINKS", By: "ForgetOldParties", step: (*Store).ForgetOldParties,
+		Keeps: "the link with its customerReference: lists, their totals and movements show it",
+	},
+	{
+		Table: "alerts", Removes: "closed alerts", After: "90 days from closing", Setting: "SVC_RETENTION_ALERTS",
+		By: "DropClosedAlerts", step: (*Store).DropClosedAlerts,
+	},
+	{
+		Table: "idempotency_keys", Removes: "all", After: "24 hours", By: "PurgeIdempotencyKeys",
+		step: (*Store).PurgeIdempotencyKeys,
+	},
+	{
+		Table: "client_assertions", Removes: "all", After: "until the assertion expires", By: "DropExpiredAssertions",
+		step: (*Store).DropExpiredAssertions,
+	},
+	{
+		Table: "sandbox_debits", Removes: "decided keys", After: "90 days from the decision",
+		Setting: "SVC_RETENTION_SANDBOX_RAIL", By: "DropOldSandboxDebits", step: (*Store).DropOldSandboxDebits,
+	},
+	{Table: "sandbox_accounts", Keeps: "accounts: an agreement may be debited at any time"},
+	{Table: "sandbox_faults", Keeps: "one row for each fault"},
+	{Table: "outbox", Removes: "finished tasks", After: "until the task is done", By: "FinishTask"},
+	{Table: "debit_pauses", Removes: "ended pauses", After: "until an operator resumes the debits", By: "ResumeDebits"},
+	{Table: "queue_pauses", Removes: "ended pauses", After: "until an operator resumes the queue", By: "ResumeQueue"},
+	{Table: "recurring_work", Keeps: "one row for each recurring task"},
+	{Table: "link_changes", Removes: "all", After: "until the next fold into totals", By: "FoldLinkChanges"},
+	{Table: "link_totals", Keeps: "the totals of customer lists"},
+	{Table: "reconciliation", Keeps: "one row"},
+	{Table: "audit_pass", Keeps: "one row"},
+	{Table: "rail_minutes", Removes: "counts of the rail's answers", After: "1 hour", By: "RecordRailAnswers"},
+	{
+		Table: "reconciliation_differences", Removes: "resolved differences; others after their period",
+		After: "30 days from their discovery", By: "DropOldDifferences", step: (*Store).DropOldDifferences,
+	},
+	{
+		Table: "batch_references",
+		Keeps: "generations: with them, a reference that is used again gets new rail keys",
+	},
+	{Table: "ledger_entries", Keeps: "the ledger: it records every movement of money"},
+	{Table: "organisations", Keeps: "partners: ledger and Sites refer to them"},
+	{Table: "sites", Keeps: "Sites: the ledger refers to them"},
+	{Table: "api_clients", Keeps: "clients: an operator disables them"},
+	{
+		Table: "client_secrets", Removes: "removed secrets", After: "until an operator removes them",
+		By: "RemoveClientSecret",
+	},
+	{Table: "credential_uses", Keeps: "the last use of each secret and key. One for each rotation"},
+	{Table: "audit_log", Keeps: "the audit log: it is append-only"},
+	{Table: "service_keys", Keeps: "keys, retired ones too: sign-up links name theirs. One for each rotation"},
+	{Table: "webhook_endpoints", Removes: "deleted endpoints", After: "until the partner deletes them", By: "DeleteWebhookEndpoint"},
+	{Table: "webhook_secrets", Keeps: "secrets, retired ones too. One for each rotation"},
+	{Table: "service_clock", Keeps: "one row"},
+	{Table: "deployment", Keeps: "one row"},
+	{Table: "database_epoch", Keeps: "one row"},
+	{Table: "schema_migrations", Keeps: "one row for each migration"},
+}
+
+// TableRetentions returns what happens to the rows of each table in the end.
+func TableRetentions() []TableRetention { return append([]TableRetention(nil), retention...) }
+
+// RetentionSteps returns the steps of the sweep that removes what is past its retention. Each
+// removes at most limit items in one transaction, and returns fewer if there are no more.
+func (s *Store) RetentionSteps() (steps []func(ctx context.Context, limit int) (int, error)) {
+	for _, r := range retention {
+		if r.step != nil {
+			steps = append(steps, func(ctx context.Context, limit int) (int, error) { return r.step(s, ctx, limit) })
+		}
+	}
+	return steps
+}

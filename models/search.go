@@ -1,0 +1,25 @@
+package models
+
+// HitKind is the kind of what a search has found.
+type HitKind string
+
+// The kinds of hits. The comment names what Hit.ID holds.
+const (
+	HitOrganisation  HitKind = "organisation"  // its id
+	HitSite          HitKind = "site"          // its id
+	HitClient        HitKind = "client"        // its id
+	HitBatch         HitKind = "batch"         // its batchReference
+	HitPaymentIntent HitKind = "paymentIntent" // its id
+	HitCustomer      HitKind = "customer"      // its customerReference
+	HitWebhookEvent  HitKind = "webhookEvent"  // its idempotencyKey
+)
+
+// Hit is one result of a search.
+type Hit struct {
+	Kind           HitKind
+	ID             string
+	OrganisationID OrganisationID
+	SiteID         SiteID // zero: none
+	Detail         string
+	At             Millis // creation
+}

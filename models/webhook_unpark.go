@@ -1,0 +1,81 @@
+package models
+
+import (
+	"context"
+	_ "embed" // statements
+	"errors"
+
+	"partnerbilling/models/postgres"
+)
+
+// ErrNotParked says that an endpoint is enabled, has a closed breaker and has no parked event.
+var ErrNotParked = errors.New("models: the endpoint is not parked")
+
+var (
+	unparkEndpointSQL = postgres.SQL(`
+UPDATE webhook_endpoints e SET disabled_at = NULL, failures = 0, open_until = NULL, openings = 0, width = :width,
+    gone_since = NULL
+WHERE e.organisation_id = :organisation AND e.site_id = :site AND (e.disabled_at IS NOT NULL
+    OR e.open_until IS NOT NULL OR EXISTS (
+        SELECT FROM webhook_slots w
+        WHERE w.organisation_id = e.organisation_id AND w.endpoint_site_id = e.site_id AND w.until IS NULL))`)
+
+	//go:embed webhook_endpoint_troubled.sql
+	troubledEndpointsText string
+	troubledEndpointsSQL  = postgres.SQL(troubledEndpointsText)
+)
+
+// UnparkWebhookEndpoint enables an endpoint and resets its breaker, as a PUT of the same
+// configuration does: parked events go out. The zero Site means the default. Errors:
+// ErrNoWebhookEndpoint; ErrNotParked.
+func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
+	actFrom(ctx).aboutEndpoint(organisation, site)
+	if _, err := s.WebhookEndpoint(ctx, organisation, site); err != nil {
+		return err
+	}
+	err := s.act(ctx, func(tx postgres.Tx) error {
+		n, err := tx.Run(ctx, unparkEndpointSQL, postgres.Args{
+			"organisation": organisation, "site": site, "width": newWebhookBreaker().Width,
+		})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrNotParked
+		}
+		if err := closeAlerts(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
+			return err
+		}
+		return reviveWaiting(ctx, tx, organisation, site)
+	})
+	return wrap("unpark webhook endpoint", err)
+}
+
+// TroubledEndpoint is an endpoint that a breaker has parked, that is disabled, or that has parked
+// events.
+type TroubledEndpoint struct {
+	OrganisationID OrganisationID
+	Organisation   string // its name
+	SiteID         SiteID // zero: the organisation's default
+	Host           string // of its URL; path and query may hold secrets
+	Failures       int    // consecutive
+	OpenUntil      Millis // of the breaker; 0: closed
+	DisabledAt     Millis // 0: enabled
+	Parked         int    // events, at most MostCounted
+	ParkedSince    Millis // request of the longest parked event; 0: none
+}
+
+// TroubledEndpoints returns endpoints that need an operator's attention, at most limit.
+func (s *Store) TroubledEndpoints(ctx context.Context, limit int) ([]TroubledEndpoint, error) {
+	var rows []struct {
+		TroubledEndpoint
+		URL string
+	}
+	err := s.pg.Select(ctx, troubledEndpointsSQL, postgres.Args{"limit": limit, "most": MostCounted}, &rows)
+	endpoints := make([]TroubledEndpoint, len(rows))
+	for i, r := range rows {
+		endpoints[i] = r.TroubledEndpoint
+		endpoints[i].Host = hostOf(r.URL)
+	}
+	return endpoints, wrap("troubled endpoints", err)
+}
