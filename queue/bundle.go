@@ -14,6 +14,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/coalesce"
+	"partnerbilling/models/logs"
 )
 
 // Webhooks are many and small: an Asynq task for each would cost more than the rest of the
@@ -94,6 +95,8 @@ func readBundle(t *asynq.Task) (members []models.Task, err error) {
 // runBundle runs the members concurrently, each in a slot. A member that fails is retried alone.
 // The bundle itself fails, and comes again, only if the context ends first.
 func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
+	ctx, span := s.tracer.StartBundle(ctx, members)
+	defer span.End(nil)
 	var running sync.WaitGroup
 	for _, m := range members {
 		running.Go(func() {
@@ -111,7 +114,7 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 // tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
 	defer coalesce.CatchPanic(&err)
-	return s.jobs.run(models.WithTraceID(ctx, m.TraceID), m)
+	return s.run(ctx, m)
 }
 
 // retryMember enqueues a failed member as a plain task, to be run when its retry is due.
@@ -125,7 +128,9 @@ func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) 
 	defer cancel()
 	_, err := s.tasks.EnqueueContext(ctx, task, asynq.ProcessIn(retryDelay(0, failure, task)))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-		s.log.WarnContext(ctx, "cannot enqueue a retry; it starts when its lease expires", "task", m.ID, "error", err)
+		err = logs.OfRedis(err)
+		s.log.WarnContext(ctx, "cannot enqueue a retry; it starts when its lease expires", logs.Outage(err),
+			"error", err)
 	}
 }
 

@@ -1,13 +1,14 @@
 package queue
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"bytes"
 	"fmt"
 	"net/http"
+	"path"
+	"regexp"
+	"strings"
 
 	"github.com/hibiken/asynqmon"
-	"github.com/redis/go-redis/v9"
 )
 
 // DashboardPath is the URL path of the dashboard.
@@ -16,34 +17,54 @@ const DashboardPath = "/ops/queues"
 // Dashboard is a read-only asynqmon behind the operator's login. It is read-only because changes in
 // Redis would bypass Postgres. Close releases its connections.
 type Dashboard struct {
-	monitor            *asynqmon.HTTPHandler
-	username, password [sha256.Size]byte
+	monitor *asynqmon.HTTPHandler
+	admit   func(http.ResponseWriter, *http.Request) bool
 }
 
-// redisOptions makes asynqmon connect with the options of the given client.
-type redisOptions struct{ options *redis.Options }
+// MakeRedisClient implements asynq.RedisConnOpt, so that asynqmon gets clients of its own, which it
+// closes.
+func (r Redis) MakeRedisClient() any { return r.Connect() }
 
-// MakeRedisClient implements asynq.RedisConnOpt.
-func (o redisOptions) MakeRedisClient() any {
-	options := *o.options
-	return redis.NewClient(&options)
-}
-
-// NewDashboard returns a dashboard that asks for the username and password.
-func NewDashboard(client *redis.Client, username, password string) *Dashboard {
+// NewDashboard returns a dashboard. admit reports whether a request comes from an operator, and
+// otherwise answers it.
+func NewDashboard(redis Redis, admit func(http.ResponseWriter, *http.Request) bool) *Dashboard {
 	return &Dashboard{
 		monitor: asynqmon.New(asynqmon.Options{
-			RootPath: DashboardPath, RedisConnOpt: redisOptions{client.Options()}, ReadOnly: true,
+			RootPath: DashboardPath, RedisConnOpt: redis, ReadOnly: true,
 		}),
-		username: sha256.Sum256([]byte(username)), password: sha256.Sum256([]byte(password)),
+		admit: admit,
 	}
 }
 
-// contentSecurityPolicy allows the needs of asynqmon's page: an inline script, inline styles and
-// web fonts.
+// contentSecurityPolicy allows the needs of asynqmon's page: an inline script and inline styles.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'unsafe-inline'; " +
-	"style-src 'self' 'unsafe-inline' https://fonts.googleapis.com; font-src 'self' https://fonts.gstatic.com; " +
-	"img-src 'self' data:; frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
+	"style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; frame-ancestors 'none'; " +
+	"form-action 'self'; base-uri 'self'"
+
+// outsideLinks are the links of asynqmon's page to web fonts of another host, and to a manifest
+// that browsers ask for without the login. The page falls back to fonts of the system.
+var outsideLinks = regexp.MustCompile(`<link rel="(?:stylesheet" href="https?://|manifest")[^>]*>`)
+
+// pageWriter holds back an HTML page, to remove its outside links.
+type pageWriter struct {
+	http.ResponseWriter
+	page bytes.Buffer
+}
+
+// Write implements http.ResponseWriter.
+func (w *pageWriter) Write(b []byte) (int, error) { return w.page.Write(b) }
+
+func (w *pageWriter) end() {
+	page := outsideLinks.ReplaceAll(w.page.Bytes(), nil)
+	_, _ = w.ResponseWriter.Write(page)
+}
+
+// isPage reports whether asynqmon answers a path with its page: every path that is neither a file
+// nor a call of its API.
+func isPage(urlPath string) bool {
+	rest := strings.TrimPrefix(urlPath, DashboardPath)
+	return path.Ext(rest) == "" && !strings.HasPrefix(rest, "/api/")
+}
 
 // ServeHTTP checks the login and refuses every method other than GET and HEAD.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,9 +73,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
-	if !d.isOperator(r) {
-		header.Set("WWW-Authenticate", `Basic realm="operator", charset="UTF-8"`)
-		http.Error(w, "The operator's login is required.", http.StatusUnauthorized)
+	if !d.admit(w, r) {
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -62,14 +81,13 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The dashboard is read-only.", http.StatusMethodNotAllowed)
 		return
 	}
-	d.monitor.ServeHTTP(w, r)
-}
-
-func (d *Dashboard) isOperator(r *http.Request) bool {
-	username, password, ok := r.BasicAuth()
-	u, p := sha256.Sum256([]byte(username)), sha256.Sum256([]byte(password))
-	// Both comparisons always run, so that the time of the answer reveals nothing.
-	return ok && subtle.ConstantTimeCompare(u[:], d.username[:])&subtle.ConstantTimeCompare(p[:], d.password[:]) == 1
+	if !isPage(r.URL.Path) {
+		d.monitor.ServeHTTP(w, r)
+		return
+	}
+	page := &pageWriter{ResponseWriter: w}
+	d.monitor.ServeHTTP(page, r)
+	page.end()
 }
 
 // Close closes the dashboard's connections.

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
+	"partnerbilling/models/tracing"
 )
 
 const (
@@ -60,7 +62,7 @@ const (
 // use.
 type Dispatcher struct {
 	store    *models.Store
-	redis    *redis.Client
+	redis    redis.UniversalClient
 	tasks    *asynq.Client
 	cfg      DispatcherConfig
 	notified chan []models.TaskID // committed, not claimed
@@ -83,11 +85,16 @@ type DispatcherConfig struct {
 	InFlight int
 	// Recurring maps each recurring kind of task to its interval.
 	Recurring map[models.TaskKind]time.Duration
+	Tracer    *tracing.Tracer  // nil records nothing
+	Now       func() time.Time // clock of the process, for spans; default time.Now
 	Log       *slog.Logger
 }
 
 // NewDispatcher returns a dispatcher. It does nothing until Run or RunInline.
-func NewDispatcher(store *models.Store, client *redis.Client, cfg DispatcherConfig) *Dispatcher {
+func NewDispatcher(store *models.Store, client redis.UniversalClient, cfg DispatcherConfig) *Dispatcher {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Dispatcher{
 		store: store, redis: client, tasks: asynq.NewClientFromRedisClient(client), cfg: cfg, fleet: newFleet(client),
 		notified: make(chan []models.TaskID, inlineBuffer), claimed: make(chan []models.Task, inlineBuffer),
@@ -127,6 +134,7 @@ func (d *Dispatcher) Send(claimed []models.Task) {
 // polls of the outbox find. It also does the housekeeping. Every worker runs it; the store lets one
 // of them claim from a queue at a time.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.RunInline(ctx) })
 	group.Go(func() error { return d.repeat(ctx, housekeepInterval, d.housekeep) })
@@ -190,7 +198,7 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 			return nil
 		}
 		if err != nil {
-			d.cfg.Log.WarnContext(ctx, "dispatch failed", "error", err)
+			d.cfg.Log.WarnContext(ctx, "dispatch failed", logs.Outage(err), "error", err)
 			pause = errorBackoff
 		}
 		timer.Reset(pause)
@@ -235,6 +243,7 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	if len(claimed) == 0 {
 		return nil
 	}
+	began := d.cfg.Now()
 	bundles := makeBundles(claimed)
 	accepted := make([]bool, len(bundles))
 	group, enqueueCtx := errgroup.WithContext(ctx)
@@ -245,13 +254,16 @@ func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 			// runs it, the lease expires, and the next dispatch has another task id.
 			_, err := d.tasks.EnqueueContext(enqueueCtx, newBundle(bundle))
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-				return err
+				return logs.OfRedis(err)
 			}
 			accepted[i] = true
 			return nil
 		})
 	}
 	err := errors.Join(group.Wait(), publishWakeUps(ctx, d.redis, claimed))
+	for i, bundle := range bundles {
+		d.cfg.Tracer.Dispatched(ctx, bundle, began, accepted[i])
+	}
 	return errors.Join(err, d.recordSent(ctx, bundles, accepted))
 }
 

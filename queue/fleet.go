@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 const (
@@ -30,7 +31,7 @@ type fleet struct {
 	workers    atomic.Int64
 }
 
-func newFleet(client *redis.Client) *fleet {
+func newFleet(client redis.UniversalClient) *fleet {
 	f := &fleet{inspector: asynq.NewInspectorFromRedisClient(client), slotCounts: map[models.Queue]*atomic.Int64{}}
 	for q := range minSlots {
 		f.slotCounts[q] = new(atomic.Int64)
@@ -51,7 +52,7 @@ func (f *fleet) perWorker(shared time.Duration) time.Duration {
 func (f *fleet) count(context.Context) (more bool, err error) {
 	servers, err := f.inspector.Servers()
 	if err != nil {
-		return false, fmt.Errorf("queue: count the fleet: %w", err)
+		return false, fmt.Errorf("queue: count the fleet: %w", logs.OfRedis(err))
 	}
 	slots := map[models.Queue]int{}
 	workers := 0

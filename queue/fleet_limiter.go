@@ -52,7 +52,7 @@ type tokenWaiter struct {
 
 // NewFleetLimiter returns the limiter of the given name. It allows perSecond tokens a second, with
 // bursts of one second's tokens. perSecond is above 0.
-func NewFleetLimiter(client *redis.Client, name string, perSecond float64) *FleetLimiter {
+func NewFleetLimiter(client redis.UniversalClient, name string, perSecond float64) *FleetLimiter {
 	burst := max(1, int(perSecond))
 	return &FleetLimiter{
 		shared: redis_rate.NewLimiter(client), local: rate.NewLimiter(rate.Limit(perSecond), burst), name: name,

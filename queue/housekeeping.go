@@ -5,26 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 const (
-	// markerKey exists as long as Redis keeps its data. If it is missing, the dispatcher sends
-	// every task in flight again.
-	markerKey = "partnerbilling:marker"
-	// markerReady is the value of the marker once every task is due again.
-	markerReady = "ready"
+	// markerPrefix and the queue's name, as a hash tag, form the key of its marker. In a Cluster
+	// the marker shares the slot of the queue's tasks.
+	markerPrefix = "partnerbilling:marker:"
+	// markerReady begins the value of a marker once every task of the queue is due again. The
+	// replication id of the server follows.
+	markerReady = "ready "
 	// asynqQueuesKey holds the names of Asynq's queues. A client writes it once in its life.
 	// Without it the dashboard shows no queues.
 	asynqQueuesKey = "asynq:queues"
 	// reclaimLimit is the maximum number of tasks that one statement reclaims.
 	reclaimLimit = 1000
+	// firstDetection bounds how long a Redis that does not answer delays the first dispatch.
+	firstDetection = time.Second
 )
 
 // housekeep reclaims lost tasks and retries that a move of the clock made due, starts recurring
-// work, and detects a flush of Redis. A failure of one step does not stop the others. It reports
+// work, and detects losses of Redis. A failure of one step does not stop the others. It reports
 // whether more tasks may be there to reclaim.
 func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	reclaimed, err := d.store.ReclaimLost(ctx, reclaimLimit)
@@ -37,44 +46,135 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 		_, startErr := d.store.StartRecurring(ctx, kind, every)
 		err = errors.Join(err, startErr)
 	}
-	return reclaimed == reclaimLimit, errors.Join(err, d.detectFlush(ctx))
+	return reclaimed == reclaimLimit, errors.Join(err, d.detectLoss(ctx))
 }
 
-// completeMarker makes the marker ready if it still holds the caller's value. After another flush
-// it is missing or holds the value of another caller.
+// detectLossFirst detects a loss before the first dispatch: tasks that go out before would go out
+// twice. Housekeeping makes up for a failure.
+func (d *Dispatcher) detectLossFirst(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstDetection)
+	defer cancel()
+	if err := d.detectLoss(ctx); err != nil {
+		d.cfg.Log.WarnContext(ctx, "cannot see yet whether Redis has lost tasks", logs.Outage(err), "error", err)
+	}
+}
+
+// markerKey returns the key of a queue's marker.
+func markerKey(q models.Queue) string { return markerPrefix + "{" + string(q) + "}" }
+
+// completeMarker makes the marker ready if it still holds the caller's value. After another loss it
+// is missing or holds the value of another caller.
 var completeMarker = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
 return 0`)
 
-// detectFlush makes every task in flight due again if Redis has lost its data. It sets the marker
-// first, and makes it ready last. A crash or another flush in between repeats the whole.
-func (d *Dispatcher) detectFlush(ctx context.Context) error {
-	marker, err := d.redis.Get(ctx, markerKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("queue: read the marker: %w", err)
+// detectLoss makes the tasks in flight of each queue due again whose server may have lost some. The
+// queues of a Cluster are independent: they are on different servers.
+func (d *Dispatcher) detectLoss(ctx context.Context) error {
+	if _, ok := d.redis.(*redis.ClusterClient); !ok {
+		return d.detectLossOf(ctx, Names()...)
 	}
-	if marker == markerReady {
-		return nil
+	var group errgroup.Group
+	for _, q := range Names() {
+		group.Go(func() error { return d.detectLossOf(ctx, q) })
 	}
-	marker = uuid.NewString()
-	if err := d.redis.Set(ctx, markerKey, marker, 0).Err(); err != nil {
-		return fmt.Errorf("queue: set the marker: %w", err)
+	if err := group.Wait(); err != nil {
+		return err
 	}
+	return d.registerQueues(ctx) // the names may be on a server without a marker
+}
+
+// registerQueues writes the names of all queues.
+func (d *Dispatcher) registerQueues(ctx context.Context) error {
 	names := make([]any, 0, len(Names()))
 	for _, q := range Names() {
 		names = append(names, string(q))
 	}
 	if err := d.redis.SAdd(ctx, asynqQueuesKey, names...).Err(); err != nil {
-		return fmt.Errorf("queue: register the queues: %w", err)
+		return fmt.Errorf("queue: register the queues: %w", logs.OfRedis(err))
 	}
-	reclaimed, err := d.store.ReclaimAll(ctx)
+	return nil
+}
+
+// detectLossOf compares the markers of queues on one server with its replication id. A server
+// without a marker has lost its data. A server with another id was restarted or promoted, and may
+// lack the latest tasks.
+func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) error {
+	keys := make([]string, len(queues))
+	for i, q := range queues {
+		keys[i] = markerKey(q)
+	}
+	markers, err := d.redis.MGet(ctx, keys...).Result()
+	if err != nil {
+		return fmt.Errorf("queue: read the markers of %s: %w", queues, logs.OfRedis(err))
+	}
+	server, err := masterOf(ctx, d.redis, keys[0])
+	if err != nil {
+		return fmt.Errorf("queue: find the server of %s: %w", queues, logs.OfRedis(err))
+	}
+	history, err := replicationID(ctx, server)
+	if err != nil {
+		return fmt.Errorf("queue: read the replication id of %s: %w", queues, logs.OfRedis(err))
+	}
+	var lost []models.Queue
+	for i, q := range queues {
+		if markers[i] != markerReady+history {
+			lost = append(lost, q)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := checkPolicy(ctx, server); err != nil {
+		d.cfg.Log.ErrorContext(ctx, "the server of the queues is not safe to use", "queues", lost, "error", err)
+	}
+	var group errgroup.Group
+	for i, q := range queues {
+		if slices.Contains(lost, q) {
+			group.Go(func() error { return d.redispatch(ctx, q, markers[i] == nil, history) })
+		}
+	}
+	return group.Wait()
+}
+
+// redispatch makes the tasks in flight of a queue due again. The marker is set first and made ready
+// last: a crash or another loss in between repeats the whole. isEmpty says that the server has lost
+// its data.
+func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty bool, history string) error {
+	key, marker := markerKey(q), uuid.NewString()
+	if err := d.redis.Set(ctx, key, marker, 0).Err(); err != nil {
+		return fmt.Errorf("queue: set the marker of %s: %w", q, logs.OfRedis(err))
+	}
+	reclaimed, err := d.store.ReclaimQueue(ctx, q)
 	if err != nil {
 		return err
+	}
+	d.logLoss(ctx, q, isEmpty, reclaimed)
+	if err := d.registerQueues(ctx); err != nil {
+		return err
+	}
+	return logs.OfRedis(completeMarker.Run(ctx, d.redis, []string{key}, marker, markerReady+history).Err())
+}
+
+// logLoss logs a detected loss, as a warning if it concerns tasks.
+func (d *Dispatcher) logLoss(ctx context.Context, q models.Queue, isEmpty bool, reclaimed int) {
+	message := "Redis was restarted or failed over; all tasks in flight are due again"
+	if isEmpty {
+		message = "Redis has lost its data; all tasks in flight are due again"
 	}
 	level := slog.LevelWarn
 	if reclaimed == 0 {
 		level = slog.LevelInfo // most likely a first start
 	}
-	d.cfg.Log.Log(ctx, level, "Redis has lost its data; all tasks in flight are due again", "tasks", reclaimed)
-	return completeMarker.Run(ctx, d.redis, []string{markerKey}, marker, markerReady).Err()
+	d.cfg.Log.Log(ctx, level, message, "queue", q, "tasks", reclaimed)
+}
+
+// replicationID returns the id of the server's history of writes, which changes with a restart and
+// with the promotion of a replica. It is "" if the server forbids INFO.
+func replicationID(ctx context.Context, server redis.Cmdable) (string, error) {
+	info, err := server.Info(ctx, "replication").Result()
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return "", nil
+	}
+	return infoField(info, "master_replid"), err
 }

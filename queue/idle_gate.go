@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // Asynq polls its queues at a fixed interval. A short interval costs Redis thousands of commands a
@@ -28,8 +29,9 @@ const (
 	wakePrefix = "partnerbilling:wake:"
 )
 
-// publishWakeUps publishes a wake-up for each gated queue among the tasks.
-func publishWakeUps(ctx context.Context, client *redis.Client, tasks []models.Task) error {
+// publishWakeUps publishes a wake-up for each gated queue among the tasks, through the server of
+// the queue: the other servers of a Cluster pass it on, and need not answer.
+func publishWakeUps(ctx context.Context, client redis.UniversalClient, tasks []models.Task) error {
 	var published []models.Queue
 	for _, t := range tasks {
 		q := t.Kind.Queue()
@@ -37,8 +39,12 @@ func publishWakeUps(ctx context.Context, client *redis.Client, tasks []models.Ta
 			continue
 		}
 		published = append(published, q)
-		if err := client.Publish(ctx, wakePrefix+string(q), "").Err(); err != nil {
-			return err
+		server, err := masterOf(ctx, client, pendingKey(string(q)))
+		if err != nil {
+			return logs.OfRedis(err)
+		}
+		if err := server.Publish(ctx, wakePrefix+string(q), "").Err(); err != nil {
+			return logs.OfRedis(err)
 		}
 	}
 	return nil
@@ -78,7 +84,7 @@ func pendingKey(queue string) string { return "asynq:{" + queue + "}" + pendingS
 const pendingSuffix = ":pending"
 
 // listen passes the wake-ups of the queues on to the gate, until the context ends.
-func (g *idleGate) listen(ctx context.Context, client *redis.Client, queues []models.Queue) {
+func (g *idleGate) listen(ctx context.Context, client redis.UniversalClient, queues []models.Queue) {
 	var channels []string
 	for _, q := range queues {
 		if isGated(q) {

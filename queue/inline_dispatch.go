@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // RunInline dispatches the tasks of Notify and Send until the context ends.
@@ -47,7 +48,8 @@ func (d *Dispatcher) releaseUnsent(ctx context.Context) {
 		break
 	}
 	if err := d.release(ctx, unsent); err != nil {
-		d.cfg.Log.WarnContext(ctx, "cannot release the claimed tasks", "tasks", len(unsent), "error", err)
+		d.cfg.Log.WarnContext(ctx, "cannot release the claimed tasks", "tasks", len(unsent),
+			logs.Outage(err), "error", err)
 	}
 }
 
@@ -131,15 +133,26 @@ func (d *Dispatcher) isCapacityExpired() bool {
 	}
 }
 
+// sendInline sends the tasks of each queue by themselves: in a Cluster, the server of one queue may
+// fail while the others work.
 func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
 	ctx, cancel := context.WithTimeout(ctx, inlineTimeout)
 	defer cancel()
-	return d.send(ctx, claimed)
+	queues := map[models.Queue][]models.Task{}
+	for _, t := range claimed {
+		queues[t.Kind.Queue()] = append(queues[t.Kind.Queue()], t)
+	}
+	var group errgroup.Group
+	for _, tasks := range queues {
+		group.Go(func() error { return d.send(ctx, tasks) })
+	}
+	return group.Wait()
 }
 
 // logInlineError logs a non-nil error, unless the dispatcher is shutting down.
 func (d *Dispatcher) logInlineError(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loops take over", "error", err)
+		d.cfg.Log.WarnContext(ctx, "inline dispatch failed; the workers' loops take over",
+			logs.Outage(err), "error", err)
 	}
 }

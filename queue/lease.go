@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // extendInterval is the time between two lease extensions. Each extends the leases of tasks that
@@ -52,7 +53,7 @@ func (d *Dispatcher) extendRemaining(ctx context.Context) {
 	for range 2 { // the previous interval, and the current one
 		if _, err := d.extendLeases(ctx); err != nil {
 			d.cfg.Log.WarnContext(ctx, "cannot extend the leases of enqueued tasks; they are dispatched again",
-				"error", err)
+				logs.Outage(err), "error", err)
 		}
 	}
 }

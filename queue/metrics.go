@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // backlogCollector reads the backlogs of the queues from Postgres at each scrape. Asynq's own
@@ -45,7 +46,7 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	backlogs, err := c.store.Backlogs(ctx)
 	if err != nil {
-		c.log.WarnContext(ctx, "cannot read the backlogs", "error", err)
+		c.log.WarnContext(ctx, "cannot read the backlogs", logs.Outage(err), "error", err)
 		return
 	}
 	for _, b := range backlogs {

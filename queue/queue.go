@@ -9,12 +9,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // Job does the work of one kind of task. Run returns an error only if the run failed as a whole;
@@ -81,8 +84,23 @@ const (
 	rowsHeader         = "rows"
 )
 
-func withTrace(ctx context.Context, t *asynq.Task) context.Context {
-	return models.WithTraceID(ctx, models.TraceID(t.Headers()[traceHeader]))
+// withTask returns a context whose log records carry the ids of the task.
+func withTask(ctx context.Context, t models.Task) context.Context {
+	attrs := make([]slog.Attr, 0, 3)
+	attrs = append(attrs, slog.String("kind", string(t.Kind)), slog.Any(logs.TaskID, t.ID))
+	if !t.OrganisationID.IsZero() {
+		attrs = append(attrs, slog.Any(logs.OrganisationID, t.OrganisationID))
+	}
+	return logs.With(models.WithTraceID(ctx, t.TraceID), attrs...)
+}
+
+// withIDs is withTask for the task that t carries.
+func withIDs(ctx context.Context, t *asynq.Task) context.Context {
+	task, err := readTask(t)
+	if err != nil {
+		return logs.With(ctx, slog.String("kind", t.Type()))
+	}
+	return withTask(ctx, task)
 }
 
 // newTask returns the Asynq task that carries t. The dispatch count makes the task id of each
@@ -97,8 +115,14 @@ func newTask(t models.Task) *asynq.Task {
 		asynq.MaxRetry(maxRetryOf(t.Kind)), asynq.Timeout(taskTimeout))
 }
 
-// readTask returns the task that t carries: kind, id and, if the headers hold them, organisation
-// and number of rows.
+// epochOf returns the dispatch count in the Asynq id of a task, 0 if there is none.
+func epochOf(id string) int {
+	epoch, _ := strconv.Atoi(id[strings.LastIndexByte(id, 'e')+1:])
+	return epoch
+}
+
+// readTask returns the task that t carries: kind, id and, if the headers hold them, organisation,
+// number of rows and trace id.
 func readTask(t *asynq.Task) (models.Task, error) {
 	task := models.Task{Kind: models.TaskKind(t.Type())}
 	if err := task.ID.UnmarshalText(t.Payload()); err != nil {
@@ -110,6 +134,7 @@ func readTask(t *asynq.Task) (models.Task, error) {
 		}
 	}
 	task.Rows, _ = strconv.Atoi(t.Headers()[rowsHeader]) // 0 without a header
+	task.TraceID = models.TraceID(t.Headers()[traceHeader])
 	return task, nil
 }
 
@@ -117,15 +142,7 @@ func readTask(t *asynq.Task) (models.Task, error) {
 // binary may get it when the dispatcher sends it again.
 var errUnknownTask = fmt.Errorf("queue: unknown task: %w", asynq.SkipRetry)
 
-// ProcessTask runs the job of a fetched task.
-func (j Jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
-	task, err := readTask(t)
-	if err != nil {
-		return err
-	}
-	return j.run(withTrace(ctx, t), task)
-}
-
+// run runs the job of a fetched task.
 func (j Jobs) run(ctx context.Context, task models.Task) error {
 	job, ok := j[task.Kind]
 	if !ok {

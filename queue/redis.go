@@ -3,15 +3,18 @@ package queue
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
-
-	"partnerbilling/models/postgres"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"partnerbilling/models/logs"
+	"partnerbilling/models/postgres"
 )
 
 const (
@@ -25,26 +28,92 @@ const (
 	// jitter keeps a fleet from reconnecting in step.
 	connMaxAge    = 30 * time.Minute
 	connAgeJitter = 5 * time.Minute
+	// clusterReload is the age at which a client reads the layout of a Cluster again.
+	clusterReload = time.Second
+	// minRedirects allows a command to follow a moved slot.
+	minRedirects = 2
 )
 
-// Connect returns the Redis client that all parts of a process share. It does not connect yet.
-func Connect(url string) (*redis.Client, error) {
-	opts, err := redis.ParseURL(url)
+// Connect returns a client for the Redis at the URL, with the default TLS settings. It does not
+// connect yet.
+func Connect(url string) (redis.UniversalClient, error) {
+	r, err := ParseRedis(url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("queue: Redis URL cannot be parsed") // the parser's error quotes the password
+		return nil, err
 	}
-	opts.ContextTimeoutEnabled = true
-	opts.Dialer = dialer(opts.TLSConfig)
-	opts.DialTimeout, opts.DialerRetries = dialTimeout, 1
-	opts.ReadTimeout, opts.WriteTimeout = commandTimeout, commandTimeout
-	opts.MaxRetries = retries
-	opts.ConnMaxLifetime, opts.ConnMaxLifetimeJitter = connMaxAge, connAgeJitter
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(opts), nil
+	return r.Connect(), nil
 }
 
+// limits bounds the commands of a client.
+type limits struct {
+	command time.Duration // the wait for an answer
+	retries int           // -1: none
+}
+
+// Connect returns a client that all parts of a process share. It does not connect yet.
+func (r Redis) Connect() redis.UniversalClient { return r.client(limits{commandTimeout, retries}) }
+
+// ConnectBriefly returns a client whose commands fail after the time-out, without a retry.
+func (r Redis) ConnectBriefly(timeout time.Duration) redis.UniversalClient {
+	return r.client(limits{timeout, -1})
+}
+
+func (r Redis) client(l limits) redis.UniversalClient {
+	dial := dialer(*r.tls())
+	switch {
+	case r.sentinel != nil:
+		return r.sentinelClient(l, dial)
+	case r.cluster != nil:
+		return r.clusterClient(l, dial)
+	}
+	o := *r.single
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintenance(), true
+	if o.Network != "unix" {
+		o.Dialer = dial
+	}
+	o.DialTimeout, o.DialerRetries = dialTimeout, 1
+	o.ReadTimeout, o.WriteTimeout = l.command, l.command
+	o.MaxRetries = l.retries
+	o.ConnMaxLifetime, o.ConnMaxLifetimeJitter = connMaxAge, connAgeJitter
+	return redis.NewClient(&o)
+}
+
+// sentinelClient returns a client that asks the Sentinels for the master before it dials. The
+// library only turns to another Sentinel if the time for dialling exceeds two unanswered questions.
+// Therefore commands are not retried, and dialling has more time.
+func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
+	o := *r.sentinel
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	o.Dialer = dial
+	o.DialTimeout, o.DialerRetries = 2*l.command+2*dialTimeout, 1
+	o.ReadTimeout, o.WriteTimeout = l.command, l.command
+	o.MaxRetries = -1
+	o.ConnMaxLifetime, o.ConnMaxLifetimeJitter = connMaxAge, connAgeJitter
+	return redis.NewFailoverClient(&o)
+}
+
+// clusterClient returns a client of all masters. Without frequent reloads it would keep asking a
+// dead master after the promotion of its replica.
+func (r Redis) clusterClient(l limits, dial dialFunc) redis.UniversalClient {
+	o := *r.cluster
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintenance(), true
+	o.Dialer = dial
+	o.DialTimeout, o.DialerRetries = dialTimeout, 1
+	o.ReadTimeout, o.WriteTimeout = l.command, l.command
+	o.MaxRedirects = max(l.retries, minRedirects)
+	o.ClusterStateReloadInterval = clusterReload
+	o.ConnMaxLifetime, o.ConnMaxLifetimeJitter = connMaxAge, connAgeJitter
+	return redis.NewClusterClient(&o)
+}
+
+func noMaintenance() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // dialer returns the dial function of postgres.NewDialer, with TLS if tlsConfig is not nil.
-func dialer(tlsConfig *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+func dialer(tlsConfig *tls.Config) dialFunc {
 	plain := postgres.NewDialer(dialTimeout)
 	if tlsConfig == nil {
 		return plain.DialContext
@@ -52,30 +121,79 @@ func dialer(tlsConfig *tls.Config) func(ctx context.Context, network, address st
 	return (&tls.Dialer{NetDialer: plain, Config: tlsConfig}).DialContext
 }
 
-// CheckRedis returns an error if Redis does not answer, or evicts keys when it runs short of
-// memory. A server that hides its policy passes, as many hosted servers do.
-func CheckRedis(ctx context.Context, client *redis.Client) error {
+// CheckRedis returns an error if a queue's Redis does not answer, or if a master evicts keys when
+// it runs short of memory. A server that hides its policy passes, as some hosted servers do.
+func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
 	if err := PingRedis(client)(ctx); err != nil {
 		return err
 	}
-	policy, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
-	if err != nil {
-		return nil //nolint:nilerr // CONFIG is often forbidden
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return checkPolicy(ctx, client)
 	}
-	if p := policy["maxmemory-policy"]; p != "" && p != "noeviction" {
-		return fmt.Errorf("queue: Redis has maxmemory-policy %q, which drops tasks; it must be noeviction", p)
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		if err := checkPolicy(ctx, master); err != nil {
+			return fmt.Errorf("%w: %s", err, master.Options().Addr)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEvicts) {
+		return fmt.Errorf("queue: a master of the Redis Cluster does not answer: %w", err)
+	}
+	return err
+}
+
+var errEvicts = errors.New("queue: Redis must have the maxmemory-policy noeviction, because others drop tasks")
+
+// checkPolicy returns errEvicts if the server evicts keys.
+func checkPolicy(ctx context.Context, server redis.Cmdable) error {
+	info, err := server.Info(ctx, "memory").Result()
+	if err != nil {
+		return nil //nolint:nilerr // INFO is sometimes forbidden
+	}
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		return fmt.Errorf("%w, not %q", errEvicts, policy)
 	}
 	return nil
 }
 
-// PingRedis returns a readiness check that fails if Redis does not answer.
-func PingRedis(client *redis.Client) func(context.Context) error {
+// infoField returns the value of a field in an answer to INFO, or "".
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// PingRedis returns a readiness check that fails if the Redis of any queue does not answer.
+func PingRedis(client redis.UniversalClient) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := client.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("queue: Redis does not answer: %w", err)
+		_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, q := range Names() {
+				pipe.Exists(ctx, markerKey(q))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("queue: Redis does not answer: %w", logs.OfRedis(err))
 		}
 		return nil
 	}
+}
+
+// masterOf returns the server that holds a key, for commands without a key.
+func masterOf(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client, nil
+	}
+	master, err := cluster.MasterForKey(ctx, key)
+	if err != nil { // a nil *redis.Client is not a nil interface
+		return nil, err
+	}
+	return master, nil
 }
 
 // LogRedis sends the log lines of the Redis client library to log, at level debug. Most report

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"partnerbilling/models/modelstest"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
@@ -17,7 +19,11 @@ func TestConnectionsToADeadRedisAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	conn, err := client.Options().Dialer(t.Context(), "tcp", client.Options().Addr)
+	single, ok := client.(*redis.Client)
+	if !ok {
+		t.Fatalf("the client is a %T", client)
+	}
+	conn, err := single.Options().Dialer(t.Context(), "tcp", single.Options().Addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
+	"partnerbilling/models/tracing"
 )
 
 // ServerConfig tunes a Server.
@@ -29,6 +33,7 @@ type ServerConfig struct {
 	// ShutdownTimeout bounds the wait for running tasks in a shutdown; default 40 s. It must exceed
 	// the time that a run needs after its context has ended.
 	ShutdownTimeout time.Duration
+	Tracer          *tracing.Tracer // nil records nothing
 	Log             *slog.Logger
 }
 
@@ -47,12 +52,16 @@ const (
 type Server struct {
 	servers []*asynq.Server // one for each queue with slots of its own, one for the other queues
 	jobs    Jobs
-	client  *redis.Client
+	client  redis.UniversalClient
+	tracer  *tracing.Tracer
 	tasks   *asynq.Client // for retries of bundle members
 	slots   chan struct{} // full while every webhook slot is in use
 	log     *slog.Logger
 	queues  []models.Queue
 	gate    *idleGate
+
+	gated      redis.UniversalClient // the client of the Asynq servers, whose commands pass the gate
+	closeGated func() error
 
 	runCtx          context.Context // parent of every run's context
 	cancel          context.CancelFunc
@@ -61,7 +70,7 @@ type Server struct {
 }
 
 // NewServer returns a server. It does nothing before Start.
-func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
+func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Server {
 	if cfg.Concurrency <= 0 {
 		cfg.Concurrency = 16
 	}
@@ -83,13 +92,13 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 	}
 	runCtx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		jobs: jobs, client: client, tasks: asynq.NewClientFromRedisClient(client),
+		jobs: jobs, tracer: cfg.Tracer, client: client, tasks: asynq.NewClientFromRedisClient(client),
 		slots: make(chan struct{}, cfg.WebhookConcurrency),
 		log:   cfg.Log, queues: cfg.Queues, gate: newIdleGate(cfg.Queues),
-		runCtx: runCtx, cancel: cancel, shutdownTimeout: cfg.ShutdownTimeout,
+		closeGated: func() error { return nil },
+		runCtx:     runCtx, cancel: cancel, shutdownTimeout: cfg.ShutdownTimeout,
 	}
-	gated := client.WithTimeout(client.Options().ReadTimeout) // shares the connections of client, but not its hooks
-	gated.AddHook(s.gate)
+	s.addGate()
 	shared := make(map[string]int, len(cfg.Queues))
 	for _, q := range cfg.Queues {
 		if slots := ownSlots[q]; slots > 0 {
@@ -98,21 +107,35 @@ func NewServer(client *redis.Client, jobs Jobs, cfg ServerConfig) *Server {
 				forward = webhookForwardInterval
 			}
 			own := map[string]int{string(q): 1}
-			s.servers = append(s.servers, s.newAsynq(gated, own, slots, gatedPoll, forward, cfg))
+			s.servers = append(s.servers, s.newAsynq(own, slots, gatedPoll, forward, cfg))
 		} else {
 			shared[string(q)] = weights[q]
 		}
 	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, s.newAsynq(gated, shared, cfg.Concurrency, sharedPoll, forwardInterval, cfg))
+		s.servers = append(s.servers, s.newAsynq(shared, cfg.Concurrency, sharedPoll, forwardInterval, cfg))
 	}
 	return s
 }
 
+// addGate creates the client of the Asynq servers, whose commands pass the idle gate. It shares the
+// connections of the server's client, but in a Cluster it needs its own.
+func (s *Server) addGate() {
+	switch client := s.client.(type) {
+	case *redis.Client:
+		s.gated = client.WithTimeout(client.Options().ReadTimeout)
+	case *redis.ClusterClient:
+		options := *client.Options()
+		own := redis.NewClusterClient(&options)
+		s.gated, s.closeGated = own, own.Close
+	}
+	s.gated.AddHook(s.gate)
+}
+
 func (s *Server) newAsynq(
-	client *redis.Client, queues map[string]int, concurrency int, poll, forward time.Duration, cfg ServerConfig,
+	queues map[string]int, concurrency int, poll, forward time.Duration, cfg ServerConfig,
 ) *asynq.Server {
-	return asynq.NewServerFromRedisClient(client, asynq.Config{
+	return asynq.NewServerFromRedisClient(s.gated, asynq.Config{
 		Concurrency:              concurrency,
 		Queues:                   queues,
 		BaseContext:              func() context.Context { return s.runCtx },
@@ -132,7 +155,7 @@ func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 	if planned := (*plannedRetry)(nil); errors.As(err, &planned) || errors.Is(err, context.Canceled) {
 		level = slog.LevelInfo // expected: a planned retry, or a shutdown
 	}
-	s.log.Log(withTrace(ctx, t), level, "task failed", "kind", t.Type(), "task", string(t.Payload()), "error", err)
+	s.log.Log(withIDs(ctx, t), level, "task failed", logs.Outage(err), "error", err)
 }
 
 // Start starts fetching tasks and returns.
@@ -164,10 +187,28 @@ func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	case len(members) > 0:
 		return s.runBundle(ctx, members)
 	case isBundled(models.TaskKind(t.Type())):
-		return s.inSlot(ctx, func() error { return s.jobs.ProcessTask(ctx, t) })
+		return s.inSlot(ctx, func() error { return s.runPlain(ctx, t) })
 	default:
-		return s.jobs.ProcessTask(ctx, t)
+		return s.runPlain(ctx, t)
 	}
+}
+
+// runPlain runs the job of a plain task.
+func (s *Server) runPlain(ctx context.Context, t *asynq.Task) error {
+	task, err := readTask(t)
+	if err != nil {
+		return err
+	}
+	id, _ := asynq.GetTaskID(ctx)
+	task.Epoch = epochOf(id)
+	return s.run(ctx, task)
+}
+
+// run runs the job of a task, in a span.
+func (s *Server) run(ctx context.Context, task models.Task) (err error) {
+	ctx, span := s.tracer.StartTask(withTask(ctx, task), task)
+	defer func() { span.End(err) }()
+	return s.jobs.run(ctx, task)
 }
 
 // Shutdown stops fetching, cancels the contexts of the running tasks, and waits until they have
@@ -187,6 +228,9 @@ func (s *Server) Shutdown() {
 	case <-done:
 	case <-time.After(s.shutdownTimeout):
 	}
+	if err := s.closeGated(); err != nil {
+		s.log.Warn("cannot close the connections to Redis", "error", err)
+	}
 }
 
 // asynqLog writes Asynq's log lines to slog.
@@ -194,8 +238,19 @@ type asynqLog struct{ log *slog.Logger }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug("asynq", "message", fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.log.Warn("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.log.Error("asynq", "message", fmt.Sprint(args...)) }
+func (l asynqLog) Warn(args ...any)  { l.complain(slog.LevelWarn, fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.complain(slog.LevelError, fmt.Sprint(args...)) }
+
+// aboutTasks holds the beginnings of Asynq's complaints about tasks. All others are about Redis.
+var aboutTasks = []string{"recovering from panic", "Retry exhausted", "Quitting worker", "revoke task"}
+
+func (l asynqLog) complain(level slog.Level, message string) {
+	about := logs.OutageOf(logs.Redis)
+	if slices.ContainsFunc(aboutTasks, func(start string) bool { return strings.HasPrefix(message, start) }) {
+		about = slog.Attr{}
+	}
+	l.log.Log(context.Background(), level, "asynq", about, "message", message)
+}
 
 // Fatal logs an error from which Asynq cannot recover. It does not end the process: the readiness
 // checks report the failure.

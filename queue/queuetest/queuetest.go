@@ -49,12 +49,41 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatalf("queuetest: %v", err)
 	}
+	stop(t, servers)
+	return &Server{URL: servers.RedisURL, t: t, server: servers.Redis}
+}
+
+// Sentinels starts a master with a replica under three Sentinels, which fail over after half a
+// second without an answer.
+func Sentinels(t testing.TB) *local.SentinelGroup {
+	t.Helper()
+	group, err := local.TempSentinels(t.Context(), 1, 500*time.Millisecond, nil)
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	stop(t, group)
+	return group
+}
+
+// Cluster starts a Redis Cluster of three masters with a replica each, which fails over after half
+// a second without an answer.
+func Cluster(t testing.TB) *local.RedisCluster {
+	t.Helper()
+	cluster, err := local.TempCluster(t.Context(), 3, 500*time.Millisecond, nil)
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	stop(t, cluster)
+	return cluster
+}
+
+// stop stops the servers at the end of the test.
+func stop(t testing.TB, servers interface{ Stop(context.Context) error }) {
 	t.Cleanup(func() {
 		if err := servers.Stop(context.Background()); err != nil { // the test's context has ended
 			t.Errorf("queuetest: stop Redis: %v", err)
 		}
 	})
-	return &Server{URL: servers.RedisURL, t: t, server: servers.Redis}
 }
 
 // Stop shuts the server down in an orderly way. It does nothing if the server is stopped.

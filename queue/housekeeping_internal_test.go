@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
+)
+
+// commandLog records the names of a client's commands.
+type commandLog struct {
+	mu    sync.Mutex
+	names []string
+}
+
+// DialHook implements redis.Hook.
+func (l *commandLog) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (l *commandLog) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook implements redis.Hook.
+func (l *commandLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		l.mu.Lock()
+		l.names = append(l.names, cmd.Name())
+		l.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+// Loss detection costs two commands while nothing is lost. A loss of all data, or of one marker,
+// registers the queues again.
+func TestDetectLossIsCheap(t *testing.T) {
+	t.Parallel()
+	client := queuetest.Client(t, queuetest.Start(t).URL)
+	d := NewDispatcher(modelstest.Open(t), client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	commands := &commandLog{}
+	client.AddHook(commands)
+	for _, lose := range []func(){
+		func() {}, // a first start
+		func() { client.FlushAll(t.Context()) },
+		func() { client.Del(t.Context(), asynqQueuesKey, markerKey(Names()[0])) },
+	} {
+		lose()
+		if err := d.detectLoss(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.SCard(t.Context(), asynqQueuesKey).Result(); err != nil || int(n) != len(Names()) {
+			t.Errorf("%d queues are registered, %v", n, err)
+		}
+		commands.names = nil
+		if err := d.detectLoss(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"mget", "info"}; !slices.Equal(commands.names, want) {
+			t.Errorf("the commands are %s, want %s", commands.names, want)
+		}
+	}
+}
