@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/models/logs"
 )
 
 // startCalls starts the calls of the rows in todo, in waves as permits and the rail's admission
@@ -83,17 +84,23 @@ func (run *chunkRun) reportUnsent(rows []*rowRun) {
 // callRail makes one call for rows that hold a call permit and an admission each. It releases the
 // permits.
 func (run *chunkRun) callRail(ctx context.Context, call railCall, rows []*rowRun) {
+	ctx = run.withIDs(ctx)
 	if call == callDebit {
 		rows = run.recheck(ctx, rows)
 	}
 	if len(rows) == 0 {
 		return
 	}
+	ctx, span := run.job.Tracer.StartRail(ctx, call.String(), len(rows))
+	defer span.End(nil)
 	began := run.job.Now()
 	report := func(i int, r rail.Result) {
 		run.job.Permits.ReleaseCalls(run.task.OrganisationID, 1)
 		now := run.job.Now()
 		run.job.Metrics.railCall(call, r.Status, now.Sub(began))
+		if !r.Status.Final() && r.Status != rail.NotFound {
+			span.Fail("no final answer")
+		}
 		run.job.railLog.answer(ctx, run.job.Log, now, rows[i].row.RailKey, call, r)
 		run.answers <- answer{index: rows[i].row.Index, call: call, result: r}
 	}
@@ -120,7 +127,7 @@ func (run *chunkRun) recheck(ctx context.Context, rows []*rowRun) []*rowRun {
 		held, err = run.job.Store.HoldRows(ctx, run.chunk, indexes)
 	}
 	if err != nil {
-		run.job.Log.WarnContext(ctx, "cannot confirm the lease", "batch", run.chunk.BatchID, "error", err)
+		run.job.Log.WarnContext(ctx, "cannot confirm the lease", logs.Outage(err), "error", err)
 		run.job.Permits.ReleaseCalls(run.task.OrganisationID, len(rows))
 		run.reportUnsent(rows)
 		return nil

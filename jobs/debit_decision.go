@@ -36,6 +36,7 @@ type rowRun struct {
 	payee     payee
 	phase     models.DebitPhase
 	cancelled bool      // by the partner, or by an operator after a restore: no debit may begin
+	paused    bool      // by an operator: no debit may begin now
 	certain   bool      // no database loss can hide a debit call: a row without one may be closed without the rail
 	late      bool      // the time for attempts has ended since the claim
 	readAt    time.Time // right before the row was read
@@ -64,17 +65,30 @@ func (r *rowRun) debit() rail.Debit {
 
 // update takes over what a recheck has read.
 func (r *rowRun) update(e models.Eligibility) {
-	r.late, r.cancelled, r.row.Account = e.Phase != models.PhaseAttempt, e.Cancelled, e.Account
+	r.late, r.cancelled, r.paused = e.Phase != models.PhaseAttempt, e.Cancelled, e.Paused
+	r.row.Account = e.Account
 }
 
 // mayDebit reports whether a debit may begin.
-func (r *rowRun) mayDebit() bool { return r.inTime() && !r.cancelled && r.row.Account.Linked }
+func (r *rowRun) mayDebit() bool {
+	return r.inTime() && !r.cancelled && r.row.Account.Linked && !r.row.Account.Unreadable
+}
+
+// waits reports whether a row that may be debited must wait until its organisation's debits are
+// resumed.
+func (r *rowRun) waits() bool { return r.paused && r.mayDebit() }
 
 func (r *rowRun) inTime() bool { return r.phase == models.PhaseAttempt && !r.late }
 
+// isUnreadable reports whether a row that may still be debited has a customer that this process
+// cannot read. Another process, or this one with another master key, can go on.
+func (r *rowRun) isUnreadable() bool {
+	return r.inTime() && !r.cancelled && r.row.Account.Linked && r.row.Account.Unreadable
+}
+
 // first returns the first call of a claimed row, or its result.
 func (r *rowRun) first() (railCall, models.RowResult) {
-	if r.row.InDoubt && r.inTime() {
+	if r.row.InDoubt && r.inTime() && !r.isUnreadable() {
 		return callLookup, models.RowResult{}
 	}
 	return r.debitOrClose()
@@ -85,6 +99,10 @@ func (r *rowRun) first() (railCall, models.RowResult) {
 // lost. Then only Cancel can close the row. Otherwise it is closed without the rail.
 func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	switch {
+	case r.isUnreadable():
+		return callNone, r.unreadable()
+	case r.waits():
+		return callNone, r.released()
 	case r.mayDebit():
 		return callDebit, models.RowResult{}
 	case r.mayHaveCalled():
@@ -104,6 +122,9 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 	r.noteAnswer(call, answer)
 	if answer.Status == rail.Conflict || r.conflicts() {
 		return callNone, r.undecidable(models.AlertRailConflict)
+	}
+	if r.row.Account.Unreadable && (answer.Status == rail.Succeeded || r.held != (rail.Particulars{})) {
+		return callNone, r.incomparable()
 	}
 	switch answer.Status {
 	case rail.Succeeded:
@@ -152,7 +173,7 @@ func (r *rowRun) noteAnswer(call railCall, answer rail.Result) {
 }
 
 // conflicts reports whether the rail holds another debit under the key. A row that was never bound
-// to a customer has no agreement to compare.
+// to a customer, and one whose customer is unreadable, has no agreement to compare.
 func (r *rowRun) conflicts() bool {
 	ours := r.debit()
 	if ours.AgreementID == "" {
@@ -203,6 +224,21 @@ func (r *rowRun) settledByRail(outcome models.RowOutcome) models.RowResult {
 func (r *rowRun) undecidable(alert string) models.RowResult {
 	result := r.settledByRail(models.OutcomeUnconfirmed)
 	result.Alert = alert
+	return result
+}
+
+// unreadable returns the result of a row whose customer this process cannot read.
+func (r *rowRun) unreadable() models.RowResult {
+	result := r.released()
+	result.Alert = models.AlertPartyUnreadable
+	return result
+}
+
+// incomparable returns the result of a row under whose key the rail holds a debit, while this
+// process cannot read which account ours debits. The row stays in doubt.
+func (r *rowRun) incomparable() models.RowResult {
+	result := r.unsettled()
+	result.Alert = models.AlertPartyUnreadable
 	return result
 }
 

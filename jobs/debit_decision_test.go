@@ -29,8 +29,14 @@ var (
 		row: models.ClaimedRow{InDoubt: true, Settled: true, Forgotten: true},
 	}
 
-	linked = models.DebitAccount{Linked: true, AgreementID: "agreement"}
+	linked     = models.DebitAccount{Linked: true, AgreementID: "agreement"}
+	unreadable = models.DebitAccount{Linked: true, Unreadable: true}
 )
+
+func withAccount(r rowRun, account models.DebitAccount) rowRun {
+	r.row.Account = account
+	return r
+}
 
 // exchange is a call and the rail's answer.
 type exchange struct {
@@ -67,6 +73,22 @@ func TestDecisions(t *testing.T) {
 			models.RowResult{Outcome: models.OutcomeDeclined}},
 		"not linked: no call": {inactive, nil,
 			models.RowResult{Outcome: models.OutcomeCustomerNotActive, Calls: -1}},
+		"unreadable: no call": {withAccount(attempt, unreadable), nil,
+			models.RowResult{Release: true, Calls: -1, Alert: models.AlertPartyUnreadable}},
+		"unreadable, not linked": {withAccount(attempt, models.DebitAccount{Unreadable: true}), nil,
+			models.RowResult{Outcome: models.OutcomeCustomerNotActive, Calls: -1}},
+		"unreadable, in doubt: no call": {withAccount(doubt, unreadable), nil,
+			models.RowResult{Alert: models.AlertPartyUnreadable}},
+		"unreadable, closing: no call": {withAccount(closing, unreadable), nil,
+			models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"unreadable, closing, in doubt": {withAccount(late, unreadable), []exchange{{callCancel, answer(rail.Cancelled)}},
+			models.RowResult{Outcome: models.OutcomeTimedOut}},
+		"unreadable, closing, debited": {withAccount(late, unreadable),
+			[]exchange{{callCancel, rail.Result{Status: rail.Succeeded, Held: ours}}},
+			models.RowResult{Alert: models.AlertPartyUnreadable}},
+		"unreadable, closing, cancelled with another debit": {withAccount(late, unreadable),
+			[]exchange{{callCancel, rail.Result{Status: rail.Cancelled, Held: rail.Particulars{AgreementID: "another",
+				Amount: 5, Currency: "AUD"}}}}, models.RowResult{Alert: models.AlertPartyUnreadable}},
 		"bank down": {attempt, []exchange{{callDebit, answer(rail.Unavailable)}},
 			models.RowResult{Release: true}},
 		"answer lost, found": {attempt, []exchange{{callDebit, answer(rail.Unknown)},
@@ -172,6 +194,8 @@ func TestDecisionsAfterARecheck(t *testing.T) {
 	}{
 		"as before": {attempt, models.Eligibility{Phase: models.PhaseAttempt, Account: linked},
 			callDebit, models.RowResult{}},
+		"unreadable": {attempt, models.Eligibility{Phase: models.PhaseAttempt, Account: unreadable}, callNone,
+			models.RowResult{Release: true, Calls: -1, Alert: models.AlertPartyUnreadable}},
 		"revoked": {attempt, models.Eligibility{Phase: models.PhaseAttempt}, callNone,
 			models.RowResult{Outcome: models.OutcomeCustomerNotActive, Calls: -1}},
 		"revoked, in doubt": {doubt, models.Eligibility{Phase: models.PhaseAttempt}, callCancel,

@@ -13,6 +13,8 @@ import (
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
+	"partnerbilling/models/tracing"
 )
 
 const (
@@ -45,6 +47,7 @@ type DebitRows struct {
 	// Now is the clock of the process. It measures durations only: Postgres decides what is due.
 	Now     func() time.Time
 	Metrics *Metrics
+	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
 	railLog railLog
@@ -116,6 +119,14 @@ func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
 		rows:    make(map[int]*rowRun, task.Rows),
 		answers: make(chan answer, task.Rows), // never blocks: a row has one call at a time
 	}
+}
+
+// withIDs returns a context whose log records carry the ids of the batch, once it is known.
+func (run *chunkRun) withIDs(ctx context.Context) context.Context {
+	if run.chunk.Task.IsZero() {
+		return ctx
+	}
+	return logs.With(ctx, slog.Any(logs.SiteID, run.chunk.SiteID), slog.Any(logs.BatchID, run.chunk.BatchID))
 }
 
 // process claims the due rows of the chunk and works on them until each has a result: an outcome,
@@ -232,7 +243,7 @@ func (run *chunkRun) addRows(c *claim) map[railCall][]int {
 	for _, row := range c.Rows {
 		run.rows[row.Index] = &rowRun{
 			row: row, payee: payee{c.OrganisationID, c.SiteID, c.Currency}, phase: c.Phase, cancelled: c.Cancelled,
-			certain: c.Certain, readAt: c.readAt,
+			paused: c.Paused, certain: c.Certain, readAt: c.readAt,
 		}
 		call, result := run.rows[row.Index].first()
 		run.decide(todo, call, row.Index, result)
@@ -299,7 +310,7 @@ func (run *chunkRun) extendLease(ctx context.Context) {
 		err = errors.Join(err, rowsErr)
 	}
 	if err != nil {
-		run.job.Log.WarnContext(ctx, "cannot extend the lease", "batch", run.chunk.BatchID, "error", err)
+		run.job.Log.WarnContext(run.withIDs(ctx), "cannot extend the lease", logs.Outage(err), "error", err)
 	}
 }
 
@@ -310,7 +321,7 @@ func (run *chunkRun) record(ctx context.Context) error {
 	}
 	for _, result := range run.results {
 		if result.Alert != "" {
-			run.job.Log.ErrorContext(ctx, "the rail cannot tell the outcome of a row",
+			run.job.Log.ErrorContext(run.withIDs(ctx), "a row needs an operator",
 				"alert", result.Alert, "key", result.RailKey)
 		}
 	}
@@ -330,8 +341,8 @@ func (run *chunkRun) record(ctx context.Context) error {
 		run.closed++
 		run.job.Metrics.rowSettled(row.Outcome)
 		if row.Corrected {
-			run.job.Log.ErrorContext(ctx, "the rail corrected the outcome of a settled row",
-				"batch", run.chunk.BatchID, "row", row.Index, "correctedOutcome", row.Outcome)
+			run.job.Log.ErrorContext(run.withIDs(ctx), "the rail corrected the outcome of a settled row",
+				"row", row.Index, "correctedOutcome", row.Outcome)
 		}
 	}
 	return nil

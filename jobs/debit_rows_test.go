@@ -418,6 +418,7 @@ func openStore(t *testing.T, dsn string) *models.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }

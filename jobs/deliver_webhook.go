@@ -11,7 +11,9 @@ import (
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
 	"partnerbilling/models/coalesce"
+	"partnerbilling/models/logs"
 	"partnerbilling/models/seal"
+	"partnerbilling/models/tracing"
 	"partnerbilling/queue"
 )
 
@@ -38,6 +40,7 @@ type DeliverWebhook struct {
 	Notify  func([]models.TaskID)
 	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
 	Metrics *Metrics
+	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
 	claims  coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]
@@ -52,7 +55,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 	}
 	d := &DeliverWebhook{
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
-		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Log: cfg.Log,
+		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
+		Log: cfg.Log,
 	}
 	d.claims.Call, d.claims.MinInterval = d.claimMany, claimInterval
 	d.records.Call, d.records.MinInterval = d.recordMany, recordInterval
@@ -111,21 +115,27 @@ func (d *DeliverWebhook) deliver(ctx context.Context, task models.TaskID) (model
 	if err != nil {
 		return models.WebhookRecord{}, err
 	}
-	ctx = models.WithTraceID(ctx, delivery.Event.TraceID)
+	ctx = logs.With(models.WithTraceID(ctx, delivery.Event.TraceID),
+		slog.Any(logs.SiteID, delivery.Event.SiteID), slog.Any(logs.EventID, delivery.Event.ID))
 	record := d.send(ctx, delivery)
 	return record, d.record(ctx, record)
 }
 
 // send makes the attempt. It completes the attempt, which is short, even if the process shuts down.
 func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDelivery) models.WebhookRecord {
-	result := d.Sender.Send(context.WithoutCancel(ctx), webhook.Message{
+	sending, span := d.Tracer.StartWebhook(context.WithoutCancel(ctx), delivery)
+	result := d.Sender.Send(sending, webhook.Message{
 		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 		Fresh: delivery.Fresh,
 	})
+	if span.Answered(result.StatusCode); !result.Success() {
+		span.Fail(result.Failure)
+	}
+	span.End(nil)
 	verdict := d.Schedule.Verdict(&result, delivery.Failures, delivery.Once, d.random())
 	d.Metrics.webhook(verdict.Status, result.Duration)
 	d.Log.InfoContext(ctx, "webhook attempt",
-		"event", delivery.Event.ID, "type", delivery.Event.Type, "attempt", delivery.Number,
+		"type", delivery.Event.Type, "attempt", delivery.Number,
 		"status", result.StatusCode,
 		"verdict", verdict.Status, "ms", result.Duration.Milliseconds(), "failure", result.Failure, "error", result.Err)
 	return models.WebhookRecord{Delivery: *delivery, Verdict: verdict, Attempt: models.WebhookAttempt{

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/reconcile"
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/models"
 	"partnerbilling/models/seal"
+	"partnerbilling/models/tracing"
 	"partnerbilling/queue"
 )
 
@@ -31,7 +33,8 @@ type Config struct {
 	// Notify is called with tasks that may start at once. It must not block. If it is nil, they
 	// start when a dispatcher polls.
 	Notify  func([]models.TaskID)
-	Metrics *Metrics // nil records nothing
+	Metrics *Metrics        // nil records nothing
+	Tracer  *tracing.Tracer // nil records nothing
 	Log     *slog.Logger
 }
 
@@ -47,10 +50,11 @@ func New(cfg Config) queue.Jobs {
 	return queue.Jobs{
 		models.TaskSettleTransaction: &SettleTransaction{
 			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Notify: cfg.Notify, Metrics: cfg.Metrics,
-			Log: cfg.Log,
+			Tracer: cfg.Tracer, Log: cfg.Log,
 		},
 		models.TaskDebitRows: &DebitRows{
-			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
+			Store: cfg.Store, Rail: cfg.Rail, Permits: permits, Now: cfg.Now, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
+			Log: cfg.Log,
 		},
 		models.TaskDeliverWebhook:       NewDeliverWebhook(cfg),
 		models.TaskAnnounceBatch:        &Announce{Store: cfg.Store, Notify: cfg.Notify},
@@ -59,7 +63,14 @@ func New(cfg Config) queue.Jobs {
 		models.TaskExpireInvitations:    ExpireInvitations(cfg.Store),
 		models.TaskExpirePaymentIntents: ExpirePaymentIntents(cfg.Store),
 		models.TaskCloseBatches:         CloseBatches(cfg.Store),
+		models.TaskResumeDebits:         &ResumeDebits{Store: cfg.Store},
 		models.TaskDropHistory:          DropHistory(cfg.Store),
+		models.TaskMakePartitions:       MakePartitions(cfg.Store),
+		models.TaskAuditBooks:           &AuditBooks{Store: cfg.Store, Now: cfg.Now, Log: cfg.Log},
+		models.TaskReconcileRail: &ReconcileRail{
+			Comparer: &reconcile.Comparer{Store: cfg.Store, Rail: cfg.Rail}, Now: cfg.Now, Metrics: cfg.Metrics,
+			Log: cfg.Log,
+		},
 	}
 }
 
@@ -70,4 +81,7 @@ var Recurring = map[models.TaskKind]time.Duration{
 	models.TaskExpirePaymentIntents: time.Second,
 	models.TaskCloseBatches:         time.Second,
 	models.TaskDropHistory:          10 * time.Minute,
+	models.TaskMakePartitions:       10 * time.Minute,
+	models.TaskReconcileRail:        time.Minute,
+	models.TaskAuditBooks:           time.Minute,
 }

@@ -160,7 +160,7 @@ func TestLossOfABatchThatIsSubmittedDifferently(t *testing.T) {
 	b.wantAlert("", "")
 }
 
-// wantAlert checks that exactly this alert about the rail is open, or none if kind is empty.
+// wantAlert checks that exactly this alert about a rail key is open, or none if kind is empty.
 func (b *billing) wantAlert(kind, subject string) {
 	b.Helper()
 	alerts, err := b.store.OpenAlerts(b.Context(), 10)
@@ -169,7 +169,8 @@ func (b *billing) wantAlert(kind, subject string) {
 	}
 	found := map[string]bool{}
 	for _, a := range alerts {
-		if a.Kind == models.AlertRailConflict || a.Kind == models.AlertRailForgot {
+		switch a.Kind {
+		case models.AlertRailConflict, models.AlertRailForgot, models.AlertPartyUnreadable:
 			found[a.Kind+" "+a.Subject] = true
 		}
 	}

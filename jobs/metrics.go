@@ -15,6 +15,8 @@ type Metrics struct {
 	transactions *prometheus.CounterVec
 	railCalls    *prometheus.HistogramVec
 	webhooks     *prometheus.HistogramVec
+	reconciled   *prometheus.CounterVec
+	answers      railAnswers
 }
 
 // NewMetrics registers and returns the metrics of the jobs.
@@ -36,11 +38,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help:    "Duration of webhook attempts, by the status of the event afterwards.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"verdict"}),
+		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_reconciliation_compared_total",
+			Help: "Debits of the rail's list, and entries of the ledger, that were compared, by side.",
+		}, []string{"side"}),
 	}
 	m.initSeries()
-	reg.MustRegister(m.rowsSettled, m.transactions, m.railCalls, m.webhooks)
+	reg.MustRegister(m.rowsSettled, m.transactions, m.railCalls, m.webhooks, m.reconciled)
 	return m
 }
+
+// The values of the label "side".
+const (
+	sideRail   = "rail"
+	sideLedger = "ledger"
+)
 
 // initSeries creates every series at zero. A series that began with its first event would hide that
 // event from rate().
@@ -63,6 +75,14 @@ func (m *Metrics) initSeries() {
 	} {
 		m.webhooks.WithLabelValues(string(verdict))
 	}
+	m.compared(0, 0)
+}
+
+func (m *Metrics) compared(debits, entries int) {
+	if m != nil {
+		m.reconciled.WithLabelValues(sideRail).Add(float64(debits))
+		m.reconciled.WithLabelValues(sideLedger).Add(float64(entries))
+	}
 }
 
 func (m *Metrics) rowSettled(outcome models.RowOutcome) {
@@ -80,6 +100,7 @@ func (m *Metrics) transactionEnded(status models.TransactionStatus) {
 func (m *Metrics) railCall(call railCall, status rail.Status, took time.Duration) {
 	if m != nil {
 		m.railCalls.WithLabelValues(call.String(), status.String()).Observe(took.Seconds())
+		m.answers.add(call, status)
 	}
 }
 

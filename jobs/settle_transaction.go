@@ -11,6 +11,8 @@ import (
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
+	"partnerbilling/models/tracing"
 )
 
 // SettleTransaction settles one checkout payment. It claims the transaction, calls the rail as for
@@ -27,6 +29,7 @@ type SettleTransaction struct {
 	// nil.
 	Notify  func([]models.TaskID)
 	Metrics *Metrics
+	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
 	railLog railLog
@@ -40,21 +43,34 @@ func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
-	t, err := s.Store.ClaimTransaction(recordCtx, task.ID, models.NewLeaseToken())
+	lease := models.NewLeaseToken()
+	t, err := s.Store.ClaimTransaction(recordCtx, task.ID, lease)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return s.Store.FinishTask(recordCtx, task.ID)
 	case err != nil:
+		// The server may have claimed the transaction. No call was made, so that the next run may
+		// claim it at once.
+		err = errors.Join(err, s.Store.AbandonTransaction(recordCtx, task.ID, lease))
 		return fmt.Errorf("jobs: settle transaction: %w", err)
-	case !t.Held:
+	case !t.Claimed:
 		return s.Store.ParkTransaction(recordCtx, task.ID)
 	}
 	run := &settlement{job: s, transaction: t, leaseCheckedAt: s.Now()}
-	ctx, recordCtx = models.WithTraceID(ctx, t.TraceID), models.WithTraceID(recordCtx, t.TraceID)
+	ctx, recordCtx = withPayment(ctx, t), withPayment(recordCtx, t)
 	if err := run.record(recordCtx, run.settle(ctx)); err != nil {
 		return fmt.Errorf("jobs: settle transaction %s: %w", t.ID, err)
 	}
 	return nil
+}
+
+// withPayment returns a context whose log records carry the ids of the transaction.
+func withPayment(ctx context.Context, t models.ClaimedTransaction) context.Context {
+	attrs := []slog.Attr{slog.Any(logs.SiteID, t.SiteID), slog.Any(logs.IntentID, t.IntentID)}
+	if !t.ID.IsZero() {
+		attrs = append(attrs, slog.Any(logs.TransactionID, t.ID))
+	}
+	return logs.With(models.WithTraceID(ctx, t.TraceID), attrs...)
 }
 
 // settlement is one run of a transaction.
@@ -80,12 +96,12 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	for call != callNone {
 		var made bool
 		if call, result, made = s.step(ctx, callCtx, row, call); !made {
-			result := s.resultOf(row, row.released())
+			result := s.resultOf(ctx, row, row.released())
 			result.RetryAfter = 0 // the next worker can make the call
 			return result
 		}
 	}
-	return s.resultOf(row, result)
+	return s.resultOf(ctx, row, result)
 }
 
 // row returns the transaction as a row of a batch. It is not certain, so that only the rail can
@@ -97,8 +113,7 @@ func (s *settlement) row() *rowRun {
 		phase: t.Phase, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
 		row: models.ClaimedRow{
 			RailKey: t.RailKey(), Amount: t.Charge, InDoubt: t.InDoubt || t.ClosingAs != "", Forgotten: t.Forgotten,
-			Account: models.DebitAccount{Linked: true, CustomerID: t.Party.CustomerID,
-				AgreementID: t.Party.AgreementID},
+			Account: t.Account,
 		},
 	}
 	if t.Charge == 0 {
@@ -149,7 +164,7 @@ func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 	}
 	phase, err := s.job.Store.HoldTransaction(ctx, s.transaction)
 	if s.lost = errors.Is(err, models.ErrNotFound); err != nil && !s.lost {
-		s.job.Log.WarnContext(ctx, "cannot confirm the lease", "transaction", s.transaction.ID, "error", err)
+		s.job.Log.WarnContext(ctx, "cannot confirm the lease", logs.Outage(err), "error", err)
 	}
 	row.late = err == nil && phase != models.PhaseAttempt
 	return err == nil
@@ -157,6 +172,8 @@ func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 
 // callRail makes one call that holds a call permit and the rail's admission.
 func (s *settlement) callRail(ctx context.Context, row *rowRun, call railCall) rail.Result {
+	ctx, span := s.job.Tracer.StartRail(ctx, call.String(), 1)
+	defer span.End(nil)
 	began := s.job.Now()
 	var answer rail.Result
 	report := func(_ int, r rail.Result) { answer = r }
@@ -172,6 +189,9 @@ func (s *settlement) callRail(ctx context.Context, row *rowRun, call railCall) r
 	}
 	now := s.job.Now()
 	s.job.Metrics.railCall(call, answer.Status, now.Sub(began))
+	if !answer.Status.Final() && answer.Status != rail.NotFound {
+		span.Fail("no final answer")
+	}
 	s.job.railLog.answer(ctx, s.job.Log, now, key, call, answer)
 	return answer
 }
@@ -198,7 +218,7 @@ func (s *settlement) heartbeat(ctx context.Context) {
 		}
 		_, err := s.job.Store.HoldTransaction(ctx, s.transaction)
 		if err != nil && !errors.Is(err, models.ErrNotFound) && ctx.Err() == nil {
-			s.job.Log.WarnContext(ctx, "cannot extend the lease", "transaction", s.transaction.ID, "error", err)
+			s.job.Log.WarnContext(ctx, "cannot extend the lease", logs.Outage(err), "error", err)
 		}
 	}
 }
@@ -211,13 +231,16 @@ const (
 
 // resultOf returns the result of the transaction that follows from the result of its row. A
 // transaction whose outcome the rail cannot tell stays pending until an operator decides.
-func (s *settlement) resultOf(row *rowRun, r models.RowResult) models.TransactionResult {
+func (s *settlement) resultOf(ctx context.Context, row *rowRun, r models.RowResult) models.TransactionResult {
 	result := models.TransactionResult{
 		Release: r.Release, Calls: r.Calls, FromRail: r.FromRail, Called: r.Called, Alert: r.Alert,
 		Found: models.FoundPayment{AgreementID: row.row.Account.AgreementID, Charge: row.row.Amount},
 	}
 	switch r.Outcome {
 	case "":
+		if r.Alert != "" {
+			s.job.Log.ErrorContext(ctx, "a payment needs an operator", "alert", r.Alert, "key", r.RailKey)
+		}
 		growth := maxAttemptGrowth
 		if s.transaction.Phase != models.PhaseAttempt {
 			growth = maxCloseGrowth
@@ -226,7 +249,7 @@ func (s *settlement) resultOf(row *rowRun, r models.RowResult) models.Transactio
 		result.RetryAfter = retryAfter(deferrals, rand.Float64()) //nolint:gosec // jitter, not a secret
 	case models.OutcomeUnconfirmed:
 		result.RetryAfter = maxRetryAfter
-		s.job.Log.Error("the rail cannot tell the outcome of a payment", "alert", r.Alert, "key", r.RailKey)
+		s.job.Log.ErrorContext(ctx, "the rail cannot tell the outcome of a payment", "alert", r.Alert, "key", r.RailKey)
 	case models.OutcomeSucceeded:
 		result.Status = models.TransactionSettled
 	case models.OutcomeTimedOut:

@@ -359,7 +359,7 @@ func TestShutdownBeforeAPayment(t *testing.T) {
 	b.want("pending")
 	b.calls(railtest.Calls{})
 	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
-	if err != nil || !claimed.Held || claimed.InDoubt {
+	if err != nil || !claimed.Claimed || claimed.InDoubt {
 		t.Errorf("another worker's claim: %+v, %v", claimed, err)
 	}
 	run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()} // a shutdown after the claim
@@ -454,7 +454,7 @@ func (b *till) runAndDie(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if claimed.Held {
+	if claimed.Claimed {
 		dead := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
 		dead.settle(t.Context())
 		b.expireLeases()
@@ -489,4 +489,24 @@ func TestPaymentsOnTheSandbox(t *testing.T) {
 		}
 	}
 	modelstest.AuditRail(t, b.store)
+}
+
+// A claim whose answer was lost delays the payment only until the claim is abandoned.
+func TestTransactionClaimOfUnknownFateIsAbandoned(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	lease := models.NewLeaseToken()
+	if _, err := b.store.ClaimTransaction(t.Context(), b.started.Task, lease); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []models.LeaseToken{models.NewLeaseToken(), lease} {
+		b.run()
+		b.want("pending") // the claim of another lease goes on
+		if err := b.store.AbandonTransaction(t.Context(), b.started.Task, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.want("Settled")
+	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
 }

@@ -81,14 +81,16 @@ func batchByBatch(closeOne func(context.Context) error) func(context.Context, in
 	}
 }
 
-// DropHistory returns the sweep that deletes rows past their retention.
+// DropHistory returns the sweep that removes data past its retention; see
+// [models.TableRetentions].
 func DropHistory(store *models.Store) *Sweep {
-	return &Sweep{Store: store, Name: "drop history", Steps: []func(context.Context, int) (int, error){
-		func(ctx context.Context, limit int) (int, error) {
-			n, err := store.DropOldBatches(ctx, limit/100) // a batch has up to 1000 rows
-			return n * 100, err
-		},
-		store.PurgeIdempotencyKeys,
-		store.DropOldWebhookEvents,
+	return &Sweep{Store: store, Name: "drop history", Steps: store.RetentionSteps()}
+}
+
+// MakePartitions returns the sweep that makes partitions ahead of time; see
+// [models.Store.MakePartitions].
+func MakePartitions(store *models.Store) *Sweep {
+	return &Sweep{Store: store, Name: "make partitions", Steps: []func(context.Context, int) (int, error){
+		func(ctx context.Context, _ int) (int, error) { return 0, store.MakePartitions(ctx) },
 	}}
 }

@@ -21,7 +21,7 @@ type Faults struct {
 	// Seed makes the faults repeatable for the same order of requests. Setting Faults restarts the
 	// random numbers.
 	Seed uint64 `json:"seed,omitzero"`
-	// Only lists the operations with faults: "debit", "lookup", "cancel"; all if empty.
+	// Only lists the operations with faults: "debit", "lookup", "cancel", "list"; all if empty.
 	Only []string `json:"only,omitzero"`
 
 	Delay        Fault `json:"delay,omitzero"`        // wait DelayMillis before anything else
@@ -47,7 +47,7 @@ func (f Faults) check() error {
 		}
 	}
 	for _, op := range f.Only {
-		if !slices.Contains([]operation{opDebit, opLookup, opCancel}, operation(op)) {
+		if !slices.Contains([]operation{opDebit, opLookup, opCancel, opList}, operation(op)) {
 			return errors.New("only names an unknown operation")
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"partnerbilling/models"
+	"partnerbilling/models/tracing"
 )
 
 // HTTPConfig configures an HTTP rail.
@@ -134,7 +135,7 @@ func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	if err != nil {
 		return Result{Status: Invalid, Detail: err.Error()}
 	}
-	r, sends := h.exchange(ctx, http.MethodPost, "/debits", body, func(status int, answer []byte) Result {
+	r, sends := h.exchange(ctx, http.MethodPost, "/debits", body, maxBody, func(status int, answer []byte) Result {
 		return readDebitAnswer(d, status, answer)
 	})
 	switch {
@@ -160,10 +161,29 @@ func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix stri
 	if err := ValidateKey(key); err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}
 	}
-	r, _ := h.exchange(ctx, method, "/debits/"+url.PathEscape(key)+suffix, nil, func(status int, answer []byte) Result {
+	path := "/debits/" + url.PathEscape(key) + suffix
+	r, _ := h.exchange(ctx, method, path, nil, maxBody, func(status int, answer []byte) Result {
 		return readAnswer(op, key, status, answer)
 	})
 	return r
+}
+
+// List implements Rail.
+func (h *HTTP) List(ctx context.Context, q ListQuery) (page ListPage, err error) {
+	if err := q.Validate(); err != nil {
+		return ListPage{}, err
+	}
+	read := false
+	r, _ := h.exchange(ctx, http.MethodGet, "/debits?"+q.values().Encode(), nil, maxListBody,
+		func(status int, answer []byte) Result {
+			read = true
+			page, err = readList(q, status, answer)
+			return Result{}
+		})
+	if !read {
+		return ListPage{}, fmt.Errorf("rail: list: %s", r.Detail)
+	}
+	return page, err
 }
 
 // each calls do for 0 to n-1, concurrently in as many goroutines as there are slots, and waits for
@@ -185,11 +205,12 @@ func (h *HTTP) each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// exchange waits for a slot, sends one request and reads the answer: Unknown if there is none. It
-// returns how often the request may have been sent: the transport sends it again if a kept
-// connection turns out to be closed.
+// exchange waits for a slot, sends one request and reads the answer, of at most maxAnswer bytes:
+// Unknown if there is none. It returns how often the request may have been sent: the transport
+// sends it again if a kept connection turns out to be closed.
 func (h *HTTP) exchange(
-	ctx context.Context, method, path string, body []byte, read func(status int, answer []byte) Result,
+	ctx context.Context, method, path string, body []byte, maxAnswer int64,
+	read func(status int, answer []byte) Result,
 ) (r Result, sends int64) {
 	if err := h.acquireSlot(ctx); err != nil {
 		return Result{Status: Unknown, Detail: "waiting for a slot: " + err.Error()}, 0
@@ -205,7 +226,7 @@ func (h *HTTP) exchange(
 	if err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}, 0
 	}
-	status, answer, err := h.roundTrip(req)
+	status, answer, err := h.roundTrip(req, maxAnswer)
 	if err != nil {
 		return Result{Status: Unknown, Detail: describe(err)}, connections.Load()
 	}
@@ -238,17 +259,18 @@ func (h *HTTP) newRequest(ctx context.Context, method, path string, body []byte)
 	// again if a kept connection turns out to be closed. The header itself is not sent.
 	req.Header["Idempotency-Key"] = nil
 	h.key.Sign(req, body, h.now())
+	tracing.Inject(ctx, req.Header)
 	return req, nil
 }
 
-func (h *HTTP) roundTrip(req *http.Request) (status int, body []byte, err error) {
+func (h *HTTP) roundTrip(req *http.Request, maxAnswer int64) (status int, body []byte, err error) {
 	res, err := h.client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, maxBody+1))
-	if err == nil && len(body) > maxBody {
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err == nil && int64(len(body)) > maxAnswer {
 		err = errors.New("the answer is too long")
 	}
 	return res.StatusCode, body, err

@@ -20,6 +20,7 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
 )
 
 // newDebit returns a debit of 1.00 AUD.
@@ -620,4 +621,61 @@ func TestWrongSignatures(t *testing.T) {
 // clockAhead returns a clock that is ahead of the wall clock.
 func clockAhead(by time.Duration) func() time.Time {
 	return func() time.Time { return time.Now().Add(by) }
+}
+
+// Without a whole and readable answer there is no page. The list behind is untouched.
+func TestListThroughFaults(t *testing.T) {
+	t.Parallel()
+	once := rail.Fault{Count: 1}
+	q := rail.ListQuery{To: 4_000_000_000_000, Limit: 10}
+	for name, faults := range map[string]rail.Faults{
+		"lose request":     {LoseRequest: rail.Fault{Count: 3}}, // the transport sends again
+		"unavailable":      {Unavailable: once},
+		"lose answer":      {LoseAnswer: rail.Fault{Count: 3}},
+		"cut answer":       {CutAnswer: once},
+		"garbage":          {Garbage: once},
+		"internal failure": {InternalFail: once},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			behind := railtest.NewScripted()
+			g := gateway(t, behind)
+			h := client(t, g.URL, nil)
+			railtest.Debit(t.Context(), t, h, newDebit("k"))
+			behind.SetClock(func() models.Millis { return q.To })
+			faults.Only = []string{"list"}
+			if err := g.SetFaults(faults); err != nil {
+				t.Fatal(err)
+			}
+			if page, err := h.List(t.Context(), q); err == nil {
+				t.Errorf("a page %+v", page)
+			}
+			if err := g.SetFaults(rail.Faults{}); err != nil {
+				t.Fatal(err)
+			}
+			if page := railtest.List(t.Context(), t, h, q); len(page.Debits) != 1 || page.Debits[0].Key != "k" {
+				t.Errorf("the page is %+v", page)
+			}
+		})
+	}
+}
+
+// An answer above 1 MiB is refused, and so is one for a caller with another key.
+func TestListRefusesHugeAnswersAndStrangers(t *testing.T) {
+	t.Parallel()
+	huge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		const page = `{"debits":[],"more":false,"completeFrom":0,"completeTo":1`
+		_, _ = io.WriteString(w, page+strings.Repeat(" ", 1<<20)+"}")
+	}))
+	t.Cleanup(huge.Close)
+	q := rail.ListQuery{To: 1, Limit: 1}
+	if page, err := client(t, huge.URL, nil).List(t.Context(), q); err == nil {
+		t.Errorf("a page %+v", page)
+	}
+	stranger := client(t, gateway(t, railtest.NewScripted()).URL, func(c *rail.HTTPConfig) {
+		c.Key.Secret = []byte("another secret")
+	})
+	if page, err := stranger.List(t.Context(), q); err == nil || !strings.Contains(err.Error(), "invalidSignature") {
+		t.Errorf("a page %+v, %v", page, err)
+	}
 }

@@ -54,6 +54,11 @@ func sandbox(t *testing.T) railtest.Fixture {
 			}
 		},
 		Debited: func(t railtest.TB) map[string]models.Amount { return debited(t, store) },
+		Complete: func(t railtest.TB) {
+			if _, err := store.AdvanceClock(t.Context(), models.SandboxListDelay+time.Millisecond); err != nil {
+				t.Fatalf("advance the clock: %v", err)
+			}
+		},
 	}
 }
 

@@ -43,6 +43,11 @@
 // Rails keep keys for at least seven days after the last call (models.RailMemory). After that a
 // rail may forget them. Keys are opaque to rails.
 //
+// # The list
+//
+// List reports all successful debits by time, for comparison with the ledger. It never lags behind
+// by accident: the answer says up to which time it is complete, and that part never changes.
+//
 // # Admission
 //
 // A rail may limit the rate of requests, so that each may have to wait. The preconditions of a
@@ -219,6 +224,10 @@ type Rail interface {
 	// Cancelled, or the final status that the key had reached before, or Unknown without an answer.
 	// It reports the particulars as Lookup does. Cancel is idempotent.
 	Cancel(ctx context.Context, keys []string, report func(i int, r Result))
+
+	// List returns a page of the successful debits by time. It is one request, and changes nothing.
+	// An error means that nothing is known.
+	List(ctx context.Context, q ListQuery) (ListPage, error)
 }
 
 // ErrInvalidKey reports that a text cannot be a key.

@@ -3,6 +3,7 @@ package rail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"partnerbilling/models"
@@ -119,6 +120,25 @@ func (s *Sandbox) Lookup(ctx context.Context, keys []string, report func(i int, 
 // Cancel implements Rail.
 func (s *Sandbox) Cancel(ctx context.Context, keys []string, report func(i int, r Result)) {
 	s.about(ctx, keys, s.store.CancelSandbox, report)
+}
+
+// List implements Rail.
+func (s *Sandbox) List(ctx context.Context, q ListQuery) (ListPage, error) {
+	if err := q.Validate(); err != nil {
+		return ListPage{}, err
+	}
+	list, err := s.store.ListSandbox(ctx, models.SandboxListQuery(q))
+	if err != nil {
+		return ListPage{}, fmt.Errorf("rail: list: %w", err)
+	}
+	page := ListPage{
+		Debits: make([]ListedDebit, len(list.Debits)), More: list.More,
+		CompleteFrom: list.CompleteFrom, CompleteTo: list.CompleteTo,
+	}
+	for i, d := range list.Debits {
+		page.Debits[i] = ListedDebit{Key: d.Key, Particulars: Particulars(d.SandboxParticulars), DebitedAt: d.DecidedAt}
+	}
+	return page, nil
 }
 
 // about runs a query for the valid keys and reports all keys.

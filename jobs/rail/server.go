@@ -83,6 +83,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
+	mux.Handle("GET /debits", s.operation(opList, s.list))
 	// A key may contain a slash, which {key} does not match.
 	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.about("", s.rail.Lookup)))
 	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.about("/cancellation", s.rail.Cancel)))
@@ -211,6 +212,22 @@ func (s *Server) about(suffix string, do func(context.Context, []string, func(in
 		}
 		return s.call(key, func(report func(int, Result)) { do(ctx, []string{key}, report) })
 	}
+}
+
+func (s *Server) list(ctx context.Context, r *http.Request, _ []byte) reply {
+	q, err := parseListQuery(r.URL.RawQuery)
+	if err != nil {
+		return errorReply(http.StatusBadRequest, codeInvalidRequest, err.Error())
+	}
+	if s.rail.Admit(ctx, models.OrganisationID{}, 1) == 0 {
+		return errorReply(http.StatusServiceUnavailable, codeBankUnavailable, notAdmitted)
+	}
+	page, err := s.rail.List(ctx, q)
+	if err != nil {
+		s.log.Info("rail: no list", "error", err)
+		return errorReply(http.StatusServiceUnavailable, codeBankUnavailable, "the list is not available now")
+	}
+	return listReply(page)
 }
 
 // notAdmitted is the detail of a request that timed out before the rail admitted it.

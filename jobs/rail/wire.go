@@ -10,16 +10,21 @@ import (
 	"partnerbilling/models"
 )
 
-// maxBody is the maximum size of a body of the contract, in bytes, in both directions.
-const maxBody = 64 << 10
+const (
+	// maxBody is the maximum size of a body of the contract, in bytes, in both directions.
+	maxBody = 64 << 10
+	// maxListBody is maxBody for the answer to a list.
+	maxListBody = 1 << 20
+)
 
-// operation is one of the three operations of the contract.
+// operation is one of the operations of the contract.
 type operation string
 
 const (
 	opDebit  operation = "debit"
 	opLookup operation = "lookup"
 	opCancel operation = "cancel"
+	opList   operation = "list"
 )
 
 // debitBody is the body of POST /debits.

@@ -177,9 +177,12 @@ func TestReceivers(t *testing.T) {
 				url = rawServer(t, c.raw)
 			}
 			began := time.Now()
-			got := newSender(t, nil).Send(t.Context(), message(url+"/hook"))
+			got := newSender(t, nil).Send(t.Context(), message(url+"/hook?key=secret"))
 			if took := time.Since(began); took > timeout+5*time.Second {
 				t.Errorf("took %s", took)
+			}
+			if got.Err != nil && strings.Contains(got.Err.Error(), "secret") {
+				t.Errorf("the error repeats the URL: %v", got.Err)
 			}
 			if (outcome{got.StatusCode, got.Failure}) != c.want {
 				t.Errorf("got %d %q, want %d %q (%v)",

@@ -14,11 +14,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/url"
 	"sync"
 	"syscall"
 	"time"
 
 	"partnerbilling/models"
+	"partnerbilling/models/tracing"
 )
 
 const (
@@ -199,12 +201,17 @@ func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*h
 		request.Header.Set(h.Name, h.Value)
 	}
 	request.Header.Set("User-Agent", userAgent)
+	tracing.Inject(ctx, request.Header)
 	request.Header["Idempotency-Key"] = nil // not sent; it tells net/http that the POST may be repeated
 	client := s.pooled
 	if m.Fresh {
 		client = s.fresh
 	}
-	return client.Do(request)
+	response, err := client.Do(request)
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		err = failed.Err // logged without the URL, whose query may hold a secret of the partner
+	}
+	return response, err
 }
 
 var errTarget = errors.New("webhook: not a target")

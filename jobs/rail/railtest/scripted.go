@@ -1,7 +1,9 @@
 package railtest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -64,7 +66,8 @@ type Scripted struct {
 	records    map[string]scriptedRecord
 	hanging    map[string][]*hanging
 	calls      map[string]Calls
-	moved      []rail.Debit
+	moved      []movement
+	now        func() models.Millis
 	down       bool
 	admissions admissions
 	changed    chan struct{} // closed and replaced at every change that await may wait for
@@ -73,6 +76,12 @@ type Scripted struct {
 type scriptedRecord struct {
 	debit  rail.Debit // zero if cancelled before any debit arrived
 	result rail.Result
+}
+
+// movement is a debit that took money.
+type movement struct {
+	debit rail.Debit
+	at    models.Millis
 }
 
 // hanging is a debit held until Release.
@@ -89,6 +98,7 @@ func NewScripted() *Scripted {
 		fallback: Succeed, scripts: make(map[string][]Step), started: make(map[[2]string][]Step),
 		records: make(map[string]scriptedRecord), hanging: make(map[string][]*hanging), calls: make(map[string]Calls),
 		admissions: admissions{total: make(map[models.OrganisationID]int)}, changed: make(chan struct{}),
+		now: func() models.Millis { return models.MillisOf(time.Now()) },
 	}
 }
 
@@ -107,6 +117,21 @@ func (s *Scripted) SetDefault(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fallback = step
+}
+
+// SetClock replaces the clock of the list, which is time.Now at first.
+func (s *Scripted) SetClock(now func() models.Millis) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = now
+}
+
+// Forget removes a key, as if the rail had never seen it.
+func (s *Scripted) Forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, key)
+	s.moved = slices.DeleteFunc(s.moved, func(m movement) bool { return m.debit.Key == key })
 }
 
 // SetDown makes the rail unreachable, or reachable again.
@@ -185,7 +210,11 @@ func (s *Scripted) notify() {
 func (s *Scripted) Moved() []rail.Debit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.moved)
+	debits := make([]rail.Debit, len(s.moved))
+	for i, m := range s.moved {
+		debits[i] = m.debit
+	}
+	return debits
 }
 
 // Debit implements rail.Rail.
@@ -232,6 +261,35 @@ func (s *Scripted) Cancel(ctx context.Context, keys []string, report func(i int,
 			return s.records[key].held()
 		}))
 	}
+}
+
+// List implements rail.Rail. The list is complete up to the clock's present millisecond.
+func (s *Scripted) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, error) {
+	if err := q.Validate(); err != nil {
+		return rail.ListPage{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.useAdmission()
+	if s.down || ctx.Err() != nil {
+		return rail.ListPage{}, errors.New("railtest: no answer")
+	}
+	page := rail.ListPage{CompleteTo: s.now()}
+	for _, m := range s.moved {
+		after := m.at > q.From || m.at == q.From && m.debit.Key > q.AfterKey
+		if after && m.at < min(q.To, page.CompleteTo) {
+			page.Debits = append(page.Debits, rail.ListedDebit{
+				Key: m.debit.Key, Particulars: m.debit.Particulars(), DebitedAt: m.at,
+			})
+		}
+	}
+	slices.SortFunc(page.Debits, func(a, b rail.ListedDebit) int {
+		return cmp.Or(cmp.Compare(a.DebitedAt, b.DebitedAt), cmp.Compare(a.Key, b.Key))
+	})
+	if len(page.Debits) > q.Limit {
+		page.Debits, page.More = page.Debits[:q.Limit], true
+	}
+	return page, nil
 }
 
 func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), answer func() rail.Result) rail.Result {
@@ -334,7 +392,7 @@ func (s *Scripted) first(steps []Step) (step Step, left []Step) {
 func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
 	s.records[d.Key] = scriptedRecord{d, r}
 	if r.Status == rail.Succeeded {
-		s.moved = append(s.moved, d)
+		s.moved = append(s.moved, movement{d, s.now()})
 	}
 	return r
 }

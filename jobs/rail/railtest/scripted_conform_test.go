@@ -16,6 +16,8 @@ func scriptedFixture() Fixture {
 	s := NewScripted()
 	s.SetMaxAdmitted(7)
 	s.Script("noSuchAgreement", Refuse(rail.AccountUnavailable))
+	now := models.Millis(1_700_000_000_000)
+	s.SetClock(func() models.Millis { return now })
 	return Fixture{
 		Rail: s,
 		Open: func(_ TB, agreementID string, b models.Behaviour) {
@@ -28,5 +30,10 @@ func scriptedFixture() Fixture {
 			}[b]...)
 		},
 		Debited: func(TB) map[string]models.Amount { return s.Amounts() },
+		Complete: func(TB) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now++
+		},
 	}
 }

@@ -24,6 +24,9 @@ type Fixture struct {
 	Advance func(t TB, by time.Duration)
 	// Debited returns the amounts that the rail has debited, by key, from its own list.
 	Debited func(t TB) map[string]models.Amount
+	// Complete advances the rail's clock until its list has every debit made so far. No debit may
+	// be under way.
+	Complete func(t TB)
 }
 
 // Run runs the conformance suite. It calls open for each test, to get a fixture that no other test
@@ -50,6 +53,11 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"InvalidLeavesTheKey":         testInvalidLeavesTheKey,
 		"ContextEndedBefore":          testContextEndedBefore,
 		"Machine":                     testMachine,
+		"List":                        testList,
+		"ListPages":                   testListPages,
+		"ListRange":                   testListRange,
+		"ListWhileDebiting":           testListWhileDebiting,
+		"ListRefusesQueries":          testListRefusesQueries,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,80 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"partnerbilling/models"
+)
+
+const (
+	// auditBudget is the time after which a run of AuditBooks starts no further window.
+	auditBudget = 2 * time.Second
+	// auditPassInterval is the minimum time from the end of a pass to the next one.
+	auditPassInterval = time.Hour
+	// A window that takes longer than auditSlow is halved, one faster than auditFast is doubled.
+	auditSlow, auditFast = time.Second, 200 * time.Millisecond
+	// minAuditWindow and maxAuditWindow bound the length of a window, in service time.
+	minAuditWindow, maxAuditWindow = time.Second, 7 * 24 * time.Hour
+)
+
+// AuditBooks is the recurring job that checks the invariants of money window by window, from the
+// oldest batches that are kept to now. Each run ends after auditBudget, and the next one continues
+// the pass.
+type AuditBooks struct {
+	Store *models.Store
+	Now   func() time.Time // measures the budget
+	Log   *slog.Logger
+}
+
+// Run implements queue.Job.
+func (j *AuditBooks) Run(ctx context.Context, task models.Task) error {
+	if err := j.advance(ctx); err != nil {
+		return fmt.Errorf("jobs: audit books: %w", err)
+	}
+	return j.Store.FinishTask(ctx, task.ID)
+}
+
+// advance checks window after window until the pass ends or the budget is used.
+func (j *AuditBooks) advance(ctx context.Context) error {
+	pass, err := j.Store.AuditPass(ctx)
+	if err != nil || pass.Position == 0 && pass.Age() < auditPassInterval {
+		return err
+	}
+	from := pass.Position
+	if from == 0 {
+		from = max(pass.Now.Add(-models.BatchRetention), 1)
+	}
+	window := pass.Window()
+	for began := j.Now(); j.Now().Sub(began) < auditBudget; {
+		to := min(from.Add(window), pass.Now)
+		next, length := to, window
+		start := j.Now()
+		found, err := j.Store.AuditWindow(ctx, from, to)
+		switch took := j.Now().Sub(start); {
+		case err != nil:
+			// Too large a window is the most likely cause. The run ends with the error.
+			next, length = from, max(window/4, minAuditWindow)
+		case took > auditSlow:
+			length = max(window/2, minAuditWindow)
+		case took < auditFast:
+			length = min(window*2, maxAuditWindow)
+		}
+		for _, v := range found {
+			j.Log.ErrorContext(ctx, "the audit found a violation",
+				"check", v.Check, "subject", v.Subject, "detail", v.Detail)
+		}
+		if to >= pass.Now && err == nil {
+			next = 0
+		}
+		moved, moveErr := j.Store.MoveAudit(ctx, pass, next, length, found)
+		if err != nil || moveErr != nil || !moved || next == 0 {
+			return cmp.Or(err, moveErr)
+		}
+		pass.Position, from, window = next, next, length
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package rail
+
+import (
+	"errors"
+	"fmt"
+
+	"partnerbilling/models"
+)
+
+// MaxListed is the maximum number of debits on a page of the list.
+const MaxListed = 500
+
+// ListQuery selects a page of the list of debits: those with From <= DebitedAt < To, in the order
+// of DebitedAt and then of the key's bytes.
+type ListQuery struct {
+	From models.Millis
+	// AfterKey leaves out the debits at From whose key is not greater. "" leaves out none.
+	AfterKey string
+	To       models.Millis
+	Limit    int // 1 to MaxListed
+}
+
+// Validate returns an error if no rail can answer the query. An empty range is valid.
+func (q ListQuery) Validate() error {
+	switch {
+	case q.Limit < 1 || q.Limit > MaxListed:
+		return errors.New("rail: limit out of range")
+	case q.From < 0 || q.To < 0 || q.From > maxListTime || q.To > maxListTime:
+		return errors.New("rail: time out of range")
+	case q.AfterKey != "":
+		return ValidateKey(q.AfterKey)
+	}
+	return nil
+}
+
+// maxListTime bounds the times of queries and answers: integers that every JSON reader holds.
+const maxListTime = models.Millis(models.MaxAmount)
+
+// After returns the query of the page that follows a debit.
+func (q ListQuery) After(d ListedDebit) ListQuery {
+	q.From, q.AfterKey = d.DebitedAt, d.Key
+	return q
+}
+
+// ListedDebit is a successful debit in a rail's list.
+type ListedDebit struct {
+	Key string
+	Particulars
+	// DebitedAt is the time of the debit by the rail's clock.
+	DebitedAt models.Millis
+}
+
+// isAfter reports whether the list has d after the position of the query.
+func (d ListedDebit) isAfter(q ListQuery) bool {
+	return d.DebitedAt > q.From || d.DebitedAt == q.From && d.Key > q.AfterKey
+}
+
+// ListPage is a page of the list of debits. A rail lists only debits of the time from CompleteFrom
+// to CompleteTo, and that part of the list never changes: no debit joins or leaves it. A reader
+// that follows the pages therefore sees each debit exactly once, whatever is debited meanwhile.
+type ListPage struct {
+	Debits []ListedDebit
+	// More says that further debits follow the last one of this page.
+	More bool
+	// CompleteFrom is the rail's memory: it may have dropped earlier debits.
+	CompleteFrom models.Millis
+	// CompleteTo is the watermark: a debit with this time or a later one may still appear.
+	CompleteTo models.Millis
+}
+
+// check returns an error if the page cannot be the answer to the query.
+func (p ListPage) check(q ListQuery) error {
+	switch {
+	case len(p.Debits) > q.Limit:
+		return errors.New("rail: the page has more debits than the limit")
+	case p.More && len(p.Debits) == 0:
+		return errors.New("rail: an empty page is not the last one")
+	}
+	for i, d := range p.Debits {
+		if err := ValidateKey(d.Key); err != nil {
+			return fmt.Errorf("rail: listed debit %d: %w", i, err)
+		}
+		if err := d.Particulars.validate(); err != nil {
+			return fmt.Errorf("rail: listed debit %d: %w", i, err)
+		}
+		if !d.isAfter(q) || d.DebitedAt >= min(q.To, p.CompleteTo) {
+			return fmt.Errorf("rail: listed debit %d is out of order or out of range", i)
+		}
+		q = q.After(d)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package jobs
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// Workers add up the rail's answers in Postgres, and drop counts older than an hour.
+func TestRailReport(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	if _, err := store.DB().ExecContext(t.Context(),
+		"INSERT INTO rail_minutes VALUES (1, 'debit', 'succeeded', 7, now())"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // workers
+		m := NewMetrics(prometheus.NewRegistry())
+		m.railCall(callDebit, rail.Unknown, time.Second)
+		m.railCall(callDebit, rail.Unknown, time.Second)
+		m.railCall(callLookup, rail.Succeeded, time.Second)
+		for range 2 { // the second report has nothing to add
+			m.reportRail(t.Context(), store, slog.New(slog.DiscardHandler))
+		}
+	}
+	answers, err := store.RailAnswers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range answers {
+		if answers[i].LastAt.IsZero() {
+			t.Errorf("%+v has no time", answers[i])
+		}
+		answers[i].LastAt = time.Time{}
+	}
+	want := []models.RailMinute{
+		{Call: "debit", Status: "unknown", LastMinutes: 4, LastHour: 4},
+		{Call: "lookup", Status: "succeeded", LastMinutes: 2, LastHour: 2},
+	}
+	if len(answers) != 2 || answers[0] != want[0] || answers[1] != want[1] {
+		t.Errorf("answers %+v, want %+v", answers, want)
+	}
+	var rows int
+	if err := store.DB().NewRaw("SELECT count(*) FROM rail_minutes WHERE minute = 1").Scan(t.Context(),
+		&rows); err != nil {
+		t.Fatal(err)
+	}
+	if rows != 0 {
+		t.Error("the count of 1970 is kept")
+	}
+}
+
+// The metric of pauses counts organisations and queues.
+func TestPausesAreMetered(t *testing.T) {
+	b := newBilling(t)
+	b.pause()
+	for _, q := range []models.Queue{models.QueueDebits, models.QueueWebhooks} {
+		if err := b.store.PauseQueue(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reg := prometheus.NewRegistry()
+	RegisterStateMetrics(reg, b.store, slog.New(slog.DiscardHandler))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "svc_pauses" {
+				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	if got["debits"] != 1 || got["queue"] != 2 {
+		t.Errorf("svc_pauses %v", got)
+	}
+}

@@ -1,0 +1,275 @@
+// Package reconcile compares the ledger with the rail's list of debits, both ways: each debit must
+// have its entry, and each entry its debit, with the same amount, currency and agreement.
+//
+// The rail's list is read by time, in pages. The ledger is read in windows of time, and within a
+// window by Site, time and key. The rail's list has a watermark below which
+// it never changes; the comparison ends there, and at a settling time before now, so that answers
+// on their way have been recorded. A debit without an entry whose row or payment is still open is
+// in flight: it is no finding, and the reconciliation task looks at it again.
+//
+// The ledger stays behind the list by Skew, so that an entry's debit has been listed before. An
+// entry whose debit was not among the listed ones is looked up on the rail: its debit may be much
+// older. The comparison begins Overlap before the time up to which both sides have been compared,
+// in case a gateway lists a debit late against its contract.
+//
+// Memory is bounded: a page of the list, a page of the ledger, and the digests of the debits listed
+// lately. The ledger is compared in windows of at most one page, or of one millisecond. Differences
+// are handed over after at most maxLookups look-ups. The comparison holds no transaction and no
+// lock while it calls the rail.
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+const (
+	// RecordingDelay is how long before now the comparison ends.
+	RecordingDelay = time.Minute
+	// Skew is how far the ledger stays behind the rail's list. It exceeds the difference between
+	// the clocks of rail and database, and the time from most debits to their entries.
+	Skew = 30 * time.Second
+	// Overlap is how far before the compared time the rail's list is read again.
+	Overlap = 2 * time.Minute
+
+	// ledgerPage is the number of ledger entries that one statement reads.
+	ledgerPage = 500
+	// maxLookups is the maximum number of keys that are looked up within one step.
+	maxLookups = 100
+)
+
+// Comparer compares ledger and rail. Its fields must be set. It is safe for concurrent use.
+type Comparer struct {
+	Store *models.Store
+	Rail  rail.Rail
+}
+
+// Step is the result of a part of the comparison.
+type Step struct {
+	// To is the time up to which ledger and list have been compared. It stays at least Skew behind
+	// the time that the list has reached.
+	To models.Millis
+	// Differences are the differences of the step, one for each rail key.
+	Differences []models.Difference
+	Debits      int // listed debits that were compared
+	Entries     int // ledger entries that were compared
+}
+
+// ForgottenError says that the rail may have dropped debits of the time to compare. It lists all
+// debits from CompleteFrom on.
+type ForgottenError struct{ CompleteFrom models.Millis }
+
+func (e *ForgottenError) Error() string {
+	return fmt.Sprintf("reconcile: the rail lists no debits before %s", e.CompleteFrom.Time().Format(time.RFC3339))
+}
+
+// Compare compares what was debited and recorded from a time, inclusive, to another, exclusive. It
+// calls do with each step, in order of time, and returns an error of do at once. It ends earlier
+// than to if the settling time or the rail's watermark is earlier.
+//
+// Errors: *ForgottenError if the rail's list does not reach back to from; ErrRail.
+func (c *Comparer) Compare(ctx context.Context, from, to models.Millis, do func(Step) error) error {
+	state, err := c.Store.Reconciliation(ctx)
+	if err != nil {
+		return err
+	}
+	run := &run{Comparer: c, at: from, to: min(to, state.Now.Add(-RecordingDelay)), do: do}
+	query := rail.ListQuery{From: max(from.Add(-Overlap), state.Since, 0), To: run.to, Limit: rail.MaxListed}
+	for run.at < run.to {
+		page, err := c.list(ctx, query)
+		if err != nil {
+			return err
+		}
+		if err := run.compare(ctx, page); err != nil {
+			return err
+		}
+		if !page.More {
+			return nil
+		}
+		query = query.After(page.Debits[len(page.Debits)-1])
+	}
+	return nil
+}
+
+// list waits for admission and reads a page of the rail's list.
+func (c *Comparer) list(ctx context.Context, q rail.ListQuery) (rail.ListPage, error) {
+	if c.Rail.Admit(ctx, models.OrganisationID{}, 1) == 0 {
+		return rail.ListPage{}, fmt.Errorf("%w: no request was admitted: %w", ErrRail, ctx.Err())
+	}
+	page, err := c.Rail.List(ctx, q)
+	if err != nil {
+		return page, fmt.Errorf("%w: %w", ErrRail, err)
+	}
+	return page, nil
+}
+
+// ErrRail says that the rail gives no answer. The comparison can continue later.
+var ErrRail = errors.New("reconcile: the rail gives no answer")
+
+// run is one call of Compare.
+type run struct {
+	*Comparer
+	at, to models.Millis // the ledger is compared up to at
+	do     func(Step) error
+	listed recentKeys
+	window time.Duration // the length of the ledger's next window; 0: up to the end
+	step   Step          // what no step has reported yet
+}
+
+// compare compares a page of the rail's list, and the ledger up to the time that the page reaches.
+// It reports at least one step.
+func (r *run) compare(ctx context.Context, page rail.ListPage) error {
+	if page.CompleteFrom > r.at {
+		return &ForgottenError{page.CompleteFrom}
+	}
+	facts := make([]Fact, len(page.Debits))
+	for i, d := range page.Debits {
+		r.listed.add(d.Key)
+		facts[i] = Fact{
+			Key: d.Key, DebitedAt: d.DebitedAt, Answer: rail.Result{Status: rail.Succeeded, Held: d.Particulars},
+		}
+	}
+	differences, err := r.Judge(ctx, facts)
+	if err != nil {
+		return err
+	}
+	reached := min(r.to, page.CompleteTo)
+	if page.More {
+		reached = page.Debits[len(page.Debits)-1].DebitedAt
+	}
+	r.step.Debits += len(facts)
+	r.step.Differences = append(r.step.Differences, differences...)
+	end := reached.Add(-Skew)
+	if end <= r.at {
+		return r.report()
+	}
+	for r.at < end {
+		if err := r.compareWindow(ctx, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareWindow compares the next entries of the ledger, before a time, with what was listed. It
+// moves r.at to the end of its window and reports it.
+func (r *run) compareWindow(ctx context.Context, end models.Millis) error {
+	entries, to, err := r.nextWindow(ctx, end)
+	for err == nil {
+		if err = r.compareEntries(ctx, entries); err != nil || len(entries) < ledgerPage {
+			break
+		}
+		after := entries[len(entries)-1].Position()
+		entries, err = r.Store.LedgerBetween(ctx, r.at, to, after, ledgerPage)
+	}
+	if err != nil {
+		return err
+	}
+	r.at = to
+	return r.report()
+}
+
+// nextWindow chooses the end of the next window, so that the window has less than a page of
+// entries, or is a millisecond long. It returns the first page.
+func (r *run) nextWindow(
+	ctx context.Context, end models.Millis,
+) (entries []models.LedgerEntry, to models.Millis, err error) {
+	to = end
+	if r.window > 0 {
+		to = min(end, r.at.Add(r.window))
+	}
+	for {
+		entries, err = r.Store.LedgerBetween(ctx, r.at, to, models.LedgerPosition{}, ledgerPage)
+		length := to.Sub(r.at)
+		if err != nil || len(entries) < ledgerPage || length <= time.Millisecond {
+			r.window = 2 * length
+			return entries, to, err
+		}
+		to = r.at.Add(max(length/2, time.Millisecond))
+	}
+}
+
+// compareEntries looks the entries up that were not listed. It reports a step whenever it has
+// looked up maxLookups keys, so that neither a slow rail nor one that lost its debits delays the
+// differences found so far.
+func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
+	r.step.Entries += len(entries)
+	var unlisted []string
+	for i := range entries {
+		if !r.listed.has(entries[i].RailKey) {
+			unlisted = append(unlisted, entries[i].RailKey)
+		}
+	}
+	for keys := range slices.Chunk(unlisted, maxLookups) {
+		found, err := r.Check(ctx, keys)
+		if err != nil {
+			return err
+		}
+		r.step.Differences = append(r.step.Differences, found...)
+		if len(keys) == maxLookups || len(r.step.Differences) >= maxLookups {
+			if err := r.report(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// report hands over a step up to r.at.
+func (r *run) report() error {
+	step := r.step
+	step.To, step.Differences = r.at, onePerKey(step.Differences)
+	r.step = Step{}
+	return r.do(step)
+}
+
+// onePerKey removes differences of a key that an earlier one has.
+func onePerKey(all []models.Difference) []models.Difference {
+	var kept []models.Difference
+	seen := make(map[string]bool, len(all))
+	for _, d := range all {
+		if !seen[d.RailKey] {
+			seen[d.RailKey] = true
+			kept = append(kept, d)
+		}
+	}
+	return kept
+}
+
+// recentKeys remembers the keys that were added last: at least maxRecent, at most twice as many. A
+// key is remembered by a digest.
+type recentKeys struct {
+	newer, older map[[16]byte]struct{}
+}
+
+// maxRecent bounds the number of remembered keys, and so the memory of a comparison.
+const maxRecent = 200_000
+
+func digest(key string) [16]byte {
+	sum := sha256.Sum256([]byte(key))
+	return [16]byte(sum[:16])
+}
+
+func (k *recentKeys) add(key string) {
+	if len(k.newer) >= maxRecent {
+		k.older, k.newer = k.newer, nil
+	}
+	if k.newer == nil {
+		k.newer = make(map[[16]byte]struct{})
+	}
+	k.newer[digest(key)] = struct{}{}
+}
+
+func (k *recentKeys) has(key string) bool {
+	d := digest(key)
+	_, newer := k.newer[d]
+	_, older := k.older[d]
+	return newer || older
+}

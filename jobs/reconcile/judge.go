@@ -1,0 +1,328 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
+)
+
+// Fact is what the rail says about a key.
+type Fact struct {
+	Key       string
+	DebitedAt models.Millis      // by the rail's list; 0: unknown
+	Answer    rail.Result        // as of Lookup
+	Earlier   *models.Difference // what an earlier comparison found; nil: nothing
+}
+
+// wasDebited reports whether the rail says, or said to an earlier comparison, that it debited.
+func (f *Fact) wasDebited() bool { return f.Answer.Status == rail.Succeeded || f.isTakenBack() }
+
+// isTakenBack reports whether the rail denies a debit that it listed or reported before.
+func (f *Fact) isTakenBack() bool {
+	switch f.Answer.Status {
+	case rail.Refused, rail.Cancelled, rail.NotFound:
+	default:
+		return false
+	}
+	e := f.Earlier
+	return e != nil && (e.DebitedAt != 0 || e.Kind == models.DifferenceUnknown || e.Kind == models.DifferenceUnrecorded)
+}
+
+// Check looks keys up on the rail and returns the differences between its answers and the ledger.
+// Errors: ErrRail.
+func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Difference, error) {
+	facts, err := c.lookUp(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	return c.Judge(ctx, facts)
+}
+
+// Recheck looks earlier differences up on the rail. It returns the remaining ones, whose kinds may
+// have changed, and the rail keys of the resolved ones. A difference without an answer remains as
+// it was. A debit without an entry stays a difference if the rail denies it later, because the rail
+// may have forgotten it. Errors: ErrRail.
+func (c *Comparer) Recheck(
+	ctx context.Context, earlier []models.Difference,
+) (remain []models.Difference, resolved []string, err error) {
+	earlier, aged := splitAged(earlier)
+	remain, resolved, err = c.recheckAged(ctx, aged)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := keysOf(earlier)
+	facts, err := c.lookUp(ctx, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	var answered []Fact
+	for i, f := range facts {
+		if f.Answer.Status == rail.Unknown {
+			remain = append(remain, earlier[i])
+			continue
+		}
+		f.DebitedAt, f.Earlier = earlier[i].DebitedAt, &earlier[i]
+		answered = append(answered, f)
+	}
+	found, err := c.Judge(ctx, answered)
+	if err != nil {
+		return nil, nil, err
+	}
+	remain = append(remain, found...)
+	left := make(map[string]bool, len(remain))
+	for _, d := range remain {
+		left[d.RailKey] = true
+	}
+	for _, key := range keys {
+		if !left[key] {
+			resolved = append(resolved, key)
+		}
+	}
+	return remain, resolved, nil
+}
+
+// splitAged separates the differences that the rail may have forgotten.
+func splitAged(all []models.Difference) (recent, aged []models.Difference) {
+	for _, d := range all {
+		if d.Aged {
+			aged = append(aged, d)
+		} else {
+			recent = append(recent, d)
+		}
+	}
+	return recent, aged
+}
+
+// recheckAged looks for the entries of differences that are older than the rail's memory, without
+// asking the rail. One that is still in flight becomes a finding: its debit was made, and nothing
+// has recorded it.
+func (c *Comparer) recheckAged(
+	ctx context.Context, aged []models.Difference,
+) (remain []models.Difference, resolved []string, err error) {
+	if len(aged) == 0 {
+		return nil, nil, nil
+	}
+	entries, err := c.entries(ctx, keysOf(aged))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range aged {
+		if _, recorded := entries[d.RailKey]; recorded {
+			resolved = append(resolved, d.RailKey)
+			continue
+		}
+		if d.Kind == models.DifferenceInFlight {
+			d.Kind = models.DifferenceUnrecorded
+			d.Detail += fmt.Sprintf(", after %d days", int(models.RailMemory.Hours())/24)
+		}
+		remain = append(remain, d)
+	}
+	return remain, resolved, nil
+}
+
+func keysOf(differences []models.Difference) []string {
+	keys := make([]string, len(differences))
+	for i, d := range differences {
+		keys[i] = d.RailKey
+	}
+	return keys
+}
+
+// lookUp asks the rail about keys. It returns ErrRail if the rail answers none of them.
+func (c *Comparer) lookUp(ctx context.Context, keys []string) ([]Fact, error) {
+	facts := make([]Fact, len(keys))
+	var mu sync.Mutex
+	answered := 0
+	for done := 0; done < len(keys); {
+		n := c.Rail.Admit(ctx, models.OrganisationID{}, len(keys)-done)
+		if n == 0 {
+			return nil, fmt.Errorf("%w: no request was admitted: %w", ErrRail, ctx.Err())
+		}
+		part, offset := keys[done:done+n], done
+		c.Rail.Lookup(ctx, part, func(i int, r rail.Result) {
+			mu.Lock()
+			defer mu.Unlock()
+			facts[offset+i] = Fact{Key: part[i], Answer: r}
+			if r.Status != rail.Unknown || r.Held != (rail.Particulars{}) {
+				answered++
+			}
+		})
+		done += n
+	}
+	if answered == 0 && len(keys) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrRail, facts[0].Answer.Detail)
+	}
+	return facts, nil
+}
+
+// Judge returns the differences between facts and the ledger, at most one for each fact.
+func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference, error) {
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(facts))
+	for i, f := range facts {
+		keys[i] = f.Key
+	}
+	entries, err := c.entries(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	subjects, err := c.subjects(ctx, facts, entries)
+	if err != nil {
+		return nil, err
+	}
+	var found []models.Difference
+	takenBackKeys := map[string]bool{}
+	for _, f := range facts {
+		entry, recorded := entries[f.Key]
+		subject, known := subjects[f.Key]
+		d := models.Difference{RailKey: f.Key, DebitedAt: f.DebitedAt}
+		switch {
+		case recorded:
+			d.SiteID = entry.SiteID
+			d.Kind, d.Detail = compareEntry(entry, f.Answer)
+		case !f.wasDebited():
+			continue
+		case known:
+			d.SiteID = subject.SiteID
+			d.Kind, d.Detail = compareSubject(subject, f)
+		default:
+			d.Kind, d.Detail = models.DifferenceUnknown, debitText(f)+"; no row or payment has the key"
+		}
+		if !recorded && f.isTakenBack() {
+			takenBackKeys[f.Key] = true
+			d.Detail = f.takenBackDetail(d)
+		}
+		if d.Kind != "" {
+			found = append(found, d)
+		}
+	}
+	return c.withoutDecided(ctx, found, takenBackKeys)
+}
+
+// entries returns the ledger's entries of keys.
+func (c *Comparer) entries(ctx context.Context, keys []string) (map[string]models.LedgerEntry, error) {
+	list, err := c.Store.LedgerOf(ctx, keys)
+	entries := make(map[string]models.LedgerEntry, len(list))
+	for _, e := range list {
+		entries[e.RailKey] = e
+	}
+	return entries, err
+}
+
+// subjects returns the rows and payments of the debits without an entry. A row or payment may end
+// between two readings, so the entries of closed ones are read once more.
+func (c *Comparer) subjects(
+	ctx context.Context, facts []Fact, entries map[string]models.LedgerEntry,
+) (map[string]models.DebitSubject, error) {
+	var keys []string
+	for _, f := range facts {
+		if _, recorded := entries[f.Key]; !recorded && f.wasDebited() {
+			keys = append(keys, f.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	list, err := c.Store.DebitSubjects(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	subjects := make(map[string]models.DebitSubject, len(list))
+	for _, s := range list {
+		subjects[s.RailKey] = s
+	}
+	late, err := c.entries(ctx, keys)
+	for key, e := range late {
+		entries[key] = e
+	}
+	return subjects, err
+}
+
+// compareEntry compares an entry with the rail's answer. It returns no kind if they agree.
+func compareEntry(e models.LedgerEntry, answer rail.Result) (kind models.DifferenceKind, detail string) {
+	recorded := fmt.Sprintf("%s: %d %s in the ledger", e.Subject(), e.Amount, e.Currency)
+	held := answer.Held
+	switch answer.Status {
+	case rail.Succeeded:
+		switch {
+		case held.Amount != e.Amount || held.Currency != e.Currency:
+			return models.DifferenceParticulars,
+				fmt.Sprintf("%s, %d %s on the rail", recorded, held.Amount, held.Currency)
+		case e.AgreementID != "" && held.AgreementID != e.AgreementID:
+			return models.DifferenceParticulars, recorded + ", from another account on the rail"
+		}
+		return "", ""
+	case rail.Refused, rail.Cancelled, rail.NotFound:
+		return models.DifferenceDenied, fmt.Sprintf("%s, %s on the rail", recorded, answer.Status)
+	default:
+		return models.DifferenceInFlight, recorded + ", no answer of the rail"
+	}
+}
+
+// compareSubject judges a debit without a ledger entry, whose row or payment is known.
+func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, detail string) {
+	if s.Open {
+		return models.DifferenceInFlight, fmt.Sprintf("%s: %s; it is open", s.Subject(), debitText(f))
+	}
+	return models.DifferenceUnrecorded, fmt.Sprintf("%s: %s, nothing in the ledger; it ended as %s", s.Subject(),
+		debitText(f), s.Outcome)
+}
+
+// takenBack precedes the status of a debit that the rail has taken back.
+const takenBack = "; the rail now says "
+
+// takenBackDetail returns the detail of a difference whose debit the rail has taken back.
+func (f *Fact) takenBackDetail(d models.Difference) string {
+	before := d.Detail
+	if d.Kind == f.Earlier.Kind { // the earlier detail has the amount
+		before, _, _ = strings.Cut(f.Earlier.Detail, takenBack)
+	}
+	return before + takenBack + f.Answer.Status.String()
+}
+
+func debitText(f Fact) string {
+	if f.isTakenBack() {
+		return "debited on the rail"
+	}
+	return fmt.Sprintf("%d %s on the rail", f.Answer.Held.Amount, f.Answer.Held.Currency)
+}
+
+// withoutDecided leaves out differences that an operator's decision explains: of entries, and of
+// debits that the rail has taken back.
+func (c *Comparer) withoutDecided(
+	ctx context.Context, found []models.Difference, takenBackKeys map[string]bool,
+) ([]models.Difference, error) {
+	explicable := func(d models.Difference) bool {
+		return d.Kind == models.DifferenceDenied || d.Kind == models.DifferenceParticulars || takenBackKeys[d.RailKey]
+	}
+	var keys []string
+	for _, d := range found {
+		if explicable(d) {
+			keys = append(keys, d.RailKey)
+		}
+	}
+	if len(keys) == 0 {
+		return found, nil
+	}
+	list, err := c.Store.DecidedKeys(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	decided := make(map[string]bool, len(list))
+	for _, key := range list {
+		decided[key] = true
+	}
+	var kept []models.Difference
+	for _, d := range found {
+		if !decided[d.RailKey] || !explicable(d) {
+			kept = append(kept, d)
+		}
+	}
+	return kept, nil
+}

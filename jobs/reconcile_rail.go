@@ -1,0 +1,168 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"partnerbilling/jobs/reconcile"
+	"partnerbilling/models"
+)
+
+const (
+	// reconcileBudget is the minimum time for which a run compares after its first progress. A run
+	// whose first reading took longer compares for that long.
+	reconcileBudget = 8 * time.Second
+	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the time after
+	// which the queue ends a task. A rail with 1,000 debits a second must list 300 pages within
+	// advanceTimeout: the comparison reads those of Overlap and Skew before it makes progress.
+	advanceTimeout, recheckTimeout = 80 * time.Second, 30 * time.Second
+	// maxRecheck is the maximum number of differences that a run checks again, and recheckStep the
+	// number that it checks in one step.
+	maxRecheck, recheckStep = 500, 100
+	// horizonMargin is how far behind the rail's horizon the comparison begins, so that the horizon
+	// does not overtake it.
+	horizonMargin = time.Hour
+)
+
+// ReconcileRail is the recurring job that compares the ledger with the rail's list of debits, from
+// the time up to which they have been compared. It records each step with its differences, and
+// continues from there after an outage. Without the rail's answer it changes nothing, and the next
+// run tries again. A run stops when another one has moved ComparedTo.
+type ReconcileRail struct {
+	Comparer *reconcile.Comparer
+	Now      func() time.Time // measures the budget
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
+// The reasons for which a run stops before its end.
+var (
+	errBudgetUsed = errors.New("jobs: the run has used up its time")
+	errOvertaken  = errors.New("jobs: another run has gone on")
+)
+
+// Run implements queue.Job.
+func (j *ReconcileRail) Run(ctx context.Context, task models.Task) error {
+	err := within(ctx, advanceTimeout, task.ID, j.advance)
+	again := errors.Is(err, errBudgetUsed)
+	if err == nil || again {
+		// Differences that are due are rechecked even while the comparison is behind.
+		err = within(ctx, recheckTimeout, task.ID, j.recheck)
+	}
+	switch {
+	case errors.Is(err, reconcile.ErrRail):
+		j.Log.WarnContext(ctx, "the reconciliation stops", "error", err)
+	case err != nil && !errors.Is(err, errOvertaken):
+		return fmt.Errorf("jobs: reconcile: %w", err)
+	case err == nil && again:
+		return j.Comparer.Store.RepeatTask(ctx, task.ID, 0)
+	}
+	return j.Comparer.Store.FinishTask(ctx, task.ID)
+}
+
+// within runs a part of a task with a time-out.
+func within(
+	ctx context.Context, timeout time.Duration, task models.TaskID, do func(context.Context, models.TaskID) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return do(ctx, task)
+}
+
+// advance compares step by step up to now. It returns errBudgetUsed only after it has moved
+// ComparedTo, so that the next run goes on from a later time.
+func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
+	store := j.Comparer.Store
+	state, err := store.Reconciliation(ctx)
+	if err != nil {
+		return err
+	}
+	from := state.ComparedTo
+	if from == 0 {
+		from = max(state.Now.Add(-models.RailMemory+horizonMargin), state.Since)
+	}
+	spent := budget{now: j.Now, began: j.Now()}
+	err = j.Comparer.Compare(ctx, from, state.Now, func(step reconcile.Step) error {
+		c := models.Comparison{From: state.ComparedTo, To: step.To, Found: step.Differences}
+		if err := j.record(ctx, c); err != nil {
+			return err
+		}
+		state.ComparedTo = step.To
+		j.Metrics.compared(step.Debits, step.Entries)
+		if step.To > from && spent.isUsed() {
+			return errBudgetUsed
+		}
+		return store.HoldTask(ctx, task)
+	})
+	if forgotten := (*reconcile.ForgottenError)(nil); errors.As(err, &forgotten) {
+		return j.skip(ctx, state, forgotten.CompleteFrom)
+	}
+	return err
+}
+
+// budget measures the time of a run. A run first reads what earlier ones have compared, and then
+// makes progress for reconcileBudget, or for as long as that reading took.
+type budget struct {
+	now          func() time.Time
+	began, moved time.Time // moved is zero before the first progress
+}
+
+// isUsed reports whether the run must end. Its first call marks the first progress.
+func (b *budget) isUsed() bool {
+	now := b.now()
+	if b.moved.IsZero() {
+		b.moved = now
+	}
+	return now.Sub(b.moved) > max(reconcileBudget, b.moved.Sub(b.began))
+}
+
+// skip continues behind the rail's horizon. The time before it can never be compared, which an
+// operator must know, unless nothing has ever been compared.
+func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, horizon models.Millis) error {
+	skipped := models.Comparison{From: state.ComparedTo, To: min(horizon.Add(horizonMargin), state.Now)}
+	if state.ComparedTo != 0 {
+		skipped.Gap = fmt.Sprintf("not compared from %s to %s: the rail's list begins later",
+			state.ComparedTo.Time().Format(time.RFC3339), skipped.To.Time().Format(time.RFC3339))
+	}
+	if err := j.record(ctx, skipped); err != nil {
+		return err
+	}
+	return errBudgetUsed // the task continues at once
+}
+
+// recheck checks differences again that are due.
+func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
+	store := j.Comparer.Store
+	state, err := store.Reconciliation(ctx)
+	if err != nil {
+		return err
+	}
+	due, err := store.DueDifferences(ctx, maxRecheck)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(due, recheckStep) {
+		remain, resolved, err := j.Comparer.Recheck(ctx, part)
+		if err != nil {
+			return err
+		}
+		c := models.Comparison{From: state.ComparedTo, To: state.ComparedTo, Found: remain, Resolved: resolved}
+		if err := errors.Join(j.record(ctx, c), store.HoldTask(ctx, task)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record records a step. It returns errOvertaken if another run has recorded one meanwhile.
+func (j *ReconcileRail) record(ctx context.Context, c models.Comparison) error {
+	moved, err := j.Comparer.Store.RecordComparison(ctx, c)
+	if err == nil && !moved {
+		err = errOvertaken
+	}
+	return err
+}

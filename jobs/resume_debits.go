@@ -1,0 +1,25 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	"partnerbilling/models"
+)
+
+// ResumeDebits makes the tasks that were postponed during a pause of an organisation's debits due,
+// in bounded steps. After a crash the task comes again and continues.
+type ResumeDebits struct {
+	Store *models.Store
+}
+
+// Run implements queue.Job.
+func (r *ResumeDebits) Run(ctx context.Context, task models.Task) error {
+	for n := sweepLimit; n >= sweepLimit; {
+		var err error
+		if n, err = r.Store.WakeDebits(ctx, task.ID, sweepLimit); err != nil {
+			return fmt.Errorf("jobs: resume debits: %w", err)
+		}
+	}
+	return r.Store.FinishTask(ctx, task.ID)
+}
