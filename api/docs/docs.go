@@ -1,37 +1,43 @@
-// Package docs is the documentation of the API: the OpenAPI document, the page that is made from
-// it, and the guides.
+// Package docs is the documentation of the API: the OpenAPI document, its reference and the guides.
 package docs
 
 import (
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"time"
 )
 
+// Path is the address of the documentation. All other pages and assets are below it.
+const Path = "/docs"
+
+// MaxAge is how long caches may keep the document, the pages and the assets.
+const MaxAge = 5 * time.Minute
+
 //go:embed openapi.yaml
 var source []byte
 
-// MaxAge is how long caches may keep the document and the page.
-const MaxAge = 5 * time.Minute
+//go:embed guides/*.md
+var guideFiles embed.FS
 
 // Error is a row of the error catalogue.
 type Error struct {
 	Code    string // as on the wire
 	Status  int    // the HTTP status
 	Message string // the default display message
+	Help    string // the address of its explanation, from HelpPath
 }
 
 // Info is the head of the OpenAPI document.
 type Info struct{ Title, Version, Summary, Description string }
 
-// Docs is the documentation of one version of the service.
+// Docs is the documentation of one version of the service. It is safe for concurrent use.
 type Docs struct {
 	Info Info
 	JSON []byte // the OpenAPI 3.1 document
-	Page []byte // the HTML page
+
+	index  []byte
+	guides map[string][]byte // rendered pages by name
 }
 
 // New makes the documentation of the service, with its error catalogue.
@@ -44,16 +50,37 @@ func New(errors []Error) (*Docs, error) {
 	if err := json.Unmarshal(encoded, &d); err != nil {
 		return nil, fmt.Errorf("docs: OpenAPI document: %w", err)
 	}
-	page, err := d.render(errors)
+	guides, err := readGuides()
 	if err != nil {
 		return nil, err
 	}
-	return &Docs{Info: d.Info, JSON: encoded, Page: page}, nil
+	made := &Docs{Info: d.Info, JSON: encoded, guides: make(map[string][]byte)}
+	for _, g := range guides.list {
+		if made.guides[g.Name], err = render("guide.html", guides.page(d.Info, g)); err != nil {
+			return nil, err
+		}
+	}
+	home := indexPage{page: guides.page(d.Info, guides.home), Sections: d.sections(), Errors: errors}
+	if made.index, err = render("index.html", home); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
-// PagePolicy returns the Content-Security-Policy of the page.
-func PagePolicy() string {
-	style := sha256.Sum256([]byte(pageCSS))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(style[:]) +
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// Index returns the first page. It lists the guides, all operations and all error codes.
+func (d *Docs) Index() []byte { return d.index }
+
+// Guide returns the page of a guide, such as "webhooks", and whether there is one of that name.
+func (d *Docs) Guide(name string) ([]byte, bool) {
+	page, ok := d.guides[name]
+	return page, ok
 }
+
+// Reference returns the page of the API reference. In the sandbox the page can send requests.
+func (d *Docs) Reference(sandbox bool) ([]byte, error) {
+	return render("reference.html", referencePage{Info: d.Info, Sandbox: sandbox})
+}
+
+// HelpPath returns the path and the fragment of the cause and the cure of an error code, which is
+// given without its common prefix: "batches:missing-field".
+func HelpPath(code string) string { return Path + "/guides/error-codes#" + anchor(code) }

@@ -7,16 +7,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// JSON converts an OpenAPI document from YAML to JSON. It resolves merge keys and drops the
-// top-level x-shared, which holds parts to merge. It lists the codes of errors in the schema of an
-// error's code.
-func JSON(source []byte, errors []Error) ([]byte, error) {
+// JSON converts an OpenAPI document from YAML to JSON. It resolves merge keys, and drops the
+// top-level x-shared, which only holds their targets. It adds the codes of the known errors to the
+// schema ErrorCode.
+func JSON(source []byte, known []Error) ([]byte, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(source, &document); err != nil {
 		return nil, fmt.Errorf("docs: OpenAPI document: %w", err)
 	}
 	delete(document, "x-shared")
-	if err := listErrorCodes(document, errors); err != nil {
+	if err := listErrorCodes(document, known); err != nil {
 		return nil, err
 	}
 	encoded, err := json.Marshal(document)
@@ -26,22 +26,20 @@ func JSON(source []byte, errors []Error) ([]byte, error) {
 	return encoded, nil
 }
 
-func listErrorCodes(document map[string]any, errors []Error) error {
+func listErrorCodes(document map[string]any, known []Error) error {
 	code := document
-	for _, key := range []string{"components", "schemas", "Errors", "properties", "errors", "items",
-		"properties", "code"} {
+	for _, key := range []string{"components", "schemas", "ErrorCode"} {
 		inner, ok := code[key].(map[string]any)
 		if !ok {
-			return fmt.Errorf("docs: OpenAPI document: the schema Errors has no %s", key)
+			return fmt.Errorf("docs: OpenAPI document: %s is missing", key)
 		}
 		code = inner
 	}
 	var codes []string
-	for _, e := range errors {
+	for _, e := range known {
 		codes = append(codes, e.Code)
 	}
-	// The enum stays open, so that clients accept codes that a later release adds.
-	code["anyOf"] = []any{map[string]any{"enum": codes}, map[string]any{"type": "string", "pattern": code["pattern"]}}
-	delete(code, "pattern")
+	// An enum would be closed: clients accept codes that a later release adds.
+	code["x-extensible-enum"] = codes
 	return nil
 }

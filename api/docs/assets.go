@@ -1,0 +1,53 @@
+package docs
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Asset is a file that pages load.
+type Asset struct {
+	ContentType string
+	Gzip        bool // Body is compressed with gzip
+	Body        []byte
+	// Plain returns the decompressed body of a compressed file. It decompresses once.
+	Plain func() ([]byte, error)
+}
+
+//go:embed docs.css
+var styleCSS []byte
+
+//go:embed reference.css
+var referenceCSS []byte
+
+//go:embed reference.js
+var referenceJS []byte
+
+// viewerJS is the viewer of the reference. viewer/README.md names its version and its origin.
+//
+//go:embed viewer/scalar.js.gz
+var viewerJS []byte
+
+// Assets maps the names of assets, which pages load from Path + "/assets/", to their content.
+var Assets = map[string]Asset{
+	"docs.css":      {ContentType: "text/css;charset=UTF-8", Body: styleCSS},
+	"reference.css": {ContentType: "text/css;charset=UTF-8", Body: referenceCSS},
+	"reference.js":  {ContentType: "text/javascript;charset=UTF-8", Body: referenceJS},
+	"scalar.js":     {ContentType: "text/javascript;charset=UTF-8", Body: viewerJS, Gzip: true, Plain: plainViewer},
+}
+
+var plainViewer = sync.OnceValues(func() ([]byte, error) {
+	reader, err := gzip.NewReader(bytes.NewReader(viewerJS))
+	if err != nil {
+		return nil, fmt.Errorf("docs: viewer: %w", err)
+	}
+	body, err := io.ReadAll(reader)
+	if err != nil {
+		return nil, fmt.Errorf("docs: viewer: %w", err)
+	}
+	return body, nil
+})
