@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"fmt"
+	"iter"
 	"net/http"
 	"time"
 )
@@ -35,7 +35,8 @@ type Receipt struct {
 // BatchStatus is the state of a batch with its rows. Times are in Unix ms.
 type BatchStatus struct {
 	BatchReference  string      `json:"batchReference"`
-	State           string      `json:"state"` // inProgress or settled
+	RetryOf         string      `json:"retryOf,omitempty"` // the parent of a retry
+	State           string      `json:"state"`             // inProgress or settled
 	SubmittedAt     int64       `json:"submittedAt"`
 	SettleBy        int64       `json:"settleBy"`
 	SettledAt       int64       `json:"settledAt,omitempty"` // 0 until settled
@@ -79,16 +80,56 @@ func (c *Client) SubmitBatch(ctx context.Context, site string, batch Batch) (Rec
 	return out, err
 }
 
-// Batch returns a batch with its rows.
-func (c *Client) Batch(ctx context.Context, site, reference string) (BatchStatus, error) {
-	return c.batch(ctx, site, reference, http.Header{})
+// Prediction is the outcome that a row would have now.
+type Prediction struct {
+	RowReference string `json:"rowReference"`
+	Prediction   string `json:"prediction"` // OutcomeSucceeded or OutcomeCustomerNotActive
 }
 
-func (c *Client) batch(ctx context.Context, site, reference string, header http.Header) (BatchStatus, error) {
+// ValidateBatch checks a batch without submitting it, and returns a prediction for each row, in the
+// order of the rows.
+func (c *Client) ValidateBatch(ctx context.Context, site string, batch Batch) ([]Prediction, error) {
+	var out struct {
+		Rows []Prediction `json:"rows"`
+	}
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: path("billing", "sites", site, "batches", "validation"), body: batch,
+		repeatable: true,
+	}, &out)
+	return out.Rows, err
+}
+
+// BatchFilter selects batches of a list. The zero value selects all.
+type BatchFilter struct {
+	State         string // StateInProgress or StateSettled
+	SubmittedFrom int64  // Unix ms, inclusive
+	SubmittedTo   int64  // Unix ms, inclusive
+	Limit         int    // items per page; 0: the API's default
+}
+
+// Batches iterates over the batches of a Site, without their rows, newest first. It fetches further
+// pages as needed.
+func (c *Client) Batches(ctx context.Context, site string, filter BatchFilter) iter.Seq2[BatchStatus, error] {
+	return list[BatchStatus](ctx, c, path("billing", "sites", site, "batches")+
+		query(map[string]string{"state": filter.State}, map[string]int64{
+			"submittedFrom": filter.SubmittedFrom, "submittedTo": filter.SubmittedTo, "limit": int64(filter.Limit),
+		}))
+}
+
+// BatchRowsCSV returns the rows of a batch as CSV, with a header line.
+func (c *Client) BatchRowsCSV(ctx context.Context, site, reference string) ([]byte, error) {
+	answer, err := c.do(ctx, request{
+		method: http.MethodGet, path: path("billing", "sites", site, "batches", reference, "rows"), repeatable: true,
+		raw: true,
+	}, nil)
+	return answer.body, err
+}
+
+// Batch returns a batch with its rows.
+func (c *Client) Batch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{
-		method: http.MethodGet, path: path("billing", "sites", site, "batches", reference), header: header,
-		repeatable: true,
+		method: http.MethodGet, path: path("billing", "sites", site, "batches", reference), repeatable: true,
 	}, &out)
 	return out, err
 }
@@ -96,17 +137,47 @@ func (c *Client) batch(ctx context.Context, site, reference string, header http.
 // AwaitBatch waits until a batch is settled. If ctx ends first, it returns the last known state
 // with an error.
 func (c *Client) AwaitBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
-	const wait = 20 * time.Second // shorter than common time-outs of clients and proxies
-	for {
-		header := http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(wait.Seconds()))}}
-		batch, err := c.batch(ctx, site, reference, header)
-		if err != nil || batch.State == "settled" {
-			return batch, err
+	return await(ctx, c, path("billing", "sites", site, "batches", reference), func(b *BatchStatus) bool {
+		return b.State == StateSettled
+	})
+}
+
+// WatchBatch iterates over the states of a batch until it is settled, with at least a second
+// between two of them. While nothing changes, the service holds its answer or answers 304.
+func (c *Client) WatchBatch(ctx context.Context, site, reference string) iter.Seq2[BatchStatus, error] {
+	return func(yield func(BatchStatus, error) bool) {
+		hold, header := c.holdTime(), http.Header{}
+		get := request{method: http.MethodGet, path: path("billing", "sites", site, "batches", reference),
+			header: header, repeatable: true}
+		for {
+			began := time.Now()
+			answer, err := c.do(ctx, get, nil)
+			changed := answer.status != http.StatusNotModified
+			if err != nil || changed {
+				var batch BatchStatus
+				if err == nil {
+					err = answer.decode(&batch)
+				}
+				if !yield(batch, err) || err != nil || batch.State == StateSettled {
+					return
+				}
+			}
+			if etag := answer.header.Get("ETag"); etag != "" {
+				header.Set("If-None-Match", etag)
+				prefer(header, hold)
+			}
+			if !changed && hold > 0 && time.Since(began) >= hold/2 {
+				continue
+			}
+			if err := pause(ctx, answer); err != nil {
+				yield(BatchStatus{}, err)
+				return
+			}
 		}
 	}
 }
 
-// CancelBatch cancels the rows of a batch for which no debit was attempted.
+// CancelBatch cancels the rows of a batch that are neither settled nor in doubt.
 func (c *Client) CancelBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{

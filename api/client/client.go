@@ -5,13 +5,21 @@
 //	invitation, err := c.CreateInvitation(ctx, site, in, "")
 //
 // The client obtains and renews access tokens, backs off when it is rate-limited, and returns error
-// responses as *Error. It repeats a request without a response only if that is safe: reads, batch
-// submissions, and requests with an idempotency key.
+// responses as *Error. It follows no redirects. It repeats a request without a response, or with a
+// 5xx, only if that is safe:
+//
+//   - reads
+//   - submissions, validations, cancellations and retries of batches
+//   - revocations of customers, and invitations that are shown again
+//   - requests with an idempotency key, which it adds where the API accepts one
+//
+// Lists are iterators over all items. [WebhookHandler] verifies webhooks and decodes them.
 package client
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +40,7 @@ type Config struct {
 	BaseURL      string // without trailing slash
 	ClientID     string
 	ClientSecret string
-	HTTP         *http.Client  // default: a client with a time-out of 60 s
+	HTTP         *http.Client  // copied; its CheckRedirect is not used; default: a time-out of 60 s
 	MaxRetries   int           // maximum retries of a request; default 8, negative: none
 	MaxBackoff   time.Duration // maximum wait before a retry; default 10 s
 }
@@ -57,6 +65,10 @@ func New(cfg Config) *Client {
 	if cfg.MaxBackoff <= 0 {
 		cfg.MaxBackoff = 10 * time.Second
 	}
+	own := *cfg.HTTP
+	// A redirect would turn a POST into a GET, whose success says nothing about the POST.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.HTTP = &own
 	cfg.BaseURL = strings.TrimSuffix(cfg.BaseURL, "/")
 	return &Client{cfg: cfg}
 }
@@ -109,34 +121,50 @@ type request struct {
 	body         any         // sent as JSON; nil for none
 	header       http.Header // additional headers
 	repeatable   bool        // safe to repeat after a lost response
+	raw          bool        // a success is not JSON
 }
 
-// response is a successful response. data and trace come from the envelope.
+// response is a response. data and trace come from the envelope of a successful response, which has
+// no body then. A raw one and an error have a body.
 type response struct {
 	status int
 	header http.Header
 	data   json.RawMessage
 	trace  string
+	body   []byte
+}
+
+// idempotent returns a header with the idempotency key, or with a random one for "".
+func idempotent(key string) http.Header {
+	if key == "" {
+		key = rand.Text()
+	}
+	return http.Header{"Idempotency-Key": {key}}
 }
 
 // do calls the API with retries, and decodes the response's data into out. out may be nil.
 func (c *Client) do(ctx context.Context, r request, out any) (response, error) {
 	var payload []byte
+	if err := r.checkText(); err != nil {
+		return response{}, err
+	}
 	if r.body != nil {
 		var err error
 		if payload, err = json.Marshal(r.body); err != nil {
 			return response{}, fmt.Errorf("client: encode: %w", err)
 		}
 	}
+	renewed := false
 	for attempt := 0; ; attempt++ {
-		answer, err := c.once(ctx, r, payload)
+		answer, token, err := c.once(ctx, r, payload)
 		if err == nil {
-			if out != nil && len(answer.data) > 0 {
-				err = json.Unmarshal(answer.data, out)
-			}
-			return answer, err
+			return answer, answer.decode(out)
 		}
 		wait, retry := c.retryDelay(r, err, attempt)
+		if !renewed && attempt < c.cfg.MaxRetries && isTokenRefused(err) {
+			c.forgetToken(token)
+			renewed, wait, retry = true, 0, true
+		}
 		if !retry {
 			return answer, err
 		}
@@ -148,6 +176,25 @@ func (c *Client) do(ctx context.Context, r request, out any) (response, error) {
 	}
 }
 
+// decode decodes the data into out, unless out is nil.
+func (answer response) decode(out any) error {
+	if out == nil {
+		return nil
+	}
+	if len(answer.data) == 0 || string(answer.data) == "null" {
+		return fmt.Errorf("client: the response has no data (status %d)", answer.status)
+	}
+	return json.Unmarshal(answer.data, out)
+}
+
+// isTokenRefused reports whether an error is a 401 to a request with an access token. It is false
+// for a 401 to the request of the token: the credentials are not accepted.
+func isTokenRefused(err error) bool {
+	var credentials *tokenError
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == http.StatusUnauthorized && !errors.As(err, &credentials)
+}
+
 // retryDelay decides whether to retry a failed request, and returns the delay before the retry.
 func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, bool) {
 	if attempt >= c.cfg.MaxRetries {
@@ -156,11 +203,13 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 	backoff := min(100*time.Millisecond<<min(attempt, 10), c.cfg.MaxBackoff)
 	var refused *Error
 	switch {
+	case errors.Is(err, ErrText):
+		return 0, false
 	case !errors.As(err, &refused): // no response
 		return backoff, r.repeatable
-	case refused.Status == http.StatusUnauthorized:
-		c.forgetToken()
-		return 0, attempt == 0
+	case refused.Status == http.StatusConflict: // of a key: the first request with it still runs
+		keyed := r.header.Get("Idempotency-Key") != ""
+		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), keyed && refused.RetryAfter > 0
 	case refused.Status == http.StatusTooManyRequests: // no effect; a long wait is for a quota that may not free itself
 		return max(refused.RetryAfter, backoff), 0 < refused.RetryAfter && refused.RetryAfter <= c.cfg.MaxBackoff
 	case refused.Status >= 500:
@@ -170,18 +219,14 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 	}
 }
 
-func (c *Client) once(ctx context.Context, r request, payload []byte) (response, error) {
-	token, err := c.accessToken(ctx)
-	if err != nil {
-		return response{}, err
+// once makes a request without retries. It also returns the access token of the request.
+func (c *Client) once(ctx context.Context, r request, payload []byte) (answer response, token string, err error) {
+	if token, err = c.accessToken(ctx); err != nil {
+		return response{}, "", err
 	}
-	target := r.path
-	if !strings.HasPrefix(target, "http") { // the links of pages are absolute URLs
-		target = c.cfg.BaseURL + r.path
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(payload))
+	req, err := http.NewRequestWithContext(ctx, r.method, c.cfg.BaseURL+r.path, bytes.NewReader(payload))
 	if err != nil {
-		return response{}, fmt.Errorf("client: %w", err)
+		return response{}, token, fmt.Errorf("client: %w", err)
 	}
 	for name, values := range r.header {
 		req.Header[name] = values
@@ -191,85 +236,151 @@ func (c *Client) once(ctx context.Context, r request, payload []byte) (response,
 	if payload != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	return c.exchange(req)
+	answer, err = c.exchange(req, r.raw)
+	return answer, token, err
 }
 
 // exchange sends a request and reads the whole response. It returns an error response as *Error.
-func (c *Client) exchange(req *http.Request) (response, error) {
-	resp, err := c.cfg.HTTP.Do(req)
+func (c *Client) exchange(req *http.Request, raw bool) (response, error) {
+	answer, err := c.roundTrip(req)
 	if err != nil {
 		return response{}, fmt.Errorf("client: %w", err)
+	}
+	switch {
+	case answer.status == http.StatusNotModified:
+		return answer, nil
+	case answer.status >= http.StatusMultipleChoices:
+		return answer, refusal(answer)
+	case raw:
+		return answer, nil
+	}
+	var envelope struct {
+		Data    json.RawMessage `json:"data"`
+		TraceID string          `json:"traceId"`
+	}
+	if err := decode("the response", answer.body, &envelope); err != nil {
+		return answer, err
+	}
+	answer.data, answer.trace, answer.body = envelope.Data, envelope.TraceID, nil
+	return answer, nil
+}
+
+// roundTrip sends a request and reads the whole response. A response that breaks off is a
+// *url.Error, as is a request without a response.
+func (c *Client) roundTrip(req *http.Request) (response, error) {
+	resp, err := c.cfg.HTTP.Do(req)
+	if err != nil {
+		return response{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return response{}, fmt.Errorf("client: read the response: %w", err)
-	}
-	answer := response{status: resp.StatusCode, header: resp.Header}
-	var envelope struct {
-		Data    json.RawMessage `json:"data"`
-		Errors  []Fault         `json:"errors"`
-		TraceID string          `json:"traceId"`
-	}
-	err = json.Unmarshal(body, &envelope)
-	switch {
-	case resp.StatusCode >= http.StatusBadRequest:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return answer, &Error{
-			Status: resp.StatusCode, Faults: envelope.Errors, TraceID: envelope.TraceID,
-			RetryAfter: time.Duration(seconds) * time.Second,
+		return response{}, &url.Error{
+			Op: "read the response of " + req.Method, URL: req.URL.Redacted(), Err: err,
 		}
-	case resp.StatusCode == http.StatusNotModified:
-		return answer, nil
-	case err != nil:
-		return answer, fmt.Errorf("client: the response is not JSON: %w", err)
 	}
-	answer.data, answer.trace = envelope.Data, envelope.TraceID
-	return answer, nil
+	return response{status: resp.StatusCode, header: resp.Header, body: body}, nil
+}
+
+// refusal returns an error response as *Error. A body that is not JSON comes from something in
+// between, and has no faults.
+func refusal(answer response) *Error {
+	var envelope struct {
+		Errors  []Fault `json:"errors"`
+		TraceID string  `json:"traceId"`
+	}
+	_ = json.Unmarshal(answer.body, &envelope)
+	return &Error{
+		Status: answer.status, Faults: envelope.Errors, TraceID: envelope.TraceID,
+		RetryAfter: headerRetryAfter(answer.header),
+	}
+}
+
+// headerRetryAfter returns the wait that a response asks for, 0 if it names none.
+func headerRetryAfter(header http.Header) time.Duration {
+	seconds, _ := strconv.Atoi(header.Get("Retry-After"))
+	return time.Duration(seconds) * time.Second
 }
 
 // renewBefore is the time before a token's expiry at which the client renews it.
 const renewBefore = time.Minute
 
+// tokenError is an error of the request of an access token.
+type tokenError struct{ err error }
+
+// Error implements error.
+func (e *tokenError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause, such as an *Error.
+func (e *tokenError) Unwrap() error { return e.err }
+
+// accessToken returns a valid access token. Its errors are of type *tokenError.
 func (c *Client) accessToken(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.token != "" && time.Until(c.renewAt) > 0 {
 		return c.token, nil
 	}
+	// By the wall clock: the monotonic clock stands still while a computer sleeps.
+	began := time.Now().Round(0)
+	token, lifetime, err := c.requestToken(ctx)
+	if err != nil {
+		return "", &tokenError{err}
+	}
+	c.token, c.renewAt = token, began.Add(lifetime-renewBefore)
+	return c.token, nil
+}
+
+// requestToken obtains an access token and its lifetime from the service.
+func (c *Client) requestToken(ctx context.Context) (token string, lifetime time.Duration, err error) {
 	form := strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.BaseURL+"/oauth2/token", form)
 	if err != nil {
-		return "", fmt.Errorf("client: %w", err)
+		return "", 0, fmt.Errorf("client: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.SetBasicAuth(url.QueryEscape(c.cfg.ClientID), url.QueryEscape(c.cfg.ClientSecret))
-	began := time.Now()
-	resp, err := c.cfg.HTTP.Do(req)
+	answer, err := c.roundTrip(req)
 	if err != nil {
-		return "", fmt.Errorf("client: token: %w", err)
+		return "", 0, fmt.Errorf("client: token: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	var answer struct {
+	var issued struct {
 		AccessToken string `json:"access_token"`
 		ExpiresIn   int    `json:"expires_in"`
 		Error       string `json:"error"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return "", fmt.Errorf("client: token: %w", err)
+	err = json.Unmarshal(answer.body, &issued)
+	if answer.status != http.StatusOK {
+		refused := &Error{Status: answer.status, RetryAfter: headerRetryAfter(answer.header)}
+		if issued.Error != "" {
+			refused.Faults = []Fault{{Code: issued.Error, DisplayMessage: issued.Error}}
+		}
+		return "", 0, refused
 	}
-	if resp.StatusCode != http.StatusOK {
-		return "", &Error{Status: resp.StatusCode, Faults: []Fault{{Code: answer.Error, DisplayMessage: answer.Error}}}
+	if err != nil {
+		return "", 0, fmt.Errorf("client: token: %w", err)
 	}
-	c.token = answer.AccessToken
-	c.renewAt = began.Add(time.Duration(answer.ExpiresIn)*time.Second - renewBefore)
-	return c.token, nil
+	if issued.AccessToken == "" {
+		return "", 0, errors.New("client: token: the response has no access_token")
+	}
+	return issued.AccessToken, time.Duration(issued.ExpiresIn) * time.Second, nil
 }
 
-func (c *Client) forgetToken() {
+// Authenticate obtains an access token unless the client holds a valid one. It does not retry, so
+// that it finds out at once whether the service answers and accepts the credentials.
+func (c *Client) Authenticate(ctx context.Context) error {
+	_, err := c.accessToken(ctx)
+	return err
+}
+
+// forgetToken makes the next request obtain a new access token, unless the client has renewed the
+// refused one already.
+func (c *Client) forgetToken(refused string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token = ""
+	if c.token == refused {
+		c.token = ""
+	}
 }
 
 // path joins percent-encoded segments into a path.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 )
 
 // NewInvitation is an invitation to create.
@@ -41,19 +39,16 @@ type CustomerFilter struct {
 	Limit       int   // items per page; 0: the API's default
 }
 
-// CreateInvitation creates an invitation with a sign-up link. With an idempotency key the request
-// can be repeated safely, and the client retries it.
+// CreateInvitation creates an invitation with a sign-up link. The client retries it under the
+// idempotency key. A caller that may repeat the call itself chooses the key; "" stands for a random
+// key.
 func (c *Client) CreateInvitation(
 	ctx context.Context, site string, in NewInvitation, idempotencyKey string,
 ) (Invitation, error) {
 	var out Invitation
-	header := http.Header{}
-	if idempotencyKey != "" {
-		header.Set("Idempotency-Key", idempotencyKey)
-	}
 	answer, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("billing", "sites", site, "customers", "invitations"), body: in,
-		header: header, repeatable: idempotencyKey != "",
+		header: idempotent(idempotencyKey), repeatable: true,
 	}, &out)
 	out.TraceID = answer.trace
 	return out, err
@@ -78,58 +73,31 @@ func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Cu
 	return out, err
 }
 
-// customerPage is a page of the customer list.
-type customerPage struct {
-	Items      []Customer `json:"items"`
-	TotalItems int        `json:"totalItems"`
-	NextHref   string     `json:"nextHref"`
+// ResendInvitation returns the live invitation of a customer reference with its sign-up link.
+func (c *Client) ResendInvitation(ctx context.Context, site, reference string) (Invitation, error) {
+	var out Invitation
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: path("billing", "sites", site, "customers", reference, "invitation-link"),
+		repeatable: true,
+	}, &out)
+	return out, err
 }
 
 // Customers iterates over the customer links of a Site, newest first. It fetches further pages as
 // needed.
 func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilter) iter.Seq2[Customer, error] {
-	href := path("billing", "sites", site, "customers") + filter.query()
-	return func(yield func(Customer, error) bool) {
-		for next := href; next != ""; {
-			var page customerPage
-			if _, err := c.do(ctx, request{method: http.MethodGet, path: next, repeatable: true}, &page); err != nil {
-				yield(Customer{}, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			next = page.NextHref
-		}
-	}
+	return list[Customer](ctx, c, path("billing", "sites", site, "customers")+filter.query())
 }
 
 // CountCustomers returns the number of links that match the filter.
 func (c *Client) CountCustomers(ctx context.Context, site string, filter CustomerFilter) (int, error) {
-	var page customerPage
 	filter.Limit = 1
-	_, err := c.do(ctx, request{
-		method: http.MethodGet, path: path("billing", "sites", site, "customers") + filter.query(), repeatable: true,
-	}, &page)
-	return page.TotalItems, err
+	first, err := fetch[Customer](ctx, c, path("billing", "sites", site, "customers")+filter.query())
+	return first.TotalItems, err
 }
 
 func (f CustomerFilter) query() string {
-	values := url.Values{}
-	if f.State != "" {
-		values.Set("state", f.State)
-	}
-	for name, n := range map[string]int64{
+	return query(map[string]string{"state": f.State}, map[string]int64{
 		"invitedFrom": f.InvitedFrom, "invitedTo": f.InvitedTo, "limit": int64(f.Limit),
-	} {
-		if n != 0 {
-			values.Set(name, strconv.FormatInt(n, 10))
-		}
-	}
-	if len(values) == 0 {
-		return ""
-	}
-	return "?" + values.Encode()
+	})
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"time"
 )
@@ -14,6 +15,7 @@ type NewPaymentIntent struct {
 	QRCodeFormat string     `json:"qrCodeFormat,omitempty"` // base64 (default) or text
 	LineItems    []LineItem `json:"lineItems,omitempty"`
 	ExpiresAt    int64      `json:"expiresAt,omitempty"` // Unix ms; 0: in 15 minutes
+	ReturnURL    string     `json:"returnUrl,omitempty"` // where the hosted page leads once the status is final
 }
 
 // LineItem is an item of a purchase. Amounts are in minor units.
@@ -50,23 +52,45 @@ type PaymentIntent struct {
 	TransactionStatus string     `json:"transactionStatus"` // once final
 	TransactionID     string     `json:"transactionId"`     // once a customer has started to pay
 	AmountPaid        int64      `json:"amountPaid"`        // if Settled
+	PaymentURL        string     `json:"paymentUrl"`        // the text of the QR code
+	ReturnURL         string     `json:"returnUrl"`
 	CreatedAt         int64      `json:"createdAt"`
 	ExpiresAt         int64      `json:"expiresAt"`
 }
 
-// CreatePaymentIntent creates a payment intent. With an idempotency key the request can be repeated
-// safely, and the client retries it.
+// PaymentIntentFilter selects payment intents of a list. The zero value selects all.
+type PaymentIntentFilter struct {
+	OrderID           string
+	State             string // IntentCreated, IntentPending or IntentFinal
+	TransactionStatus string
+	CreatedFrom       int64 // Unix ms, inclusive
+	CreatedTo         int64 // Unix ms, inclusive
+	Limit             int   // items per page; 0: the API's default
+}
+
+// PaymentIntents iterates over the payment intents of a Site, newest first. It fetches further
+// pages as needed.
+func (c *Client) PaymentIntents(
+	ctx context.Context, site string, filter PaymentIntentFilter,
+) iter.Seq2[PaymentIntent, error] {
+	return list[PaymentIntent](ctx, c, path("checkout", site, "payment-intent")+query(
+		map[string]string{
+			"orderId": filter.OrderID, "state": filter.State, "transactionStatus": filter.TransactionStatus,
+		},
+		map[string]int64{
+			"createdFrom": filter.CreatedFrom, "createdTo": filter.CreatedTo, "limit": int64(filter.Limit),
+		}))
+}
+
+// CreatePaymentIntent creates a payment intent. The client retries it under the idempotency key. A
+// caller that may repeat the call itself chooses the key; "" stands for a random key.
 func (c *Client) CreatePaymentIntent(
 	ctx context.Context, site string, in NewPaymentIntent, idempotencyKey string,
 ) (CreatedPaymentIntent, error) {
 	var out CreatedPaymentIntent
-	header := http.Header{}
-	if idempotencyKey != "" {
-		header.Set("Idempotency-Key", idempotencyKey)
-	}
 	answer, err := c.do(ctx, request{
-		method: http.MethodPost, path: path("checkout", site, "payment-intent"), body: in, header: header,
-		repeatable: idempotencyKey != "",
+		method: http.MethodPost, path: path("checkout", site, "payment-intent"), body: in,
+		header: idempotent(idempotencyKey), repeatable: true,
 	}, &out)
 	out.TraceID = answer.trace
 	return out, err
@@ -83,6 +107,14 @@ func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.D
 		method: http.MethodGet, path: path("checkout", site, "payment-intent", id), header: header, repeatable: true,
 	}, &out)
 	return out, err
+}
+
+// AwaitPaymentIntent waits until a payment intent is final. If ctx ends first, it returns the last
+// known state with an error.
+func (c *Client) AwaitPaymentIntent(ctx context.Context, site, id string) (PaymentIntent, error) {
+	return await(ctx, c, path("checkout", site, "payment-intent", id), func(p *PaymentIntent) bool {
+		return p.State == IntentFinal
+	})
 }
 
 // CancelPaymentIntent cancels a payment intent that no customer has started to pay.

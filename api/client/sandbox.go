@@ -20,6 +20,16 @@ func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) 
 	return out, err
 }
 
+// Clock returns the time of the sandbox's clock in Unix ms, and by how much it was advanced.
+func (c *Client) Clock(ctx context.Context) (now int64, advanced time.Duration, err error) {
+	var out struct {
+		Now        int64 `json:"now"`
+		AdvancedMs int64 `json:"advancedMs"`
+	}
+	_, err = c.do(ctx, request{method: http.MethodGet, path: "/sandbox/clock", repeatable: true}, &out)
+	return out.Now, time.Duration(out.AdvancedMs) * time.Millisecond, err
+}
+
 // AdvanceClock advances the sandbox's clock and returns its time in Unix ms.
 func (c *Client) AdvanceClock(ctx context.Context, by time.Duration) (int64, error) {
 	var out struct {

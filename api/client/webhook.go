@@ -1,25 +1,13 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
+	"io"
 	"net/http"
-	"strings"
 )
-
-// SignatureHeader is the header with a notification's signature.
-const SignatureHeader = "X-Svc-Signature"
-
-// ErrSignature reports a notification that the service did not sign, or that was changed in
-// transit.
-var ErrSignature = errors.New("client: the signature does not match the body")
 
 // Notification is a transaction status that the service pushes. A notification may arrive more than
 // once, always with the same IdempotencyKey.
@@ -33,99 +21,127 @@ type Notification struct {
 	TransactionStatus            string `json:"transactionStatus"` // such as Settled
 	TransactionStatusDescription string `json:"transactionStatusDescription"`
 	// Unix ms; 0 if no customer started to pay
-	TransactionUpdated int64             `json:"transactionUpdated"`
-	OrderID            string            `json:"orderId"`
-	LineItems          []json.RawMessage `json:"lineItems"`
-	AmountPaid         int64             `json:"amountPaid"` // minor units
+	TransactionUpdated int64              `json:"transactionUpdated"`
+	OrderID            string             `json:"orderId"`
+	LineItems          []NotifiedLineItem `json:"lineItems"`
+	AmountPaid         int64              `json:"amountPaid"` // minor units
 }
 
-// VerifyNotification verifies the signature of a notification and decodes it. body is the unchanged
-// request body, and signature the value of SignatureHeader. secret is the whole secret as the
-// service returned it, including whsec_.
-func VerifyNotification(secret, signature string, body []byte) (Notification, error) {
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write(body)
-	given, err := base64.StdEncoding.DecodeString(signature)
-	if err != nil || !hmac.Equal(given, mac.Sum(nil)) {
-		return Notification{}, ErrSignature
+// NotifiedLineItem is a line item with its discounts. Amounts are in minor units.
+type NotifiedLineItem struct {
+	LineItem
+	AmountTotal int64      `json:"amountTotal"` // AmountSubtotal less the discounts
+	Discounts   []Discount `json:"discounts"`
+}
+
+// Discount is a discount of a line item.
+type Discount struct {
+	Amount int64  `json:"amount"` // minor units
+	Reason string `json:"reason"`
+}
+
+// Event is a webhook event of any type. An event may arrive more than once, always with the same
+// IdempotencyKey.
+type Event struct {
+	Type           string // such as EventTransactionStatus
+	IdempotencyKey string
+	SiteID         string
+	TraceID        string // of the request that created the subject
+	Test           bool   // a test of the endpoint: its payment intent does not exist
+
+	Status         *Notification // of EventTransactionStatus
+	Batch          *BatchStatus  // of EventBatchSettled, without rows
+	BatchReference string        // of EventRowCorrected
+	Row            *RowStatus    // of EventRowCorrected
+	Customer       *Customer     // of the customer events
+}
+
+// ParseEvent verifies a webhook under one of the secrets and decodes it. During a rotation there
+// are two secrets. body is the unchanged request body. A secret is the whole text that the service
+// returned, whsec_ included.
+//
+// ParseEvent verifies webhook-signature, which also covers the time, and refuses a webhook that was
+// signed more than WebhookTolerance ago or that lacks the header. The error is ErrSignature or
+// ErrStale for a webhook that must be refused. An event of an unknown type has only the common
+// fields.
+func ParseEvent(header http.Header, body []byte, secrets ...string) (Event, error) {
+	if err := verify(header, body, secrets); err != nil {
+		return Event{}, err
 	}
+	return decodeEvent(body)
+}
+
+// ParseEventBodySignature is ParseEvent that verifies x-svc-signature alone, for receivers that get
+// no other header. That signature does not cover the time: a webhook that was intercepted can be
+// sent again at any time, so the receiver must remember each IdempotencyKey for good.
+func ParseEventBodySignature(header http.Header, body []byte, secrets ...string) (Event, error) {
+	if err := verifyBody(header, body, secrets); err != nil {
+		return Event{}, err
+	}
+	return decodeEvent(body)
+}
+
+func decodeEvent(body []byte) (Event, error) {
 	var envelope struct {
-		Data Notification `json:"data"`
+		Type    string          `json:"type"` // absent: EventTransactionStatus
+		Data    json.RawMessage `json:"data"`
+		TraceID string          `json:"traceId"`
+		Test    bool            `json:"test"`
 	}
-	if err := json.Unmarshal(body, &envelope); err != nil {
-		return Notification{}, fmt.Errorf("client: notification: %w", err)
+	var data struct {
+		IdempotencyKey string              `json:"idempotencyKey"`
+		SiteID         struct{ ID string } `json:"siteId"`
+		Batch          *BatchStatus        `json:"batch"`
+		BatchReference string              `json:"batchReference"`
+		Row            *RowStatus          `json:"row"`
+		Customer       *Customer           `json:"customer"`
 	}
-	return envelope.Data, nil
+	if err := decode("the webhook", body, &envelope); err != nil {
+		return Event{}, err
+	}
+	if err := json.Unmarshal(envelope.Data, &data); err != nil {
+		return Event{}, fmt.Errorf("client: webhook: %w", err)
+	}
+	event := Event{
+		Type: envelope.Type, IdempotencyKey: data.IdempotencyKey, SiteID: data.SiteID.ID, TraceID: envelope.TraceID,
+		Test: envelope.Test, Batch: data.Batch, BatchReference: data.BatchReference, Row: data.Row,
+		Customer: data.Customer,
+	}
+	if event.Type == "" {
+		event.Type, event.Status = EventTransactionStatus, &Notification{}
+		if err := json.Unmarshal(envelope.Data, event.Status); err != nil {
+			return Event{}, fmt.Errorf("client: webhook: %w", err)
+		}
+	}
+	return event, nil
 }
 
-// DefaultEndpoint is the name of the endpoint for Sites without an endpoint of their own.
-const DefaultEndpoint = "default"
+// maxEvent bounds the body of a webhook.
+const maxEvent = 1 << 20
 
-// PutWebhookEndpoint sets the URL for the notifications of a Site, or of all Sites without an
-// endpoint of their own (DefaultEndpoint). For the organisation's first endpoint it returns the
-// signing secret, which is never shown again.
-func (c *Client) PutWebhookEndpoint(ctx context.Context, name, url string) (secret string, err error) {
-	var out struct {
-		Secret string `json:"secret"`
-	}
-	_, err = c.do(ctx, request{
-		method: http.MethodPut, path: path("webhooks", "endpoints", name), body: map[string]string{"url": url},
-	}, &out)
-	return out.Secret, err
-}
-
-// Delivery is a notification as an endpoint would receive it.
-type Delivery struct {
-	Headers map[string]string `json:"headers"`
-	Body    string            `json:"body"`
-}
-
-// Listen streams the organisation's notifications for development, without an endpoint. It ends
-// with an error when ctx or the stream ends. It does not deliver notifications that occurred while
-// it was not connected.
-func (c *Client) Listen(ctx context.Context) iter.Seq2[Delivery, error] {
-	return func(yield func(Delivery, error) bool) {
-		stream, err := c.openStream(ctx)
+// WebhookHandler receives webhooks. It passes each that ParseEvent accepts to handle. It answers
+// 204 if handle returns nil, 401 to a webhook that the service did not sign, and 500 if handle
+// fails, so that the service sends the event again. handle must ignore an IdempotencyKey that it
+// has processed.
+func WebhookHandler(handle func(context.Context, Event) error, secrets ...string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
 		if err != nil {
-			yield(Delivery{}, err)
+			http.Error(w, "unreadable", http.StatusBadRequest)
 			return
 		}
-		defer func() { _ = stream.Body.Close() }()
-		lines := bufio.NewScanner(stream.Body)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			data, ok := strings.CutPrefix(lines.Text(), "data: ")
-			if !ok {
-				continue
-			}
-			var d Delivery
-			if err := json.Unmarshal([]byte(data), &d); !yield(d, err) || err != nil {
-				return
-			}
+		event, err := ParseEvent(r.Header, body, secrets...)
+		switch {
+		case errors.Is(err, ErrSignature):
+			http.Error(w, "not signed by the service", http.StatusUnauthorized)
+		case errors.Is(err, ErrStale):
+			http.Error(w, "signed too long ago", http.StatusUnauthorized)
+		case err != nil:
+			http.Error(w, "unreadable", http.StatusBadRequest)
+		case handle(r.Context(), event) != nil:
+			http.Error(w, "not processed", http.StatusInternalServerError)
+		default:
+			w.WriteHeader(http.StatusNoContent)
 		}
-		yield(Delivery{}, errors.Join(fmt.Errorf("client: the stream has ended: %w", ctx.Err()), lines.Err()))
-	}
-}
-
-func (c *Client) openStream(ctx context.Context) (*http.Response, error) {
-	token, err := c.accessToken(ctx)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.BaseURL+"/webhooks/listen", nil)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	endless := *c.cfg.HTTP
-	endless.Timeout = 0
-	resp, err := endless.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("client: listen: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, &Error{Status: resp.StatusCode}
-	}
-	return resp, nil
+	})
 }

@@ -1,0 +1,3 @@
+module partnerbilling/api/client
+
+go 1.26

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"unicode/utf8"
+)
+
+// ErrText reports text that is not UTF-8. JSON cannot hold it: encoding/json would replace its
+// invalid bytes silently, and so name another customer or batch.
+var ErrText = errors.New("client: the text is not UTF-8")
+
+// checkText returns ErrText, with the field, for a request with text that is not UTF-8.
+func (r *request) checkText() error {
+	// An invalid path is left to http.NewRequest.
+	if decoded, err := url.PathUnescape(r.path); err == nil && !utf8.ValidString(decoded) {
+		return fmt.Errorf("%w: the path %+q", ErrText, decoded)
+	}
+	for name, values := range r.header {
+		for _, value := range values {
+			if !utf8.ValidString(value) {
+				return fmt.Errorf("%w: the header %s", ErrText, name)
+			}
+		}
+	}
+	if path := invalidText(reflect.ValueOf(r.body)); path != nil {
+		return fmt.Errorf("%w: %s of the request", ErrText, *path)
+	}
+	return nil
+}
+
+// decode decodes JSON. what names it in errors.
+func decode(what string, body []byte, into any) error {
+	if !utf8.Valid(body) {
+		return fmt.Errorf("%w: %s", ErrText, what)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("client: %s is not JSON: %w", what, err)
+	}
+	return nil
+}
+
+// invalidText returns the path of the first string in a body that is not UTF-8, nil if there is
+// none. Bodies have no cycles.
+func invalidText(v reflect.Value) *string {
+	switch v.Kind() {
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			return new(string)
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return invalidText(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if path := invalidText(v.Field(i)); path != nil {
+				return under("."+v.Type().Field(i).Name, path)
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 { // json.RawMessage
+			if v.Kind() == reflect.Slice && !utf8.Valid(v.Bytes()) {
+				return new(string)
+			}
+			return nil
+		}
+		for i := range v.Len() {
+			if path := invalidText(v.Index(i)); path != nil {
+				return under(fmt.Sprintf("[%d]", i), path)
+			}
+		}
+	case reflect.Map:
+		for entries := v.MapRange(); entries.Next(); {
+			if invalidText(entries.Key()) != nil {
+				return under("a key", new(string))
+			}
+			if path := invalidText(entries.Value()); path != nil {
+				return under(fmt.Sprintf("[%q]", entries.Key()), path)
+			}
+		}
+	default: // numbers and booleans hold no text
+	}
+	return nil
+}
+
+// under prepends a step to a path.
+func under(step string, path *string) *string {
+	joined := step + *path
+	return &joined
+}

@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+)
+
+// WebhookEvent is an event with the state of its delivery. Times are in Unix ms.
+type WebhookEvent struct {
+	IdempotencyKey    string `json:"idempotencyKey"`
+	Type              string `json:"type"`
+	SiteID            string `json:"siteId"`
+	PaymentIntentID   string `json:"paymentIntentId,omitempty"`   // of EventTransactionStatus
+	TransactionStatus string `json:"transactionStatus,omitempty"` // of EventTransactionStatus
+	Test              bool   `json:"test,omitempty"`
+	Status            string `json:"status"` // pending, delivered, failed or undelivered
+	AttemptCount      int    `json:"attemptCount"`
+	CreatedAt         int64  `json:"createdAt"`
+	RequestedAt       int64  `json:"requestedAt"` // of the latest redelivery, else CreatedAt
+	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
+	DeliveredAt       int64  `json:"deliveredAt,omitempty"`
+
+	// Only Client.WebhookEvent fills in the fields below.
+
+	Body       string           `json:"body,omitempty"` // the signed bytes
+	BodySHA256 string           `json:"bodySha256,omitempty"`
+	Attempts   []WebhookAttempt `json:"attempts,omitempty"` // the first one first
+}
+
+// WebhookAttempt is an attempt to deliver an event.
+type WebhookAttempt struct {
+	Number       int    `json:"number"`
+	Endpoint     string `json:"endpoint"`
+	URL          string `json:"url"`
+	StartedAt    int64  `json:"startedAt"` // Unix ms
+	DurationMs   int64  `json:"durationMs"`
+	StatusCode   int    `json:"statusCode,omitempty"` // 0 without an answer
+	Address      string `json:"address,omitempty"`    // the resolved address
+	Error        string `json:"error,omitempty"`
+	ResponseHead string `json:"responseHead,omitempty"`
+}
+
+// WebhookEventFilter selects events. The zero value selects all.
+type WebhookEventFilter struct {
+	Status          string `json:"status,omitempty"`
+	Type            string `json:"type,omitempty"`
+	SiteID          string `json:"siteId,omitempty"`
+	PaymentIntentID string `json:"paymentIntentId,omitempty"`
+	From            int64  `json:"from,omitempty"` // Unix ms, inclusive
+	To              int64  `json:"to,omitempty"`   // Unix ms, inclusive
+	Limit           int    `json:"-"`              // items per page; 0: the API's default
+}
+
+// WebhookEvents iterates over the organisation's events, newest first. It fetches further pages as
+// needed.
+func (c *Client) WebhookEvents(ctx context.Context, filter WebhookEventFilter) iter.Seq2[WebhookEvent, error] {
+	return list[WebhookEvent](ctx, c, "/webhooks/events"+query(
+		map[string]string{
+			"status": filter.Status, "type": filter.Type, "siteId": filter.SiteID,
+			"paymentIntentId": filter.PaymentIntentID,
+		},
+		map[string]int64{"from": filter.From, "to": filter.To, "limit": int64(filter.Limit)}))
+}
+
+// WebhookEvent returns an event with its body and every attempt.
+func (c *Client) WebhookEvent(ctx context.Context, idempotencyKey string) (WebhookEvent, error) {
+	var out WebhookEvent
+	_, err := c.do(ctx, request{
+		method: http.MethodGet, path: path("webhooks", "events", idempotencyKey), repeatable: true,
+	}, &out)
+	return out, err
+}
+
+// RedeliverWebhookEvent has an event delivered again, whatever its status. Each call makes a
+// delivery, so the client does not repeat it without a response.
+func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey string) (WebhookEvent, error) {
+	var out WebhookEvent
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: path("webhooks", "events", idempotencyKey, "redelivery"),
+	}, &out)
+	return out, err
+}
+
+// Redelivery is the result of a redelivery by filter.
+type Redelivery struct {
+	Count int `json:"count"` // the events that are delivered again
+	// ResumeFrom is the time of the oldest event that was left out, in Unix ms; 0: there is none.
+	// Once fewer events are pending, a call with it as From continues.
+	ResumeFrom int64 `json:"resumeFrom"`
+}
+
+// RedeliverWebhookEvents has events that match the filter delivered again, oldest first, as long as
+// the organisation has few pending events. The filter must not be empty. Each call makes
+// deliveries, so the client does not repeat it without a response.
+func (c *Client) RedeliverWebhookEvents(ctx context.Context, filter WebhookEventFilter) (Redelivery, error) {
+	var out Redelivery
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: "/webhooks/events/redelivery", body: filter,
+	}, &out)
+	return out, err
+}
