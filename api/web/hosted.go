@@ -1,6 +1,9 @@
 package web
 
-import "time"
+import (
+	"hash/fnv"
+	"time"
+)
 
 // Choice is a behaviour of a sandbox customer's account that a form offers.
 type Choice struct {
@@ -19,10 +22,22 @@ type Hosted struct {
 	App          AppLink   // opens the customer app, outside the sandbox
 }
 
-// Deadline formats ExpiresAt for people, in UTC because their time zone is unknown.
-func (h Hosted) Deadline() string {
-	return h.ExpiresAt.UTC().Format("Monday 2 January 2006, 15:04\u00a0UTC")
+// hues is the number of colours that a partner's pages can have; style.css defines them.
+const hues = 6
+
+// Hue chooses the colour of a partner's pages by its name, so that all its pages have the same one.
+func (h Hosted) Hue() uint32 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(h.Organisation)) // never fails
+	return sum.Sum32() % hues
 }
+
+// Deadline formats ExpiresAt for people.
+func (h Hosted) Deadline() string { return formatTime(h.ExpiresAt) }
 
 // DeadlineISO formats ExpiresAt for machines.
 func (h Hosted) DeadlineISO() string { return h.ExpiresAt.UTC().Format(time.RFC3339) }
+
+// formatTime formats a time for people, in UTC. The script of the page shows it in the reader's
+// time zone.
+func formatTime(t time.Time) string { return t.UTC().Format("Monday 2 January 2006, 15:04\u00a0UTC") }

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // PaymentState is the state that the page of a payment shows.
@@ -20,28 +21,78 @@ const (
 	PaymentExpired   PaymentState = "expired"
 )
 
+// PaymentLine is a line of a payment's sum.
+type PaymentLine struct {
+	Label  string
+	Amount string // formatted by Money
+}
+
 // PaymentItem is a line item of a payment.
 type PaymentItem struct {
-	Name     string
-	Quantity int64
-	Detail   string // customizations; "" for none
-	Amount   string // formatted by Money
+	Name      string
+	Quantity  int64
+	Unit      string // the price of one, formatted by Money; "" for a quantity of 1
+	AddOns    string // the price of all add-ons, formatted by Money; "" for none
+	Detail    string // customizations; "" for none
+	Amount    string // before discounts, formatted by Money
+	Discounts []PaymentLine
 }
 
 // Payment is the page behind a QR code. It shows payee, amount and line items, and nothing about
-// the payer.
+// the payer. Once paid, it is the receipt.
 type Payment struct {
 	Hosted
 	State   PaymentState
-	Amount  string // to pay, formatted by Money
+	Amount  string // before discounts, formatted by Money
 	Paid    string // charged, formatted by Money; only once paid
 	OrderID string // "" for none
 	Items   []PaymentItem
-	Code    string // needs no escaping in a path
+	Totals  []PaymentLine // below the items; the last line is what is to be paid or was paid
+	Code    string        // needs no escaping in a path
+	EndedAt time.Time     // when the status became final
+	Receipt string        // the number of the receipt; only once paid
 	// ReturnURL leads back to the partner. It is "" until the payment has ended, and if there is
 	// none.
 	ReturnURL string
 }
+
+// Heading returns the main heading, which is also the title.
+func (p Payment) Heading() string {
+	switch p.State {
+	case PaymentOpen:
+		return "Pay " + p.Amount
+	case PaymentPending:
+		return "Your payment is on its way"
+	case PaymentPaid:
+		return "Paid " + p.Paid
+	case PaymentDeclined:
+		return "The payment was declined"
+	case PaymentFailed:
+		return "The payment did not work"
+	case PaymentCancelled:
+		return "This payment was cancelled"
+	default:
+		return "This payment has expired"
+	}
+}
+
+// PollMillis is the pause between two looks at the state, 0 if it is final.
+func (p Payment) PollMillis() int {
+	switch p.State {
+	case PaymentOpen:
+		return 5000
+	case PaymentPending:
+		return 1000
+	default:
+		return 0
+	}
+}
+
+// Ended formats EndedAt for people.
+func (p Payment) Ended() string { return formatTime(p.EndedAt) }
+
+// EndedISO formats EndedAt for machines.
+func (p Payment) EndedISO() string { return p.EndedAt.UTC().Format(time.RFC3339) }
 
 // ReturnHost returns the host of ReturnURL, to be shown to people.
 func (p Payment) ReturnHost() string {
@@ -61,8 +112,11 @@ func (p Payment) AppURL() any { return p.App.to("P/" + p.Code) }
 // Render returns the page as HTML.
 func (p Payment) Render() ([]byte, error) { return render("payment.html", p) }
 
-// Money formats an amount in hundredths of a currency for people: "AUD 1,234.50".
+// Money formats an amount in hundredths of a currency for people: "AUD 1,234.50", "−AUD 0.50".
 func Money(cents int64, currency string) string {
+	if cents < 0 {
+		return "\u2212" + Money(-cents, currency)
+	}
 	units := strconv.FormatInt(cents/100, 10)
 	var b strings.Builder
 	for i, digit := range units {

@@ -8,7 +8,8 @@ import (
 
 func TestMoney(t *testing.T) {
 	for cents, want := range map[int64]string{
-		0: "AUD\u00a00.00", 5: "AUD\u00a00.05", 99: "AUD\u00a00.99", 100: "AUD\u00a01.00", 99999: "AUD\u00a0999.99",
+		-5: "\u2212AUD\u00a00.05",
+		0:  "AUD\u00a00.00", 5: "AUD\u00a00.05", 99: "AUD\u00a00.99", 100: "AUD\u00a01.00", 99999: "AUD\u00a0999.99",
 		100000: "AUD\u00a01,000.00", 123456789: "AUD\u00a01,234,567.89",
 		9007199254740991: "AUD\u00a090,071,992,547,409.91",
 	} {
@@ -27,7 +28,9 @@ func TestPaymentPagesEscapeNames(t *testing.T) {
 		for _, sandbox := range []bool{true, false} {
 			body, err := web.Payment{
 				Hosted: hostedBy(evil, sandbox), State: state, Amount: evil, Paid: evil, OrderID: evil, Code: "C",
-				Items: []web.PaymentItem{{Name: evil, Quantity: 1, Detail: evil, Amount: evil}},
+				Items: []web.PaymentItem{{Name: evil, Quantity: 1, Detail: evil, Unit: evil, AddOns: evil, Amount: evil,
+					Discounts: []web.PaymentLine{{Label: evil, Amount: evil}}}},
+				Totals: []web.PaymentLine{{Label: evil, Amount: evil}}, Receipt: evil,
 			}.Render()
 			checkSafe(t, body, err)
 		}

@@ -20,6 +20,30 @@ type Signup struct {
 	Token string // needs no escaping in a path
 }
 
+// Heading returns the main heading, which is also the title.
+func (s Signup) Heading() string {
+	switch s.State {
+	case SignupOpen:
+		return "Invitation from " + s.Organisation
+	case SignupDeclined:
+		return "You have not signed up"
+	case SignupDone:
+		return "You are signed up"
+	case SignupExpired:
+		return "This invitation has expired"
+	default:
+		return "This invitation was withdrawn"
+	}
+}
+
+// PollMillis is the pause between two looks at the state, 0 if the page does not look again.
+func (s Signup) PollMillis() int {
+	if s.State == SignupOpen {
+		return 5000
+	}
+	return 0
+}
+
 // Path returns the path of the page and of its form.
 func (s Signup) Path() string { return "/signup/" + s.Token }
 

@@ -1,9 +1,9 @@
 // Package web renders the service's pages for people and supplies their security headers. The pages
-// work without JavaScript and load nothing from other hosts.
+// load nothing from other hosts. They work without JavaScript; with it, the hosted pages follow
+// their state and show times in the reader's time zone.
 package web
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -25,19 +25,36 @@ var ownStyle string
 
 var style = Palette + ownStyle
 
+// script runs on the hosted pages.
+//
+//go:embed hosted.js
+var script string
+
+// head is the data of the template that begins each page.
+type head struct {
+	Title  string
+	Reload bool // a browser without JavaScript loads the page again, every two seconds
+}
+
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded
+	"style":  func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded
+	"script": func() template.JS { return template.JS(script) },  //nolint:gosec // embedded
+	"head":   func(title string, reload bool) head { return head{title, reload} },
 }).ParseFS(files, "*.html"))
 
 // ContentType is the Content-Type of every page.
 const ContentType = "text/html;charset=UTF-8"
 
-// policy lets a page use its own style and submit its own form, and forbids everything else.
-var policy = func() string {
-	sum := sha256.Sum256([]byte(style))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
-		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-}()
+// policy lets a page use its own style and script, look at its state again and submit its own form,
+// and forbids everything else.
+var policy = "default-src 'none'; style-src " + digest(style) + "; script-src " + digest(script) +
+	"; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// digest names a text of the page in the policy.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 // Headers returns the headers of every page besides its Content-Type. A sign-up link is a secret.
 // Caches must not keep its page, search engines must not list it, and other sites must not learn
@@ -54,11 +71,11 @@ func Headers() http.Header {
 
 // render executes a page's template.
 func render(name string, data any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
+	page, err := Execute(pages, name, data)
+	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	return page, nil
 }
 
 // Problem is an error page.

@@ -3,7 +3,10 @@ package web_test
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -52,12 +55,63 @@ func TestPagesEscapeNames(t *testing.T) {
 	checkSafe(t, body, err)
 }
 
+// hueRule matches the accent of a partner's pages in the style.
+var hueRule = regexp.MustCompile(`\.hue(\d)\{--accent:#([0-9a-f]{6})\}`)
+
+// Each colour of a partner's pages is readable: as the ground of a button's label, and as text on a
+// card. WCAG 2.2 asks for a contrast of 4.5.
+func TestHuesAreReadable(t *testing.T) {
+	body, err := web.Payment{State: web.PaymentOpen}.Render()
+	check(t, err)
+	rules := hueRule.FindAllStringSubmatch(string(body), -1)
+	if len(rules) != 12 { // six in light and six in dark
+		t.Fatalf("the style has %d colours", len(rules))
+	}
+	for i, rule := range rules {
+		against := []string{"ffffff"} // the label and the card in light
+		if i >= len(rules)/2 {
+			against = []string{"0d1a2a", "18202a"}
+		}
+		for _, other := range against {
+			a, b := luminance(t, rule[2]), luminance(t, other)
+			if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 4.5 {
+				t.Errorf("#%s on #%s: %.2f", rule[2], other, ratio)
+			}
+		}
+	}
+}
+
+// luminance is the relative luminance of a colour, as WCAG defines it.
+func luminance(t *testing.T, colour string) float64 {
+	t.Helper()
+	bytes, err := hex.DecodeString(colour)
+	check(t, err)
+	var sum float64
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		v := float64(bytes[i]) / 255
+		if v <= 0.04045 {
+			v /= 12.92
+		} else {
+			v = math.Pow((v+0.055)/1.055, 2.4)
+		}
+		sum += weight * v
+	}
+	return sum
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func checkSafe(t *testing.T, body []byte, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(body)
+	page := withoutOwn(t, string(body), "script")
 	if strings.Contains(page, "<script") || strings.Count(page, "</title>") != 1 ||
 		!strings.Contains(page, "&lt;script&gt;") {
 		t.Error(page)
@@ -69,17 +123,32 @@ func checkSafe(t *testing.T, body []byte, err error) {
 	}
 }
 
-// The policy allows the page's own style, byte for byte as the browser reads it.
-func TestPolicyAllowsTheStyle(t *testing.T) {
-	body, err := web.Problem{Title: "t", Message: "m"}.Render()
+// withoutOwn removes the page's own style or script, which the policy must allow byte for byte as
+// the browser reads it.
+func withoutOwn(t *testing.T, page, element string) string {
+	t.Helper()
+	before, rest, found := strings.Cut(page, "<"+element+">")
+	if !found {
+		return page
+	}
+	own, after, _ := strings.Cut(rest, "</"+element+">")
+	sum := sha256.Sum256([]byte(own))
+	want := element + "-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	if policy := web.Headers().Get("Content-Security-Policy"); len(own) < 100 || !strings.Contains(policy, want) {
+		t.Errorf("the policy %q does not have %s", policy, want)
+	}
+	return before + after
+}
+
+func TestPolicyAllowsStyleAndScript(t *testing.T) {
+	body, err := web.Payment{State: web.PaymentOpen}.Render()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(body), "<style>")
-	style, _, _ := strings.Cut(rest, "</style>")
-	sum := sha256.Sum256([]byte(style))
-	want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	if policy := web.Headers().Get("Content-Security-Policy"); len(style) < 100 || !strings.Contains(policy, want) {
-		t.Errorf("the policy %q does not have %s", policy, want)
+	page := string(body)
+	for _, element := range []string{"style", "script"} {
+		if withoutOwn(t, page, element) == page {
+			t.Errorf("the page has no %s", element)
+		}
 	}
 }

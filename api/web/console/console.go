@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -40,8 +41,8 @@ const requestTimeout = 25 * time.Second
 type Config struct {
 	// API makes one call of the API in this process. It is safe for concurrent use.
 	API func(Call) Answer
-	// Authenticate judges an Authorization header; see auth.Authenticator.
-	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+	// Authenticate judges an Authorization header from an address; see auth.Authenticator.
+	Authenticate func(ctx context.Context, authorization string, from netip.Addr) (auth.Principal, error)
 	// Site is a Site of the organisation; models.ErrNotFound if it is not one.
 	Site func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
 	// Secrets are the webhook secrets of the organisation; models.ErrNoWebhookSecret before its
@@ -94,8 +95,8 @@ func New(cfg Config) *Console {
 
 // publicRoutes are for callers without a session.
 func (c *Console) publicRoutes() {
-	c.mux.HandleFunc("GET "+stylePath, asset("text/css;charset=UTF-8", style))
-	c.mux.HandleFunc("GET "+scriptPath, asset("text/javascript;charset=UTF-8", script))
+	c.mux.Handle("GET "+style.Path, style)
+	c.mux.Handle("GET "+script.Path, script)
 	c.mux.HandleFunc("POST "+Path+"/receiver/{token}", c.receive)
 	c.mux.HandleFunc("POST "+Path+"/receiver/{token}/{status}", c.receive)
 	c.handlePublic("GET /session", c.showSignIn)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -86,7 +87,7 @@ func (v *visit) issueToken(clientID, secret string) (token string, lifetime time
 		return "", 0, "The clientId and the clientSecret do not belong together."
 	case http.StatusTooManyRequests:
 		seconds, _ := strconv.Atoi(a.Header.Get("Retry-After"))
-		return "", 0, "Too many attempts. Try again in " + plural(max(1, seconds), "second", "seconds") + "."
+		return "", 0, "Too many attempts. Try again in " + web.Plural(max(1, seconds), "second", "seconds") + "."
 	}
 	return "", 0, "The service cannot check credentials now. Try again in a moment."
 }

@@ -1,10 +1,7 @@
 package console
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -25,28 +22,12 @@ var files embed.FS
 var ownStyle string
 
 //go:embed console.js
-var script string
+var ownScript string
 
-var style = web.Palette + ownStyle
-
-// The assets have their digest in their path, so that browsers may keep them.
 var (
-	stylePath  = assetPath(style, "css")
-	scriptPath = assetPath(script, "js")
+	style  = web.NewStyle(Path, web.Palette+ownStyle)
+	script = web.NewScript(Path, ownScript)
 )
-
-func assetPath(content, extension string) string {
-	sum := sha256.Sum256([]byte(content))
-	return Path + "/assets/" + hex.EncodeToString(sum[:8]) + "." + extension
-}
-
-func asset(contentType, content string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-		_, _ = w.Write([]byte(content))
-	}
-}
 
 // pageHeaders are those of every answer: a page may load its own style and script, show pictures
 // that are in it, ask the console again, send its forms, and nothing else.
@@ -99,17 +80,9 @@ func (v *visit) complete(b *base, content any) {
 	}
 }
 
-func execute(name string, data any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
-		return nil, fmt.Errorf("console: %w", err)
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
-}
-
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"stylePath":  func() string { return stylePath },
-	"scriptPath": func() string { return scriptPath },
+	"stylePath":  func() string { return style.Path },
+	"scriptPath": func() string { return script.Path },
 	"money":      money,
 	"time":       timeElement,
 	"clock":      func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
@@ -123,7 +96,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"traceOf":    traceOf,
 	"tone":       tone,
 	"curl":       curl,
-	"plural":     plural,
+	"plural":     web.Plural,
 	"tabOf":      func(b *base, name, path, label string) tab { return tab{path, label, b.Tab == name} },
 	"int":        integer,
 	"contains":   slices.Contains[[]string],
@@ -249,13 +222,6 @@ func statusTone(status int) string {
 		return "warn"
 	}
 	return "good"
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }
 
 // curl is a call as a command, for shells in which TOKEN is an access token.

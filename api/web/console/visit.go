@@ -8,13 +8,16 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"runtime/debug"
-	"strconv"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"partnerbilling/api/auth"
 	"partnerbilling/api/sealed"
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -83,7 +86,7 @@ func (v *visit) requireSession() error {
 	if v.session.Token == "" {
 		return errSignedOut
 	}
-	principal, err := v.console.Authenticate(v.ctx, "Bearer "+v.session.Token)
+	principal, err := v.console.Authenticate(v.ctx, "Bearer "+v.session.Token, v.address())
 	switch {
 	case errors.Is(err, auth.ErrInvalidToken) || errors.Is(err, auth.ErrNoCredentials):
 		return errSignedOut
@@ -94,6 +97,15 @@ func (v *visit) requireSession() error {
 	}
 	v.principal = principal
 	return nil
+}
+
+// address returns the browser's address; the zero Addr if it is unknown.
+func (v *visit) address() netip.Addr {
+	address, err := netip.ParseAddrPort(v.r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr()
 }
 
 // checkForm refuses a form that another site sent, or that is not from this session.
@@ -122,10 +134,20 @@ func (v *visit) parseForm() error {
 	} else {
 		err = v.r.ParseForm()
 	}
-	if err != nil || v.r.PostForm == nil {
+	if err != nil || v.r.PostForm == nil || !isText(v.r.PostForm) {
 		return errForm
 	}
 	return nil
+}
+
+// isText reports whether all values are UTF-8. JSON would replace other bytes silently.
+func isText(values url.Values) bool {
+	for _, each := range values {
+		if slices.ContainsFunc(each, func(value string) bool { return !utf8.ValidString(value) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // file is the content of a form's file; "" if none was chosen.
@@ -139,7 +161,7 @@ func (v *visit) file(name string) (string, error) {
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, maxBatchForm))
-	if err != nil {
+	if err != nil || !utf8.Valid(content) {
 		return "", errForm
 	}
 	return string(content), nil
@@ -201,27 +223,22 @@ func (v *visit) checkout(segments ...string) string {
 	return pathOf(append([]string{"checkout", v.site.ID.String(), "payment-intent"}, segments...)...)
 }
 
-// seeOther redirects to the page that shows the result of a form. Reloading that page sends no
-// form.
+// seeOther redirects to the page that shows the result of a form.
 func (v *visit) seeOther(path string) error {
 	v.answered = true
-	v.w.Header().Set("Location", path)
-	v.w.WriteHeader(http.StatusSeeOther)
+	web.SeeOther(v.w, path)
 	return nil
 }
 
 // render answers with a page.
 func (v *visit) render(status int, name string, b *base, content any) error {
 	v.complete(b, content)
-	body, err := execute(name, b)
+	page, err := web.Execute(pages, name, b)
 	if err != nil {
-		return err
+		return fmt.Errorf("console: %w", err)
 	}
 	v.answered = true
-	v.w.Header().Set("Content-Type", "text/html;charset=UTF-8")
-	v.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	v.w.WriteHeader(status)
-	_, _ = v.w.Write(body)
+	web.Write(v.w, status, page)
 	return nil
 }
 

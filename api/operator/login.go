@@ -1,0 +1,189 @@
+package operator
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sync/singleflight"
+
+	"partnerbilling/api/peer"
+)
+
+const (
+	// rememberFor is how long accepted credentials are not verified again.
+	rememberFor = time.Minute
+	// rememberSize bounds the credentials that are remembered.
+	rememberSize = 1000
+	// hashesAtOnce bounds the processors that verification takes.
+	hashesAtOnce = 2
+)
+
+// Config configures a Login.
+type Config struct {
+	Accounts Accounts
+	Proxies  peer.Proxies
+	Now      func() time.Time // real time
+	Log      *slog.Logger
+	Metrics  *prometheus.Registry
+}
+
+// Login authenticates operators. It is safe for concurrent use.
+type Login struct {
+	cfg      Config
+	decoy    func() []byte // the hash that unknown names are compared with: that of an account
+	key      []byte        // keys the digests of credentials in memory
+	accepted *lru.Cache[[sha256.Size]byte, time.Time]
+	throttle *throttle
+	hashing  chan struct{} // semaphore
+	attempts singleflight.Group
+	outcomes *prometheus.CounterVec
+}
+
+// outcome is the end of an attempt, as the metric counts it.
+type outcome string
+
+const (
+	outcomeAccepted  outcome = "accepted"
+	outcomeRefused   outcome = "refused"
+	outcomeThrottled outcome = "throttled"
+)
+
+// New returns a login for the accounts, of which there must be one.
+func New(cfg Config) (*Login, error) {
+	if len(cfg.Accounts) == 0 {
+		return nil, errors.New("operator: there is no account")
+	}
+	accepted, err := lru.New[[sha256.Size]byte, time.Time](rememberSize)
+	if err != nil {
+		return nil, err
+	}
+	l := &Login{
+		cfg: cfg, key: []byte(rand.Text()), accepted: accepted, throttle: newThrottle(),
+		hashing: make(chan struct{}, hashesAtOnce),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_operator_logins_total",
+			Help: "Attempts to log in as an operator, by outcome. Remembered logins do not count.",
+		}, []string{"outcome"}),
+	}
+	for _, account := range cfg.Accounts {
+		l.decoy = account.hash
+		break
+	}
+	for _, o := range []outcome{outcomeAccepted, outcomeRefused, outcomeThrottled} {
+		l.outcomes.WithLabelValues(string(o))
+	}
+	cfg.Metrics.MustRegister(l.outcomes)
+	return l, nil
+}
+
+// Operator is the account of a login.
+type Operator struct {
+	Name    string
+	Role    Role
+	Address string // of the browser
+}
+
+// MayAct reports whether the operator may change state.
+func (o Operator) MayAct() bool { return o.Role == RoleAct }
+
+// Admit returns the operator whose credentials a request has. Without them ok is false, and Admit
+// has answered the request: 401, or 429 after too many attempts.
+func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
+	name, password, ok := r.BasicAuth()
+	if !ok {
+		challenge(w)
+		return o, false
+	}
+	o = Operator{name, l.cfg.Accounts[name].Role, l.cfg.Proxies.ClientOf(r).String()}
+	return o, l.admit(w, r, o, password)
+}
+
+func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, password string) bool {
+	name, address := o.Name, o.Address
+	digest := l.digest(name, password)
+	if at, ok := l.accepted.Get(digest); ok && l.cfg.Now().Sub(at) < rememberFor {
+		return true
+	}
+	// A page sends several requests at once: they are one attempt.
+	result, _, _ := l.attempts.Do(address+"\x00"+string(digest[:]), func() (any, error) {
+		return l.attempt(r, address, name, password, digest), nil
+	})
+	v, _ := result.(verdict)
+	switch v.outcome {
+	case outcomeAccepted:
+		return true
+	case outcomeThrottled:
+		w.Header().Set("Retry-After", strconv.Itoa(int(v.retryAfter/time.Second)))
+		http.Error(w, "Too many attempts. Try again later.", http.StatusTooManyRequests)
+	default:
+		challenge(w)
+	}
+	return false
+}
+
+type verdict struct {
+	outcome    outcome
+	retryAfter time.Duration
+}
+
+// attempt verifies credentials, and logs and counts the outcome.
+func (l *Login) attempt(r *http.Request, address, name, password string, digest [sha256.Size]byte) verdict {
+	v := verdict{outcome: outcomeRefused}
+	if v.retryAfter = l.throttle.take(l.cfg.Now(), address, name[:min(len(name), maxName)]); v.retryAfter > 0 {
+		v.outcome = outcomeThrottled
+	} else if l.verify(r, name, password) {
+		v.outcome = outcomeAccepted
+		l.accepted.Add(digest, l.cfg.Now())
+	}
+	l.outcomes.WithLabelValues(string(v.outcome)).Inc()
+	known := "" // an unknown name may be a password in the wrong field
+	if _, ok := l.cfg.Accounts[name]; ok {
+		known = name
+	}
+	level := slog.LevelWarn
+	if v.outcome == outcomeAccepted {
+		level = slog.LevelInfo
+	}
+	l.cfg.Log.Log(r.Context(), level, "operator login", "outcome", string(v.outcome), "operator", known,
+		"address", address)
+	return v
+}
+
+// verify takes the same time for each name. It gives up when the request ends.
+func (l *Login) verify(r *http.Request, name, password string) bool {
+	select {
+	case l.hashing <- struct{}{}:
+		defer func() { <-l.hashing }()
+	case <-r.Context().Done():
+		return false
+	}
+	account, known := l.cfg.Accounts[name]
+	hash := account.hash
+	if !known {
+		hash = l.decoy
+	}
+	matches := bcrypt.CompareHashAndPassword(hash(), []byte(password)) == nil
+	return matches && known
+}
+
+// digest identifies credentials in memory without keeping the password.
+func (l *Login) digest(name, password string) (digest [sha256.Size]byte) {
+	mac := hmac.New(sha256.New, l.key)
+	mac.Write([]byte(strconv.Itoa(len(name)) + ":" + name + password))
+	copy(digest[:], mac.Sum(nil))
+	return digest
+}
+
+func challenge(w http.ResponseWriter) {
+	w.Header().Set("WWW-Authenticate", `Basic realm="operator", charset="UTF-8"`)
+	http.Error(w, "The operator's login is required.", http.StatusUnauthorized)
+}

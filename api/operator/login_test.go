@@ -1,0 +1,261 @@
+package operator_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/api/operator"
+	"partnerbilling/api/peer"
+)
+
+// TestMain makes hashes cheap: with the race detector, one of the product's takes seconds.
+func TestMain(m *testing.M) {
+	if product := operator.SetHashCost(6); product != 12 {
+		panic(fmt.Sprintf("the product's cost is %d, want 12", product))
+	}
+	os.Exit(m.Run())
+}
+
+const password = "correct horse battery"
+
+// door is a login with two accounts, on a clock that the test advances.
+type door struct {
+	t       *testing.T
+	login   *operator.Login
+	metrics *prometheus.Registry
+	log     bytes.Buffer
+	now     time.Time
+}
+
+func newDoor(t *testing.T) *door {
+	t.Parallel()
+	d := &door{t: t, metrics: prometheus.NewRegistry(), now: time.Now()}
+	line, err := operator.Hash("jane", password, operator.RoleAct)
+	must(t, err)
+	accounts, err := operator.ParseAccounts("# operators\n\n" + line + "\n")
+	must(t, err)
+	must(t, accounts.AddPassword("john", "another password", operator.RoleLook))
+	d.login, err = operator.New(operator.Config{
+		Accounts: accounts, Now: func() time.Time { return d.now }, Metrics: d.metrics,
+		Proxies: peer.Proxies{}, Log: slog.New(slog.NewTextHandler(&d.log, nil)),
+	})
+	must(t, err)
+	return d
+}
+
+// try returns the status of an attempt; 200 for an accepted one.
+func (d *door) try(name, password, address string) int {
+	d.t.Helper()
+	return d.tryWithin(d.t.Context(), name, password, address)
+}
+
+func (d *door) tryWithin(ctx context.Context, name, password, address string) int {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/ops/queues", nil)
+	r.RemoteAddr = address + ":4711"
+	if name != "" {
+		r.SetBasicAuth(name, password)
+	}
+	w := httptest.NewRecorder()
+	if _, ok := d.login.Admit(w, r); ok {
+		return http.StatusOK
+	}
+	return w.Code
+}
+
+func (d *door) expect(want int, name, password, address string) {
+	d.t.Helper()
+	if got := d.try(name, password, address); got != want {
+		d.t.Errorf("%s from %s: %d, want %d", name, address, got, want)
+	}
+}
+
+func (d *door) counts(accepted, refused, throttled int) {
+	d.t.Helper()
+	families, err := d.metrics.Gather()
+	must(d.t, err)
+	got := map[string]int{}
+	for _, m := range families[0].GetMetric() {
+		got[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
+	}
+	want := map[string]int{"accepted": accepted, "refused": refused, "throttled": throttled}
+	if families[0].GetName() != "svc_operator_logins_total" || !maps.Equal(got, want) {
+		d.t.Errorf("%s: %v, want %v", families[0].GetName(), got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	d := newDoor(t)
+	d.counts(0, 0, 0)
+	d.expect(http.StatusUnauthorized, "", "", "192.0.2.1")
+	d.counts(0, 0, 0) // a browser asks without credentials first
+	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	d.expect(http.StatusOK, "john", "another password", "192.0.2.1")
+	d.expect(http.StatusUnauthorized, "jane", "another password", "192.0.2.1")
+	d.expect(http.StatusUnauthorized, "jane", "", "192.0.2.1")
+	d.expect(http.StatusUnauthorized, "jane"+password, "", "192.0.2.1")
+	d.expect(http.StatusUnauthorized, "ja", "ne"+password, "192.0.2.1")
+	d.counts(2, 4, 0)
+	if log := d.log.String(); strings.Contains(log, password) || strings.Count(log, "level=WARN") != 4 ||
+		!strings.Contains(log, "outcome=accepted operator=jane address=192.0.2.1") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+// Accepted credentials are remembered for a minute, and only these.
+func TestLoginIsRemembered(t *testing.T) {
+	d := newDoor(t)
+	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	for range 50 { // asynqmon polls
+		d.now = d.now.Add(time.Second)
+		d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	}
+	d.counts(1, 0, 0)
+	d.expect(http.StatusUnauthorized, "jane", "guess", "192.0.2.1")
+	d.now = d.now.Add(10 * time.Second)
+	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	d.counts(2, 1, 0)
+}
+
+// A page that sends its requests at once makes one attempt.
+func TestConcurrentRequestsAreOneAttempt(t *testing.T) {
+	d := newDoor(t)
+	codes := make([]int, 30)
+	var wg sync.WaitGroup
+	for i := range codes {
+		wg.Go(func() { codes[i] = d.tryWithin(context.Background(), "jane", password, "192.0.2.1") })
+	}
+	wg.Wait()
+	if slices.ContainsFunc(codes, func(code int) bool { return code != http.StatusOK }) {
+		t.Errorf("codes %v", codes)
+	}
+}
+
+// Guesses are slowed down, by address and by name. They do not lock the operator out.
+func TestGuessesAreThrottled(t *testing.T) {
+	d := newDoor(t)
+	guess := func(address string, n int) (throttled int) {
+		for i := range n {
+			if d.try("jane", fmt.Sprint("guess ", i), address) == http.StatusTooManyRequests {
+				throttled++
+			}
+		}
+		return throttled
+	}
+	if got := guess("198.51.100.1", 15); got != 5 {
+		t.Errorf("%d of 15 guesses from one address were throttled", got)
+	}
+	if got := guess("198.51.100.2", 15); got != 5 {
+		t.Errorf("%d of 15 guesses from another address were throttled", got)
+	}
+	if got := guess("198.51.100.3", 5); got != 4 {
+		t.Errorf("%d of 5 guesses at a name that was guessed enough were throttled", got)
+	}
+	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	// The address has used its attempts.
+	d.expect(http.StatusTooManyRequests, "john", "another password", "198.51.100.1")
+	d.now = d.now.Add(6 * time.Second)
+	d.expect(http.StatusOK, "john", "another password", "198.51.100.1")
+}
+
+// An unknown name costs as much as a known one.
+func TestUnknownNamesTakeAsLong(t *testing.T) {
+	d := newDoor(t)
+	took := func(name string) time.Duration {
+		began := time.Now()
+		d.expect(http.StatusUnauthorized, name, "guess", "192.0.2.1")
+		return time.Since(began)
+	}
+	known, unknown := took("jane"), took("nobody")
+	for range 3 { // other programs may slow one measurement down
+		known, unknown = min(known, took("jane")), min(unknown, took("nobody"))
+	}
+	if unknown < known/4 || known < unknown/4 {
+		t.Errorf("a known name takes %s, an unknown one %s", known, unknown)
+	}
+}
+
+// A request that ends while it waits for a processor is refused.
+func TestEndedRequestIsRefused(t *testing.T) {
+	d := newDoor(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 5 { // select is random while a processor is free
+		if got := d.tryWithin(ctx, "jane", "guess", "192.0.2.1"); got != http.StatusUnauthorized {
+			t.Errorf("status %d", got)
+		}
+	}
+}
+
+// An account has the role of its line, and look without one. An admitted operator has name, role
+// and address.
+func TestRoles(t *testing.T) {
+	d := newDoor(t)
+	line, err := operator.Hash("jane", password, operator.RoleAct)
+	must(t, err)
+	for text, want := range map[string]operator.Role{
+		line: operator.RoleAct, strings.TrimSuffix(line, ":act") + ":look": operator.RoleLook,
+		strings.TrimSuffix(line, ":act"): operator.RoleLook,
+	} {
+		if accounts, err := operator.ParseAccounts(text); err != nil || accounts["jane"].Role != want {
+			t.Errorf("%s: %v, %v", text, accounts["jane"].Role, err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		password string
+		want     operator.Operator
+	}{
+		"jane": {password, operator.Operator{Name: "jane", Role: operator.RoleAct, Address: "192.0.2.7"}},
+		"john": {"another password", operator.Operator{Name: "john", Role: operator.RoleLook, Address: "192.0.2.7"}},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops", nil)
+		r.RemoteAddr = "192.0.2.7:4711"
+		r.SetBasicAuth(name, tt.password)
+		o, ok := d.login.Admit(httptest.NewRecorder(), r)
+		if !ok || o != tt.want || o.MayAct() != (name == "jane") {
+			t.Errorf("%+v, %v", o, ok)
+		}
+	}
+}
+
+func TestParseAccountsRefuses(t *testing.T) {
+	t.Parallel()
+	line, err := operator.Hash("jane", password, operator.RoleAct)
+	must(t, err)
+	cheap := strings.Replace(line, "$06$", "$05$", 1)
+	for name, text := range map[string]string{
+		"no hash": "jane", "another role": strings.TrimSuffix(line, "act") + "root",
+		"no role": strings.TrimSuffix(line, "act"), "plain password": "jane:" + password, "cheap hash": cheap, "repeated": line + "\n" + line,
+		"no name": strings.TrimPrefix(line, "jane"), "white space": "ja ne" + strings.TrimPrefix(line, "jane"),
+	} {
+		if accounts, err := operator.ParseAccounts(text); err == nil || strings.Contains(err.Error(), password) {
+			t.Errorf("%s: %v, %v", name, accounts, err)
+		}
+	}
+	for _, tt := range [][2]string{
+		{"jane", "short"}, {"jane", strings.Repeat("x", 73)}, {"", password}, {"a:b", password}, {strings.Repeat("x", 65), password},
+	} {
+		if line, err := operator.Hash(tt[0], tt[1], operator.RoleLook); err == nil {
+			t.Errorf("%q: %s", tt, line)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package operator
+
+import (
+	"time"
+
+	"partnerbilling/api/ratelimit"
+)
+
+// The token buckets of attempts: a burst, then one attempt per interval.
+const (
+	attemptsPerAddress = 10
+	addressEvery       = 6 * time.Second
+	attemptsPerName    = 20
+	nameEvery          = 5 * time.Second
+)
+
+// throttle bounds the attempts of an address and those against a name. It is local to the process.
+// The first attempt of an address always passes, so that guesses from elsewhere lock no
+// operator out.
+type throttle struct {
+	addresses, names *ratelimit.Buckets
+}
+
+func newThrottle() *throttle {
+	return &throttle{
+		ratelimit.NewBuckets(addressEvery, attemptsPerAddress), ratelimit.NewBuckets(nameEvery, attemptsPerName),
+	}
+}
+
+// take admits an attempt and returns 0, or returns how long the next attempt must wait.
+func (t *throttle) take(now time.Time, address, name string) time.Duration {
+	byAddress := t.addresses.Of(address)
+	isFirst := byAddress.TokensAt(now) >= attemptsPerAddress
+	if !byAddress.AllowN(now, 1) {
+		return addressEvery
+	}
+	if !t.names.Of(name).AllowN(now, 1) && !isFirst {
+		return nameEvery
+	}
+	return 0
+}

@@ -1,0 +1,361 @@
+package ops_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"partnerbilling/api/web/ops"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+	"partnerbilling/models/seal"
+)
+
+func TestMain(m *testing.M) { modelstest.Main(m) }
+
+const password = "correct horse battery"
+
+// desk is the served pages with the operators jane, of the role act, and john, of the role look.
+type desk struct {
+	*testing.T
+	store  *models.Store
+	site   models.Site
+	url    string
+	client *http.Client
+}
+
+func newDesk(t *testing.T, change func(*ops.Config)) *desk {
+	t.Parallel()
+	store := modelstest.Open(t)
+	login, err := sharedLogin()
+	must(t, err)
+	cfg := ops.Config{
+		Store: store, Admit: login.Admit, Environment: models.EnvSandbox, QueuesPath: "/ops/queues",
+		Log: slog.New(slog.DiscardHandler),
+		LookUp: func(ctx context.Context, key string) (ops.RailAnswer, error) {
+			known, err := store.DebitOfKey(ctx, key)
+			return ops.RailAnswer{Known: known, Status: "succeeded", Held: true, Amount: 100, Currency: "AUD"}, err
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	server := httptest.NewServer(ops.New(cfg))
+	t.Cleanup(server.Close)
+	return &desk{t, store, modelstest.Site(t, store), server.URL, &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is an answer of the pages.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r *desk) do(method, path, name string, form url.Values, origin string) answer {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), method, r.url+path, strings.NewReader(form.Encode()))
+	must(r.T, err)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+		req.Header.Set("Sec-Fetch-Site", map[bool]string{true: "same-origin", false: "cross-site"}[origin == r.url])
+	}
+	if name != "" {
+		req.SetBasicAuth(name, password)
+	}
+	resp, err := r.client.Do(req)
+	must(r.T, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	must(r.T, err)
+	return answer{resp.StatusCode, resp.Header, string(body)}
+}
+
+// page returns a page as jane sees it.
+func (r *desk) page(path string, contains ...string) string {
+	r.Helper()
+	a := r.do(http.MethodGet, path, "jane", nil, "")
+	if a.status != http.StatusOK {
+		r.Fatalf("%s: %d\n%s", path, a.status, a.body)
+	}
+	for _, text := range contains {
+		if !strings.Contains(a.body, text) {
+			r.Errorf("%s lacks %q:\n%s", path, text, a.body)
+		}
+	}
+	return a.body
+}
+
+// post sends a form as a browser does.
+func (r *desk) post(path, name string, fields ...string) answer {
+	r.Helper()
+	form := url.Values{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	return r.do(http.MethodPost, path, name, form, r.url)
+}
+
+func (r *desk) newest() models.AuditEntry {
+	r.Helper()
+	entries, err := r.store.AuditLog(r.Context(), models.AuditFilter{}, models.AuditPosition{}, 1)
+	must(r.T, err)
+	if len(entries) == 0 {
+		return models.AuditEntry{}
+	}
+	return entries[0]
+}
+
+// paths are all pages with parameters that find something.
+func (r *desk) paths() []string {
+	r.Helper()
+	organisation := r.site.OrganisationID.String()
+	modelstest.Customer(r, r.store, r.site.ID, "ada", models.BehaviourPays)
+	modelstest.Submit(r, r.store, modelstest.Batch(r.site, "a <b> & c", "ada", "bob"))
+	intent := modelstest.Intent(r, r.store, r.site.ID, 500)
+	modelstest.AdvanceClock(r, r.store, models.DefaultIntentLife)
+	_, err := r.store.ExpirePaymentIntents(r.Context(), 10)
+	must(r.T, err)
+	page, err := r.store.ListWebhookEvents(r.Context(),
+		models.WebhookQuery{OrganisationID: r.site.OrganisationID, Limit: 1})
+	must(r.T, err)
+	return []string{
+		"/ops", "/ops/", "/ops?refresh=on", "/ops/search", "/ops/search?q=ada", "/ops/webhooks", "/ops/pauses", "/ops/books",
+		"/ops/log", "/ops/organisation?id=" + organisation, "/ops/payment?id=" + intent.ID.String(),
+		"/ops/batch?site=" + r.site.ID.String() + "&ref=" + url.QueryEscape("a <b> & c"),
+		"/ops/events?organisation=" + organisation, "/ops/events?status=undelivered&organisation=" + organisation,
+		"/ops/event?organisation=" + organisation + "&id=" + page.Events[0].ID.String(),
+	}
+}
+
+// Every page needs the login and has a strict policy. With the role look it has no form that acts.
+func TestPages(t *testing.T) {
+	r := newDesk(t, nil)
+	acting := regexp.MustCompile(`<form method="post"`)
+	for _, path := range r.paths() {
+		if a := r.do(http.MethodGet, path, "", nil, ""); a.status != http.StatusUnauthorized ||
+			!strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Basic ") || strings.Contains(a.body, "<nav") {
+			t.Errorf("%s without a login: %d %v", path, a.status, a.header)
+		}
+		a := r.do(http.MethodGet, path, "john", nil, "")
+		if a.status != http.StatusOK || acting.MatchString(a.body) {
+			t.Errorf("%s for a role that looks: %d\n%s", path, a.status, a.body)
+		}
+		if policy := a.header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; ") ||
+			strings.Contains(policy, "unsafe") || a.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: headers %v", path, a.header)
+		}
+		if strings.Contains(a.body, "<b> & c") || strings.Contains(a.body, " style=") ||
+			strings.Contains(a.body, "<script") {
+			t.Errorf("%s: not escaped, or with inline style or script:\n%s", path, a.body)
+		}
+		r.page(path, "<nav", `<main id="main"`)
+	}
+	style := regexp.MustCompile(`href="(/ops/assets/[^"]+\.css)"`).FindStringSubmatch(r.page("/ops"))
+	if a := r.do(http.MethodGet, style[1], "", nil, ""); a.status != http.StatusOK ||
+		!strings.Contains(a.body, "prefers-color-scheme") {
+		t.Errorf("style: %d", a.status)
+	}
+	for path, want := range map[string]int{
+		"/ops/nothing": 404, "/ops/batch": 400, "/ops/payment?id=x": 400, "/ops/organisation?id=x": 400,
+		"/ops/payment?id=" + models.NewPaymentIntentID().String(): 404, "/ops/log?from=yesterday": 400,
+		"/ops/log?afterId=x&afterAt=1": 400, "/ops/log?afterId=x&afterAt=x": 400,
+		"/ops/batch?ref=x&site=" + r.site.ID.String():                                    404,
+		"/ops/events?status=x&organisation=" + r.site.OrganisationID.String():            400,
+		"/ops/events?afterId=x&afterAt=x&organisation=" + r.site.OrganisationID.String(): 400,
+		"/ops/batch?ref=a%00b&site=" + r.site.ID.String():                                400,
+		"/ops/batch?ref=a%ffb&site=" + r.site.ID.String():                                400,
+		"/ops/log?actor=a%00b": 400,
+	} {
+		if a := r.do(http.MethodGet, path, "john", nil, ""); a.status != want || !strings.Contains(a.body, "<main") {
+			t.Errorf("%s: %d, want %d", path, a.status, want)
+		}
+	}
+	if a := r.post("/ops/alert", "jane", "do", "close", "kind", "a\x00b", "subject",
+		"x"); a.status != http.StatusBadRequest {
+		t.Errorf("a form without text: %d", a.status)
+	}
+}
+
+// formOf is a form of the pages and the entry that its act leaves.
+type formOf struct {
+	path    string
+	fields  []string
+	act     models.ActName
+	subject models.SubjectKind
+}
+
+// forms prepares a subject for every act.
+func (r *desk) forms() []formOf {
+	r.Helper()
+	ring := modelstest.Keyring(r, seal.GenerateMasterKey())
+	organisation := r.site.OrganisationID
+	_, _, err := r.store.PutWebhookEndpoint(r.Context(), ring, organisation, models.SiteID{},
+		"https://partner.example/")
+	must(r.T, err)
+	_, err = r.store.DB().ExecContext(r.Context(), "UPDATE webhook_endpoints SET disabled_at = 1")
+	must(r.T, err)
+	for _, subject := range []string{"one", "two"} {
+		_, err := r.store.DB().ExecContext(r.Context(), "SELECT raise_alert('lateTruth', ?, NULL, NULL, '', '')",
+			subject)
+		must(r.T, err)
+	}
+	modelstest.Intent(r, r.store, r.site.ID, 500)
+	modelstest.AdvanceClock(r, r.store, models.DefaultIntentLife)
+	_, err = r.store.ExpirePaymentIntents(r.Context(), 10)
+	must(r.T, err)
+	page, err := r.store.ListWebhookEvents(r.Context(), models.WebhookQuery{OrganisationID: organisation, Limit: 1})
+	must(r.T, err)
+	event, o := page.Events[0].ID.String(), organisation.String()
+	return []formOf{
+		{"/ops/alert", []string{"do", "acknowledge", "kind", "lateTruth", "subject", "one"}, models.ActAcknowledgeAlert, models.SubjectAlert},
+		{"/ops/alert", []string{"do", "close", "kind", "lateTruth", "subject", "two"}, models.ActCloseAlert, models.SubjectAlert},
+		{"/ops/debits", []string{"do", "pause", "organisation", o}, models.ActPauseDebits, models.SubjectOrganisation},
+		{"/ops/debits", []string{"do", "resume", "organisation", o}, models.ActResumeDebits, models.SubjectOrganisation},
+		{"/ops/queue", []string{"do", "pause", "queue", "webhooks"}, models.ActPauseQueue, models.SubjectQueue},
+		{"/ops/queue", []string{"do", "resume", "queue", "webhooks"}, models.ActResumeQueue, models.SubjectQueue},
+		{"/ops/event", []string{"organisation", o, "id", event}, models.ActRedeliverForPartner, models.SubjectWebhookEvent},
+		{"/ops/events", []string{"organisation", o, "status", "failed", "from", "2026-01-31T08:00"}, models.ActRedeliverForPartner, models.SubjectWebhookEvent},
+		{"/ops/endpoint", []string{"organisation", o, "site", ""}, models.ActUnparkEndpoint, models.SubjectWebhookEndpoint},
+		{"/ops/lookup", []string{"key", "r1_key"}, models.ActLookUpDebit, models.SubjectRailKey},
+	}
+}
+
+// Every act is in the audit log with operator, origin, reason and outcome: those done, and those
+// that the role does not allow. Forms of other sites do nothing.
+func TestActs(t *testing.T) {
+	r := newDesk(t, nil)
+	for _, f := range r.forms() {
+		fields := append([]string{"reason", "the partner asked", "next", "/ops/pauses"}, f.fields...)
+		before := r.newest().ID
+		if a := r.post(f.path, "", fields...); a.status != http.StatusUnauthorized {
+			t.Errorf("%s without a login: %d", f.path, a.status)
+		}
+		form := url.Values{}
+		for i := 0; i+1 < len(fields); i += 2 {
+			form.Set(fields[i], fields[i+1])
+		}
+		if a := r.do(http.MethodPost, f.path, "jane", form, "https://evil.example"); a.status != http.StatusForbidden {
+			t.Errorf("%s from another site: %d", f.path, a.status)
+		}
+		if r.newest().ID != before {
+			t.Errorf("%s left an entry %+v", f.path, r.newest())
+		}
+		a := r.post(f.path, "john", fields...)
+		e := r.newest()
+		if a.status != http.StatusForbidden || e.Act != f.act || e.Outcome != models.ActRefused ||
+			e.Code != "roleNotAllowed" || e.Actor != "john" {
+			t.Errorf("%s for a role that looks: %d, %+v", f.path, a.status, e)
+		}
+		a = r.post(f.path, "jane", fields...)
+		e = r.newest()
+		if f.path == "/ops/lookup" && a.status == http.StatusOK && strings.Contains(a.body, "no row and no payment") {
+			a.status = http.StatusSeeOther
+		} else if to := a.header.Get("Location"); !strings.HasPrefix(to, "/ops/pauses?done=") {
+			t.Errorf("%s leads to %q", f.path, to)
+		}
+		if a.status != http.StatusSeeOther || e.Act != f.act || e.Outcome != models.ActDone || e.Actor != "jane" ||
+			e.ActorKind != models.ActorOperator || e.Origin != "127.0.0.1" || e.SubjectKind != f.subject ||
+			!strings.Contains(string(e.Detail), "the partner asked") || len(e.TraceID) != 32 {
+			t.Errorf("%s: %d, %+v\n%s", f.path, a.status, e, a.body)
+		}
+	}
+}
+
+// Dangerous acts need a reason. Refused acts get a page and an entry in the audit log.
+func TestRefusedActs(t *testing.T) {
+	r := newDesk(t, func(cfg *ops.Config) { cfg.LookUp = nil })
+	o := r.site.OrganisationID.String()
+	for _, tt := range []struct {
+		path   string
+		fields []string
+		status int
+		code   string
+	}{
+		{"/ops/debits", []string{"do", "pause", "organisation", o}, 400, "reasonRequired"},
+		{"/ops/debits", []string{"do", "resume", "organisation", o, "reason", "x"}, 409, "notPaused"},
+		{"/ops/debits", []string{"do", "pause", "organisation", "x", "reason", "x"}, 400, "invalidId"},
+		{"/ops/queue", []string{"do", "pause", "queue", "webhooks"}, 400, "reasonRequired"},
+		{"/ops/queue", []string{"do", "pause", "queue", "sweeps", "reason", "x"}, 400, "notPausable"},
+		{"/ops/events", []string{"organisation", o, "status", "failed"}, 400, "reasonRequired"},
+		{"/ops/events", []string{"organisation", o, "status", "pending", "reason", "x"}, 400, "internal"},
+		{"/ops/event", []string{"organisation", o, "id", models.NewWebhookEventID().String()}, 404, "notFound"},
+		{"/ops/endpoint", []string{"organisation", o}, 404, "noWebhookEndpoint"},
+		{"/ops/alert", []string{"do", "close", "kind", "x", "subject", "y"}, 404, "notFound"},
+		{"/ops/alert", []string{"do", "close", "kind", "x", "subject", "y", "reason", "\u202e"}, 400, "reasonRequired"},
+		{"/ops/lookup", []string{"key", "r1_key"}, 409, "internal"},
+	} {
+		a := r.post(tt.path, "jane", tt.fields...)
+		if e := r.newest(); a.status != tt.status || e.Code != tt.code || !strings.Contains(a.body, string(e.TraceID)) {
+			t.Errorf("%s %v: %d, want %d; entry %+v", tt.path, tt.fields, a.status, tt.status, e)
+		}
+	}
+}
+
+// A pause shows on every page until its end.
+func TestPauseShowsEverywhere(t *testing.T) {
+	r := newDesk(t, nil)
+	o := r.site.OrganisationID.String()
+	r.post("/ops/debits", "jane", "do", "pause", "organisation", o, "reason", "double submission")
+	for _, path := range []string{"/ops", "/ops/search", "/ops/books", "/ops/pauses"} {
+		r.page(path, "Paused:", "double submission", "jane")
+	}
+	r.post("/ops/debits", "jane", "do", "resume", "organisation", o, "reason", "cleared")
+	if strings.Contains(r.page("/ops"), "Paused:") {
+		t.Error("the pause still shows")
+	}
+}
+
+// The redirect after an act stays below /ops.
+func TestRedirectsStay(t *testing.T) {
+	r := newDesk(t, nil)
+	o := r.site.OrganisationID.String()
+	for i, next := range []string{"https://evil.example/ops", "//evil.example/ops", "/opsx", "javascript:alert(1)",
+		"/ops/../x"} {
+		do := []string{"pause", "resume"}[i%2]
+		a := r.post("/ops/debits", "jane", "do", do, "organisation", o, "reason", "x", "next", next)
+		if to := a.header.Get("Location"); a.status != http.StatusSeeOther || to != "/ops" &&
+			!strings.HasPrefix(to, "/ops/") &&
+			!strings.HasPrefix(to, "/ops?") {
+			t.Errorf("%s leads to %q", next, to)
+		}
+	}
+}
+
+// Without Postgres the pages say so, and the act's fate is unknown.
+func TestPagesWithoutPostgres(t *testing.T) {
+	r := newDesk(t, func(cfg *ops.Config) {
+		unreachable, err := models.Open(postgres.Config{DSN: "postgres://127.0.0.1:1/svc", MaxConns: 1})
+		must(t, err)
+		t.Cleanup(func() { must(t, unreachable.Close()) })
+		cfg.Store = unreachable
+	})
+	for _, path := range []string{"/ops", "/ops/search?q=x", "/ops/pauses"} {
+		if a := r.do(http.MethodGet, path, "jane", nil, ""); a.status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	if a := r.post("/ops/queue", "jane", "do", "pause", "queue", "debits", "reason",
+		"x"); a.status != http.StatusServiceUnavailable {
+		t.Errorf("an act: %d", a.status)
+	}
+}

@@ -1,0 +1,189 @@
+package ops
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+//go:embed *.html
+var files embed.FS
+
+//go:embed ops.css
+var ownStyle string
+
+var style = web.NewStyle(Path, web.Palette+ownStyle)
+
+// pageHeaders are those of every answer. A page may load its style and send its forms, and nothing
+// else.
+func pageHeaders() http.Header {
+	h := web.Headers()
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	return h
+}
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"stylePath": func() string { return style.Path },
+	"money":     func(a models.Amount, currency string) string { return web.Money(int64(a), currency) },
+	"time":      timeElement,
+	"age":       age,
+	"link":      link,
+	"plural":    web.Plural,
+	"tone":      tone,
+	"tabOf":     func(b *base, name, path, label string) tab { return tab{path, label, b.Tab == name} },
+	"capped":    capped,
+	"text":      func(raw []byte) string { return string(bytes.ToValidUTF8(raw, []byte("\uFFFD"))) },
+	"json":      indented,
+	"form":      func(b *base, fields ...string) formData { return formData{b, fields} },
+	"pairs":     pairs,
+	"hasID":     func(id identifier) bool { return !id.IsZero() },
+	"idOrEmpty": idOrEmpty,
+	"alertsOf": func(b *base, alerts []models.Alert, names map[models.OrganisationID]string) alertList {
+		return alertList{b, alerts, names}
+	},
+	"hitPath":  hitPath,
+	"openRows": func(c models.BatchCounts) int { return c.Pending + c.InProgress },
+}).ParseFS(files, "*.html"))
+
+// identifier is an id of any noun.
+type identifier interface {
+	IsZero() bool
+	String() string
+}
+
+// idOrEmpty is the id's text; "" for the zero id.
+func idOrEmpty(id identifier) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
+// alertList is a list of alerts with their forms.
+type alertList struct {
+	Base   *base
+	Alerts []models.Alert
+	Names  map[models.OrganisationID]string // of organisations
+}
+
+// hitPath is the page about a hit; "" if it has none.
+func hitPath(h models.Hit) string {
+	switch h.Kind {
+	case models.HitOrganisation:
+		return link(Path+"/organisation", "id", h.ID)
+	case models.HitSite, models.HitClient:
+		if h.OrganisationID.IsZero() {
+			return ""
+		}
+		return link(Path+"/organisation", "id", h.OrganisationID)
+	case models.HitBatch:
+		return link(Path+"/batch", "site", h.SiteID, "ref", h.ID)
+	case models.HitPaymentIntent:
+		return link(Path+"/payment", "id", h.ID)
+	case models.HitWebhookEvent:
+		return link(Path+"/event", "organisation", h.OrganisationID, "id", h.ID)
+	default: // no page shows a customer
+		return ""
+	}
+}
+
+// tab is an entry of the navigation.
+type tab struct {
+	Path, Label string
+	Current     bool
+}
+
+// formData are the hidden fields of a form: names and values in turn.
+type formData struct {
+	Base   *base
+	Fields []string
+}
+
+type pair struct{ Name, Value string }
+
+func pairs(fields []string) (all []pair) {
+	for i := 0; i+1 < len(fields); i += 2 {
+		all = append(all, pair{fields[i], fields[i+1]})
+	}
+	return all
+}
+
+// link adds parameters, given as names and values, to a path. It leaves out empty values.
+func link(path string, fields ...any) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if value := fmt.Sprint(fields[i+1]); value != "" {
+			q.Set(fmt.Sprint(fields[i]), value)
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// timeElement writes a point in time for people, in UTC, and for machines.
+func timeElement(at models.Millis) template.HTML {
+	if at == 0 {
+		return "–"
+	}
+	t := at.Time().UTC()
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + //nolint:gosec // digits only
+		t.Format("2006-01-02 15:04:05") + `</time>`)
+}
+
+// age writes a duration with its two largest units.
+func age(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "–"
+	case d < time.Minute:
+		return d.Round(time.Second / 10).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm %ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd %dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// capped writes a count that stops at MostCounted.
+func capped(n int) string {
+	if n >= models.MostCounted {
+		return strconv.Itoa(models.MostCounted) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
+func indented(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// tone is the class of a state's tag.
+func tone(state any) string {
+	switch fmt.Sprint(state) {
+	case "succeeded", "Settled", "delivered", "done", "active", "linked":
+		return "good"
+	case "failed", "Failed", "unconfirmed", "undelivered", "refused", "disabled":
+		return "bad"
+	case "inProgress", "pending":
+		return "busy"
+	}
+	return "still"
+}

@@ -1,0 +1,247 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"partnerbilling/api/operator"
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+var (
+	errNoPage = errors.New("ops: no such page")
+	errForm   = errors.New("ops: the form is not one of ours")
+	errRail   = errors.New("ops: no rail answers this process")
+)
+
+// inputError is a fault of what the operator has typed.
+type inputError string
+
+func (e inputError) Error() string { return string(e) }
+
+// visit is one request to the pages.
+type visit struct {
+	pages    *Pages
+	ctx      context.Context
+	w        http.ResponseWriter
+	r        *http.Request
+	operator operator.Operator
+	trace    models.TraceID // of an act
+	answered bool
+}
+
+func (v *visit) store() *models.Store { return v.pages.Store }
+
+// serve checks parameters and form, and lets the page answer. A browser sends an operator's
+// credentials with forms of other sites, too: only the origin tells them apart.
+func (v *visit) serve(page func(*visit) error) error {
+	if v.r.Method == http.MethodPost && v.pages.origin.Check(v.r) != nil {
+		return errForm
+	}
+	if v.r.ParseForm() != nil {
+		return inputError("The address or the form cannot be read.")
+	}
+	for _, values := range v.r.Form {
+		for _, text := range values {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // PostgreSQL stores neither
+				return inputError("A field holds bytes that are no text.")
+			}
+		}
+	}
+	return page(v)
+}
+
+// act performs an act. The audit log records how it ends, also if the operator's role does not
+// allow it.
+func (v *visit) act(name models.ActName, do func(ctx context.Context) error) error {
+	v.trace = models.NewTraceID()
+	ctx := models.WithAct(models.WithTraceID(v.ctx, v.trace), &models.Act{
+		Name: name, Reason: v.form("reason"),
+		Actor: models.Actor{Kind: models.ActorOperator, Name: v.operator.Name, Origin: v.operator.Address},
+	})
+	err := v.allowed(name, func() error { return do(ctx) })
+	return errors.Join(err, v.store().EndAct(ctx, err))
+}
+
+func (v *visit) allowed(name models.ActName, do func() error) error {
+	if !v.operator.MayAct() {
+		return fmt.Errorf("%s: %w", name, models.ErrRole)
+	}
+	if reason := v.form("reason"); reason != "" && models.CheckReason(reason) != nil {
+		return models.ErrReason
+	}
+	return do()
+}
+
+// form is a field of the form, without white space around it.
+func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm.Get(name)) }
+
+// query is a parameter of the page's address.
+func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
+
+// back redirects to the page that the form came from, with a message.
+func (v *visit) back(message string) error {
+	target := Path
+	if next, err := url.Parse(v.form("next")); err == nil && next.Host == "" && next.Scheme == "" &&
+		(next.Path == Path || strings.HasPrefix(next.Path, Path+"/")) {
+		q := next.Query()
+		q.Set("done", message)
+		target = next.Path + "?" + q.Encode()
+	}
+	v.answered = true
+	web.SeeOther(v.w, target)
+	return nil
+}
+
+// base holds the data that all pages share.
+type base struct {
+	Title   string
+	Tab     string // of the navigation that is current
+	Refresh int    // seconds until the page reloads itself; 0: never
+	Content any
+
+	// Filled in by render.
+	Operator    operator.Operator
+	Environment models.Environment
+	Pauses      []models.Pause
+	QueuesPath  string
+	Done        string // what the last act did
+	Here        string // this page's address, for forms that come back to it
+	CanLookUp   bool
+}
+
+// render answers with a page.
+func (v *visit) render(status int, name string, b *base, content any) error {
+	b.Content, b.Operator, b.Environment = content, v.operator, v.pages.Environment
+	b.QueuesPath, b.CanLookUp = v.pages.QueuesPath, v.pages.LookUp != nil
+	if v.r.Method == http.MethodGet {
+		b.Done, b.Here = v.query("done"), here(v.r.URL)
+	}
+	if status == http.StatusOK {
+		var err error
+		if b.Pauses, err = v.store().Pauses(v.ctx); err != nil {
+			return err
+		}
+	}
+	page, err := web.Execute(templates, name, b)
+	if err != nil {
+		return fmt.Errorf("ops: %w", err)
+	}
+	v.answered = true
+	web.Write(v.w, status, page)
+	return nil
+}
+
+// show is render of a page that exists.
+func (v *visit) show(name string, b *base, content any) error {
+	return v.render(http.StatusOK, name, b, content)
+}
+
+// here is the address without the message of an earlier act.
+func here(u *url.URL) string {
+	q := u.Query()
+	q.Del("done")
+	if len(q) == 0 {
+		return u.Path
+	}
+	return u.Path + "?" + q.Encode()
+}
+
+// problem is a page about an error.
+type problem struct {
+	Title, Message string
+	TraceID        models.TraceID
+}
+
+// fail answers an error with a page.
+func (v *visit) fail(err error) {
+	status, p := problemOf(err)
+	p.TraceID = v.trace
+	if status >= http.StatusInternalServerError {
+		v.pages.Log.ErrorContext(v.ctx, "operators' page failed",
+			"path", v.r.URL.Path, "traceId", v.trace, "error", err)
+	}
+	if err := v.render(status, "problem", &base{Title: p.Title}, p); err != nil {
+		v.pages.Log.ErrorContext(v.ctx, "render a problem of the operators' pages", "error", err)
+		http.Error(v.w, "The page cannot be shown.", http.StatusInternalServerError)
+	}
+}
+
+// problems are the errors with a page of their own.
+var problems = []struct {
+	err            error
+	status         int
+	title, message string
+}{
+	{errNoPage, http.StatusNotFound, "There is no such page", "The address may be mistyped."},
+	{errForm, http.StatusForbidden, "The form was not accepted", "It was sent from another site."},
+	{
+		errRail, http.StatusConflict, "This process has no rail",
+		"Set the rail's variables for svc dashboard, or use svc admin debit lookup.",
+	},
+	{models.ErrRole, http.StatusForbidden, "Your role only looks", "An account with the role act may do this."},
+	{
+		models.ErrReason, http.StatusBadRequest, "A reason is missing",
+		"This act needs a reason of 1 to 128 characters of printable text. The audit log keeps it.",
+	},
+	{
+		models.ErrNotFound, http.StatusNotFound, "Nothing was found",
+		"It does not exist, its retention has ended, or it was dealt with.",
+	},
+	{models.ErrInvalidID, http.StatusBadRequest, "This is not an id", "Copy it as a page or a command shows it."},
+	{models.ErrPaused, http.StatusConflict, "It is paused already", "The page of pauses says by whom and why."},
+	{models.ErrNotPaused, http.StatusConflict, "It is not paused", "Another operator may have resumed it."},
+	{
+		models.ErrNotPausable, http.StatusBadRequest, "This queue cannot be paused",
+		"Sweeps settle rows at their deadlines.",
+	},
+	{
+		models.ErrNotParked, http.StatusConflict, "The endpoint is not parked",
+		"It is enabled, does not fail and has no parked event.",
+	},
+	{
+		models.ErrNoWebhookEndpoint, http.StatusNotFound, "There is no such endpoint",
+		"The partner may have removed it.",
+	},
+	{
+		context.DeadlineExceeded, http.StatusServiceUnavailable, "The page took too long",
+		"Whether an act took effect is unknown: look before you repeat it.",
+	},
+	{
+		models.ErrUnavailable, http.StatusServiceUnavailable, "The database is not available",
+		"Whether an act took effect is unknown: look before you repeat it.",
+	},
+}
+
+func problemOf(err error) (int, problem) {
+	for _, p := range problems {
+		if errors.Is(err, p.err) {
+			return p.status, problem{Title: p.title, Message: p.message}
+		}
+	}
+	var input inputError
+	if errors.As(err, &input) {
+		return http.StatusBadRequest, problem{Title: "A field is not valid", Message: string(input)}
+	}
+	return http.StatusInternalServerError, problem{Title: "Something went wrong", Message: "The log has the error."}
+}
+
+// recover turns a panic into the page of an unknown error.
+func (v *visit) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	v.pages.Log.ErrorContext(v.ctx, "panic in the operators' pages",
+		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if !v.answered {
+		v.fail(fmt.Errorf("ops: panic: %v", p))
+	}
+}

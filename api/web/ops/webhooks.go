@@ -1,0 +1,116 @@
+package ops
+
+import (
+	"partnerbilling/models"
+)
+
+type webhooksPage struct {
+	Letters   []models.DeadLetters
+	Endpoints []models.TroubledEndpoint
+}
+
+func (v *visit) webhooks() (err error) {
+	var p webhooksPage
+	if p.Letters, err = v.store().DeadLetters(v.ctx, maxShown); err != nil {
+		return err
+	}
+	if p.Endpoints, err = v.store().TroubledEndpoints(v.ctx, maxShown); err != nil {
+		return err
+	}
+	return v.show("webhooks", &base{Title: "Webhooks", Tab: "webhooks"}, &p)
+}
+
+type eventsPageData struct {
+	Organisation models.Organisation
+	Status       models.WebhookStatus
+	Statuses     []models.WebhookStatus
+	From, To     string // as typed
+	Page         models.WebhookPage
+	Next         string // the next page's address; "" on the last
+}
+
+// eventsFilter reads organisation, status and period from the address or the form.
+func (v *visit) eventsFilter() (organisation models.OrganisationID, filter models.WebhookFilter, err error) {
+	if err = organisation.UnmarshalText([]byte(v.r.FormValue("organisation"))); err != nil {
+		return organisation, filter, err
+	}
+	filter.Status = models.WebhookStatus(v.r.FormValue("status"))
+	if filter.Status != "" && !filter.Status.Valid() {
+		return organisation, filter, inputError("There is no such status.")
+	}
+	from, to, err := v.period()
+	if from != 0 {
+		filter.From = &from
+	}
+	if to != 0 {
+		filter.To = &to
+	}
+	return organisation, filter, err
+}
+
+func (v *visit) events() error {
+	id, filter, err := v.eventsFilter()
+	if err != nil {
+		return err
+	}
+	p := eventsPageData{
+		Status: filter.Status, Statuses: models.WebhookStatuses, From: v.query("from"), To: v.query("to"),
+	}
+	if p.Organisation, err = v.store().Organisation(v.ctx, id); err != nil {
+		return err
+	}
+	query := models.WebhookQuery{OrganisationID: id, Filter: filter, Limit: eventsPage}
+	if query.From, err = v.eventPosition(); err != nil {
+		return err
+	}
+	if p.Page, err = v.store().ListWebhookEvents(v.ctx, query); err != nil {
+		return err
+	}
+	if next := p.Page.Next; next != nil {
+		p.Next = link(Path+"/events", "organisation", id, "status", p.Status, "from", p.From, "to", p.To,
+			"afterAt", int64(next.CreatedAt), "afterId", next.ID)
+	}
+	return v.show("events", &base{Title: "Events of " + p.Organisation.Name, Tab: "webhooks"}, &p)
+}
+
+func (v *visit) eventPosition() (at models.WebhookPosition, err error) {
+	if v.query("afterId") == "" {
+		return at, nil
+	}
+	position, err := parseInt(v.query("afterAt"))
+	if err != nil {
+		return at, err
+	}
+	at.CreatedAt = models.Millis(position)
+	return at, at.ID.UnmarshalText([]byte(v.query("afterId")))
+}
+
+type eventPage struct {
+	models.EventStory
+	Organisation models.Organisation
+}
+
+func (v *visit) event() error {
+	organisation, id, err := v.eventOf(v.query("organisation"), v.query("id"))
+	if err != nil {
+		return err
+	}
+	var p eventPage
+	if p.WebhookEvent, p.Attempts, err = v.store().WebhookEvent(v.ctx, organisation, id); err != nil {
+		return err
+	}
+	if p.Organisation, err = v.store().Organisation(v.ctx, organisation); err != nil {
+		return err
+	}
+	return v.show("event", &base{Title: "Event " + id.String(), Tab: "webhooks"}, &p)
+}
+
+// eventOf reads an organisation's id and an event's.
+func (v *visit) eventOf(ofOrganisation, ofEvent string) (
+	organisation models.OrganisationID, id models.WebhookEventID, err error,
+) {
+	if err = organisation.UnmarshalText([]byte(ofOrganisation)); err == nil {
+		err = id.UnmarshalText([]byte(ofEvent))
+	}
+	return organisation, id, err
+}

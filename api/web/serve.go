@@ -1,0 +1,75 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"html/template"
+	"net/http"
+	"strconv"
+)
+
+// Asset is a file that pages load. The path holds the content's digest, so that browsers may keep
+// the file.
+type Asset struct {
+	Path        string
+	contentType string
+	content     []byte
+}
+
+// NewStyle returns the asset of a style sheet below a path.
+func NewStyle(below, content string) Asset {
+	return newAsset(below, "css", "text/css;charset=UTF-8", content)
+}
+
+// NewScript returns the asset of a script below a path.
+func NewScript(below, content string) Asset {
+	return newAsset(below, "js", "text/javascript;charset=UTF-8", content)
+}
+
+func newAsset(below, extension, contentType, content string) Asset {
+	sum := sha256.Sum256([]byte(content))
+	return Asset{
+		Path:        below + "/assets/" + hex.EncodeToString(sum[:8]) + "." + extension,
+		contentType: contentType, content: []byte(content),
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (a Asset) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", a.contentType)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	_, _ = w.Write(a.content)
+}
+
+// Execute returns the page that a template makes, without white space around it.
+func Execute(templates *template.Template, name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// Write answers with a page.
+func Write(w http.ResponseWriter, status int, page []byte) {
+	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+	w.WriteHeader(status)
+	_, _ = w.Write(page)
+}
+
+// SeeOther redirects to the page that shows the result of a form. Reloading that page sends no
+// form.
+func SeeOther(w http.ResponseWriter, location string) {
+	w.Header().Set("Location", location)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// Plural writes a number with its noun: one for 1, many for others.
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

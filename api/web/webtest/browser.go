@@ -1,0 +1,228 @@
+// Package webtest is a test kit that opens the service's pages in a real browser. It checks them
+// against the rules of axe-core, and reports what the browser objects to.
+package webtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// stepTimeout bounds each step in a tab, on a busy machine.
+const stepTimeout = 2 * time.Minute
+
+// executable returns the path of Chromium. It skips the test if there is none.
+func executable(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{
+		"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
+		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+		"/Applications/Chromium.app/Contents/MacOS/Chromium",
+	} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	fmt.Fprintln(os.Stderr, "SKIPPED: the pages need Chromium; `sh deploy/local/fetch.sh chromium` installs it")
+	t.Skip("there is no Chromium")
+	return ""
+}
+
+// Browser is a running Chromium. It ends with the test.
+type Browser struct{ ctx context.Context }
+
+// Start starts a browser. It skips the test if Chromium is not installed.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(executable(t)))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(stop)
+	ctx, end := chromedp.NewContext(allocator)
+	t.Cleanup(end)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("start the browser: %v", err)
+	}
+	return &Browser{ctx}
+}
+
+// Tab is a tab of a browser, with cookies of its own. One goroutine uses it at a time.
+type Tab struct {
+	t    testing.TB
+	ctx  context.Context
+	base string // the URL before each path
+
+	mu         sync.Mutex
+	document   string   // the URL that was opened
+	objections []string // errors that the browser reported
+}
+
+// Tab opens a tab for the pages of a service at the URL base. The tab ends with the test.
+func (b *Browser) Tab(t testing.TB, base string) *Tab {
+	t.Helper()
+	return open(t, b.ctx, base, chromedp.WithNewBrowserContext())
+}
+
+// Beside opens another tab with the same cookies. It ends with the test t.
+func (b *Tab) Beside(t testing.TB) *Tab {
+	t.Helper()
+	return open(t, b.ctx, b.base)
+}
+
+func open(t testing.TB, parent context.Context, base string, options ...chromedp.ContextOption) *Tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(parent, options...)
+	t.Cleanup(end)
+	tab := &Tab{t: t, ctx: ctx, base: base}
+	if err := chromedp.Listen(ctx, tab.listen); err != nil {
+		t.Fatalf("open a tab: %v", err)
+	}
+	Call(tab, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	return tab
+}
+
+// listen collects errors: failed scripts, failed requests and violations of a page's policy. The
+// status of the document itself is not an error.
+func (b *Tab) listen(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch event := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.objections = append(b.objections, event.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		if event.Type == runtime.ConsoleAPICalledTypeError || event.Type == runtime.ConsoleAPICalledTypeAssert {
+			b.objections = append(b.objections, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
+		}
+	case *log.EventEntryAdded:
+		ofDocument := event.Entry.Source == log.EntrySourceNetwork && event.Entry.URL == b.document
+		if event.Entry.Level == log.EntryLevelError && !ofDocument {
+			b.objections = append(b.objections, event.Entry.Text+" "+event.Entry.URL)
+		}
+	}
+}
+
+// Objections returns the errors that the browser has reported since the last call.
+func (b *Tab) Objections() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := b.objections
+	b.objections = nil
+	return found
+}
+
+// Do runs steps, each within stepTimeout.
+func (b *Tab) Do(what string, steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	for _, step := range steps {
+		ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+		err := chromedp.Do(ctx, step)
+		cancel()
+		if err != nil {
+			b.t.Fatalf("%s: %v\nThe page:\n%s", what, err, b.text())
+		}
+	}
+}
+
+// text returns the text of the page, for error messages.
+func (b *Tab) text() string {
+	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// Open opens the page at a path or URL.
+func (b *Tab) Open(path string) {
+	b.t.Helper()
+	target := path
+	if strings.HasPrefix(path, "/") {
+		target = b.base + path
+	}
+	b.mu.Lock()
+	b.document = target
+	b.mu.Unlock()
+	b.Do("open "+path, chromedp.Navigate(target), chromedp.WaitReady(chromedp.CSS("main")))
+}
+
+// Path returns the path of the page that the tab shows.
+func (b *Tab) Path() string {
+	b.t.Helper()
+	u, err := url.Parse(Ask[string](b, `location.href`))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return u.Path
+}
+
+// Sees waits until the page shows a text, which has no quotes.
+func (b *Tab) Sees(text string) {
+	b.t.Helper()
+	query := `//main//*[contains(normalize-space(.), "` + text + `")]`
+	b.Do("wait for "+text, chromedp.WaitVisible(chromedp.Search(query)))
+}
+
+// Fill sets a field, or chooses from a list.
+func (b *Tab) Fill(selector, text string) {
+	b.t.Helper()
+	b.Do("fill in "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
+}
+
+// Press clicks the button with a label, which has no quotes.
+func (b *Tab) Press(label string) {
+	b.t.Helper()
+	b.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
+}
+
+// Keys types keys, such as kb.Tab, into the element that has the focus.
+func (b *Tab) Keys(keys string) {
+	b.t.Helper()
+	b.Do("type", chromedp.KeyEvent(keys))
+}
+
+// Ask returns the value of a JavaScript expression. It waits for a promise.
+func Ask[T any](b *Tab, script string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%.200s: %v", script, err)
+	}
+	return value
+}
+
+// Call sends a command of the browser's protocol to the tab.
+func Call[P, R any](b *Tab, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
+		b.t.Fatalf("%s: %v", command.Method, err)
+	}
+}
+
+// Look sets the width of the window, and the colour scheme "light" or "dark".
+func (b *Tab) Look(width int64, scheme string) {
+	b.t.Helper()
+	b.Do("set the window", chromedp.EmulateViewport(width, windowHeight))
+	Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+}
+
+// windowHeight is the height of a phone's window, in CSS pixels.
+const windowHeight = 844

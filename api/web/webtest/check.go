@@ -1,0 +1,194 @@
+package webtest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+//go:embed axe.min.js.gz
+var axeArchive []byte
+
+//go:embed check.js
+var checkScript string
+
+// scripts returns axe-core and the kit's own script.
+var scripts = sync.OnceValues(func() (string, error) {
+	archive, err := gzip.NewReader(bytes.NewReader(axeArchive))
+	if err != nil {
+		return "", fmt.Errorf("webtest: axe-core: %w", err)
+	}
+	axe, err := io.ReadAll(archive)
+	if err != nil {
+		return "", fmt.Errorf("webtest: axe-core: %w", err)
+	}
+	return string(axe) + ";\n" + checkScript + ";0", nil
+})
+
+// screenshots is a folder for a picture of each look at each checked page.
+var screenshots = flag.String("screenshots", "", "write pictures of the checked pages into this folder")
+
+// phoneWidth is the width of a phone's window, in CSS pixels.
+const phoneWidth = 390
+
+// looks are the windows in which Check looks at a page. The smallest is a phone at 400 % zoom, and
+// only has to fit.
+var looks = []struct {
+	width  int64
+	scheme string
+	rules  string // for audit in check.js
+}{
+	{phoneWidth, "light", "all"}, {phoneWidth, "dark", "colours"}, {320, "light", "none"},
+	{1280, "dark", "colours"}, {1280, "light", "all"},
+}
+
+// Check looks at the page that the tab shows: on a phone and a large screen, in light and dark. It
+// fails the test for violations of axe-core's rules, for content wider than the window, and for
+// errors that the browser has reported.
+func (b *Tab) Check(view View) {
+	b.t.Helper()
+	b.inject()
+	for _, look := range looks {
+		rules := look.rules
+		if view.Alike && look.scheme != "light" {
+			continue
+		}
+		if view.Alike && look.width != phoneWidth {
+			rules = "none"
+		}
+		b.Look(look.width, look.scheme)
+		for _, fault := range Ask[[]string](b, fmt.Sprintf("webtest.audit(%q, %q)", rules, view.Foreign)) {
+			b.t.Errorf("%s at %d pixels, %s: %s", view.Name, look.width, look.scheme, fault)
+		}
+		if *screenshots != "" && look.rules != "none" {
+			b.picture(fmt.Sprintf("%s %d %s", view.Name, look.width, look.scheme))
+		}
+	}
+	for _, objection := range b.Objections() {
+		b.t.Errorf("%s: the browser objects: %s", view.Name, objection)
+	}
+}
+
+// Errorf fails the test.
+func (b *Tab) Errorf(format string, args ...any) {
+	b.t.Helper()
+	b.t.Errorf(format, args...)
+}
+
+// inject runs the scripts of the kit in the page.
+func (b *Tab) inject() {
+	b.t.Helper()
+	text, err := scripts()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	Ask[int](b, text)
+}
+
+// View is a page in one of its states.
+type View struct {
+	Name string // unique in the test
+	Path string
+	Text string // the page shows it; "" for no text
+	// Foreign is the CSS selector of a part that another project makes. The rules of accessibility
+	// do not apply to it. "" means that there is none.
+	Foreign string
+	// Alike says that another view has the same template. The rules of accessibility are checked on
+	// a light phone only; elsewhere the page has to fit.
+	Alike bool
+}
+
+// CheckAll checks views in parallel subtests, each in a tab that open returns.
+func CheckAll(t *testing.T, open func(testing.TB) *Tab, views []View) {
+	t.Helper()
+	for _, view := range views {
+		t.Run(view.Name, func(t *testing.T) {
+			t.Parallel()
+			tab := open(t)
+			tab.Open(view.Path)
+			if view.Text != "" {
+				tab.Sees(view.Text)
+			}
+			tab.Check(view)
+		})
+	}
+}
+
+// notInNames matches what a name of a file leaves out.
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+
+// picture writes a picture of the whole page.
+func (b *Tab) picture(what string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	image, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	name := strings.Trim(notInNames.ReplaceAllString(what, "-"), "-") + ".png"
+	if err := os.WriteFile(filepath.Join(*screenshots, name), image, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Stop is an element at which the Tab key stops.
+type Stop struct {
+	Name   string // the element's text, or its label
+	Role   string // its tag, and the type of a field
+	Hidden bool   // it does not show that it has the focus
+}
+
+// Stops presses Tab until the focus leaves the page, and returns where it was. It fails the test if
+// an element does not show that it has the focus, and for more than 200 elements.
+func (b *Tab) Stops() []Stop {
+	b.t.Helper()
+	b.inject()
+	Ask[bool](b, `document.activeElement.blur() || true`)
+	var stops []Stop
+	for len(stops) < 200 {
+		b.Keys("\t")
+		stop := Ask[Stop](b, `webtest.focused()`)
+		if stop.Role == "body" {
+			return stops
+		}
+		if stop.Hidden {
+			b.t.Errorf("%s: %s %q does not show that it has the focus", b.Path(), stop.Role, stop.Name)
+		}
+		stops = append(stops, stop)
+	}
+	b.t.Errorf("%s: the Tab key does not leave the page", b.Path())
+	return stops
+}
+
+// TabTo presses Tab until an element has the focus whose name is the given one, or begins with it
+// and a space.
+func (b *Tab) TabTo(name string) {
+	b.t.Helper()
+	b.inject()
+	var seen []string
+	for range 200 {
+		b.Keys("\t")
+		stop := Ask[Stop](b, `webtest.focused()`)
+		if stop.Name == name || strings.HasPrefix(stop.Name, name+" ") {
+			return
+		}
+		seen = append(seen, stop.Name)
+		if stop.Role == "body" && len(seen) > 1 {
+			break
+		}
+	}
+	b.t.Fatalf("%s: the Tab key does not reach %q: %q", b.Path(), name, seen)
+}

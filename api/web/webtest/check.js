@@ -1,0 +1,32 @@
+// Runs in each checked page.
+globalThis.webtest = {
+  // audit returns the page's faults: "all" applies every rule of axe-core, "colours" those of
+  // contrast, "none" only checks the width. The rules leave out what the selector foreign matches.
+  async audit(rules, foreign) {
+    const faults = [];
+    const width = document.documentElement.scrollWidth;
+    if (width > innerWidth) faults.push(`${width - innerWidth} pixels wider than the window`);
+    if (rules === "none") return faults;
+    const options = { resultTypes: ["violations"] };
+    if (rules === "colours") options.runOnly = ["color-contrast", "link-in-text-block"];
+    const { violations } = await axe.run(foreign ? { exclude: [foreign] } : document, options);
+    for (const rule of violations) {
+      for (const node of rule.nodes) {
+        faults.push(`${rule.id} (${rule.impact}): ${node.html.slice(0, 200)}: ${node.failureSummary.replace(/\s+/g, " ")}`);
+      }
+    }
+    return faults;
+  },
+
+  // focused describes the element that has the focus.
+  focused() {
+    const element = document.activeElement;
+    const label = element.labels?.[0] ?? element;
+    const style = getComputedStyle(element);
+    return {
+      Name: (element.getAttribute("aria-label") ?? label.textContent).replace(/\s+/g, " ").trim(),
+      Role: element.localName + (element.type && element.localName === "input" ? " " + element.type : ""),
+      Hidden: style.outlineStyle === "none" && style.boxShadow === "none",
+    };
+  },
+};
