@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -24,10 +26,19 @@ const (
 	sustainedDivisor = 10
 	// freshInterval n gives every n-th slot to a fresh request while fresh and resumed ones queue.
 	freshInterval = 4
+	// activeTime is the time for which a caller counts as active after a request.
+	activeTime = time.Second
 )
 
 // admission limits the requests that run at once. Other requests queue for a slot, at most for the
 // wait limit. A request whose expected wait exceeds the limit is shed at once.
+//
+// Slots are fair between callers: the next one goes to the queued caller that holds the fewest,
+// then to the one whose last slot is the longest ago, then to the oldest request. A full queue
+// sheds the newest request of the caller that queues the most.
+//
+// While several callers are active, none of them holds more than half of the slots. Otherwise one
+// caller's flood would compete with all others for the CPUs.
 //
 // If the queue has not been empty for longer than the wait limit, the load is sustained. A long
 // queue then only delays answers, so the wait limit is divided by sustainedDivisor.
@@ -42,32 +53,57 @@ type admission struct {
 
 	mu          sync.Mutex
 	running     int
-	resumed     list.List     // of *waiter: requests that ran before; served first, so that they finish
-	fresh       list.List     // of *waiter: requests that have not run yet
-	skipped     int           // slots given to resumed requests while fresh ones queued
-	queuedSince time.Time     // when the first request of the present queue came; stale while it is empty
-	holdTime    time.Duration // moving average of the time that a request holds its slot
+	queued      int
+	arrivals    uint64                        // queued requests so far
+	grants      uint64                        // slots given to queued requests so far
+	callers     map[caller]*admissionCaller   // those that run or queue
+	queueing    map[*admissionCaller]struct{} // those that queue
+	recent      [2]arrival                    // of the two callers that came last; the latest first
+	queuedSince time.Time                     // when the present queue's first request came; stale while it is empty
+	holdTime    time.Duration                 // moving average of the time that a request holds its slot
+}
+
+// arrival is the last request of a caller.
+type arrival struct {
+	caller caller
+	at     time.Time
+}
+
+// admissionCaller is a caller's part of an admission.
+type admissionCaller struct {
+	caller  caller
+	running int
+	resumed list.List // of *waiter: requests that ran before; served first, so that they finish
+	fresh   list.List // of *waiter: requests that have not run yet
+	skipped int       // slots given to resumed requests while fresh ones queued
+	granted uint64    // the number of the last slot that a queued request got; 0 before the first
 }
 
 // waiter is a queued request.
 type waiter struct {
+	caller   *admissionCaller
 	queue    *list.List
-	element  *list.Element // in queue; nil once the waiter holds a slot
-	acquired chan struct{} // closed when the waiter holds a slot
+	element  *list.Element // in queue; nil once the waiter holds a slot or is shed
+	number   uint64        // by arrival
+	shed     bool          // set before acquired is closed
+	acquired chan struct{} // closed when the waiter holds a slot or is shed
 }
 
 func newAdmission(slots int, waitLimit time.Duration, registry *prometheus.Registry) *admission {
 	now := time.Now //nolint:forbidigo // measures only how long requests run and wait
-	a := &admission{slots: slots, waitLimit: waitLimit, now: now}
+	a := &admission{
+		slots: slots, waitLimit: waitLimit, now: now,
+		callers: map[caller]*admissionCaller{}, queueing: map[*admissionCaller]struct{}{},
+	}
 	a.register(registry)
 	return a
 }
 
-// acquire waits for a slot. It returns errBusy if the request is shed, and ctx's error if ctx ends
-// first.
-func (a *admission) acquire(ctx context.Context, resumes bool) error {
+// acquire waits for a slot for a caller. It returns errBusy if the request is shed, and ctx's error
+// if ctx ends first.
+func (a *admission) acquire(ctx context.Context, by caller, resumes bool) error {
 	began := a.now()
-	w, err := a.enqueue(began, resumes)
+	w, err := a.enqueue(began, by, resumes)
 	if w != nil {
 		err = a.await(ctx, w)
 	}
@@ -84,39 +120,102 @@ func (a *admission) acquire(ctx context.Context, resumes bool) error {
 // enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter. It
 // returns errBusy for a fresh request whose expected wait exceeds the limit; resumed requests are
 // not refused.
-func (a *admission) enqueue(now time.Time, resumes bool) (*waiter, error) {
+func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.slots == 0 || a.running < a.slots { // a free slot implies an empty queue
+	c := a.callers[by]
+	if c == nil {
+		c = &admissionCaller{caller: by}
+		a.callers[by] = c
+	}
+	a.note(by, now)
+	a.grant(now)
+	if a.slots == 0 || a.running < a.slots && c.running < a.limit(now) { // which implies that none of it queues
 		a.running++
+		c.running++
 		return nil, nil
 	}
-	if a.queued() == 0 {
+	if a.queued == 0 {
 		a.queuedSince = now
 	}
-	queue := &a.fresh
+	queue := &c.fresh
 	if resumes {
-		queue = &a.resumed
-	} else if !a.accepts(a.queued()+1, now) {
+		queue = &c.resumed
+	} else if !a.accepts(a.position(c), now) || !a.hasCapacity(c) {
+		a.forget(c)
 		return nil, errBusy
 	}
-	w := &waiter{queue: queue, acquired: make(chan struct{})}
+	a.arrivals++
+	w := &waiter{caller: c, number: a.arrivals, queue: queue, acquired: make(chan struct{})}
 	w.element = queue.PushBack(w)
+	a.queued++
+	a.queueing[c] = struct{}{}
 	return w, nil
 }
 
-// accepts reports whether the last of n queued requests is expected to get a slot within the wait
-// limit.
+// note records a request of a caller.
+func (a *admission) note(by caller, now time.Time) {
+	if a.recent[0].caller != by {
+		a.recent[1] = a.recent[0]
+	}
+	a.recent[0] = arrival{by, now}
+}
+
+// limit returns the slots that one caller may hold.
+func (a *admission) limit(now time.Time) int {
+	if now.Sub(a.recent[1].at) > activeTime {
+		return a.slots
+	}
+	return (a.slots + 1) / 2
+}
+
+// position returns the position in the queue that a further request of a caller would have. Before
+// it come the caller's own requests, and of each other caller those that get a slot before it.
+func (a *admission) position(c *admissionCaller) int {
+	n := c.queued() + 1
+	for other := range a.queueing {
+		if other != c {
+			n += max(0, min(other.queued(), c.running+c.queued()+1-other.running))
+		}
+	}
+	return n
+}
+
+// accepts reports whether the n-th queued request is expected to get a slot within the wait limit.
 func (a *admission) accepts(n int, now time.Time) bool {
 	limit := a.waitLimit
 	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; one request per slot may queue all the same
 		limit = min(limit, max(limit/sustainedDivisor, a.holdTime))
 	}
-	return n <= maxQueuePerSlot*a.slots && a.holdTime*time.Duration(n)/time.Duration(a.slots) <= limit
+	return a.holdTime*time.Duration(n)/time.Duration(a.limit(now)) <= limit
 }
 
-// queued returns the length of the queue. The caller holds mu.
-func (a *admission) queued() int { return a.resumed.Len() + a.fresh.Len() }
+// hasCapacity reports whether the queue has capacity for a fresh request of a caller. If the queue
+// is full, it sheds the newest fresh request of the caller that queues the most, unless that is
+// this one.
+func (a *admission) hasCapacity(c *admissionCaller) bool {
+	if a.queued < maxQueuePerSlot*a.slots {
+		return true
+	}
+	longest := c
+	for other := range a.queueing {
+		if other.fresh.Len() > longest.fresh.Len()+1 {
+			longest = other
+		}
+	}
+	if longest == c {
+		return false
+	}
+	w, _ := longest.fresh.Back().Value.(*waiter)
+	w.shed = true
+	a.dequeue(w)
+	a.forget(longest)
+	close(w.acquired)
+	return true
+}
+
+// queued returns the number of the caller's queued requests.
+func (c *admissionCaller) queued() int { return c.resumed.Len() + c.fresh.Len() }
 
 func (a *admission) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(a.waitLimit)
@@ -124,61 +223,137 @@ func (a *admission) await(ctx context.Context, w *waiter) error {
 	var err error
 	select {
 	case <-w.acquired:
-		return nil
+		return w.result()
 	case <-timer.C:
 		err = errBusy
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if !a.remove(w) { // the slot came at the same moment
-		return nil
+		return w.result()
 	}
 	return err
 }
 
-// remove takes a waiter out of its queue. It returns false if the waiter already holds a slot.
+// result returns errBusy if the request was shed, nil if it holds a slot.
+func (w *waiter) result() error {
+	if w.shed {
+		return errBusy
+	}
+	return nil
+}
+
+// remove takes a waiter out of its queue. It returns false if the waiter has left it already.
 func (a *admission) remove(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w.element == nil {
 		return false
 	}
-	w.queue.Remove(w.element)
+	a.dequeue(w)
+	a.forget(w.caller)
 	return true
 }
 
-// release gives back a slot that was in use for the given time. The next waiter gets it, if any.
-func (a *admission) release(used time.Duration) {
+// dequeue takes a waiter out of its queue. The caller holds mu.
+func (a *admission) dequeue(w *waiter) {
+	w.queue.Remove(w.element)
+	w.element = nil
+	a.queued--
+	if w.caller.queued() == 0 {
+		delete(a.queueing, w.caller)
+	}
+}
+
+// forget deletes a caller that neither runs nor queues. The caller of forget holds mu.
+func (a *admission) forget(c *admissionCaller) {
+	if c.running+c.queued() == 0 {
+		delete(a.callers, c.caller)
+	}
+}
+
+// release gives back a caller's slot that was in use for the given time.
+func (a *admission) release(by caller, used time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	const weight = 32 // of the past in the moving average
 	a.holdTime += (used - a.holdTime) / weight
-	for _, queue := range a.queues() {
-		if first := queue.Front(); first != nil {
-			w, _ := queue.Remove(first).(*waiter)
-			w.element = nil
-			close(w.acquired)
-			return
-		}
-	}
 	a.running--
+	c := a.callers[by]
+	c.running--
+	a.grant(a.now())
+	a.forget(c)
 }
 
-// queues returns the queues in the order of service for the next slot. Resumed requests come first,
-// except for every freshInterval-th slot: long polls resume often enough to starve fresh requests.
-func (a *admission) queues() [2]*list.List {
-	if a.resumed.Len() > 0 && a.fresh.Len() > 0 {
-		if a.skipped++; a.skipped == freshInterval {
-			a.skipped = 0
-			return [2]*list.List{&a.fresh, &a.resumed}
+// grant gives free slots to waiters. The caller of grant holds mu.
+func (a *admission) grant(now time.Time) {
+	for limit := a.limit(now); a.running < a.slots; {
+		w := a.next(limit)
+		if w == nil {
+			return
+		}
+		a.running++
+		a.grants++
+		w.caller.running++
+		w.caller.granted = a.grants
+		a.dequeue(w)
+		close(w.acquired)
+	}
+}
+
+// next returns the waiter for the next slot, nil if none queues whose caller may hold more.
+func (a *admission) next(limit int) *waiter {
+	var next *admissionCaller
+	for c := range a.queueing {
+		if c.running < limit && (next == nil || c.before(next)) {
+			next = c
 		}
 	}
-	return [2]*list.List{&a.resumed, &a.fresh}
+	if next == nil {
+		return nil
+	}
+	w, _ := next.queue().Front().Value.(*waiter)
+	return w
+}
+
+// before reports whether the next slot goes to this caller instead of another one.
+func (c *admissionCaller) before(other *admissionCaller) bool {
+	return cmp.Or(cmp.Compare(c.running, other.running), cmp.Compare(c.granted, other.granted),
+		cmp.Compare(c.oldest(), other.oldest())) < 0
+}
+
+// oldest returns the number of the caller's oldest waiter. The caller queues.
+func (c *admissionCaller) oldest() uint64 {
+	oldest := uint64(math.MaxUint64)
+	for _, queue := range []*list.List{&c.resumed, &c.fresh} {
+		if first := queue.Front(); first != nil {
+			w, _ := first.Value.(*waiter)
+			oldest = min(oldest, w.number)
+		}
+	}
+	return oldest
+}
+
+// queue returns the caller's queue for its next slot. Resumed requests come first, except for every
+// freshInterval-th slot: long polls resume often enough to starve fresh requests.
+func (c *admissionCaller) queue() *list.List {
+	switch {
+	case c.resumed.Len() == 0:
+		return &c.fresh
+	case c.fresh.Len() == 0:
+		return &c.resumed
+	}
+	if c.skipped++; c.skipped == freshInterval {
+		c.skipped = 0
+		return &c.fresh
+	}
+	return &c.resumed
 }
 
 // slot is a request's permit to run. The zero slot belongs to a request that needs none.
 type slot struct {
 	admission *admission
+	caller    caller
 	since     time.Time // when the slot was acquired; zero while it is not held
 }
 
@@ -187,17 +362,25 @@ func (s *slot) acquire(ctx context.Context, resumes bool) error {
 	if s.admission == nil {
 		return nil
 	}
-	if err := s.admission.acquire(ctx, resumes); err != nil {
+	if err := s.admission.acquire(ctx, s.caller, resumes); err != nil {
 		return err
 	}
 	s.since = s.admission.now()
 	return nil
 }
 
+// reacquire waits for the slot again, unless it is held.
+func (s *slot) reacquire(ctx context.Context) error {
+	if !s.since.IsZero() {
+		return nil
+	}
+	return s.acquire(ctx, true)
+}
+
 // release gives the slot back if it is held.
 func (s *slot) release() {
 	if !s.since.IsZero() {
-		s.admission.release(s.admission.now().Sub(s.since))
+		s.admission.release(s.caller, s.admission.now().Sub(s.since))
 		s.since = time.Time{}
 	}
 }
@@ -207,7 +390,7 @@ func (s *Server) admit(ctx context.Context, r *Request) error {
 	if r.route.SkipAdmission {
 		return nil
 	}
-	r.slot.admission = s.admission
+	r.slot.admission, r.slot.caller = s.admission, s.callers.of(r)
 	return r.slot.acquire(ctx, false)
 }
 
@@ -216,5 +399,5 @@ func (s *Server) admit(ctx context.Context, r *Request) error {
 func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
 	r.slot.release()
 	wait()
-	return r.slot.acquire(ctx, true)
+	return r.slot.reacquire(ctx)
 }

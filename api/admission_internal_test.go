@@ -32,7 +32,7 @@ func testAdmission(t *testing.T, slots int, test func(*testing.T, *admission)) {
 func counts(a *admission) (running, queued int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.running, a.queued()
+	return a.running, a.queued
 }
 
 // callers starts requests and records the order in which they acquire the one slot.
@@ -43,13 +43,18 @@ type callers struct {
 
 // queue starts a request that queues behind the earlier ones.
 func (c *callers) queue(ctx context.Context, name string, resumes bool) {
+	c.queueBy(ctx, caller{}, name, resumes)
+}
+
+// queueBy is queue for a caller.
+func (c *callers) queueBy(ctx context.Context, by caller, name string, resumes bool) {
 	go func() {
-		if err := c.a.acquire(ctx, resumes); err != nil {
+		if err := c.a.acquire(ctx, by, resumes); err != nil {
 			c.served = append(c.served, name+": "+err.Error())
 			return
 		}
 		c.served = append(c.served, name)
-		c.a.release(0)
+		c.a.release(by, 0)
 	}()
 	synctest.Wait()
 }
@@ -64,7 +69,7 @@ func (c *callers) want(t *testing.T, served ...string) {
 
 func mustAcquire(t *testing.T, a *admission) {
 	t.Helper()
-	if err := a.acquire(t.Context(), false); err != nil {
+	if err := a.acquire(t.Context(), caller{}, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,9 +84,110 @@ func TestAdmissionServesInOrder(t *testing.T) {
 		c.queue(t.Context(), "third", false)
 		c.queue(t.Context(), "begun before, too", true)
 		c.want(t)
-		a.release(0)
+		a.release(caller{}, 0)
 		c.want(t, "begun before", "begun before, too", "first", "second", "third")
 	})
+}
+
+// The next slot goes to the caller that holds the fewest, and callers that hold as many take turns.
+func TestAdmissionIsFairBetweenCallers(t *testing.T) {
+	testAdmission(t, 2, func(t *testing.T, a *admission) {
+		c := &callers{a: a}
+		flood, light, other := caller{group: 1}, caller{group: 2}, caller{group: 3}
+		for range 2 {
+			if err := a.acquire(t.Context(), flood, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"flood 1", "flood 2", "flood 3"} {
+			c.queueBy(t.Context(), flood, name, false)
+		}
+		c.queueBy(t.Context(), light, "light 1", false)
+		c.queueBy(t.Context(), other, "other 1", true)
+		c.queueBy(t.Context(), light, "light 2", false)
+		a.release(flood, 0)
+		c.want(t, "light 1", "other 1", "light 2")
+		a.release(flood, 0)
+		c.want(t, "light 1", "other 1", "light 2", "flood 1", "flood 2", "flood 3")
+	})
+}
+
+// While another caller is active, a caller runs half of the slots at most.
+func TestAdmissionLeavesSlotsToOthers(t *testing.T) {
+	testAdmission(t, 4, func(t *testing.T, a *admission) {
+		flood, light := caller{group: 1}, caller{group: 2}
+		take := func(by caller) {
+			t.Helper()
+			began := time.Now()
+			if err := a.acquire(t.Context(), by, false); err != nil || time.Since(began) > 0 {
+				t.Fatalf("after %v: %v", time.Since(began), err)
+			}
+		}
+		take(light)
+		a.release(light, 0)
+		take(flood)
+		take(flood)
+		c := &callers{a: a}
+		c.queueBy(t.Context(), flood, "flood", false)
+		if running, queued := counts(a); running != 2 || queued != 1 {
+			t.Errorf("%d run, %d queue", running, queued)
+		}
+		take(light)
+		a.release(light, 0)
+		c.want(t)
+		a.release(flood, 0)
+		c.want(t, "flood")
+		<-time.After(activeTime + 1) // the other one is not active any more
+		for range 3 {
+			take(flood)
+		}
+		for range 4 {
+			a.release(flood, 0)
+		}
+	})
+}
+
+// A caller with few requests is accepted while another one fills the queue, even if it is full.
+func TestAdmissionShedsTheLongestQueue(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		holdTime      time.Duration
+		before, after int // the queue's length
+	}{
+		{"long wait", 50 * time.Millisecond, 10, 11},
+		{"full", 0, maxQueuePerSlot, maxQueuePerSlot},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			testAdmission(t, 1, func(t *testing.T, a *admission) {
+				a.holdTime = tt.holdTime
+				c := &callers{a: a}
+				flood, light := caller{group: 1}, caller{group: 2}
+				if err := a.acquire(t.Context(), flood, false); err != nil {
+					t.Fatal(err)
+				}
+				shed := 0
+				for range 2 * maxQueuePerSlot {
+					go func() {
+						if a.acquire(t.Context(), flood, false) != nil {
+							shed++
+							return
+						}
+						a.release(flood, 0)
+					}()
+					synctest.Wait()
+				}
+				_, before := counts(a)
+				c.queueBy(t.Context(), light, "light", false)
+				_, after := counts(a)
+				if before != tt.before || after != tt.after || shed != 2*maxQueuePerSlot-after+1 {
+					t.Errorf("%d queued before, %d after, %d were shed", before, after, shed)
+				}
+				c.want(t)
+				a.release(flood, 0)
+				c.want(t, "light")
+			})
+		})
+	}
 }
 
 // Held requests resume again and again, and go first. They must not starve fresh requests.
@@ -93,7 +199,7 @@ func TestAdmissionDoesNotStarveFreshRequests(t *testing.T) {
 		for range 2 * freshInterval {
 			c.queue(t.Context(), "held", true)
 		}
-		a.release(0)
+		a.release(caller{}, 0)
 		synctest.Wait()
 		if at := slices.Index(c.served, "new"); at < 0 || at >= freshInterval || len(c.served) != 2*freshInterval+1 {
 			t.Errorf("served %q", c.served)
@@ -106,13 +212,13 @@ func TestAdmissionShedsAtTheWaitLimit(t *testing.T) {
 		for _, resumes := range []bool{false, true} {
 			mustAcquire(t, a)
 			began := time.Now()
-			err := a.acquire(t.Context(), resumes)
+			err := a.acquire(t.Context(), caller{}, resumes)
 			if waited := time.Since(began); !errors.Is(err, errBusy) || waited != testWaitLimit {
 				t.Errorf("%v after %s", err, waited)
 			}
-			a.release(0)
+			a.release(caller{}, 0)
 			mustAcquire(t, a) // the shed request left the queue
-			a.release(0)
+			a.release(caller{}, 0)
 		}
 	})
 }
@@ -130,7 +236,7 @@ func TestAdmissionRemovesCancelledRequests(t *testing.T) {
 		if _, queued := counts(a); queued != 2 {
 			t.Errorf("%d queue", queued)
 		}
-		a.release(0)
+		a.release(caller{}, 0)
 		c.want(t, "second: context canceled", "first", "third")
 	})
 }
@@ -143,15 +249,15 @@ func TestAdmissionLosesNoSlot(t *testing.T) {
 		end()
 		for range 50 { // select takes either way
 			mustAcquire(t, a)
-			w, err := a.enqueue(time.Now(), false)
+			w, err := a.enqueue(time.Now(), caller{}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.release(0)
+			a.release(caller{}, 0)
 			if err := a.await(ended, w); err != nil {
 				t.Fatal(err)
 			}
-			a.release(0)
+			a.release(caller{}, 0)
 		}
 	})
 }
@@ -178,11 +284,11 @@ func TestAdmissionShedsAtOnce(t *testing.T) {
 					mustAcquire(t, a)
 				}
 				for range tt.wait {
-					go func() { _ = a.acquire(ctx, false) }()
+					go func() { _ = a.acquire(ctx, caller{}, false) }()
 				}
 				synctest.Wait()
 				began := time.Now()
-				if err := a.acquire(ctx, false); !errors.Is(err, errBusy) || time.Since(began) > 0 {
+				if err := a.acquire(ctx, caller{}, false); !errors.Is(err, errBusy) || time.Since(began) > 0 {
 					t.Errorf("one more: %v after %s", err, time.Since(began))
 				}
 				if _, queued := counts(a); queued != tt.wait {
@@ -191,7 +297,7 @@ func TestAdmissionShedsAtOnce(t *testing.T) {
 				cancel()
 				synctest.Wait()
 				for range tt.slots {
-					a.release(0)
+					a.release(caller{}, 0)
 				}
 			})
 		})
@@ -219,30 +325,30 @@ func testSustainedLoad(t *testing.T, holdTime time.Duration, sustained, burst in
 		a.holdTime = holdTime
 		mustAcquire(t, a)
 		for range 2 { // the second request queues before the first is shed
-			go func() { _ = a.acquire(ctx, false) }()
+			go func() { _ = a.acquire(ctx, caller{}, false) }()
 			<-time.After(testWaitLimit * 3 / 4)
 		}
 		for range 4 {
-			go func() { _ = a.acquire(ctx, false) }()
+			go func() { _ = a.acquire(ctx, caller{}, false) }()
 		}
 		synctest.Wait()
 		if _, queued := counts(a); queued != sustained {
 			t.Errorf("%d queue, want %d", queued, sustained)
 		}
-		if err := a.acquire(ctx, false); !errors.Is(err, errBusy) {
+		if err := a.acquire(ctx, caller{}, false); !errors.Is(err, errBusy) {
 			t.Errorf("one more: %v", err)
 		}
 		cancel()
 		synctest.Wait()
 		for range 40 { // a burst afterwards
-			go func() { _ = a.acquire(t.Context(), false) }()
+			go func() { _ = a.acquire(t.Context(), caller{}, false) }()
 		}
 		synctest.Wait()
 		if _, queued := counts(a); queued != burst {
 			t.Errorf("%d queue in a burst, want %d", queued, burst)
 		}
 		<-time.After(2 * testWaitLimit) // all of them are shed
-		a.release(0)
+		a.release(caller{}, 0)
 	})
 }
 
@@ -250,7 +356,7 @@ func TestAdmissionAveragesTheHoldTime(t *testing.T) {
 	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		for range 300 {
 			mustAcquire(t, a)
-			a.release(80 * time.Millisecond)
+			a.release(caller{}, 80*time.Millisecond)
 		}
 		if a.holdTime < 79*time.Millisecond || a.holdTime > 80*time.Millisecond {
 			t.Errorf("hold time %s", a.holdTime)
@@ -303,7 +409,7 @@ func TestAdmissionWithoutALimit(t *testing.T) {
 			mustAcquire(t, a)
 		}
 		for range 1000 {
-			a.release(time.Hour)
+			a.release(caller{}, time.Hour)
 		}
 	})
 }

@@ -188,7 +188,7 @@ func TestHeldRequestIsShed(t *testing.T) {
 		cfg.Limiter, cfg.Metrics, cfg.Concurrency, cfg.QueueWait = limit, metrics, 1, 10*time.Millisecond
 	})
 	id, _ := b.intent(t)
-	held := first.hold(t, b.With("Prefer", "wait=30"), b.intents("/"+id))
+	held := first.hold(t, b.With("Prefer", "wait=1"), b.intents("/"+id))
 	limit.swap(busy)
 	var other sync.WaitGroup
 	other.Go(func() {

@@ -19,14 +19,23 @@ type DebitDispatch interface {
 
 // batches handles the routes about batches.
 type batches struct {
-	store  *models.Store
-	notify func([]models.TaskID) // may be nil
-	debits DebitDispatch         // may be nil
-	pages  *paginator
+	store   *models.Store
+	notify  func([]models.TaskID) // may be nil
+	debits  DebitDispatch         // may be nil
+	pages   *paginator
+	reader  *batchReader
+	held    *heldLimit
+	watches *watches[batchKey, models.BatchVersion]
 }
 
-func newBatches(cfg Config) *batches {
-	return &batches{store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: newPaginator(cfg)}
+func newBatches(cfg Config, held *heldLimit) *batches {
+	look := func(ctx context.Context, key batchKey) (models.BatchVersion, error) {
+		return cfg.Store.BatchVersion(ctx, key.site, key.reference)
+	}
+	return &batches{
+		store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: newPaginator(cfg),
+		reader: newBatchReader(cfg), held: held, watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, look),
+	}
 }
 
 // batchData is a batch on the wire. Lists leave out the rows.
@@ -46,24 +55,16 @@ func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 // retryInProgress is the Retry-After of a batch in progress.
 const retryInProgress = time.Second
 
-// batchView is a snapshot of a batch, encoded for the answer.
+// batchView is a snapshot of a batch, encoded for the answer. Requests share it.
 type batchView struct {
 	settled bool
 	data    []byte // JSON
 	etag    string
 }
 
-func viewBatch(b *models.Batch, rows []models.BatchRow) (batchView, error) {
+func viewBatch(b *models.Batch, rows []models.BatchRow) (*batchView, error) {
 	data, err := EncodeData(describeBatch(b, rows))
-	return batchView{b.State == models.BatchSettled, data, weakETag(data)}, err
-}
-
-func (b *batches) view(ctx context.Context, r *Request) (batchView, error) {
-	batch, rows, err := b.store.GetBatch(ctx, r.Site.ID, r.Param())
-	if err != nil {
-		return batchView{}, batchError(err)
-	}
-	return viewBatch(&batch, rows)
+	return &batchView{b.State == models.BatchSettled, data, weakETag(data)}, err
 }
 
 // setHeaders sets the entity tag and, for a batch in progress, Retry-After.
@@ -76,14 +77,19 @@ func (v *batchView) setHeaders(r *Request) {
 
 func (b *batches) get(ctx context.Context, r *Request) error {
 	known := r.knownETags()
-	view, err := b.view(ctx, r)
+	wait, release := b.held.preferredWait(r)
+	defer release()
+	var view *batchView
+	var err error
+	if wait > 0 {
+		view, err = b.hold(ctx, r, known, wait)
+	} else {
+		view, err = b.reader.view(ctx, r)
+	}
 	if err != nil {
 		return err
 	}
-	if wait := r.PreferWait(); wait > 0 {
-		if view, err = b.await(ctx, r, view, known, wait); err != nil {
-			return err
-		}
+	if wait > 0 {
 		r.SetHeader("Preference-Applied", "wait")
 	}
 	view.setHeaders(r)

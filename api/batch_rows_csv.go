@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"partnerbilling/api/csvtable"
 	"partnerbilling/models"
 )
 
@@ -14,21 +15,22 @@ var rowFields = []string{
 }
 
 func (b *batches) rowsCSV(ctx context.Context, r *Request) error {
-	_, rows, err := b.store.GetBatch(ctx, r.Site.ID, r.Param())
+	table, err := b.reader.table(ctx, r)
 	if err != nil {
-		return batchError(err)
+		return err
 	}
-	return r.CSV("batch-"+r.Param(), encodeRows(rows))
+	return r.CSV("batch-"+r.Param(), table)
 }
 
 // encodeRows writes rows as CSV. A field without a value is an empty cell.
 func encodeRows(rows []models.BatchRow) []byte {
 	const rowSize = 128 // bytes, an estimate
-	table := appendRecord(make([]byte, 0, rowSize*(len(rows)+1)), rowFields...)
+	table := csvtable.AppendRecord(make([]byte, 0, rowSize*(len(rows)+1)), rowFields...)
 	for i := range rows {
 		row := rows[i].Summary()
-		table = appendRecord(table,
-			textCell(row.RowReference), textCell(row.CustomerReference), strconv.FormatInt(int64(row.Amount), 10),
+		table = csvtable.AppendRecord(table,
+			csvtable.TextCell(row.RowReference), csvtable.TextCell(row.CustomerReference),
+			strconv.FormatInt(int64(row.Amount), 10),
 			string(row.State), string(row.Outcome), string(row.CorrectedOutcome), timeCell(row.SettledAt),
 			strconv.Itoa(row.Attempts), timeCell(row.NextAttemptAt))
 	}

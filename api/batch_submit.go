@@ -56,6 +56,7 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 	if err != nil || done.Conflict != nil {
 		return done.Conflict, err
 	}
+	b.reader.expect(batchKey{n.SiteID, n.Reference}, len(n.Rows))
 	return nil, b.answerSubmission(r, &done)
 }
 

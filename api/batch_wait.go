@@ -7,60 +7,100 @@ import (
 	"partnerbilling/models"
 )
 
-// A held request polls its noun at intervals that double from the minimum to the maximum.
-const (
-	minPollInterval = 100 * time.Millisecond
-	maxPollInterval = time.Second
-)
+// heldDivisor n allows an organisation an n-th, and all organisations four n-ths, of the process's
+// connections for held requests. A request over the limit is answered without a wait.
+const heldDivisor = 8
+
+func newHeldRequests(cfg Config) *heldLimit {
+	connections := connectionCapacity(cfg.MemoryLimit)
+	return newHeldLimit(cfg.Metrics, "requests", connections/heldDivisor, 4*connections/heldDivisor)
+}
+
+// heldBatch is a request that is held until its batch has changed.
+type heldBatch struct {
+	*batches
+	r       *Request
+	known   knownETags
+	watch   *watch[models.BatchVersion]
+	arrived time.Time
+}
+
+// hold answers a request with Prefer: wait.
+func (b *batches) hold(ctx context.Context, r *Request, known knownETags, wait time.Duration) (*batchView, error) {
+	w, leave := b.watches.join(r, r.batchKey()) // before the first read, so that no change is missed
+	defer leave()
+	h := &heldBatch{batches: b, r: r, known: known, watch: w, arrived: r.began}
+	return h.await(ctx, wait)
+}
 
 // await holds the answer until the batch has changed from the entity tag that the client knows.
 // Without an entity tag it waits until the batch is settled. The wait also ends after the given
-// time, when the client disconnects and when a shutdown begins. A poll reads only the batch's
-// version; the batch itself is read when the version has changed, and at the end.
-func (b *batches) await(
-	ctx context.Context, r *Request, view batchView, known knownETags, wait time.Duration,
-) (batchView, error) {
-	enough := func(v *batchView) bool { return v.settled }
-	changed := func(was, is models.BatchVersion) bool { return is.State == models.BatchSettled }
-	if known.given() {
-		enough = func(v *batchView) bool { return !known.has(v.etag) }
-		changed = func(was, is models.BatchVersion) bool { return is != was }
+// time, when the client disconnects and when a shutdown begins. A held request keeps neither a slot
+// nor a database connection nor the answer.
+func (h *heldBatch) await(ctx context.Context, wait time.Duration) (*batchView, error) {
+	seen := h.watch.last()
+	if view, err := h.first(ctx, seen); err != nil || h.isEnough(view) {
+		return view, err
 	}
-	waiting, stop := r.UntilDisconnect(ctx)
+	waiting, stop := h.r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
-	caller := r.callerCheck()
-	var last models.BatchVersion // zero, so that the first poll reads the batch
-	for interval := minPollInterval; !enough(&view) &&
-		waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
-		if err := r.withoutSlot(ctx, func() { sleep(waiting, interval) }); err != nil {
-			return view, err
+	caller := h.r.callerCheck()
+	for waiting.Err() == nil {
+		var changed bool
+		err := h.r.withoutSlot(ctx, func() {
+			part, cancel := context.WithTimeout(waiting, caller.untilDue())
+			defer cancel()
+			seen, changed = h.watch.await(part, seen.number, h.wants)
+		})
+		if err == nil {
+			err = caller.repeatIfDue(ctx)
 		}
-		if err := caller.repeatIfDue(ctx); err != nil {
-			return view, err
-		}
-		now, err := b.store.BatchVersion(ctx, r.Site.ID, r.Param())
 		if err != nil {
-			return view, batchError(err)
+			return nil, err
 		}
-		if !changed(last, now) && waiting.Err() == nil {
+		if !changed {
 			continue
 		}
-		last = now
-		if view, err = b.view(ctx, r); err != nil {
+		if view, err := h.reader.view(ctx, h.r); err != nil || h.isEnough(view) {
 			return view, err
 		}
 	}
-	return view, nil
+	return h.last(ctx, seen)
 }
 
-// sleep returns after d or when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+// isEnough reports whether the request is answered with a view.
+func (h *heldBatch) isEnough(v *batchView) bool {
+	if h.known.given() {
+		return !h.known.has(v.etag)
 	}
+	return v.settled
+}
+
+// wants reports whether a version may be enough.
+func (h *heldBatch) wants(v models.BatchVersion) bool {
+	return len(h.known.tags) > 0 && !h.known.any || !h.known.given() && v.State == models.BatchSettled
+}
+
+// first returns the batch as the request finds it. If it is not enough, it may be an earlier one
+// that the watch has seen: the next look shows a change.
+func (h *heldBatch) first(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
+	if seen.number > 0 && seen.err == nil {
+		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {
+			return view, nil
+		}
+	}
+	return h.reader.view(ctx, h.r)
+}
+
+// last returns the batch at the end of the wait: the one that the watch has seen since the request
+// arrived, or a new read.
+func (h *heldBatch) last(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
+	if seen.number > 0 && seen.err == nil && seen.began.After(h.arrived) {
+		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil {
+			return view, nil
+		}
+	}
+	return h.reader.view(ctx, h.r)
 }

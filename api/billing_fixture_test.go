@@ -29,6 +29,8 @@ type billing struct {
 	app             *apitest.Client
 	other           *apitest.Client // calls for the other organisation
 	store           *models.Store
+	routes          []api.Route
+	client          models.ClientID // of the calls
 	site            models.SiteID
 	sister          models.SiteID // another Site of the same organisation
 	otherSite       models.SiteID
@@ -42,13 +44,13 @@ func newBilling(t testing.TB, change func(*api.Config)) *billing {
 // newBillingOn returns a billing on the given store.
 func newBillingOn(t testing.TB, store *models.Store, change func(*api.Config)) *billing {
 	t.Helper()
-	b := &billing{store: store}
+	b := &billing{store: store, client: models.ClientID(uuid.New())}
 	modelstest.SetClock(t, b.store, noon)
 	owner := b.organisation(t, "Harbour Power", &b.site, &b.sister)
 	stranger := b.organisation(t, "Hill Water", &b.otherSite)
 	cfg := api.Config{
 		Authenticator: callers{
-			"owner":    {ClientID: models.ClientID(uuid.New()), OrganisationID: owner, Scopes: models.PartnerScopes},
+			"owner":    {ClientID: b.client, OrganisationID: owner, Scopes: models.PartnerScopes},
 			"stranger": {ClientID: models.ClientID(uuid.New()), OrganisationID: stranger, Scopes: models.PartnerScopes},
 			"app":      {ClientID: models.ClientID(uuid.New()), Scopes: models.CustomerAppScopes},
 		},
@@ -58,7 +60,9 @@ func newBillingOn(t testing.TB, store *models.Store, change func(*api.Config)) *
 	if change != nil {
 		change(&cfg)
 	}
-	client := apitest.New(t, api.New(cfg))
+	server := api.New(cfg)
+	b.routes = server.Routes()
+	client := apitest.New(t, server)
 	b.app = client.WithToken("app")
 	client = client.With("Svc-Api-Version", api.APIVersion)
 	b.Client, b.other = client.WithToken("owner"), client.WithToken("stranger")

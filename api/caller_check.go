@@ -3,33 +3,46 @@ package api
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"partnerbilling/models"
 )
 
 const (
-	// maxCheckAge is the longest time between two checks of a caller.
+	// maxCheckAge is the longest time from one check of a caller to the next, at the default
+	// interval.
 	maxCheckAge = 15 * time.Second
-	// defaultRecheckInterval is shorter by one poll interval, so that no check is late.
+	// defaultRecheckInterval is maxCheckAge less maxPollInterval, since checks run only at polls.
 	defaultRecheckInterval = maxCheckAge - maxPollInterval
 	// recheckTimeout bounds one repeated check.
 	recheckTimeout = 5 * time.Second
 )
 
-// callerCheck repeats the checks of a held or streaming request: its token, client, scope and Site.
-// It is not safe for concurrent use.
+// callerCheck repeats the checks of a long-polling or streaming request: its token, client,
+// address, scope and Site. It is not safe for concurrent use.
 type callerCheck struct {
 	server        *Server
 	route         *Route
 	authorization []string
+	address       netip.Addr
 	site          models.SiteID // zero for a route without a Site
 	checked       time.Time     // when the last check began
 }
 
 // callerCheck returns the check of this request's caller, which last ran when the request began.
 func (r *Request) callerCheck() *callerCheck {
-	return &callerCheck{r.server, r.route, r.headers("Authorization"), r.Site.ID, r.began}
+	return &callerCheck{r.server, r.route, r.headers("Authorization"), r.address, r.Site.ID, r.began}
+}
+
+// untilDue returns the time until the next check. A check that is due again, because the last one
+// was inconclusive, waits for a poll interval.
+func (c *callerCheck) untilDue() time.Duration {
+	due := c.server.recheckInterval - time.Since(c.checked)
+	if due <= 0 {
+		return maxPollInterval
+	}
+	return due
 }
 
 // repeatIfDue repeats the check once Config.RecheckInterval has passed since the last one.
@@ -40,8 +53,8 @@ func (c *callerCheck) repeatIfDue(ctx context.Context) error {
 	return c.repeat(ctx)
 }
 
-// repeat returns the refusal if the caller would be refused now. While Postgres is unavailable the
-// check is inconclusive, and the request goes on.
+// repeat returns the refusal if the caller would be refused now. It ignores other errors until the
+// next check, such as that Postgres is unavailable.
 func (c *callerCheck) repeat(ctx context.Context) error {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
@@ -55,7 +68,7 @@ func (c *callerCheck) repeat(ctx context.Context) error {
 }
 
 func (c *callerCheck) check(ctx context.Context) error {
-	principal, err := c.server.authenticateHeaders(ctx, c.authorization)
+	principal, err := c.server.authenticateHeaders(ctx, c.authorization, c.address)
 	if err != nil {
 		return err
 	}

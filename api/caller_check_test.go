@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -25,8 +26,10 @@ type revocable struct {
 	arrived *arrivals
 }
 
-func (a *revocable) Authenticate(ctx context.Context, authorization string) (api.Principal, error) {
-	p, err := a.callers.Authenticate(ctx, authorization)
+func (a *revocable) Authenticate(
+	ctx context.Context, authorization string, from netip.Addr,
+) (api.Principal, error) {
+	p, err := a.callers.Authenticate(ctx, authorization, from)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.replaced == nil || authorization != "Bearer owner" || err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // APIVersion is the only version of the billing API.
@@ -39,7 +41,18 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	return r.withQueryFaults(r.route.Handler(ctx, r))
+	return r.withQueryFaults(r.route.Handler(r.withAct(ctx), r))
+}
+
+// withAct gives the context of a route that changes a partner's configuration its act.
+func (r *Request) withAct(ctx context.Context) context.Context {
+	if r.route.Act == "" {
+		return ctx
+	}
+	return models.WithAct(ctx, &models.Act{Name: r.route.Act, Actor: models.Actor{
+		Kind: models.ActorClient, Name: r.Principal.ClientID.String(), OrganisationID: r.Principal.OrganisationID,
+		Origin: r.address.String(),
+	}})
 }
 
 // withQueryFaults refuses a list whose handler left faults of its query unanswered. Faults of the
@@ -60,18 +73,29 @@ func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
 	}
-	r.Principal, err = s.authenticateHeaders(ctx, r.headers("Authorization"))
-	return err
+	if r.Principal, err = s.authenticateHeaders(ctx, r.headers("Authorization"), r.address); err != nil {
+		if errors.Is(err, auth.ErrInvalidToken) {
+			s.callers.forget(r)
+		}
+		return err
+	}
+	if c, ok := r.fast.Conn().(*conn); ok {
+		c.markKnown()
+	}
+	s.callers.learn(r)
+	return nil
 }
 
 // authenticateHeaders authenticates the caller by all Authorization headers of a request, of which
 // there must be exactly one.
-func (s *Server) authenticateHeaders(ctx context.Context, headers []string) (p Principal, err error) {
+func (s *Server) authenticateHeaders(
+	ctx context.Context, headers []string, from netip.Addr,
+) (p Principal, err error) {
 	switch len(headers) {
 	case 0:
 		err = auth.ErrNoCredentials
 	case 1:
-		p, err = s.authenticator.Authenticate(ctx, headers[0])
+		p, err = s.authenticator.Authenticate(ctx, headers[0], from)
 	default:
 		err = auth.ErrInvalidToken
 	}
@@ -322,7 +346,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	onFailure(e)
 	status := e.Status()
 	if status >= http.StatusInternalServerError && !errors.Is(err, errBusy) {
-		s.log.ErrorContext(ctx, "request failed", "status", status, "err", e.Cause)
+		s.log.ErrorContext(ctx, "request failed", "status", status, logs.Outage(e.Cause), "err", e.Cause)
 	}
 	response := &r.fast.Response
 	response.ResetBody()
@@ -350,5 +374,6 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 		_ = r.token(auth.TokenFailure(err)) // never fails
 		return
 	}
+	response.Header.Set("Link", "<"+s.publicBaseURL+helpPaths[e.Faults[0].Code]+`>; rel="help"`)
 	_ = r.Bytes(status, ContentTypeJSON, errorBody(e, r.trace, isShapeB(r.path), s.now())) // never fails
 }

@@ -77,7 +77,7 @@ func (c *paying) pay(t testing.TB, code string) models.ClaimedTransaction {
 func (c *paying) claim(t testing.TB) models.ClaimedTransaction {
 	t.Helper()
 	claimed, err := c.store.ClaimTransaction(t.Context(), (<-c.tasks)[0], models.NewLeaseToken())
-	if err != nil || !claimed.Held {
+	if err != nil || !claimed.Claimed {
 		t.Fatalf("claimed %+v, %v", claimed, err)
 	}
 	return claimed

@@ -7,9 +7,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/peer"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
@@ -23,6 +23,7 @@ type Config struct {
 	Checks              []ReadinessCheck
 	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
 	Mounts              []Mount
+	Proxies             peer.Proxies // trusted proxies, whose word about addresses is believed
 
 	Store         *models.Store // the state of the service
 	Keys          *models.Keys  // keys of sign-up and pagination links
@@ -39,12 +40,19 @@ type Config struct {
 	Webhooks WebhookDeliverer // delivers test events; nil answers them with 503
 
 	Now            func() time.Time     // wall time of the timestamps in errors; default time.Now
-	Log            *slog.Logger         // default slog.Default(); see LogHandler
-	TracerProvider trace.TracerProvider // default none; use the IDGenerator SpanIDs for shared trace ids
+	Log            *slog.Logger         // default slog.Default(); see logs.NewHandler
+	TracerProvider trace.TracerProvider // default none; with the IDGenerator tracing.SpanIDs
 	Metrics        *prometheus.Registry // default a new registry
 
 	Concurrency int           // requests that run at once; 0 for no limit
 	QueueWait   time.Duration // the longest time that a request waits for a slot; default 500 ms
+
+	// MemoryLimit is the memory of the process in bytes. It bounds the connections and the request
+	// bodies in flight. The default is GOMEMLIMIT, and DefaultMemoryLimit without it.
+	MemoryLimit int64
+	// MaxConnectionsPerAddress bounds the open connections of a peer address; 0 for no bound.
+	// Behind a proxy all clients have the same address.
+	MaxConnectionsPerAddress int
 
 	RequestTimeout  time.Duration // the time until the answer; default 10 s
 	ReadTimeout     time.Duration // the time for a whole request to arrive; default 15 s
@@ -70,11 +78,11 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = noop.NewTracerProvider()
-	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
+	}
+	if cfg.MemoryLimit == 0 {
+		cfg.MemoryLimit = memoryLimit()
 	}
 	cfg.QueueWait = orDefault(cfg.QueueWait, 500*time.Millisecond)
 	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, 10*time.Second)

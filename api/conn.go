@@ -13,14 +13,22 @@ import (
 )
 
 // listener accepts connections that detect a disconnect and close without losing the last answer.
-type listener struct{ net.Listener }
+// Their table bounds their number.
+type listener struct {
+	net.Listener
+	connections *connTable
+}
 
 func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if added := l.connections.add(c); added != nil {
+			return added, nil
+		}
 	}
-	return &conn{Conn: c}, nil
 }
 
 // Close may be called twice: Shutdown can begin before fasthttp knows the listener.
@@ -34,14 +42,17 @@ func (l listener) Close() error {
 // conn is a client's connection.
 type conn struct {
 	net.Conn
+	entry      connEntry
 	unreadBody atomic.Bool // a request body is left unread, so Close lingers
 
 	answered atomic.Bool // the next bytes read begin a request
 	head     []byte      // first bytes of the current request; used only by the reading goroutine
 
-	mu     sync.Mutex
-	peeked []byte // read ahead by watch, returned by the next Read
-	err    error  // of the read-ahead, returned by the next Read
+	mu       sync.Mutex
+	peeked   []byte    // read ahead by watch, returned by the next Read
+	err      error     // of the read-ahead, returned by the next Read
+	deadline time.Time // by which the whole request must have arrived
+	aborted  bool      // the body that is being read is aborted
 }
 
 // maxHead is how many bytes of a request are kept: the method and enough of the path to know its
@@ -50,9 +61,14 @@ const maxHead = 128
 
 // Read returns the bytes that watch read ahead, then the client's bytes.
 func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.read(p)
-	if c.answered.Swap(false) {
+	begins := c.answered.Swap(false)
+	if begins {
+		c.setPhase(idle)
 		c.head = c.head[:0]
+	}
+	n, err := c.read(p)
+	if n > 0 {
+		c.beginArriving()
 	}
 	c.head = append(c.head, p[:min(n, maxHead-len(c.head))]...)
 	return n, err
@@ -90,6 +106,55 @@ func (c *conn) read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
+// SetReadDeadline sets the time by which the whole request must have arrived.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline, c.aborted = t, false
+	return c.Conn.SetReadDeadline(t)
+}
+
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
+// beginPart gives the next part of a body bodyPartTime to arrive, within the request's deadline. It
+// does nothing on nil.
+func (c *conn) beginPart() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := time.Now().Add(bodyPartTime) //nolint:forbidigo // measures only how long a client takes
+	if !c.deadline.IsZero() && c.deadline.Before(t) {
+		t = c.deadline
+	}
+	if !c.aborted {
+		_ = c.Conn.SetReadDeadline(t) // a closed connection fails the read
+	}
+}
+
+// abortRead makes the present read of a body and later ones fail. It does nothing on nil.
+func (c *conn) abortRead() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.aborted = true
+	_ = c.Conn.SetReadDeadline(past)
+}
+
+// endParts restores the request's deadline. It does nothing on nil.
+func (c *conn) endParts() {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.aborted = false
+		_ = c.Conn.SetReadDeadline(c.deadline)
+	}
+}
+
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 32 << 20
@@ -99,6 +164,7 @@ const (
 // lose the answer. A client that is still sending a refused body therefore gets a moment to read
 // it.
 func (c *conn) Close() error {
+	defer c.leaveTable()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
@@ -125,7 +191,7 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 		}
 	}()
 	return ctx, func() {
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // ends the read; fasthttp sets the next deadline
+		_ = c.Conn.SetReadDeadline(past) // ends the read; fasthttp sets the next deadline
 		<-done
 		_ = c.Conn.SetReadDeadline(time.Time{})
 		cancel()

@@ -26,10 +26,8 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 		faults = cfg.Store
 	}
 	pages := console.New(console.Config{
-		API: s.call,
-		Authenticate: func(ctx context.Context, header string) (Principal, error) {
-			return s.authenticator.Authenticate(ctx, header)
-		},
+		API:          s.call,
+		Authenticate: s.authenticator.Authenticate,
 		Site: func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error) {
 			return s.sites.find(ctx, organisation, id.String())
 		},
@@ -64,7 +62,7 @@ func (s *Server) call(c console.Call) console.Answer {
 		}
 	}
 	var fast fasthttp.RequestCtx
-	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log})
+	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log}) // without headers of proxies
 	fast.SetUserValue(consoleCall{}, true)
 	if c.Body != nil {
 		fast.Request.SetBodyStream(bytes.NewReader(c.Body), len(c.Body))

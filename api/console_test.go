@@ -117,6 +117,7 @@ func TestConsoleForms(t *testing.T) {
 	refused(v.send("POST", path, "application/json", strings.NewReader(`{"csrf":"`+v.csrf+`"}`)))
 	refused(v.send("POST", path, "text/plain", strings.NewReader("csrf="+v.csrf)))
 	refused(v.submit(c.page("/payment"), "id", "x", "action", "no"))
+	refused(v.submit(path, "customerReference", "ren\xe9")) // JSON would make it another customer
 	large := v.send("POST", path, "application/x-www-form-urlencoded",
 		strings.NewReader("csrf="+v.csrf+"&x="+strings.Repeat("a", 64<<10)))
 	large.expect(413, "This did not work", "at most 65536 bytes")

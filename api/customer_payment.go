@@ -124,16 +124,8 @@ func readDiscounts(body strictjson.Fields) []models.Discount {
 		discounts = append(discounts, models.Discount{
 			LineItem: int(d.RequiredInt("lineItemIndex", strictjson.AtLeast(0))),
 			Amount:   models.Amount(d.RequiredInt("amount", strictjson.AtLeast(1))),
-			Reason:   d.RequiredString("reason", checkReason),
+			Reason:   d.RequiredString("reason", models.ValidateLabel),
 		})
 	}
 	return discounts
-}
-
-// checkReason checks a discount's reason like a reference, but allows dots alone.
-func checkReason(s string) error {
-	if err := models.ValidateReference(s); !errors.Is(err, models.ErrReferenceDots) {
-		return err
-	}
-	return nil
 }

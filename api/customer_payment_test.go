@@ -121,7 +121,7 @@ func TestSandboxPayment(t *testing.T) {
 		}
 		var got string
 		if err := c.store.DB().NewRaw("SELECT behaviour FROM sandbox_accounts WHERE agreement_id = ?",
-			claimed.Party.AgreementID).
+			claimed.Account.AgreementID).
 			Scan(t.Context(), &got); err != nil || got != string(behaviour) {
 			t.Errorf("the account %s, want %s, %v", got, behaviour, err)
 		}

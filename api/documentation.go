@@ -16,7 +16,9 @@ var documentation = sync.OnceValues(func() (*docs.Docs, error) { return docs.New
 func DocumentedErrors() []docs.Error {
 	rows := make([]docs.Error, len(catalogue))
 	for i, e := range catalogue {
-		rows[i] = docs.Error{Code: e.Code.URN(), Status: e.Status, Message: e.Message}
+		rows[i] = docs.Error{
+			Code: e.Code.URN(), Status: e.Status, Message: e.Message, Help: helpPaths[e.Code],
+		}
 	}
 	return rows
 }
@@ -43,8 +45,65 @@ func serveDocs(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	r.SetHeader("Content-Security-Policy", docs.PagePolicy())
+	return r.docsPage(d.Index(), docs.PagePolicy)
+}
+
+func serveGuide(_ context.Context, r *Request) error {
+	d, err := documentation()
+	if err != nil {
+		return err
+	}
+	page, ok := d.Guide(r.Param())
+	if !ok {
+		return Refuse(NotFound, "")
+	}
+	return r.docsPage(page, docs.PagePolicy)
+}
+
+// serveReference returns the handler of the API reference. The reference sends requests in the
+// sandbox only.
+func serveReference(cfg Config) Handler {
+	return func(_ context.Context, r *Request) error {
+		d, err := documentation()
+		if err != nil {
+			return err
+		}
+		page, err := d.Reference(cfg.Sandbox != nil)
+		if err != nil {
+			return err
+		}
+		return r.docsPage(page, docs.ReferencePolicy)
+	}
+}
+
+func (r *Request) docsPage(page []byte, policy string) error {
+	r.SetHeader("Content-Security-Policy", policy)
 	r.SetHeader("Referrer-Policy", "no-referrer")
+	r.cacheDocs()
+	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", page)
+}
+
+func (r *Request) cacheDocs() {
 	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(docs.MaxAge)))
-	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", d.Page)
+}
+
+func serveAsset(_ context.Context, r *Request) error {
+	asset, ok := docs.Assets[r.Param()]
+	if !ok {
+		return Refuse(NotFound, "")
+	}
+	body := asset.Body
+	if asset.Gzip {
+		r.SetHeader("Vary", "Accept-Encoding")
+		if r.fast.Request.Header.HasAcceptEncoding("gzip") {
+			r.SetHeader("Content-Encoding", "gzip")
+		} else {
+			var err error
+			if body, err = asset.Plain(); err != nil {
+				return err
+			}
+		}
+	}
+	r.cacheDocs()
+	return r.Bytes(http.StatusOK, asset.ContentType, body)
 }

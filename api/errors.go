@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/docs"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
@@ -202,6 +203,15 @@ func indexCatalogue() map[Code]Entry {
 	}
 	return m
 }
+
+// helpPaths are the addresses of the codes' explanations. Refusals under load must cost little.
+var helpPaths = func() map[Code]string {
+	m := make(map[Code]string, len(catalogue))
+	for _, e := range catalogue {
+		m[e.Code] = docs.HelpPath(string(e.Code))
+	}
+	return m
+}()
 
 // Catalogue returns every error code of the service, in the order of the documentation.
 func Catalogue() []Entry { return append([]Entry(nil), catalogue...) }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // ReadinessCheck checks one dependency of the service.
@@ -93,7 +94,7 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 			continue
 		}
 		answer.Checks[check.Name] = "unavailable"
-		log.WarnContext(ctx, "not ready", "check", check.Name, "err", err)
+		log.WarnContext(ctx, "not ready", logs.OutageOf(check.Name), "err", err)
 		if check.Required {
 			refusal.Add(Fault{Code: Unavailable, Target: check.Name})
 			refusal.Cause = err

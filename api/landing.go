@@ -5,13 +5,15 @@ import (
 	"net/http"
 	"slices"
 
+	"partnerbilling/api/docs"
 	"partnerbilling/api/web"
 	"partnerbilling/api/web/console"
 )
 
 // landingLinks lead to the documentation.
 var landingLinks = []web.Link{
-	{Path: "/docs", Label: "API reference", Detail: "every operation, with its fields and errors"},
+	{Path: docs.Path, Label: "Guides", Detail: "quick start, debits, payments, webhooks, error codes"},
+	{Path: docs.Path + "/reference", Label: "API reference", Detail: "every operation, with samples to run"},
 	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
 }
 

@@ -52,8 +52,8 @@ func newMatrixWith(t *testing.T, clients func(*models.Store) *models.Store) *mat
 	_, foreign := m.organisation(t, "Hill Water")
 	m.site, m.foreign = site.ID.String(), foreign.ID.String()
 	m.partner = m.client(t, owner.ID, models.PartnerScopes)
-	m.good = partsOf(t, keys, m.partner)
-	m.app = partsOf(t, keys, m.client(t, models.OrganisationID{}, models.CustomerAppScopes))
+	m.good = partsOf(t, m.store, keys, m.partner)
+	m.app = partsOf(t, m.store, keys, m.client(t, models.OrganisationID{}, models.CustomerAppScopes))
 	cfg := auth.Config{URL: publicURL}
 	server := api.New(api.Config{
 		Authenticator: auth.NewAuthenticator(clients(m.store), keys, cfg), Issuer: auth.NewIssuer(m.store, keys, cfg),
@@ -229,9 +229,12 @@ type jwtParts struct {
 	key            any
 }
 
-// partsOf returns a valid token of a client, as the authorisation server would issue it.
-func partsOf(t *testing.T, keys *models.Keys, c models.Client) jwtParts {
+// partsOf returns a valid token of a client, as the authorisation server would issue it for a new
+// secret of the client.
+func partsOf(t *testing.T, store *models.Store, keys *models.Keys, c models.Client) jwtParts {
 	t.Helper()
+	secret, err := store.AddClientSecret(t.Context(), c.ID)
+	check(t, err)
 	key, err := keys.Current(t.Context(), models.KeyAccessToken)
 	check(t, err)
 	now := time.Now().Unix()
@@ -240,7 +243,7 @@ func partsOf(t *testing.T, keys *models.Keys, c models.Client) jwtParts {
 		claims: map[string]any{
 			"iss": publicURL, "aud": publicURL, "sub": c.ID.String(), "client_id": c.ID.String(), "iat": now,
 			"exp": now + 3600,
-			"jti": uuid.NewString(),
+			"jti": uuid.NewString(), "cred": models.FingerprintOf(secret),
 		},
 		algorithm: jwa.EdDSA(), key: ed25519.NewKeyFromSeed(key.Secret),
 	}

@@ -26,6 +26,7 @@ import (
 var public = []string{
 	"GET /",
 	"GET /livez", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs",
+	"GET /docs/reference", "GET /docs/guides/{guide}", "GET /docs/assets/{asset}",
 	"POST /oauth2/token", "GET /.well-known/jwks.json", "GET /.well-known/oauth-authorization-server",
 	"GET /signup/{token}", "POST /signup/{token}", "GET /P/{code}", "POST /P/{code}",
 }

@@ -70,5 +70,46 @@ func (a *admission) register(registry *prometheus.Registry) {
 			count(func() int { return a.running })),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_waiting",
 			Help: "HTTP requests that wait until they can run."},
-			count(a.queued)))
+			count(func() int { return a.queued })))
+}
+
+// bodyMetrics are the metrics of the memory for request bodies.
+type bodyMetrics struct {
+	inUse, limit *prometheus.GaugeVec
+	refused      *prometheus.CounterVec
+}
+
+// bodyMemoryMetrics are the metrics of one byteSemaphore.
+type bodyMemoryMetrics struct {
+	inUse, limit        prometheus.Gauge
+	full, slow, aborted prometheus.Counter // refused bodies by reason
+}
+
+func newBodyMetrics(registry *prometheus.Registry) *bodyMetrics {
+	m := &bodyMetrics{
+		inUse: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "svc_http_body_bytes",
+			Help: "Bytes of request bodies in flight, by kind: small, large, and public before authentication.",
+		}, []string{"kind"}),
+		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "svc_http_body_limit_bytes",
+			Help: "Greatest number of bytes of request bodies in flight, by kind.",
+		}, []string{"kind"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "svc_http_body_refused_total",
+			Help: "Request bodies refused, by kind and reason: no memory in time, too slow, aborted for another " +
+				"body, not handled in time.",
+		}, []string{"kind", "reason"}),
+	}
+	registry.MustRegister(m.inUse, m.limit, m.refused)
+	return m
+}
+
+// of returns the metrics of a kind of bodies, and creates all of them at zero.
+func (m *bodyMetrics) of(kind string) bodyMemoryMetrics {
+	return bodyMemoryMetrics{
+		inUse: m.inUse.WithLabelValues(kind), limit: m.limit.WithLabelValues(kind),
+		full: m.refused.WithLabelValues(kind, "memory"), slow: m.refused.WithLabelValues(kind, "slow"),
+		aborted: m.refused.WithLabelValues(kind, "aborted"),
+	}
 }

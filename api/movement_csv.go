@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"partnerbilling/api/csvtable"
 	"partnerbilling/models"
 )
 
@@ -29,10 +30,10 @@ func appendMovement(table []byte, m *models.Movement) []byte {
 	if !m.PaymentIntentID.IsZero() {
 		intent = m.PaymentIntentID.String()
 	}
-	return appendRecord(table, m.ID().String(), timeCell(m.RecordedAt), strconv.FormatInt(int64(m.Amount), 10),
+	return csvtable.AppendRecord(table, m.ID().String(), timeCell(m.RecordedAt), strconv.FormatInt(int64(m.Amount), 10),
 		m.Currency,
-		textCell(m.BatchReference), textCell(m.RowReference), textCell(m.CustomerReference), intent,
-		textCell(m.OrderID))
+		csvtable.TextCell(m.BatchReference), csvtable.TextCell(m.RowReference), csvtable.TextCell(m.CustomerReference),
+		intent, csvtable.TextCell(m.OrderID))
 }
 
 // export answers with all movements of the range as a table. A long table is streamed.
@@ -51,7 +52,7 @@ func (m *movements) export(
 	if err := e.read(ctx); err != nil {
 		return err
 	}
-	name, table := "movements-"+r.Site.ID.String(), appendRecord(nil, movementFields...)
+	name, table := "movements-"+r.Site.ID.String(), csvtable.AppendRecord(nil, movementFields...)
 	if e.more && r.isHead() {
 		return r.CSV(name, nil)
 	}
@@ -120,7 +121,9 @@ func (e *movementExport) readNext(ctx context.Context) error {
 	return e.read(ctx)
 }
 
-// run writes the parts to the client as they are read. An error means that the table is incomplete.
+// run writes the parts to the client as they are read. It repeats the check of the caller between
+// pieces, because a slow client may take long to read many. An error means that the table is
+// incomplete.
 func (e *movementExport) run(ctx context.Context, table []byte, out *bufio.Writer, flush func() error) error {
 	send := func() error {
 		if _, err := out.Write(table); err != nil {
@@ -134,7 +137,11 @@ func (e *movementExport) run(ctx context.Context, table []byte, out *bufio.Write
 			if table = appendMovement(table, &e.part[i]); len(table) < exportPiece {
 				continue
 			}
-			if err := send(); err != nil {
+			err := send()
+			if err == nil {
+				err = e.caller.repeatIfDue(ctx)
+			}
+			if err != nil {
 				return err
 			}
 		}

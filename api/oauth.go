@@ -43,7 +43,7 @@ func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 		Authorization: strings.Join(r.headers("Authorization"), ", "),
 		Body:          body,
 		TooLong:       tooLong,
-		RemoteAddress: r.fast.RemoteIP().String(),
+		RemoteAddress: r.address,
 		Limit:         r.tokenLimit(cfg.Limiter),
 	})
 	if answer.Err != nil {

@@ -102,7 +102,8 @@ func TestTokensAreLimited(t *testing.T) {
 	form.Set("client_secret", secret)
 	l.set(ratelimit.Decision{RetryAfter: 1500 * time.Millisecond})
 	a = forms.Post("/oauth2/token", form.Encode()).Expect(429)
-	want := `{"error":"temporarily_unavailable","error_description":"too many tokens; use one until it expires"}`
+	want := `{"error":"temporarily_unavailable",` +
+		`"error_description":"too many token requests; reuse a token until it expires"}`
 	if string(a.Body) != want || a.Header.Get("Retry-After") != "2" || a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}

@@ -1,11 +1,14 @@
 package api_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +23,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/auth"
+	"partnerbilling/api/docs"
 	"partnerbilling/models"
 )
 
@@ -206,8 +210,7 @@ func TestDescriptionIsServed(t *testing.T) {
 func TestDocsListEverything(t *testing.T) {
 	server := newServer()
 	c := apitest.New(t, server)
-	a := c.Get("/docs").Expect(200)
-	page := html.UnescapeString(string(a.Body))
+	page := html.UnescapeString(string(c.Get("/docs").Expect(200).Body))
 	for _, route := range server.Routes() {
 		if !strings.Contains(page, "<b>"+route.Method+"</b> "+route.Path+"<") {
 			t.Errorf("the page does not have %s %s", route.Method, route.Path)
@@ -218,28 +221,55 @@ func TestDocsListEverything(t *testing.T) {
 			t.Errorf("the page does not have %s", e.Code)
 		}
 	}
-	for _, text := range []string{
-		"<td><code>rows[].amount</code><td>yes<td>integer, 1 to 9007199254740991<td>", // of a request
-		"<td><code>counts.failed</code><td>yes<td>integer, 0 to 1000<td>",             // of an answer
-		"<td><code>expiresAt</code><td>no<td>integer<td>The end of the invitation",    // null or a value
-		"<td><code>limit</code><td>query<td>no<td>integer, 1 to 100; default 50<td>",
-		"<td>one of <code>inProgress</code>, <code>settled</code><td>",
-		"<td>404<td><code>batches:batch-not-found</code>: the batch was never submitted",
-		"<td>The receipt.<td><code>Idempotent-Replayed</code> <code>Location</code>",
+}
+
+// Each page of the documentation has a policy, and its assets arrive compressed or not, as the
+// client wants.
+func TestDocsPages(t *testing.T) {
+	c := apitest.New(t, newServer())
+	for path, policy := range map[string]string{
+		"/docs": docs.PagePolicy, "/docs/guides/webhooks": docs.PagePolicy, "/docs/reference": docs.ReferencePolicy,
 	} {
-		if !strings.Contains(page, text) {
-			t.Errorf("the page does not have %s", text)
+		a := c.Get(path).Expect(200)
+		if got := a.Header.Get("Content-Security-Policy"); got != policy {
+			t.Errorf("%s: policy %s", path, got)
+		}
+		if a.Header.Get("Content-Type") != "text/html;charset=UTF-8" ||
+			a.Header.Get("Cache-Control") != "public, max-age=300" {
+			t.Errorf("%s: %v", path, a.Header)
 		}
 	}
-	if strings.Contains(page, "`") {
-		t.Error("the page shows the description's markup")
+	c.Get("/docs/guides/nothing").Refused(404, "requests:not-found")
+	c.Get("/docs/assets/nothing.js").Refused(404, "requests:not-found")
+
+	plain := c.Get("/docs/assets/scalar.js").Expect(200)
+	packed := c.With("Accept-Encoding", "br, gzip").Get("/docs/assets/scalar.js").Expect(200)
+	if plain.Header.Get("Content-Encoding") != "" || packed.Header.Get("Content-Encoding") != "gzip" ||
+		packed.Header.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("plain: %v\ncompressed: %v", plain.Header, packed.Header)
 	}
-	if csp := a.Header.Get("Content-Security-Policy"); !strings.Contains(csp,
-		"default-src 'none'; style-src 'sha256-") {
-		t.Errorf("policy %s", csp)
+	reader, err := gzip.NewReader(bytes.NewReader(packed.Body))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if strings.Contains(page, "ZgotmplZ") || strings.Contains(page, "<script") || strings.Contains(page, "style=") {
-		t.Error("the page has what its policy forbids")
+	if body, err := io.ReadAll(reader); err != nil || !bytes.Equal(body, plain.Body) || len(body) < 1<<20 {
+		t.Errorf("%d bytes, %v", len(body), err)
+	}
+}
+
+// A JSON error leads to the explanation of its code.
+func TestErrorsLinkToTheirExplanation(t *testing.T) {
+	c := apitest.New(t, newServer())
+	for path, want := range map[string]string{
+		"/nothing":                     "requestsnot-found",
+		"/checkout/x/payment-intent":   "authinvalid-token",
+		"/billing/sites/x/customers":   "authinvalid-token",
+		"/docs/guides/%2e%2e%2fREADME": "requestsnot-found",
+	} {
+		link := c.Get(path).Header.Get("Link")
+		if !strings.HasSuffix(link, "/docs/guides/error-codes#"+want+`>; rel="help"`) {
+			t.Errorf("%s: Link %q", path, link)
+		}
 	}
 }
 

@@ -47,15 +47,17 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 	token := func() string {
 		partner, err := store.CreateClient(t.Context(), owner.ID, "billing run", models.PartnerScopes)
 		check(t, err)
-		return partsOf(t, keys, partner).sign(t)
+		return partsOf(t, store, keys, partner).sign(t)
 	}
 	w.fresh = token()
 	redis, err := queue.Connect(redisURL)
 	check(t, err)
 	t.Cleanup(func() { _ = redis.Close() })
 	ample := ratelimit.Rate{PerSecond: 1e6, Burst: 1e6}
-	limiter := ratelimit.New(redis, map[ratelimit.Class]ratelimit.Rate{ratelimit.Default: ample,
-		ratelimit.Batches: ample})
+	address, err := queue.ParseRedis(redisURL, nil)
+	check(t, err)
+	rates := map[ratelimit.Class]ratelimit.Rate{ratelimit.Default: ample, ratelimit.Batches: ample}
+	limiter := ratelimit.New(address.ConnectBriefly(ratelimit.Timeout), rates)
 	t.Cleanup(func() { _ = limiter.Close() })
 	log := slog.New(slog.DiscardHandler)
 	dispatcher := queue.NewDispatcher(store, redis, queue.DispatcherConfig{Log: log})

@@ -40,12 +40,25 @@ type paymentIntents struct {
 	pictures *qr.Series            // renders the QR codes
 	pages    *paginator
 	sandbox  bool
+	held     *heldLimit
+	watches  *watches[intentKey, models.IntentState]
 }
 
-func newPaymentIntents(cfg Config) *paymentIntents {
+// intentKey names a payment intent.
+type intentKey struct {
+	site models.SiteID
+	id   models.PaymentIntentID
+}
+
+func newPaymentIntents(cfg Config, held *heldLimit) *paymentIntents {
+	look := func(ctx context.Context, key intentKey) (models.IntentState, error) {
+		intent, err := cfg.Store.PaymentIntent(ctx, key.site, key.id)
+		return intent.State, err
+	}
 	return &paymentIntents{
 		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
-		pages: newPaginator(cfg), sandbox: cfg.Sandbox != nil,
+		pages: newPaginator(cfg), sandbox: cfg.Sandbox != nil, held: held,
+		watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, look),
 	}
 }
 
@@ -212,43 +225,62 @@ func checkLineItems(items []models.LineItem) []Fault {
 }
 
 func (p *paymentIntents) get(ctx context.Context, r *Request) error {
-	intent, err := p.store.PaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
-	if err != nil {
-		return r.intentError(err)
-	}
-	if wait := r.PreferWait(); wait > 0 {
-		if intent, err = p.await(ctx, r, intent, wait); err != nil {
+	key := intentKey{r.Site.ID, r.paymentIntentID()}
+	wait, release := p.held.preferredWait(r)
+	defer release()
+	if wait > 0 {
+		if err := p.hold(ctx, r, key, wait); err != nil {
 			return r.intentError(err)
 		}
 		r.SetHeader("Preference-Applied", "wait")
 	}
+	intent, err := p.store.PaymentIntent(ctx, key.site, key.id)
+	if err != nil {
+		return r.intentError(err)
+	}
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// await holds the answer until the payment intent is final. The wait also ends after the given
-// time, when the client disconnects and when a shutdown begins.
-func (p *paymentIntents) await(
-	ctx context.Context, r *Request, intent models.PaymentIntent, wait time.Duration,
-) (models.PaymentIntent, error) {
+// hold returns when the payment intent is final. The wait also ends after the given time, when the
+// client disconnects and when a shutdown begins. A held request keeps neither a slot nor a database
+// connection.
+func (p *paymentIntents) hold(ctx context.Context, r *Request, key intentKey, wait time.Duration) error {
+	w, leave := p.watches.join(r, key)
+	defer leave()
+	seen := w.last() // before the read, so that no change is missed
+	ended, err := p.isFinal(ctx, key)
+	if err != nil {
+		return err
+	}
 	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
 	waiting, cancel := context.WithTimeout(waiting, wait)
 	defer cancel()
 	caller := r.callerCheck()
-	for interval := minPollInterval; intent.State != models.IntentFinal &&
-		waiting.Err() == nil; interval = min(2*interval, maxPollInterval) {
-		err := r.withoutSlot(ctx, func() { sleep(waiting, interval) })
+	wanted := func(s models.IntentState) bool { return s == models.IntentFinal }
+	for !ended && waiting.Err() == nil {
+		err := r.withoutSlot(ctx, func() {
+			part, cancel := context.WithTimeout(waiting, caller.untilDue())
+			defer cancel()
+			seen, ended = w.await(part, seen.number, wanted)
+		})
+		if err == nil {
+			err = caller.repeatIfDue(ctx)
+		}
+		if err == nil && ended && seen.err != nil { // the look has failed, which says nothing of the payment intent
+			ended, err = p.isFinal(ctx, key)
+		}
 		if err != nil {
-			return intent, err
-		}
-		if err := caller.repeatIfDue(ctx); err != nil {
-			return intent, err
-		}
-		if intent, err = p.store.PaymentIntent(ctx, intent.SiteID, intent.ID); err != nil {
-			return intent, err
+			return err
 		}
 	}
-	return intent, nil
+	return nil
+}
+
+// isFinal reads whether a payment intent is final.
+func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, error) {
+	intent, err := p.store.PaymentIntent(ctx, key.site, key.id)
+	return intent.State == models.IntentFinal, err
 }
 
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"partnerbilling/api/web"
 	"partnerbilling/models"
@@ -36,19 +37,12 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 		Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
 	}
 	if intent.State == models.IntentFinal {
-		page.ReturnURL = intent.ReturnURL
+		page.ReturnURL, page.EndedAt = intent.ReturnURL, intent.FinalAt.Time()
 	}
 	if paid, ok := intent.AmountPaid(); ok {
-		page.Paid = web.Money(int64(paid), intent.Currency)
+		page.Paid, page.Receipt = web.Money(int64(paid), intent.Currency), intent.Transaction.ID.String()
 	}
-	for _, l := range intent.LineItems {
-		item := web.PaymentItem{Name: l.ItemID, Quantity: l.Quantity,
-			Amount: web.Money(int64(l.AmountSubtotal), intent.Currency)}
-		if l.AddOns != nil {
-			item.Detail = l.AddOns.Customizations
-		}
-		page.Items = append(page.Items, item)
-	}
+	page.Items, page.Totals = statement(&intent)
 	return page, nil
 }
 
@@ -80,8 +74,6 @@ func (p *paymentPage) answer(r *Request, page web.Payment) error {
 		status = http.StatusBadRequest
 	case page.State == web.PaymentExpired || page.State == web.PaymentCancelled:
 		status = http.StatusGone
-	case page.State == web.PaymentPending:
-		r.SetHeader("Refresh", "2") // the page has no JavaScript to poll with
 	}
 	return r.page(status, page)
 }
@@ -108,7 +100,45 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	if err := p.pay(ctx, r.Param(), behaviour); err != nil {
 		return err
 	}
+	if err := p.awaitResult(ctx, r); err != nil {
+		return err
+	}
 	return r.seeOther(page.Path())
+}
+
+// The form's answer waits a moment for the result, so that most customers see it at once. Later
+// results appear on the page by themselves.
+const (
+	resultWait = time.Second
+	resultLook = 100 * time.Millisecond
+)
+
+// awaitResult returns when the payment is final or resultWait has passed. It keeps no slot while it
+// waits.
+func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
+	waiting, cancel := context.WithTimeout(ctx, resultWait)
+	defer cancel()
+	for waiting.Err() == nil {
+		intent, _, err := p.store.PaymentIntentByCode(ctx, r.Param())
+		if err != nil {
+			return r.intentError(err)
+		}
+		if intent.State == models.IntentFinal {
+			return nil
+		}
+		err = r.withoutSlot(ctx, func() {
+			pause := time.NewTimer(resultLook)
+			defer pause.Stop()
+			select {
+			case <-pause.C:
+			case <-waiting.Done():
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pay has a generated customer pay. If the payment intent was taken or ended meanwhile, the page

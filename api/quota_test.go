@@ -19,6 +19,7 @@ func newBounded(t *testing.T, quotas models.Quotas) (*billing, func()) {
 	var minutes atomic.Int64
 	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t)})
 	check(t, err)
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	store.SetQuotas(quotas, func() time.Time { return time.Unix(60*minutes.Load(), 0) })
 	t.Cleanup(func() { check(t, store.Close()) })
 	return newBillingOn(t, store, nil), func() { minutes.Add(1) }

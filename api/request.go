@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -31,20 +31,23 @@ type Request struct {
 	Form           []byte           // the body of a form route
 	IdempotencyKey string           // the header Idempotency-Key; "" if it is absent
 
-	server      *Server
-	began       time.Time
-	fast        *fasthttp.RequestCtx
-	fiber       *fiber.Ctx
-	route       *Route // nil before routing
-	trace       models.TraceID
-	path        string
-	param       string
-	query       map[string][]string // the well-formed parameters
-	queryFaults []Fault             // faults of a list's query that no answer contains yet
-	bodyRead    bool
-	raw         []byte          // the body, if the console logs requests
-	slot        slot            // held while the request runs
-	draining    context.Context // ends when the server begins to shut down
+	server       *Server
+	began        time.Time
+	fast         *fasthttp.RequestCtx
+	fiber        *fiber.Ctx
+	route        *Route // nil before routing
+	trace        models.TraceID
+	address      netip.Addr // of the client; zero if it is unknown
+	path         string
+	param        string
+	query        map[string][]string // the well-formed parameters
+	queryFaults  []Fault             // faults of a list's query that no answer contains yet
+	bodyRead     bool
+	raw          []byte          // the body, if the console logs requests
+	slot         slot            // held while the request runs
+	lease        *byteLease      // held while the request keeps a large body; nil without one
+	handlesLarge bool            // the request holds one of the permits to handle a large body
+	draining     context.Context // ends when the server begins to shut down
 }
 
 // TraceID returns the id of this request.
@@ -135,95 +138,6 @@ func (r *Request) area() string {
 		return "requests"
 	}
 	return r.route.Area
-}
-
-// hasBody reports whether the request announces a body of a length other than 0.
-func (r *Request) hasBody() bool {
-	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
-}
-
-// isEmptyBody reports whether a chunked body is empty. It waits for the first byte, without a slot.
-func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
-	if r.fast.Request.Header.ContentLength() >= 0 {
-		return false, nil
-	}
-	var first [1]byte
-	var err error
-	busy := r.withoutSlot(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
-	switch {
-	case errors.Is(err, io.EOF):
-		r.bodyRead = true
-		return true, busy
-	case err != nil:
-		return false, bodyReadError(err)
-	}
-	return false, busy
-}
-
-// arrivedBody is the size up to which fasthttp has read a body before the handler runs.
-const arrivedBody = 8 << 10
-
-// readAll reads the body. It refuses a body over the limit, by the announced length alone if there
-// is one. A large body is read without a slot, because its client may be slow.
-func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
-	stream := r.fast.RequestBodyStream()
-	length := r.fast.Request.Header.ContentLength()
-	if stream == nil || length == 0 || r.bodyRead {
-		return nil, nil
-	}
-	if length > limit {
-		return nil, tooLarge(limit)
-	}
-	var body []byte
-	var err, busy error
-	read := func() { body, err = readLimited(stream, length, limit) }
-	if 0 < length && length <= arrivedBody {
-		read()
-	} else {
-		busy = r.withoutSlot(ctx, read)
-	}
-	switch {
-	case err != nil:
-		return nil, bodyReadError(err)
-	case len(body) > limit:
-		return nil, tooLarge(limit)
-	}
-	r.bodyRead = true
-	return body, busy
-}
-
-// readLimited reads at most one byte more than the limit.
-func readLimited(stream io.Reader, length, limit int) ([]byte, error) {
-	if length < 0 {
-		return io.ReadAll(io.LimitReader(stream, int64(limit)+1))
-	}
-	body := make([]byte, length)
-	_, err := io.ReadFull(stream, body)
-	return body, err
-}
-
-func tooLarge(limit int) error {
-	e := Refuse(BodyTooLarge, "")
-	e.Faults[0].Message = fmt.Sprintf("The body must have at most %d bytes.", limit)
-	e.Close = true
-	return e
-}
-
-// bodyReadError refuses a body that arrived too slowly or with broken framing.
-func bodyReadError(err error) error {
-	code := MalformedRequest
-	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
-		code = RequestTimeout
-	}
-	return unreadable(code, err)
-}
-
-// unreadable refuses a request after which the connection must be closed.
-func unreadable(code Code, cause error) *Error {
-	e := Refuse(code, "")
-	e.Cause, e.Close = cause, true
-	return e
 }
 
 // receiveError maps a request that could not be read to its answer.

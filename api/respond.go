@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,7 +35,24 @@ func (r *Request) JSON(status int, data any) error {
 
 // JSONBytes answers like JSON with data that EncodeData has encoded.
 func (r *Request) JSONBytes(status int, data []byte) error {
+	if len(data) >= largeAnswer {
+		return r.jsonParts(status, data)
+	}
 	return r.Bytes(status, ContentTypeJSON, envelope(data, r.trace))
+}
+
+// jsonParts answers like JSONBytes without a copy of the data, which other answers may share.
+func (r *Request) jsonParts(status int, data []byte) error {
+	body := net.Buffers{[]byte(`{"data":`), data, []byte(`,"traceId":"` + string(r.trace) + `"}`)}
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
+	if err := r.Bytes(status, ContentTypeJSON, nil); err != nil {
+		return err
+	}
+	r.fast.Response.SetBodyStream(&body, size)
+	return nil
 }
 
 // envelope wraps encoded data in the success envelope.

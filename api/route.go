@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"partnerbilling/api/auth"
@@ -92,6 +93,8 @@ type Route struct {
 	SkipAdmission bool
 	// Timeout bounds the time until the answer; default Config.RequestTimeout.
 	Timeout time.Duration
+	// Act names what the route changes, for the audit log. The change's transaction records it.
+	Act     models.ActName
 	Handler Handler
 }
 
@@ -111,9 +114,10 @@ type Principal = auth.Principal
 
 // Authenticator authenticates callers; *auth.Authenticator is one.
 type Authenticator interface {
-	// Authenticate verifies an Authorization header. Its errors are auth.ErrNoCredentials,
-	// auth.ErrInvalidToken, and models.ErrUnavailable if the token cannot be verified now.
-	Authenticate(ctx context.Context, authorization string) (Principal, error)
+	// Authenticate verifies an Authorization header of a request from an address. Its errors are
+	// auth.ErrNoCredentials, auth.ErrInvalidToken, and models.ErrUnavailable if the token cannot be
+	// verified now.
+	Authenticate(ctx context.Context, authorization string, from netip.Addr) (Principal, error)
 }
 
 // Sites finds the Sites of an organisation; *models.Store does.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/docs"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
 )
@@ -29,6 +30,8 @@ var (
 	intentCodeParam    = Param{Name: "code", Check: checkIntentCode, NotFound: PaymentIntentNotFound}
 	signupParam        = Param{Name: "token", NotFound: SignupNotFound}
 	linkParam          = Param{Name: "linkId", NotFound: CustomerLinkNotFound}
+	guideParam         = Param{Name: "guide", NotFound: NotFound}
+	assetParam         = Param{Name: "asset", NotFound: NotFound}
 )
 
 // routes returns the route table. Each row begins with the method, the path, the callers and the
@@ -39,11 +42,12 @@ func routes(cfg Config) []Route {
 	var (
 		customers       = newCustomers(cfg)
 		invitations     = newInvitations(cfg)
-		batches         = newBatches(cfg)
+		heldRequests    = newHeldRequests(cfg)
+		batches         = newBatches(cfg, heldRequests)
 		movements       = newMovements(cfg)
 		traces          = newTraces(cfg)
 		webhooks        = newWebhooks(cfg)
-		intents         = newPaymentIntents(cfg)
+		intents         = newPaymentIntents(cfg, heldRequests)
 		payments        = newCustomerPayments(cfg)
 		signups         = newSignups(cfg)
 		signupPage      = &signupPage{newHostedPage(cfg), cfg.Keys}
@@ -58,7 +62,10 @@ func routes(cfg Config) []Route {
 		// Public
 		{Method: get, Path: "/", Audience: Public, Page: true, Handler: landing(cfg)},
 		{Method: get, Path: "/openapi.json", Audience: Public, Handler: serveOpenAPI},
-		{Method: get, Path: "/docs", Audience: Public, Handler: serveDocs},
+		{Method: get, Path: docs.Path, Audience: Public, Handler: serveDocs},
+		{Method: get, Path: docs.Path + "/reference", Audience: Public, Handler: serveReference(cfg)},
+		{Method: get, Path: docs.Path + "/guides/{guide}", Audience: Public, Handler: serveGuide, Param: guideParam},
+		{Method: get, Path: docs.Path + "/assets/{asset}", Audience: Public, Handler: serveAsset, Param: assetParam},
 		{Method: post, Path: auth.TokenPath, Audience: Public, Handler: ownIssuer(cfg, issueToken), OAuth: true},
 		{Method: get, Path: auth.JWKSPath, Audience: Public, Handler: ownIssuer(cfg, serveJWKS)},
 		{Method: get, Path: auth.MetadataPath, Audience: Public, Handler: ownIssuer(cfg, serveMetadata)},
@@ -71,6 +78,7 @@ func routes(cfg Config) []Route {
 			Scope: models.ScopeCustomersRead, Version: VersionOptional, Area: "customers", Param: customerParam},
 		{Method: post, Path: site + "/customers/{customerReference}/revocation", Audience: Partner,
 			Handler: customers.revoke,
+			Act:     models.ActRevokeCustomer,
 			Scope:   models.ScopeCustomersWrite, Version: VersionOptional, Area: "customers", Param: customerParam},
 		{Method: post, Path: site + "/customers/invitations", Audience: Partner, Handler: invitations.create,
 			Scope: models.ScopeCustomersWrite, Version: VersionOptional, Area: "invitations",
@@ -96,8 +104,10 @@ func routes(cfg Config) []Route {
 			Scope: models.ScopeBatchesRead, Version: VersionOptional, Area: "batches", Param: batchParam},
 		{Method: post, Path: site + "/batches/{batchReference}/cancellation", Audience: Partner,
 			Handler: batches.cancel,
+			Act:     models.ActCancelBatch,
 			Scope:   models.ScopeBatchesWrite, Version: VersionOptional, Area: "batches", Param: batchParam},
 		{Method: post, Path: site + "/batches/{batchReference}/retry", Audience: Partner, Handler: batches.retry,
+			Act:   models.ActRetryBatch,
 			Scope: models.ScopeBatchesWrite, Version: VersionOptional, Area: "batches", Rate: ratelimit.Batches,
 			Param: batchParam, Body: JSONBody},
 
@@ -113,29 +123,38 @@ func routes(cfg Config) []Route {
 		{Method: get, Path: "/webhooks/endpoints/default", Audience: Partner, Handler: webhooks.getEndpoint,
 			Scope: models.ScopeWebhooksRead, Area: "webhooks"},
 		{Method: put, Path: "/webhooks/endpoints/default", Audience: Partner, Handler: webhooks.putEndpoint,
+			Act:   models.ActPutWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Body: JSONBody},
 		{Method: del, Path: "/webhooks/endpoints/default", Audience: Partner, Handler: webhooks.deleteEndpoint,
+			Act:   models.ActDeleteWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks"},
 		{Method: post, Path: "/webhooks/endpoints/default/test", Audience: Partner, Handler: webhooks.testEndpoint,
+			Act:   models.ActTestWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Timeout: webhookTestTimeout},
 		{Method: get, Path: "/webhooks/endpoints/{siteId}", Audience: Partner, Handler: webhooks.getEndpoint,
 			Scope: models.ScopeWebhooksRead, Area: "webhooks"},
 		{Method: put, Path: "/webhooks/endpoints/{siteId}", Audience: Partner, Handler: webhooks.putEndpoint,
+			Act:   models.ActPutWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Body: JSONBody},
 		{Method: del, Path: "/webhooks/endpoints/{siteId}", Audience: Partner, Handler: webhooks.deleteEndpoint,
+			Act:   models.ActDeleteWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks"},
 		{Method: post, Path: "/webhooks/endpoints/{siteId}/test", Audience: Partner, Handler: webhooks.testEndpoint,
+			Act:   models.ActTestWebhookEndpoint,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Timeout: webhookTestTimeout},
 		{Method: post, Path: "/webhooks/secret/rotation", Audience: Partner, Handler: webhooks.rotateSecret,
+			Act:   models.ActRotateWebhookSecret,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Body: OptionalJSON},
 		{Method: get, Path: "/webhooks/events", Audience: Partner, Handler: webhooks.listEvents,
 			Scope: models.ScopeWebhooksRead, Area: "webhooks", Paged: true, Query: eventFilters},
 		{Method: post, Path: "/webhooks/events/redelivery", Audience: Partner, Handler: webhooks.redeliverMany,
+			Act:   models.ActRedeliverWebhooks,
 			Scope: models.ScopeWebhooksWrite, Area: "webhooks", Body: JSONBody, Timeout: redeliveryTimeout},
 		{Method: get, Path: "/webhooks/events/{idempotencyKey}", Audience: Partner, Handler: webhooks.getEvent,
 			Scope: models.ScopeWebhooksRead, Area: "webhooks", Param: webhookEventParam},
 		{Method: post, Path: "/webhooks/events/{idempotencyKey}/redelivery", Audience: Partner,
 			Handler: webhooks.redeliver,
+			Act:     models.ActRedeliverWebhook,
 			Scope:   models.ScopeWebhooksWrite, Area: "webhooks", Param: webhookEventParam},
 		{Method: get, Path: "/webhooks/listen", Audience: Partner, Handler: webhooks.listen,
 			Scope: models.ScopeWebhooksRead, Area: "webhooks"},
@@ -150,6 +169,7 @@ func routes(cfg Config) []Route {
 			Scope:   models.ScopePaymentIntentsRead, Param: paymentIntentParam, Timeout: held},
 		{Method: post, Path: "/checkout/{siteId}/payment-intent/{paymentIntentId}/cancellation", Audience: Partner,
 			Handler: intents.cancel,
+			Act:     models.ActCancelPaymentIntent,
 			Scope:   models.ScopePaymentIntentsWrite, Param: paymentIntentParam},
 
 		// The customer app's backend
@@ -164,6 +184,7 @@ func routes(cfg Config) []Route {
 			Handler: signups.complete,
 			Scope:   models.ScopeSignupsWrite, Area: "signups", Param: signupParam, Body: JSONBody},
 		{Method: post, Path: "/customer-app/links/{linkId}/revocation", Audience: CustomerApp, Handler: signups.revoke,
+			Act:   models.ActRevokeCustomer,
 			Scope: models.ScopeSignupsWrite, Area: "customers", Param: linkParam},
 
 		// Pages that customers open

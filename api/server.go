@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -16,18 +18,16 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
+	"partnerbilling/api/peer"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/web/console"
 	"partnerbilling/models"
+	"partnerbilling/models/tracing"
 )
 
 const (
 	maxHeaderBytes = 16 << 10
-	maxConnections = 64 << 10
 	writeTimeout   = 30 * time.Second
 )
 
@@ -35,17 +35,21 @@ const (
 type Server struct {
 	now           func() time.Time
 	log           *slog.Logger
-	tracer        trace.Tracer
+	tracer        *tracing.Tracer
 	metrics       *metrics
 	authenticator Authenticator
 	sites         *siteCache
 	limiter       Limiter
 	admission     *admission
+	callers       *callerCache
+	bodies        bodyMemory
+	connections   *connTable
 	routes        []Route
 	chain         []check
 	methods       []string // known to the router
 	router        fasthttp.RequestHandler
-	secure        bool // the public base URL is HTTPS
+	publicBaseURL string
+	proxies       peer.Proxies
 	http          *fasthttp.Server
 
 	requests *console.RequestLog // nil in production
@@ -69,15 +73,19 @@ func newServer(cfg Config, table []Route) *Server {
 	s := &Server{
 		now:             cfg.Now,
 		log:             cfg.Log,
-		tracer:          cfg.TracerProvider.Tracer("partnerbilling/api"),
+		tracer:          tracing.New(cfg.TracerProvider),
 		metrics:         newMetrics(cfg.Metrics),
 		authenticator:   cfg.Authenticator,
 		sites:           newSiteCache(cfg.Sites),
 		limiter:         cfg.Limiter,
 		admission:       newAdmission(cfg.Concurrency, cfg.QueueWait, cfg.Metrics),
+		callers:         newCallerCache(cfg.Now),
+		bodies:          newBodyMemory(cfg.MemoryLimit, cfg.Metrics),
+		connections:     newConnTable(cfg),
 		routes:          withDefaults(table, cfg),
 		methods:         fiber.DefaultMethods,
-		secure:          strings.HasPrefix(cfg.PublicBaseURL, "https://"),
+		publicBaseURL:   cfg.PublicBaseURL,
+		proxies:         cfg.Proxies,
 		shutdownTimeout: cfg.ShutdownTimeout,
 		recheckInterval: cfg.RecheckInterval,
 	}
@@ -99,7 +107,8 @@ func newServer(cfg Config, table []Route) *Server {
 		DisablePreParseMultipartForm: true,
 		MaxRequestBodySize:           maxBatchBytes,
 		ReadBufferSize:               maxHeaderBytes,
-		Concurrency:                  maxConnections,
+		ReduceMemoryUsage:            true,                       // a connection that has sent nothing has no buffers
+		Concurrency:                  2 * s.connections.capacity, // the table's bound comes first
 		ReadTimeout:                  cfg.ReadTimeout,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  cfg.IdleTimeout,
@@ -177,18 +186,21 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 		server: s, began: started, fast: fast, trace: models.NewTraceID(), path: string(fast.URI().PathOriginal()),
 		draining: s.draining,
 	}
+	r.address = r.clientAddress()
+	if c, ok := fast.Conn().(*conn); ok {
+		c.setPhase(running)
+	}
 	s.prepare(r)
 	method := string(fast.Method())
 	ctx := models.WithTraceID(s.lifetime, r.trace)
-	ctx, span := s.tracer.Start(withRemoteSpan(ctx, &fast.Request.Header), method,
-		trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := s.tracer.StartRequest(ctx, method, traceparent(&fast.Request.Header))
 	defer func() {
 		s.markUnreadBody(r)
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)
-	if !hasPlainHeaderNames(&fast.Request.Header) {
-		s.fail(ctx, r, unreadable(MalformedRequest, errHeaderName))
+	if err := checkHead(&fast.Request.Header); err != nil {
+		s.fail(ctx, r, unreadable(MalformedRequest, err))
 		return
 	}
 	if !slices.Contains(s.methods, method) {
@@ -204,13 +216,23 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.router(fast)
 }
 
+// clientAddress returns the address of a request's client: the peer, or behind trusted proxies what
+// they report.
+func (r *Request) clientAddress() netip.Addr {
+	address := peer.FromNet(r.fast.RemoteAddr())
+	if len(r.server.proxies) == 0 {
+		return address
+	}
+	return r.server.proxies.Client(address, r.headers(peer.HeaderForwardedFor), r.headers(peer.HeaderForwarded))
+}
+
 // strictTransport makes browsers use only HTTPS for a year.
 const strictTransport = "max-age=31536000"
 
 // prepare sets the headers of every answer to a path.
 func (s *Server) prepare(r *Request) {
 	r.SetHeader("X-Content-Type-Options", "nosniff")
-	if s.secure {
+	if strings.HasPrefix(s.publicBaseURL, "https://") {
 		r.SetHeader("Strict-Transport-Security", strictTransport)
 	}
 	if inTree(r.path, "/billing") {
@@ -218,7 +240,28 @@ func (s *Server) prepare(r *Request) {
 	}
 }
 
-var errHeaderName = errors.New("api: white space in the name of a header")
+var (
+	errHeaderName = errors.New("api: white space in the name of a header")
+	errProtocol   = errors.New("api: another protocol than HTTP/1")
+)
+
+// checkHead refuses a head that fasthttp accepts and a proxy may read in another way.
+func checkHead(h *fasthttp.RequestHeader) error {
+	switch {
+	case !isHTTP1(string(h.Protocol())):
+		return errProtocol
+	case !hasPlainHeaderNames(h):
+		return errHeaderName
+	}
+	return nil
+}
+
+// isHTTP1 reports whether a protocol is HTTP/1. A minor version above 1 is compatible with it (RFC
+// 9110 §2.5).
+func isHTTP1(protocol string) bool {
+	minor, ok := strings.CutPrefix(protocol, "HTTP/1.")
+	return ok && len(minor) == 1 && minor[0] >= '0' && minor[0] <= '9'
+}
 
 // hasPlainHeaderNames reports whether no header's name contains white space. A proxy may read such
 // a name as another one.
@@ -239,6 +282,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 		ctx, cancel := context.WithTimeout(x.ctx, route.Timeout)
 		defer cancel()
 		defer x.request.slot.release()
+		defer x.request.releaseBody()
 		if err := s.run(ctx, x.request); err != nil {
 			s.fail(ctx, x.request, err)
 		}
@@ -252,10 +296,12 @@ func (s *Server) enterMount(m Mount) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
 		x.request.route = route
+		defer x.request.releaseBody()
 		maxBody := ordinaryBody.Bytes
 		if m.MaxBody != nil {
 			maxBody = m.MaxBody(x.request.path)
 		}
+		c.Context().SetRemoteAddr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(x.request.address, 0)))
 		body, err := x.request.readAll(x.ctx, maxBody)
 		if err == nil {
 			c.Request().SetBody(body)
@@ -314,7 +360,9 @@ func (s *Server) markUnreadBody(r *Request) {
 }
 
 // record writes the log line and the metrics, and ends the span.
-func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method string, took time.Duration) {
+func (s *Server) record(
+	ctx context.Context, span tracing.RequestSpan, r *Request, method string, took time.Duration,
+) {
 	path, status := "none", r.fast.Response.StatusCode()
 	if r.route != nil {
 		path = r.route.Path
@@ -324,19 +372,17 @@ func (s *Server) record(ctx context.Context, span trace.Span, r *Request, method
 	}
 	s.metrics.observe(path, method, status, took)
 	s.logRequest(r, method, path, took)
-	attrs := [...]slog.Attr{
-		slog.String("method", method), slog.String("route", path), slog.Int("status", status),
-		slog.Float64("ms", float64(took.Microseconds())/1000), {},
+	s.logAnswer(ctx, r, method, path, took)
+	span.End(tracing.Answer{
+		Method: method, Route: path, Status: status, TraceID: r.trace,
+		Failed: status >= fiber.StatusInternalServerError,
+	})
+}
+
+// traceparent returns the header by which a caller continues its trace, "" if there is not one.
+func traceparent(h *fasthttp.RequestHeader) string {
+	if len(h.Peek("traceparent")) == 0 || len(h.PeekAll("traceparent")) != 1 {
+		return ""
 	}
-	if !r.Principal.ClientID.IsZero() {
-		attrs[4] = slog.String("clientId", r.Principal.ClientID.String())
-	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "request", attrs[:]...) // slog drops an empty attribute
-	span.SetName(method + " " + path)
-	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", path),
-		attribute.Int("http.response.status_code", status), attribute.String("svc.trace_id", string(r.trace)))
-	if status >= fiber.StatusInternalServerError {
-		span.SetStatus(codes.Error, "")
-	}
-	span.End()
+	return string(h.Peek("traceparent"))
 }

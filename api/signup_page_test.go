@@ -70,7 +70,7 @@ func TestSignupPage(t *testing.T) {
 	}
 	var behaviour string
 	err := b.store.DB().QueryRowContext(t.Context(), `
-		SELECT behaviour FROM customer_links JOIN sandbox_accounts USING (agreement_id)`).Scan(&behaviour)
+		SELECT behaviour FROM sandbox_accounts`).Scan(&behaviour)
 	if err != nil || behaviour != string(models.BehaviourBankDown) {
 		t.Errorf("the account: %q, %v", behaviour, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 )
 
 // testServer has its own route table, with one route of each kind.
@@ -37,7 +39,7 @@ var (
 // callers maps tokens to callers.
 type callers map[string]api.Principal
 
-func (c callers) Authenticate(_ context.Context, authorization string) (api.Principal, error) {
+func (c callers) Authenticate(_ context.Context, authorization string, _ netip.Addr) (api.Principal, error) {
 	token, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok {
 		return api.Principal{}, auth.ErrNoCredentials
@@ -135,7 +137,7 @@ var testServerDescription = sync.OnceValues(func() (*apitest.Description, error)
 	return apitest.ParseDescription(document)
 })
 
-func newTestServer(t *testing.T, change func(*api.Config)) *testServer {
+func newTestServer(t testing.TB, change func(*api.Config)) *testServer {
 	t.Helper()
 	g := &testServer{
 		limiter: &limiter{decision: ratelimit.Decision{Allowed: true}},
@@ -146,7 +148,8 @@ func newTestServer(t *testing.T, change func(*api.Config)) *testServer {
 	}
 	cfg := api.Config{
 		Authenticator: tokens, Sites: tokens, Limiter: g.limiter, Metrics: g.metrics,
-		Log: slog.New(api.LogHandler(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+		Log: slog.New(logs.NewHandler(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}),
+			time.Now)),
 	}
 	if change != nil {
 		change(&cfg)

@@ -16,30 +16,30 @@ import (
 	"partnerbilling/models"
 )
 
-// tracing is a billing with a partner's receiver, whose test plays the workers.
-type tracing struct {
+// traces is a billing with a partner's receiver, whose test plays the workers.
+type traces struct {
 	*hooks
 	batching *batching
 	paying   *paying
 }
 
-func newTracing(t *testing.T) *tracing {
+func newTracing(t *testing.T) *traces {
 	tasks := make(chan []models.TaskID, 100)
 	h := newHooks(t, func(cfg *api.Config) {
 		cfg.Notify = func(made []models.TaskID) { tasks <- made }
 	})
 	h.Send("PUT", "/webhooks/endpoints/default",
 		map[string]any{"url": h.receiver.URL, "events": models.WebhookEventTypes}).Expect(201)
-	return &tracing{h, &batching{billing: h.billing, tasks: tasks}, &paying{billing: h.billing, tasks: tasks}}
+	return &traces{h, &batching{billing: h.billing, tasks: tasks}, &paying{billing: h.billing, tasks: tasks}}
 }
 
 // trace gets the trace of the request that led to the answer.
-func (tr *tracing) trace(of *apitest.Answer) *apitest.Answer {
+func (tr *traces) trace(of *apitest.Answer) *apitest.Answer {
 	return tr.Get("/traces/" + of.TraceID())
 }
 
 // runTasks executes every waiting task of a kind.
-func (tr *tracing) runTasks(kind models.TaskKind, run func(context.Context, models.Task) error) {
+func (tr *traces) runTasks(kind models.TaskKind, run func(context.Context, models.Task) error) {
 	tr.t.Helper()
 	var tasks []models.TaskID
 	check(tr.t, tr.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = ?", string(kind)).Scan(tr.t.Context(), &tasks))

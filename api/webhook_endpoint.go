@@ -28,7 +28,8 @@ type webhooks struct {
 	pages     *paginator
 	targets   models.WebhookTargets
 	now       func() time.Time
-	listeners chan struct{} // semaphore of streams
+	listeners *heldLimit
+	watches   *watches[models.OrganisationID, models.WebhookStreamPosition]
 }
 
 func newWebhooks(cfg Config) *webhooks {
@@ -36,7 +37,9 @@ func newWebhooks(cfg Config) *webhooks {
 		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
 		notify: cfg.Notify, pages: newPaginator(cfg),
 		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil &&
-			cfg.Sandbox.Loopback}, now: cfg.Now, listeners: make(chan struct{}, maxListeners),
+			cfg.Sandbox.Loopback}, now: cfg.Now,
+		listeners: newHeldLimit(cfg.Metrics, "streams", maxOrganisationListeners, maxListeners),
+		watches:   newWatches(cfg.Log, listenInterval, listenInterval, cfg.Store.LastWebhook),
 	}
 }
 

@@ -188,7 +188,8 @@ func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 }
 
 type redeliveryData struct {
-	Count int `json:"count"`
+	Count      int           `json:"count"`
+	ResumeFrom models.Millis `json:"resumeFrom,omitzero"`
 }
 
 func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
@@ -199,12 +200,12 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 	if err := w.checkFilterSite(ctx, r, filter.SiteID); err != nil {
 		return err
 	}
-	count, tasks, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
-	w.notifyTasks(tasks)
+	done, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
+	w.notifyTasks(done.Tasks)
 	if err != nil {
 		return err
 	}
-	return r.JSON(http.StatusAccepted, redeliveryData{count})
+	return r.JSON(http.StatusAccepted, redeliveryData{done.Count, done.ResumeFrom})
 }
 
 // readRedelivery decodes the filter of a redelivery. An empty filter is refused, so that no mistake

@@ -15,9 +15,12 @@ import (
 )
 
 const (
-	// maxListeners bounds the streams of one process.
-	maxListeners = 256
-	// listenInterval is the time between two queries of a stream.
+	// maxListeners bounds the streams of one process, and maxOrganisationListeners those of an
+	// organisation.
+	maxListeners             = 256
+	maxOrganisationListeners = 16
+	// listenInterval is the time between two looks for new events, which an organisation's streams
+	// share, and between two attempts of a query that fails.
 	listenInterval = 500 * time.Millisecond
 	// heartbeatInterval is the time between heartbeats, which keep a quiet stream open and detect a
 	// disconnect.
@@ -36,28 +39,28 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	tail, err := w.store.TailWebhooks(ctx, r.Principal.OrganisationID, after)
-	if err != nil {
-		return err
-	}
 	if r.isHead() {
 		return r.Bytes(http.StatusOK, contentTypeEvents, nil)
 	}
-	select {
-	case w.listeners <- struct{}{}:
-	default:
-		e := Refuse(Unavailable, "")
-		e.RetryAfter = retryUnavailable
-		return e
+	release, err := w.listeners.acquire(r.Principal.OrganisationID)
+	if err != nil {
+		return err
 	}
+	tail, err := w.store.TailWebhooks(ctx, r.Principal.OrganisationID, after)
+	if err != nil {
+		release()
+		return err
+	}
+	watch, leave := w.watches.join(r, r.Principal.OrganisationID)
 	l := &webhookListener{
-		webhooks: w, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(),
-		slot: slot{admission: r.slot.admission},
+		webhooks: w, watch: watch, tail: tail, organisation: r.Principal.OrganisationID, caller: r.callerCheck(),
+		slot: slot{admission: r.slot.admission, caller: callerOf(&r.Principal)},
 	}
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // disables the buffer of a proxy
 	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
-		defer func() { <-w.listeners }()
+		defer release()
+		defer leave()
 		l.run(ctx, out, flush)
 	})
 	return nil
@@ -82,20 +85,26 @@ const contentTypeEvents = "text/event-stream;charset=UTF-8"
 func (r *Request) isHead() bool { return r.fast.IsHead() }
 
 // stream answers with the output of write, which runs after the handler has returned. The context
-// of write ends when the server begins to shut down. flush sends the buffered output and fails once
-// the client has disconnected.
+// of write ends when the client disconnects or the server begins to shut down. flush sends the
+// buffered output and fails once the client has disconnected.
 func (r *Request) stream(
 	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
 ) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(r.draining, cancel)
 	connection := r.fast.Conn()
+	watch := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
+	if c, ok := connection.(*conn); ok && (!r.hasBody() || r.bodyRead) {
+		watch = c.watch
+	}
 	response := &r.fast.Response
 	response.SetStatusCode(http.StatusOK)
 	response.Header.SetContentType(contentType)
 	run := func(out *bufio.Writer) {
 		defer stop()
 		defer cancel()
+		ctx, stopWatching := watch(ctx)
+		defer stopWatching()
 		write(ctx, out, func() error {
 			// The server's write time-out would end the stream as a whole.
 			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
@@ -129,6 +138,7 @@ func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
 // webhookListener serves one stream.
 type webhookListener struct {
 	*webhooks
+	watch        *watch[models.WebhookStreamPosition]
 	tail         *models.WebhookTail
 	organisation models.OrganisationID
 	caller       *callerCheck
@@ -141,18 +151,33 @@ func (l *webhookListener) run(ctx context.Context, out *bufio.Writer, flush func
 	if flush() != nil {
 		return
 	}
-	poll, heartbeat := time.NewTicker(listenInterval), time.NewTicker(heartbeatInterval)
-	defer poll.Stop()
+	heartbeat, check := time.NewTicker(heartbeatInterval), time.NewTimer(l.caller.untilDue())
 	defer heartbeat.Stop()
+	defer check.Stop()
+	var known uint64 // the sighting whose events have been sent
+	behind := false
 	for {
+		seen, changed := l.watch.current()
 		var err error
+		if behind || seen.number != known {
+			known = seen.number
+			behind, err = l.forward(ctx, out, flush)
+		}
+		if err != nil {
+			return
+		}
+		var again <-chan time.Time
+		if behind {
+			again = time.After(listenInterval)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-poll.C:
-			if err = l.caller.repeatIfDue(ctx); err == nil {
-				err = l.forward(ctx, out, flush)
-			}
+		case <-changed:
+		case <-again:
+		case <-check.C:
+			err = l.caller.repeatIfDue(ctx)
+			check.Reset(l.caller.untilDue())
 		case <-heartbeat.C:
 			_, _ = out.WriteString(": heartbeat\n\n")
 			err = flush()
@@ -169,56 +194,70 @@ type streamedRequest struct {
 	Body    string            `json:"body"`
 }
 
-// query reads the next events and the secrets that sign them. It returns no events if none are new
-// or the query failed; the next query catches up.
-func (l *webhookListener) query(ctx context.Context) (
-	events []models.WebhookStreamed, more bool, secrets models.WebhookSecrets, err error,
-) {
-	if l.slot.acquire(ctx, true) != nil {
-		return nil, false, secrets, nil
-	}
-	defer l.slot.release()
-	if events, more, err = l.tail.Next(ctx); err != nil || len(events) == 0 {
-		return nil, false, secrets, nil
-	}
-	secrets, err = l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
-	if errors.Is(err, models.ErrNoWebhookSecret) {
-		err = nil
-	}
-	return events, more, secrets, err
-}
-
-// forward sends the new events page by page.
-func (l *webhookListener) forward(ctx context.Context, out *bufio.Writer, flush func() error) error {
-	for more := true; more && ctx.Err() == nil; {
-		var err error
-		if more, err = l.forwardPage(ctx, out, flush); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *webhookListener) forwardPage(
+// forward sends the new events page by page. It repeats the check of the caller before each page,
+// because a slow client may take long to read many. behind says that a query failed, and must be
+// made again; an error ends the stream.
+func (l *webhookListener) forward(
 	ctx context.Context, out *bufio.Writer, flush func() error,
-) (more bool, err error) {
+) (behind bool, err error) {
+	for more := true; more && ctx.Err() == nil; {
+		if err := l.caller.repeatIfDue(ctx); err != nil {
+			return false, err
+		}
+		page, err := l.nextPage(ctx)
+		if err != nil {
+			return true, nil //nolint:nilerr // the query is made again
+		}
+		if len(page.events) == 0 {
+			return false, nil
+		}
+		if err := l.send(out, page); err != nil {
+			return false, err
+		}
+		if err := flush(); err != nil {
+			return false, err
+		}
+		more = page.more
+	}
+	return false, nil
+}
+
+// eventPage is a page of events, and the secrets that sign them.
+type eventPage struct {
+	events  []models.WebhookStreamed
+	more    bool
+	secrets models.WebhookSecrets
+}
+
+// nextPage reads the next events. If it fails, the position stays as it is.
+func (l *webhookListener) nextPage(ctx context.Context) (page eventPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listenStepTimeout)
 	defer cancel()
-	events, more, secrets, err := l.query(ctx)
-	if err != nil || len(events) == 0 {
-		return false, err
+	if err := l.slot.acquire(ctx, true); err != nil {
+		return page, err
 	}
-	for i := range events {
-		e := &events[i]
+	defer l.slot.release()
+	page.secrets, err = l.store.WebhookSecrets(ctx, l.keys.Keyring(), l.organisation)
+	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) {
+		return page, err
+	}
+	page.events, page.more, err = l.tail.Next(ctx)
+	return page, err
+}
+
+// send writes a page of events.
+func (l *webhookListener) send(out *bufio.Writer, page eventPage) error {
+	for i := range page.events {
+		e := &page.events[i]
 		h := streamedRequest{Headers: map[string]string{}, Body: string(e.Body)}
-		for _, header := range secrets.Sign(&e.WebhookEvent, l.now(), max(1, e.Attempts)) {
+		for _, header := range page.secrets.Sign(&e.WebhookEvent, l.now(), max(1, e.Attempts)) {
 			h.Headers[header.Name] = header.Value
 		}
 		data, err := json.Marshal(h)
 		if err != nil {
-			return false, err
+			return err
 		}
 		fmt.Fprintf(out, "id: %s\nevent: %s\ndata: %s\n\n", e.Position, e.Type, data)
 	}
-	return more, flush()
+	return nil
 }

@@ -529,6 +529,44 @@ func TestListenResumes(t *testing.T) {
 	}
 }
 
+// An organisation's streams are bounded. Others may listen meanwhile, and a closed stream counts no
+// more.
+func TestListenersAreBounded(t *testing.T) {
+	h := newHooks(t, nil)
+	first := h.listen()
+	for range api.MaxOrganisationListeners - 1 {
+		h.listen()
+	}
+	a := h.Get("/webhooks/listen").Refused(429, "requests:rate-limited")
+	if got := a.Header.Get("Retry-After"); got != "1" ||
+		!strings.Contains(a.Faults()[0].Message, "as many open streams as it may have") {
+		t.Errorf("Retry-After %q, %+v", got, a.Faults())
+	}
+	first.close()
+	h.Send("HEAD", "/webhooks/listen", nil).Expect(200) // opens none
+	poll, ended := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
+	defer poll.Stop()
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.BaseURL+"/webhooks/listen", nil)
+		check(t, err)
+		request.Header.Set("Authorization", "Bearer owner")
+		response, err := http.DefaultTransport.RoundTrip(request)
+		check(t, err)
+		cancel()
+		_ = response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ended:
+			t.Fatalf("the closed stream still counts: %d", response.StatusCode)
+		default:
+		}
+	}
+}
+
 // An endpoint's event types are validated one by one, shown, and replaced by every PUT.
 func TestWebhookEventTypes(t *testing.T) {
 	h := newHooks(t, nil)

@@ -21,8 +21,10 @@ import (
 )
 
 func init() {
-	// kin-openapi needs a decoder for HTML.
-	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.RegisteredBodyDecoder("text/plain"))
+	// kin-openapi has no decoders for these types of text.
+	for _, text := range []string{"text/html", "text/css", "text/javascript"} {
+		openapi3filter.RegisterBodyDecoder(text, openapi3filter.RegisteredBodyDecoder("text/plain"))
+	}
 }
 
 // Description is an OpenAPI document that answers are checked against.
@@ -30,7 +32,7 @@ type Description struct {
 	doc *openapi3.T
 }
 
-// ParseDescription reads and validates an OpenAPI 3.1 document in JSON.
+// ParseDescription parses and validates an OpenAPI 3.1 document in JSON, and closes its schemas.
 func ParseDescription(document []byte) (*Description, error) {
 	closed, err := closeSchemas(document)
 	if err != nil {
@@ -46,7 +48,7 @@ func ParseDescription(document []byte) (*Description, error) {
 	return &Description{doc}, nil
 }
 
-// served is the description that the service publishes.
+// served parses the description once.
 var served = sync.OnceValues(func() (*Description, error) {
 	document, err := api.OpenAPI()
 	if err != nil {
@@ -61,8 +63,8 @@ func Served() (*Description, error) { return served() }
 // Document returns the document as parsed by kin-openapi.
 func (d *Description) Document() *openapi3.T { return d.doc }
 
-// closeSchemas forbids unknown fields of objects unless the schema allows them, so that an
-// undocumented field of an answer fails the test.
+// closeSchemas sets additionalProperties to false in each object schema that lists properties and
+// does not set it. An undocumented field of an answer then fails the test.
 func closeSchemas(document []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -78,7 +80,7 @@ func closeTree(node any) {
 	switch node := node.(type) {
 	case map[string]any:
 		if _, isObject := node["properties"].(map[string]any); isObject && node["type"] == "object" {
-			if _, says := node["additionalProperties"]; !says {
+			if _, isSet := node["additionalProperties"]; !isSet {
 				node["additionalProperties"] = false
 			}
 		}
@@ -92,7 +94,8 @@ func closeTree(node any) {
 	}
 }
 
-// Operation returns the description of a request's operation, nil if path or method is unknown.
+// Operation returns the path template and the operation that match a request, or "" and nil. It
+// treats HEAD as GET.
 func (d *Description) Operation(method, escapedPath string) (path string, operation *openapi3.Operation) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -117,7 +120,7 @@ func matches(template, segments []string) bool {
 	})
 }
 
-// Check checks the answer to a method and a path against the description.
+// Check returns an error if the answer to a method and a path breaks the description.
 func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	path, operation := d.Operation(method, escapedPath)
 	if err := checkProtection(escapedPath, answer); err != nil {
@@ -129,7 +132,7 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 			return err
 		}
 	case answer.Status != http.StatusNotFound && answer.Status != http.StatusMethodNotAllowed:
-		return fmt.Errorf("status %d from a path or method that the description does not have", answer.Status)
+		return fmt.Errorf("undocumented path or method answered %d, want 404 or 405", answer.Status)
 	}
 	if answer.Status == http.StatusMethodNotAllowed && answer.Header.Get("Allow") == "" {
 		return fmt.Errorf("405 without Allow")
@@ -143,22 +146,23 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	return nil
 }
 
-// mayBePage reports whether the answer to a path without an operation may be a page: a 404 outside
-// the API.
+// mayBePage reports whether an undocumented path may answer with a page: only with 404, outside the
+// API.
 func mayBePage(path string, status int) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	machines := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
-	return status == http.StatusNotFound && !slices.Contains(machines, first)
+	apiAreas := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
+	return status == http.StatusNotFound && !slices.Contains(apiAreas, first)
 }
 
-// checkProtection checks the security headers of every answer.
+// checkProtection checks the security headers of an answer.
 func checkProtection(path string, answer *Answer) error {
 	if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 		return fmt.Errorf("X-Content-Type-Options %q, not nosniff", got)
 	}
-	isJSON := strings.Contains(answer.Header.Get("Content-Type"), "json") || answer.Status == http.StatusNotModified
+	needsNoStore := answer.Status == http.StatusNotModified ||
+		strings.Contains(answer.Header.Get("Content-Type"), "json")
 	isPublic := answer.Status == http.StatusOK && (strings.HasPrefix(path, "/.well-known/") || path == "/openapi.json")
-	if got := answer.Header.Get("Cache-Control"); isJSON && !isPublic && got != "no-store" {
+	if got := answer.Header.Get("Cache-Control"); needsNoStore && !isPublic && got != "no-store" {
 		return fmt.Errorf("Cache-Control %q, not no-store", got)
 	}
 	if !strings.Contains(answer.Header.Get("Content-Type"), "text/html") {
@@ -168,13 +172,14 @@ func checkProtection(path string, answer *Answer) error {
 		"Content-Security-Policy": "default-src 'none'; ", "Referrer-Policy": "no-referrer",
 	} {
 		if got := answer.Header.Get(name); !strings.HasPrefix(got, want) {
-			return fmt.Errorf("%s %q of a page, not %q", name, got, want)
+			return fmt.Errorf("header %s of a page is %q, want prefix %q", name, got, want)
 		}
 	}
 	return nil
 }
 
-// checkDocumented has kin-openapi check status, headers and body.
+// checkDocumented checks status, headers and body against the operation, and the rules of
+// checkJSON.
 func (d *Description) checkDocumented(method string, answer *Answer, path string, operation *openapi3.Operation) error {
 	input := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
@@ -211,7 +216,7 @@ func checkJSON(answer *Answer, path string) error {
 		return fmt.Errorf("body is not strict JSON: %w", err)
 	}
 	if hasNull(value) {
-		return fmt.Errorf("a field is null: %s", answer.Body)
+		return fmt.Errorf("the body contains null: %s", answer.Body)
 	}
 	return nil
 }
@@ -230,13 +235,14 @@ func hasNull(v strictjson.Value) bool {
 	return v.Kind() == strictjson.Null
 }
 
-// checkError checks an error answer against the shape of its area.
+// checkError checks an error answer against the schema CheckoutErrors under /checkout, and against
+// Errors elsewhere.
 func (d *Description) checkError(path string, answer *Answer) error {
 	if err := checkProtection(path, answer); err != nil {
 		return err
 	}
 	if got := answer.Header.Get("Content-Type"); got != api.ContentTypeJSON {
-		return fmt.Errorf("content type %q of an error, not %q", got, api.ContentTypeJSON)
+		return fmt.Errorf("error has content type %q, want %q", got, api.ContentTypeJSON)
 	}
 	shape := "Errors"
 	if path == "/checkout" || strings.HasPrefix(path, "/checkout/") {
@@ -244,7 +250,7 @@ func (d *Description) checkError(path string, answer *Answer) error {
 	}
 	var body any
 	if err := json.Unmarshal(answer.Body, &body); err != nil {
-		return fmt.Errorf("body of an error: %w", err)
+		return fmt.Errorf("decode error body: %w", err)
 	}
 	schema := d.doc.Components.Schemas[shape]
 	if schema == nil {

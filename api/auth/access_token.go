@@ -28,6 +28,7 @@ const (
 	claimClientID     = "client_id"
 	claimOrganisation = "org" // absent for the customer app's clients
 	claimScope        = "scope"
+	claimCredential   = "cred" // fingerprint of the secret or key that obtained the token
 )
 
 // accessToken holds the claims of a verified access token.
@@ -35,12 +36,16 @@ type accessToken struct {
 	client       models.ClientID
 	organisation models.OrganisationID
 	scopes       []models.Scope
+	credential   string // fingerprint; "" in tokens of an outside issuer
+	issued       time.Time
 	notBefore    time.Time // includes leeway
 	expires      time.Time
 }
 
-// mint signs an access token with the current key.
-func (i *Issuer) mint(ctx context.Context, client models.Client, scopes []models.Scope) (string, error) {
+// mint signs an access token with the current key. Removing the client's credential ends the token.
+func (i *Issuer) mint(
+	ctx context.Context, client models.Client, credential string, scopes []models.Scope,
+) (string, error) {
 	key, err := i.keys.Current(ctx, models.KeyAccessToken)
 	if err != nil {
 		return "", err
@@ -49,7 +54,8 @@ func (i *Issuer) mint(ctx context.Context, client models.Client, scopes []models
 	claims := jwt.NewBuilder().
 		Issuer(i.url).Audience([]string{i.audience}).Subject(client.ID.String()).
 		IssuedAt(now).Expiration(now.Add(AccessTokenLifetime)).JwtID(randomID()).
-		Claim(claimClientID, client.ID.String()).Claim(claimScope, joinScopes(scopes))
+		Claim(claimClientID, client.ID.String()).Claim(claimScope, joinScopes(scopes)).
+		Claim(claimCredential, credential)
 	if !client.OrganisationID.IsZero() {
 		claims.Claim(claimOrganisation, client.OrganisationID.String())
 	}

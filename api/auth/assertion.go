@@ -2,9 +2,12 @@ package auth
 
 import (
 	"context"
+	"crypto"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -35,31 +38,32 @@ func CheckClientJWKS(raw json.RawMessage) error {
 
 // checkAssertion verifies a client assertion (RFC 7523 §3) and returns its client. An assertion can
 // be used once.
-func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials) (models.Client, error) {
+func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	assertion, err := parseSigned(attempt.assertion)
 	if err != nil {
-		return models.Client{}, invalidClient(err)
+		return authenticated{}, invalidClient(err)
 	}
 	if err := i.checkAssertionClaims(&assertion, attempt.clientID); err != nil {
-		return models.Client{}, invalidClient(err)
+		return authenticated{}, invalidClient(err)
 	}
 	known, err := i.lookUp(ctx, assertion.text(jwt.SubjectKey))
 	if err != nil {
-		return models.Client{}, err
+		return authenticated{}, err
 	}
-	if err := i.verifyAssertion(&assertion, known.JWKS); err != nil {
-		return models.Client{}, invalidClient(err)
+	fingerprint, err := i.verifyAssertion(&assertion, known.JWKS)
+	if err != nil {
+		return authenticated{}, invalidClient(err)
 	}
-	if known.Disabled() {
-		return models.Client{}, invalidClient(errors.New("client is disabled"))
+	if err := mayAct(&known.Client, address); err != nil {
+		return authenticated{}, invalidClient(err)
 	}
 	expires, _ := assertion.claims.Expiration()
 	// The jti is kept past exp, so that clock skew cannot allow a second use.
 	err = i.store.UseAssertion(ctx, known.ID, assertion.text(jwt.JwtIDKey), models.MillisOf(expires).Add(time.Hour))
 	if errors.Is(err, models.ErrAssertionUsed) {
-		return models.Client{}, invalidClient(err)
+		return authenticated{}, invalidClient(err)
 	}
-	return known.Client, err
+	return authenticated{known, fingerprint}, err
 }
 
 // checkAssertionClaims checks everything that does not need the client's keys.
@@ -88,14 +92,14 @@ func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error 
 }
 
 // verifyAssertion verifies the signature with the client's key of that id or, without key id, with
-// any key that suits the algorithm.
-func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) error {
+// any key that suits the algorithm. It returns the fingerprint of that key.
+func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) (string, error) {
 	if len(jwks) == 0 {
-		return errors.New("unknown client, or client without keys")
+		return "", errors.New("unknown client, or client without keys")
 	}
 	set, err := jwk.Parse(jwks)
 	if err != nil {
-		return errors.New("the client's keys are malformed")
+		return "", errors.New("the client's keys are malformed")
 	}
 	err = errors.New("no key of the client matches")
 	for n := range set.Len() {
@@ -106,8 +110,36 @@ func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) error 
 		}
 		err = assertion.verify(key, jwt.WithClock(jwt.ClockFunc(i.now)), jwt.WithAcceptableSkew(leeway))
 		if err == nil {
-			return nil
+			return keyFingerprint(key)
 		}
 	}
-	return err
+	return "", err
+}
+
+// KeyFingerprints returns the fingerprints of a client's public keys: the first 16 hex digits of
+// their thumbprints (RFC 7638). There are none without a key set.
+func KeyFingerprints(jwks json.RawMessage) ([]string, error) {
+	if len(jwks) == 0 {
+		return nil, nil
+	}
+	set, err := jwk.Parse(jwks)
+	if err != nil {
+		return nil, fmt.Errorf("auth: client keys: %w", err)
+	}
+	all := make([]string, set.Len())
+	for n := range set.Len() {
+		key, _ := set.Key(n)
+		if all[n], err = keyFingerprint(key); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func keyFingerprint(key jwk.Key) (string, error) {
+	thumbprint, err := key.Thumbprint(crypto.SHA256)
+	if err != nil {
+		return "", fmt.Errorf("auth: client keys: %w", err)
+	}
+	return hex.EncodeToString(thumbprint[:8]), nil
 }

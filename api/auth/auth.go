@@ -1,6 +1,6 @@
-// Package auth issues and verifies access tokens. It provides the token endpoint of RFC 6749 §4.4
-// with its client authentication, RFC 9068 access tokens, and the key set and metadata documents.
-// It can verify the tokens of an outside issuer instead.
+// Package auth issues and verifies access tokens. It provides a token endpoint for the client
+// credentials grant (RFC 6749 §4.4), client authentication, access tokens of RFC 9068, and the
+// documents of keys and metadata. It can verify the tokens of an external issuer instead.
 package auth
 
 import (
@@ -17,7 +17,8 @@ import (
 type Principal struct {
 	ClientID       models.ClientID
 	OrganisationID models.OrganisationID // zero: the customer app's backend
-	Scopes         []models.Scope        // scopes of the token that the client still holds
+	Scopes         []models.Scope        // the token's scopes that are still granted to the client
+	Expires        time.Time             // of the token
 }
 
 // Has reports whether the principal has a scope.
@@ -27,8 +28,8 @@ var (
 	// ErrNoCredentials reports a request without a bearer token.
 	ErrNoCredentials = errors.New("auth: no credentials")
 	// ErrInvalidToken reports a bearer token that is malformed, expired, forged, for another
-	// audience, or of a disabled client. The wrapped error has the reason for the logs; the client
-	// does not learn it.
+	// audience, or of a disabled client. An error that wraps it has a reason for the logs, which
+	// clients do not see.
 	ErrInvalidToken = errors.New("auth: invalid token")
 )
 
@@ -39,7 +40,7 @@ const maxTokenSize = 8 << 10
 const leeway = 10 * time.Second
 
 // bearerToken returns the bearer token of an Authorization header (RFC 6750 §2.1). It returns
-// ErrNoCredentials for another scheme.
+// ErrNoCredentials without the scheme Bearer, and ErrInvalidToken for an empty or oversized token.
 func bearerToken(authorization string) (string, error) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -47,7 +48,7 @@ func bearerToken(authorization string) (string, error) {
 	}
 	token = strings.TrimLeft(token, " ")
 	if token == "" || len(token) > maxTokenSize {
-		return "", invalid("malformed authorization header")
+		return "", invalid("empty or oversized bearer token")
 	}
 	return token, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -70,10 +71,13 @@ func newAuthenticator(
 	}
 }
 
-// Authenticate verifies the Authorization header's bearer token and checks that its client is
-// enabled. It returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does
+// Authenticate verifies the Authorization header's bearer token, and checks that its client is
+// enabled, may call from the address, and still has the credential that obtained the token. It
+// returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does
 // not answer and no fresh client is cached.
-func (a *Authenticator) Authenticate(ctx context.Context, authorization string) (Principal, error) {
+func (a *Authenticator) Authenticate(
+	ctx context.Context, authorization string, from netip.Addr,
+) (Principal, error) {
 	raw, err := bearerToken(authorization)
 	if err != nil {
 		return Principal{}, err
@@ -83,20 +87,31 @@ func (a *Authenticator) Authenticate(ctx context.Context, authorization string) 
 		return Principal{}, err
 	}
 	client, err := a.clients.get(ctx, token.client)
+	if err == nil && !a.outside && !slices.Contains(client.credentials, token.credential) {
+		// The credential may be newer than the cached client.
+		client, err = a.clients.getSince(ctx, token.client, token.issued.Add(leeway))
+	}
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return Principal{}, invalid("unknown client")
 	case err != nil:
 		return Principal{}, err
-	case client.Disabled():
-		return Principal{}, invalid("client %s is disabled", client.ID)
+	}
+	if err := mayAct(&client.Client, from); err != nil {
+		return Principal{}, invalid("%w", err)
+	}
+	switch {
+	case !a.outside && !slices.Contains(client.credentials, token.credential):
+		return Principal{}, invalid("client %s has lost the credential of the token", client.ID)
 	case !a.outside && client.OrganisationID != token.organisation:
 		return Principal{}, invalid("client %s is not of this organisation", client.ID)
 	}
 	scopes := slices.DeleteFunc(slices.Clone(token.scopes), func(s models.Scope) bool {
 		return !slices.Contains(client.Scopes, s)
 	})
-	return Principal{ClientID: client.ID, OrganisationID: client.OrganisationID, Scopes: scopes}, nil
+	return Principal{
+		ClientID: client.ID, OrganisationID: client.OrganisationID, Scopes: scopes, Expires: token.expires,
+	}, nil
 }
 
 // check verifies a token, or returns it from the cache.
@@ -150,8 +165,9 @@ func (a *Authenticator) acceptsType(typ string) bool {
 
 // read returns the required claims of a verified token.
 func (a *Authenticator) read(s *signed) (accessToken, error) {
-	token := accessToken{scopes: splitScopes(s.text(claimScope))}
+	token := accessToken{scopes: splitScopes(s.text(claimScope)), credential: s.text(claimCredential)}
 	token.expires, _ = s.claims.Expiration()
+	token.issued, _ = s.claims.IssuedAt()
 	if at, ok := s.claims.NotBefore(); ok {
 		token.notBefore = at.Add(-leeway)
 	}

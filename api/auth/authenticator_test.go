@@ -43,7 +43,7 @@ func TestAccessTokenClaims(t *testing.T) {
 	want := map[string]any{
 		"iss": issuerURL, "aud": issuerURL, "sub": s.client.ID.String(), "client_id": s.client.ID.String(),
 		"org": s.client.OrganisationID.String(), "scope": "billing:customers:read billing:batches:read",
-		"iat": now, "exp": now + 3600,
+		"iat": now, "exp": now + 3600, "cred": models.FingerprintOf(s.secret),
 	}
 	if diff := cmp.Diff(want, body); diff != "" {
 		t.Errorf("claims (-want +got):\n%s", diff)
@@ -54,17 +54,20 @@ func TestAuthenticate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	for range 2 { // the second time from memory
-		got, err := s.auth.Authenticate(t.Context(), "bearer "+s.token(t, ""))
+		got, err := s.auth.Authenticate(t.Context(), "bearer "+s.token(t, ""), from)
 		must(t, err)
 		want := auth.Principal{ClientID: s.client.ID, OrganisationID: s.client.OrganisationID,
-			Scopes: models.PartnerScopes}
+			Scopes: models.PartnerScopes, Expires: got.Expires}
+		if left := got.Expires.Sub(s.clock.now()); left <= 0 || left > auth.AccessTokenLifetime {
+			t.Errorf("expires in %v", left)
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("principal (-want +got):\n%s", diff)
 		}
 	}
 	app, secret := s.newClient(t, models.OrganisationID{}, models.CustomerAppScopes)
 	token := accessToken(t, s.ask(t, basic(app.ID.String(), secret), grant()))
-	got, err := s.auth.Authenticate(t.Context(), "Bearer "+token)
+	got, err := s.auth.Authenticate(t.Context(), "Bearer "+token, from)
 	if err != nil || !got.OrganisationID.IsZero() ||
 		!got.Has(models.ScopeSignupsWrite) || got.Has(models.ScopeBatchesRead) {
 		t.Errorf("customer app: %+v, %v", got, err)
@@ -100,7 +103,7 @@ func TestAuthorizationHeaders(t *testing.T) {
 		{"Bearer   " + token, nil},
 	}
 	for _, tt := range tests {
-		if _, err := s.auth.Authenticate(t.Context(), tt.header); !errors.Is(err, tt.want) {
+		if _, err := s.auth.Authenticate(t.Context(), tt.header, from); !errors.Is(err, tt.want) {
 			t.Errorf("%.60q: error %v, want %v", tt.header, err, tt.want)
 		}
 	}
@@ -122,7 +125,7 @@ func TestForgedTokens(t *testing.T) {
 	id := s.client.ID.String()
 	good := claims{
 		"iss": issuerURL, "aud": issuerURL, "sub": id, "client_id": id, "org": s.client.OrganisationID.String(),
-		"scope": "billing:batches:read", "iat": now, "exp": now + 3600, "jti": "x",
+		"scope": "billing:batches:read", "iat": now, "exp": now + 3600, "jti": "x", "cred": models.FingerprintOf(s.secret),
 	}
 	header := func(pairs ...any) map[string]any {
 		return claims{"typ": "at+jwt", "kid": kid}.with(pairs...)
@@ -191,7 +194,7 @@ func TestForgedTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for range 2 { // the second time, the cache must not change the result
-			_, err := s.auth.Authenticate(t.Context(), "Bearer "+tt.token)
+			_, err := s.auth.Authenticate(t.Context(), "Bearer "+tt.token, from)
 			if tt.ok && err != nil || !tt.ok && !errors.Is(err, auth.ErrInvalidToken) {
 				t.Errorf("%s: error %v, want ok %v", tt.name, err, tt.ok)
 			}
@@ -210,7 +213,7 @@ func TestTokenExpires(t *testing.T) {
 		{0, true}, {20 * time.Second, true}, {time.Hour - 21*time.Second, true}, {15 * time.Second, false},
 	} {
 		s.clock.advance(step.advance)
-		if _, err := s.auth.Authenticate(t.Context(), token); (err == nil) != step.ok {
+		if _, err := s.auth.Authenticate(t.Context(), token, from); (err == nil) != step.ok {
 			t.Errorf("after %s more: %v, want ok %v", step.advance, err, step.ok)
 		}
 	}
@@ -239,7 +242,7 @@ func TestKeyRotation(t *testing.T) {
 		t.Error("does not sign with the new key")
 	}
 	for name, token := range map[string]string{"old": old, "new": s.token(t, "")} {
-		if _, err := s.auth.Authenticate(t.Context(), "Bearer "+token); err != nil {
+		if _, err := s.auth.Authenticate(t.Context(), "Bearer "+token, from); err != nil {
 			t.Errorf("%s token: %v", name, err)
 		}
 	}
@@ -249,7 +252,7 @@ func TestKeyRotation(t *testing.T) {
 	must(t, s.store.RetireKey(t.Context(), s.ring, id))
 	must(t, s.keys.Refresh(t.Context()))
 	s.clock.advance(time.Minute) // what was verified before is forgotten
-	if _, err := s.auth.Authenticate(t.Context(), "Bearer "+old); !errors.Is(err, auth.ErrInvalidToken) {
+	if _, err := s.auth.Authenticate(t.Context(), "Bearer "+old, from); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("token of a retired key: %v", err)
 	}
 	if got := publishedKeys(t, s); !slices.Equal(got, []string{newKey.String()}) {
@@ -276,24 +279,24 @@ func TestDisabledClient(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	token := "Bearer " + s.token(t, "")
-	_, err := s.auth.Authenticate(t.Context(), token)
+	_, err := s.auth.Authenticate(t.Context(), token, from)
 	must(t, err)
 	must(t, s.store.DisableClient(t.Context(), s.client.ID))
 	if answer := s.ask(t, basic(s.client.ID.String(), s.secret), grant()); answer.Status != 401 {
 		t.Errorf("a new token after disabling: %d", answer.Status)
 	}
 	s.clock.advance(30 * time.Second)
-	if _, err := s.auth.Authenticate(t.Context(), token); !errors.Is(err, auth.ErrInvalidToken) {
+	if _, err := s.auth.Authenticate(t.Context(), token, from); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("30 s after disabling: %v", err)
 	}
 	must(t, s.store.EnableClient(t.Context(), s.client.ID))
 	s.clock.advance(30 * time.Second)
-	if _, err := s.auth.Authenticate(t.Context(), token); err != nil {
+	if _, err := s.auth.Authenticate(t.Context(), token, from); err != nil {
 		t.Errorf("after enabling: %v", err)
 	}
 	must(t, s.store.SetClientScopes(t.Context(), s.client.ID, []models.Scope{models.ScopeBatchesRead}))
 	s.clock.advance(30 * time.Second)
-	principal, err := s.auth.Authenticate(t.Context(), token)
+	principal, err := s.auth.Authenticate(t.Context(), token, from)
 	if err != nil || !slices.Equal(principal.Scopes, []models.Scope{models.ScopeBatchesRead}) {
 		t.Errorf("after narrowing: %v, %v", principal.Scopes, err)
 	}
@@ -303,15 +306,15 @@ func TestAuthenticateWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	token := "Bearer " + s.token(t, "")
-	_, err := s.auth.Authenticate(t.Context(), token)
+	_, err := s.auth.Authenticate(t.Context(), token, from)
 	must(t, err)
 	must(t, s.store.Close())
 	s.clock.advance(20 * time.Second)
-	if _, err := s.auth.Authenticate(t.Context(), token); err != nil {
+	if _, err := s.auth.Authenticate(t.Context(), token, from); err != nil {
 		t.Errorf("20 s without Postgres: %v", err)
 	}
 	s.clock.advance(20 * time.Second)
-	if _, err := s.auth.Authenticate(t.Context(), token); err == nil || errors.Is(err, auth.ErrInvalidToken) {
+	if _, err := s.auth.Authenticate(t.Context(), token, from); err == nil || errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("40 s without Postgres: %v", err)
 	}
 }
@@ -320,7 +323,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	s := newServer(b)
 	token := "Bearer " + s.token(b, "")
 	for b.Loop() {
-		if _, err := s.auth.Authenticate(b.Context(), token); err != nil {
+		if _, err := s.auth.Authenticate(b.Context(), token, from); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
@@ -105,35 +108,81 @@ func (c credentials) claimedID() string {
 // address, and delays further attempts after too many failures. A client with valid credentials
 // never waits, so failures in its name cannot lock it out. Guessing a secret of 256 random bits is
 // infeasible at any rate.
-func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address string) (models.Client, error) {
-	var client models.Client
+func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
+	var client authenticated
 	var err error
 	if attempt.assertion != "" {
-		client, err = i.checkAssertion(ctx, attempt)
+		client, err = i.checkAssertion(ctx, attempt, address)
 	} else {
-		client, err = i.checkSecret(ctx, attempt)
+		client, err = i.checkSecret(ctx, attempt, address)
 	}
 	var failure *tokenError
 	if errors.As(err, &failure) && failure.status == http.StatusUnauthorized {
-		if wait := i.failures.count(attempt.claimedID(), address); wait > 0 {
-			return models.Client{}, tooManyFailures(wait, err)
+		i.failed.Inc()
+		if wait := i.failures.count(attempt.claimedID(), addressText(address)); wait > 0 {
+			return authenticated{}, tooManyFailures(wait, err)
 		}
 	}
-	return client, err
+	if err != nil {
+		return authenticated{}, err
+	}
+	i.recordUse(ctx, &client)
+	return client, nil
 }
 
-func (i *Issuer) checkSecret(ctx context.Context, attempt credentials) (models.Client, error) {
+// authenticated is an authenticated client, with the credential that proved it.
+type authenticated struct {
+	models.ClientCredentials
+	fingerprint string
+}
+
+// addressText returns the text of an address, "" for an unknown one.
+func addressText(address netip.Addr) string {
+	if !address.IsValid() {
+		return ""
+	}
+	return address.String()
+}
+
+// recordUse records the use of a credential, at most once a minute. Without the record the token is
+// issued all the same.
+func (i *Issuer) recordUse(ctx context.Context, client *authenticated) {
+	if client.UsedRecently(client.fingerprint) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordUseTimeout)
+	defer cancel()
+	if err := i.store.RecordCredentialUse(ctx, client.ID, client.fingerprint); err != nil {
+		i.log.WarnContext(ctx, "the use of a credential was not recorded", "clientId", client.ID, "error", err)
+	}
+}
+
+// recordUseTimeout bounds the delay of a token by the record of its credential's use.
+const recordUseTimeout = 250 * time.Millisecond
+
+// mayAct refuses a client that is disabled, or that calls from an address outside its own.
+func mayAct(client *models.Client, address netip.Addr) error {
+	switch {
+	case client.Disabled():
+		return fmt.Errorf("client %s is disabled", client.ID)
+	case !client.Allows(address):
+		return fmt.Errorf("client %s may not call from %s", client.ID, addressText(address))
+	}
+	return nil
+}
+
+func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	known, err := i.lookUp(ctx, attempt.clientID)
 	if err != nil {
-		return models.Client{}, err
+		return authenticated{}, err
 	}
-	switch matches := known.Match(attempt.secret); { // unknown clients take the same time
-	case !matches:
-		return models.Client{}, invalidClient(errors.New("unknown client or wrong secret"))
-	case known.Disabled():
-		return models.Client{}, invalidClient(errors.New("client is disabled"))
+	if !known.Match(attempt.secret) { // unknown clients take the same time
+		return authenticated{}, invalidClient(errors.New("unknown client or wrong secret"))
 	}
-	return known.Client, nil
+	if err := mayAct(&known.Client, address); err != nil {
+		return authenticated{}, invalidClient(err)
+	}
+	return authenticated{known, models.FingerprintOf(attempt.secret)}, nil
 }
 
 // lookUp returns the credentials of a client. They are empty for an unknown client.

@@ -11,8 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// The lifetimes of cached clients. A disabled client's tokens become invalid within clientUsableFor
-// in every process.
+// The lifetimes of cached clients. The tokens of a disabled client, or of a removed credential,
+// become invalid within clientUsableFor in every process.
 const (
 	clientFreshFor    = 15 * time.Second
 	clientUsableFor   = 30 * time.Second // while Postgres does not respond
@@ -29,8 +29,14 @@ type clientCache struct {
 	reading singleflight.Group
 }
 
+// knownClient is a client with the fingerprints of its live credentials: secrets and public keys.
+type knownClient struct {
+	models.Client
+	credentials []string
+}
+
 type cachedClient struct {
-	client  models.Client
+	client  knownClient
 	err     error // nil or models.ErrNotFound
 	readAt  time.Time
 	triedAt time.Time // when a read last failed since readAt; zero: never
@@ -45,24 +51,42 @@ func newClientCache(store *models.Store, now func() time.Time) *clientCache {
 }
 
 // get returns a client, at most clientUsableFor old, or models.ErrNotFound.
-func (c *clientCache) get(ctx context.Context, id models.ClientID) (models.Client, error) {
+func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient, error) {
 	entry, ok := c.known.Get(id)
 	now := c.now()
 	usable := ok && now.Sub(entry.readAt) < clientUsableFor
 	if ok && now.Sub(entry.readAt) < clientFreshFor || usable && now.Sub(entry.triedAt) < clientRetryEvery {
 		return entry.client, entry.err
 	}
-	fresh, err, _ := c.reading.Do(id.String(), func() (any, error) { return c.read(ctx, id) })
+	fresh, err := c.reread(ctx, id)
 	if err == nil {
-		entry, _ = fresh.(cachedClient)
-		return entry.client, entry.err
+		return fresh.client, fresh.err
 	}
 	if usable && ctx.Err() == nil {
 		entry.triedAt = now
 		c.known.Add(id, entry)
 		return entry.client, entry.err
 	}
-	return models.Client{}, err
+	return knownClient{}, err
+}
+
+// getSince returns a client as it was at a time or later, or models.ErrNotFound.
+func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.Time) (knownClient, error) {
+	if entry, ok := c.known.Get(id); ok && entry.readAt.After(at) {
+		return entry.client, entry.err
+	}
+	fresh, err := c.reread(ctx, id)
+	if err != nil {
+		return knownClient{}, err
+	}
+	return fresh.client, fresh.err
+}
+
+// reread reads a client once for all callers that wait for it.
+func (c *clientCache) reread(ctx context.Context, id models.ClientID) (cachedClient, error) {
+	fresh, err, _ := c.reading.Do(id.String(), func() (any, error) { return c.read(ctx, id) })
+	entry, _ := fresh.(cachedClient)
+	return entry, err
 }
 
 // read reads a client from Postgres for all waiting callers. The end of a single caller's context
@@ -71,12 +95,17 @@ func (c *clientCache) read(ctx context.Context, id models.ClientID) (cachedClien
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientReadTimeout)
 	defer cancel()
 	at := c.now()
-	client, err := c.store.Client(ctx, id)
+	stored, err := c.store.ClientCredentials(ctx, id)
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
 		if ctx.Err() != nil {
 			err = errors.Join(models.ErrUnavailable, err)
 		}
 		return cachedClient{}, err
+	}
+	client := knownClient{stored.Client, stored.Fingerprints()}
+	keys, malformed := KeyFingerprints(stored.JWKS)
+	if malformed == nil { // otherwise no key obtains a token
+		client.credentials = append(client.credentials, keys...)
 	}
 	entry := cachedClient{client: client, err: err, readAt: at}
 	c.known.Add(id, entry)

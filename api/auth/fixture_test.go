@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
 	"testing"
@@ -20,6 +21,9 @@ import (
 )
 
 const issuerURL = "https://billing.example"
+
+// from is the address of all callers.
+var from = netip.MustParseAddr("192.0.2.1")
 
 // clock is a clock that the test advances.
 type clock struct {
@@ -85,7 +89,7 @@ func (s *server) ask(t testing.TB, authorization string, form url.Values) auth.T
 		ContentType:   "application/x-www-form-urlencoded",
 		Authorization: authorization,
 		Body:          []byte(form.Encode()),
-		RemoteAddress: "192.0.2.1",
+		RemoteAddress: from,
 	})
 }
 

@@ -24,7 +24,7 @@ func FuzzAuthenticate(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		_, err := s.auth.Authenticate(t.Context(), header)
+		_, err := s.auth.Authenticate(t.Context(), header, from)
 		if !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, auth.ErrNoCredentials) {
 			t.Errorf("%q: %v", header, err)
 		}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"partnerbilling/models"
 )
@@ -18,8 +20,15 @@ type Config struct {
 	URL string
 	// Audience is the audience of access tokens. Default: URL.
 	Audience string
+	// ClientTokens and AddressTokens limit the tokens that this process issues per client and per
+	// address, also while Redis is down.
+	ClientTokens, AddressTokens Bound
 	// Now returns the real time. Default: time.Now.
 	Now func() time.Time
+	// Log receives errors that do not fail a request. Default: slog.Default().
+	Log *slog.Logger
+	// Metrics registers the counter of failed authentications. Default: a new registry.
+	Metrics *prometheus.Registry
 }
 
 func (c Config) withDefaults() Config {
@@ -28,6 +37,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
 	}
 	return c
 }
@@ -44,21 +59,32 @@ type Issuer struct {
 	url, audience string
 	store         *models.Store
 	keys          *models.Keys
-	failures      *throttle
+	failures      *throttle // of authentication
+	issued        *throttle
+	failed        prometheus.Counter
+	log           *slog.Logger
 	now           func() time.Time
 }
 
-// NewIssuer returns an authorisation server for the clients in store, which signs with keys.
+// NewIssuer returns an authorisation server that authenticates the clients in store, and signs with
+// keys.
 func NewIssuer(store *models.Store, keys *models.Keys, cfg Config) *Issuer {
 	cfg = cfg.withDefaults()
+	failed := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_client_authentication_failures_total",
+		Help: "Token requests that failed client authentication.",
+	})
+	cfg.Metrics.MustRegister(failed)
 	return &Issuer{
+		failed: failed, log: cfg.Log,
 		url: cfg.URL, audience: cfg.Audience, store: store, keys: keys, now: cfg.Now,
-		failures: newThrottle(cfg.Now),
+		failures: newThrottle(clientFailures, addressFailures, cfg.Now),
+		issued:   newThrottle(cfg.ClientTokens, cfg.AddressTokens, cfg.Now),
 	}
 }
 
-// The documents' cache lifetimes. JWKSMaxAge is far below models.KeyActivationDelay, so that cached
-// key sets contain every key in use.
+// The cache lifetimes of the key set and the metadata. JWKSMaxAge is far below
+// models.KeyActivationDelay, so that cached key sets contain every key in use.
 const (
 	JWKSMaxAge     = 5 * time.Minute
 	MetadataMaxAge = time.Hour

@@ -115,7 +115,7 @@ func TestOutsideTokens(t *testing.T) {
 		{"client of another kind", outsideToken(t, s, "ed", "client_id", "dashboard"), false},
 	}
 	for _, tt := range tests {
-		principal, err := authenticator.Authenticate(t.Context(), tt.header)
+		principal, err := authenticator.Authenticate(t.Context(), tt.header, from)
 		switch {
 		case !tt.ok && !errors.Is(err, auth.ErrInvalidToken):
 			t.Errorf("%s: error %v, want ErrInvalidToken", tt.name, err)
@@ -134,7 +134,7 @@ func TestOutsideKeysRotate(t *testing.T) {
 	authenticator := s.outsideAuth(o)
 	try := func(step string, header string, want error) {
 		t.Helper()
-		if _, err := authenticator.Authenticate(t.Context(), header); !errors.Is(err, want) {
+		if _, err := authenticator.Authenticate(t.Context(), header, from); !errors.Is(err, want) {
 			t.Errorf("%s: error %v, want %v", step, err, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestOutsideKeysNeverFetched(t *testing.T) {
 	o.set(http.StatusInternalServerError, nil)
 	authenticator := s.outsideAuth(o)
 	for range 3 {
-		_, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed"))
+		_, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed"), from)
 		if !errors.Is(err, models.ErrUnavailable) {
 			t.Errorf("error %v, want ErrUnavailable", err)
 		}
@@ -187,14 +187,14 @@ func TestOutsideKeysNeverFetched(t *testing.T) {
 	before := o.count()
 	s.clock.advance(time.Minute)
 	foreign := outsideToken(t, s, "ed", "iss", "https://evil.example")
-	if _, err := authenticator.Authenticate(t.Context(), foreign); !errors.Is(err, auth.ErrInvalidToken) {
+	if _, err := authenticator.Authenticate(t.Context(), foreign, from); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("error %v, want ErrInvalidToken", err)
 	}
 	if o.count() != before {
 		t.Error("a token of another issuer caused a fetch")
 	}
 	o.set(http.StatusOK, keySet(t, "ed"))
-	if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed")); err != nil {
+	if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed"), from); err != nil {
 		t.Errorf("once the issuer answers: %v", err)
 	}
 }

@@ -3,65 +3,50 @@ package auth
 import (
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
+	"partnerbilling/api/ratelimit"
 )
 
-// The token buckets of failed attempts: a burst, then one failure per interval.
-const (
-	failuresPerClient  = 10
-	clientFailureEvery = 2 * time.Second
-	failuresPerAddress = 50
-	addressFailEvery   = 200 * time.Millisecond
-	throttleCacheSize  = 10_000 // of each kind
+// Bound limits attempts by a token bucket: Burst at once, then one per Every. The zero Bound is
+// unlimited.
+type Bound struct {
+	Every time.Duration
+	Burst int
+}
+
+// The limits of failed attempts per client and per address.
+var (
+	clientFailures  = Bound{2 * time.Second, 10}
+	addressFailures = Bound{200 * time.Millisecond, 50}
 )
 
-// throttle counts failed attempts in token buckets, one per client and one per address. It is local
-// to the process. A bucket that the cache evicts starts full again.
+// throttle limits attempts per client and per address. It is local to the process.
 type throttle struct {
-	clients, addresses *lru.Cache[string, *rate.Limiter]
-	now                func() time.Time
+	byClient, byAddress Bound
+	clients, addresses  *ratelimit.Buckets
+	now                 func() time.Time
 }
 
-func newThrottle(now func() time.Time) *throttle {
-	return &throttle{clients: newBuckets(), addresses: newBuckets(), now: now}
-}
-
-func newBuckets() *lru.Cache[string, *rate.Limiter] {
-	buckets, err := lru.New[string, *rate.Limiter](throttleCacheSize)
-	if err != nil {
-		panic(err) // only for a size below 1
+func newThrottle(byClient, byAddress Bound, now func() time.Time) *throttle {
+	return &throttle{
+		byClient: byClient, byAddress: byAddress, now: now,
+		clients:   ratelimit.NewBuckets(byClient.Every, byClient.Burst),
+		addresses: ratelimit.NewBuckets(byAddress.Every, byAddress.Burst),
 	}
-	return buckets
 }
 
-// count records a failure and returns the delay before the next attempt, or 0 after few failures.
-// client is the claimed client, which count truncates.
+// count takes a token from the buckets of the client and the address. It skips an empty name and an
+// unlimited bound. It returns 0 if both had a token, otherwise a delay after which one is there.
+// The client's name is not authenticated; count uses its first 64 bytes.
 func (t *throttle) count(client, address string) time.Duration {
 	if len(client) > 64 {
 		client = client[:64]
 	}
-	byClient := t.take(t.clients, client, clientFailureEvery, failuresPerClient)
-	byAddress := t.take(t.addresses, address, addressFailEvery, failuresPerAddress)
-	return max(byClient, byAddress)
+	return max(t.take(t.clients, client, t.byClient), t.take(t.addresses, address, t.byAddress))
 }
 
-func (t *throttle) take(
-	from *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int,
-) time.Duration {
-	if key == "" {
+func (t *throttle) take(from *ratelimit.Buckets, key string, bound Bound) time.Duration {
+	if key == "" || bound == (Bound{}) || from.Of(key).AllowN(t.now(), 1) {
 		return 0
 	}
-	bucket, ok := from.Get(key)
-	if !ok {
-		fresh := rate.NewLimiter(rate.Every(every), burst)
-		if existing, found, _ := from.PeekOrAdd(key, fresh); found {
-			fresh = existing
-		}
-		bucket = fresh
-	}
-	if bucket.AllowN(t.now(), 1) {
-		return 0
-	}
-	return every
+	return bound.Every
 }

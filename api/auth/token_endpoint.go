@@ -6,6 +6,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -26,8 +27,8 @@ type TokenRequest struct {
 	Encoding      string // Content-Encoding; must be empty or identity
 	Authorization string
 	Body          []byte
-	TooLong       bool   // the body exceeds MaxFormSize and was not read
-	RemoteAddress string // without a port
+	TooLong       bool       // the body exceeds MaxFormSize and was not read
+	RemoteAddress netip.Addr // of the client; zero if it is unknown
 	// Limit counts a request of an authenticated client and returns how long the client must wait;
 	// 0 admits the request. A nil Limit admits all requests.
 	Limit func(ctx context.Context, client models.ClientID) time.Duration
@@ -112,11 +113,14 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 			return tokenSuccess{}, tooManyTokens(wait)
 		}
 	}
+	if wait := i.issued.count(client.ID.String(), addressText(request.RemoteAddress)); wait > 0 {
+		return tokenSuccess{}, tooManyTokens(wait)
+	}
 	scopes, err := narrow(client.Scopes, form.Get("scope"))
 	if err != nil {
 		return tokenSuccess{}, err
 	}
-	token, err := i.mint(ctx, client, scopes)
+	token, err := i.mint(ctx, client.Client, client.fingerprint, scopes)
 	if err != nil {
 		return tokenSuccess{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 // Bodies of error responses.
 var (
 	invalidClient = failure("invalid_client", "client authentication failed")
-	invalidScope  = failure("invalid_scope", "scope must be a list of scopes that the client holds")
+	invalidScope  = failure("invalid_scope", "scope must be a space-separated list of scopes granted to the client")
 	twoMethods    = failure("invalid_request", "more than one method of client authentication")
 	malformedBody = failure("invalid_request", "the body is malformed")
 	notForm       = failure("invalid_request", "the body must be application/x-www-form-urlencoded")
@@ -215,6 +216,43 @@ func TestFailuresSlowDownAndNeverLockOut(t *testing.T) {
 	if seen >= 60 {
 		t.Error("failures of an address under other client ids are not limited")
 	}
+}
+
+// A client, and the clients of an address together, get a bounded number of tokens, with or without
+// a limiter in Redis. Failed attempts use up no bound.
+func TestIssuanceIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	second, secondSecret := s.newClient(t, s.client.OrganisationID, models.PartnerScopes)
+	s.issuer = auth.NewIssuer(s.store, s.keys, auth.Config{
+		URL: issuerURL, Now: s.clock.now,
+		ClientTokens:  auth.Bound{Every: 1500 * time.Millisecond, Burst: 3},
+		AddressTokens: auth.Bound{Every: time.Second, Burst: 5},
+	})
+	statuses := func(id models.ClientID, secret string, n int) (all []int) {
+		for range n {
+			all = append(all, s.ask(t, basic(id.String(), secret), grant()).Status)
+		}
+		return all
+	}
+	must(t, equal([]int{401, 401, 401, 401}, statuses(s.client.ID, "wrong", 4)))
+	must(t, equal([]int{200, 200, 200, 429}, statuses(s.client.ID, s.secret, 4)))
+	answer := s.ask(t, basic(s.client.ID.String(), s.secret), grant())
+	if want := failure("temporarily_unavailable",
+		"too many token requests; reuse a token until it expires"); string(answer.Body) != want ||
+		answer.Header.Get("Retry-After") != "2" {
+		t.Errorf("%s %v", answer.Body, answer.Header)
+	}
+	must(t, equal([]int{429, 429}, statuses(second.ID, secondSecret, 2))) // the refusals counted for the address
+	s.clock.advance(2 * time.Second)
+	must(t, equal([]int{200, 200, 429}, statuses(second.ID, secondSecret, 3)))
+}
+
+func equal(want, got []int) error {
+	if slices.Equal(want, got) {
+		return nil
+	}
+	return fmt.Errorf("statuses %v, want %v", got, want)
 }
 
 func TestTokenEndpointWithoutPostgres(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// tokenError is an error of the token endpoint (RFC 6749 §5.2).
+// tokenError is an error of the token endpoint, in the format of RFC 6749 §5.2.
 type tokenError struct {
 	status      int
 	code        string
@@ -32,7 +32,7 @@ func invalidRequest(description string) *tokenError {
 	return &tokenError{status: http.StatusBadRequest, code: "invalid_request", description: description}
 }
 
-// invalidClient is the same response for an unknown client, a wrong secret, a bad assertion and a
+// invalidClient returns one response for an unknown client, a wrong secret, a bad assertion and a
 // disabled client.
 func invalidClient(cause error) *tokenError {
 	return &tokenError{
@@ -51,12 +51,12 @@ var (
 	}
 	errInvalidScope = &tokenError{
 		status: http.StatusBadRequest, code: "invalid_scope",
-		description: "scope must be a list of scopes that the client holds",
+		description: "scope must be a space-separated list of scopes granted to the client",
 	}
 )
 
-// tooManyFailures is the response to a failed attempt after too many failures. RFC 6749 has no code
-// for it.
+// tooManyFailures returns the response to a failed attempt over the limit. A correct attempt still
+// succeeds. RFC 6749 §5.2 has no code for it, so it borrows one of §4.1.2.1.
 func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
@@ -64,15 +64,15 @@ func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	}
 }
 
-// tooManyTokens is the response to an authenticated client over its rate limit for tokens.
+// tooManyTokens returns the response to an authenticated client over its rate limit for tokens.
 func tooManyTokens(retryAfter time.Duration) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
-		description: "too many tokens; use one until it expires", retryAfter: retryAfter,
+		description: "too many token requests; reuse a token until it expires", retryAfter: retryAfter,
 	}
 }
 
-// asTokenError returns the tokenError for an error of authentication or storage.
+// asTokenError maps an error to a tokenError: one of storage or time to 503, an unknown one to 500.
 func asTokenError(err error) *tokenError {
 	var e *tokenError
 	switch {
@@ -91,6 +91,7 @@ func asTokenError(err error) *tokenError {
 	}
 }
 
+// seconds formats d as whole seconds, rounded up.
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }

@@ -7,6 +7,6 @@ import (
 )
 
 // NewWithLongTimeout returns a limiter that waits for Redis even on a busy machine.
-func NewWithLongTimeout(shared *redis.Client, rates map[Class]Rate) *Limiter {
-	return newLimiter(shared, rates, time.Minute)
+func NewWithLongTimeout(client redis.UniversalClient, rates map[Class]Rate) *Limiter {
+	return newLimiter(client, rates, time.Minute)
 }

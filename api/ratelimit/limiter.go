@@ -14,19 +14,21 @@ import (
 )
 
 const (
-	takeTimeout = 40 * time.Millisecond // for all limits of a request, which Redis must not delay by 50 ms
-	cooldown    = time.Second           // after a failure, during which Redis is not queried
+	// Timeout bounds the check of all limits of a request, which Redis must not delay by 50 ms.
+	Timeout = 40 * time.Millisecond
+	// cooldown is the time after a failure during which Redis is not queried.
+	cooldown = time.Second
 )
 
 // Limiter limits the requests of each client across all processes, with token buckets in
 // Redis. It fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
 type Limiter struct {
-	redis         *redis.Client
+	redis         redis.UniversalClient
 	rates         map[Class]Rate
 	timeout       time.Duration // for all limits of a request
 	now           func() time.Time
 	cooldownUntil atomic.Int64 // Unix time in ns
-	takes         coalesce.Coalescer[*take, []int64]
+	takes         coalesce.Coalescer[*take, taken]
 }
 
 // take is one call of takeScript.
@@ -35,28 +37,20 @@ type take struct {
 	args []any
 }
 
-// New returns a limiter for the Redis of the shared client. The limiter has its own
-// connection pool with short time-outs; the caller must close it.
-func New(shared *redis.Client, rates map[Class]Rate) *Limiter {
-	return newLimiter(shared, rates, takeTimeout)
+// New returns a limiter that uses the client, and closes it with Close. The client's commands must
+// fail after Timeout, without a retry.
+func New(client redis.UniversalClient, rates map[Class]Rate) *Limiter {
+	return newLimiter(client, rates, Timeout)
 }
 
-func newLimiter(shared *redis.Client, rates map[Class]Rate, timeout time.Duration) *Limiter {
-	options := *shared.Options()
-	options.ContextTimeoutEnabled = true
-	options.MaxRetries = -1
-	options.DialTimeout = timeout
-	options.ReadTimeout = timeout
-	options.WriteTimeout = timeout
-	options.PoolTimeout = timeout
-	options.DialerRetries = 1
+func newLimiter(client redis.UniversalClient, rates map[Class]Rate, timeout time.Duration) *Limiter {
 	now := time.Now //nolint:forbidigo // measures only the cooldown; the buckets use the Redis server's clock
-	l := &Limiter{redis: redis.NewClient(&options), rates: rates, timeout: timeout, now: now}
+	l := &Limiter{redis: client, rates: rates, timeout: timeout, now: now}
 	l.takes.Call = l.pipeline
 	return l
 }
 
-// Close closes the connection pool.
+// Close closes the client.
 func (l *Limiter) Close() error { return l.redis.Close() }
 
 // takeScript takes a token from every bucket, or from none if one is empty. A bucket is stored as
@@ -125,7 +119,10 @@ func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []C
 		t.args = append(t.args, rate.interval(), rate.Burst)
 	}
 	answer, err := l.takes.Do(limited, &t)
-	if err == nil && len(answer) != 1+3*len(classes) {
+	if err == nil {
+		err = answer.err
+	}
+	if err == nil && len(answer.values) != 1+3*len(classes) {
 		err = errors.New("ratelimit: malformed answer of the rate script")
 	}
 	if err != nil {
@@ -134,40 +131,51 @@ func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []C
 		}
 		return Decision{}, err
 	}
-	return l.decide(classes, answer), nil
+	return l.decide(classes, answer.values), nil
 }
 
-// pipeline sends the scripts of concurrent requests together, which costs both sides less.
-func (l *Limiter) pipeline(ctx context.Context, takes []*take) ([][]int64, error) {
+// pipeline sends the scripts of concurrent requests together, which costs both sides less. The
+// servers of a Cluster fail independently, so that each request has its own error.
+func (l *Limiter) pipeline(ctx context.Context, takes []*take) ([]taken, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	answers, err := l.send(ctx, takes)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err = takeScript.Load(ctx, l.redis).Err(); err == nil {
-			answers, err = l.send(ctx, takes)
+	answers := l.send(ctx, takes, takeScript.EvalSha)
+	var unknown []*take // to their servers
+	var at []int
+	for i, a := range answers {
+		if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
+			unknown, at = append(unknown, takes[i]), append(at, i)
 		}
 	}
-	return answers, err
-}
-
-func (l *Limiter) send(ctx context.Context, takes []*take) ([][]int64, error) {
-	calls := make([]*redis.Cmd, len(takes))
-	_, err := l.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, t := range takes {
-			calls[i] = takeScript.EvalSha(ctx, pipe, t.keys, t.args...)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	answers := make([][]int64, len(takes))
-	for i, call := range calls {
-		if answers[i], err = call.Int64Slice(); err != nil {
-			return nil, err
+	if len(unknown) > 0 {
+		for i, a := range l.send(ctx, unknown, takeScript.Eval) {
+			answers[at[i]] = a
 		}
 	}
 	return answers, nil
+}
+
+// taken is the answer to one take.
+type taken struct {
+	values []int64
+	err    error
+}
+
+// evaluate is a way to run takeScript: by its hash or by its text.
+type evaluate func(ctx context.Context, s redis.Scripter, keys []string, args ...any) *redis.Cmd
+
+func (l *Limiter) send(ctx context.Context, takes []*take, run evaluate) []taken {
+	calls, answers := make([]*redis.Cmd, len(takes)), make([]taken, len(takes))
+	_, _ = l.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each call has its error
+		for i, t := range takes {
+			calls[i] = run(ctx, pipe, t.keys, t.args...)
+		}
+		return nil
+	})
+	for i, call := range calls {
+		answers[i].values, answers[i].err = call.Int64Slice()
+	}
+	return answers
 }
 
 func (l *Limiter) decide(classes []Class, answer []int64) Decision {

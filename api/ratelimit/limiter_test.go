@@ -15,6 +15,7 @@ import (
 
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
+	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -167,6 +168,29 @@ func TestLimiterUnderConcurrency(t *testing.T) {
 	}
 }
 
+// The buckets of a Cluster are on several servers, each of which has to learn the script.
+func TestLimiterOnACluster(t *testing.T) {
+	t.Parallel()
+	redis, err := queue.Connect(queuetest.Cluster(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ratelimit.NewWithLongTimeout(redis, slow)
+	t.Cleanup(func() { _ = l.Close() })
+	var taking sync.WaitGroup
+	for i := range 20 {
+		taking.Go(func() {
+			for n := range 3 {
+				d := l.Take(t.Context(), models.ClientID{byte(i)}, ratelimit.Batches)
+				if d.Allowed != (n < 2) || d.Limits[0].Unknown {
+					t.Errorf("client %d, batch %d: %+v", i, n, d)
+				}
+			}
+		})
+	}
+	taking.Wait()
+}
+
 func TestLimiterOff(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, "redis://127.0.0.1:1", nil)
@@ -220,7 +244,11 @@ func TestLimiterWithHangingRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ln.Close() })
-	l := ratelimit.New(queuetest.Client(t, "redis://"+ln.Addr().String()), slow)
+	address, err := queue.ParseRedis("redis://"+ln.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ratelimit.New(address.ConnectBriefly(ratelimit.Timeout), slow)
 	t.Cleanup(func() { _ = l.Close() })
 	var taking sync.WaitGroup
 	var longest atomic.Int64

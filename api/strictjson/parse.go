@@ -51,7 +51,7 @@ func ParseWithin(data []byte, limits Limits) (Value, error) {
 	}
 	expected := estimateNodes(data)
 	if limits.Values > 0 && expected > limits.Values {
-		if countValues(data) > limits.Values {
+		if countValues(data, limits.Values) > limits.Values {
 			return Value{}, tooManyValues(limits.Values)
 		}
 		expected = limits.Values // further separators are in strings
@@ -84,11 +84,11 @@ func estimateNodes(data []byte) int {
 	return min(n, len(data)/2+1)
 }
 
-// countValues counts the values of a JSON text without allocating. The result is meaningless for
-// other texts.
-func countValues(data []byte) int {
+// countValues counts the values of a JSON text without allocating, until there are more than the
+// limit. The result is meaningless for other texts.
+func countValues(data []byte, limit int) int {
 	n := 1
-	for i := 0; i < len(data); i++ {
+	for i := 0; i < len(data) && n <= limit; i++ {
 		switch data[i] {
 		case '"':
 			i = endOfString(data, i)

@@ -1,0 +1,298 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/models"
+)
+
+const (
+	// largeAnswer is the size in bytes from which on a batch's answer counts as large.
+	largeAnswer = 64 << 10
+	// largeBatchRows is the number of rows from which on a new batch is expected to have a large
+	// answer.
+	largeBatchRows = 400
+	// knownLargeBatches is the number of batches that are remembered as large.
+	knownLargeBatches = 4096
+	// keptDivisor n gives kept answers of maxKeptAnswer bytes an n-th of the memory limit.
+	keptDivisor   = 32
+	maxKeptAnswer = 1 << 20
+
+	// maxLargeReads is how many large answers are read and rendered at once.
+	maxLargeReads = 2
+	// maxLargeReadsWaiting is how many of an organisation's large answers wait to be read. It
+	// exceeds the default burst of a client's rate limit, so that largeReadWait bounds the queue.
+	maxLargeReadsWaiting = 256
+	// largeReadWait is the longest time that the read of a large answer waits.
+	largeReadWait = 2 * time.Second
+)
+
+// batchKey names a batch.
+type batchKey struct {
+	site      models.SiteID
+	reference string
+}
+
+// batchReader reads batches for requests. At most one JSON read of a batch runs at a time. Requests
+// that arrive meanwhile share the next one, so that no answer is older than its request. CSV reads
+// are not shared.
+//
+// Large answers cost much CPU time here and in Postgres. Only a few are read at once, in turn for
+// the organisations, and without a slot. The rendered ones are kept, and serve as long as the
+// batch's version stays the same.
+//
+// A batchReader is safe for concurrent use.
+type batchReader struct {
+	store  *models.Store
+	large  *lru.Cache[batchKey, struct{}] // batches that are known to be large
+	kept   *lru.Cache[batchKey, keptBatch]
+	permit *fairSemaphore[models.OrganisationID] // to read a large answer
+
+	mu    sync.Mutex
+	reads map[batchKey]*batchReads
+}
+
+// keptBatch is the rendered answer of a version of a batch.
+type keptBatch struct {
+	version models.BatchVersion
+	view    *batchView
+}
+
+// batchReads are the reads of one batch, each nil if there is none.
+type batchReads struct{ running, next *batchRead }
+
+// batchRead is a read that requests share.
+type batchRead struct {
+	done      chan struct{} // closed when the other fields are set
+	view      *batchView
+	err       error
+	abandoned bool // failed, and the request that ran it had ended
+}
+
+func newBatchReader(cfg Config) *batchReader {
+	large, err := lru.New[batchKey, struct{}](knownLargeBatches)
+	kept, keptErr := lru.New[batchKey, keptBatch](max(4, int(cfg.MemoryLimit/keptDivisor/maxKeptAnswer)))
+	if errors.Join(err, keptErr) != nil {
+		panic(err) // only for a size below 1
+	}
+	refused := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_http_large_reads_refused_total",
+		Help: "Reads of large batches refused because too many of the organisation's waited, or for too long.",
+	})
+	cfg.Metrics.MustRegister(refused)
+	return &batchReader{
+		store: cfg.Store, large: large, kept: kept, reads: map[batchKey]*batchReads{},
+		permit: newFairSemaphore[models.OrganisationID](maxLargeReads, maxLargeReadsWaiting, largeReadWait, refused),
+	}
+}
+
+// batchKey returns the batch in the path.
+func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
+
+// expect marks a batch as large if it has at least largeBatchRows rows.
+func (b *batchReader) expect(key batchKey, rows int) {
+	if rows >= largeBatchRows {
+		b.large.Add(key, struct{}{})
+	}
+}
+
+// view returns the batch in a request's path. A large one releases the request's slot meanwhile.
+func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) {
+	key := r.batchKey()
+	if !b.large.Contains(key) {
+		return b.coalesce(ctx, key, func(ctx context.Context) (*batchView, error) { return b.load(ctx, key) })
+	}
+	r.slot.release()
+	view, err := b.coalesce(ctx, key, func(ctx context.Context) (*batchView, error) { return b.loadLarge(ctx, r) })
+	if err != nil {
+		return nil, err
+	}
+	return view, r.slot.reacquire(ctx)
+}
+
+// table returns the rows of the batch in a request's path as CSV. A large one releases the
+// request's slot meanwhile.
+func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err error) {
+	key := r.batchKey()
+	read := func(ctx context.Context) error {
+		_, rows, err := b.store.GetBatch(ctx, key.site, key.reference)
+		if err != nil {
+			return batchError(err)
+		}
+		b.expect(key, len(rows))
+		table = encodeRows(rows)
+		return nil
+	}
+	if !b.large.Contains(key) {
+		err = read(ctx)
+		return table, err
+	}
+	r.slot.release()
+	if err := b.withPermit(ctx, r.Site.OrganisationID, read); err != nil {
+		return nil, err
+	}
+	return table, r.slot.reacquire(ctx)
+}
+
+// withPermit runs read with a permit to read a large answer. The error is models.ErrUnavailable if
+// none becomes free in time.
+func (b *batchReader) withPermit(
+	ctx context.Context, organisation models.OrganisationID, read func(ctx context.Context) error,
+) error {
+	if err := b.permit.acquire(ctx, organisation); err != nil {
+		return err
+	}
+	defer b.permit.release(organisation)
+	return read(ctx)
+}
+
+// load reads and renders a batch.
+func (b *batchReader) load(ctx context.Context, key batchKey) (*batchView, error) {
+	batch, rows, err := b.store.GetBatch(ctx, key.site, key.reference)
+	if err != nil {
+		return nil, batchError(err)
+	}
+	view, err := viewBatch(&batch, rows)
+	if len(view.data) >= largeAnswer {
+		b.large.Add(key, struct{}{})
+	}
+	return view, err
+}
+
+// loadLarge returns the kept answer of a batch, or renders it again if the batch has changed. The
+// request holds no slot before and after.
+func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchView, err error) {
+	if view, err = b.unchanged(ctx, r); view != nil || err != nil {
+		return view, err
+	}
+	key := r.batchKey()
+	err = b.withPermit(ctx, r.Site.OrganisationID, func(ctx context.Context) error {
+		batch, rows, version, err := b.store.GetVersionedBatch(ctx, key.site, key.reference)
+		if err != nil {
+			return batchError(err)
+		}
+		if view, err = viewBatch(&batch, rows); err == nil && len(view.data) <= 2*maxKeptAnswer {
+			b.kept.Add(key, keptBatch{version, view})
+		}
+		return err
+	})
+	return view, err
+}
+
+// unchanged returns the kept answer of a batch, nil if there is none or the batch has changed. It
+// needs no permit: the check of the version is as cheap as other reads, and has a slot like them.
+func (b *batchReader) unchanged(ctx context.Context, r *Request) (*batchView, error) {
+	key := r.batchKey()
+	kept, ok := b.kept.Get(key)
+	if !ok {
+		return nil, nil
+	}
+	if err := r.slot.reacquire(ctx); err != nil {
+		return nil, err
+	}
+	defer r.slot.release()
+	version, err := b.store.BatchVersion(ctx, key.site, key.reference)
+	if err != nil || version != kept.version {
+		return nil, batchError(err)
+	}
+	return kept.view, nil
+}
+
+// keptAt returns the kept answer of a version of a batch, nil if there is none.
+func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchView {
+	if kept, ok := b.kept.Get(key); ok && kept.version == version {
+		return kept.view
+	}
+	return nil
+}
+
+// coalesce returns the result of a read that begins after the call. It runs the read itself, unless
+// it can join one. If the request that runs it ends before, another one runs it.
+func (b *batchReader) coalesce(
+	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
+) (*batchView, error) {
+	for {
+		shared, previous, leads := b.join(key)
+		if leads {
+			b.lead(ctx, key, shared, previous, read)
+		}
+		select {
+		case <-shared.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if !shared.abandoned || leads || ctx.Err() != nil {
+			return shared.view, shared.err
+		}
+	}
+}
+
+// lead runs a read once the previous one has ended. If ctx ends before, the read is abandoned.
+func (b *batchReader) lead(
+	ctx context.Context, key batchKey, shared, previous *batchRead,
+	read func(ctx context.Context) (*batchView, error),
+) {
+	defer b.end(key, shared)
+	defer func() { shared.abandoned = shared.err != nil && ctx.Err() != nil }()
+	if previous != nil {
+		select {
+		case <-previous.done:
+		case <-ctx.Done():
+			shared.err = ctx.Err()
+			return
+		}
+	}
+	b.begin(key)
+	shared.view, shared.err = read(ctx)
+}
+
+// join returns the next read of a batch. leads says that the caller must run it, after the previous
+// one if that is not nil.
+func (b *batchReader) join(key batchKey) (shared, previous *batchRead, leads bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reads := b.reads[key]
+	if reads == nil {
+		reads = &batchReads{}
+		b.reads[key] = reads
+	}
+	if reads.next != nil {
+		return reads.next, nil, false
+	}
+	reads.next = &batchRead{done: make(chan struct{}), err: errReadFailed}
+	return reads.next, reads.running, true
+}
+
+// errReadFailed is the error of a read that panics.
+var errReadFailed = errors.New("api: the shared read of a batch has failed")
+
+// begin makes the next read of a batch the running one. The previous one has ended. Later requests
+// do not join it.
+func (b *batchReader) begin(key batchKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reads := b.reads[key]
+	reads.running, reads.next = reads.next, nil
+}
+
+// end removes a read, which is the running one or, if it is abandoned, the next one.
+func (b *batchReader) end(key batchKey, shared *batchRead) {
+	defer close(shared.done)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reads := b.reads[key]
+	if reads.running == shared {
+		reads.running = nil
+	} else {
+		reads.next = nil
+	}
+	if reads.running == nil && reads.next == nil {
+		delete(b.reads, key)
+	}
+}

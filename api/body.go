@@ -1,0 +1,183 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// hasBody reports whether the request announces a body of a length other than 0.
+func (r *Request) hasBody() bool {
+	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
+}
+
+// isEmptyBody reports whether a chunked body is empty. It waits for the first byte, without a slot.
+func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
+	if r.fast.Request.Header.ContentLength() >= 0 {
+		return false, nil
+	}
+	var first [1]byte
+	var err error
+	busy := r.withoutSlot(ctx, func() { _, err = io.ReadFull(r.fast.RequestBodyStream(), first[:]) })
+	switch {
+	case errors.Is(err, io.EOF):
+		r.bodyRead = true
+		return true, busy
+	case err != nil:
+		return false, bodyReadError(err)
+	}
+	return false, busy
+}
+
+// errNoBodyMemory means that the bytes of a body did not become free in time, or that the body lost
+// them. It is not logged.
+var errNoBodyMemory = fmt.Errorf("%w: no memory for the body", errBusy)
+
+const (
+	// arrivedBody is the size up to which fasthttp has read a body before the handler runs. Such a
+	// body needs no bytes of a byteSemaphore: its connection counts with it.
+	arrivedBody = 8 << 10
+	// Each bodyPart bytes of a larger body must arrive within bodyPartTime: the minimum rate of a
+	// body. A body whose last byte is missing is refused after bodyPartTime.
+	bodyPart     = 16 << 10
+	bodyPartTime = 2 * time.Second
+)
+
+// readAll reads the body. It refuses a body over the limit, by the announced length alone if there
+// is one. It begins to read a large body once the body has its bytes of memory, and holds no slot
+// meanwhile, because its client may be slow.
+func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
+	stream := r.fast.RequestBodyStream()
+	length := r.fast.Request.Header.ContentLength()
+	if stream == nil || length == 0 || r.bodyRead {
+		return nil, nil
+	}
+	if length > limit {
+		return nil, tooLarge(limit)
+	}
+	var body []byte
+	var err error
+	if 0 < length && length <= arrivedBody {
+		body = make([]byte, length)
+		_, err = io.ReadFull(stream, body)
+	} else {
+		r.slot.release()
+		body, err = r.readLarge(ctx, stream, length, limit)
+	}
+	switch {
+	case errors.Is(err, errNoBodyMemory):
+		return nil, noBodyMemory()
+	case err != nil:
+		return nil, bodyReadError(err)
+	case len(body) > limit:
+		return nil, tooLarge(limit)
+	}
+	r.bodyRead = true
+	return body, r.slot.reacquire(ctx)
+}
+
+// readLarge acquires the bytes of a body and reads it. A body of unknown length acquires as many as
+// the limit.
+func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
+	size := length
+	if length < 0 {
+		size = limit
+	}
+	connection, _ := r.fast.Conn().(*conn) // nil for a request of the console
+	var err error
+	semaphore, caller := r.server.bodies.semaphoreOf(r, size)
+	if r.lease, err = semaphore.acquire(ctx, caller, int64(size), connection.abortRead); err != nil {
+		return nil, err
+	}
+	defer connection.endParts()
+	var body []byte
+	if length < 0 {
+		body, err = readUnknown(stream, limit, connection.beginPart)
+	} else {
+		body = make([]byte, length)
+		if _, err = readParts(stream, body, connection.beginPart); errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	switch complete := r.lease.complete(len(body)); {
+	case !complete:
+		return nil, errNoBodyMemory
+	case isTimeout(err):
+		semaphore.metrics.slow.Inc()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return body, r.server.bodies.handle(ctx, r, len(body))
+}
+
+// readParts reads until the buffer is full. It returns io.EOF if the body ends before.
+func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err error) {
+	for part := 0; n < len(body) && err == nil; {
+		if n >= part {
+			beginPart()
+			part = n + bodyPart
+		}
+		var read int
+		read, err = stream.Read(body[n:min(part, len(body))])
+		n += read
+	}
+	if n == len(body) && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// readUnknown reads a body of unknown length, at most one byte more than the limit.
+func readUnknown(stream io.Reader, limit int, beginPart func()) ([]byte, error) {
+	var body []byte
+	for filled := 0; filled == len(body) && filled <= limit; {
+		body = append(body, make([]byte, min(max(bodyPart, len(body)), limit+1-len(body)))...)
+		n, err := readParts(stream, body[filled:], beginPart)
+		filled += n
+		if errors.Is(err, io.EOF) {
+			return body[:filled], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
+}
+
+func tooLarge(limit int) error {
+	e := Refuse(BodyTooLarge, "")
+	e.Faults[0].Message = fmt.Sprintf("The body must have at most %d bytes.", limit)
+	e.Close = true
+	return e
+}
+
+// bodyReadError refuses a body that arrived too slowly or with broken framing.
+func bodyReadError(err error) error {
+	if isTimeout(err) {
+		return unreadable(RequestTimeout, err)
+	}
+	return unreadable(MalformedRequest, err)
+}
+
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
+
+// noBodyMemory refuses a body that is not read.
+func noBodyMemory() *Error {
+	e := unreadable(Unavailable, errNoBodyMemory)
+	e.RetryAfter = retryUnavailable
+	return e
+}
+
+// unreadable refuses a request after which the connection must be closed.
+func unreadable(code Code, cause error) *Error {
+	e := Refuse(code, "")
+	e.Cause, e.Close = cause, true
+	return e
+}

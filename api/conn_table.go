@@ -1,0 +1,240 @@
+package api
+
+import (
+	"cmp"
+	"container/list"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// connPhase says what a connection is doing.
+type connPhase uint8
+
+const (
+	fresh    connPhase      = iota // no byte has arrived yet
+	idle                           // between two requests
+	arriving                       // the head of a request, or a small body, is arriving
+	running                        // a request runs, or an answer is being sent
+	phases   = int(running)        // number of the phases in which a connection may be closed
+)
+
+// arrivingGrace is the time after which an unfinished request counts as slow.
+const arrivingGrace = 2 * time.Second
+
+// connTable bounds the open connections. If it is full, a new connection replaces an old one, in
+// this order: one that has sent nothing, one whose request arrives slowly, one that is idle, one
+// whose request is arriving. Of those, the one that has been so for longest is closed. Connections
+// on which a caller has authenticated come last. If requests run on all connections, the new one is
+// closed.
+//
+// A connTable is safe for concurrent use.
+type connTable struct {
+	capacity   int
+	perAddress int // connections of a peer address; 0 means no bound
+	metrics    connMetrics
+
+	mu        sync.Mutex
+	open      int
+	byAddress map[string]int
+	unknown   waitingConns // without an authenticated caller so far
+	known     waitingConns
+}
+
+// waitingConns lists connections by phase, longest first. The elements are *conn.
+type waitingConns [phases]list.List
+
+// connEntry is the state of a connection in its table. The table's mutex protects it.
+type connEntry struct {
+	table   *connTable
+	address string // of the peer; "" if addresses are not counted
+	phase   connPhase
+	since   time.Time
+	known   bool          // a caller has authenticated
+	element *list.Element // in the lists of waiting ones; nil while the connection runs or is closed
+	closed  bool
+}
+
+func newConnTable(cfg Config) *connTable {
+	t := &connTable{
+		capacity:   connectionCapacity(cfg.MemoryLimit),
+		perAddress: cfg.MaxConnectionsPerAddress, byAddress: map[string]int{},
+	}
+	t.metrics = newConnMetrics(cfg.Metrics, t)
+	return t
+}
+
+// minConnections are the connections that a process has with little memory.
+const minConnections = 64
+
+// connectionCapacity returns the number of connections that a memory limit allows.
+func connectionCapacity(memoryLimit int64) int {
+	return max(int(memoryLimit/memoryDivisor/connectionCost), minConnections)
+}
+
+// add adds a new connection, and closes another one if the table is full. It returns nil if the new
+// connection must be closed.
+func (t *connTable) add(c net.Conn) *conn {
+	added, victim := t.insert(c)
+	if victim != nil {
+		_ = victim.Close()
+	}
+	return added
+}
+
+// insert returns the added connection, and the one that must be closed. Either may be nil.
+func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
+	address := ""
+	if host, _, err := net.SplitHostPort(c.RemoteAddr().String()); err == nil && t.perAddress > 0 {
+		address = host
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.perAddress > 0 && t.byAddress[address] >= t.perAddress {
+		t.metrics.address.Inc()
+		return nil, c
+	}
+	if t.open >= t.capacity {
+		old := t.victim()
+		if old == nil {
+			t.metrics.full.Inc()
+			return nil, c
+		}
+		t.metrics.closed[old.entry.phase].Inc()
+		t.remove(old)
+		victim = old.Conn
+	}
+	added = &conn{Conn: c, entry: connEntry{table: t, address: address}}
+	t.open++
+	t.byAddress[address]++
+	t.enter(added, fresh)
+	return added, victim
+}
+
+// victim returns the connection to close, nil if requests run on all.
+func (t *connTable) victim() *conn { return cmp.Or(t.unknown.victim(), t.known.victim()) }
+
+func (w *waitingConns) victim() *conn {
+	slow := w.longest(arriving)
+	if slow != nil && time.Since(slow.entry.since) < arrivingGrace {
+		slow = nil
+	}
+	return cmp.Or(w.longest(fresh), slow, w.longest(idle), w.longest(arriving))
+}
+
+// longest returns the connection that has been in a phase for longest, nil if none is in it.
+func (w *waitingConns) longest(phase connPhase) *conn {
+	if first := w[phase].Front(); first != nil {
+		c, _ := first.Value.(*conn)
+		return c
+	}
+	return nil
+}
+
+// waiting returns the lists that a connection belongs to.
+func (t *connTable) waiting(e *connEntry) *waitingConns {
+	if e.known {
+		return &t.known
+	}
+	return &t.unknown
+}
+
+// enter moves a connection to a phase.
+func (t *connTable) enter(c *conn, phase connPhase) {
+	e := &c.entry
+	t.unlist(e)
+	e.phase = phase
+	if phase != running && !e.closed {
+		e.since = time.Now() //nolint:forbidigo // measures only how long a client takes
+		e.element = t.waiting(e)[phase].PushBack(c)
+	}
+}
+
+// unlist takes a connection out of the lists of waiting ones.
+func (t *connTable) unlist(e *connEntry) {
+	if e.element != nil {
+		t.waiting(e)[e.phase].Remove(e.element)
+		e.element = nil
+	}
+}
+
+// remove takes a connection out of the table, if it is still in it.
+func (t *connTable) remove(c *conn) {
+	e := &c.entry
+	if e.closed {
+		return
+	}
+	t.unlist(e)
+	e.closed = true
+	t.open--
+	if t.byAddress[e.address]--; t.byAddress[e.address] == 0 {
+		delete(t.byAddress, e.address)
+	}
+}
+
+// setPhase records what the connection is doing from now on.
+func (c *conn) setPhase(phase connPhase) {
+	t := c.entry.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enter(c, phase)
+}
+
+// beginArriving records that the first bytes of a request have arrived.
+func (c *conn) beginArriving() {
+	t := c.entry.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.entry.phase < arriving {
+		t.enter(c, arriving)
+	}
+}
+
+// markKnown records that a caller has authenticated. A request runs on the connection.
+func (c *conn) markKnown() {
+	t := c.entry.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.entry.known = true
+}
+
+// leaveTable takes the connection out of its table.
+func (c *conn) leaveTable() {
+	t := c.entry.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.remove(c)
+}
+
+// connMetrics count the connections that were closed for others.
+type connMetrics struct {
+	closed        [phases]prometheus.Counter // by phase
+	full, address prometheus.Counter         // new ones that were refused
+}
+
+func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
+	closed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "svc_http_connections_closed_total",
+		Help: "Connections closed to make room, by what they were doing (fresh, idle, arriving); new ones refused " +
+			"because requests ran on all (full) or because of the limit of their address (address).",
+	}, []string{"reason"})
+	registry.MustRegister(closed,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections", Help: "Open HTTP connections."},
+			func() float64 {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				return float64(t.open)
+			}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections_limit",
+			Help: "Greatest number of open HTTP connections."},
+			func() float64 { return float64(t.capacity) }))
+	return connMetrics{
+		closed: [phases]prometheus.Counter{
+			fresh: closed.WithLabelValues("fresh"), idle: closed.WithLabelValues("idle"),
+			arriving: closed.WithLabelValues("arriving"),
+		},
+		full: closed.WithLabelValues("full"), address: closed.WithLabelValues("address"),
+	}
+}

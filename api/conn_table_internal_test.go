@@ -1,0 +1,92 @@
+package api
+
+import (
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// clientEnd is the server's side of a connection from an address. It records that it was closed.
+type clientEnd struct {
+	net.Conn
+	name, address string
+	closed        *[]string
+}
+
+func (p *clientEnd) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(p.address), Port: 1} }
+
+func (p *clientEnd) Close() error {
+	*p.closed = append(*p.closed, p.name)
+	return nil
+}
+
+func newTestTable(capacity, perAddress int) *connTable {
+	t := newConnTable(Config{
+		MemoryLimit: 1, MaxConnectionsPerAddress: perAddress, Metrics: prometheus.NewRegistry(),
+	})
+	t.capacity = capacity
+	return t
+}
+
+func TestFullTableClosesInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table, closed := newTestTable(8, 0), []string{}
+		add := func(name string, known bool, phase connPhase) {
+			c := table.add(&clientEnd{name: name, address: "192.0.2.1", closed: &closed})
+			if c == nil {
+				return
+			}
+			if known {
+				c.setPhase(running)
+				c.markKnown()
+			}
+			c.setPhase(phase)
+		}
+		add("known idle", true, idle)
+		add("known slow", true, arriving)
+		add("known running", true, running)
+		add("idle", false, idle)
+		add("slow", false, arriving)
+		add("running", false, running)
+		<-time.After(arrivingGrace)
+		add("arriving", false, arriving)
+		add("fresh", false, fresh)
+		for range 7 {
+			add("new", true, running)
+		}
+		want := []string{"fresh", "slow", "idle", "arriving", "known slow", "known idle", "new"}
+		if !slices.Equal(closed, want) {
+			t.Errorf("closed %v, want %v", closed, want)
+		}
+		if n := metricValue(t, table.metrics.full); n != 1 {
+			t.Errorf("counted %v refused connections", n)
+		}
+	})
+}
+
+func TestClosedConnectionLeavesTheTable(t *testing.T) {
+	t.Parallel()
+	table, closed := newTestTable(2, 1), []string{}
+	first := table.add(&clientEnd{name: "first", address: "192.0.2.1", closed: &closed})
+	table.add(&clientEnd{name: "other", address: "2001:db8::1", closed: &closed})
+	if table.add(&clientEnd{name: "second", address: "192.0.2.1", closed: &closed}) != nil {
+		t.Error("a second connection of the address was accepted")
+	}
+	for range 2 {
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	first.setPhase(idle) // its last read returns after that
+	if table.add(&clientEnd{name: "third", address: "192.0.2.1", closed: &closed}) == nil {
+		t.Error("a connection after the first was refused")
+	}
+	if want := []string{"second", "first", "first"}; !slices.Equal(closed, want) {
+		t.Errorf("closed %v, want %v", closed, want)
+	}
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Large bodies are read only once their memory is free. The memory limit of the process is divided:
+//
+//   - A sixth bounds the connections. Each is counted with connectionCost.
+//   - A sixth bounds the request bodies that are being read, parsed or handled. Each byte of a
+//     body is counted with bodyCost.
+//   - The rest is for answers, the runtime, and garbage: the heap grows to twice of what is live.
+//
+// The limit is GOMEMLIMIT, or DefaultMemoryLimit without it.
+
+// DefaultMemoryLimit is the assumed memory limit of a process without GOMEMLIMIT, in bytes.
+const DefaultMemoryLimit = 1 << 30
+
+const (
+	// memoryDivisor n gives each of connections and bodies an n-th of the memory limit.
+	memoryDivisor = 6
+	// connectionCost is the memory of a connection on which a request arrives: its buffers, its
+	// goroutine's stack, and the body of at most arrivedBody bytes.
+	connectionCost = 32 << 10
+	// bodyCost is how many bytes each byte of a large body costs at most: the body, its parsed
+	// text, its values, its canonical form, and the rows that are sent to Postgres.
+	bodyCost = 6
+)
+
+// smallBody is the largest body that counts as small, in bytes.
+const smallBody = 64 << 10
+
+// memoryLimit returns GOMEMLIMIT, or DefaultMemoryLimit without it.
+func memoryLimit() int64 {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return limit
+	}
+	return DefaultMemoryLimit
+}
+
+// bodyMemory bounds the bodies of requests in flight. Small bodies have a part of their own, so
+// that large ones cannot delay them. So have those of callers that are not authenticated.
+type bodyMemory struct {
+	public, small, large *byteSemaphore
+	// handled bounds the large bodies that are parsed and handled at once. They take much CPU time
+	// here and in Postgres, so that only a few may compete with other requests.
+	handled *fairSemaphore[caller]
+}
+
+const (
+	// maxLargeHandled is how many large bodies are handled at once.
+	maxLargeHandled = 2
+	// maxLargeWaiting is how many large bodies of an organisation wait to be handled.
+	maxLargeWaiting = 16
+)
+
+func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
+	m := newBodyMetrics(registry)
+	bytes := limit / memoryDivisor / bodyCost
+	return bodyMemory{
+		public: newByteSemaphore(bytes/8, maxBatchBytes, m.of("public")),
+		small:  newByteSemaphore(bytes*3/8, 4*smallBody, m.of("small")),
+		large:  newByteSemaphore(bytes/2, maxBatchBytes, m.of("large")),
+
+		handled: newFairSemaphore[caller](maxLargeHandled, maxLargeWaiting, bodyWaitLimit,
+			m.refused.WithLabelValues("large", "handling")),
+	}
+}
+
+// handle waits until the complete body of a request may be handled, at most bodyWaitLimit. The
+// request's end releases the permit.
+func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
+	if size <= smallBody || r.Principal.ClientID.IsZero() { // the console's own requests make calls that count
+		return nil
+	}
+	if err := m.handled.acquire(ctx, callerOf(&r.Principal)); err != nil {
+		return fmt.Errorf("%w: %w", errNoBodyMemory, err)
+	}
+	r.handlesLarge = true
+	return nil
+}
+
+// releaseBody gives back the memory of the request's body.
+func (r *Request) releaseBody() {
+	r.lease.release()
+	if r.handlesLarge {
+		r.handlesLarge = false
+		r.server.bodies.handled.release(callerOf(&r.Principal))
+	}
+}
+
+// semaphoreOf returns the semaphore for a body of a size in bytes, and the caller that it counts
+// for: the organisation, the client of no organisation, or before authentication the address.
+func (m *bodyMemory) semaphoreOf(r *Request, size int) (*byteSemaphore, string) {
+	by := callerOf(&r.Principal).id.String()
+	switch {
+	case r.Principal.ClientID.IsZero():
+		return m.public, r.address.String()
+	case size <= smallBody:
+		return m.small, by
+	default:
+		return m.large, by
+	}
+}

@@ -1,0 +1,155 @@
+// Package peer finds the address of the client that a request comes from, through trusted proxies.
+package peer
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The headers in which proxies name the addresses that a request came from.
+const (
+	HeaderForwarded    = "Forwarded" // RFC 7239
+	HeaderForwardedFor = "X-Forwarded-For"
+)
+
+// maxHops bounds the number of proxies that are followed.
+const maxHops = 32
+
+// Proxies are the address prefixes of trusted proxies. Without any, the peer of the connection is
+// the client.
+type Proxies []netip.Prefix
+
+// ParseProxies parses CIDR prefixes and single addresses.
+func ParseProxies(texts []string) (Proxies, error) {
+	proxies := make(Proxies, len(texts))
+	for i, text := range texts {
+		prefix, err := ParsePrefix(text)
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			return nil, fmt.Errorf("%q is not a CIDR prefix, such as 10.0.0.0/8", text)
+		}
+		proxies[i] = prefix
+	}
+	return proxies, nil
+}
+
+// ParsePrefix parses a CIDR prefix. An address without a length is a prefix of itself alone.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return address.Prefix(address.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}
+
+func (p Proxies) trusts(address netip.Addr) bool {
+	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(address) })
+}
+
+// Client returns the address of the client. Only trusted proxies are believed: the walk begins at
+// the peer and goes through the headers from right to left, to the first address that is no trusted
+// proxy. A malformed entry ends it at the proxy that reported it. If both headers are present and
+// lead to different addresses, a client may have forged one: the peer is the answer.
+func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip.Addr {
+	peer = plain(peer)
+	if !p.trusts(peer) || len(forwardedFor)+len(forwarded) == 0 {
+		return peer
+	}
+	hops := strings.Split(strings.Join(forwardedFor, ","), ",")
+	elements := splitQuoted(strings.Join(forwarded, ","), ',')
+	switch {
+	case len(forwarded) == 0:
+		return p.walk(peer, hops, parseHop)
+	case len(forwardedFor) == 0:
+		return p.walk(peer, elements, parseElement)
+	}
+	a, b := p.walk(peer, hops, parseHop), p.walk(peer, elements, parseElement)
+	if a != b {
+		return peer
+	}
+	return a
+}
+
+// ClientOf returns the address of the client of a request; the zero Addr if its peer is unknown.
+func (p Proxies) ClientOf(r *http.Request) netip.Addr {
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return p.Client(address.Addr(), r.Header.Values(HeaderForwardedFor), r.Header.Values(HeaderForwarded))
+}
+
+// FromNet returns the address of a connection's end; the zero Addr if it has none.
+func FromNet(address net.Addr) netip.Addr {
+	tcp, ok := address.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return plain(tcp.AddrPort().Addr())
+}
+
+// plain removes the forms in which an address can hide from a comparison.
+func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
+
+func (p Proxies) walk(peer netip.Addr, entries []string, parse func(string) (netip.Addr, bool)) netip.Addr {
+	current := peer
+	for n := 0; n < min(len(entries), maxHops) && p.trusts(current); n++ {
+		next, ok := parse(entries[len(entries)-1-n])
+		if !ok {
+			return current
+		}
+		current = next
+	}
+	return current
+}
+
+// parseHop parses an entry of X-Forwarded-For: an address, which some proxies give a port.
+func parseHop(text string) (netip.Addr, bool) {
+	text = strings.TrimSpace(text)
+	if address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
+		return plain(address), true
+	}
+	withPort, err := netip.ParseAddrPort(text)
+	return plain(withPort.Addr()), err == nil
+}
+
+// parseElement parses the parameter "for" of an element of Forwarded. It refuses "unknown" and
+// obfuscated identifiers.
+func parseElement(text string) (address netip.Addr, ok bool) {
+	for _, pair := range splitQuoted(text, ';') {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "for") {
+			continue
+		}
+		if ok { // repeated
+			return netip.Addr{}, false
+		}
+		value = strings.TrimSpace(value)
+		if unquoted, quoted := strings.CutPrefix(value, `"`); quoted {
+			value = strings.TrimSuffix(unquoted, `"`)
+		}
+		if address, ok = parseHop(value); !ok {
+			return netip.Addr{}, false
+		}
+	}
+	return address, ok
+}
+
+// splitQuoted splits a text at a separator outside quoted strings.
+func splitQuoted(text string, separator byte) []string {
+	var parts []string
+	quoted, begin := false, 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case quoted && text[i] == '\\':
+			i++ // the escaped character
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == separator && !quoted:
+			parts, begin = append(parts, text[begin:i]), i+1
+		}
+	}
+	return append(parts, text[begin:])
+}

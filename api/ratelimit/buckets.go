@@ -1,0 +1,40 @@
+package ratelimit
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// maxBuckets bounds the keys that Buckets remember.
+const maxBuckets = 10_000
+
+// Buckets are token buckets by key, local to the process. They hold without Redis. A bucket that is
+// forgotten for others starts full again. Buckets are safe for concurrent use.
+type Buckets struct {
+	every time.Duration
+	burst int
+	known *lru.Cache[string, *rate.Limiter]
+}
+
+// NewBuckets returns buckets that hold burst tokens and get another one in every interval.
+func NewBuckets(every time.Duration, burst int) *Buckets {
+	known, err := lru.New[string, *rate.Limiter](maxBuckets)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &Buckets{every, burst, known}
+}
+
+// Of returns the bucket of a key.
+func (b *Buckets) Of(key string) *rate.Limiter {
+	if bucket, ok := b.known.Get(key); ok {
+		return bucket
+	}
+	fresh := rate.NewLimiter(rate.Every(b.every), b.burst)
+	if existing, found, _ := b.known.PeekOrAdd(key, fresh); found {
+		return existing
+	}
+	return fresh
+}

@@ -1,0 +1,187 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// The watch of a held request looks at intervals that double from the minimum to the maximum.
+const (
+	minPollInterval = 100 * time.Millisecond
+	maxPollInterval = time.Second
+	// lookTimeout bounds one look.
+	lookTimeout = 5 * time.Second
+)
+
+// watches poll the state that held requests and streams wait for. All requests that wait for one
+// key share its looks: one query an interval, however many wait. Watches are safe for concurrent
+// use.
+type watches[K, V comparable] struct {
+	look     func(ctx context.Context, key K) (V, error)
+	min, max time.Duration // the interval doubles from min to max
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	open map[K]*watch[V]
+}
+
+// watch observes one key. Its goroutine runs while requests wait.
+type watch[V comparable] struct {
+	waiters int
+	stop    context.CancelFunc
+	joined  chan struct{} // receives a value when a request joins
+
+	mu      sync.Mutex
+	seen    sighting[V]
+	changed chan struct{} // closed and replaced when seen.number rises
+}
+
+// sighting is the latest result of a watch.
+type sighting[V comparable] struct {
+	number uint64 // rises when value or err changes; 0 before the first look
+	value  V
+	err    error
+	began  time.Time // when the last look began
+}
+
+func newWatches[K, V comparable](
+	log *slog.Logger, minInterval, maxInterval time.Duration, look func(ctx context.Context, key K) (V, error),
+) *watches[K, V] {
+	return &watches[K, V]{look: look, min: minInterval, max: maxInterval, log: log, open: map[K]*watch[V]{}}
+}
+
+// join returns the watch of a key. Its looks have a trace of their own, and take slots of the
+// request's organisation. All requests that join one key are of one organisation. leave must be
+// called once.
+func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w = s.open[key]
+	if w == nil {
+		w = &watch[V]{joined: make(chan struct{}, 1), changed: make(chan struct{})}
+		s.open[key] = w
+		traced := models.WithTraceID(context.Background(), models.NewTraceID())
+		running, stop := context.WithCancel(traced) //nolint:gosec // leave calls stop
+		w.stop = stop
+		permit := slot{admission: r.slot.admission, caller: callerOf(&r.Principal)}
+		go w.run(running, s.min, s.max, func(ctx context.Context) (V, error) { return s.lookWith(ctx, permit, key) })
+	}
+	w.waiters++
+	select {
+	case w.joined <- struct{}{}:
+	default: // an earlier signal is still unread
+	}
+	return w, func() { s.leave(key, w) }
+}
+
+// lookWith looks with a slot. It returns an error that wraps errLookPanicked if the look panics.
+func (s *watches[K, V]) lookWith(ctx context.Context, permit slot, key K) (value V, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.ErrorContext(ctx, "panic in a look for held requests", "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errLookPanicked, p)
+		}
+	}()
+	if err := permit.acquire(ctx, true); err != nil {
+		return value, err
+	}
+	defer permit.release()
+	return s.look(ctx, key)
+}
+
+// errLookPanicked is the error of a look that panics.
+var errLookPanicked = errors.New("api: a look for held requests has panicked")
+
+func (s *watches[K, V]) leave(key K, w *watch[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.waiters--; w.waiters == 0 {
+		delete(s.open, key)
+		w.stop()
+	}
+}
+
+// run looks until ctx ends. A request that joins shortens the interval.
+func (w *watch[V]) run(
+	ctx context.Context, minInterval, maxInterval time.Duration, look func(context.Context) (V, error),
+) {
+	now := time.Now //nolint:forbidigo // measures only intervals
+	interval := minInterval
+	due := now().Add(interval)
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.joined:
+			interval = minInterval
+			if soon := now().Add(interval); soon.Before(due) {
+				due = soon
+				timer.Reset(interval)
+			}
+			continue
+		case <-timer.C:
+		}
+		w.lookOnce(ctx, look)
+		interval = min(2*interval, maxInterval)
+		due = now().Add(interval)
+		timer.Reset(interval)
+	}
+}
+
+// lookOnce looks once and publishes the result. A look that is shed publishes nothing.
+func (w *watch[V]) lookOnce(ctx context.Context, look func(context.Context) (V, error)) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	began := time.Now()
+	value, err := look(ctx)
+	if errors.Is(err, errBusy) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.seen
+	w.seen = sighting[V]{was.number, value, err, began}
+	if was.number == 0 || value != was.value || (err == nil) != (was.err == nil) {
+		w.seen.number++
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+}
+
+// last returns the last sighting.
+func (w *watch[V]) last() sighting[V] {
+	seen, _ := w.current()
+	return seen
+}
+
+func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen, w.changed
+}
+
+// await waits for a later sighting than the given number that is wanted or an error. ok is false if
+// ctx ends first.
+func (w *watch[V]) await(ctx context.Context, number uint64, wanted func(V) bool) (_ sighting[V], ok bool) {
+	for {
+		seen, changed := w.current()
+		if seen.number > number && (seen.err != nil || wanted(seen.value)) {
+			return seen, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return seen, false
+		}
+	}
+}
