@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -27,17 +28,23 @@ func (p *program) withStore(ctx context.Context, do storeFunc) error {
 
 // withStoreTimeout is withStore with a timeout for each statement. 0 means the service's default.
 func (p *program) withStoreTimeout(ctx context.Context, statement time.Duration, do storeFunc) error {
-	return p.withAnyRail(ctx, statement, func(ctx context.Context, cfg Config, store *models.Store) error {
-		if err := checkDeployment(ctx, store, cfg.deployment(false)); err != nil {
-			return err
-		}
-		return do(ctx, cfg, store)
-	})
+	own := func(cfg *Config) models.Deployment { return cfg.deployment(false) }
+	return p.withDatabase(ctx, statement, own, do)
 }
 
-// withAnyRail is withStoreTimeout for a command that replaces the rail: it checks only the
-// environment.
-func (p *program) withAnyRail(ctx context.Context, statement time.Duration, do storeFunc) error {
+// withAnyRail is withStore for a command that replaces the rail: it checks only the environment.
+func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
+	own := func(cfg *Config) models.Deployment {
+		return models.Deployment{Environment: models.Environment(cfg.Env)}
+	}
+	return p.withDatabase(ctx, 0, own, do)
+}
+
+// withDatabase opens the database, checks that it is of the deployment own, and performs do. It
+// records nothing in the database of another deployment.
+func (p *program) withDatabase(
+	ctx context.Context, statement time.Duration, own func(*Config) models.Deployment, do storeFunc,
+) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -47,45 +54,90 @@ func (p *program) withAnyRail(ctx context.Context, statement time.Duration, do s
 	}
 	store, err := models.Open(postgres.Config{
 		DSN: cfg.DatabaseURL, MaxConns: 4, StatementTimeout: statement, ApplicationName: "svc admin",
+		Pooled: cfg.pooled(),
 	})
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
-	err = checkDeployment(ctx, store, models.Deployment{Environment: models.Environment(cfg.Env)})
+	err = checkDeployment(ctx, store, own(&cfg))
 	if err == nil {
-		err = do(ctx, cfg, store)
+		err = perform(ctx, cfg, store, do)
 	}
 	return errors.Join(err, store.Close())
 }
 
 func (p *program) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Migrate the database schema"}
-	migrate := func(use, short string, do func(context.Context, *models.Store) (int, error), done string) {
-		cmd.AddCommand(command(use, short, func(ctx context.Context, _ []string) error {
-			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-				n, err := do(ctx, store)
+	p.addOperatorFlag(cmd)
+	migrate := func(
+		use, short string, do func(context.Context, Config, *models.Store) (int, error), done string,
+	) *cobra.Command {
+		return command(use, short, func(ctx context.Context, _ []string) error {
+			return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
+				n, err := do(ctx, cfg, store)
 				if err != nil {
 					return err
 				}
 				fmt.Fprintf(p.stdout, done+"\n", n)
 				return nil
 			})
-		}))
+		})
 	}
-	migrate("up", "Apply all pending migrations", func(ctx context.Context, store *models.Store) (int, error) {
+	apply := func(ctx context.Context, cfg Config, store *models.Store) (int, error) {
+		if cfg.pooled() {
+			return 0, errMigratesPooled
+		}
 		return migrations.Up(ctx, store.DB())
-	}, "%d migrations applied")
-	migrate("status", "Count pending migrations", func(ctx context.Context, store *models.Store) (int, error) {
+	}
+	up := migrate("up", "Apply all pending migrations", apply, "%d migrations applied")
+	count := func(ctx context.Context, _ Config, store *models.Store) (int, error) {
 		return migrations.Pending(ctx, store.DB())
-	}, "%d migrations are pending")
+	}
+	status := migrate("status", "Count pending migrations", count, "%d migrations are pending")
+	cmd.AddCommand(acting(models.ActMigrate, up), status, p.grantsCommand())
+	return cmd
+}
+
+// errMigratesPooled refuses a pooler, which would lose the locks and the settings of migrations
+// that run outside of a transaction.
+var errMigratesPooled = errors.New("migrations need a SVC_DATABASE_URL that leads past the pooler, " +
+	"and SVC_DATABASE_POOLER=off")
+
+// roleName matches names of database roles that need no escape in a literal.
+var roleName = regexp.MustCompile("^[a-z_][a-z0-9_-]{0,62}$")
+
+// grantsCommand prints SQL rather than running it: roles are an administrator's to alter.
+func (p *program) grantsCommand() *cobra.Command {
+	var roles migrations.Roles
+	cmd := command("grants", "Print the SQL that gives the database roles their privileges",
+		func(context.Context, []string) error {
+			for _, name := range []string{roles.Owner, roles.Runtime, roles.Read} {
+				if !roleName.MatchString(name) {
+					return fmt.Errorf("%q is no name of a role: lower-case letters, digits, _ and -", name)
+				}
+			}
+			var settings []migrations.Setting
+			for _, s := range postgres.SessionSettings() {
+				settings = append(settings, migrations.Setting(s))
+			}
+			_, err := fmt.Fprint(p.stdout, migrations.Grants(roles, settings))
+			return err
+		})
+	cmd.Flags().StringVar(&roles.Owner, "owner", "svc", "role that owns the tables and migrates")
+	cmd.Flags().StringVar(&roles.Runtime, "runtime", "billing_runtime", "role of api, worker, dashboard and svc admin")
+	cmd.Flags().StringVar(&roles.Read, "read", "billing_read", "role of reports")
 	return cmd
 }
 
 func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Operate the service"}
+	p.addOperatorFlag(cmd)
 	cmd.AddCommand(
-		p.auditCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(), p.siteCommand(),
-		p.clientCommand(), p.keysCommand(), p.restoredCommand(), p.debitCommand(), p.railAdminCommand(),
+		p.auditCommand(), p.reconcileCommand(),
+		p.logCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(),
+		p.siteCommand(), p.clientCommand(), p.keysCommand(), p.restoredCommand(), p.debitCommand(),
+		p.railAdminCommand(), p.operatorCommand(), p.customerCommand(), p.debitsCommand(), p.queueCommand(),
+		p.pausesCommand(), p.webhookAdminCommand(), p.findCommand(), p.storyCommand(), p.backlogCommand(),
 		command("master-key", "Print a new master key for SVC_MASTER_KEY", func(context.Context, []string) error {
 			fmt.Fprintln(p.stdout, seal.GenerateMasterKey())
 			return nil
@@ -123,14 +175,18 @@ func (p *program) alertsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE", func(row func(...any)) {
+			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE\tACKNOWLEDGED", func(row func(...any)) {
 				for _, a := range alerts {
-					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID)
+					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID, a.AcknowledgedBy)
 				}
 			})
 		})
 	})
-	cmd.AddCommand(p.closeAlertCommand())
+	cmd.AddCommand(
+		acting(models.ActCloseAlert, p.alertCommand("close", "Close an alert after it has been dealt with",
+			(*models.Store).CloseAlert)),
+		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
+			(*models.Store).AcknowledgeAlert)))
 	return cmd
 }
 
@@ -164,7 +220,7 @@ func (p *program) organisationCommand() *cobra.Command {
 	list := command("list", "List the organisations and their Sites", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, p.listOrganisations)
 	})
-	cmd.AddCommand(add, list)
+	cmd.AddCommand(acting(models.ActAddOrganisation, add), list)
 	return cmd
 }
 
@@ -205,114 +261,7 @@ func (p *program) siteCommand() *cobra.Command {
 			return nil
 		})
 	}
-	cmd.AddCommand(add)
-	return cmd
-}
-
-func (p *program) clientCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
-	var name string
-	var scopes []string
-	add := &cobra.Command{
-		Use:   "add ORGANISATION|customer-app",
-		Short: "Add a client and print its id and secret; the secret is never shown again", Args: cobra.ExactArgs(1),
-	}
-	add.Flags().StringVar(&name, "name", "client", "name of the client")
-	add.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes of the client (default all allowed scopes)")
-	add.RunE = func(cmd *cobra.Command, args []string) error {
-		var organisation models.OrganisationID
-		granted := models.CustomerAppScopes
-		if args[0] != "customer-app" {
-			if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
-				return err
-			}
-			granted = models.PartnerScopes
-		}
-		if len(scopes) > 0 {
-			granted = nil
-			for _, s := range scopes {
-				granted = append(granted, models.Scope(s))
-			}
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			id, secret, err := newClient(ctx, store, organisation, name, granted)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(p.stdout, "%s %s\n", id, secret)
-			return nil
-		})
-	}
-	cmd.AddCommand(add,
-		p.changeClient("disable CLIENT", "Disable a client; its tokens stop working within a minute",
-			(*models.Store).DisableClient),
-		p.changeClient("enable CLIENT", "Enable a disabled client", (*models.Store).EnableClient),
-		p.secretCommand(), p.clientKeysCommand())
-	return cmd
-}
-
-// newClient creates a client with a secret.
-func newClient(
-	ctx context.Context, store *models.Store, organisation models.OrganisationID, name string, scopes []models.Scope,
-) (models.ClientID, string, error) {
-	client, err := store.CreateClient(ctx, organisation, name, scopes)
-	if err != nil {
-		return models.ClientID{}, "", err
-	}
-	secret, err := store.AddClientSecret(ctx, client.ID)
-	return client.ID, secret, err
-}
-
-func (p *program) changeClient(
-	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
-) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var id models.ClientID
-		if err := id.UnmarshalText([]byte(args[0])); err != nil {
-			return err
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			return do(store, ctx, id)
-		})
-	}
-	return cmd
-}
-
-func (p *program) secretCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
-	cmd.AddCommand(
-		p.changeClient("add CLIENT", "Add a secret and print it; it is never shown again",
-			func(store *models.Store, ctx context.Context, id models.ClientID) error {
-				secret, err := store.AddClientSecret(ctx, id)
-				if err == nil {
-					fmt.Fprintln(p.stdout, secret)
-				}
-				return err
-			}),
-		p.changeClient("list CLIENT", "List the secrets' fingerprints",
-			func(store *models.Store, ctx context.Context, id models.ClientID) error {
-				secrets, err := store.ClientSecrets(ctx, id)
-				if err != nil {
-					return err
-				}
-				return p.table("FINGERPRINT\tCREATED", func(row func(...any)) {
-					for _, s := range secrets {
-						row(s.Fingerprint, formatTime(s.CreatedAt))
-					}
-				})
-			}))
-	remove := &cobra.Command{Use: "remove CLIENT FINGERPRINT", Short: "Remove a secret", Args: cobra.ExactArgs(2)}
-	remove.RunE = func(cmd *cobra.Command, args []string) error {
-		var id models.ClientID
-		if err := id.UnmarshalText([]byte(args[0])); err != nil {
-			return err
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			return store.RemoveClientSecret(ctx, id, args[1])
-		})
-	}
-	cmd.AddCommand(remove)
+	cmd.AddCommand(acting(models.ActAddSite, add))
 	return cmd
 }
 
@@ -344,13 +293,18 @@ func (p *program) keysCommand() *cobra.Command {
 					return err
 				}
 				secrets, err := store.ResealWebhookSecrets(ctx, ring)
+				if err != nil {
+					return err
+				}
+				parties, err := store.ResealParties(ctx, ring)
 				if err == nil {
-					fmt.Fprintf(p.stdout, "%d resealed\n", keys+secrets)
+					fmt.Fprintf(p.stdout, "%d resealed\n", keys+secrets+parties)
 				}
 				return err
 			})
 		})
-	cmd.AddCommand(rotate, reseal, p.listKeysCommand(), p.retireKeyCommand())
+	cmd.AddCommand(acting(models.ActRotateKey, rotate), acting(models.ActReseal, reseal), p.listKeysCommand(),
+		acting(models.ActRetireKey, p.retireKeyCommand()))
 	return cmd
 }
 
@@ -362,6 +316,7 @@ func (p *program) withKeyring(
 		if err != nil {
 			return err
 		}
+		store.SetKeyring(ring)
 		return do(ctx, store, ring)
 	})
 }

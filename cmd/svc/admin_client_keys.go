@@ -29,16 +29,12 @@ func (p *program) clientKeysCommand() *cobra.Command {
 	}
 	remove := &cobra.Command{Use: "remove CLIENT", Short: "Remove all keys", Args: cobra.ExactArgs(1)}
 	remove.RunE = func(cmd *cobra.Command, args []string) error { return p.setClientKeys(cmd.Context(), args[0], nil) }
-	cmd.AddCommand(set, remove)
+	cmd.AddCommand(acting(models.ActSetClientKeys, set), acting(models.ActRemoveClientKeys, remove))
 	return cmd
 }
 
 func (p *program) setClientKeys(ctx context.Context, client string, jwks json.RawMessage) error {
-	var id models.ClientID
-	if err := id.UnmarshalText([]byte(client)); err != nil {
-		return err
-	}
-	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+	return p.withClient(ctx, client, func(ctx context.Context, store *models.Store, id models.ClientID) error {
 		return store.SetClientJWKS(ctx, id, jwks)
 	})
 }

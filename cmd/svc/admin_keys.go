@@ -49,13 +49,14 @@ func (p *program) retireKeyCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) closeAlertCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "close KIND SUBJECT", Short: "Close an alert after it has been dealt with", Args: cobra.ExactArgs(2),
-	}
+// alertCommand returns a command that changes an open alert.
+func (p *program) alertCommand(
+	use, short string, change func(*models.Store, context.Context, string, string) error,
+) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " KIND SUBJECT", Short: short, Args: cobra.ExactArgs(2)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			return store.CloseAlert(ctx, args[0], args[1])
+			return change(store, ctx, args[0], args[1])
 		})
 	}
 	return cmd

@@ -37,5 +37,5 @@ func (p *program) recountCommand() *cobra.Command {
 			return nil
 		})
 	}
-	return cmd
+	return acting(models.ActRecountCustomers, cmd)
 }

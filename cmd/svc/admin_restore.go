@@ -47,7 +47,7 @@ be lost. Ask the partners, then decide:
 			return nil
 		})
 	}
-	return cmd
+	return acting(models.ActDecideRestored, cmd)
 }
 
 func (p *program) debitCommand() *cobra.Command {
@@ -68,7 +68,9 @@ func (p *program) debitCommand() *cobra.Command {
 				})
 		},
 	}
-	cmd.AddCommand(key, p.decideRowCommand(), p.decidePaymentCommand())
+	cmd.AddCommand(key, acting(models.ActLookUpDebit, p.lookUpCommand()),
+		acting(models.ActDecideRow, p.decideRowCommand()),
+		acting(models.ActDecidePayment, p.decidePaymentCommand()))
 	return cmd
 }
 
@@ -105,7 +107,7 @@ func (p *program) decideRowCommand() *cobra.Command {
 		return p.withRow(cmd.Context(), args, func(ctx context.Context, store *models.Store, site models.SiteID) error {
 			outcome, err := store.DecideRow(ctx, site, args[1], args[2], decision())
 			if errors.Is(err, models.ErrNotUndecided) {
-				return errors.New("the row is not unconfirmed, or it has already been corrected")
+				return explain(err, "the row is not unconfirmed, or it has already been corrected")
 			}
 			if err == nil {
 				fmt.Fprintln(p.stdout, "corrected to", outcome)
@@ -130,7 +132,7 @@ func (p *program) decidePaymentCommand() *cobra.Command {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 			status, _, err := store.DecidePayment(ctx, id, decision())
 			if errors.Is(err, models.ErrNotUndecided) {
-				return errors.New("the payment is not pending, or a worker is asking the rail about it")
+				return explain(err, "the payment is not pending, or a worker is asking the rail about it")
 			}
 			if err == nil {
 				fmt.Fprintln(p.stdout, "ended as", status)

@@ -15,6 +15,7 @@ func TestAdminRestoresAndDecides(t *testing.T) {
 	a := newAdmin(t)
 	store, err := models.Open(postgres.Config{DSN: a.env["SVC_DATABASE_URL"]})
 	must(t, err)
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { must(t, store.Close()) })
 	site := modelstest.Site(t, store)
 	batch := modelstest.Submit(t, store, modelstest.Batch(site, "2026/11 #7", "ada")).Batch

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ type admin struct {
 func newAdmin(t *testing.T) admin {
 	t.Parallel()
 	return admin{t, map[string]string{"SVC_DATABASE_URL": modelstest.DSN(t),
-		"SVC_MASTER_KEY": seal.GenerateMasterKey()}}
+		"SVC_MASTER_KEY": modelstest.MasterKey}}
 }
 
 // run runs a command that must succeed, and returns its output.
@@ -217,6 +218,7 @@ func (a admin) store() *models.Store {
 	if err != nil {
 		a.Fatal(err)
 	}
+	store.SetKeyring(modelstest.Keyring(a.T, modelstest.MasterKey))
 	a.Cleanup(func() { _ = store.Close() })
 	return store
 }
@@ -241,7 +243,57 @@ func (a admin) tokenEndpoint() func(assertion string) int {
 			"client_assertion":      {assertion},
 		}
 		return issuer.Token(a.Context(), auth.TokenRequest{
-			ContentType: "application/x-www-form-urlencoded", Body: []byte(form.Encode()), RemoteAddress: "192.0.2.1",
+			ContentType: "application/x-www-form-urlencoded", Body: []byte(form.Encode()),
+			RemoteAddress: netip.MustParseAddr("192.0.2.1"),
 		}).Status
 	}
+}
+
+// An operator sees which credentials a client has and uses, narrows its scopes and its addresses.
+func TestAdminShowsAndNarrowsClients(t *testing.T) {
+	a := newAdmin(t)
+	organisation := a.run("organisation", "add", "A partner")
+	id, secret, _ := strings.Cut(a.run("client", "add", organisation, "--name", "billing run"), " ")
+	a.run("client", "keys", "set", id, a.keySet())
+	store := a.store()
+	var parsed models.ClientID
+	must(t, parsed.UnmarshalText([]byte(id)))
+	must(t, store.RecordCredentialUse(t.Context(), parsed, models.FingerprintOf(secret)))
+	shown := a.run("client", "show", id)
+	for _, want := range []string{
+		organisation, "billing run", "enabled", "addresses     any\n", models.FingerprintOf(secret) + "  secret  ",
+		time.Now().UTC().Format(" 2006-01-02 "), "  key                           never",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("show lacks %q:\n%s", want, shown)
+		}
+	}
+	a.run("client", "scopes", id, "billing:batches:read", "billing:batches:write")
+	a.run("client", "allow-addresses", id, "192.0.2.7", "2001:db8::/32")
+	a.run("client", "disable", id)
+	shown = a.run("client", "show", id)
+	for _, want := range []string{
+		"scopes        billing:batches:read billing:batches:write\n", "addresses     192.0.2.7/32 2001:db8::/32\n", "disabled",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("show lacks %q:\n%s", want, shown)
+		}
+	}
+	a.run("client", "allow-addresses", id, "any")
+	if shown = a.run("client", "show", id); !strings.Contains(shown, "addresses     any\n") {
+		t.Errorf("show:\n%s", shown)
+	}
+	app, _, _ := strings.Cut(a.run("client", "add", "customer-app"), " ")
+	for args, want := range map[string][]string{"": {id, app}, organisation: {id}, "customer-app": {app}} {
+		list := a.run(append([]string{"client", "list"}, strings.Fields(args)...)...)
+		if strings.Count(list, "\n") != len(want) || !strings.Contains(list, want[0]) {
+			t.Errorf("list %s:\n%s", args, list)
+		}
+	}
+	a.fails("client", "scopes", id, "customer-app:payments:write")
+	a.fails("client", "allow-addresses", id, "192.0.2.7/24")
+	a.fails("client", "allow-addresses", id, "nonsense")
+	a.fails("client", "allow-addresses", id, "192.0.2.7", "192.0.2.7")
+	a.fails("client", "show", "cli_01932c07-0000-7000-8000-000000000001")
+	a.fails("client", "list", "org_nonsense")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
+	"partnerbilling/api/web/ops"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
 	"partnerbilling/queue"
@@ -133,26 +133,34 @@ func (s *service) addOps(ctx context.Context, address string, checks []api.Readi
 }
 
 func (p *program) dashboardCommand() *cobra.Command {
-	return serving("dashboard", "Serve the queue dashboard at /ops/queues",
+	return serving("dashboard", "Serve the operators' pages at /ops, with the queue dashboard",
 		func(ctx context.Context, _ []string) error {
 			return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
-				if s.cfg.OpsPassword == "" {
-					return errors.New("SVC_OPS_PASSWORD must be set")
-				}
-				if err := s.checkEnvironment(ctx); err != nil {
+				store, err := s.checkEnvironment(ctx)
+				if err != nil {
 					return err
 				}
 				ln, err := listen(ctx, s.cfg.Listen)
 				if err != nil {
 					return err
 				}
-				dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
-				s.closers = append(s.closers, dashboard.Close)
-				mux := http.NewServeMux()
-				mux.Handle(queue.DashboardPath, dashboard)
-				mux.Handle(queue.DashboardPath+"/", dashboard)
-				s.addHTTP(ln, mux)
-				fmt.Fprintf(p.stdout, "the dashboard is at http://%s%s\n", ln.Addr(), queue.DashboardPath)
+				pages, err := s.newOperatorPages(store, nil)
+				if err != nil {
+					return errors.Join(err, ln.Close())
+				}
+				if s.cfg.OpsListen != "" {
+					checks := []api.ReadinessCheck{ // only the queue dashboard needs Redis
+						{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
+							return checkReady(ctx, store)
+						}},
+						{Name: "redis", Check: queue.PingRedis(s.redis)},
+					}
+					if err := s.addOps(ctx, s.cfg.OpsListen, api.CacheChecks(checks)); err != nil {
+						return errors.Join(err, ln.Close())
+					}
+				}
+				s.addHTTP(ln, pages)
+				fmt.Fprintf(p.stdout, "the dashboard is at http://%s%s\n", ln.Addr(), ops.Path)
 				return nil
 			})
 		})
@@ -195,5 +203,16 @@ func (p *program) railCommand() *cobra.Command {
 			fmt.Fprintf(p.stdout, "the gateway is at http://%s\n", ln.Addr())
 			return nil
 		})
+	})
+}
+
+func (p *program) openapiCommand() *cobra.Command {
+	return command("openapi", "Print the OpenAPI document", func(context.Context, []string) error {
+		document, err := api.OpenAPI()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s\n", document)
+		return err
 	})
 }

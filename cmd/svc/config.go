@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
+	"partnerbilling/api/peer"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
@@ -35,20 +37,23 @@ const (
 // Config is the configuration, read from SVC_… environment variables. The tag secret keeps a value
 // out of the log. [variableHelp] describes each variable.
 type Config struct {
-	Env           environment `env:"SVC_ENV"`
-	Listen        string      `env:"SVC_LISTEN"`
-	OpsListen     string      `env:"SVC_OPS_LISTEN"`
-	PublicBaseURL string      `env:"SVC_PUBLIC_BASE_URL"`
-	DatabaseURL   string      `env:"SVC_DATABASE_URL" secret:"true"`
-	RedisURL      string      `env:"SVC_REDIS_URL" secret:"true"`
-	MasterKey     string      `env:"SVC_MASTER_KEY" secret:"true"`
-	MasterKeyFile string      `env:"SVC_MASTER_KEY_FILE"`
-	DataDir       string      `env:"SVC_DATA_DIR" envDefault:".svc"`
-	DevWorker     string      `env:"SVC_DEV_WORKER" envDefault:"on"`
+	Env            environment `env:"SVC_ENV"`
+	Listen         string      `env:"SVC_LISTEN"`
+	OpsListen      string      `env:"SVC_OPS_LISTEN"`
+	TrustedProxies []string    `env:"SVC_TRUSTED_PROXIES"`
+	PublicBaseURL  string      `env:"SVC_PUBLIC_BASE_URL"`
+	DatabaseURL    string      `env:"SVC_DATABASE_URL" secret:"true"`
+	DatabasePooler string      `env:"SVC_DATABASE_POOLER" envDefault:"off"`
+	RedisURL       string      `env:"SVC_REDIS_URL" secret:"true"`
+	MasterKey      string      `env:"SVC_MASTER_KEY" secret:"true"`
+	MasterKeyFile  string      `env:"SVC_MASTER_KEY_FILE"`
+	DataDir        string      `env:"SVC_DATA_DIR" envDefault:".svc"`
+	DevWorker      string      `env:"SVC_DEV_WORKER" envDefault:"on"`
 
 	LogLevel  slog.Level `env:"SVC_LOG_LEVEL" envDefault:"INFO"`
 	LogFormat string     `env:"SVC_LOG_FORMAT" envDefault:"json"`
 	OTLPURL   string     `env:"SVC_OTLP_URL"`
+	OTLPRatio float64    `env:"SVC_OTLP_RATIO" envDefault:"1"`
 
 	RateLimit      string `env:"SVC_RATE_LIMIT" envDefault:"100"`
 	BatchRateLimit string `env:"SVC_BATCH_RATE_LIMIT" envDefault:"5"`
@@ -58,19 +63,30 @@ type Config struct {
 	QuotaInvitations quota `env:"SVC_QUOTA_INVITATIONS" envDefault:"5000000"`
 	QuotaEndpoints   quota `env:"SVC_QUOTA_ENDPOINTS" envDefault:"10000"`
 
+	AllowPlain      []string `env:"SVC_ALLOW_PLAIN"`
+	RedisCAFile     string   `env:"SVC_REDIS_CA_FILE"`
+	RedisCertFile   string   `env:"SVC_REDIS_CERT_FILE"`
+	RedisTLSKeyFile string   `env:"SVC_REDIS_KEY_FILE"`
+	RailCAFile      string   `env:"SVC_RAIL_TLS_CA_FILE"`
+	RailCertFile    string   `env:"SVC_RAIL_TLS_CERT_FILE"`
+	RailTLSKeyFile  string   `env:"SVC_RAIL_TLS_KEY_FILE"`
+
+	Retention retention
+
 	IssuerURL      string `env:"SVC_ISSUER_URL"`
 	IssuerJWKSURL  string `env:"SVC_ISSUER_JWKS_URL"`
 	IssuerAudience string `env:"SVC_ISSUER_AUDIENCE"`
 
 	AppLink string `env:"SVC_APP_LINK"`
 
-	DatabaseConns  int           `env:"SVC_DATABASE_CONNS" envDefault:"16"`
-	DatabaseQueue  int           `env:"SVC_DATABASE_QUEUE" envDefault:"512"`
-	APIConcurrency int           `env:"SVC_API_CONCURRENCY" envDefault:"32"`
-	APIQueueWait   time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms"`
-	Concurrency    int           `env:"SVC_CONCURRENCY" envDefault:"16"`
-	InFlight       int           `env:"SVC_IN_FLIGHT" envDefault:"0"`
-	ShutdownWithin time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s"`
+	DatabaseConns   int           `env:"SVC_DATABASE_CONNS" envDefault:"16"`
+	DatabaseQueue   int           `env:"SVC_DATABASE_QUEUE" envDefault:"512"`
+	APIConcurrency  int           `env:"SVC_API_CONCURRENCY" envDefault:"32"`
+	APIQueueWait    time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms"`
+	APIAddressConns int           `env:"SVC_API_ADDRESS_CONNS" envDefault:"0"`
+	Concurrency     int           `env:"SVC_CONCURRENCY" envDefault:"16"`
+	InFlight        int           `env:"SVC_IN_FLIGHT" envDefault:"0"`
+	ShutdownWithin  time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s"`
 
 	WebhookRetries      []time.Duration `env:"SVC_WEBHOOK_RETRIES" envDefault:"10s,2m,20m,3h,24h"`
 	WebhookLoopback     string          `env:"SVC_WEBHOOK_LOOPBACK"`
@@ -85,8 +101,12 @@ type Config struct {
 	RailConcurrency int     `env:"SVC_RAIL_CONCURRENCY" envDefault:"256"`
 	RailRate        float64 `env:"SVC_RAIL_RATE" envDefault:"0"`
 
-	OpsUsername string `env:"SVC_OPS_USERNAME" envDefault:"operator"`
-	OpsPassword string `env:"SVC_OPS_PASSWORD" secret:"true"`
+	Operator string `env:"SVC_OPERATOR"`
+
+	OperatorsFile string `env:"SVC_OPERATORS_FILE"`
+	OpsUsername   string `env:"SVC_OPS_USERNAME" envDefault:"operator"`
+	OpsPassword   string `env:"SVC_OPS_PASSWORD" secret:"true"`
+	OpsRole       string `env:"SVC_OPS_ROLE" envDefault:"look"`
 }
 
 // quota limits what an organisation may store. 0, written as "off", means no limit.
@@ -138,9 +158,12 @@ func parseConfig(environ []string) (Config, error) {
 		}
 	}
 	for name := range values {
-		if !slices.Contains(variableNames(), name) {
+		if !slices.Contains(variableNames(), name) && !isSecretFile(name) {
 			return Config{}, fmt.Errorf("unknown variable %s; `svc config` lists all variables", name)
 		}
+	}
+	if err := readSecretFiles(values); err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
 	}
 	var cfg Config
 	if err := env.ParseWithOptions(&cfg, env.Options{Environment: values}); err != nil {
@@ -150,7 +173,22 @@ func parseConfig(environ []string) (Config, error) {
 }
 
 func variables() []reflect.StructField {
-	return reflect.VisibleFields(reflect.TypeFor[Config]())
+	return slices.DeleteFunc(allFields(reflect.TypeFor[Config](), nil), func(f reflect.StructField) bool {
+		return f.Tag.Get("env") == ""
+	})
+}
+
+// allFields returns the fields of a struct and of the structs in it. Index leads from the outermost
+// struct.
+func allFields(of reflect.Type, at []int) (fields []reflect.StructField) {
+	for i := range of.NumField() {
+		f := of.Field(i)
+		f.Index = append(slices.Clone(at), i)
+		if fields = append(fields, f); f.Type.Kind() == reflect.Struct {
+			fields = append(fields, allFields(f.Type, f.Index)...)
+		}
+	}
+	return fields
 }
 
 func variableNames() []string {
@@ -172,7 +210,11 @@ func (c *Config) check() error {
 	}
 	oneOf("SVC_ENV", string(c.Env), "", string(sandbox), string(production))
 	oneOf("SVC_DEV_WORKER", c.DevWorker, "on", "off")
+	oneOf("SVC_DATABASE_POOLER", c.DatabasePooler, "off", "transaction")
 	oneOf("SVC_LOG_FORMAT", c.LogFormat, "json", "text")
+	if c.OTLPRatio <= 0 || c.OTLPRatio > 1 || math.IsNaN(c.OTLPRatio) {
+		refuse("SVC_OTLP_RATIO", "must be above 0 and at most 1")
+	}
 	oneOf("SVC_RAIL", c.Rail, "", "sandbox", "http")
 	oneOf("SVC_WEBHOOK_LOOPBACK", c.WebhookLoopback, "", "on", "off")
 	if len(c.RailID) > 64 || strings.IndexFunc(c.RailID, func(r rune) bool { return r < '!' || r > '~' }) >= 0 {
@@ -193,7 +235,16 @@ func (c *Config) check() error {
 	if c.APIQueueWait < time.Millisecond || c.APIQueueWait > 5*time.Second {
 		refuse("SVC_API_QUEUE_WAIT", "must be from 1ms to 5s")
 	}
+	if c.APIAddressConns < 0 || c.APIAddressConns > 100_000 {
+		refuse("SVC_API_ADDRESS_CONNS", "must be from 0 to 100000")
+	}
 	c.checkWebhooks(refuse)
+	c.Retention.check(refuse)
+	for _, part := range c.AllowPlain {
+		if !slices.Contains(plainParts, part) {
+			refuse("SVC_ALLOW_PLAIN", "must list some of "+strings.Join(plainParts, ", "))
+		}
+	}
 	if c.InFlight < 0 || c.InFlight > 100_000 {
 		refuse("SVC_IN_FLIGHT", "must be from 0 to 100000")
 	}
@@ -201,6 +252,9 @@ func (c *Config) check() error {
 		refuse("SVC_RAIL_RATE", "must not be negative")
 	}
 	if _, _, err := c.rates(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.proxies(); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := web.ParseAppLink(c.AppLink); err != nil {
@@ -231,6 +285,14 @@ func nonEmpty(values ...string) []string {
 	return slices.DeleteFunc(values, func(s string) bool { return s == "" })
 }
 
+func (c *Config) proxies() (peer.Proxies, error) {
+	proxies, err := peer.ParseProxies(c.TrustedProxies)
+	if err != nil {
+		return nil, fmt.Errorf("SVC_TRUSTED_PROXIES: %w", err)
+	}
+	return proxies, nil
+}
+
 func (c *Config) rates() (ordinary, batches ratelimit.Rate, err error) {
 	if ordinary, err = ratelimit.ParseRate(c.RateLimit, 2); err != nil {
 		return ordinary, batches, fmt.Errorf("SVC_RATE_LIMIT %w", err)
@@ -249,11 +311,8 @@ func (c *Config) complete(listen string) error {
 	if c.Listen == "" {
 		c.Listen = listen
 	}
-	switch {
-	case c.Env == production && c.rail() != "http":
-		return errors.New("SVC_RAIL must be http in production")
-	case c.Env == production && c.WebhookLoopback != "":
-		return errors.New("SVC_WEBHOOK_LOOPBACK must not be set in production")
+	if c.Env == production {
+		return c.checkProduction()
 	}
 	return nil
 }
@@ -262,7 +321,11 @@ func (c *Config) complete(listen string) error {
 // address.
 func (c *Config) completePublicURL(address net.Addr) error {
 	if c.PublicBaseURL == "" && c.Env == sandbox && address != nil {
-		c.PublicBaseURL = "http://" + address.String()
+		reachable, err := reachableAddress(address.String(), networkAddress)
+		if err != nil {
+			return err
+		}
+		c.PublicBaseURL = "http://" + reachable
 	}
 	c.PublicBaseURL = strings.TrimSuffix(c.PublicBaseURL, "/")
 	u, err := url.Parse(c.PublicBaseURL)
@@ -322,6 +385,9 @@ func (p *program) configCommand() *cobra.Command {
 		for _, f := range variables() {
 			name := f.Tag.Get("env")
 			fmt.Fprintf(p.stdout, "%-22s %s", name, variableHelp[name])
+			if isSecretFile(name+fileSuffix) && !slices.Contains(variableNames(), name+fileSuffix) {
+				fmt.Fprintf(p.stdout, "; or %s%s: the file that contains it", name, fileSuffix)
+			}
 			if d := f.Tag.Get("envDefault"); d != "" {
 				fmt.Fprintf(p.stdout, " (default %s)", d)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"partnerbilling/api"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/seal"
@@ -18,26 +19,29 @@ func TestConfigRefusesInvalidValues(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"misspelt name":      {[]string{"SVC_DATABSE_URL=x"}, "unknown variable SVC_DATABSE_URL"},
-		"environment":        {[]string{"SVC_ENV=prod"}, "SVC_ENV must be"},
-		"rate":               {[]string{"SVC_RATE_LIMIT=many"}, "SVC_RATE_LIMIT must be"},
-		"batch rate":         {[]string{"SVC_BATCH_RATE_LIMIT=-1"}, "SVC_BATCH_RATE_LIMIT must be"},
-		"quota":              {[]string{"SVC_QUOTA_EVENTS=0"}, `must be a number from 1 to 1000000000000, or "off"`},
-		"quota too large":    {[]string{"SVC_QUOTA_OPEN_ROWS=1000000000001"}, "must be a number from 1"},
-		"quota not a number": {[]string{"SVC_QUOTA_ENDPOINTS=many"}, "must be a number from 1"},
-		"negative quota":     {[]string{"SVC_QUOTA_INVITATIONS=-1"}, "must be a number from 1"},
-		"number":             {[]string{"SVC_CONCURRENCY=all"}, "Concurrency"},
-		"number too small":   {[]string{"SVC_CONCURRENCY=0"}, "SVC_CONCURRENCY must be from 1"},
-		"API concurrency":    {[]string{"SVC_API_CONCURRENCY=0"}, "SVC_API_CONCURRENCY must be from 1"},
-		"queue wait":         {[]string{"SVC_API_QUEUE_WAIT=1m"}, "SVC_API_QUEUE_WAIT must be from 1ms to 5s"},
-		"switch":             {[]string{"SVC_DEV_WORKER=maybe"}, "SVC_DEV_WORKER must be on or off"},
-		"loopback":           {[]string{"SVC_WEBHOOK_LOOPBACK=yes"}, "SVC_WEBHOOK_LOOPBACK must be on or off"},
-		"rail id":            {[]string{"SVC_RAIL_ID=a b"}, "SVC_RAIL_ID must be at most 64"},
-		"log format":         {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
-		"two master keys":    {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
-		"partial issuer":     {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
-		"app link":           {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
-		"several errors":     {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
+		"misspelt name":       {[]string{"SVC_DATABSE_URL=x"}, "unknown variable SVC_DATABSE_URL"},
+		"environment":         {[]string{"SVC_ENV=prod"}, "SVC_ENV must be"},
+		"rate":                {[]string{"SVC_RATE_LIMIT=many"}, "SVC_RATE_LIMIT must be"},
+		"batch rate":          {[]string{"SVC_BATCH_RATE_LIMIT=-1"}, "SVC_BATCH_RATE_LIMIT must be"},
+		"quota":               {[]string{"SVC_QUOTA_EVENTS=0"}, `must be a number from 1 to 1000000000000, or "off"`},
+		"quota too large":     {[]string{"SVC_QUOTA_OPEN_ROWS=1000000000001"}, "must be a number from 1"},
+		"quota not a number":  {[]string{"SVC_QUOTA_ENDPOINTS=many"}, "must be a number from 1"},
+		"negative quota":      {[]string{"SVC_QUOTA_INVITATIONS=-1"}, "must be a number from 1"},
+		"number":              {[]string{"SVC_CONCURRENCY=all"}, "Concurrency"},
+		"number too small":    {[]string{"SVC_CONCURRENCY=0"}, "SVC_CONCURRENCY must be from 1"},
+		"API concurrency":     {[]string{"SVC_API_CONCURRENCY=0"}, "SVC_API_CONCURRENCY must be from 1"},
+		"trace ratio 0":       {[]string{"SVC_OTLP_RATIO=0"}, "SVC_OTLP_RATIO must be above 0 and at most 1"},
+		"trace ratio NaN":     {[]string{"SVC_OTLP_RATIO=NaN"}, "SVC_OTLP_RATIO must be above 0 and at most 1"},
+		"queue wait":          {[]string{"SVC_API_QUEUE_WAIT=1m"}, "SVC_API_QUEUE_WAIT must be from 1ms to 5s"},
+		"address connections": {[]string{"SVC_API_ADDRESS_CONNS=-1"}, "SVC_API_ADDRESS_CONNS must be from 0"},
+		"switch":              {[]string{"SVC_DEV_WORKER=maybe"}, "SVC_DEV_WORKER must be on or off"},
+		"loopback":            {[]string{"SVC_WEBHOOK_LOOPBACK=yes"}, "SVC_WEBHOOK_LOOPBACK must be on or off"},
+		"rail id":             {[]string{"SVC_RAIL_ID=a b"}, "SVC_RAIL_ID must be at most 64"},
+		"log format":          {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
+		"two master keys":     {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
+		"partial issuer":      {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
+		"app link":            {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
+		"several errors":      {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
 	} {
 		if _, err := parseConfig(tt.environ); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
@@ -185,5 +189,17 @@ func TestStopDuringStart(t *testing.T) {
 		if code != tt.want || (code == 0) == strings.Contains(stderr.String(), "svc:") {
 			t.Errorf("svc %v: exit code %d, %q", tt.args, code, stderr.String())
 		}
+	}
+}
+
+func TestOpenAPIIsPrinted(t *testing.T) {
+	t.Parallel()
+	code, out, _ := svc(t, nil, "openapi")
+	want, err := api.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != 0 || out != string(want)+"\n" {
+		t.Errorf("exit code %d, %d bytes", code, len(out))
 	}
 }

@@ -72,18 +72,18 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 }
 
 // checkEnvironment is checkDeployment for a process that starts even if the database is
-// unavailable.
-func (s *service) checkEnvironment(ctx context.Context) error {
+// unavailable. It returns the store.
+func (s *service) checkEnvironment(ctx context.Context) (*models.Store, error) {
 	store, err := s.openStore("dashboard", 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = checkDeployment(ctx, store, s.cfg.deployment(false))
 	if errors.Is(err, models.ErrUnavailable) {
 		s.log.WarnContext(ctx, "cannot check the environment of the database", "error", err)
-		return nil
+		return store, nil
 	}
-	return err
+	return store, err
 }
 
 func isUndefinedTable(err error) bool {
@@ -102,8 +102,9 @@ func (p *program) railAdminCommand() *cobra.Command {
 			}
 			return p.table("ENVIRONMENT\tRAIL\tID", func(row func(...any)) { row(d.Environment, d.Rail, d.RailID) })
 		})
-	}), command("replace", "Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
-		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, 0, p.replaceRail) }))
+	}), acting(models.ActReplaceRail, command("replace",
+		"Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
+		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, p.replaceRail) })))
 	return cmd
 }
 
@@ -114,10 +115,10 @@ func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Sto
 	err := store.ReplaceRail(ctx, cfg.rail(), cfg.RailID)
 	switch {
 	case errors.Is(err, models.ErrInDoubt):
-		return errors.New("debits or payments are in flight or in doubt, and only the old rail knows their outcomes: " +
-			"let the workers finish them first")
+		return explain(err, "debits or payments are in flight or in doubt, and only the old rail knows their "+
+			"outcomes: let the workers finish them first")
 	case errors.Is(err, models.ErrNotFound):
-		return errors.New("no process has used this database yet: the first process determines its rail")
+		return explain(err, "no process has used this database yet: the first process determines its rail")
 	case err != nil:
 		return err
 	}

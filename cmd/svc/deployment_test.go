@@ -11,7 +11,6 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
-	"partnerbilling/models/seal"
 )
 
 // deploymentTest starts processes of different deployments on one database.
@@ -28,13 +27,14 @@ func newDeploymentTest(t *testing.T) deploymentTest {
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
 	dsn := servers.DatabaseURL
 	j := deploymentTest{T: t, env: map[string]string{
-		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": seal.GenerateMasterKey(),
-		"SVC_LISTEN": "127.0.0.1:0", "SVC_LOG_LEVEL": "WARN", "SVC_OPS_PASSWORD": "password",
-		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
+		"SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": servers.RedisURL, "SVC_MASTER_KEY": modelstest.MasterKey,
+		"SVC_LISTEN": "127.0.0.1:0", "SVC_LOG_LEVEL": "WARN", "SVC_OPS_PASSWORD": "a long password of an operator",
+		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:a secret of thirty-two characters",
 	}}
 	if j.store, err = models.Open(postgres.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
+	j.store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = j.store.Close() })
 	_, err = migrations.Up(t.Context(), j.store.DB())
 	must(t, err)
@@ -71,7 +71,8 @@ var commands = [][]string{
 func TestEnvironmentsAreNotMixed(t *testing.T) {
 	j := newDeploymentTest(t)
 	sandboxEnv := []string{"SVC_ENV", "sandbox"}
-	productionEnv := []string{"SVC_ENV", "production", "SVC_PUBLIC_BASE_URL", "https://billing.example"}
+	productionEnv := []string{"SVC_ENV", "production", "SVC_PUBLIC_BASE_URL", "https://billing.example",
+		"SVC_ALLOW_PLAIN", "postgres,redis,rail"}
 	// These commands do not determine the database's deployment.
 	for _, args := range [][]string{{"migrate", "up"}, {"admin", "audit"}, {"admin", "organisation", "list"}} {
 		if code, _, stderr := svc(t, with(j.env, sandboxEnv...), args...); code != 0 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/api"
+	"partnerbilling/api/operator"
 	"partnerbilling/api/web/console"
+	"partnerbilling/api/web/ops"
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
@@ -60,6 +63,8 @@ type dev struct {
 	lock    io.Closer      // of the data folder; nil until acquired
 	servers *local.Servers // nil if both URLs are configured
 	links   *console.SignInLinks
+
+	advanced time.Duration // how far the sandbox's clock was ahead at the start
 }
 
 func (d *dev) run(ctx context.Context) error {
@@ -154,7 +159,8 @@ func (d *dev) migrate(ctx context.Context) error {
 	return errors.Join(err, store.Close())
 }
 
-// assemble seeds the database if necessary, and adds the API, the worker and the dashboard to s.
+// assemble seeds the database if necessary, and adds the API, the worker and the operators' pages
+// to s.
 func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (credentials, error) {
 	store, err := s.openStore("dev", 0)
 	if err != nil {
@@ -164,11 +170,14 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 		return credentials{}, err
 	}
 	creds, err := d.seed(ctx, store)
+	if err == nil {
+		_, d.advanced, err = store.Clock(ctx)
+	}
 	if err != nil {
 		return creds, err
 	}
 	if s.cfg.OpsPassword == "" {
-		s.cfg.OpsPassword = creds.OpsPassword
+		s.cfg.OpsPassword, s.cfg.OpsRole = creds.OpsPassword, string(operator.RoleAct)
 	}
 	d.cfg.OpsPassword = s.cfg.OpsPassword
 	if d.cfg.DevWorker == "on" {
@@ -176,10 +185,14 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 			return creds, err
 		}
 	}
+	pages, err := s.newOperatorPages(store, nil)
+	if err != nil {
+		return creds, err
+	}
 	return creds, s.addAPI(ctx, ln, func(cfg *api.Config) {
 		d.links = console.NewSignInLinks(d.printNextLink)
 		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.rail() == "sandbox"
-		s.mountDashboard(cfg)
+		mountOperatorPages(cfg, pages)
 	})
 }
 
@@ -216,9 +229,35 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 	if d.signsIn() {
 		link += "  (signs in once)"
 	}
-	fmt.Fprintf(d.stdout, welcome, base, link, d.path(sandboxFile), base,
-		base+queue.DashboardPath, d.cfg.OpsUsername)
+	svcctl, clock := commandBeside("svcctl"), ""
+	if d.advanced > 0 {
+		clock = fmt.Sprintf("  clock         %s ahead of real time\n", d.advanced.Round(time.Second))
+	}
+	fmt.Fprintf(d.stdout, welcome, base, d.network(), link, d.path(sandboxFile),
+		file.Organisations[0].Sites[0].SiteID, base, base+ops.Path, d.cfg.OpsUsername, clock,
+		svcctl, svcctl, svcctl)
 	return nil
+}
+
+// commandBeside returns how to call a binary in the folder of this one: by a path below the working
+// directory if there is one, else by its name.
+func commandBeside(name string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return name
+	}
+	path, err := filepath.Rel(here, filepath.Join(filepath.Dir(own), name))
+	if err != nil || !filepath.IsLocal(path) {
+		return name
+	}
+	if _, err := os.Stat(path); err != nil {
+		return name
+	}
+	return path
 }
 
 // consoleLink returns a URL of the sandbox console that signs in once. With an outside issuer, the
@@ -238,12 +277,26 @@ func (d *dev) printNextLink(g console.Grant) {
 	fmt.Fprintf(d.stdout, "\nThe console was opened. The next link is %s\n", d.consoleLink(g))
 }
 
+// network says that the service is open to the network, if it is.
+func (d *dev) network() string {
+	at, err := netip.ParseAddrPort(d.cfg.Listen)
+	if err != nil || at.Addr().IsLoopback() {
+		return ""
+	}
+	return "  network       open to it: a phone there can scan the QR codes\n"
+}
+
 const welcome = `
 The service runs at %s
-  console       %s
+%s  console       %s
   credentials   %s
+  Site          %s
   API docs      %s/docs
-  queues        %s  (login %s, password in the file)
+  operators     %s  (login %s, password in the file)
+%sTry, in a second terminal:
+  %s trigger batch      # customers sign up, and a batch debits them
+  %s trigger payment    # a customer pays a QR code
+  %s listen             # webhooks as they occur
 README.md shows a first billing day with curl. Ctrl-C ends the service; its data is kept.
 `
 

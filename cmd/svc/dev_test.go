@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -167,6 +168,9 @@ func TestDevKeepsDataOverRestarts(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
+	if _, err := api.AdvanceClock(t.Context(), 90*time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	if code := p.terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -175,6 +179,9 @@ func TestDevKeepsDataOverRestarts(t *testing.T) {
 	}
 
 	p, second := d.start()
+	if got := p.expect("  clock "); !strings.Contains(got, "1h30m0s ahead") {
+		t.Errorf("the clock is announced as %q", got)
+	}
 	diff := cmp.Diff(first.Organisations, second.Organisations, cmp.AllowUnexported(seededOrganisation{}))
 	if diff != "" || first.Ops.Password != second.Ops.Password {
 		t.Errorf("credentials changed (-first +second):\n%s", diff)

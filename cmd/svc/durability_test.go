@@ -29,7 +29,8 @@ func TestProductionRefusesUnsafeDatabase(t *testing.T) {
 		"SVC_ENV": "production", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": "redis://127.0.0.1:1",
 		"SVC_LISTEN":     "127.0.0.1:0",
 		"SVC_MASTER_KEY": seal.GenerateMasterKey(), "SVC_PUBLIC_BASE_URL": "https://billing.example",
-		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:secret",
+		"SVC_RAIL_URL": "https://rail.example", "SVC_RAIL_KEY": "id:" + strings.Repeat("s", minRailSecret),
+		"SVC_ALLOW_PLAIN": "postgres,redis",
 	}
 	settings := []string{"fsync is off", "full_page_writes is off", "synchronous_commit is off"}
 	for _, command := range []string{"api", "worker"} {

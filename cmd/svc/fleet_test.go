@@ -11,7 +11,6 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
-	"partnerbilling/models/seal"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -25,33 +24,51 @@ type fleet struct {
 	api     *client.Client
 	site    models.Site
 	batches []string
+
+	behaviours   []models.Behaviour // of the customers, repeated in order
+	apiProcess   *process
+	apiURL       string
+	clientConfig client.Config
 }
 
 func startFleet(t *testing.T) *fleet {
 	t.Parallel()
 	f := newFleet(t, modelstest.DSN(t))
+	f.start(models.Behaviours...)
+	return f
+}
+
+// start creates customers whose behaviours repeat in order, and starts an API and two workers.
+func (f *fleet) start(behaviours ...models.Behaviour) {
+	f.Helper()
+	f.behaviours = behaviours
 	for i := range customers {
-		modelstest.Customer(t, f.store, f.site.ID, fmt.Sprint(i), models.Behaviours[i%len(models.Behaviours)])
+		modelstest.Customer(f.T, f.store, f.site.ID, fmt.Sprint(i), behaviours[i%len(behaviours)])
 	}
 	f.startAPI()
 	f.startWorker()
 	f.startWorker()
-	return f
 }
 
 // newFleet prepares a fleet on a migrated database with a Site, without processes. variables are
-// alternating names and values.
+// alternating names and values. Unless one of them is SVC_REDIS_URL, the fleet has a Redis of its
+// own.
 func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
-	f := &fleet{T: t, redis: queuetest.Start(t)}
+	f := &fleet{T: t}
 	f.env = with(map[string]string{
-		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": f.redis.URL, "SVC_RATE_LIMIT": "off",
-		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": seal.GenerateMasterKey(),
+		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_RATE_LIMIT": "off",
+		"SVC_BATCH_RATE_LIMIT": "off", "SVC_WEBHOOK_LOOPBACK": "on", "SVC_MASTER_KEY": modelstest.MasterKey,
 		"SVC_LOG_LEVEL": "WARN",
 	}, variables...)
+	if f.env["SVC_REDIS_URL"] == "" {
+		f.redis = queuetest.Start(t)
+		f.env["SVC_REDIS_URL"] = f.redis.URL
+	}
 	var err error
 	if f.store, err = models.Open(postgres.Config{DSN: dsn}); err != nil {
 		t.Fatal(err)
 	}
+	f.store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = f.store.Close() })
 	f.site = modelstest.Site(t, f.store)
 	return f
@@ -59,15 +76,16 @@ func newFleet(t *testing.T, dsn string, variables ...string) *fleet {
 
 func (f *fleet) startAPI() {
 	f.Helper()
-	id, secret, err := newClient(f.Context(), f.store, f.site.OrganisationID, "partner", models.PartnerScopes)
+	partner, secret, err := f.store.CreateClientWithSecret(f.Context(), f.site.OrganisationID, "partner",
+		models.PartnerScopes)
 	if err != nil {
 		f.Fatal(err)
 	}
-	listening := startSvc(f.T, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api").expect("listens on")
-	f.api = client.New(client.Config{
-		BaseURL: "http://" + listening[strings.LastIndex(listening, " ")+1:], ClientID: id.String(),
-		ClientSecret: secret,
-	})
+	f.apiProcess = startSvc(f.T, with(f.env, "SVC_LISTEN", "127.0.0.1:0"), "api")
+	listening := f.apiProcess.expect("listens on")
+	f.apiURL = "http://" + listening[strings.LastIndex(listening, " ")+1:]
+	f.clientConfig = client.Config{BaseURL: f.apiURL, ClientID: partner.ID.String(), ClientSecret: secret}
+	f.api = client.New(f.clientConfig)
 }
 
 func (f *fleet) startWorker() {
@@ -88,7 +106,7 @@ func with(env map[string]string, more ...string) map[string]string {
 }
 
 const (
-	customers = 40 // the behaviours repeat in order
+	customers = 40
 	batchRows = 400
 )
 
@@ -147,7 +165,7 @@ func (f *fleet) requireSettled() {
 				reference, awaitTimeout, err, batch.Counts, f.countRows("state <> 'settled'"))
 		}
 		for i, row := range batch.Rows {
-			if want := outcomes[models.Behaviours[i%customers%len(models.Behaviours)]]; row.Outcome != want {
+			if want := outcomes[f.behaviours[i%customers%len(f.behaviours)]]; row.Outcome != want {
 				f.Errorf("%s row %d: %q, want %q", reference, i, row.Outcome, want)
 			}
 		}

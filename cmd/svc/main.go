@@ -1,5 +1,6 @@
-// Command svc is the whole service in one binary: the API, the workers, the queue dashboard, the
-// sandbox's payment gateway, migrations and the operator's tools. Run `svc help`.
+// Command svc is the whole service in one binary: the API, the workers, the operators' pages with
+// the queue dashboard, the sandbox's payment gateway, migrations and the operator's tools. Run
+// `svc help`.
 package main
 
 import (
@@ -10,8 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 )
 
@@ -30,16 +33,27 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(stderr, "svc:", err)
+		fmt.Fprintln(stderr, "svc:", explainPooler(err))
 		return 1
 	}
 	return 0
+}
+
+// explainPooler names the variable to set if PgBouncer refuses the settings of a session.
+func explainPooler(err error) error {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && strings.HasPrefix(refused.Message, "unsupported startup parameter") {
+		return fmt.Errorf("%w; set SVC_DATABASE_POOLER=transaction", err)
+	}
+	return err
 }
 
 // program is the process's environment, which all commands share.
 type program struct {
 	environ        []string
 	stdout, stderr io.Writer
+	operator       string // of the flag --operator
+	reason         string // of the flag --reason
 }
 
 // errViolations reports violations that an audit has printed.
@@ -50,11 +64,11 @@ func (p *program) command() *cobra.Command {
 		Use: "svc", Short: "Partner billing and checkout service",
 		Long: "Partner billing and checkout service.\n\nEvery command is configured by SVC_… environment variables; " +
 			"`svc config` lists them.",
-		Version: version(), SilenceUsage: true, SilenceErrors: true,
+		Version: version(), SilenceUsage: true, SilenceErrors: true, PersistentPreRunE: p.beginAct,
 	}
 	root.AddCommand(
 		p.devCommand(), p.apiCommand(), p.workerCommand(), p.dashboardCommand(), p.railCommand(), p.migrateCommand(),
-		p.adminCommand(), p.configCommand(),
+		p.adminCommand(), p.configCommand(), p.openapiCommand(),
 	)
 	return root
 }

@@ -165,3 +165,13 @@ func TestDatabaseOfUnreleasedVersion(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
+
+// Migrations need a session of their own.
+func TestMigrationsRefuseAPooler(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"SVC_DATABASE_URL": modelstest.EmptyDSN(t), "SVC_DATABASE_POOLER": "transaction"}
+	code, _, stderr := svc(t, env, "migrate", "up")
+	if code == 0 || !strings.Contains(stderr, "past the pooler") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}

@@ -130,6 +130,26 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
+// awaitCount waits until the output contains text count times.
+func (l *lines) awaitCount(ctx context.Context, text string, count int) bool {
+	for {
+		l.mu.Lock()
+		content, ended, changed := l.text.String(), l.ended, l.changed
+		l.mu.Unlock()
+		if strings.Count(content, text) >= count {
+			return true
+		}
+		if ended {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func (l *lines) await(ctx context.Context, text string) (string, bool) {
 	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()

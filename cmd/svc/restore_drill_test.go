@@ -54,6 +54,7 @@ func (d *drill) open() {
 	d.Helper()
 	store, err := models.Open(postgres.Config{DSN: d.pair.DatabaseURL()})
 	must(d.T, err)
+	store.SetKeyring(modelstest.Keyring(d.T, modelstest.MasterKey))
 	d.Cleanup(func() { must(d.T, store.Close()) })
 	d.store = store
 }

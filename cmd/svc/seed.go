@@ -76,10 +76,10 @@ func (c credentials) grant() console.Grant {
 	return g
 }
 
-// shell returns shell variables for the first organisation and Site. The values need no quoting.
+// shell exports the first organisation and Site as shell variables. The values need no quoting.
 func (i sandboxInfo) shell() string {
 	first := i.Organisations[0]
-	return fmt.Sprintf("BASE_URL=%s\nCLIENT_ID=%s\nCLIENT_SECRET=%s\nSITE=%s\n",
+	return fmt.Sprintf("export BASE_URL=%s\nexport CLIENT_ID=%s\nexport CLIENT_SECRET=%s\nexport SITE=%s\n",
 		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
 }
 
@@ -109,10 +109,11 @@ func (d *dev) seed(ctx context.Context, store *models.Store) (credentials, error
 		creds.Organisations = append(creds.Organisations, organisation)
 	}
 	app, none := &creds.CustomerApp, models.OrganisationID{}
-	app.ClientID, app.ClientSecret, err = newClient(ctx, store, none, "Customer app", models.CustomerAppScopes)
+	client, secret, err := store.CreateClientWithSecret(ctx, none, "Customer app", models.CustomerAppScopes)
 	if err != nil {
 		return creds, fmt.Errorf("seed: %w", err)
 	}
+	app.ClientID, app.ClientSecret = client.ID, secret
 	creds.OpsPassword = rand.Text()
 	return creds, writePrivate(d.path(credentialsFile), creds)
 }
@@ -151,7 +152,8 @@ func seedOrganisation(ctx context.Context, store *models.Store, name string) (se
 		}
 		seeded.Sites = append(seeded.Sites, seededSite{created.ID})
 	}
-	seeded.ClientID, seeded.ClientSecret, err = newClient(ctx, store, organisation.ID, name, models.PartnerScopes)
+	client, secret, err := store.CreateClientWithSecret(ctx, organisation.ID, name, models.PartnerScopes)
+	seeded.seededClient = seededClient{client.ID, secret}
 	return seeded, err
 }
 

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/api"
@@ -27,8 +27,10 @@ import (
 	"partnerbilling/jobs/webhook"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/logs"
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
+	"partnerbilling/models/tracing"
 	"partnerbilling/queue"
 )
 
@@ -38,8 +40,10 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	ring    *seal.Keyring
-	redis   *redis.Client
+	ring    *seal.Keyring // nil until openKeyring
+	address queue.Redis
+	redis   redis.UniversalClient // the shared client of address
+	spans   trace.TracerProvider  // nil until tracerProvider, and without a collector
 
 	stdout   io.Writer
 	opsURL   string // of health and metrics, if they have a separate listener
@@ -60,13 +64,11 @@ func (p *program) newService(cfg Config) (*service, error) {
 		return nil, errors.New("SVC_DATABASE_URL and SVC_REDIS_URL must be set")
 	}
 	var err error
-	if s.ring, err = cfg.keyring(); err != nil {
+	queue.LogRedis(s.log)
+	if s.address, err = cfg.redis(); err != nil {
 		return nil, err
 	}
-	queue.LogRedis(s.log)
-	if s.redis, err = queue.Connect(cfg.RedisURL); err != nil {
-		return nil, fmt.Errorf("SVC_REDIS_URL: %w", err)
-	}
+	s.redis = s.address.Connect()
 	s.closers = append(s.closers, s.redis.Close)
 	s.log.Info("configuration", "config", cfg)
 	return s, nil
@@ -78,26 +80,45 @@ func (p *program) logger(cfg Config) *slog.Logger {
 	if cfg.LogFormat == "text" {
 		handler = slog.NewTextHandler(p.stderr, options)
 	}
-	return slog.New(api.LogHandler(handler))
+	return slog.New(logs.NewHandler(handler, time.Now))
+}
+
+// openKeyring reads the master keys, which only the API and the worker need.
+func (s *service) openKeyring() (err error) {
+	if s.ring == nil {
+		s.ring, err = s.cfg.keyring()
+	}
+	return err
 }
 
 // openStore opens a connection pool. service.close closes it after all parts have ended.
 func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	store, err := models.Open(postgres.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
+		Pooled: s.cfg.pooled(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
 	store.SetQuotas(s.cfg.quotas(), time.Now) // measures the age of readings only
+	store.SetRetention(s.cfg.Retention.models())
+	store.SetKeyring(s.ring)
 	s.closers = append(s.closers, store.Close)
 	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))
 	return store, nil
 }
 
-// checkDatabase checks the schema and the durability of commits at start. Production refuses a
-// database that may lose commits; the sandbox logs a warning.
+// pooled reports whether the database URL leads to a pooler in transaction mode.
+func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
+
+// checkDatabase checks the settings of sessions, the schema and the durability of commits at start.
+// Production refuses a database that may lose commits; the sandbox logs a warning.
 func (s *service) checkDatabase(ctx context.Context, store *models.Store) error {
+	if s.cfg.pooled() {
+		if err := store.CheckSettings(ctx); err != nil {
+			return err
+		}
+	}
 	if err := checkSchema(ctx, store); err != nil {
 		return err
 	}
@@ -135,6 +156,9 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 
 // addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
 func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
+	if err := s.openKeyring(); err != nil {
+		return err
+	}
 	store, err := s.openStore("api", s.cfg.DatabaseQueue)
 	if err != nil {
 		return err
@@ -149,25 +173,34 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	if err := keys.Ensure(ctx); err != nil {
 		return fmt.Errorf("service keys: %w", err)
 	}
-	limiter, err := s.limiter()
+	ordinary, batches, err := s.cfg.rates()
 	if err != nil {
 		return err
 	}
+	limiter := s.limiter(ordinary, batches)
 	link, err := web.ParseAppLink(s.cfg.AppLink)
 	if err != nil {
 		return err
 	}
-	tracer, err := s.tracer(ctx)
+	proxies, err := s.cfg.proxies()
 	if err != nil {
 		return err
 	}
-	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{InFlight: s.cfg.InFlight, Log: s.log})
+	provider, err := s.tracerProvider(ctx)
+	if err != nil {
+		return err
+	}
+	tracer := tracing.New(provider)
+	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
+		InFlight: s.cfg.InFlight, Tracer: tracer, Log: s.log,
+	})
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
-		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: tracer, Metrics: s.metrics,
+		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: provider, Metrics: s.metrics,
 		ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency:     s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
-		SeparateOpsListener: s.cfg.OpsListen != "",
+		MaxConnectionsPerAddress: s.cfg.APIAddressConns,
+		SeparateOpsListener:      s.cfg.OpsListen != "", Proxies: proxies,
 		Checks: api.CacheChecks([]api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
 				return checkReady(ctx, store)
@@ -180,12 +213,13 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 			return err
 		}
 	}
-	s.authenticate(&cfg, store, keys)
+	s.authenticate(&cfg, store, keys, ordinary)
 	if s.cfg.Env == sandbox {
 		cfg.Sandbox = &api.Sandbox{Loopback: s.loopback}
 	}
 	webhooks := jobs.NewDeliverWebhook(jobs.Config{
-		Store: store, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify, Log: s.log,
+		Store: store, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify, Tracer: tracer,
+		Log: s.log,
 	})
 	s.closers = append(s.closers, func() error { webhooks.Sender.Close(); return nil })
 	cfg.Webhooks = webhooks
@@ -218,32 +252,45 @@ func (s *service) webhookTargets() models.WebhookTargets {
 
 // authenticate configures access tokens: those of the outside issuer if one is configured,
 // otherwise the service's own.
-func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys) {
+func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys, ordinary ratelimit.Rate) {
 	if s.cfg.IssuerURL != "" {
 		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
 			URL: s.cfg.IssuerURL, JWKSURL: s.cfg.IssuerJWKSURL, Audience: s.cfg.IssuerAudience,
 		}, time.Now)
 		return
 	}
-	own := auth.Config{URL: s.cfg.PublicBaseURL}
+	own := auth.Config{
+		URL: s.cfg.PublicBaseURL, ClientTokens: bound(ordinary.Divide(tokenDivisor)), AddressTokens: bound(ordinary),
+		Log: s.log, Metrics: s.metrics,
+	}
 	cfg.Issuer = auth.NewIssuer(store, keys, own)
 	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
 }
 
-func (s *service) limiter() (api.Limiter, error) {
-	ordinary, batches, err := s.cfg.rates()
-	if err != nil {
-		return nil, err
+// tokenDivisor divides the rate of ordinary requests into that of tokens.
+const tokenDivisor = 10
+
+// bound returns the bound of a rate.
+func bound(r ratelimit.Rate) auth.Bound {
+	if r.PerSecond <= 0 {
+		return auth.Bound{}
 	}
-	limiter := ratelimit.New(s.redis, map[ratelimit.Class]ratelimit.Rate{
-		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(10), ratelimit.Batches: batches,
+	return auth.Bound{Every: time.Duration(float64(time.Second) / r.PerSecond), Burst: r.Burst}
+}
+
+func (s *service) limiter(ordinary, batches ratelimit.Rate) api.Limiter {
+	limiter := ratelimit.New(s.address.ConnectBriefly(ratelimit.Timeout), map[ratelimit.Class]ratelimit.Rate{
+		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(tokenDivisor), ratelimit.Batches: batches,
 	})
 	s.closers = append(s.closers, limiter.Close)
-	return limiter, nil
+	return limiter
 }
 
 // addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
 func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
+	if err := s.openKeyring(); err != nil {
+		return err
+	}
 	store, err := s.openStore("worker", 0)
 	if err != nil {
 		return err
@@ -258,20 +305,27 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err != nil {
 		return err
 	}
+	tracer, err := s.tracer(ctx)
+	if err != nil {
+		return err
+	}
 	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
-		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Log: s.log,
+		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Tracer: tracer, Log: s.log,
 	})
+	metrics := jobs.NewMetrics(s.metrics)
 	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
-		Store: store, Rail: payments, RailConcurrency: concurrency, Metrics: jobs.NewMetrics(s.metrics), Log: s.log,
-		Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
+		Store: store, Rail: payments, RailConcurrency: concurrency, Metrics: metrics, Log: s.log,
+		Tracer: tracer, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
 		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
 		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency,
-		WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin, Log: s.log,
+		WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Tracer: tracer, Log: s.log,
 	})
 	queue.RegisterMetrics(s.metrics, store, server, s.log)
 	jobs.RegisterStateMetrics(s.metrics, store, s.log)
-	s.parts = append(s.parts, dispatcher.Run, func(ctx context.Context) error {
+	report := func(ctx context.Context) error { metrics.ReportRail(ctx, store, s.log); return nil }
+	s.parts = append(s.parts, dispatcher.Run, report, func(ctx context.Context) error {
 		if !s.awaitRedis(ctx) {
 			return nil
 		}
@@ -294,6 +348,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
+		// Without the attribute of an outage: other records about it must not suppress this one.
 		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
 		select {
 		case <-ctx.Done():
@@ -311,22 +366,37 @@ func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency
 	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
 	}
-	key, err := s.cfg.railKey()
+	gateway, err := s.cfg.openGateway(s.redis)
 	if err != nil {
 		return nil, 0, err
 	}
-	cfg := rail.HTTPConfig{
-		BaseURL: s.cfg.RailURL, AllowPlainHTTP: s.cfg.Env == sandbox, Key: key, Concurrency: s.cfg.RailConcurrency,
+	s.closers = append(s.closers, func() error { gateway.Close(); return nil })
+	return gateway, s.cfg.RailConcurrency, nil
+}
+
+// openGateway creates the adapter of a payment gateway. With a rate, the whole fleet shares it
+// through Redis.
+func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
+	key, err := c.railKey()
+	if err != nil {
+		return nil, err
 	}
-	if s.cfg.RailRate > 0 {
-		cfg.Limiter = queue.NewFleetLimiter(s.redis, "rail", s.cfg.RailRate)
+	secure, err := c.railTLS()
+	if err != nil {
+		return nil, err
+	}
+	cfg := rail.HTTPConfig{
+		BaseURL: c.RailURL, AllowPlainHTTP: c.Env == sandbox || c.allowsPlain("rail"), TLS: secure,
+		Key: key, Concurrency: c.RailConcurrency,
+	}
+	if c.RailRate > 0 {
+		cfg.Limiter = queue.NewFleetLimiter(client, "rail", c.RailRate)
 	}
 	gateway, err := rail.NewHTTP(cfg)
 	if err != nil {
-		return nil, 0, fmt.Errorf("SVC_RAIL_URL: %w", err)
+		return nil, fmt.Errorf("SVC_RAIL_URL: %w", err)
 	}
-	s.closers = append(s.closers, func() error { gateway.Close(); return nil })
-	return gateway, s.cfg.RailConcurrency, nil
+	return gateway, nil
 }
 
 func (c *Config) railKey() (rail.SigningKey, error) {
@@ -335,13 +405,6 @@ func (c *Config) railKey() (rail.SigningKey, error) {
 		return rail.SigningKey{}, errors.New("SVC_RAIL_KEY must be id:secret")
 	}
 	return rail.SigningKey{ID: id, Secret: []byte(secret)}, nil
-}
-
-// mountDashboard adds the queue dashboard to the API.
-func (s *service) mountDashboard(cfg *api.Config) {
-	dashboard := queue.NewDashboard(s.redis, s.cfg.OpsUsername, s.cfg.OpsPassword)
-	s.closers = append(s.closers, dashboard.Close)
-	cfg.Mounts = append(cfg.Mounts, api.Mount{Path: queue.DashboardPath, Handler: adaptor.HTTPHandler(dashboard)})
 }
 
 // addHTTP adds a plain HTTP server, for commands without the API.

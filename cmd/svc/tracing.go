@@ -5,33 +5,39 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
-	"partnerbilling/api"
+	"partnerbilling/models"
+	"partnerbilling/models/logs"
+	"partnerbilling/models/tracing"
 )
 
 // flushTimeout bounds the export of the last spans at shutdown.
 const flushTimeout = 5 * time.Second
 
-// tracer returns a provider that sends spans to the configured collector, or a no-op provider
-// without one.
-func (s *service) tracer(ctx context.Context) (trace.TracerProvider, error) {
-	if s.cfg.OTLPURL == "" {
-		return noop.NewTracerProvider(), nil
+// tracerProvider returns the provider that sends spans to the configured collector, nil without
+// one. All parts of the process share it.
+func (s *service) tracerProvider(ctx context.Context) (trace.TracerProvider, error) {
+	if s.cfg.OTLPURL == "" || s.spans != nil {
+		return s.spans, nil
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.cfg.OTLPURL+"/v1/traces"))
 	if err != nil {
 		return nil, fmt.Errorf("SVC_OTLP_URL: %w", err)
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		s.log.Warn("spans were not sent", logs.OutageOf(logs.Collector), "error", err)
+	}))
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(api.SpanIDs{}),
+		sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(tracing.SpanIDs{}),
+		sdktrace.WithSampler(sampler{sdktrace.TraceIDRatioBased(s.cfg.OTLPRatio)}),
 		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "partnerbilling"),
+			attribute.String("service.name", "partnerbilling"), attribute.String("service.version", version()),
 			attribute.String("deployment.environment.name", string(s.cfg.Env)))),
 	)
 	s.closers = append(s.closers, func() error {
@@ -39,5 +45,33 @@ func (s *service) tracer(ctx context.Context) (trace.TracerProvider, error) {
 		defer cancel()
 		return provider.Shutdown(end)
 	})
+	s.spans = provider
 	return provider, nil
 }
+
+// tracer returns a tracer of tracerProvider, nil without a collector.
+func (s *service) tracer(ctx context.Context) (*tracing.Tracer, error) {
+	provider, err := s.tracerProvider(ctx)
+	return tracing.New(provider), err
+}
+
+// sampler samples by the id of the request's own trace, so that all processes with one ratio sample
+// the same traces. A span in a caller's trace needs the caller's consent as well: a caller can
+// suppress it, but cannot have more recorded than the ratio allows.
+type sampler struct{ byTraceID sdktrace.Sampler }
+
+// ShouldSample implements sdktrace.Sampler.
+func (s sampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	parent, own := trace.SpanContextFromContext(p.ParentContext), p.TraceID
+	if id, err := trace.TraceIDFromHex(string(models.TraceIDFrom(p.ParentContext))); err == nil {
+		own = id
+	}
+	if parent.IsValid() && !parent.IsSampled() {
+		return sdktrace.SamplingResult{Decision: sdktrace.Drop, Tracestate: parent.TraceState()}
+	}
+	p.TraceID = own
+	return s.byTraceID.ShouldSample(p)
+}
+
+// Description implements sdktrace.Sampler.
+func (s sampler) Description() string { return "ByRequest{" + s.byTraceID.Description() + "}" }

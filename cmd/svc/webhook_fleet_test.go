@@ -275,9 +275,13 @@ func (p *webhookPartner) receive(r *http.Request, body []byte) (got *receipt, wa
 }
 
 func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (client.Notification, error) {
-	notification, err := client.VerifyNotification(p.secret, r.Header.Get(client.SignatureHeader), body)
+	event, err := client.ParseEvent(r.Header, body, p.secret)
 	if err != nil {
-		return notification, err
+		return client.Notification{}, err
+	}
+	notification := *event.Status
+	if r.Header.Get(client.SignatureHeader) != signature(p.secret, body) {
+		return notification, client.ErrSignature
 	}
 	if notification.IdempotencyKey != key {
 		return notification, fmt.Errorf("the body has key %s", notification.IdempotencyKey)
@@ -370,11 +374,11 @@ func TestCheckoutNotifies(t *testing.T) {
 	f.startAPI()
 	f.startWorker()
 	f.startWorker()
-	secret, err := f.api.PutWebhookEndpoint(t.Context(), client.DefaultEndpoint, f.partner.URL+"/checkout?till=1")
+	endpoint, err := f.api.PutWebhookEndpoint(t.Context(), client.DefaultEndpoint, f.partner.URL+"/checkout?till=1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.partner.trust(secret)
+	f.partner.trust(endpoint.Secret)
 	for behaviour, status := range map[string]string{"pays": "Settled", "declines": "Declined"} {
 		const order = "a<b>&\u2028🧾"
 		created, err := f.api.CreatePaymentIntent(t.Context(), f.site.ID.String(), client.NewPaymentIntent{

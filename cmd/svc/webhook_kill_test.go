@@ -19,7 +19,7 @@ import (
 // Another worker sends the same bytes under the same key.
 func TestWorkerKilledAfterWebhook(t *testing.T) {
 	t.Parallel()
-	dsn, master := modelstest.DSN(t), seal.GenerateMasterKey()
+	dsn, master := modelstest.DSN(t), modelstest.MasterKey
 	env := map[string]string{
 		"SVC_ENV": "sandbox", "SVC_DATABASE_URL": dsn, "SVC_REDIS_URL": queuetest.Start(t).URL,
 		"SVC_MASTER_KEY": master, "SVC_WEBHOOK_LOOPBACK": "on", "SVC_LOG_LEVEL": "WARN",
@@ -28,6 +28,7 @@ func TestWorkerKilledAfterWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	defer store.Close()
 
 	type request struct{ key, attempt, body string }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+// actAnnotation is the annotation of a command that changes state: the name of its act.
+const actAnnotation = "act"
+
+// acting marks a command as one that changes state. The audit log records each of its runs.
+func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{actAnnotation: string(name)}
+	return cmd
+}
+
+// addOperatorFlag lets a command and its subcommands name their operator, and the reason of an act.
+func (p *program) addOperatorFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVar(&p.operator, "operator", "",
+		"your name in the audit log (default $SVC_OPERATOR, else the account's name)")
+	cmd.PersistentFlags().StringVar(&p.reason, "reason", "",
+		"why, for the audit log; pauses, resumptions and bulk redeliveries require it")
+}
+
+// beginAct gives the context of a command that changes state its act. It precedes every command.
+func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
+	name, changes := cmd.Annotations[actAnnotation]
+	if !changes {
+		return nil
+	}
+	cfg, err := parseConfig(p.environ)
+	if err != nil {
+		return err
+	}
+	account := accountName()
+	operator := cmp.Or(p.operator, cfg.Operator, account)
+	if err := checkOperator(operator); err != nil {
+		return err
+	}
+	if p.reason != "" {
+		if err := models.CheckReason(p.reason); err != nil {
+			return fmt.Errorf("--reason: %w", err)
+		}
+	}
+	ctx := models.WithTraceID(cmd.Context(), models.NewTraceID())
+	cmd.SetContext(models.WithAct(ctx, &models.Act{
+		Name: models.ActName(name), Reason: p.reason,
+		Actor: models.Actor{Kind: models.ActorOperator, Name: operator, Origin: account + "@" + hostName()},
+	}))
+	return nil
+}
+
+// perform runs do, and records how the context's act has ended.
+func perform(ctx context.Context, cfg Config, store *models.Store, do storeFunc) error {
+	err := do(ctx, cfg, store)
+	recorded := store.EndAct(ctx, err)
+	if isUndefinedTable(recorded) { // before the first migration
+		return err
+	}
+	return errors.Join(err, recorded)
+}
+
+// explained is an error with a message for operators. It still matches its cause.
+type explained struct {
+	message string
+	cause   error
+}
+
+func (e *explained) Error() string { return e.message }
+
+func (e *explained) Unwrap() error { return e.cause }
+
+func explain(cause error, message string) error { return &explained{message, cause} }
+
+// maxOperator is the maximum length of an operator's name, in bytes.
+const maxOperator = 64
+
+func checkOperator(name string) error {
+	if len(name) > maxOperator || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("the operator's name must be at most %d bytes of printable text", maxOperator)
+	}
+	return nil
+}
+
+// accountName returns the name of the account that runs the process. An account of a container may
+// have only a number.
+func accountName() string {
+	if account, err := user.Current(); err == nil && account.Username != "" {
+		return account.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return host
+}

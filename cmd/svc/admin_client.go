@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/peer"
+	"partnerbilling/models"
+)
+
+func (p *program) clientCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
+	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(), p.showClientCommand(),
+		acting(models.ActSetClientScopes, p.clientScopesCommand()),
+		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
+		acting(models.ActDisableClient, p.changeClient("disable CLIENT",
+			"Disable a client; its tokens stop working within a minute", (*models.Store).DisableClient)),
+		acting(models.ActEnableClient, p.changeClient("enable CLIENT", "Enable a disabled client",
+			(*models.Store).EnableClient)),
+		p.secretCommand(), p.clientKeysCommand())
+	return cmd
+}
+
+func (p *program) addClientCommand() *cobra.Command {
+	var name string
+	var scopes []string
+	add := &cobra.Command{
+		Use:   "add ORGANISATION|customer-app",
+		Short: "Add a client and print its id and secret; the secret is never shown again", Args: cobra.ExactArgs(1),
+	}
+	add.Flags().StringVar(&name, "name", "client", "name of the client")
+	add.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes of the client (default all allowed scopes)")
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		organisation, err := parseOwner(args[0])
+		if err != nil {
+			return err
+		}
+		granted := models.PartnerScopes
+		if organisation.IsZero() {
+			granted = models.CustomerAppScopes
+		}
+		if len(scopes) > 0 {
+			granted = scopesOf(scopes)
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			client, secret, err := store.CreateClientWithSecret(ctx, organisation, name, granted)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.stdout, "%s %s\n", client.ID, secret)
+			return nil
+		})
+	}
+	return add
+}
+
+// customerApp stands for the customer app's backend where a command takes an organisation.
+const customerApp = "customer-app"
+
+// parseOwner parses an organisation's id. The zero organisation is the customer app.
+func parseOwner(text string) (organisation models.OrganisationID, err error) {
+	if text != customerApp {
+		err = organisation.UnmarshalText([]byte(text))
+	}
+	return organisation, err
+}
+
+func ownerName(organisation models.OrganisationID) string {
+	if organisation.IsZero() {
+		return customerApp
+	}
+	return organisation.String()
+}
+
+func scopesOf(texts []string) []models.Scope {
+	scopes := make([]models.Scope, len(texts))
+	for i, text := range texts {
+		scopes[i] = models.Scope(text)
+	}
+	return scopes
+}
+
+func (p *program) changeClient(
+	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
+) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withClient(cmd.Context(), args[0],
+			func(ctx context.Context, store *models.Store, id models.ClientID) error { return do(store, ctx, id) })
+	}
+	return cmd
+}
+
+func (p *program) clientScopesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "scopes CLIENT SCOPE...", Short: "Replace a client's scopes; its tokens lose the others within a minute",
+		Args: cobra.MinimumNArgs(2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		set := func(ctx context.Context, store *models.Store, id models.ClientID) error {
+			return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
+		}
+		return p.withClient(cmd.Context(), args[0], set)
+	}
+	return cmd
+}
+
+// anyAddress stands for no restriction of a client's addresses.
+const anyAddress = "any"
+
+func (p *program) allowAddressesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "allow-addresses CLIENT any|CIDR...",
+		Short: "Replace the addresses from which a client may call; others are refused within a minute",
+		Args:  cobra.MinimumNArgs(2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var prefixes []netip.Prefix
+		if len(args) != 2 || args[1] != anyAddress {
+			var err error
+			if prefixes, err = parsePrefixes(args[1:]); err != nil {
+				return err
+			}
+		}
+		set := func(ctx context.Context, store *models.Store, id models.ClientID) error {
+			return store.SetClientAddresses(ctx, id, prefixes)
+		}
+		return p.withClient(cmd.Context(), args[0], set)
+	}
+	return cmd
+}
+
+// parsePrefixes parses CIDR prefixes and single addresses.
+func parsePrefixes(texts []string) ([]netip.Prefix, error) {
+	prefixes := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		prefix, err := peer.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a CIDR prefix, such as 192.0.2.0/24", text)
+		}
+		prefixes[i] = prefix
+	}
+	return prefixes, nil
+}
+
+// withClient parses a client's id and opens the database.
+func (p *program) withClient(
+	ctx context.Context, client string, do func(context.Context, *models.Store, models.ClientID) error,
+) error {
+	var id models.ClientID
+	if err := id.UnmarshalText([]byte(client)); err != nil {
+		return err
+	}
+	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+		return do(ctx, store, id)
+	})
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) secretCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
+	cmd.AddCommand(
+		acting(models.ActAddClientSecret, p.changeClient("add CLIENT",
+			"Add a secret and print it; it is never shown again",
+			func(store *models.Store, ctx context.Context, id models.ClientID) error {
+				secret, err := store.AddClientSecret(ctx, id)
+				if err == nil {
+					fmt.Fprintln(p.stdout, secret)
+				}
+				return err
+			})),
+		p.changeClient("list CLIENT", "List the secrets' fingerprints",
+			func(store *models.Store, ctx context.Context, id models.ClientID) error {
+				secrets, err := store.ClientSecrets(ctx, id)
+				if err != nil {
+					return err
+				}
+				return p.table("FINGERPRINT\tCREATED", func(row func(...any)) {
+					for _, s := range secrets {
+						row(s.Fingerprint, formatTime(s.CreatedAt))
+					}
+				})
+			}))
+	remove := &cobra.Command{
+		Use: "remove CLIENT FINGERPRINT", Short: "Remove a secret; its tokens stop working within a minute",
+		Args: cobra.ExactArgs(2),
+	}
+	remove.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withClient(cmd.Context(), args[0],
+			func(ctx context.Context, store *models.Store, id models.ClientID) error {
+				return store.RemoveClientSecret(ctx, id, args[1])
+			})
+	}
+	cmd.AddCommand(acting(models.ActRemoveClientSecret, remove))
+	return cmd
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/auth"
+	"partnerbilling/models"
+)
+
+func (p *program) listClientsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list [ORGANISATION|customer-app]", Short: "List clients, with the last use of any of their credentials",
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		owners := make([]models.OrganisationID, len(args))
+		for i, text := range args {
+			var err error
+			if owners[i], err = parseOwner(text); err != nil {
+				return err
+			}
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) (err error) {
+			if len(owners) == 0 {
+				if owners, err = allOwners(ctx, store); err != nil {
+					return err
+				}
+			}
+			return p.listClients(ctx, store, owners)
+		})
+	}
+	return cmd
+}
+
+// allOwners returns all organisations, and the zero one for the customer app.
+func allOwners(ctx context.Context, store *models.Store) ([]models.OrganisationID, error) {
+	organisations, err := store.Organisations(ctx)
+	owners := make([]models.OrganisationID, len(organisations)+1)
+	for i := range organisations {
+		owners[i] = organisations[i].ID
+	}
+	return owners, err
+}
+
+func (p *program) listClients(ctx context.Context, store *models.Store, owners []models.OrganisationID) error {
+	var rows [][]any
+	for _, owner := range owners {
+		clients, err := store.Clients(ctx, owner)
+		if err != nil {
+			return err
+		}
+		for i := range clients {
+			uses, err := store.CredentialUses(ctx, clients[i].ID)
+			if err != nil {
+				return err
+			}
+			var last time.Time
+			for _, at := range uses {
+				if at.After(last) {
+					last = at
+				}
+			}
+			c := &clients[i]
+			rows = append(rows, []any{c.ID, ownerName(owner), clientState(c), lastUse(last), c.Name})
+		}
+	}
+	return p.table("CLIENT\tORGANISATION\tSTATE\tLAST USED\tNAME", func(row func(...any)) {
+		for _, cells := range rows {
+			row(cells...)
+		}
+	})
+}
+
+func clientState(c *models.Client) string {
+	if c.Disabled() {
+		return "disabled"
+	}
+	return "enabled"
+}
+
+// lastUse formats the time of the last use of a credential, which is exact to a minute.
+func lastUse(at time.Time) string {
+	if at.IsZero() {
+		return "never"
+	}
+	return at.UTC().Format("2006-01-02 15:04Z")
+}
+
+func (p *program) showClientCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show CLIENT", Short: "Show a client, with the last use of each credential", Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return p.withClient(cmd.Context(), args[0], p.showClient)
+	}
+	return cmd
+}
+
+func (p *program) showClient(ctx context.Context, store *models.Store, id models.ClientID) error {
+	client, err := store.Client(ctx, id)
+	if err != nil {
+		return err
+	}
+	secrets, err := store.ClientSecrets(ctx, id)
+	if err != nil {
+		return err
+	}
+	keys, err := auth.KeyFingerprints(client.JWKS)
+	if err != nil {
+		return err
+	}
+	uses, err := store.CredentialUses(ctx, id)
+	if err != nil {
+		return err
+	}
+	addresses := anyAddress
+	if len(client.AllowedAddresses) > 0 {
+		addresses = strings.Trim(fmt.Sprint(client.AllowedAddresses), "[]")
+	}
+	fmt.Fprintf(p.stdout, "client        %s\norganisation  %s\nname          %s\nstate         %s\ncreated       %s\n"+
+		"scopes        %s\naddresses     %s\n\n", client.ID, ownerName(client.OrganisationID), client.Name,
+		clientState(&client), formatTime(client.CreatedAt), strings.Trim(fmt.Sprint(client.Scopes), "[]"),
+		addresses)
+	return p.table("CREDENTIAL\tKIND\tCREATED\tLAST USED", func(row func(...any)) {
+		for _, s := range secrets {
+			row(s.Fingerprint, "secret", formatTime(s.CreatedAt), lastUse(uses[s.Fingerprint]))
+		}
+		for _, fingerprint := range keys {
+			row(fingerprint, "key", "", lastUse(uses[fingerprint]))
+		}
+	})
+}

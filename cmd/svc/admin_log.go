@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/csvtable"
+	"partnerbilling/models"
+)
+
+// logPage is the number of entries that svc admin log holds in memory.
+const logPage = 1000
+
+func (p *program) logCommand() *cobra.Command {
+	var flags logFlags
+	cmd := command("log", "List or export the audit log, the newest entry first",
+		func(ctx context.Context, _ []string) error {
+			filter, err := flags.filter()
+			if err != nil {
+				return err
+			}
+			printer, err := newLogPrinter(flags.output, p.stdout)
+			if err != nil {
+				return err
+			}
+			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+				return printLog(ctx, store, filter, flags.limit, printer)
+			})
+		})
+	flags.add(cmd)
+	return cmd
+}
+
+// logFlags are the flags of svc admin log.
+type logFlags struct {
+	from, to, actor, act, organisation, subject, output string
+	limit                                               int64
+}
+
+func (f *logFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z")
+	flags.StringVar(&f.to, "to", "", "time before which the entries end, in the same form")
+	flags.StringVar(&f.actor, "actor", "", "an operator's name or a client's id")
+	flags.StringVar(&f.act, "act", "", "an act, such as disableClient")
+	flags.StringVar(&f.organisation, "organisation", "", "id of the organisation concerned")
+	flags.StringVar(&f.subject, "subject", "", "what was changed: an id or a batchReference")
+	flags.Int64Var(&f.limit, "limit", 100, "number of entries; 0: all")
+	flags.StringVarP(&f.output, "output", "o", "table", "table, json (one object per line) or csv")
+}
+
+func (f *logFlags) filter() (models.AuditFilter, error) {
+	filter := models.AuditFilter{Actor: f.actor, Act: models.ActName(f.act), Subject: f.subject}
+	if f.limit < 0 {
+		return filter, fmt.Errorf("--limit must not be negative")
+	}
+	if f.act != "" && !slices.Contains(slices.Concat(models.OperatorActs, models.ClientActs), filter.Act) {
+		return filter, fmt.Errorf("--act: there is no act %q; the acts are %v and %v", f.act, models.OperatorActs,
+			models.ClientActs)
+	}
+	if f.organisation != "" {
+		if err := filter.OrganisationID.UnmarshalText([]byte(f.organisation)); err != nil {
+			return filter, fmt.Errorf("--organisation: %w", err)
+		}
+	}
+	var err error
+	if filter.From, err = parseTime("--from", f.from); err != nil {
+		return filter, err
+	}
+	filter.To, err = parseTime("--to", f.to)
+	return filter, err
+}
+
+// parseTime parses a date, which begins at midnight UTC, or a time of RFC 3339. It returns 0 for
+// "".
+func parseTime(flag, text string) (models.Millis, error) {
+	if text == "" {
+		return 0, nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return models.MillisOf(at), nil
+		}
+	}
+	return 0, fmt.Errorf("%s: %q is neither a date (2026-01-31) nor a time (2026-01-31T08:00:00Z)", flag, text)
+}
+
+// printLog prints up to limit entries (0: all), a page at a time.
+func printLog(
+	ctx context.Context, store *models.Store, filter models.AuditFilter, limit int64, printer logPrinter,
+) error {
+	var at models.AuditPosition
+	for printed := int64(0); limit == 0 || printed < limit; {
+		size := int64(logPage)
+		if limit > 0 {
+			size = min(size, limit-printed)
+		}
+		page, err := store.AuditLog(ctx, filter, at, size)
+		if err != nil {
+			return err
+		}
+		if err := printer(page); err != nil {
+			return err
+		}
+		if int64(len(page)) < size {
+			return nil
+		}
+		last := page[len(page)-1]
+		printed, at = printed+size, models.AuditPosition{At: last.At, ID: last.ID}
+	}
+	return nil
+}
+
+// logPrinter prints a page of entries.
+type logPrinter func(page []models.AuditEntry) error
+
+func newLogPrinter(output string, w io.Writer) (logPrinter, error) {
+	switch output {
+	case "table":
+		return tablePrinter(w), nil
+	case "json":
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		return func(page []models.AuditEntry) error {
+			for i := range page {
+				if err := encoder.Encode(&page[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	case "csv":
+		return csvPrinter(w), nil
+	}
+	return nil, fmt.Errorf("--output must be table, json or csv")
+}
+
+// tablePrinter aligns the columns of each page.
+func tablePrinter(w io.Writer) logPrinter {
+	heading := "AT\tACTOR\tORIGIN\tACT\tSUBJECT\tOUTCOME\tDETAIL\n"
+	return func(page []models.AuditEntry) error {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprint(table, heading)
+		heading = ""
+		for i := range page {
+			e := &page[i]
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", formatTime(e.At), printable(e.Actor), e.Origin, e.Act,
+				printable(e.Subject), strings.TrimSpace(string(e.Outcome)+" "+e.Code), e.Detail)
+		}
+		return table.Flush()
+	}
+}
+
+// printable quotes a text that would break the table. References are chosen by partners.
+func printable(text string) string {
+	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` {
+		return quoted
+	}
+	return text
+}
+
+func csvPrinter(w io.Writer) logPrinter {
+	table := csv.NewWriter(w)
+	record := []string{
+		"id", "at", "recordedAt", "actorKind", "actor", "origin", "act", "subjectKind", "subject", "organisationId",
+		"siteId", "detail", "outcome", "code", "traceId",
+	}
+	begun := false
+	return func(page []models.AuditEntry) error {
+		if !begun {
+			_ = table.Write(record) // table.Error reports it
+			begun = true
+		}
+		for i := range page {
+			e := &page[i]
+			_ = table.Write([]string{
+				e.ID.String(), fmt.Sprint(e.At), e.RecordedAt.UTC().Format(time.RFC3339Nano), string(e.ActorKind),
+				csvtable.TextCell(e.Actor), csvtable.TextCell(e.Origin), string(e.Act), string(e.SubjectKind),
+				csvtable.TextCell(e.Subject), orEmpty(e.OrganisationID), orEmpty(e.SiteID), string(e.Detail),
+				string(e.Outcome), e.Code, string(e.TraceID),
+			})
+		}
+		table.Flush()
+		return table.Error()
+	}
+}
+
+// orEmpty returns an id's text, "" for none.
+func orEmpty[N models.Noun](id models.ID[N]) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) debitsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "debits", Short: "Pause and resume the debits of an organisation's batches",
+		Long: `During a pause no debit call begins for the organisation's batches. Rows in doubt are still looked
+up, and every row settles by its deadline: a row that was never debited as timedOut. Payments of
+its checkout go on.`,
+	}
+	pause := p.ofOrganisation("pause", "Pause them",
+		func(ctx context.Context, s *models.Store, o models.OrganisationID) error {
+			return s.PauseDebits(ctx, o)
+		})
+	resume := p.ofOrganisation("resume", "Resume them",
+		func(ctx context.Context, s *models.Store, o models.OrganisationID) error {
+			_, err := s.ResumeDebits(ctx, o)
+			return err
+		})
+	cmd.AddCommand(acting(models.ActPauseDebits, pause), acting(models.ActResumeDebits, resume))
+	return cmd
+}
+
+// ofOrganisation returns a command about an organisation.
+func (p *program) ofOrganisation(
+	use, short string, do func(context.Context, *models.Store, models.OrganisationID) error,
+) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " ORGANISATION", Short: short, Args: cobra.ExactArgs(1)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var organisation models.OrganisationID
+		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			return explainPause(do(ctx, store, organisation))
+		})
+	}
+	return cmd
+}
+
+// explainPause words the errors of pauses for operators.
+func explainPause(err error) error {
+	switch {
+	case errors.Is(err, models.ErrReason):
+		return explain(err, "the audit log needs a --reason of 1 to 128 characters")
+	case errors.Is(err, models.ErrPaused):
+		return explain(err, "already paused; svc admin pauses shows by whom and why")
+	case errors.Is(err, models.ErrNotPaused):
+		return explain(err, "not paused")
+	case errors.Is(err, models.ErrNotPausable):
+		return explain(err, fmt.Sprintf("only these queues can be paused: %s; sweeps settle rows at their deadlines",
+			joinQueues(models.PausableQueues)))
+	}
+	return err
+}
+
+func (p *program) queueCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "queue", Short: "Pause and resume the dispatch of a queue",
+		Long: `A paused queue dispatches no task. Tasks in Redis still run, among them retries of webhooks. Deadlines
+stay: rows of paused debits settle without the rail, those in doubt as unconfirmed.`,
+	}
+	of := func(use, short string, do func(*models.Store, context.Context, models.Queue) error) *cobra.Command {
+		cmd := &cobra.Command{Use: use + " QUEUE", Short: short, Args: cobra.ExactArgs(1)}
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+				return explainPause(do(store, ctx, models.Queue(args[0])))
+			})
+		}
+		return cmd
+	}
+	cmd.AddCommand(
+		acting(models.ActPauseQueue, of("pause", "Stop its dispatch", (*models.Store).PauseQueue)),
+		acting(models.ActResumeQueue, of("resume", "Start its dispatch again", (*models.Store).ResumeQueue)))
+	return cmd
+}
+
+func (p *program) pausesCommand() *cobra.Command {
+	return command("pauses", "List what is paused", func(ctx context.Context, _ []string) error {
+		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+			pauses, err := store.Pauses(ctx)
+			if err != nil {
+				return err
+			}
+			return p.table("SINCE\tPAUSED\tBY\tREASON", func(row func(...any)) {
+				for _, pause := range pauses {
+					what := "queue " + string(pause.Queue)
+					if pause.Queue == "" {
+						what = fmt.Sprintf("debits of %s %s", pause.OrganisationID, printable(pause.Organisation))
+					}
+					row(formatTime(pause.At), what, pause.By, pause.Reason)
+				}
+			})
+		})
+	})
+}
+
+func (p *program) backlogCommand() *cobra.Command {
+	return command("backlog", "List waiting work by queue, organisation and Site",
+		func(ctx context.Context, _ []string) error {
+			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+				lanes, err := store.Lanes(ctx, maxLanes)
+				if err != nil {
+					return err
+				}
+				const heading = "QUEUE\tOLDEST DUE\tWAITING\tDUE\tIN FLIGHT\tDEBITS/MIN\tORGANISATION\tSITE"
+				return p.table(heading, func(row func(...any)) {
+					for _, l := range lanes {
+						row(l.Queue, l.Age(), l.Waiting, l.Due, l.InFlight, l.Recorded,
+							orEmpty(l.OrganisationID), orEmpty(l.SiteID))
+					}
+				})
+			})
+		})
+}
+
+// maxLanes is the maximum number of lanes that svc admin backlog lists.
+const maxLanes = 500

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/reconcile"
+	"partnerbilling/models"
+)
+
+// errDifferences reports differences that a reconciliation has printed.
+var errDifferences = errors.New("the reconciliation found differences")
+
+// reconcileFlags are the flags of `svc admin reconcile`.
+type reconcileFlags struct {
+	from, to string
+	json     bool
+}
+
+func (p *program) reconcileCommand() *cobra.Command {
+	var f reconcileFlags
+	cmd := command("reconcile", "Compare the ledger with the rail's list of debits, both ways",
+		func(ctx context.Context, _ []string) error {
+			own := func(cfg *Config) models.Deployment { return cfg.deployment(true) }
+			return p.withDatabase(ctx, 0, own, func(ctx context.Context, cfg Config, store *models.Store) error {
+				return p.reconcile(ctx, &cfg, store, f)
+			})
+		})
+	cmd.Long = "Compare the ledger with the rail's list of debits, both ways: each debit has its ledger entry,\n" +
+		"and each entry its debit. Debits of open rows and payments are in flight and no differences. The\n" +
+		"command changes nothing. It fails if it finds a difference."
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z; default seven days ago")
+	flags.StringVar(&f.to, "to", "", "time at which it ends; default now")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object a line")
+	return cmd
+}
+
+// reconcile compares and prints.
+func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Store, f reconcileFlags) (err error) {
+	ring, err := cfg.keyring()
+	if err != nil {
+		return err
+	}
+	store.SetKeyring(ring)
+	store.SetRetention(cfg.Retention.models())
+	from, err := parseTime("--from", f.from)
+	if err != nil {
+		return err
+	}
+	to, err := parseTime("--to", f.to)
+	if err != nil {
+		return err
+	}
+	payments, closeRail, err := cfg.openAdminRail(store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeRail()) }()
+	state, err := store.Reconciliation(ctx)
+	if err != nil {
+		return err
+	}
+	if to == 0 {
+		to = state.Now
+	}
+	report := newReconcileReport(p.stdout, f.json)
+	comparer := &reconcile.Comparer{Store: store, Rail: payments}
+	if from == 0 {
+		from = max(state.Now.Add(-models.RailMemory), state.Since, 0)
+		forgotten := (*reconcile.ForgottenError)(nil)
+		if err = report.run(ctx, comparer, from, to); errors.As(err, &forgotten) {
+			// The rail's horizon moves on with time.
+			err = report.run(ctx, comparer, forgotten.CompleteFrom.Add(time.Minute), to)
+		}
+	} else {
+		err = report.run(ctx, comparer, from, to)
+	}
+	return report.end(err)
+}
+
+// openAdminRail creates the rail adapter of a command. The returned function closes it.
+func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, error) {
+	if c.rail() == "sandbox" {
+		return rail.NewSandbox(store), func() error { return nil }, nil
+	}
+	var client redis.UniversalClient
+	if c.RailRate > 0 {
+		if c.RedisURL == "" {
+			return nil, nil, errors.New("SVC_REDIS_URL must be set: SVC_RAIL_RATE limits the whole fleet")
+		}
+		address, err := c.redis()
+		if err != nil {
+			return nil, nil, err
+		}
+		client = address.Connect()
+	}
+	gateway, err := c.openGateway(client)
+	if err != nil {
+		return nil, nil, err
+	}
+	return gateway, func() error {
+		gateway.Close()
+		if client == nil {
+			return nil
+		}
+		return client.Close()
+	}, nil
+}
+
+// reconcileReport prints differences as they are found, and counts.
+type reconcileReport struct {
+	w        io.Writer
+	json     *json.Encoder // nil: print text
+	begun    bool
+	from, to models.Millis
+	debits   int
+	entries  int
+	inFlight int
+	findings map[models.DifferenceKind]int
+}
+
+func newReconcileReport(w io.Writer, asJSON bool) *reconcileReport {
+	r := &reconcileReport{w: w, findings: map[models.DifferenceKind]int{}}
+	if asJSON {
+		r.json = json.NewEncoder(w)
+		r.json.SetEscapeHTML(false)
+	}
+	return r
+}
+
+// run compares from a time to another.
+func (r *reconcileReport) run(ctx context.Context, c *reconcile.Comparer, from, to models.Millis) error {
+	r.from, r.to = from, from
+	return c.Compare(ctx, from, to, func(step reconcile.Step) error {
+		r.begun = true
+		r.to, r.debits, r.entries = step.To, r.debits+step.Debits, r.entries+step.Entries
+		for _, d := range step.Differences {
+			if err := r.difference(d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// differenceLine is a difference as JSON.
+type differenceLine struct {
+	Kind      models.DifferenceKind `json:"kind"`
+	RailKey   string                `json:"railKey"`
+	SiteID    string                `json:"siteId,omitempty"`
+	DebitedAt models.Millis         `json:"debitedAt,omitempty"`
+	Detail    string                `json:"detail"`
+}
+
+func (r *reconcileReport) difference(d models.Difference) error {
+	if !d.Kind.IsFinding() {
+		r.inFlight++
+		return nil
+	}
+	r.findings[d.Kind]++
+	if r.json != nil {
+		return r.json.Encode(differenceLine{d.Kind, d.RailKey, orEmpty(d.SiteID), d.DebitedAt, d.Detail})
+	}
+	_, err := fmt.Fprintf(r.w, "DIFFERENCE: %s: %s: %s\n", d.Kind, printable(d.RailKey), d.Detail)
+	return err
+}
+
+// remedies say what an operator can do about each kind of difference.
+var remedies = map[models.DifferenceKind]string{
+	models.DifferenceUnknown: "ask the rail's operator where the debit came from. After a restore, the batch may " +
+		"come back under its reference, and then finds its debit. Otherwise have the rail reverse it",
+	models.DifferenceUnrecorded: "the partner knows the row or payment as not paid: have the rail reverse the debit",
+	models.DifferenceDenied: "the partner knows the row or payment as paid: have the rail's operator look for the " +
+		"debit by its key, and settle the amount with the partner",
+	models.DifferenceParticulars: "compare with the gateway's books: the operator of the wrong side corrects it",
+}
+
+// end prints the sums, and what an operator can do. err is the error that ended the comparison.
+func (r *reconcileReport) end(err error) error {
+	total := 0
+	for _, n := range r.findings {
+		total += n
+	}
+	if r.json != nil {
+		err = errors.Join(err, r.json.Encode(map[string]any{
+			"from": r.from, "to": r.to, "debits": r.debits, "entries": r.entries, "inFlight": r.inFlight,
+			"differences": total,
+		}))
+	} else {
+		fmt.Fprintf(r.w, "compared %s to %s: %d debits, %d ledger entries; %d in flight, %d differences\n",
+			formatTime(r.from), formatTime(r.to), r.debits, r.entries, r.inFlight, total)
+		for _, kind := range models.Findings {
+			if r.findings[kind] > 0 {
+				fmt.Fprintf(r.w, "%s: %s\n", kind, remedies[kind])
+			}
+		}
+	}
+	if err != nil && r.begun {
+		err = fmt.Errorf("it stopped; continue with --from %s: %w", r.to.Time().Format(time.RFC3339), err)
+	}
+	if total > 0 {
+		err = errors.Join(err, errDifferences)
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) webhookAdminCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "webhook", Short: "Redeliver events and unpark endpoints for a partner"}
+	cmd.AddCommand(p.deadLettersCommand(), p.parkedCommand(),
+		acting(models.ActRedeliverForPartner, p.redeliverCommand()),
+		acting(models.ActUnparkEndpoint, p.unparkCommand()))
+	return cmd
+}
+
+func (p *program) deadLettersCommand() *cobra.Command {
+	return command("dead-letters", "Count failed, undelivered and parked events by organisation",
+		func(ctx context.Context, _ []string) error {
+			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+				letters, err := store.DeadLetters(ctx, models.MostCounted)
+				if err != nil {
+					return err
+				}
+				return p.table("ORGANISATION\tFAILED\tUNDELIVERED\tPARKED\tNAME", func(row func(...any)) {
+					for _, l := range letters {
+						row(l.OrganisationID, l.Failed, l.Undelivered, l.Parked, printable(l.Organisation))
+					}
+				})
+			})
+		})
+}
+
+func (p *program) parkedCommand() *cobra.Command {
+	return command("parked", "List endpoints that are disabled, failing, or have parked events",
+		func(ctx context.Context, _ []string) error {
+			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+				endpoints, err := store.TroubledEndpoints(ctx, models.MostCounted)
+				if err != nil {
+					return err
+				}
+				const heading = "ORGANISATION\tENDPOINT\tHOST\tPARKED\tSINCE\tFAILURES\tOPEN UNTIL\tDISABLED"
+				return p.table(heading, func(row func(...any)) {
+					for _, e := range endpoints {
+						row(e.OrganisationID, cmp.Or(orEmpty(e.SiteID), "default"), printable(e.Host), e.Parked,
+							formatTime(e.ParkedSince), e.Failures, formatTime(e.OpenUntil), formatTime(e.DisabledAt))
+					}
+				})
+			})
+		})
+}
+
+func (p *program) redeliverCommand() *cobra.Command {
+	var event, status, site, from, to string
+	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or all events of a status and time",
+		func(ctx context.Context, store *models.Store, organisation models.OrganisationID) error {
+			if event != "" {
+				id, err := models.ParseWebhookEventID(event)
+				if err != nil {
+					return fmt.Errorf("--event: %w", err)
+				}
+				_, _, err = store.RedeliverWebhook(ctx, organisation, id)
+				return err
+			}
+			filter, err := redeliveryFilter(status, site, from, to)
+			if err != nil {
+				return err
+			}
+			done, err := store.RedeliverWebhooks(ctx, organisation, filter)
+			if err != nil && done.Count == 0 {
+				return err
+			}
+			fmt.Fprintf(p.stdout, "%d events are due again\n", done.Count)
+			if done.ResumeFrom != 0 {
+				fmt.Fprintf(p.stdout, "more wait: repeat it later with --from %s\n",
+					done.ResumeFrom.Time().Format(time.RFC3339Nano))
+			}
+			return err
+		})
+	flags := cmd.Flags()
+	flags.StringVar(&event, "event", "", "one event, by its idempotencyKey")
+	flags.StringVar(&status, "status", string(models.WebhookFailed),
+		"events of this status: failed, undelivered, delivered")
+	flags.StringVar(&site, "site", "", "events of this Site")
+	flags.StringVar(&from, "from", "", "earliest creation: 2026-01-31 or 2026-01-31T08:00:00Z")
+	flags.StringVar(&to, "to", "", "latest creation, in the same form")
+	for _, other := range []string{"status", "site", "from", "to"} {
+		cmd.MarkFlagsMutuallyExclusive("event", other)
+	}
+	return cmd
+}
+
+func redeliveryFilter(status, site, from, to string) (filter models.WebhookFilter, err error) {
+	filter.Status = models.WebhookStatus(status)
+	if !filter.Status.Valid() || filter.Status == models.WebhookPending {
+		return filter, fmt.Errorf("--status: %q is none of failed, undelivered and delivered", status)
+	}
+	if site != "" {
+		if err := filter.SiteID.UnmarshalText([]byte(site)); err != nil {
+			return filter, fmt.Errorf("--site: %w", err)
+		}
+	}
+	for _, bound := range []struct {
+		flag, text string
+		at         **models.Millis
+	}{{"--from", from, &filter.From}, {"--to", to, &filter.To}} {
+		at, err := parseTime(bound.flag, bound.text)
+		if err != nil {
+			return filter, err
+		}
+		if at != 0 {
+			*bound.at = &at
+		}
+	}
+	return filter, nil
+}
+
+func (p *program) unparkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unpark ORGANISATION [SITE]",
+		Short: "Enable the organisation's default endpoint, or that of a Site, and send its parked events",
+		Args:  cobra.RangeArgs(1, 2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var organisation models.OrganisationID
+		var site models.SiteID
+		err := organisation.UnmarshalText([]byte(args[0]))
+		if len(args) > 1 {
+			err = errors.Join(err, site.UnmarshalText([]byte(args[1])))
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", strings.Join(args, " "), err)
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			err := store.UnparkWebhookEndpoint(ctx, organisation, site)
+			switch {
+			case errors.Is(err, models.ErrNotParked):
+				return explain(err, "the endpoint is enabled, does not fail and has no parked event")
+			case errors.Is(err, models.ErrNoWebhookEndpoint):
+				return explain(err, "there is no such endpoint")
+			}
+			return err
+		})
+	}
+	return cmd
+}

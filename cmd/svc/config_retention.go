@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// retention are the periods for which data is kept, in days.
+type retention struct {
+	Payments    days `env:"SVC_RETENTION_PAYMENTS" envDefault:"400"`
+	Webhooks    days `env:"SVC_RETENTION_WEBHOOKS" envDefault:"400"`
+	Links       days `env:"SVC_RETENTION_LINKS" envDefault:"400"`
+	Alerts      days `env:"SVC_RETENTION_ALERTS" envDefault:"90"`
+	SandboxRail days `env:"SVC_RETENTION_SANDBOX_RAIL" envDefault:"90"`
+}
+
+// days is a period in whole days.
+type days int
+
+func (d days) period() time.Duration { return time.Duration(d) * 24 * time.Hour }
+
+// models returns the periods as the Store takes them.
+func (r retention) models() models.Retention {
+	return models.Retention{
+		Payments: r.Payments.period(), Webhooks: r.Webhooks.period(), Links: r.Links.period(),
+		Alerts:      r.Alerts.period(),
+		SandboxRail: r.SandboxRail.period(),
+	}
+}
+
+// check refuses periods that the service cannot keep.
+func (r retention) check(refuse func(variable, complaint string)) {
+	least := models.MinRetention
+	for _, p := range []struct {
+		variable string
+		days     days
+		least    time.Duration
+	}{
+		{"SVC_RETENTION_PAYMENTS", r.Payments, least.Payments}, {"SVC_RETENTION_WEBHOOKS", r.Webhooks, least.Webhooks},
+		{"SVC_RETENTION_LINKS", r.Links, least.Links}, {"SVC_RETENTION_ALERTS", r.Alerts, least.Alerts},
+		{"SVC_RETENTION_SANDBOX_RAIL", r.SandboxRail, least.SandboxRail},
+	} {
+		first, last := int(p.least.Hours()/24), int(models.MaxRetention.Hours()/24)
+		if int(p.days) < first || int(p.days) > last {
+			refuse(p.variable, fmt.Sprintf("must be from %d to %d days", first, last))
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"partnerbilling/queue"
+)
+
+const (
+	// minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production.
+	minRailSecret = 32
+	// minOpsPassword is the minimum length of SVC_OPS_PASSWORD in production.
+	minOpsPassword = 16
+)
+
+// plainParts are the connections that SVC_ALLOW_PLAIN may name.
+var plainParts = []string{"postgres", "redis", "rail", "issuer"}
+
+// fileSuffix names the file of a secret: NAME_FILE instead of NAME.
+const fileSuffix = "_FILE"
+
+// isSecretFile reports whether a variable names the file of a secret.
+func isSecretFile(name string) bool {
+	secret, ok := strings.CutSuffix(name, fileSuffix)
+	return ok && slices.ContainsFunc(variables(), func(f reflect.StructField) bool {
+		return f.Tag.Get("env") == secret && f.Tag.Get("secret") == "true"
+	})
+}
+
+// readSecretFiles replaces each NAME_FILE of a secret by NAME with the file's content, without the
+// white space around it. The master key has a variable of its own for its file, because only some
+// commands may read it.
+func readSecretFiles(values map[string]string) error {
+	var errs []error
+	for name, path := range values {
+		if slices.Contains(variableNames(), name) || !isSecretFile(name) {
+			continue
+		}
+		secret := strings.TrimSuffix(name, fileSuffix)
+		if values[secret] != "" {
+			errs = append(errs, fmt.Errorf("%s and %s are both set", secret, name))
+			continue
+		}
+		delete(values, name)
+		if path == "" {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+		values[secret] = strings.TrimSpace(string(content))
+	}
+	return errors.Join(errs...)
+}
+
+// checkProduction refuses what is too weak for production, and returns all complaints.
+func (c *Config) checkProduction() error {
+	var errs []error
+	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
+	if c.rail() != "http" {
+		refuse("SVC_RAIL", "must be http in production")
+	}
+	if c.WebhookLoopback != "" {
+		refuse("SVC_WEBHOOK_LOOPBACK", "must not be set in production")
+	}
+	if _, secret, _ := strings.Cut(c.RailKey, ":"); c.RailKey != "" && len(secret) < minRailSecret {
+		refuse("SVC_RAIL_KEY", fmt.Sprintf("must have a secret of at least %d characters in production", minRailSecret))
+	}
+	if c.OpsPassword != "" && len(c.OpsPassword) < minOpsPassword {
+		refuse("SVC_OPS_PASSWORD", fmt.Sprintf("must have at least %d characters in production", minOpsPassword))
+	}
+	c.checkPlain(refuse)
+	return errors.Join(errs...)
+}
+
+// checkPlain refuses connections without TLS that SVC_ALLOW_PLAIN does not name.
+func (c *Config) checkPlain(refuse func(variable, complaint string)) {
+	https := func(part, variable, value string) {
+		u, err := url.Parse(value)
+		if value != "" && !c.allowsPlain(part) && (err != nil || u.Scheme != "https") {
+			refuse(variable, "must be https in production, unless SVC_ALLOW_PLAIN names "+part)
+		}
+	}
+	https("issuer", "SVC_ISSUER_URL", c.IssuerURL)
+	https("issuer", "SVC_ISSUER_JWKS_URL", c.IssuerJWKSURL)
+	https("rail", "SVC_RAIL_URL", c.RailURL)
+	if c.DatabaseURL != "" && !c.allowsPlain("postgres") && !isVerifiedDatabase(c.DatabaseURL) {
+		refuse("SVC_DATABASE_URL", "must have sslmode=verify-full or a Unix socket in production, "+
+			"unless SVC_ALLOW_PLAIN names postgres")
+	}
+	if c.RedisURL != "" && !c.allowsPlain("redis") {
+		if r, err := queue.ParseRedis(c.RedisURL, nil); err != nil || !r.IsVerified() {
+			refuse("SVC_REDIS_URL",
+				"must be rediss, with a password, in production, unless SVC_ALLOW_PLAIN names redis")
+		}
+	}
+}
+
+func (c *Config) allowsPlain(part string) bool { return slices.Contains(c.AllowPlain, part) }
+
+// isVerifiedDatabase reports whether every server of a URL is reached over a Unix socket, or over
+// TLS with its certificate and name verified.
+func isVerifiedDatabase(dsn string) bool {
+	cfg, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return false
+	}
+	verified := func(host string, t *tls.Config) bool {
+		return strings.HasPrefix(host, "/") || t != nil && !t.InsecureSkipVerify && t.ServerName != ""
+	}
+	for _, f := range cfg.Fallbacks {
+		if !verified(f.Host, f.TLSConfig) {
+			return false
+		}
+	}
+	return verified(cfg.Host, cfg.TLSConfig)
+}
+
+// tlsFiles are the certificate authority of a server and the certificate of the client.
+type tlsFiles struct{ prefix, ca, cert, key string }
+
+// config reads the files; nil: none is set.
+func (f tlsFiles) config() (*tls.Config, error) {
+	if f.ca == "" && f.cert == "" && f.key == "" {
+		return nil, nil // the default settings
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("%s_CA_FILE: %w", f.prefix, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s_CA_FILE has no certificate", f.prefix)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return nil, fmt.Errorf("%s_CERT_FILE and %s_KEY_FILE go together", f.prefix, f.prefix)
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("%s_CERT_FILE: %w", f.prefix, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// redis returns the configured Redis.
+func (c *Config) redis() (queue.Redis, error) {
+	secure, err := tlsFiles{"SVC_REDIS", c.RedisCAFile, c.RedisCertFile, c.RedisTLSKeyFile}.config()
+	if err != nil {
+		return queue.Redis{}, err
+	}
+	r, err := queue.ParseRedis(c.RedisURL, secure)
+	if err != nil {
+		return queue.Redis{}, fmt.Errorf("SVC_REDIS_URL: %w", err)
+	}
+	return r, nil
+}
+
+func (c *Config) railTLS() (*tls.Config, error) {
+	return tlsFiles{"SVC_RAIL_TLS", c.RailCAFile, c.RailCertFile, c.RailTLSKeyFile}.config()
+}
