@@ -1,83 +1,161 @@
-// Command svcctl is the partner's command line. It invites customers, submits batches from CSV
-// files, creates payment intents, and receives webhooks. Run `svcctl help`.
+// Command svcctl is the partner's command line. It calls every operation of the API, submits
+// batches from CSV files, forwards, receives and certifies webhooks, and plays the sandbox. Run
+// `svcctl help`.
 package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"partnerbilling/api/client"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout)
+	c := &ctl{getenv: os.Getenv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr}
+	code := c.run(ctx, os.Args[1:])
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "svcctl:", err)
-		os.Exit(1)
-	}
+	os.Exit(code)
 }
 
 // ctl is a run of svcctl.
 type ctl struct {
-	getenv func(string) string
-	out    io.Writer
+	getenv      func(string) string
+	in          io.Reader
+	out, errOut io.Writer
+
+	profile string // the flag --profile
+	site    string // the flag --site
+	output  outputFormat
+	started bool // a command runs: its arguments and flags were accepted
 }
 
-// run runs a command until it returns or ctx ends.
-func run(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	c := &ctl{getenv: getenv, out: out}
-	root := &cobra.Command{
-		Use: "svcctl", Short: "The partner's command line", SilenceUsage: true, SilenceErrors: true,
-		Long: "The partner's command line.\n\n" +
-			"It reads BASE_URL, CLIENT_ID, CLIENT_SECRET and SITE from the environment;\n" +
-			"`svc dev` writes a file that sets them: set -a; . .svc/sandbox.env; set +a",
+// run runs a command until it returns or ctx ends. It prints an error, and returns the exit code.
+func (c *ctl) run(ctx context.Context, args []string) int {
+	err := c.execute(ctx, args)
+	if err != nil && ctx.Err() == nil {
+		c.printError(err)
 	}
-	root.AddCommand(c.inviteCommand(), c.customersCommand(), c.submitCommand(), c.batchCommand(), c.intentCommand(),
-		c.traceCommand(), c.receiveCommand(), c.listenCommand())
+	return c.exitCode(ctx, err)
+}
+
+// execute runs a command until it returns or ctx ends.
+func (c *ctl) execute(ctx context.Context, args []string) error {
+	root := c.root()
 	root.SetArgs(args)
-	root.SetOut(out)
 	return root.ExecuteContext(ctx)
 }
 
-// api returns a client and the Site from the environment.
-func (c *ctl) api() (*client.Client, string, error) {
-	base, id, secret, site := c.getenv("BASE_URL"), c.getenv("CLIENT_ID"), c.getenv("CLIENT_SECRET"), c.getenv("SITE")
-	if base == "" || id == "" || secret == "" || site == "" {
-		return nil, "", errors.New("BASE_URL, CLIENT_ID, CLIENT_SECRET and SITE must be set")
+// root returns the tree of commands.
+func (c *ctl) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "svcctl", Short: "The partner's command line", Version: version(), SilenceUsage: true, SilenceErrors: true,
+		Long: `The partner's command line.
+
+It calls the service of a profile, see "svcctl login"; under "svc dev" it finds the sandbox in .svc
+by itself. "svcctl help services" says where addresses and credentials come from, "svcctl help
+exit-codes" what an exit code means.`,
 	}
-	return client.New(client.Config{BaseURL: base, ClientID: id, ClientSecret: secret}), site, nil
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.errOut)
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.profile, "profile", "", "the profile that names the service (default SVCCTL_PROFILE)")
+	flags.StringVar(&c.site, "site", "", "siteId of the Site (default SITE, or the profile's first Site)")
+	c.complete(root, "site", c.completeSites)
+	c.complete(root, "profile", c.completeProfiles)
+	root.AddGroup(
+		&cobra.Group{ID: groupResources, Title: "Resources:"},
+		&cobra.Group{ID: groupWork, Title: "Batches from files:"},
+		&cobra.Group{ID: groupWebhooks, Title: "Webhooks:"},
+		&cobra.Group{ID: groupService, Title: "Services and credentials:"},
+	)
+	c.addOperations(root)
+	c.addGrouped(root, groupWork, c.submitCommand())
+	c.addGrouped(root, groupWebhooks, c.listenCommand(), c.receiveCommand(), c.webhooksCommand(), c.triggerCommand())
+	c.addGrouped(root, groupService, c.loginCommand(), c.profilesCommand(), c.apiCommand())
+	root.AddCommand(servicesTopic(), exitCodesTopic())
+	c.prepare(root)
+	return root
 }
 
-// print prints a response as indented JSON.
-func (c *ctl) print(v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("print: %w", err)
+// The groups of commands in the help.
+const (
+	groupResources = "resources"
+	groupWork      = "work"
+	groupWebhooks  = "webhooks"
+	groupService   = "service"
+)
+
+func (c *ctl) addGrouped(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, cmd := range commands {
+		cmd.GroupID = group
+		root.AddCommand(cmd)
 	}
-	_, err = fmt.Fprintln(c.out, string(text))
-	return err
 }
 
-// command returns a command that calls the API.
-func (c *ctl) command(
+// prepare makes a command note that it has started, and a group of commands refuse unknown ones.
+// Errors before the start are errors of usage.
+func (c *ctl) prepare(cmd *cobra.Command) {
+	if do := cmd.RunE; do != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			c.started = true
+			return do(cmd, args)
+		}
+	} else if cmd.HasSubCommands() && cmd.HasParent() {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return cmd.Help()
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		c.prepare(sub)
+	}
+}
+
+// siteCommand returns a command that calls the API for a Site.
+func (c *ctl) siteCommand(
 	use, short string, args cobra.PositionalArgs,
 	do func(ctx context.Context, api *client.Client, site string, args []string) error,
 ) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
-		api, site, err := c.api()
+		api, site, err := c.connectSite(cmd.Context())
 		if err != nil {
 			return err
 		}
 		return do(cmd.Context(), api, site, args)
 	}}
+}
+
+// terminalWidth returns the width of the terminal that a writer leads to, 0 if it leads elsewhere.
+func terminalWidth(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// version returns the version that Go stamped into the binary: a tag, or a commit and its time. The
+// suffix +dirty marks a modified work tree.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version + " " + info.GoVersion
 }

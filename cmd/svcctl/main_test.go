@@ -6,61 +6,98 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// svcctl runs a command as a partner of the API at url.
-func svcctl(ctx context.Context, url string, args ...string) (string, error) {
-	environment := map[string]string{"BASE_URL": url, "CLIENT_ID": "id", "CLIENT_SECRET": "secret", "SITE": "site"}
-	var out bytes.Buffer
-	err := run(ctx, args, func(name string) string { return environment[name] }, &out)
-	return out.String(), err
+// result is what a run of svcctl has printed, and its exit code.
+type result struct {
+	code        int
+	out, errOut string
 }
 
-// Commands print exactly the fields that the API returns.
-func TestCommandsPrintResponses(t *testing.T) {
+// runWith runs a command with an environment and standard input.
+func runWith(ctx context.Context, environment map[string]string, input string, args ...string) result {
+	var out, errOut bytes.Buffer
+	c := &ctl{
+		getenv: func(name string) string { return environment[name] }, in: strings.NewReader(input), out: &out,
+		errOut: &errOut,
+	}
+	code := c.run(ctx, args)
+	return result{code, out.String(), errOut.String()}
+}
+
+// svcctl runs a command as a partner of the API at url.
+func svcctl(ctx context.Context, url string, args ...string) result {
+	return runWith(ctx, map[string]string{
+		"BASE_URL": url, "CLIENT_ID": "id", "CLIENT_SECRET": "secret", "SITE": "site", "SVCCTL_CONFIG": os.DevNull + "/none",
+	}, "", args...)
+}
+
+// newAPI returns a server of the API whose token endpoint accepts everything.
+func newAPI(t *testing.T, routes map[string]http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"access_token":"token","token_type":"Bearer","expires_in":3600}`))
+	})
+	for pattern, handler := range routes {
+		mux.HandleFunc(pattern, handler)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// answer returns a handler that answers with data.
+func answer(data string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+		_, _ = fmt.Fprintf(w, `{"data":%s,"traceId":"0"}`, data)
+	}
+}
+
+// refuse returns a handler that answers with an error.
+func refuse(status int, code string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"errors":[{"code":"urn:svc:platform:billing:error:%s","displayMessage":"No.",`+
+			`"target":"x"}],"traceId":"0123"}`, code)
+	}
+}
+
+// JSON output is exactly the data that the API returns.
+func TestJSONIsTheData(t *testing.T) {
 	t.Parallel()
-	const summary = `"batchReference":"b","state":"inProgress","submittedAt":1,"settleBy":2,"rowCount":2,
-	"totalAmount":5,		"counts":{"pending":1,"inProgress":0,"settled":1,"succeeded":0,"failed":1},"succeededAmount":0`
-	for command, data := range map[string]string{
-		"batch b": `{` + summary + `,"rows":[
-		{"rowReference":"r","customerReference":"c","amount":2,"state":"pending","attempts":0},
-		{"rowReference":"s","customerReference":"c","amount":3,"state":"settled","outcome":"unconfirmed",
-		 "correctedOutcome":"succeeded","settledAt":1,"attempts":1}]}`,
-		"trace 01a2": `{"traceId":"01a2","at":1,"kind":"batch","batch":{` + summary + `},
-		"rows":{"unconfirmed":1},"attempts":0,"events":[
-		{"idempotencyKey":"evt_1","type":"rowCorrected","status":"pending","attempts":0}]}`,
-		"trace 01a3": `{"traceId":"01a3","at":1,"kind":"invitation",
-		"customer":{"customerReference":"c","state":"revoked","invitedAt":1},"events":[]}`,
+	for command, c := range map[string]struct{ pattern, data string }{
+		"batches get b": {"GET /billing/sites/site/batches/b", `{"batchReference":"b","counts":{"pending":1},"new":[{"a":null}],
+			"rows":[{"rowReference":"r","amount":9007199254740991}]}`},
+		"intents get pi_1":     {"GET /checkout/site/payment-intent/pi_1", `{"paymentIntentId":"pi_1","state":"created"}`},
+		"trace 01a2":           {"GET /traces/01a2", `{"traceId":"01a2","kind":"batch","rows":{"unconfirmed":1},"events":[]}`},
+		"customers revoke a/b": {"POST /billing/sites/site/customers/a%2Fb/revocation", `{"customerReference":"a/b"}`},
 	} {
-		path := map[string]string{"batch": "/billing/sites/site/batches/", "trace": "/traces/"}[command[:5]] +
-			command[6:]
-		mux := http.NewServeMux()
-		mux.HandleFunc("POST /oauth2/token", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte(`{"access_token":"token","expires_in":3600}`))
-		})
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write([]byte(`{"data":` + data + `,"traceId":"0"}`))
-		})
-		server := httptest.NewServer(mux)
-		out, err := svcctl(t.Context(), server.URL, strings.Fields(command)...)
-		server.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got, want any
-		for text, into := range map[string]*any{out: &got, data: &want} {
-			if err := json.Unmarshal([]byte(text), into); err != nil {
-				t.Fatal(err)
+		server := newAPI(t, map[string]http.HandlerFunc{c.pattern: answer(c.data)})
+		for _, format := range []string{"json", "jsonl"} {
+			r := svcctl(t.Context(), server.URL, append(strings.Fields(command), "-o", format)...)
+			var got, want any
+			for text, into := range map[string]*any{r.out: &got, c.data: &want} {
+				if err := json.Unmarshal([]byte(text), into); err != nil {
+					t.Fatalf("%s: %v, %s", command, err, r.errOut)
+				}
 			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-API +printed):\n%s", command, diff)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-API +printed):\n%s", command, diff)
+			}
+			if format == "jsonl" && strings.Count(r.out, "\n") != 1 {
+				t.Errorf("%s: %q", command, r.out)
+			}
 		}
 	}
 }
@@ -69,7 +106,7 @@ func TestCommandsPrintResponses(t *testing.T) {
 func TestReceiveRefusesInvalidSecret(t *testing.T) {
 	t.Parallel()
 	good := "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, 32))
-	if err := checkSecret(good); err != nil {
+	if err := checkSecrets([]string{good}); err != nil {
 		t.Errorf("valid secret: %v", err)
 	}
 	for name, secret := range map[string]string{
@@ -83,9 +120,163 @@ func TestReceiveRefusesInvalidSecret(t *testing.T) {
 		"a line break":  good + "\n",
 		"only a prefix": "whsec_",
 	} {
-		_, err := svcctl(t.Context(), "http://127.0.0.1:0", "receive", "--listen", "127.0.0.1:0", "--secret", secret)
-		if !errors.Is(err, errNotASecret) {
+		r := svcctl(t.Context(), "http://127.0.0.1:0", "receive", "--listen", "127.0.0.1:0", "--secret", secret)
+		if r.code != exitUsage || !strings.Contains(r.errOut, errNotASecret.Error()) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if err := checkSecrets([]string{secret}); !errors.Is(err, errNotASecret) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Arguments that are not UTF-8 never reach the API.
+func TestArgumentsMustBeUTF8(t *testing.T) {
+	t.Parallel()
+	server := newAPI(t, map[string]http.HandlerFunc{"/": func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s was called", r.Method, r.URL)
+	}})
+	for _, args := range [][]string{
+		{"invitations", "create", "ren\xe9"}, {"batches", "get", "b\xff"}, {"trace", "\xff"},
+		{"events", "list", "--site-id", "\xff"}, {"intents", "create", "5", "--order-id", "\xff"},
+	} {
+		if r := svcctl(t.Context(), server.URL, args...); r.code != exitUsage || !strings.Contains(r.errOut, "UTF-8") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// The exit code and the message say what kind of error it was.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	api := func(status int, code string) string {
+		return newAPI(t, map[string]http.HandlerFunc{"/": refuse(status, code)}).URL
+	}
+	unauthorised := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"error":"invalid_client"}`))
+	}))
+	defer unauthorised.Close()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<html>`))
+	}))
+	defer page.Close()
+	token := func(status int) string {
+		server := httptest.NewServer(refuse(status, "x"))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	torn := newAPI(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte(`{"data":`))
+	}})
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	get := []string{"customers", "get", "ada"}
+	for name, c := range map[string]struct {
+		url  string
+		args []string
+		code int
+		text string
+	}{
+		"help":               {"", []string{"help"}, 0, ""},
+		"group":              {"", []string{"customers"}, 0, ""},
+		"version":            {"", []string{"--version"}, 0, ""},
+		"topic":              {"", []string{"help", "exit-codes"}, 0, ""},
+		"unknown command":    {"", []string{"costumers"}, exitUsage, "unknown command"},
+		"unknown subcommand": {"", []string{"customers", "lst"}, exitUsage, `unknown command "lst"`},
+		"unknown flag":       {"", []string{"customers", "list", "--stat", "x"}, exitUsage, "--stat"},
+		"unknown value":      {"", []string{"customers", "list", "--state", "x"}, exitUsage, "must be one of invited"},
+		"unknown format":     {"", []string{"customers", "list", "-o", "xml"}, exitUsage, "must be one of table"},
+		"no argument":        {"", []string{"customers", "get"}, exitUsage, "CUSTOMER is missing"},
+		"too many":           {"", []string{"customers", "get", "a", "b"}, exitUsage, `"b" is one argument too many`},
+		"no secret":          {"", []string{"receive"}, exitUsage, "WEBHOOK_SECRET or --secret must be whsec_"},
+		"not a number":       {"", []string{"intents", "create", "12.50"}, exitUsage, "AMOUNT"},
+		"not a URL":          {"ftp://x", get, exitUsage, "BASE_URL must be a URL"},
+		"nothing answers":    {closed.URL, get, exitNetwork, "nothing answers at " + closed.URL + ", the base URL of the environment"},
+		"another server":     {page.URL, get, exitNetwork, "does not answer like the service"},
+		"credentials":        {unauthorised.URL, get, exitAuthentication, "does not accept the client id and secret of the environment"},
+		"invalid request":    {token(400), get, exitAuthentication, "does not accept the client id and secret"},
+		"sign in refused":    {token(403), get, exitAuthentication, "sign in at"},
+		"sign in limited":    {token(429), get, exitUnavailable, "sign in at"},
+		"sign in fails":      {token(503), get, exitUnavailable, "sign in at"},
+		"no token endpoint":  {token(404), get, exitNetwork, "does not answer like the service"},
+		"a redirect":         {token(302), get, exitNetwork, "does not answer like the service"},
+		"torn answer":        {torn.URL, []string{"intents", "cancel", "pi_1"}, exitNetwork, "unexpected EOF"},
+		"lost deletion":      {torn.URL, []string{"endpoints", "delete", "default"}, exitNetwork, "unexpected EOF"},
+		"no secret file":     {"", []string{"receive", "--secret", "@/none"}, exitUsage, "--secret: open /none"},
+		"certify, no secret": {"", []string{"webhooks", "certify", "http://x/"}, exitUsage, "WEBHOOK_SECRET or --secret must be whsec_"},
+		"token":              {api(401, "auth:invalid-token"), get, exitAuthentication, "auth:invalid-token"},
+		"scope":              {api(403, "auth:insufficient-scope"), get, exitAuthentication, "auth:insufficient-scope"},
+		"not found":          {api(404, "customers:customer-not-found"), get, exitNotFound, "x No. (customers:customer-not-found)\n  trace 0123"},
+		"refused":            {api(400, "requests:invalid-field"), get, exitRefused, "requests:invalid-field"},
+		"conflict":           {api(409, "invitations:customer-reference-active"), []string{"invitations", "create", "ada"}, exitRefused, "svcctl: ada: 409 Conflict"},
+		"limit":              {api(429, "requests:rate-limited"), get, exitUnavailable, "requests:rate-limited"},
+	} {
+		r := svcctl(t.Context(), c.url, c.args...)
+		if r.code != c.code || !strings.Contains(r.errOut, c.text) || c.code != 0 && r.out != "" {
+			t.Errorf("%s: %+v, want %d and %q", name, r, c.code, c.text)
+		}
+	}
+}
+
+// The service comes from the first source that names one, and an error names the source.
+func TestServiceOfTheCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const info = `{"baseUrl":"http://sandbox","organisations":[{"clientId":"cli_1","clientSecret":"s",
+		"sites":[{"siteId":"site_1"},{"siteId":"site_2"}]}]}`
+	const stored = `{"active":"office","profiles":{
+		"office":{"baseUrl":"http://office","clientId":"i","clientSecret":"s","sites":["o1","o2"]},
+		"shop":{"baseUrl":"http://shop","clientId":"i","clientSecret":"s"}}}`
+	for name, content := range map[string]string{"sandbox.json": info, "profiles.json": stored, "broken.json": "{"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	profiles := filepath.Join(dir, "profiles.json")
+	with := func(pairs ...string) map[string]string {
+		environment := map[string]string{"SVC_DATA_DIR": dir, "SVCCTL_CONFIG": filepath.Join(dir, "none.json")}
+		for i := 0; i < len(pairs); i += 2 {
+			environment[pairs[i]] = pairs[i+1]
+		}
+		return environment
+	}
+	credentials := []string{"BASE_URL", "http://env", "CLIENT_ID", "i", "CLIENT_SECRET", "s"}
+	for name, test := range map[string]struct {
+		environment       map[string]string
+		site, profile     string // flags
+		url, wants, fault string
+	}{
+		"sandbox":             {with(), "", "", "http://sandbox", "site_1", ""},
+		"its Site":            {with(), "site_2", "", "http://sandbox", "site_2", ""},
+		"environment":         {with(append(credentials, "SITE", "x")...), "", "", "http://env", "x", ""},
+		"flag over variable":  {with(append(credentials, "SITE", "x")...), "y", "", "http://env", "y", ""},
+		"no Site":             {with(credentials...), "", "", "", "", "set --site or SITE"},
+		"incomplete":          {with("BASE_URL", "http://env"), "", "", "", "", "CLIENT_ID and CLIENT_SECRET must be set too"},
+		"not a URL":           {with("BASE_URL", "env", "CLIENT_ID", "i", "CLIENT_SECRET", "s"), "", "", "", "", `BASE_URL must be a URL such as https://api.example.com, not "env"`},
+		"profile in use":      {with("SVCCTL_CONFIG", profiles), "", "", "http://office", "o1", ""},
+		"profile and SITE":    {with("SVCCTL_CONFIG", profiles, "SITE", "o2"), "", "", "http://office", "o2", ""},
+		"SVCCTL_PROFILE":      {with("SVCCTL_CONFIG", profiles, "SVCCTL_PROFILE", "shop", "SITE", "z"), "", "", "http://shop", "z", ""},
+		"environment first":   {with(append(credentials, "SVCCTL_CONFIG", profiles, "SVCCTL_PROFILE", "shop", "SITE", "x")...), "", "", "http://env", "x", ""},
+		"--profile first":     {with(append(credentials, "SVCCTL_CONFIG", profiles)...), "", "office", "http://office", "o1", ""},
+		"unknown profile":     {with("SVCCTL_CONFIG", profiles), "", "none", "", "", `--profile: there is no profile "none"`},
+		"unknown in variable": {with("SVCCTL_CONFIG", profiles, "SVCCTL_PROFILE", "none"), "", "", "", "", `SVCCTL_PROFILE: there is no profile "none"`},
+		"broken profiles":     {with("SVCCTL_CONFIG", filepath.Join(dir, "broken.json")), "", "", "", "", "broken.json is not a profile file"},
+		"nothing":             {with("SVC_DATA_DIR", dir+"/none"), "", "", "", "", "no service is named"},
+	} {
+		getenv := func(name string) string { return test.environment[name] }
+		c := &ctl{getenv: getenv, site: test.site, profile: test.profile}
+		s, err := c.service()
+		var site string
+		if err == nil {
+			site, err = c.siteOf(s)
+		}
+		switch {
+		case test.fault != "" && (err == nil || !strings.Contains(err.Error(), test.fault)):
+			t.Errorf("%s: %v", name, err)
+		case test.fault == "" && (err != nil || s.baseURL != test.url || site != test.wants):
+			t.Errorf("%s: %q, %q, %v", name, s.baseURL, site, err)
 		}
 	}
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/client"
+)
+
+func (c *ctl) apiCommand() *cobra.Command {
+	body := parameterValue{parameter: parameter{name: "data", kind: kindJSON, usage: "the body as JSON, or @FILE"}}
+	var headers []string
+	cmd := &cobra.Command{
+		Use: "api METHOD PATH", Short: "Call any operation of the API, and print its data",
+		Long: "Call any operation of the API, and print its data as JSON. {siteId} in the path stands for the Site.",
+		Example: "  svcctl api GET '/billing/sites/{siteId}/customers?limit=5'\n" +
+			"  svcctl api POST /webhooks/events/redelivery --data '{\"status\":\"failed\"}'",
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.callAPI(cmd.Context(), strings.ToUpper(args[0]), args[1], body.value, headers)
+		},
+	}
+	cmd.Flags().Var(&body, "data", body.usage)
+	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a further header, 'Name: value'")
+	return cmd
+}
+
+func (c *ctl) callAPI(ctx context.Context, method, path string, body any, headers []string) error {
+	if !strings.HasPrefix(path, "/") {
+		return fail(exitUsage, "PATH must begin with a slash")
+	}
+	call := client.Call{Method: method, Path: path, Body: body, Header: http.Header{}, Raw: true}
+	for _, header := range headers {
+		name, value, ok := strings.Cut(header, ":")
+		if !ok {
+			return fail(exitUsage, "--header must be 'Name: value'")
+		}
+		call.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	api, s, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(path, siteVariable) {
+		site, err := c.siteOf(s)
+		if err != nil {
+			return err
+		}
+		call.Path = atSite(path, site)
+	}
+	call.Repeatable = method == http.MethodGet
+	response, err := api.Do(ctx, call)
+	if err != nil {
+		return err
+	}
+	return c.printBody(response)
+}
+
+// printBody prints a JSON body with indentation, and any other as it is. A terminal gets no control
+// characters.
+func (c *ctl) printBody(response client.Response) error {
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
+		return printIndented(c.out, response.Body)
+	}
+	text := response.Body
+	if terminalWidth(c.out) > 0 {
+		text = []byte(printableLines(strings.ReplaceAll(string(text), "\r\n", "\n")))
+	}
+	_, err := c.out.Write(text)
+	return err
+}
+
+// siteVariable stands for the Site in a path.
+const siteVariable = "{siteId}"
+
+// atSite returns a path in which a Site stands for siteVariable.
+func atSite(path, site string) string {
+	return strings.ReplaceAll(path, siteVariable, strings.TrimPrefix(client.Path(site), "/"))
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// certification is a run of webhooks certify.
+type certification struct {
+	*ctl
+	target string
+	secret string
+	next   string // the next secret; "": the receiver does not know it
+	strict bool   // advice counts as a rule
+	http   *http.Client
+}
+
+// verdict is the result of a rule.
+type verdict struct {
+	Rule   string   `json:"rule"`
+	Result string   `json:"result"` // passed, failed or advised
+	Answer []string `json:"answers"`
+	Wanted string   `json:"wanted"`
+	Advice string   `json:"advice,omitempty"` // unless passed
+}
+
+func (c *ctl) webhooksCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "webhooks", Short: "Certify a receiver of webhooks"}
+	cmd.AddCommand(c.certifyCommand())
+	return cmd
+}
+
+func (c *ctl) certifyCommand() *cobra.Command {
+	run := &certification{ctl: c}
+	var list strings.Builder
+	for _, r := range rules {
+		fmt.Fprintf(&list, "  %-20s %s\n", r.name, r.text)
+	}
+	cmd := &cobra.Command{
+		Use: "certify URL", Short: "Send good and bad webhooks to your receiver, and say which rules it keeps",
+		Long: `Send good and bad webhooks to your receiver, and say which rules it keeps.
+
+The events are signed like those of the service, but their payment intents do not exist. A receiver
+acts on the good ones, so certify a receiver of a test system. The rules:
+
+` + list.String() + `
+The exit code is 8 if the receiver breaks a rule. "stale signature" and "removed headers" are advice:
+they count with --strict.
+
+` + secretHelp,
+		Example: "  export WEBHOOK_SECRET WEBHOOK_NEXT_SECRET\n" +
+			"  svcctl webhooks certify http://127.0.0.1:3000/webhooks",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run.target = args[0]
+			if err := checkTarget(run.target, "URL"); err != nil {
+				return err
+			}
+			var err error
+			if run.secret, err = c.secretOf(run.secret, secretVariable); err != nil {
+				return err
+			}
+			if run.next, err = c.secretOf(run.next, nextSecretVariable); err != nil {
+				return err
+			}
+			secrets := []string{run.secret}
+			if run.next != "" {
+				secrets = append(secrets, run.next)
+			}
+			if err := checkSecrets(secrets); err != nil {
+				return err
+			}
+			return run.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&run.secret, "secret", "",
+		"the secret that the receiver knows, whsec_… or @FILE (default WEBHOOK_SECRET)")
+	cmd.Flags().StringVar(&run.next, "next-secret", "",
+		"the second secret, if the receiver knows both during a rotation (default WEBHOOK_NEXT_SECRET)")
+	cmd.Flags().BoolVar(&run.strict, "strict", false, "advice counts as a rule")
+	c.addOutput(cmd)
+	return cmd
+}
+
+// run applies every rule, prints the verdicts, and fails if a rule is broken.
+func (run *certification) run(ctx context.Context) error {
+	run.http = newWebhookSender()
+	printer := run.newPrinter([]column{
+		{"result", "RESULT"}, {"rule", "RULE"}, {"answers", "ANSWERS"}, {"wanted", "WANTED"}, {"advice", ""},
+	})
+	var broken []verdict
+	for _, r := range rules {
+		v, err := run.apply(ctx, r)
+		if err != nil {
+			return err
+		}
+		if v.Result == resultFailed || v.Result == resultAdvised {
+			broken = append(broken, v)
+		}
+		if err := printer.value(v); err != nil {
+			return err
+		}
+	}
+	if err := printer.end(); err != nil {
+		return err
+	}
+	failed := 0
+	for _, v := range broken {
+		if v.Result == resultFailed {
+			failed++
+		}
+		fmt.Fprintf(run.errOut, "%s: %s\n", v.Rule, v.Advice)
+	}
+	if failed > 0 {
+		return fail(exitIncomplete, "the receiver breaks %d of %d rules", failed, len(rules))
+	}
+	return nil
+}
+
+// The results of a rule.
+const (
+	resultPassed  = "passed"
+	resultFailed  = "failed"
+	resultAdvised = "advised"
+)
+
+// apply sends the webhooks of a rule one after another.
+func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
+	v := verdict{Rule: r.name, Result: resultPassed, Wanted: "2xx"}
+	webhooks := r.webhooks(run)
+	for _, w := range webhooks {
+		answer := send(ctx, run.http, run.target, w.header, w.body)
+		if ctx.Err() != nil {
+			return v, ctx.Err()
+		}
+		if answer.unreachable {
+			return v, fail(exitNetwork, "nothing answers at %s: %w", run.target, answer.err)
+		}
+		v.Answer = append(v.Answer, answer.String())
+		if w.refused {
+			v.Wanted = "4xx"
+		}
+		if !w.keeps(answer.status) {
+			v.Result, v.Advice = resultFailed, r.advice
+		}
+	}
+	if v.Result == resultFailed && r.advisory && !run.strict {
+		v.Result = resultAdvised
+	}
+	return v, nil
+}
+
+// webhook is a webhook to send, and whether the receiver must refuse it.
+type webhook struct {
+	header  http.Header
+	body    []byte
+	refused bool
+}
+
+// keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. 410 would
+// end the delivery of an event that is only unsigned.
+func (w webhook) keeps(status int) bool {
+	if w.refused {
+		return 400 <= status && status < 500 && status != http.StatusGone
+	}
+	return 200 <= status && status < 300
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// object is a JSON object in the order of its members. A value is a string, a json.Number, a bool,
+// nil, an object or a []any.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+// get returns the value at a path such as counts.succeeded, or of the first of several paths
+// separated by | that exists. It returns nil if there is none.
+func (o object) get(paths string) any {
+	for path := range strings.SplitSeq(paths, "|") {
+		name, rest, deeper := strings.Cut(path, ".")
+		for _, m := range o {
+			if m.name != name {
+				continue
+			}
+			if inner, ok := m.value.(object); ok && deeper {
+				return inner.get(rest)
+			}
+			return m.value
+		}
+	}
+	return nil
+}
+
+// parseObject parses a JSON object.
+func parseObject(raw json.RawMessage) (object, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	value, err := parseValue(decoder)
+	if err != nil {
+		return nil, fmt.Errorf("read the response: %w", err)
+	}
+	o, ok := value.(object)
+	if !ok {
+		return nil, fmt.Errorf("the response is not an object: %.100s", raw)
+	}
+	return o, nil
+}
+
+func parseValue(decoder *json.Decoder) (any, error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('{'):
+		o := object{}
+		for decoder.More() {
+			name, err := decoder.Token()
+			if err != nil {
+				return nil, err
+			}
+			value, err := parseValue(decoder)
+			if err != nil {
+				return nil, err
+			}
+			o = append(o, member{fmt.Sprint(name), value})
+		}
+		_, err = decoder.Token()
+		return o, err
+	case json.Delim('['):
+		list := []any{}
+		for decoder.More() {
+			value, err := parseValue(decoder)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		_, err = decoder.Token()
+		return list, err
+	}
+	return token, nil
+}
+
+// timeFields are the fields that hold Unix milliseconds.
+var timeFields = map[string]bool{
+	"at": true, "now": true, "invitedAt": true, "expiresAt": true, "linkedAt": true, "submittedAt": true,
+	"settleBy": true, "settledAt": true, "nextAttemptAt": true, "createdAt": true, "updatedAt": true,
+	"disabledAt": true, "retryAt": true, "requestedAt": true, "deliveredAt": true, "startedAt": true,
+	"activateAt": true, "overlapTo": true, "resumeFrom": true,
+}
+
+// display returns a field's value for people: a time in UTC, the values of a list, an object as
+// JSON.
+func display(field string, value any) string {
+	number, ok := value.(json.Number)
+	first, _, _ := strings.Cut(field, "|")
+	if ok && timeFields[first[strings.LastIndexByte(first, '.')+1:]] {
+		if ms, err := number.Int64(); err == nil {
+			return time.UnixMilli(ms).UTC().Format(time.RFC3339)
+		}
+	}
+	if list, ok := value.([]any); ok && !slices.ContainsFunc(list, isObject) {
+		texts := make([]string, len(list))
+		for i, item := range list {
+			texts[i] = display(field, item)
+		}
+		return strings.Join(texts, ", ")
+	}
+	return printable(text(value))
+}
+
+func isObject(value any) bool {
+	_, is := value.(object)
+	return is
+}
+
+// text returns a value as it is in JSON, strings without quotes.
+func text(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	var b strings.Builder
+	writeJSON(&b, value)
+	return b.String()
+}
+
+// writeJSON writes a value as compact JSON.
+func writeJSON(w io.Writer, value any) {
+	switch v := value.(type) {
+	case object:
+		fmt.Fprint(w, "{")
+		for i, m := range v {
+			if i > 0 {
+				fmt.Fprint(w, ",")
+			}
+			writeJSON(w, m.name)
+			fmt.Fprint(w, ":")
+			writeJSON(w, m.value)
+		}
+		fmt.Fprint(w, "}")
+	case []any:
+		fmt.Fprint(w, "[")
+		for i, item := range v {
+			if i > 0 {
+				fmt.Fprint(w, ",")
+			}
+			writeJSON(w, item)
+		}
+		fmt.Fprint(w, "]")
+	default:
+		encoded, err := json.Marshal(v)
+		if err != nil {
+			encoded = []byte("null")
+		}
+		_, _ = w.Write(encoded)
+	}
+}
