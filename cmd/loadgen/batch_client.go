@@ -51,7 +51,11 @@ func newBatchClient(
 	}
 	req.SetBasicAuth(clientID, secret)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer, err := p.exchange(req, http.StatusOK)
+	var answer []byte
+	err = retryRefused(ctx, func() (err error) {
+		answer, err = p.exchange(req, http.StatusOK)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +69,7 @@ func newBatchClient(
 	return p, nil
 }
 
-// submit posts a batch and returns the time until the answer.
+// submit posts a batch and returns the time until it was accepted, with the waits after 503.
 func (p *batchClient) submit(ctx context.Context, body []byte) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
@@ -74,20 +78,31 @@ func (p *batchClient) submit(ctx context.Context, body []byte) (time.Duration, e
 	req.Header.Set("Authorization", "Bearer "+p.token)
 	req.Header.Set("Content-Type", "application/json")
 	began := time.Now()
-	_, err = p.exchange(req, http.StatusAccepted)
+	err = retryRefused(ctx, func() error {
+		_, err := p.exchange(req, http.StatusAccepted)
+		return err
+	})
 	return time.Since(began), err
 }
 
 // exchange makes a request and returns the body. It returns an error unless the answer has the
-// status.
+// status: errRefused for a 503. A request may be made again.
 func (p *batchClient) exchange(req *http.Request, want int) ([]byte, error) {
+	var err error
+	if req.Body, err = req.GetBody(); err != nil {
+		return nil, err
+	}
 	resp, err := p.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != want {
+	switch {
+	case err != nil || resp.StatusCode == want:
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		err = fmt.Errorf("%s %s: %w", req.Method, req.URL.Path, errRefused)
+	default:
 		err = fmt.Errorf("%s %s: %s: %s", req.Method, req.URL.Path, resp.Status, body)
 	}
 	return body, err

@@ -33,13 +33,19 @@ type bench struct {
 	json bool
 	svc  string // path of the svc binary; "" for the one beside this program
 
-	local     *local.Servers
-	store     *models.Store
-	redis     *redis.Client
-	log       *slog.Logger
-	masterKey string
-	ring      *seal.Keyring
+	calls *callCounts // of measuring clients
+
+	local *local.Servers
+	store *models.Store
+	redis redis.UniversalClient
+	log   *slog.Logger
 }
+
+// masterKey is the master key of all processes and stores of a run.
+var masterKey = seal.GenerateMasterKey()
+
+// keyring is the ring of masterKey.
+func keyring() (*seal.Keyring, error) { return seal.ParseKeyring(masterKey) }
 
 // command returns the command of a scenario, with the flags that all scenarios have.
 func (b *bench) command(use, short string, runs int, run func(context.Context) error, end func() error) *cobra.Command {
@@ -60,11 +66,8 @@ func (b *bench) addSvcFlag(cmd *cobra.Command) {
 // open starts the servers in a temporary directory.
 func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	b.masterKey = seal.GenerateMasterKey()
+	b.calls = &callCounts{}
 	var err error
-	if b.ring, err = seal.ParseKeyring(b.masterKey); err != nil {
-		return err
-	}
 	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
 		return err
 	}
@@ -85,7 +88,12 @@ func openStore(ctx context.Context, database string, maxConns int) (*models.Stor
 	if err != nil {
 		return nil, err
 	}
-	if _, err := migrations.Up(ctx, store.DB()); err != nil {
+	ring, err := keyring()
+	if err == nil {
+		store.SetKeyring(ring)
+		_, err = migrations.Up(ctx, store.DB())
+	}
+	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return store, nil
@@ -196,8 +204,15 @@ func (r ratio) met() bool {
 	return r.Value >= r.Target
 }
 
-// report prints the results as a table or as JSON.
+// report prints the results as a table or as JSON. The ratio of refused calls is one of them, if
+// calls were measured.
 func (b *bench) report(all []*series, ratios []ratio) error {
+	if refused, ok := b.calls.ratio(); ok {
+		ratios = append(ratios, refused)
+	}
+	ratios = slices.DeleteFunc(ratios, func(r ratio) bool {
+		return math.IsNaN(r.Value) || math.IsInf(r.Value, 0) // one of the two series was not measured
+	})
 	if b.json {
 		return json.NewEncoder(b.out).Encode(map[string]any{"series": all, "ratios": ratios})
 	}
@@ -211,9 +226,6 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 		fmt.Fprintf(w, "%s\t%.4g %s\t%.4g\t%.4g\t%d\t\n", s.Name, s.median(), s.Unit, v[0], v[len(v)-1], len(v))
 	}
 	for _, r := range ratios {
-		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
-			continue // one of the two series was not measured
-		}
 		bound, verdict := "at least", "met"
 		if r.Target < 0 {
 			bound = "at most"

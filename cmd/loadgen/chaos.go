@@ -18,6 +18,7 @@ func chaosCommand(out io.Writer) *cobra.Command {
 	c := chaos{out: out}
 	var failOver bool
 	var plan haPlan
+	var deployment string
 	cmd := &cobra.Command{
 		Use: "chaos", Args: cobra.NoArgs,
 		Short: "Inject faults into a running fleet, and prove that nothing was lost or debited twice",
@@ -30,13 +31,17 @@ With --ha, the primary of a PostgreSQL pair is killed instead and its standby pr
 standbys lag, so that acknowledged commits are lost. The gateway has a database of its own, which never fails:
 the books must agree with its list.
 
+With --redis, masters of a Redis deployment are killed instead, again and again. Some replicas lag, so that tasks
+are lost. In a Cluster, slots move too. Partners must see no error.
+
 The seed alone determines the faults and their times. The exit code is 1 if anything was lost, debited twice,
 or shown wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !failOver {
+			if !failOver && plan.Redis == "" {
 				return c.run(cmd.Context())
 			}
-			run := ha{out: out, json: c.json, svc: c.svc, settleWithin: c.settleWithin, haPlan: plan}
+			run := ha{out: out, json: c.json, svc: c.svc, settleWithin: c.settleWithin, deployment: deployment,
+				haPlan: plan}
 			run.Seed, run.Rows = c.drawnSeed(), c.Rows
 			return run.run(cmd.Context())
 		},
@@ -51,6 +56,10 @@ or shown wrongly.`,
 	cmd.Flags().IntVar(&plan.Loss, "loss", 10, "with --ha: number of promotions that lose acknowledged commits")
 	cmd.Flags().BoolVar(&plan.Proxy, "proxy", false,
 		"with --ha: reach the primary through a proxy instead of a URL with both addresses")
+	cmd.Flags().StringVar(&plan.Redis, "redis", "",
+		"kill masters of a Redis deployment instead: sentinel or cluster, with the other flags of --ha")
+	cmd.Flags().StringVar(&deployment, "deployment", "",
+		"with --ha: fail over the topology of deploy/ha/up with this data folder, whose database is fresh")
 	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: number of payment intents to create")
 	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "inject only these kinds of fault")
 	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute,

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/deploy/local"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/reconcile"
 	"partnerbilling/models"
 )
 
@@ -93,11 +95,10 @@ WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NUL
 SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' ||
        coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
 FROM (SELECT key, amount, agreement_id FROM sandbox_debits WHERE status = 'succeeded') d
-FULL JOIN (SELECT e.rail_key AS key, w.amount, l.agreement_id
+FULL JOIN (SELECT e.rail_key AS key, w.amount, 'lnk_' || w.link_id AS agreement_id  -- see partners.go
            FROM batch_rows w JOIN batches b ON b.site_id = w.site_id AND b.id = w.batch_id
            LEFT JOIN ledger_entries e ON e.site_id = w.site_id AND e.batch_reference = b.batch_reference
                AND e.row_reference = w.row_reference
-           LEFT JOIN customer_links l ON l.site_id = w.site_id AND l.id = w.link_id
            WHERE coalesce(w.corrected_outcome, w.outcome) = 'succeeded') r ON r.key = d.key
 WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agreement_id)`},
 	{"the rail has undecided debits", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},
@@ -163,7 +164,29 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 			broken = append(broken, check.breach+": "+subject)
 		}
 	}
-	return broken, nil
+	compared, err := c.reconcile(ctx)
+	return append(broken, compared...), err
+}
+
+// reconcile compares the whole ledger with the rail's list of debits, and returns the differences.
+// Nothing is under way any more, so that service time may pass the delays of the comparison.
+func (c *chaosFleet) reconcile(ctx context.Context) (broken []string, err error) {
+	if _, err := c.store.AdvanceClock(ctx, time.Hour); err != nil {
+		return nil, err
+	}
+	state, err := c.store.Reconciliation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	comparer := &reconcile.Comparer{Store: c.store, Rail: rail.NewSandbox(c.store)}
+	from := state.Now.Add(-models.RailMemory)
+	err = comparer.Compare(ctx, from, state.Now, func(step reconcile.Step) error {
+		for _, d := range step.Differences {
+			broken = append(broken, fmt.Sprintf("reconciliation: %s: %s: %s", d.Kind, d.RailKey, d.Detail))
+		}
+		return nil
+	})
+	return broken, err
 }
 
 // query runs a query over whole tables, without a time-out.

@@ -19,7 +19,6 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
-	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -29,7 +28,7 @@ type chaosFleet struct {
 	database   *local.Servers
 	cache      *local.Servers // without persistence: a restart loses all data
 	store      *models.Store  // store and redis bypass the wires
-	redis      *redis.Client
+	redis      redis.UniversalClient
 	wires      wireSet
 	members    map[string]*member
 	railFaults *railFaults
@@ -165,7 +164,7 @@ func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
 	c.railFaults = &railFaults{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
 	c.env = []string{
-		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + seal.GenerateMasterKey(),
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_MASTER_KEY=" + masterKey,
 		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
 		"SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,13 +114,21 @@ func retryUnavailable(ctx context.Context, call func() error) error {
 	for {
 		err := call()
 		var refused *client.Error
-		if err == nil || errors.As(err, &refused) && refused.Status < 500 && refused.Status != 429 {
+		if err == nil || errors.As(err, &refused) && refused.Status < 500 && refused.Status != 429 &&
+			!isInFlight(refused) {
 			return err
 		}
 		if !sleep(ctx, 100*time.Millisecond) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// isInFlight reports whether the first request with the Idempotency-Key is still running. After a
+// failover its transaction may outlive its answer of 503.
+func isInFlight(refused *client.Error) bool {
+	return refused.Status == http.StatusConflict &&
+		strings.Contains(refused.Error(), "Idempotency-Key is still running")
 }
 
 func (p *chaosPartner) submit(ctx context.Context, batch client.Batch) error {

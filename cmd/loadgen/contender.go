@@ -26,7 +26,7 @@ func (b *bench) measureThroughput(ctx context.Context, part *contender, workers 
 	if err := b.checkpoint(ctx); err != nil {
 		return err
 	}
-	c, pid := newLoadClient(workers), part.process.cmd.Process.Pid
+	c, pid := b.measuringClient(workers), part.process.cmd.Process.Pid
 	if _, _, err := c.closedLoop(ctx, workers, measured/10, part.call); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (b *bench) measureLatency(
 	if err := b.checkpoint(ctx); err != nil {
 		return err
 	}
-	latencies, err := newLoadClient(openConns).openLoop(ctx, rate, measured, call)
+	latencies, err := b.measuringClient(openConns).openLoop(ctx, rate, measured, call)
 	to.add(latencies)
 	return err
 }

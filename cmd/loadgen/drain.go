@@ -50,7 +50,9 @@ func (d *drain) run(ctx context.Context) error {
 	instant := &series{Name: "engine, rail without latency", Unit: "rows/s"}
 	sandbox := &series{Name: "engine, sandbox rail", Unit: "rows/s"}
 	parts := []drainPart{
-		{"noop", noop, d.asynqNoop}, {"update", update, d.asynqUpdate}, {"bare", bare, d.bareSQL},
+		{"noop", noop, func(ctx context.Context) (float64, error) { return d.asynqNoop(ctx, d.references) }},
+		{"update", update, func(ctx context.Context) (float64, error) { return d.asynqUpdate(ctx, d.references) }},
+		{"bare", bare, d.bareSQL},
 		{"instant", instant, func(ctx context.Context) (float64, error) { return d.engine(ctx, instantRail{}) }},
 		{"sandbox", sandbox, func(ctx context.Context) (float64, error) {
 			return d.engine(ctx, rail.NewSandbox(d.store))
@@ -122,4 +124,9 @@ func (instantRail) Cancel(_ context.Context, keys []string, report func(int, rai
 	for i := range keys {
 		report(i, rail.Result{Status: rail.Unknown})
 	}
+}
+
+// List implements rail.Rail. The rail keeps no list.
+func (instantRail) List(context.Context, rail.ListQuery) (rail.ListPage, error) {
+	return rail.ListPage{}, errors.ErrUnsupported
 }

@@ -16,34 +16,34 @@ import (
 const referenceConcurrency = 16
 
 // asynqNoop returns the rate at which Asynq runs tasks that do nothing, in tasks a second.
-func (d *drain) asynqNoop(ctx context.Context) (float64, error) {
-	return d.asynq(ctx, func(context.Context, int) error { return nil })
+func (b *bench) asynqNoop(ctx context.Context, tasks int) (float64, error) {
+	return b.asynq(ctx, tasks, func(context.Context, int) error { return nil })
 }
 
 // asynqUpdate returns the rate at which Asynq runs tasks that update one row each.
-func (d *drain) asynqUpdate(ctx context.Context) (float64, error) {
-	if err := d.exec(ctx,
+func (b *bench) asynqUpdate(ctx context.Context, tasks int) (float64, error) {
+	if err := b.exec(ctx,
 		"CREATE TABLE IF NOT EXISTS reference_rows (id int PRIMARY KEY, settled_at bigint)"); err != nil {
 		return 0, err
 	}
-	if err := d.exec(ctx, "TRUNCATE reference_rows"); err != nil {
+	if err := b.exec(ctx, "TRUNCATE reference_rows"); err != nil {
 		return 0, err
 	}
-	if err := d.exec(ctx, "INSERT INTO reference_rows SELECT generate_series(0, $1)", d.references); err != nil {
+	if err := b.exec(ctx, "INSERT INTO reference_rows SELECT generate_series(0, $1)", tasks); err != nil {
 		return 0, err
 	}
-	return d.asynq(ctx, func(ctx context.Context, id int) error {
-		return d.exec(ctx, "UPDATE reference_rows SET settled_at = 1 WHERE id = $1", id)
+	return b.asynq(ctx, tasks, func(ctx context.Context, id int) error {
+		return b.exec(ctx, "UPDATE reference_rows SET settled_at = 1 WHERE id = $1", id)
 	})
 }
 
 // asynq enqueues the reference tasks and returns the rate at which a server runs them.
-func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) (float64, error) {
+func (b *bench) asynq(ctx context.Context, tasks int, do func(context.Context, int) error) (float64, error) {
 	const queueName = "reference"
-	client := asynq.NewClientFromRedisClient(d.redis)
+	client := asynq.NewClientFromRedisClient(b.redis)
 	enqueue, enqueueCtx := errgroup.WithContext(ctx)
 	enqueue.SetLimit(8)
-	for i := range d.references {
+	for i := range tasks {
 		enqueue.Go(func() error {
 			task := asynq.NewTask("reference", fmt.Append(nil, i))
 			_, err := client.EnqueueContext(enqueueCtx, task, asynq.Queue(queueName))
@@ -53,12 +53,12 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 	if err := enqueue.Wait(); err != nil {
 		return 0, err
 	}
-	server := asynq.NewServerFromRedisClient(d.redis, asynq.Config{
+	server := asynq.NewServerFromRedisClient(b.redis, asynq.Config{
 		Concurrency: referenceConcurrency, Queues: map[string]int{queueName: 1},
 		TaskCheckInterval: 100 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
 	var left atomic.Int64
-	left.Store(int64(d.references))
+	left.Store(int64(tasks))
 	done := make(chan struct{})
 	began := time.Now()
 	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -82,7 +82,7 @@ func (d *drain) asynq(ctx context.Context, do func(context.Context, int) error) 
 	}
 	took := time.Since(began)
 	server.Shutdown()
-	return float64(d.references) / took.Seconds(), ctx.Err()
+	return float64(tasks) / took.Seconds(), ctx.Err()
 }
 
 // These statements are the minimum that settles a chunk on these tables.

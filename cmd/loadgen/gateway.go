@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"partnerbilling/jobs/rail"
+	"partnerbilling/models"
 )
 
 // gateway is a payment gateway in memory. It records every debit with its time, and serves the HTTP
@@ -23,6 +26,7 @@ type gateway struct {
 
 	mu       sync.Mutex
 	debited  map[string]gatewayDebit // by key
+	list     []rail.ListedDebit      // in the order of their times
 	lookedUp map[string]bool         // keys without a debit that were looked up or cancelled; true if cancelled
 	last     time.Time               // of the last debit
 	gap      time.Duration           // longest time without a debit since resetGap
@@ -104,6 +108,8 @@ func (g *gateway) record(d rail.Debit, now time.Time) (held rail.Particulars, ca
 	}
 	if _, known := g.debited[d.Key]; !known {
 		g.debited[d.Key] = gatewayDebit{d.Particulars(), now}
+		at := models.MillisOf(time.Now()) // under the lock, so that the list is in order
+		g.list = append(g.list, rail.ListedDebit{Key: d.Key, Particulars: d.Particulars(), DebitedAt: at})
 	}
 	return g.debited[d.Key].held, false
 }
@@ -120,6 +126,35 @@ func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail
 	for i, key := range keys {
 		report(i, g.resolve(key, true))
 	}
+}
+
+// List implements rail.Rail. The list is complete up to its last millisecond, exclusive.
+func (g *gateway) List(_ context.Context, q rail.ListQuery) (rail.ListPage, error) {
+	if err := q.Validate(); err != nil {
+		return rail.ListPage{}, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	page := rail.ListPage{CompleteTo: models.MillisOf(time.Now())}
+	start, _ := slices.BinarySearchFunc(g.list, q.From, func(d rail.ListedDebit, from models.Millis) int {
+		return cmp.Compare(d.DebitedAt, from)
+	})
+	for i, d := range g.list[start:] {
+		full := len(page.Debits) > q.Limit && d.DebitedAt > g.list[start+i-1].DebitedAt
+		if full || d.DebitedAt >= min(q.To, page.CompleteTo) {
+			break
+		}
+		if d.DebitedAt > q.From || d.Key > q.AfterKey {
+			page.Debits = append(page.Debits, d)
+		}
+	}
+	slices.SortFunc(page.Debits, func(a, b rail.ListedDebit) int {
+		return cmp.Or(cmp.Compare(a.DebitedAt, b.DebitedAt), cmp.Compare(a.Key, b.Key))
+	})
+	if len(page.Debits) > q.Limit {
+		page.Debits, page.More = page.Debits[:q.Limit], true
+	}
+	return page, nil
 }
 
 // resolve returns the status of a key. If cancel is set, it first cancels a key without a debit.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type ha struct {
 	json         bool
 	svc          string
 	settleWithin time.Duration
+	deployment   string // data folder of deploy/ha/up; empty: an own pair
 	haPlan
 
 	random *rand.Rand
@@ -36,17 +38,24 @@ type haPlan struct {
 	Rows       int    `json:"rows"`
 	Payments   int    `json:"payments"`
 	Proxy      bool   `json:"proxy,omitempty"` // reach the primary through a proxy instead of a URL with both addresses
+	Redis      string `json:"redis,omitempty"` // kill masters of this kind of Redis deployment, not of PostgreSQL
 }
 
 func (p *haPlan) check() error {
 	if p.Promotions < 1 || p.Loss < 0 || p.Loss > p.Promotions {
 		return errors.New("--promotions must be at least 1, and --loss at most as many")
 	}
+	if p.Redis != "" && p.Redis != redisSentinel && p.Redis != redisCluster {
+		return errors.New("--redis must be sentinel or cluster")
+	}
 	return nil
 }
 
 func (h *ha) run(ctx context.Context) error {
 	err := h.check()
+	if err == nil && h.deployment != "" && (h.Loss > 0 || h.Proxy) {
+		err = errors.New("--deployment goes with --loss 0 and without --proxy")
+	}
 	if err != nil {
 		return err
 	}
@@ -55,6 +64,11 @@ func (h *ha) run(ctx context.Context) error {
 	}
 	h.random = rand.New(rand.NewPCG(h.Seed, 0)) // repeatable on purpose
 	h.fleet = &haFleet{svc: h.svc, plan: h.haPlan, losses: &lossHistory{}}
+	if h.deployment != "" {
+		if h.fleet.deployed, err = openDeployment(h.deployment); err != nil {
+			return err
+		}
+	}
 	report, err := h.execute(ctx)
 	if err := errors.Join(err, h.fleet.close()); err != nil {
 		return err
@@ -104,7 +118,11 @@ func (h *ha) runPromotions(ctx context.Context) error {
 	group.Go(func() error {
 		lossy := h.random.Perm(h.Promotions)
 		for i := range h.Promotions {
-			done, err := h.failOver(ctx, lossy[i] < h.Loss)
+			fail := h.failOver
+			if h.Redis != "" {
+				fail = h.failRedis
+			}
+			done, err := fail(ctx, lossy[i] < h.Loss)
 			if err != nil {
 				return fmt.Errorf("promotion %d: %w", i+1, err)
 			}
@@ -145,17 +163,22 @@ type haReport struct {
 	Partners       haCounts       `json:"partners"`
 	Unavailable    int            `json:"unavailable"` // requests refused with 503 and Retry-After
 	Outcomes       []outcomeCount `json:"outcomes"`
+	Webhooks       int            `json:"webhooks,omitempty"` // events that arrived
+	Repeated       int            `json:"repeated,omitempty"` // deliveries that repeat an event
+	Calm           latencies      `json:"calm,omitzero"`      // of new payment intents while Redis works
+	Outage         latencies      `json:"outage,omitzero"`    // of new payment intents while a master is dead
 	Broken         []string       `json:"broken"`
 	Logs           string         `json:"logs,omitempty"`
 }
 
-// slowestAnswer returns the longest time from the readiness of a new primary to the first
-// successful answer.
-func (r *haReport) slowestAnswer() (slowest time.Duration) {
+// spread describes a duration of all promotions.
+func (r *haReport) spread(of func(promotion) time.Duration) string {
+	var all []time.Duration
 	for _, p := range r.PromotionsDone {
-		slowest = max(slowest, p.Answered)
+		all = append(all, of(p).Round(time.Millisecond))
 	}
-	return slowest
+	slices.Sort(all)
+	return fmt.Sprintf("%s to %s, median %s", all[0], all[len(all)-1], all[len(all)/2])
 }
 
 func (h *ha) print(report haReport) error {
@@ -175,8 +198,19 @@ func (h *ha) print(report haReport) error {
 	fmt.Fprintf(h.out,
 		"%d cancellations, %d revocations, %d resubmissions; %d requests answered with 503 and Retry-After\n",
 		p.Cancellations, p.Revocations, p.Resubmissions, report.Unavailable)
-	fmt.Fprintf(h.out, "from the readiness of a new primary to a successful answer: at most %s\n",
-		report.slowestAnswer().Round(time.Millisecond))
+	fmt.Fprintf(h.out, "from the kill to the next primary: %s\n",
+		report.spread(func(p promotion) time.Duration { return p.Promoted }))
+	if h.deployment != "" {
+		fmt.Fprintf(h.out, "from the kill of Redis to its next master: %s\n",
+			report.spread(func(p promotion) time.Duration { return p.Redis }))
+	}
+	fmt.Fprintf(h.out, "from the readiness of a new primary to a successful answer: %s\n",
+		report.spread(func(p promotion) time.Duration { return p.Answered }))
+	if h.Redis != "" {
+		fmt.Fprintf(h.out, "%d webhook events arrived, %d deliveries repeated one\n", report.Webhooks, report.Repeated)
+		fmt.Fprintf(h.out, "a new payment intent, while Redis works: %s\nwhile a master is dead: %s\n", report.Calm,
+			report.Outage)
+	}
 	for _, o := range report.Outcomes {
 		fmt.Fprintf(h.out, "%8d %s %s\n", o.Rows, o.Outcome, o.Corrected)
 	}

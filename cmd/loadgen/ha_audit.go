@@ -119,6 +119,18 @@ func (h *ha) audit(ctx context.Context, report *haReport) error {
 	var unexpected []string
 	report.Unavailable, unexpected = f.observed.seen()
 	report.Broken = append(report.Broken, unexpected...)
+	if f.receiver != nil {
+		broken, err := f.receiver.check(ctx, f.store)
+		if err != nil {
+			return err
+		}
+		report.Broken = append(report.Broken, broken...)
+		report.Webhooks, report.Repeated = f.receiver.repeated()
+		report.Calm, report.Outage = f.observed.latencies()
+		if report.Unavailable > 0 {
+			report.Broken = append(report.Broken, "Redis alone made the service refuse requests with 503")
+		}
+	}
 	report.Broken = append(report.Broken, h.checkPromotions(report)...)
 	report.Broken = append(report.Broken, stopMembers(f.members)...)
 	report.Broken = append(report.Broken, f.audit(ctx)...)
@@ -130,15 +142,22 @@ FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 // checkPromotions checks the times of the promotions. It also requires lost batches if there were
 // enough losses: without them the run would prove nothing.
 func (h *ha) checkPromotions(report *haReport) (broken []string) {
+	limit := maxAnswerDelay
+	if h.Redis != "" {
+		limit = maxRedisRecovery
+	}
+	if h.deployment != "" {
+		limit *= 3 // proxies have their own checks
+	}
 	for i, p := range h.promotions {
-		if p.Answered > maxAnswerDelay {
+		if p.Answered > limit {
 			broken = append(broken, fmt.Sprintf(
 				"promotion %d: the first successful answer came %s after the readiness of the new primary",
 				i+1, p.Answered))
 		}
 	}
 	const enoughLosses = 5 // at least one of so many loses a batch that was just acknowledged
-	if h.Loss >= enoughLosses && report.Partners.Vanished.Batches == 0 {
+	if h.Redis == "" && h.Loss >= enoughLosses && report.Partners.Vanished.Batches == 0 {
 		broken = append(broken, fmt.Sprintf(
 			"no batch vanished in %d promotions with loss: the run proves nothing", h.Loss))
 	}

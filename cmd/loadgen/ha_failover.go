@@ -12,10 +12,11 @@ import (
 // promotion is the result of one failover.
 type promotion struct {
 	Loss     bool          `json:"loss"`
-	Epoch    string        `json:"epoch"`    // of the new primary
-	Promoted time.Duration `json:"promoted"` // from the kill of the old primary to the readiness of the new one
-	Rebuilt  time.Duration `json:"rebuilt"`  // time to rebuild the old primary as the standby
-	Answered time.Duration `json:"answered"` // from the readiness to the first successful answer to a write
+	Epoch    string        `json:"epoch"`           // of the new primary
+	Promoted time.Duration `json:"promoted"`        // from the kill of the old primary to the readiness of the new one
+	Rebuilt  time.Duration `json:"rebuilt"`         // time to rebuild the old primary as the standby
+	Answered time.Duration `json:"answered"`        // from the readiness to the first successful answer to a write
+	Redis    time.Duration `json:"redis,omitempty"` // from the kill of the master to another one; of a deployment
 }
 
 // maxAnswerDelay is the maximum time from the readiness of a new primary to the first successful
@@ -25,6 +26,9 @@ const maxAnswerDelay = 5 * time.Second
 // failOver kills the primary under load, promotes the standby, and rebuilds the old primary as the
 // new standby. If loss is set, the standby lags before.
 func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
+	if h.fleet.deployed != nil {
+		return h.failOverDeployment(ctx)
+	}
 	done := promotion{Loss: loss}
 	pair, losses := h.fleet.pair, h.fleet.losses
 	if !loss {
@@ -43,6 +47,9 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 		losses.begin(now)
 		if err := pair.Detach(ctx); err != nil {
 			return done, fmt.Errorf("let the standby lag: %w", err)
+		}
+		if err := h.fleet.awaitBatch(ctx); err != nil {
+			return done, fmt.Errorf("wait for a batch to lose: %w", err)
 		}
 		if err := wait(ctx, between(h.random, 300*time.Millisecond, 1500*time.Millisecond)); err != nil {
 			return done, err
@@ -76,6 +83,28 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	}
 	done.Rebuilt = time.Since(began)
 	return done, nil
+}
+
+// maxBatchWait bounds awaitBatch: in the end of a run, no batch comes any more.
+const maxBatchWait = 10 * time.Second
+
+// awaitBatch waits until the primary has a new batch, at most maxBatchWait.
+func (f *haFleet) awaitBatch(ctx context.Context) error {
+	const count = "SELECT count(*) FROM batches"
+	var before int
+	if err := f.store.DB().NewRaw(count).Scan(ctx, &before); err != nil {
+		return err
+	}
+	for end := time.Now().Add(maxBatchWait); time.Now().Before(end); {
+		var n int
+		if err := f.store.DB().NewRaw(count).Scan(ctx, &n); err != nil || n > before {
+			return err
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // probe tries to create a payment intent until that succeeds.

@@ -17,7 +17,6 @@ import (
 	"partnerbilling/deploy/wire"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
-	"partnerbilling/models/seal"
 	"partnerbilling/queue"
 )
 
@@ -29,14 +28,18 @@ type haFleet struct {
 	losses *lossHistory
 	pace   *haPace
 
-	pair     *local.Pair
-	proxy    *wire.Wire     // to the primary; may be nil
-	gateway  *local.Servers // database of the rail
-	cache    *local.Servers
-	store    *models.Store // on the pair
-	rail     *models.Store // on the database of the rail
-	apiPort  *local.Port
-	railPort *local.Port
+	deployed  *haDeployment // in place of pair and cache; may be nil
+	pair      *local.Pair
+	proxy     *wire.Wire     // to the primary; may be nil
+	gateway   *local.Servers // database of the rail
+	cache     *local.Servers // nil if the masters of a Redis deployment fail
+	sentinels *local.SentinelGroup
+	cluster   *local.RedisCluster
+	receiver  *haReceiver   // nil unless Redis fails
+	store     *models.Store // on the pair
+	rail      *models.Store // on the database of the rail
+	apiPort   *local.Port
+	railPort  *local.Port
 
 	members  map[string]*member
 	running  *errgroup.Group
@@ -46,8 +49,9 @@ type haFleet struct {
 
 	partners []*haPartner
 	prober   struct {
-		api  *client.Client
-		site string
+		api     *client.Client
+		site    string
+		batches int
 	}
 }
 
@@ -58,6 +62,9 @@ func (f *haFleet) open(ctx context.Context) error {
 	f.members, f.end = map[string]*member{}, func() {}
 	f.observed = &observer{next: &http.Transport{MaxIdleConnsPerHost: 64}}
 	f.pace = &haPace{promotions: f.plan.Promotions}
+	if f.plan.Redis != "" {
+		f.receiver = newHAReceiver()
+	}
 	for _, step := range []func(context.Context) error{f.openServers, f.seed, f.startMembers, f.awaitReady} {
 		if err := step(ctx); err != nil {
 			return err
@@ -70,21 +77,15 @@ func (f *haFleet) open(ctx context.Context) error {
 func (f *haFleet) openServers(ctx context.Context) error {
 	queue.LogRedis(slog.New(slog.DiscardHandler))
 	var err error
-	if f.pair, err = local.TempPair(ctx); err != nil {
-		return err
+	if f.deployed == nil {
+		err = f.openPair(ctx)
+	} else {
+		f.store, err = openStore(ctx, f.deployed.ownerURL, 0)
 	}
-	if f.plan.Proxy {
-		if f.proxy, err = wire.New(hostOf(f.pair.Primary().DatabaseURL)); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if f.gateway, err = local.Temp(ctx, local.Options{WithoutRedis: true, Ephemeral: true}); err != nil {
-		return err
-	}
-	if f.cache, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
-		return err
-	}
-	if f.store, err = openStore(ctx, f.pair.DatabaseURL(), 0); err != nil {
 		return err
 	}
 	if f.rail, err = openStore(ctx, f.gateway.DatabaseURL, 0); err != nil {
@@ -94,6 +95,23 @@ func (f *haFleet) openServers(ctx context.Context) error {
 		return err
 	}
 	f.railPort, err = local.ReservePort()
+	return err
+}
+
+// openPair starts the pair, the proxy to it, and Redis.
+func (f *haFleet) openPair(ctx context.Context) (err error) {
+	if f.pair, err = local.TempPair(ctx); err != nil {
+		return err
+	}
+	if f.plan.Proxy {
+		if f.proxy, err = wire.New(hostOf(f.pair.Primary().DatabaseURL)); err != nil {
+			return err
+		}
+	}
+	if err = f.openRedis(ctx); err != nil {
+		return err
+	}
+	f.store, err = openStore(ctx, f.pair.DatabaseURL(), 0)
 	return err
 }
 
@@ -115,6 +133,11 @@ func (f *haFleet) seed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if f.receiver != nil {
+			if err := f.receiver.configure(ctx, f.store, organisation.ID); err != nil {
+				return err
+			}
+		}
 		for range chaosSites {
 			n := len(f.partners)
 			p := &haPartner{
@@ -134,7 +157,15 @@ func (f *haFleet) seed(ctx context.Context) error {
 		}
 		f.prober.api, f.prober.site = client.New(access), f.partners[len(f.partners)-1].site.String()
 	}
-	return nil
+	return f.signUpProbe(ctx, f.partners[len(f.partners)-1].site)
+}
+
+// rateLimit returns the limit of requests. It is high, and counted in Redis only if Redis fails.
+func (f *haFleet) rateLimit() string {
+	if f.plan.Redis == "" {
+		return "off"
+	}
+	return "100000"
 }
 
 // newClient creates credentials, and returns the configuration of a client without retries, whose
@@ -153,12 +184,16 @@ func (f *haFleet) newClient(
 	}, err
 }
 
-// databaseURL returns the URL by which the service reaches the pair.
-func (f *haFleet) databaseURL() string {
-	if f.proxy != nil {
-		return f.proxy.Through(f.pair.Primary().DatabaseURL)
+// serversEnv returns the variables by which processes reach PostgreSQL and Redis.
+func (f *haFleet) serversEnv() []string {
+	if f.deployed != nil {
+		return f.deployed.env
 	}
-	return f.pair.DatabaseURL()
+	url := f.pair.DatabaseURL()
+	if f.proxy != nil {
+		url = f.proxy.Through(f.pair.Primary().DatabaseURL)
+	}
+	return []string{"SVC_DATABASE_URL=" + url, "SVC_REDIS_URL=" + f.redisURL()}
 }
 
 // redirect points the proxy to the new primary.
@@ -205,16 +240,16 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 func (f *haFleet) startMembers(context.Context) error {
 	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
 	f.env = []string{
-		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + seal.GenerateMasterKey(), "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off",
-		"SVC_BATCH_RATE_LIMIT=off", "SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
-		"SVC_REDIS_URL=" + f.cache.RedisURL,
+		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + masterKey, "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=" + f.rateLimit(),
+		"SVC_BATCH_RATE_LIMIT=" + f.rateLimit(), "SVC_WEBHOOK_LOOPBACK=on",
+		"SVC_RAIL_KEY=" + key.ID + ":" + string(key.Secret),
 		"SVC_DATABASE_CONNS=8",
 	}
-	railEnv := slices.Concat(f.env, []string{
-		"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_LISTEN=" + f.railPort.Address(),
+	servers := f.serversEnv()
+	railEnv := slices.Concat(f.env, servers, []string{ // the last value of a variable counts
+		"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_DATABASE_POOLER=off", "SVC_LISTEN=" + f.railPort.Address(),
 	})
-	f.env = append(f.env,
-		"SVC_DATABASE_URL="+f.databaseURL(), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
+	f.env = append(append(f.env, servers...), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
 	apiEnv := slices.Concat(f.env, []string{
 		"SVC_LISTEN=" + f.apiPort.Address(), "SVC_PUBLIC_BASE_URL=" + f.baseURL(),
 	})
@@ -286,6 +321,12 @@ func (f *haFleet) close() error {
 		if servers != nil {
 			errs = append(errs, servers.Stop(ctx))
 		}
+	}
+	if group := f.redisGroup(); group != nil {
+		errs = append(errs, group.Stop(ctx))
+	}
+	if f.receiver != nil {
+		f.receiver.Close()
 	}
 	if f.pair != nil {
 		errs = append(errs, f.pair.Stop(ctx))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -40,13 +41,14 @@ func (p *haPace) isFinished() bool {
 	return p.end
 }
 
-// due returns how many of all items are due by now.
+// due returns how many of all items are due by now. The rate falls with the time since the last
+// promotion, so that some work is left however long the next one takes.
 func (p *haPace) due(all int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end {
 		return all
 	}
-	part := min(1, time.Since(p.last).Seconds()/promotionInterval.Seconds())
+	part := 1 - math.Exp(-2*time.Since(p.last).Seconds()/promotionInterval.Seconds())
 	return int(float64(all) * (float64(p.done) + part) / float64(p.promotions))
 }

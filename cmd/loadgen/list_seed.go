@@ -18,11 +18,11 @@ const listSpan = 2 * 365 * 24 * time.Hour
 // earlier. Of 100 links, 60 are linked, 25 expired, 5 revoked and 10 invited. Among the newest, $5
 // invitations are past their expiry and not swept. Ids grow with time, as those of the service do.
 const seedLinks = `
-INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, customer_id,
-	agreement_id, key_id)
+INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, party,
+	key_id)
 SELECT $1, (lpad(to_hex(at), 12, '0') || '7000' || lpad(to_hex(i), 16, '8'))::uuid, 'customer ' || i, state, at,
 	CASE WHEN state <> 'invited' THEN at + 604800000 WHEN $2 - i < $5 * 10 THEN $3 - 1 ELSE $3 + 604800000 END,
-	CASE state WHEN 'linked' THEN at + 60000 END, 'customer', 'agreement', gen_random_uuid()
+	CASE state WHEN 'linked' THEN at + 60000 END, 'sealed', gen_random_uuid()
 FROM generate_series(1::bigint, $2) AS i CROSS JOIN LATERAL (
 	SELECT $3 - ($2 - i) * $4 / $2 AS at, (CASE WHEN i * 7 % 100 < 60 THEN 'linked' WHEN i * 7 % 100 < 85 THEN 'expired'
 		WHEN i * 7 % 100 < 90 THEN 'revoked' ELSE 'invited' END)::link_state AS state) AS l`

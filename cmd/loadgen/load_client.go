@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -23,6 +24,7 @@ type call struct {
 	body          string // of a POST; "" makes it a GET
 	contentType   string // default JSON
 	key           string // Idempotency-Key; "" for none
+	prefer        string // Prefer; "" for none
 	want          int    // status; default 201
 }
 
@@ -31,16 +33,46 @@ func bearer(token string) string { return "Bearer " + token }
 
 // loadClient makes calls over kept connections with little CPU time, since it shares the CPUs with
 // the measured service.
-type loadClient struct{ http *fasthttp.Client }
+type loadClient struct {
+	http   *fasthttp.Client
+	counts *callCounts // nil if the calls are not measured
+}
+
+// callCounts counts measured calls. It is safe for concurrent use.
+type callCounts struct {
+	sent    atomic.Int64
+	refused atomic.Int64 // answered with 503
+}
+
+// maxRefused is the target for the ratio of refused calls: a run with more measures the limits of
+// the machine.
+const maxRefused = 0.001
+
+// ratio returns the ratio of refused calls. It reports false if no call was measured.
+func (c *callCounts) ratio() (ratio, bool) {
+	sent := float64(c.sent.Load())
+	return ratio{Name: "refused, of all calls", Value: float64(c.refused.Load()) / sent, Target: -maxRefused}, sent > 0
+}
+
+// errRefused is the error of a call that the service refused with 503, as it does under overload.
+var errRefused = errors.New("refused with 503")
 
 // openConns is the maximum number of concurrent calls in an open loop.
 const openConns = 4096
 
 func newLoadClient(conns int) *loadClient {
-	return &loadClient{&fasthttp.Client{
+	return &loadClient{http: &fasthttp.Client{
 		MaxConnsPerHost: conns, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 		RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) { return false, false },
 	}}
+}
+
+// measuringClient returns a client whose calls and refused calls are part of the scenario's
+// results: a machine that is too slow for the load makes the service refuse some.
+func (b *bench) measuringClient(conns int) *loadClient {
+	c := newLoadClient(conns)
+	c.counts = b.calls
+	return c
 }
 
 // dialAhead opens connections before they are needed, as clients that have run for a while do. The
@@ -66,14 +98,27 @@ func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) e
 	return nil
 }
 
+// check returns an error unless the status is the expected one: errRefused for 503.
+func (c *call) check(status int, body []byte) error {
+	switch status {
+	case cmp.Or(c.want, http.StatusCreated):
+		return nil
+	case http.StatusServiceUnavailable:
+		return fmt.Errorf("%s: %w", c.url, errRefused)
+	}
+	return fmt.Errorf("%s: %d: %s", c.url, status, body)
+}
+
 // do makes a call. It returns an error unless the answer has the expected status.
 func (c *loadClient) do(call *call) error {
-	return c.send(call, func(status int, body []byte) error {
-		if want := cmp.Or(call.want, http.StatusCreated); status != want {
-			return fmt.Errorf("%s: %d: %s", call.url, status, body)
+	err := c.send(call, call.check)
+	if c.counts != nil {
+		c.counts.sent.Add(1)
+		if errors.Is(err, errRefused) {
+			c.counts.refused.Add(1)
 		}
-		return nil
-	})
+	}
+	return err
 }
 
 // send makes a call and passes the answer to read. The body is valid until read returns.
@@ -89,6 +134,9 @@ func (c *loadClient) send(call *call, read func(status int, body []byte) error) 
 	if call.key != "" {
 		request.Header.Set("Idempotency-Key", call.key)
 	}
+	if call.prefer != "" {
+		request.Header.Set("Prefer", call.prefer)
+	}
 	if call.body != "" {
 		request.Header.SetMethod(http.MethodPost)
 		request.Header.SetContentType(cmp.Or(call.contentType, "application/json"))
@@ -100,23 +148,45 @@ func (c *loadClient) send(call *call, read func(status int, body []byte) error) 
 	return read(response.StatusCode(), response.Body())
 }
 
-// timings collects the latencies of successful calls, and the first error. It is safe for
-// concurrent use.
+// retryRefused calls do until the service no longer refuses the call, each second.
+func retryRefused(ctx context.Context, do func() error) error {
+	return await(ctx, time.Second, func() (bool, error) {
+		err := do()
+		if errors.Is(err, errRefused) {
+			return false, nil
+		}
+		return true, err
+	})
+}
+
+// timings collects the latencies of successful calls, and errors. It is safe for concurrent use.
 type timings struct {
 	mu        sync.Mutex
 	latencies []time.Duration
-	err       error
+	err       error // the first one
+	refused   error // the first refused call
 }
 
 func (l *timings) add(due time.Time, err error) {
 	took := time.Since(due)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil:
 		l.latencies = append(l.latencies, took)
-	} else if l.err == nil {
-		l.err = err
+	case errors.Is(err, errRefused):
+		l.refused = cmp.Or(l.refused, err)
+	default:
+		l.err = cmp.Or(l.err, err)
 	}
+}
+
+// failure returns the first error. Refused calls are one only if no call succeeded.
+func (l *timings) failure() error {
+	if len(l.latencies) == 0 {
+		return cmp.Or(l.err, l.refused)
+	}
+	return l.err
 }
 
 func (l *timings) sorted() []time.Duration {
@@ -144,7 +214,7 @@ func (c *loadClient) closedLoop(
 	}
 	group.Wait()
 	took := time.Since(began)
-	return l.sorted(), took, l.err
+	return l.sorted(), took, l.failure()
 }
 
 // openLoop makes calls at a rate, whether or not earlier calls were answered. It returns the sorted
@@ -154,7 +224,7 @@ func (c *loadClient) openLoop(
 ) ([]time.Duration, error) {
 	var l timings
 	err := pace(ctx, rate, duration, func(_ int, due time.Time) { l.add(due, c.do(call)) })
-	return l.sorted(), errors.Join(err, l.err)
+	return l.sorted(), errors.Join(err, l.failure())
 }
 
 // pace calls do at a rate for the duration, each in a goroutine of its own when it is due, and

@@ -38,10 +38,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { stop() }()
-	root.AddCommand(dayCommand(out), drainCommand(out), chaosCommand(out), submitCommand(out), fairCommand(out),
+	root.AddCommand(dayCommand(out), drainCommand(out), largeCommand(out), chaosCommand(out), submitCommand(out),
+		fairCommand(out),
 		scaleCommand(out), recoverCommand(out), frozenCommand(out), backlogCommand(out), unsentCommand(out),
-		webhooksCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
-		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out))
+		webhooksCommand(out), endpointCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
+		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out), hostileCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)

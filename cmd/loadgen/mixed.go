@@ -125,7 +125,7 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	for k := range kinds {
 		schedule = append(schedule, slices.Repeat([]int{k}, kinds[k].weight)...)
 	}
-	c, byKind, together := newLoadClient(openConns), make([]timings, len(kinds)), timings{}
+	c, byKind, together := m.measuringClient(openConns), make([]timings, len(kinds)), timings{}
 	used := cpuTime(m.api.cmd.Process.Pid)
 	err := pace(ctx, m.rate, m.measured, func(n int, due time.Time) {
 		k := schedule[n*7%len(schedule)] // 7 and 20 are coprime, so that the kinds are mixed
@@ -142,7 +142,7 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	}
 	all.add(together.sorted())
 	cost.add(float64(used.Microseconds()) / float64(len(together.latencies)))
-	return errors.Join(err, together.err)
+	return errors.Join(err, together.failure())
 }
 
 // start starts the API and a worker, and creates the callers, each with a settled batch and a
@@ -188,24 +188,22 @@ func (m *mixed) addCaller(ctx context.Context, base string, i int) error {
 		billing: base + "/billing/sites/" + site.ID.String(), checkout: base + "/checkout/" + site.ID.String(),
 		authorization: bearer(access.token),
 	}
-	c := newLoadClient(1)
-	if err := c.do(p.post(p.billing+"/batches", string(m.batchBody("first", 100)), http.StatusAccepted)); err != nil {
+	if _, err := access.submit(ctx, m.batchBody("first", 100)); err != nil {
 		return err
 	}
 	create := p.post(p.checkout+"/payment-intent", `{"amount":1250,"qrCodeFormat":"text"}`, http.StatusCreated)
-	p.intent, err = c.createIntent(create)
+	p.intent, err = newLoadClient(1).createIntent(ctx, create)
 	m.callers[i] = p
 	return err
 }
 
 // createIntent creates a payment intent and returns its id.
-func (c *loadClient) createIntent(call *call) (id string, err error) {
-	err = c.send(call, func(status int, body []byte) error {
-		if status != http.StatusCreated {
-			return fmt.Errorf("%s: %d: %s", call.url, status, body)
-		}
-		id = intentID(body)
-		return nil
+func (c *loadClient) createIntent(ctx context.Context, call *call) (id string, err error) {
+	err = retryRefused(ctx, func() error {
+		return c.send(call, func(status int, body []byte) error {
+			id = intentID(body)
+			return call.check(status, body)
+		})
 	})
 	return id, err
 }

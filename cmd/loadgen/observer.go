@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 )
 
 // observer is an HTTP transport of partners that checks every answer: a service that cannot serve
@@ -12,17 +15,65 @@ type observer struct {
 	next http.RoundTripper
 
 	mu          sync.Mutex
-	unavailable int      // answers of 503 with Retry-After
-	broken      []string // the first maxObservedBreaches other answers of 5xx, and requests without an answer
+	unavailable int                // answers of 503 with Retry-After
+	broken      []string           // the first maxObservedBreaches other answers of 5xx, and requests without an answer
+	failing     bool               // a master of Redis is dead
+	intents     [2][]time.Duration // latencies of new payment intents, without and with a dead master
+}
+
+// outage records that a master of Redis dies, or that all work again.
+func (o *observer) outage(failing bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failing = failing
+}
+
+// latencies are percentiles of latencies.
+type latencies struct {
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50"`
+	P99   time.Duration `json:"p99"`
+	Max   time.Duration `json:"max"`
+}
+
+// String implements fmt.Stringer.
+func (l latencies) String() string {
+	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+	return fmt.Sprintf("p50 %s, p99 %s, max %s of %d", round(l.P50), round(l.P99), round(l.Max), l.Count)
+}
+
+// latencies returns those of new payment intents while Redis works, and while a master is dead.
+func (o *observer) latencies() (calm, outage latencies) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := func(all []time.Duration) latencies {
+		if len(all) == 0 {
+			return latencies{}
+		}
+		slices.Sort(all)
+		return latencies{len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1]}
+	}
+	return of(o.intents[0]), of(o.intents[1])
 }
 
 const maxObservedBreaches = 20
 
 // RoundTrip implements http.RoundTripper.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	failing := 0
+	if o.failing {
+		failing = 1
+	}
+	o.mu.Unlock()
+	began := time.Now()
 	resp, err := o.next.RoundTrip(req)
+	took := time.Since(began)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/payment-intent") {
+		o.intents[failing] = append(o.intents[failing], took)
+	}
 	switch {
 	case err != nil && req.Context().Err() == nil:
 		o.breach("%s %s was not answered: %v", req.Method, req.URL.Path, err)

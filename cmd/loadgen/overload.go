@@ -147,7 +147,7 @@ func maxUsualLatency(before *distribution) time.Duration {
 // findCapacity returns the number of requests per second that the service answers to workers
 // without a pause.
 func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err error) {
-	c, until := newLoadClient(overloadWorkers), time.Now().Add(o.calm)
+	c, until := o.measuringClient(overloadWorkers), time.Now().Add(o.calm)
 	began := time.Now()
 	var calls atomic.Int64
 	var l timings
@@ -161,7 +161,7 @@ func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err err
 		})
 	}
 	group.Wait()
-	return float64(calls.Load()) / time.Since(began).Seconds(), errors.Join(l.err, ctx.Err())
+	return float64(calls.Load()) / time.Since(began).Seconds(), errors.Join(l.failure(), ctx.Err())
 }
 
 // nextCall returns a call that creates a payment intent, of the partners in rotation. Its

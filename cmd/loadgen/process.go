@@ -37,7 +37,7 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 	}
 	return launch("svc", binary, append([]string{
 		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.local.DatabaseURL,
-		"SVC_REDIS_URL=" + b.local.RedisURL, "SVC_MASTER_KEY=" + b.masterKey,
+		"SVC_REDIS_URL=" + b.local.RedisURL, "SVC_MASTER_KEY=" + masterKey,
 		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
 		"SVC_QUOTA_OPEN_ROWS=1000000000000", // scenarios submit more than a worker settles
 	}, env...), args...)

@@ -32,7 +32,6 @@ func scaleCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().DurationVar(&s.measured, "measure", 4*time.Second, "duration of the measurement")
 	cmd.Flags().DurationVar(&s.warmUp, "warm-up", 3*time.Second,
 		"time before the measurement, until connections are open and all workers debit")
-	cmd.Flags().StringVar(&s.chart, "chart", "", "write an SVG chart of the rates to this file")
 	return cmd
 }
 
@@ -47,15 +46,13 @@ type scale struct {
 	inFlight  int
 	measured  time.Duration
 	warmUp    time.Duration
-	chart     string
 }
 
 // latencyWorkers is the number of workers while the latency varies.
 const latencyWorkers = 2
 
-// scalePoint is a point of a chart.
+// scalePoint is a number of workers on a rail with a latency.
 type scalePoint struct {
-	label   string
 	workers int
 	latency time.Duration
 	rate    *series
@@ -73,17 +70,13 @@ func (s *scale) run(ctx context.Context) error {
 	if err := s.addPartners(ctx, benchSites); err != nil {
 		return err
 	}
-	byWorkers, byLatency := s.points()
-	all := append(append([]scalePoint{}, byWorkers...), byLatency...)
+	all := s.points()
 	for range s.runs { // in rotation, so that a drift of the machine affects all
 		for _, p := range all {
 			if err := errors.Join(s.measure(ctx, p), s.deleteBatches(ctx)); err != nil {
 				return fmt.Errorf("%s: %w", p.rate.Name, err)
 			}
 		}
-	}
-	if err := s.writeChart(byWorkers, byLatency); err != nil {
-		return err
 	}
 	var results []*series
 	var ratios []ratio
@@ -96,21 +89,21 @@ func (s *scale) run(ctx context.Context) error {
 	return s.report(results, ratios)
 }
 
-// points returns the points of both charts.
-func (s *scale) points() (byWorkers, byLatency []scalePoint) {
+// points returns the points by number of workers, then those by latency.
+func (s *scale) points() (all []scalePoint) {
 	for _, n := range s.workers {
-		byWorkers = append(byWorkers, scalePoint{
-			fmt.Sprint(n), n, s.latency,
+		all = append(all, scalePoint{
+			n, s.latency,
 			&series{Name: fmt.Sprintf("%d workers, rail at %s", n, s.latency), Unit: "rows/s"},
 		})
 	}
 	for _, latency := range s.latencies {
-		byLatency = append(byLatency, scalePoint{
-			fmt.Sprint(latency.Milliseconds()), latencyWorkers, latency,
+		all = append(all, scalePoint{
+			latencyWorkers, latency,
 			&series{Name: fmt.Sprintf("rail at %s, %d workers", latency, latencyWorkers), Unit: "rows/s"},
 		})
 	}
-	return byWorkers, byLatency
+	return all
 }
 
 // measure adds the rate at which the workers settle a backlog that outlasts the measurement.
@@ -151,6 +144,11 @@ func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*wor
 	if err != nil {
 		return nil, err
 	}
+	ring, err := keyring()
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	store.SetKeyring(ring)
 	cfg.store = store
 	w, err := b.startWorker(ctx, cfg)
 	if err != nil {
@@ -222,4 +220,9 @@ func (r latentRail) Lookup(ctx context.Context, keys []string, report func(int, 
 // Cancel implements rail.Rail.
 func (r latentRail) Cancel(ctx context.Context, keys []string, report func(int, rail.Result)) {
 	instantRail{}.Cancel(ctx, keys, report)
+}
+
+// List implements rail.Rail.
+func (r latentRail) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, error) {
+	return instantRail{}.List(ctx, q)
 }

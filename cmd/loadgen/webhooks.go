@@ -115,6 +115,10 @@ func (h *webhooks) seed(ctx context.Context) error {
 	h.sites = make([]models.Site, h.endpoints)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
+	ring, err := keyring()
+	if err != nil {
+		return err
+	}
 	for o := range min(h.organisations, h.endpoints) {
 		group.Go(func() error {
 			sites, err := h.organisation(groupCtx, (h.endpoints-o+h.organisations-1)/h.organisations)
@@ -122,7 +126,7 @@ func (h *webhooks) seed(ctx context.Context) error {
 				endpoint := o + i*h.organisations
 				h.sites[endpoint] = sites[i]
 				_, _, putErr := h.store.PutWebhookEndpoint(
-					groupCtx, h.ring, sites[i].OrganisationID, sites[i].ID, h.receivers.urls[endpoint])
+					groupCtx, ring, sites[i].OrganisationID, sites[i].ID, h.receivers.urls[endpoint])
 				err = errors.Join(err, putErr)
 			}
 			return err
@@ -175,7 +179,7 @@ func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latenc
 	if err := h.startWorker(ctx); err != nil {
 		return err
 	}
-	err := h.commitEvents(ctx, rate)
+	err := h.commitToAll(ctx, rate)
 	latencies, awaitErr := h.receivers.await(ctx)
 	h.receivers.setHanging(false)
 	if err := errors.Join(err, awaitErr, h.stopWorker()); err != nil {
@@ -195,24 +199,34 @@ func quantile(sorted []time.Duration, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1))].Seconds() * 1000
 }
 
-// commitEvents commits events at the rate during the warm-up and the measurement. A late commit
-// does not delay the next ones.
-func (h *webhooks) commitEvents(ctx context.Context, rate int) error {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(64)
+// commitToAll commits events for all endpoints in rotation, and measures those after the warm-up
+// whose endpoints never hang.
+func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
 	warm := int(h.warmUp.Seconds() * float64(rate))
 	all := warm + int(h.measured.Seconds()*float64(rate))
+	return h.commitEvents(ctx, rate, all, func(ctx context.Context, n int) error {
+		endpoint := n % h.endpoints
+		return h.insert(ctx, endpoint, n >= warm && !hangs(endpoint))
+	})
+}
+
+// commitEvents calls commit for n events, at the rate in events per second. A late commit does not
+// delay the next ones.
+func (h *webhooks) commitEvents(
+	ctx context.Context, rate, n int, commit func(ctx context.Context, n int) error,
+) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(64)
 	began, timer := time.Now(), time.NewTimer(0)
 	defer timer.Stop()
-	for n := range all {
+	for i := range n {
 		select {
 		case <-timer.C:
 		case <-groupCtx.Done():
 			return group.Wait()
 		}
-		endpoint := n % h.endpoints
-		group.Go(func() error { return h.insert(groupCtx, endpoint, n >= warm && !hangs(endpoint)) })
-		timer.Reset(time.Until(began.Add(time.Duration(n+1) * time.Second / time.Duration(rate))))
+		group.Go(func() error { return commit(groupCtx, i) })
+		timer.Reset(time.Until(began.Add(time.Duration(i+1) * time.Second / time.Duration(rate))))
 	}
 	return group.Wait()
 }
@@ -286,7 +300,7 @@ func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error)
 // reset deletes all events and tasks, and closes the breakers of all endpoints.
 func (h *webhooks) reset(ctx context.Context) error {
 	for _, query := range []string{
-		"TRUNCATE webhook_events, webhook_slots CASCADE", "DELETE FROM outbox",
+		"TRUNCATE webhook_events, webhook_attempts, webhook_slots", "DELETE FROM outbox",
 		fmt.Sprint("UPDATE webhook_endpoints SET failures = 0, open_until = NULL, openings = 0, gone_since = NULL, ",
 			"width = ", models.WebhookFullWidth),
 		// The table webhook_events stays without statistics, as in a new deployment.

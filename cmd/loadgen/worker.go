@@ -44,6 +44,10 @@ func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, err
 	if store == nil {
 		store = b.store
 	}
+	ring, err := keyring()
+	if err != nil {
+		return nil, err
+	}
 	recurring := map[models.TaskKind]time.Duration{}
 	for _, kind := range cfg.recurring {
 		recurring[kind] = jobs.Recurring[kind]
@@ -52,7 +56,7 @@ func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, err
 	w := &worker{store: cfg.store, stop: stop, dispatched: make(chan error, 1)}
 	w.dispatcher = queue.NewDispatcher(store, b.redis, queue.DispatcherConfig{Recurring: recurring, Log: b.log})
 	table := jobs.New(jobs.Config{
-		Store: store, Rail: cfg.rail, RailConcurrency: cfg.concurrency, Keyring: b.ring,
+		Store: store, Rail: cfg.rail, RailConcurrency: cfg.concurrency, Keyring: ring,
 		WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Notify: w.dispatcher.Notify, Log: b.log,
 	})
 	w.webhooks, _ = table[models.TaskDeliverWebhook].(*jobs.DeliverWebhook)

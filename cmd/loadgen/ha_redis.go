@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"time"
+
+	"partnerbilling/api/client"
+	"partnerbilling/deploy/local"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// The kinds of Redis deployments whose masters a run kills.
+const (
+	redisSentinel = "sentinel"
+	redisCluster  = "cluster"
+)
+
+const (
+	// haDownAfter is the time without an answer after which a master counts as dead.
+	haDownAfter = time.Second
+	// maxRedisRecovery is the maximum time from a promotion until work that began before is done.
+	maxRedisRecovery = 10 * time.Second
+	// firstProbeAmount is larger than the amounts of all rows and payments.
+	firstProbeAmount = 2_000_000_000
+	// probeCustomer is a customer of the last Site, for probes only.
+	probeCustomer = "probe"
+)
+
+// redisGroup is a deployment whose masters a run kills.
+type redisGroup interface {
+	URL() string
+	Stop(ctx context.Context) error
+	Detach(ctx context.Context, replica *local.Servers) error
+	Attach(ctx context.Context, replica *local.Servers) error
+	AwaitReplicas(ctx context.Context) error
+}
+
+// openRedis starts the Redis of the fleet.
+func (f *haFleet) openRedis(ctx context.Context) (err error) {
+	switch f.plan.Redis {
+	case redisSentinel:
+		f.sentinels, err = local.TempSentinels(ctx, 2, haDownAfter, nil)
+	case redisCluster:
+		f.cluster, err = local.TempCluster(ctx, 3, haDownAfter, nil)
+	default:
+		f.cache, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true})
+	}
+	return err
+}
+
+func (f *haFleet) redisURL() string {
+	if group := f.redisGroup(); group != nil {
+		return group.URL()
+	}
+	return f.cache.RedisURL
+}
+
+// redisGroup returns nil if the fleet has a single Redis, which does not fail.
+func (f *haFleet) redisGroup() redisGroup {
+	switch {
+	case f.sentinels != nil:
+		return f.sentinels
+	case f.cluster != nil:
+		return f.cluster
+	default:
+		return nil
+	}
+}
+
+// failRedis kills a master under load, waits for the promotion of its replica, and starts the old
+// master as a replica. If loss is set, the replica lags before.
+func (h *ha) failRedis(ctx context.Context, loss bool) (promotion, error) {
+	done := promotion{Loss: loss}
+	if err := wait(ctx, between(h.random, promotionInterval/5, promotionInterval*4/5)); err != nil {
+		return done, err
+	}
+	f := h.fleet
+	group := f.redisGroup()
+	keys := make([]string, 0, len(queue.Names()))
+	for _, q := range queue.Names() {
+		keys = append(keys, "{"+string(q)+"}")
+	}
+	key := keys[h.random.IntN(len(keys))]
+	old, replicas, err := f.redisMaster(ctx, key)
+	if err != nil {
+		return done, err
+	}
+	if loss {
+		for _, replica := range replicas {
+			if err := group.Detach(ctx, replica); err != nil {
+				return done, fmt.Errorf("let the replica lag: %w", err)
+			}
+		}
+		if err := wait(ctx, between(h.random, 300*time.Millisecond, 1500*time.Millisecond)); err != nil {
+			return done, err
+		}
+	}
+	f.observed.outage(true)
+	died := time.Now()
+	old.Redis.Kill()
+	probe, err := f.submitProbe(ctx)
+	if err != nil {
+		return done, err
+	}
+	if err := f.awaitPromotion(ctx, key, old); err != nil {
+		return done, err
+	}
+	promoted := time.Now()
+	done.Promoted = promoted.Sub(died)
+	if _, err := f.prober.api.AwaitBatch(ctx, f.prober.site, probe); err != nil {
+		return done, fmt.Errorf("a batch of the outage does not settle: %w", err)
+	}
+	done.Answered = time.Since(promoted)
+	f.observed.outage(false)
+	if loss {
+		for _, replica := range replicas {
+			if err := group.Attach(ctx, replica); err != nil {
+				return done, err
+			}
+		}
+	}
+	if err := old.Redis.Start(ctx); err != nil {
+		return done, err
+	}
+	if err := group.AwaitReplicas(ctx); err != nil {
+		return done, fmt.Errorf("rebuild the old master as a replica: %w", err)
+	}
+	done.Rebuilt = time.Since(promoted)
+	return done, f.moveSlot(ctx, key, keys)
+}
+
+// redisMaster returns the master of a queue's key, and its replicas.
+func (f *haFleet) redisMaster(ctx context.Context, key string) (*local.Servers, []*local.Servers, error) {
+	if f.cluster != nil {
+		master, err := f.cluster.Master(ctx, key)
+		if err != nil {
+			return nil, nil, err
+		}
+		replica, err := f.cluster.Replica(ctx, master)
+		return master, []*local.Servers{replica}, err
+	}
+	master, err := f.sentinels.Master(ctx)
+	replicas := slices.DeleteFunc(slices.Clone(f.sentinels.Servers()),
+		func(s *local.Servers) bool { return s == master })
+	return master, replicas, err
+}
+
+func (f *haFleet) awaitPromotion(ctx context.Context, key string, old *local.Servers) (err error) {
+	if f.cluster != nil {
+		_, err = f.cluster.AwaitFailover(ctx, key, old)
+	} else {
+		_, err = f.sentinels.AwaitFailover(ctx, old)
+	}
+	return err
+}
+
+// moveSlot moves a queue's slot of a Cluster to the master of another queue.
+func (f *haFleet) moveSlot(ctx context.Context, key string, others []string) error {
+	if f.cluster == nil {
+		return nil
+	}
+	from, err := f.cluster.Master(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		to, err := f.cluster.Master(ctx, other)
+		if err != nil {
+			return err
+		}
+		if to != from {
+			return f.cluster.MoveSlot(ctx, key, to)
+		}
+	}
+	return nil
+}
+
+// signUpProbe creates the customer of submitProbe.
+func (f *haFleet) signUpProbe(ctx context.Context, site models.SiteID) error {
+	link, _, err := f.store.CreateInvitation(ctx,
+		models.NewInvitation{SiteID: site, CustomerReference: probeCustomer}, nil)
+	if err != nil {
+		return err
+	}
+	party := models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()}
+	_, err = f.store.CompleteLink(ctx, link.ID, party)
+	return errors.Join(err, f.rail.OpenSandboxAccount(ctx, link.ID.String(), models.BehaviourPays))
+}
+
+// submitProbe submits a batch of one row and returns its reference.
+func (f *haFleet) submitProbe(ctx context.Context) (string, error) {
+	f.prober.batches++
+	b := client.Batch{
+		BatchReference: fmt.Sprintf("probe %d", f.prober.batches),
+		Rows: []client.Row{{
+			CustomerReference: probeCustomer, RowReference: "0", Amount: firstProbeAmount + int64(f.prober.batches),
+		}},
+	}
+	return b.BatchReference, retryUnavailable(ctx, func() error {
+		_, err := f.prober.api.SubmitBatch(ctx, f.prober.site, b)
+		return err
+	})
+}
+
+// haReceiver receives the webhooks of all partners. It remembers each event's key.
+type haReceiver struct {
+	*httptest.Server
+
+	mu   sync.Mutex
+	keys map[string]int // deliveries
+}
+
+func newHAReceiver() *haReceiver {
+	r := &haReceiver{keys: map[string]int{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.keys[req.Header.Get("webhook-id")]++
+	}))
+	return r
+}
+
+// configure makes the receiver the organisation's endpoint.
+func (r *haReceiver) configure(ctx context.Context, store *models.Store, owner models.OrganisationID) error {
+	ring, err := keyring()
+	if err != nil {
+		return err
+	}
+	_, _, err = store.PutWebhookEndpoint(ctx, ring, owner, models.SiteID{}, r.URL)
+	return err
+}
+
+// check waits until every event is recorded as delivered, and compares the events with those that
+// have arrived.
+func (r *haReceiver) check(ctx context.Context, store *models.Store) (broken []string, err error) {
+	var open int
+	for deadline := time.Now().Add(time.Minute); ; {
+		err = store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE status <> 'delivered'").Scan(ctx, &open)
+		if err != nil || open == 0 || time.Now().After(deadline) {
+			break
+		}
+		if !sleep(ctx, 250*time.Millisecond) {
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []models.WebhookEventID
+	if err := store.DB().NewRaw("SELECT id FROM webhook_events").Scan(ctx, &ids); err != nil {
+		return nil, err
+	}
+	if open > 0 {
+		broken = append(broken, fmt.Sprintf("%d webhook events are not delivered", open))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		if r.keys[id.String()] == 0 {
+			broken = append(broken, fmt.Sprintf("the webhook event %s has not arrived", id))
+		}
+	}
+	if len(r.keys) != len(ids) {
+		broken = append(broken, fmt.Sprintf("%d events have arrived of %d", len(r.keys), len(ids)))
+	}
+	return broken, nil
+}
+
+// repeated returns the number of events, and of deliveries that repeat an event.
+func (r *haReceiver) repeated() (events, repeated int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.keys {
+		repeated += n - 1
+	}
+	return len(r.keys), repeated
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func hostileCommand(out io.Writer) *cobra.Command {
+	h := hostile{bench: bench{out: out}}
+	cmd := h.command("hostile", "Measure the memory of the API, and another partner's latency, under attacks", 3,
+		h.run, h.close)
+	cmd.Flags().DurationVar(&h.measured, "measure", 5*time.Second,
+		"duration of each attack, and of the measurement before it")
+	cmd.Flags().Float64Var(&h.rate, "rate", 100, "requests a second of the other partner")
+	cmd.Flags().IntVar(&h.bodies, "bodies", 30, "bodies of 1 MiB that are sent at once, every second")
+	cmd.Flags().IntVar(&h.unfinished, "unfinished", 600, "authenticated bodies that miss a byte")
+	cmd.Flags().IntVar(&h.connections, "connections", 3000, "idle, slow or unauthenticated connections")
+	cmd.Flags().Float64Var(&h.polls, "polls", 98, "held requests a second of the greedy partner")
+	cmd.Flags().Float64Var(&h.reads, "reads", 95, "reads of 600 KB a second of the greedy partner")
+	cmd.Flags().IntVar(&h.streams, "streams", 300, "streams of the greedy partner")
+	cmd.Flags().IntVar(&h.requests, "requests", 12_000, "distinct hostile requests of each run")
+	cmd.Flags().Uint64Var(&h.seed, "seed", 1, "seed of the hostile requests of the first run")
+	cmd.Flags().StringVar(&h.only, "only", "", "run only the attacks whose name contains this")
+	cmd.Flags().StringVar(&h.memory, "memory", "180MiB", "GOMEMLIMIT of the API")
+	cmd.Flags().BoolVar(&h.pinned, "pin-cpus", true,
+		"reserve a CPU for the generator, and all others for the service and its databases (Linux)")
+	h.addSvcFlag(cmd)
+	return cmd
+}
+
+// hostile measures how much of the API's memory and time attackers can take. The attackers are
+// partners whose rate limits are raised, and clients without a token.
+type hostile struct {
+	bench
+	measured                        time.Duration
+	rate, polls, reads              float64
+	bodies, unfinished, connections int
+	streams, requests               int
+	seed                            uint64
+	only                            string
+	memory                          string
+	pinned                          bool
+
+	cpus      []int // of this process, if pinned
+	api       *process
+	address   string         // of the API
+	attackers []*batchClient // of one organisation each
+	victim    *call          // creates a payment intent for another partner
+	partner   *loadClient    // of the other partner; keeps its connections
+}
+
+const (
+	maxHostileMemory = 200 // MB
+	maxHostileRatio  = 1.2 // of the other partner's p99
+)
+
+// attackSeries holds the results of an attack.
+type attackSeries struct {
+	attack                *attack
+	alone, during, memory *series
+	answered              float64 // smallest fraction of the other partner's requests that succeeded
+}
+
+func newAttackSeries(a *attack) *attackSeries {
+	named := func(text, unit string) *series { return &series{Name: a.name + ": " + text, Unit: unit} }
+	return &attackSeries{
+		attack: a, alone: named("p99 before", "ms"), during: named("p99 meanwhile", "ms"),
+		memory: named("peak memory", "MB"), answered: 1,
+	}
+}
+
+func (s *attackSeries) ratios() []ratio {
+	return []ratio{
+		{Name: s.attack.name + ": p99 ÷ p99 before", Value: s.during.median() / s.alone.median(),
+			Target: -maxHostileRatio},
+		{Name: s.attack.name + ": other partner's requests answered ÷ sent", Value: s.answered, Target: 1},
+		{Name: s.attack.name + ": peak memory, largest", Value: s.memory.max(), Target: -maxHostileMemory, Unit: "MB"},
+	}
+}
+
+func (h *hostile) run(ctx context.Context) error {
+	if err := h.start(ctx); err != nil {
+		return err
+	}
+	attacks := slices.DeleteFunc(h.attacks(), func(a attack) bool { return !strings.Contains(a.name, h.only) })
+	probed := newRequestSeries()
+	results := make([]*attackSeries, len(attacks))
+	for i := range attacks {
+		results[i] = newAttackSeries(&attacks[i])
+	}
+	for range h.runs {
+		for _, result := range results {
+			if err := h.measure(ctx, result); err != nil {
+				return fmt.Errorf("%s: %w", result.attack.name, err)
+			}
+		}
+		if h.requests > 0 {
+			if err := h.probeRequests(ctx, probed); err != nil {
+				return fmt.Errorf("hostile requests: %w", err)
+			}
+			h.seed++
+		}
+	}
+	var all []*series
+	var bounds []ratio
+	for _, r := range results {
+		all = append(all, r.alone, r.during, r.memory)
+		bounds = append(bounds, r.ratios()...)
+	}
+	if h.requests > 0 {
+		all, bounds = append(all, probed.series()...), append(bounds, probed.ratios()...)
+	}
+	return h.report(all, bounds)
+}
+
+// measure measures the other partner's latency before and during an attack. The process must
+// survive.
+func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
+	if err := h.checkpoint(ctx); err != nil {
+		return err
+	}
+	alone, _, err := h.latency(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.api.resetPeakMemory(); err != nil {
+		return err
+	}
+	attacking, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- to.attack.run(attacking) }()
+	during, answered, err := h.latency(ctx)
+	stop()
+	if err := errors.Join(err, <-ended, checkRunning(h.api)); err != nil {
+		return err
+	}
+	to.alone.add(alone)
+	to.during.add(during)
+	to.memory.add(h.api.peakMemory())
+	to.answered = min(to.answered, answered)
+	return h.awaitCalm(ctx)
+}
+
+// latency returns the p99 in ms of the other partner's successful requests, and the fraction of its
+// requests that succeeded.
+func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error) {
+	var l timings
+	sent := h.rate * h.measured.Seconds()
+	err = pace(ctx, h.rate, h.measured, func(_ int, due time.Time) { l.add(due, h.partner.do(h.victim)) })
+	sorted := l.sorted()
+	if len(sorted) == 0 {
+		return 0, 0, errors.Join(err, l.failure())
+	}
+	return quantile(sorted, 0.99), float64(len(sorted)) / float64(int(sent)), err
+}
+
+// awaitCalm waits until the API has closed the attackers' connections and requests are as fast as
+// before.
+func (h *hostile) awaitCalm(ctx context.Context) error {
+	c := newLoadClient(1)
+	return await(ctx, 100*time.Millisecond, func() (bool, error) {
+		var few bool
+		err := c.send(&call{url: "http://" + h.address + "/metrics"}, func(_ int, body []byte) error {
+			_, rest, _ := strings.Cut(string(body), "\nsvc_http_connections ")
+			var open float64
+			_, err := fmt.Sscan(rest, &open)
+			few = open < 200
+			return err
+		})
+		return few, err
+	})
+}
+
+// start starts the service on all CPUs but the last, and moves this process to the last one.
+func (h *hostile) start(ctx context.Context) error {
+	cpus, err := ownCPUs()
+	if err != nil {
+		return err
+	}
+	if h.pinned = h.pinned && len(cpus) > 1; h.pinned {
+		h.cpus = cpus
+		if err := pinSelf(cpus[:len(cpus)-1]); err != nil {
+			return err
+		}
+	}
+	if err := h.open(ctx); err != nil {
+		return err
+	}
+	var base string
+	h.api, base, err = h.startAPI("GOMEMLIMIT="+h.memory, "SVC_RATE_LIMIT=1000000", "SVC_BATCH_RATE_LIMIT=1000000",
+		"SVC_LOG_LEVEL=INFO")
+	if err != nil {
+		return err
+	}
+	h.address = strings.TrimPrefix(base, "http://")
+	if h.pinned {
+		if err := pinSelf(cpus[len(cpus)-1:]); err != nil {
+			return err
+		}
+	}
+	for range h.bodies + 1 {
+		sites, err := h.organisation(ctx, 1)
+		if err != nil {
+			return err
+		}
+		p, err := h.newBatchClient(ctx, newHTTPClient(1), base, sites[0])
+		if err != nil {
+			return err
+		}
+		h.attackers = append(h.attackers, p)
+		h.victim = &call{
+			url:           fmt.Sprint(base, "/checkout/", sites[0].ID, "/payment-intent"),
+			authorization: bearer(p.token), body: `{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`,
+		}
+	}
+	h.attackers = h.attackers[:h.bodies]
+	h.partner = newLoadClient(openConns)
+	return h.submitLarge(ctx, h.attackers[0])
+}
+
+func (h *hostile) close() error {
+	err := errors.Join(terminateAll(h.api), h.bench.close())
+	if h.cpus != nil {
+		err = errors.Join(err, pinSelf(h.cpus))
+	}
+	return err
+}
+
+// resetPeakMemory resets the peak that peakMemory returns. It does nothing on systems without
+// /proc.
+func (p *process) resetPeakMemory() error {
+	const resetPeak = "5"
+	err := os.WriteFile(procFile(p.cmd.Process.Pid, "clear_refs"), []byte(resetPeak), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// attack is something that clients do to the API until the context ends.
+type attack struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+const mebibyte = 1 << 20
+
+func (h *hostile) attacks() []attack {
+	values := `{"batchReference":"b","x":[1` + strings.Repeat(",1", 523_990)
+	values += strings.Repeat(" ", mebibyte-2-len(values)) + "]}"
+	form := "POST /oauth2/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n" +
+		"Content-Length: 60000\r\n\r\ngrant_type=" + strings.Repeat("a", 59_000)
+	return []attack{
+		h.greedy(),
+		{fmt.Sprint(h.bodies, " bodies of 524,000 values"), h.waves(func(int) string { return values })},
+		{fmt.Sprint(h.bodies, " legal bodies of 1 MiB"), h.waves(largeBatch)},
+		{fmt.Sprint(h.connections, " unfinished forms"), h.hold(h.connections, func(int) string { return form }, "")},
+		{fmt.Sprint(h.unfinished, " bodies without their last byte"), h.hold(h.unfinished, h.unfinishedBody, "")},
+		{fmt.Sprint(h.connections, " idle connections"), h.hold(h.connections, func(int) string { return "" }, "")},
+		{fmt.Sprint(h.connections, " slow connections"), h.hold(h.connections, func(int) string {
+			return "GET /docs HTTP/1.1\r\nHost: "
+		}, "x")},
+	}
+}
+
+// largeBatch returns a legal body of a batch of nearly 1 MiB.
+func largeBatch(n int) string { return batchOfLongReferences(fmt.Sprint(n), 115) }
+
+// batchOfLongReferences returns the body of a batch whose rows and customers have references of
+// that many code points, of four bytes each.
+func batchOfLongReferences(reference string, length int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"batchReference":%q,"rows":[`, reference)
+	long := strings.Repeat("\U0001F9FE", length)
+	for i := range models.MaxBatchRows {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"customerReference":"%s","rowReference":"%s%d","amount":100}`, long, long, i)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+// waves returns an attack that sends bodies of batches at once, every second, each of another
+// partner. Their answers do not matter.
+func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error {
+	var sent atomic.Int64
+	return func(ctx context.Context) error {
+		c := newLoadClient(h.bodies)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			var group sync.WaitGroup
+			for _, p := range h.attackers {
+				text := body(int(sent.Add(1)))
+				group.Go(func() {
+					_ = c.do(&call{url: p.url, authorization: bearer(p.token), body: text})
+				})
+			}
+			group.Wait()
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+		return nil
+	}
+}
+
+// unfinishedBody returns an authenticated request whose body of 60,000 bytes misses its last one.
+func (h *hostile) unfinishedBody(n int) string {
+	p := h.attackers[n%len(h.attackers)]
+	_, path, _ := strings.Cut(p.url, h.address)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: 60000\r\n\r\n{%s", path, bearer(p.token), strings.Repeat(" ", 59_998))
+}
+
+// hold returns an attack that opens connections, sends something on each, and keeps them open. It
+// sends the drip, if there is one, on each connection every second. The API may close connections.
+func (h *hostile) hold(n int, first func(int) string, drip string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		conns := make([]net.Conn, 0, n)
+		defer func() {
+			for _, c := range conns {
+				_ = c.Close()
+			}
+		}()
+		for i := 0; i < n && ctx.Err() == nil; i++ {
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", h.address)
+			if err != nil {
+				if ctx.Err() != nil {
+					break
+				}
+				return err
+			}
+			conns = append(conns, c)
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(c, first(i))
+		}
+		for sleep(ctx, time.Second) {
+			for _, c := range conns {
+				if drip == "" {
+					break
+				}
+				_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+				_, _ = io.WriteString(c, drip)
+			}
+		}
+		return nil
+	}
+}

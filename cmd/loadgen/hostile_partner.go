@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
+)
+
+// greedyBatches is the number of batches that the greedy partner reads in rotation.
+const greedyBatches = 4
+
+// greedy returns the attack of a partner that uses what it may: held requests and reads of batches
+// whose answers have 600 KB, and streams, all at once.
+func (h *hostile) greedy() attack {
+	p := h.attackers[0]
+	stream := "GET /webhooks/listen HTTP/1.1\r\nHost: x\r\nAuthorization: " + bearer(p.token) + "\r\n\r\n"
+	name := fmt.Sprintf("a partner's %g held requests/s, %g reads/s of 600 KB, %d streams", h.polls, h.reads, h.streams)
+	return attack{name, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return h.openStreams(ctx, stream) })
+		group.Go(func() error {
+			return flood(ctx, h.polls, func(int) *call {
+				return &call{url: largeBatchURL(p, 0), authorization: bearer(p.token), prefer: "wait=30"}
+			})
+		})
+		group.Go(func() error {
+			return flood(ctx, h.reads, func(n int) *call {
+				return &call{url: largeBatchURL(p, n%greedyBatches), authorization: bearer(p.token)}
+			})
+		})
+		return group.Wait()
+	}}
+}
+
+// streamsPerSecond is the rate at which the greedy partner opens its streams.
+const streamsPerSecond = 100
+
+// openStreams opens streams, and keeps them and their refusals open until the context ends.
+func (h *hostile) openStreams(ctx context.Context, request string) error {
+	opened := &openedConns{open: map[net.Conn]struct{}{}}
+	defer opened.closeAll()
+	began := time.Now()
+	for n := range h.streams {
+		due := began.Add(time.Duration(n) * time.Second / streamsPerSecond)
+		if !sleep(ctx, time.Until(due)) {
+			return nil
+		}
+		c, err := opened.dial(h.address)
+		if err != nil {
+			return err
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, request)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func largeBatchURL(p *batchClient, n int) string { return fmt.Sprintf("%s/greedy%%20%d", p.url, n) }
+
+// submitLarge submits the batches that the greedy partner reads.
+func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
+	for n := range greedyBatches {
+		if _, err := p.submit(ctx, []byte(batchOfLongReferences(fmt.Sprint("greedy ", n), 53))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flood makes calls at a rate until the context ends, which closes their connections. Answers do
+// not matter.
+func flood(ctx context.Context, perSecond float64, next func(n int) *call) error {
+	c := newLoadClient(openConns)
+	opened := &openedConns{open: map[net.Conn]struct{}{}}
+	c.http.Dial = opened.dial
+	stop := context.AfterFunc(ctx, opened.closeAll)
+	defer stop()
+	err := pace(ctx, perSecond, time.Hour, func(n int, _ time.Time) {
+		_ = c.send(next(n), func(int, []byte) error { return nil })
+	})
+	if errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// openedConns are the connections of a client. It is safe for concurrent use.
+type openedConns struct {
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed bool
+}
+
+func (o *openedConns) dial(address string) (net.Conn, error) {
+	c, err := fasthttp.Dial(address)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil, errors.Join(http.ErrServerClosed, c.Close())
+	}
+	o.open[c] = struct{}{}
+	return c, nil
+}
+
+func (o *openedConns) closeAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for c := range o.open {
+		_ = c.Close()
+	}
+}
