@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// exportedMetrics maps each metric of a running API and worker to its labels, and each label to its
+// exportedMetrics maps each metric of the running processes to its labels, and each label to its
 // values.
 type exportedMetrics map[string]map[string][]string
 
@@ -23,15 +23,21 @@ var (
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// scrape returns the metrics of a running API and a running worker.
+// scrape returns the metrics of a running API, worker and dashboard.
 func scrape(t *testing.T) exportedMetrics {
 	t.Helper()
 	env, all := newEnvironment(t), exportedMetrics{}
 	for _, w := range kubernetes(t) {
-		if w.name != "api" && w.name != "worker" {
+		if w.kind == "Job" {
 			continue
 		}
+		if w.variables["SVC_OPS_LISTEN"] != "" {
+			w.variables["SVC_OPS_LISTEN"] = freeAddress(t)
+		}
 		address := env.start(t, w)
+		if ops := w.variables["SVC_OPS_LISTEN"]; ops != "" {
+			address = "http://" + ops
+		}
 		await(t, address+"/readyz", http.StatusOK)
 		for _, m := range seriesLine.FindAllStringSubmatch(await(t, address+"/metrics", http.StatusOK), -1) {
 			if all[m[1]] == nil {
@@ -50,7 +56,7 @@ func scrape(t *testing.T) exportedMetrics {
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, r := range alertRules(t) {
+	for _, r := range alertRules(t, "alerts.yaml") {
 		all["alert "+r.Alert] = r.Expr
 	}
 	if len(all) < 20 {
@@ -88,10 +94,10 @@ type alertRule struct {
 	Labels, Annotations map[string]string
 }
 
-func alertRules(t *testing.T) []alertRule {
+func alertRules(t *testing.T, file string) []alertRule {
 	t.Helper()
 	var rules []alertRule
-	for _, group := range readYAML[struct{ Groups []struct{ Rules []alertRule } }](t, "prometheus/alerts.yaml").Groups {
+	for _, group := range readYAML[struct{ Groups []struct{ Rules []alertRule } }](t, "prometheus/"+file).Groups {
 		rules = append(rules, group.Rules...)
 	}
 	return rules

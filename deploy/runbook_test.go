@@ -30,7 +30,7 @@ func TestEveryAlertHasARunbookSection(t *testing.T) {
 	t.Parallel()
 	var alerts, tested []string
 	known := anchors(t)
-	for _, r := range alertRules(t) {
+	for _, r := range slices.Concat(alertRules(t, "alerts.yaml"), alertRules(t, "host.yaml")) {
 		alerts = append(alerts, r.Alert)
 		if r.Labels["severity"] != "page" && r.Labels["severity"] != "ticket" {
 			t.Errorf("%s has severity %q", r.Alert, r.Labels["severity"])
@@ -61,6 +61,58 @@ func TestEveryAlertHasARunbookSection(t *testing.T) {
 	}
 }
 
+// The inhibition of alertmanager.yaml names alerts that exist. None holds itself back for ever.
+func TestInhibitionNamesAlerts(t *testing.T) {
+	t.Parallel()
+	type rule struct {
+		Source []string `yaml:"source_matchers"`
+		Target []string `yaml:"target_matchers"`
+	}
+	rules := readYAML[struct {
+		Rules []rule `yaml:"inhibit_rules"`
+	}](t, "prometheus/alertmanager.yaml").Rules
+	if len(rules) < 5 {
+		t.Fatalf("found %d rules", len(rules))
+	}
+	var names []string
+	for _, r := range alertRules(t, "alerts.yaml") {
+		names = append(names, r.Alert)
+	}
+	matching := func(matchers []string) (matched []string) {
+		t.Helper()
+		if len(matchers) != 1 {
+			t.Fatalf("matchers %q", matchers)
+		}
+		m := regexp.MustCompile(`^alertname=~?"(.*)"$`).FindStringSubmatch(matchers[0])
+		if m == nil {
+			t.Fatalf("matcher %q", matchers[0])
+		}
+		pattern := regexp.MustCompile("^(?:" + m[1] + ")$")
+		for _, name := range names {
+			if pattern.MatchString(name) {
+				matched = append(matched, name)
+			}
+		}
+		if len(matched) <= strings.Count(m[1], "|") && !strings.Contains(m[1], "(") {
+			t.Errorf("%q matches only %q", m[1], matched)
+		}
+		return matched
+	}
+	holds := map[string][]string{}
+	for _, r := range rules {
+		for _, source := range matching(r.Source) {
+			holds[source] = append(holds[source], matching(r.Target)...)
+		}
+	}
+	for source, targets := range holds {
+		for _, target := range targets {
+			if source == target || slices.Contains(holds[target], source) {
+				t.Errorf("%s and %s hold each other back", source, target)
+			}
+		}
+	}
+}
+
 // Every kind of alert in the database has a Prometheus alert, and the runbook mentions it.
 func TestEveryKindOfAlertIsCovered(t *testing.T) {
 	t.Parallel()
@@ -88,11 +140,14 @@ func TestRunbookLinksResolve(t *testing.T) {
 }
 
 // operatorDocuments are the documents for operators.
-var operatorDocuments = []string{"RUNBOOK.md", "OPERATIONS.md"}
+var operatorDocuments = []string{"RUNBOOK.md", "OPERATIONS.md", "SLO.md"}
 
 func TestDocumentedVariablesExist(t *testing.T) {
 	t.Parallel()
 	known := configured(t)
+	for _, m := range regexp.MustCompile(`or (SVC_\w+_FILE):`).FindAllStringSubmatch(output(t, nil, "config"), -1) {
+		known[m[1]] = ""
+	}
 	documents := slices.Concat(operatorDocuments,
 		[]string{"../README.md", "../.github/SECURITY.md", "../.github/CONTRIBUTING.md"})
 	for _, document := range documents {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 
+	"partnerbilling/api/operator"
 	"partnerbilling/deploy/local"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
@@ -53,6 +54,7 @@ type container struct {
 	} `yaml:"envFrom"`
 	Env []struct {
 		Name      string
+		Value     string
 		ValueFrom struct {
 			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
 		} `yaml:"valueFrom"`
@@ -124,7 +126,9 @@ func (p *podSpec) workload(kind, name string, config map[string]string) workload
 		}
 	}
 	for _, e := range c.Env {
-		w.variables[e.Name] = "secret"
+		if w.variables[e.Name] = e.Value; e.Value == "" {
+			w.variables[e.Name] = "secret"
+		}
 	}
 	w.grace = time.Duration(p.TerminationGracePeriodSeconds) * time.Second
 	w.pause = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
@@ -174,18 +178,23 @@ func workloads(t *testing.T) []workload {
 }
 
 // environment is what workloads need in tests: databases and secrets.
-type environment struct{ dsn, redis, masterKeyFile string }
+type environment struct{ dsn, redis, masterKeyFile, operatorsFile string }
 
 func newEnvironment(t *testing.T) environment {
 	t.Helper()
 	servers, err := local.Temp(t.Context(), local.Options{}) // durable: production refuses others
 	must(t, err)
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
-	e := environment{servers.DatabaseURL, servers.RedisURL, filepath.Join(t.TempDir(), "master-key")}
+	dir := t.TempDir()
+	e := environment{
+		servers.DatabaseURL, servers.RedisURL, filepath.Join(dir, "master-key"), filepath.Join(dir, "operators"),
+	}
 	store, err := models.Open(postgres.Config{DSN: e.dsn})
 	must(t, err)
 	_, err = migrations.Up(t.Context(), store.DB())
 	must(t, errors.Join(err, store.Close()))
+	line, err := operator.Hash("jane", "correct horse battery", operator.RoleAct)
+	must(t, errors.Join(err, os.WriteFile(e.operatorsFile, []byte(line), 0o600)))
 	must(t, os.WriteFile(e.masterKeyFile, []byte(seal.GenerateMasterKey()+"\n"), 0o600))
 	return e
 }
@@ -201,6 +210,9 @@ func (e environment) start(t *testing.T, w workload) string {
 		return ""
 	}
 	variables["SVC_LISTEN"] = address
+	if variables["SVC_OPS_LISTEN"] == ":8081" {
+		variables["SVC_OPS_LISTEN"] = freeAddress(t)
+	}
 	serve(t, variables, w.args...)
 	return "http://" + address
 }
@@ -208,9 +220,12 @@ func (e environment) start(t *testing.T, w workload) string {
 func (e environment) variables(w workload) map[string]string {
 	replaced := map[string]string{
 		"SVC_DATABASE_URL": e.dsn, "SVC_REDIS_URL": e.redis, "SVC_MASTER_KEY_FILE": e.masterKeyFile,
-		"SVC_RAIL_KEY": "id:secret",
+		"SVC_RAIL_KEY": "id:a secret of thirty-two characters", "SVC_OPERATORS_FILE": e.operatorsFile,
 	}
 	variables := map[string]string{}
+	if w.variables["SVC_ENV"] == "production" { // the test's servers have no TLS
+		variables["SVC_ALLOW_PLAIN"] = "postgres,redis"
+	}
 	for name, value := range w.variables {
 		variables[name] = value
 		if value, ok := replaced[name]; ok {

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs missing dependencies of `svc dev` and the tests: PostgreSQL and Redis. The argument
-# `chromium` adds a browser for the page tests, and `zbar` adds a second decoder for the QR code
-# tests. Uses apt-get (as root or through sudo) or brew. Starts no service, because the servers of
-# this repository are private.
+# `chromium` adds a browser for the page tests, `pgbouncer` the pooler, `zbar` a second decoder for
+# the QR code tests, `node`, `php`, `python` and `ruby` run the receivers of a guide, and `npm`
+# builds the TypeScript client. Uses apt-get (as root or through sudo) or brew. Starts no service,
+# because the servers of this repository are private.
 set -eu
 
 min_postgres=15
@@ -31,6 +32,10 @@ have_redis() {
         /usr/local/bin/redis-server /home/linuxbrew/.linuxbrew/bin/redis-server
 }
 
+have_pgbouncer() {
+    command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ]
+}
+
 have_chromium() {
     for program in chromium chromium-browser google-chrome google-chrome-stable \
         '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome' \
@@ -45,6 +50,12 @@ missing() {
     have_redis || echo redis
     case " $* " in *" chromium "*) have_chromium || echo chromium ;; esac
     case " $* " in *" zbar "*) command -v zbarimg >/dev/null 2>&1 || echo zbar ;; esac
+    case " $* " in *" pgbouncer "*) have_pgbouncer || echo pgbouncer ;; esac
+    case " $* " in *" node "*) command -v node >/dev/null 2>&1 || echo node ;; esac
+    case " $* " in *" npm "*) command -v npm >/dev/null 2>&1 || echo npm ;; esac
+    case " $* " in *" php "*) command -v php >/dev/null 2>&1 || echo php ;; esac
+    case " $* " in *" python "*) command -v python3 >/dev/null 2>&1 || echo python ;; esac
+    case " $* " in *" ruby "*) command -v ruby >/dev/null 2>&1 || echo ruby ;; esac
 }
 
 as_root() {
@@ -69,7 +80,13 @@ with_apt() {
         postgres) packages="$packages postgresql" ;;
         redis) packages="$packages redis-server" ;;
         chromium) packages="$packages chromium" ;;
+        pgbouncer) packages="$packages pgbouncer" ;;
         zbar) packages="$packages zbar-tools" ;;
+        node) packages="$packages nodejs" ;;
+        npm) packages="$packages npm" ;;
+        php) packages="$packages php-cli" ;;
+        python) packages="$packages python3" ;;
+        ruby) packages="$packages ruby" ;;
         esac
     done
     echo "Installing with apt-get:$packages"
@@ -109,6 +126,8 @@ with_brew() {
         redis) brew install redis ;;
         chromium) brew install --cask google-chrome ;;
         zbar) brew install zbar ;;
+        npm) brew install node ;;
+        pgbouncer | node | php | python | ruby) brew install "$name" ;;
         esac
     done
 }

@@ -49,8 +49,19 @@ type Options struct {
 	// WithoutPostgres and WithoutRedis omit a server.
 	WithoutPostgres, WithoutRedis bool
 
-	replicated bool     // Postgres accepts standbys
-	standbyOf  *Servers // a new Postgres becomes a standby of this primary
+	// Certificates, if set, make the servers accept only TLS connections of clients with a
+	// certificate of the same authority.
+	Certificates *Certificates
+
+	// PoolerOf is the postgres:// URL of a database with a password. If set, a PgBouncer in
+	// transaction mode is started in front of it, with at most PoolSize sessions, in place of a
+	// PostgreSQL.
+	PoolerOf string
+	PoolSize int
+
+	replicated bool      // Postgres accepts standbys
+	standbyOf  *Servers  // a new Postgres becomes a standby of this primary
+	role       redisRole // of Redis in a group
 
 	// Log receives starts, stops and stale servers. If nil, nothing is logged.
 	Log *slog.Logger
@@ -62,12 +73,13 @@ type Servers struct {
 	// named svc. It is empty without Postgres.
 	DatabaseURL string
 
-	// RedisURL is a redis:// URL with password, for database 0. It is empty without Redis.
+	// RedisURL is a redis:// URL with password, for database 0; rediss:// with certificates. It is
+	// empty without Redis.
 	RedisURL string
 
-	// Postgres and Redis are handles for tests that stop, kill and restart a server. They are nil
-	// for an omitted server.
-	Postgres, Redis *Server
+	// Postgres, Redis and Pooler are handles for tests that stop, kill and restart a server. They
+	// are nil for an omitted server.
+	Postgres, Redis, Pooler *Server
 
 	dir  *serversDir
 	died chan error
@@ -96,7 +108,19 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 }
 
 func (s *Servers) start(ctx context.Context, o Options) error {
-	if !o.WithoutPostgres {
+	switch {
+	case o.PoolerOf != "":
+		pooler, err := newPgBouncer(s.dir, o.PoolerOf, o.PoolSize)
+		if err != nil {
+			return err
+		}
+		s.Pooler = newServer(pooler, s.dir, o.Log, s.died)
+		port := 0 // it keeps none between starts
+		if err := s.Pooler.boot(ctx, &port); err != nil {
+			return err
+		}
+		s.DatabaseURL = pooler.url(s.Pooler.port)
+	case !o.WithoutPostgres:
 		pg, err := newPostgres(ctx, s.dir, o)
 		if err != nil {
 			return err
@@ -132,7 +156,7 @@ func (s *Servers) Died() <-chan error { return s.died }
 // Stop returns. A second call does nothing.
 func (s *Servers) Stop(ctx context.Context) error {
 	var errs []error
-	for _, server := range []*Server{s.Redis, s.Postgres} {
+	for _, server := range []*Server{s.Pooler, s.Redis, s.Postgres} {
 		if server != nil {
 			errs = append(errs, server.Stop(ctx, Fast), server.release())
 		}

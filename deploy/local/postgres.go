@@ -33,13 +33,14 @@ type postgres struct {
 	password   string
 	ephemeral  bool
 	replicated bool // accepts standbys
+	certs      *Certificates
 }
 
 // newPostgres finds the programs, and creates a missing PostgreSQL data folder.
 func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, error) {
 	pg := &postgres{
 		account: dir.account, data: dir.file(postgresName), password: dir.state.PostgresPassword,
-		ephemeral: o.Ephemeral, replicated: o.replicated,
+		ephemeral: o.Ephemeral, replicated: o.replicated, certs: o.Certificates,
 	}
 	major, err := dataVersion(pg.data)
 	if err != nil {
@@ -92,6 +93,11 @@ func (pg *postgres) init(ctx context.Context) error {
 			return err
 		}
 	}
+	if pg.certs != nil {
+		if err := pg.requireCertificates(dir); err != nil {
+			return err
+		}
+	}
 	return os.Rename(dir, pg.data)
 }
 
@@ -103,6 +109,7 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 		"port=" + strconv.Itoa(port),
 		"unix_socket_directories=", // the default folder may not be writable
 		"max_connections=" + strconv.Itoa(maxConnections),
+		"max_locks_per_transaction=256", // statements lock the partitions of their tables
 		"password_encryption=scram-sha-256",
 		"timezone=UTC",
 		"log_timezone=UTC",
@@ -116,6 +123,14 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 			"max_wal_size=256MB")
 	default:
 		settings = append(settings, "fsync=on", "full_page_writes=on")
+	}
+	if pg.certs != nil {
+		files, err := pg.certs.write(pg.account, pg.data)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, "ssl=on", "ssl_ca_file="+files.ca, "ssl_cert_file="+files.cert,
+			"ssl_key_file="+files.key)
 	}
 	args := []string{"-D", pg.data}
 	for _, s := range settings {
@@ -145,7 +160,20 @@ func (pg *postgres) url(port int, database string) string {
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable",
 	}
+	if pg.certs != nil {
+		u.RawQuery = url.Values{
+			"sslmode": {"verify-full"}, "sslrootcert": {pg.certs.CAFile}, "sslcert": {pg.certs.ClientCertFile},
+			"sslkey": {pg.certs.ClientKeyFile},
+		}.Encode()
+	}
 	return u.String()
+}
+
+// requireCertificates makes a new data folder accept only TLS connections with a password and with
+// a certificate for the user.
+func (pg *postgres) requireCertificates(dir string) error {
+	return pg.account.writeFile(filepath.Join(dir, "pg_hba.conf"),
+		"hostssl all all "+host+"/32 scram-sha-256 clientcert=verify-full\n")
 }
 
 func (pg *postgres) ping(ctx context.Context, port int) error {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,12 +30,29 @@ type redisServer struct {
 	data      string
 	password  string
 	ephemeral bool
+	role      redisRole
+	certs     *Certificates
 }
+
+// redisRole is the part of a server in a group. The zero value is a server of its own.
+type redisRole struct {
+	password string   // of the whole group
+	settings []string // further lines of the configuration
+	sentinel bool     // the server is a Sentinel
+}
+
+// isGrouped reports whether the server belongs to a group. Such servers change their configuration
+// file, which must outlive a restart.
+func (r redisRole) isGrouped() bool { return r.password != "" }
 
 // newRedis finds the program, and creates a missing Redis data folder.
 func newRedis(ctx context.Context, dir *serversDir, o Options) (*redisServer, error) {
 	r := &redisServer{
 		account: dir.account, data: dir.file(redisName), password: dir.state.RedisPassword, ephemeral: o.Ephemeral,
+		role: o.role, certs: o.Certificates,
+	}
+	if r.role.isGrouped() {
+		r.password = r.role.password
 	}
 	var err error
 	if r.binary, err = findRedis(ctx, dir.account); err != nil {
@@ -50,13 +69,20 @@ func (r *redisServer) name() string { return redisName }
 // command writes the configuration file. The file holds the password, because other users can see a
 // command line.
 func (r *redisServer) command(port int) (*exec.Cmd, error) {
-	appendOnly := "yes"
-	if r.ephemeral {
-		appendOnly = "no"
+	config := filepath.Join(r.data, redisConfig)
+	args := []string{config}
+	if r.role.sentinel {
+		args = append(args, "--sentinel")
 	}
-	settings := []string{
+	if _, err := os.Stat(config); err == nil && r.role.isGrouped() {
+		return exec.Command(r.binary, args...), nil
+	}
+	listen, err := r.listen(port)
+	if err != nil {
+		return nil, err
+	}
+	settings := slices.Concat(listen, []string{
 		"bind " + host,
-		"port " + strconv.Itoa(port),
 		"protected-mode yes",
 		"requirepass " + r.password,
 		"daemonize no",
@@ -64,16 +90,42 @@ func (r *redisServer) command(port int) (*exec.Cmd, error) {
 		"dir " + strconv.Quote(r.data),
 		"pidfile " + strconv.Quote(filepath.Join(r.data, redisPIDFile)),
 		`logfile ""`, // the log is the server's standard output
+	})
+	if !r.role.sentinel {
+		settings = append(settings, r.storage()...)
+	}
+	settings = append(settings, r.role.settings...)
+	if err := r.account.writeFile(config, strings.Join(settings, "\n")+"\n"); err != nil {
+		return nil, err
+	}
+	return exec.Command(r.binary, args...), nil
+}
+
+// listen returns the settings of the port.
+func (r *redisServer) listen(port int) ([]string, error) {
+	if r.certs == nil {
+		return []string{"port " + strconv.Itoa(port)}, nil
+	}
+	files, err := r.certs.write(r.account, r.data)
+	return []string{
+		"port 0", "tls-port " + strconv.Itoa(port), "tls-auth-clients yes", "tls-replication yes",
+		"tls-ca-cert-file " + strconv.Quote(files.ca), "tls-cert-file " + strconv.Quote(files.cert),
+		"tls-key-file " + strconv.Quote(files.key),
+	}, err
+}
+
+// storage returns the settings of the data.
+func (r *redisServer) storage() []string {
+	appendOnly := "yes"
+	if r.ephemeral {
+		appendOnly = "no"
+	}
+	return []string{
 		"maxmemory-policy noeviction",
 		`save ""`, // no snapshots: the append-only file holds all data
 		"appendonly " + appendOnly,
 		"appendfsync everysec",
 	}
-	config := filepath.Join(r.data, redisConfig)
-	if err := r.account.writeFile(config, strings.Join(settings, "\n")+"\n"); err != nil {
-		return nil, err
-	}
-	return exec.Command(r.binary, config), nil
 }
 
 func (r *redisServer) signals() signals {
@@ -87,17 +139,41 @@ func (r *redisServer) signals() signals {
 func (r *redisServer) retryable(string) bool { return false }
 
 func (r *redisServer) url(port int) string {
-	u := url.URL{Scheme: "redis", User: url.UserPassword("", r.password), Host: address(port), Path: "/0"}
+	scheme := "redis"
+	if r.certs != nil {
+		scheme = "rediss"
+	}
+	u := url.URL{Scheme: scheme, User: url.UserPassword("", r.password), Host: address(port), Path: "/0"}
 	return u.String()
 }
 
 func (r *redisServer) ping(ctx context.Context, port int) error {
-	client := redis.NewClient(&redis.Options{
+	client, err := r.client(port)
+	if err != nil {
+		return permanentError{err}
+	}
+	defer client.Close()
+	return client.Ping(ctx).Err() // Redis returns an error while it loads its data
+}
+
+// client returns a client of the server that does not retry.
+func (r *redisServer) client(port int) (*redis.Client, error) {
+	o := &redis.Options{
 		Addr:                     address(port),
 		Password:                 r.password,
 		MaxRetries:               -1,
+		DialerRetries:            1,
+		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	defer client.Close()
-	return client.Ping(ctx).Err() // Redis returns an error while it loads its data
+	}
+	if r.role.sentinel {
+		o.Protocol = 2
+	}
+	if r.certs != nil {
+		var err error
+		if o.TLSConfig, err = r.certs.Client(); err != nil {
+			return nil, err
+		}
+	}
+	return redis.NewClient(o), nil
 }

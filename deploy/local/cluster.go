@@ -1,0 +1,279 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// clusterSlots is the number of slots of a Redis Cluster.
+const clusterSlots = 16384
+
+// RedisCluster is a Redis Cluster of several masters with a replica each, for failover tests. Only
+// URL is safe for concurrent use.
+type RedisCluster struct {
+	redisGroup
+	buses []*Port
+	ids   map[*Servers]string
+}
+
+// TempCluster starts a Cluster, whose servers consider another dead after nodeTimeout. Stop removes
+// it. certs may be nil.
+func TempCluster(
+	ctx context.Context, masters int, nodeTimeout time.Duration, certs *Certificates,
+) (*RedisCluster, error) {
+	c := &RedisCluster{redisGroup: newRedisGroup(certs), ids: map[*Servers]string{}}
+	if err := c.startAll(ctx, masters, nodeTimeout); err != nil {
+		return nil, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+func (c *RedisCluster) startAll(ctx context.Context, masters int, nodeTimeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	for i := range 2 * masters {
+		if err := c.startNode(ctx, i, nodeTimeout); err != nil {
+			return err
+		}
+	}
+	for i, s := range c.servers[:masters] {
+		err := onRedis(s, func(r *redis.Client) error {
+			return r.ClusterAddSlotsRange(ctx, clusterSlots*i/masters, clusterSlots*(i+1)/masters-1).Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, s := range c.servers { // a member learns of the others from the first
+		err := awaitRedis(ctx, s, func(r *redis.Client) (bool, error) {
+			nodes, err := r.ClusterNodes(ctx).Result()
+			return strings.Count(nodes, " connected") == len(c.servers), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i, s := range c.servers[masters:] {
+		err := onRedis(s, func(r *redis.Client) error {
+			return r.ClusterReplicate(ctx, c.ids[c.servers[i]]).Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return c.AwaitReplicas(ctx)
+}
+
+// startNode starts a server, and makes it meet the first one.
+func (c *RedisCluster) startNode(ctx context.Context, i int, nodeTimeout time.Duration) error {
+	bus, err := ReservePort()
+	if err != nil {
+		return err
+	}
+	c.buses = append(c.buses, bus)
+	settings := []string{
+		"cluster-enabled yes", "cluster-port " + strconv.Itoa(bus.Number()),
+		fmt.Sprintf("cluster-node-timeout %d", nodeTimeout.Milliseconds()),
+		"cluster-allow-replica-migration no", "cluster-require-full-coverage no",
+	}
+	if c.certs != nil {
+		settings = append(settings, "tls-cluster yes")
+	}
+	if err := c.start(ctx, settings...); err != nil {
+		return err
+	}
+	return onRedis(c.servers[i], func(r *redis.Client) error {
+		if c.ids[c.servers[i]], err = r.ClusterMyID(ctx).Result(); err != nil {
+			return err
+		}
+		if err := r.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil || i == 0 {
+			return err
+		}
+		return r.Do(ctx, "CLUSTER", "MEET", host, c.servers[0].Redis.Port(), c.buses[0].Number()).Err()
+	})
+}
+
+// URL returns the URL of the Cluster.
+func (c *RedisCluster) URL() string {
+	var hosts []string
+	for _, s := range c.servers {
+		hosts = append(hosts, address(s.Redis.Port()))
+	}
+	return c.scheme("cluster") + ":" + c.password + "@" + strings.Join(hosts, ",")
+}
+
+// Master returns the master of the key's slot, as the other servers see it.
+func (c *RedisCluster) Master(ctx context.Context, key string) (*Servers, error) {
+	slot, err := c.slot(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return c.owner(ctx, slot, nil)
+}
+
+// Replica returns the replica of a master.
+func (c *RedisCluster) Replica(ctx context.Context, master *Servers) (*Servers, error) {
+	for _, s := range c.servers {
+		if s == master || s.Redis.PID() == 0 {
+			continue
+		}
+		var port string
+		err := onRedis(s, func(r *redis.Client) (err error) {
+			port, err = replicationField(ctx, r, "master_port")
+			return err
+		})
+		if err == nil && port == strconv.Itoa(master.Redis.Port()) {
+			return s, nil
+		}
+	}
+	return nil, errors.New("the master has no replica")
+}
+
+func (c *RedisCluster) slot(ctx context.Context, key string) (slot int, err error) {
+	n, err := c.ask(nil, func(r *redis.Client) (any, error) { return r.ClusterKeySlot(ctx, key).Result() })
+	if value, ok := n.(int64); ok {
+		slot = int(value)
+	}
+	return slot, err
+}
+
+// ask asks a running server other than one.
+func (c *RedisCluster) ask(other *Servers, do func(*redis.Client) (any, error)) (any, error) {
+	var answer any
+	err := errors.New("no server of the Cluster runs")
+	for _, s := range c.servers {
+		if s == other || s.Redis.PID() == 0 {
+			continue
+		}
+		err = onRedis(s, func(r *redis.Client) (err error) {
+			answer, err = do(r)
+			return err
+		})
+		if err == nil {
+			return answer, nil
+		}
+	}
+	return nil, err
+}
+
+// owner returns the master of a slot, as a server other than one sees it.
+func (c *RedisCluster) owner(ctx context.Context, slot int, other *Servers) (*Servers, error) {
+	answer, err := c.ask(other, func(r *redis.Client) (any, error) {
+		return r.ClusterSlots(ctx).Result() //nolint:staticcheck // ClusterShards needs Redis 7
+	})
+	if err != nil {
+		return nil, err
+	}
+	ranges, ok := answer.([]redis.ClusterSlot)
+	i := slices.IndexFunc(ranges, func(r redis.ClusterSlot) bool { return r.Start <= slot && slot <= r.End })
+	if !ok || i < 0 {
+		return nil, fmt.Errorf("slot %d has no master", slot)
+	}
+	_, port, err := net.SplitHostPort(ranges[i].Nodes[0].Addr)
+	if err != nil {
+		return nil, err
+	}
+	return c.byPort(port)
+}
+
+// AwaitFailover waits until another server than old is the master of the key's slot.
+func (c *RedisCluster) AwaitFailover(ctx context.Context, key string, old *Servers) (*Servers, error) {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	slot, err := c.slot(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		master, err := c.owner(ctx, slot, old)
+		if err == nil && master != old {
+			return master, nil
+		}
+		if ended := pause(ctx, replicaPoll); ended != nil {
+			return nil, fmt.Errorf("no replica is promoted: %w", errors.Join(ended, err))
+		}
+	}
+}
+
+// AwaitReplicas waits until all servers agree on the masters, and each master has a replica that
+// follows it.
+func (c *RedisCluster) AwaitReplicas(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	for _, s := range c.servers {
+		err := awaitRedis(ctx, s, func(r *redis.Client) (bool, error) {
+			info, err := r.ClusterInfo(ctx).Result()
+			nodes, errNodes := r.ClusterNodes(ctx).Result()
+			healthy := strings.Contains(info, "cluster_state:ok") && !strings.Contains(nodes, "fail") &&
+				strings.Count(nodes, "slave ") == len(c.servers)/2
+			role, errRole := replicationField(ctx, r, "role")
+			link, errLink := replicationField(ctx, r, "master_link_status")
+			return healthy && (role == "master" || link == "up"), errors.Join(err, errNodes, errRole, errLink)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MoveSlot moves the key's slot with all of its keys to another master, while clients use it.
+func (c *RedisCluster) MoveSlot(ctx context.Context, key string, to *Servers) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	slot, err := c.slot(ctx, key)
+	if err != nil {
+		return err
+	}
+	from, err := c.owner(ctx, slot, nil)
+	if err != nil {
+		return err
+	}
+	set := func(s *Servers, args ...any) error {
+		return onRedis(s, func(r *redis.Client) error {
+			return r.Do(ctx, append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err()
+		})
+	}
+	if err := errors.Join(set(to, "IMPORTING", c.ids[from]), set(from, "MIGRATING", c.ids[to])); err != nil {
+		return err
+	}
+	err = onRedis(from, func(r *redis.Client) error { return c.migrate(ctx, r, slot, to) })
+	if err != nil {
+		return err
+	}
+	return errors.Join(set(to, "NODE", c.ids[to]), set(from, "NODE", c.ids[to]))
+}
+
+// migrate moves the keys of a slot.
+func (c *RedisCluster) migrate(ctx context.Context, r *redis.Client, slot int, to *Servers) error {
+	for {
+		keys, err := r.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		args := []any{"MIGRATE", host, to.Redis.Port(), "", 0, 5000, "AUTH", c.password, "KEYS"}
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		if err := r.Do(ctx, args...).Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// Stop stops all servers.
+func (c *RedisCluster) Stop(ctx context.Context) error {
+	errs := []error{c.redisGroup.Stop(ctx)}
+	for _, bus := range c.buses {
+		errs = append(errs, bus.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// setMemory sets the maxmemory of Redis.
+func (f *fleet) setMemory(ctx context.Context, bytes string) error {
+	options, err := redis.ParseURL(f.redis.RedisURL)
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(options)
+	return errors.Join(client.ConfigSet(ctx, "maxmemory", bytes).Err(), client.Close())
+}
+
+// get sends a GET with an Authorization header and drops the answer.
+func (f *fleet) get(ctx context.Context, process, path, authorization string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.addresses[process]+path, nil)
+	if err != nil {
+		return
+	}
+	request.Header.Set("Authorization", authorization)
+	if response, err := http.DefaultClient.Do(request); err == nil {
+		_ = response.Body.Close()
+	}
+}
+
+// moveClock moves the service's clock forward, as the sandbox's clock does.
+func (f *fleet) moveClock(ctx context.Context, by time.Duration) error {
+	return f.sql(ctx, fmt.Sprintf("UPDATE service_clock SET offset_ms = offset_ms + %d", by.Milliseconds()))
+}
+
+// plantDebit writes a debit into the books of the sandbox rail.
+func (f *fleet) plantDebit(ctx context.Context) error {
+	key := make([]byte, 32)
+	rand.Read(key)
+	return f.sql(ctx, fmt.Sprintf(`
+INSERT INTO sandbox_debits
+SELECT (jsonb_populate_record(d, jsonb_build_object('key', 'r1_%x', 'decided_at', svc_now()))).* FROM sandbox_debits d
+    WHERE status = 'succeeded'
+ORDER BY decided_at DESC LIMIT 1`, key))
+}

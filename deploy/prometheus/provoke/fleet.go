@@ -1,0 +1,359 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"partnerbilling/deploy/local"
+)
+
+// fleet is an API, two workers, a dashboard and a gateway on private servers, with a partner.
+type fleet struct {
+	binary, dir string
+
+	postgres *local.Pair
+	redis    *local.Servers
+	env      []string
+
+	mu        sync.Mutex
+	processes map[string]*exec.Cmd
+	addresses map[string]string // of the processes
+	ops       map[string]string // addresses of their metrics
+
+	organisation, site string
+	basic              string // of the partner's client
+	token              atomic.Pointer[string]
+	receiver           *httptest.Server
+	answer             atomic.Int64 // status of the partner's endpoint
+	reference          atomic.Int64
+}
+
+// names are the processes of the fleet, in the order of their start.
+var names = []string{"rail", "api", "worker-1", "worker-2", "dashboard"}
+
+const gatewayKey = "provoke:0123456789abcdef0123456789abcdef"
+
+func (f *fleet) start(ctx context.Context) (err error) {
+	if f.postgres, err = local.TempPair(ctx); err != nil {
+		return err
+	}
+	if f.redis, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
+		return err
+	}
+	addresses, err := freeAddresses(2 * len(names))
+	if err != nil {
+		return err
+	}
+	f.processes, f.addresses, f.ops = map[string]*exec.Cmd{}, map[string]string{}, map[string]string{}
+	for i, name := range names {
+		f.addresses[name], f.ops[name] = addresses[2*i], addresses[2*i+1]
+	}
+	delete(f.ops, "rail")
+	key := make([]byte, 32)
+	rand.Read(key)
+	f.env = local.Environ("SVC_ENV=sandbox", "SVC_DATABASE_URL="+f.postgres.DatabaseURL(),
+		"SVC_REDIS_URL="+f.redis.RedisURL, "SVC_MASTER_KEY=k1:"+base64.StdEncoding.EncodeToString(key),
+		"SVC_RAIL=http", "SVC_RAIL_ID=provoke", "SVC_RAIL_URL=http://"+f.addresses["rail"], "SVC_RAIL_KEY="+gatewayKey,
+		"SVC_WEBHOOK_LOOPBACK=on", "SVC_WEBHOOK_RETRIES=1s,1s,2s,20s", "SVC_DATABASE_CONNS=6", "SVC_RATE_LIMIT=40",
+		"SVC_API_CONCURRENCY=12", "SVC_OPS_PASSWORD=correct horse battery",
+		"SVC_PUBLIC_BASE_URL=http://"+f.addresses["api"])
+	if _, err := f.svc(ctx, "migrate", "up"); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := f.launch(name); err != nil {
+			return err
+		}
+		if address := f.ops[name]; address != "" {
+			if err := awaitURL(ctx, "http://"+address+"/readyz"); err != nil {
+				return err
+			}
+		}
+	}
+	f.answer.Store(http.StatusNoContent)
+	f.receiver = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(f.answer.Load()))
+	}))
+	return f.addPartner(ctx)
+}
+
+// svc runs a command and returns its output.
+func (f *fleet) svc(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, f.binary, args...)
+	cmd.Env = f.env
+	out, err := cmd.Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		err = fmt.Errorf("svc %v: %s", args, failed.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// launch starts a process of the fleet. queues limits those of a worker.
+func (f *fleet) launch(name string, queues ...string) error {
+	command, _, _ := strings.Cut(name, "-")
+	args := []string{command}
+	if len(queues) > 0 {
+		args = append(args, "--queues", strings.Join(queues, ","))
+	}
+	cmd := exec.Command(f.binary, args...)
+	cmd.Env = slices.Concat(f.env, []string{"SVC_OPS_LISTEN=" + f.ops[name]})
+	if command != "worker" {
+		cmd.Env = append(cmd.Env, "SVC_LISTEN="+f.addresses[name])
+	}
+	log, err := os.OpenFile(filepath.Join(f.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.processes[name] = cmd
+	return errors.Join(cmd.Start(), log.Close())
+}
+
+// kill ends processes at once.
+func (f *fleet) kill(names ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		if cmd := f.processes[name]; cmd != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		delete(f.processes, name)
+	}
+}
+
+func (f *fleet) signalRail(sig syscall.Signal) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.processes["rail"].Process.Signal(sig)
+}
+
+func (f *fleet) stop() {
+	f.kill(names...)
+	if f.receiver != nil {
+		f.receiver.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if f.redis != nil {
+		_ = f.redis.Stop(ctx)
+	}
+	if f.postgres != nil {
+		_ = f.postgres.Stop(ctx)
+	}
+}
+
+// targets returns the addresses of all metrics.
+func (f *fleet) targets() (all []string) {
+	for _, name := range names {
+		if f.ops[name] != "" {
+			all = append(all, f.ops[name])
+		}
+	}
+	return all
+}
+
+// sql runs a statement on the primary.
+func (f *fleet) sql(ctx context.Context, statement string) error {
+	return onServer(ctx, f.postgres.Primary().DatabaseURL, statement)
+}
+
+func onServer(ctx context.Context, dsn, statement string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, statement)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// open opens a session that runs a statement and stays, until its end is called.
+func (f *fleet) open(ctx context.Context, statement string) (end func(), err error) {
+	conn, err := pgx.Connect(ctx, f.postgres.Primary().DatabaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// addPartner adds an organisation with a Site, a client, a customer and a webhook endpoint.
+func (f *fleet) addPartner(ctx context.Context) (err error) {
+	if f.organisation, err = f.svc(ctx, "admin", "organisation", "add", "Provoked"); err != nil {
+		return err
+	}
+	if f.site, err = f.svc(ctx, "admin", "site", "add", f.organisation, "Site"); err != nil {
+		return err
+	}
+	client, err := f.svc(ctx, "admin", "client", "add", f.organisation)
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(client)
+	f.basic = "Basic " + base64.StdEncoding.EncodeToString([]byte(fields[0]+":"+fields[1]))
+	if err := f.authenticate(ctx); err != nil {
+		return err
+	}
+	sites := "/billing/sites/" + f.site
+	for _, step := range []struct {
+		method, path string
+		body         any
+	}{
+		{http.MethodPost, sites + "/customers/invitations", object{"customerReference": "ada"}},
+		{http.MethodPost, "/sandbox/sites/" + f.site + "/customers/ada/signup", object{}},
+		{http.MethodPost, sites + "/customers/invitations", object{"customerReference": "slow"}},
+		{http.MethodPost, "/sandbox/sites/" + f.site + "/customers/slow/signup", object{"behaviour": "slow"}},
+		{http.MethodPut, "/webhooks/endpoints/default", object{"url": f.receiver.URL + "/hook"}},
+	} {
+		status, answer, err := f.call(ctx, step.method, step.path, step.body)
+		if err != nil || status >= http.StatusBadRequest {
+			return fmt.Errorf("%s %s: %d %s, %w", step.method, step.path, status, answer, err)
+		}
+	}
+	return nil
+}
+
+func (f *fleet) authenticate(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.addresses["api"]+"/oauth2/token",
+		strings.NewReader("grant_type=client_credentials"))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Authorization", f.basic)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct {
+		Token string `json:"access_token"`
+	}
+	err = json.NewDecoder(response.Body).Decode(&answer)
+	if err == nil && answer.Token == "" {
+		err = fmt.Errorf("no token: %s", response.Status)
+	}
+	bearer := "Bearer " + answer.Token
+	f.token.Store(&bearer)
+	return err
+}
+
+func (f *fleet) bearer() string { return *f.token.Load() }
+
+// object is a JSON object.
+type object map[string]any
+
+// call sends a request of the partner.
+func (f *fleet) call(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+f.addresses["api"]+path, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", f.bearer())
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err = io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// submit submits a batch of a number of rows.
+func (f *fleet) submit(ctx context.Context, customer string, n int) error {
+	reference := fmt.Sprint("batch-", f.reference.Add(1))
+	rows := make([]object, n)
+	for i := range rows {
+		rows[i] = object{"customerReference": customer, "rowReference": fmt.Sprint(i), "amount": 100}
+	}
+	_, _, err := f.call(ctx, http.MethodPost, "/billing/sites/"+f.site+"/batches",
+		object{"batchReference": reference, "rows": rows})
+	return err
+}
+
+// pay creates a payment intent and pays it.
+func (f *fleet) pay(ctx context.Context) error {
+	_, answer, err := f.call(ctx, http.MethodPost, "/checkout/"+f.site+"/payment-intent", object{"amount": 100})
+	if err != nil {
+		return err
+	}
+	var created struct {
+		Data struct {
+			ID string `json:"paymentIntentId"`
+		}
+	}
+	if json.Unmarshal(answer, &created) != nil || created.Data.ID == "" {
+		return nil //nolint:nilerr // refused
+	}
+	_, _, err = f.call(ctx, http.MethodPost, "/sandbox/payment-intents/"+created.Data.ID+"/payment", object{})
+	return err
+}
+
+// load pays and submits all the time, until the context ends. It goes on whatever happens.
+func (f *fleet) load(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		running.Go(func() { _ = f.pay(ctx) })
+		if i%5 == 0 {
+			running.Go(func() { _ = f.submit(ctx, "ada", 5) })
+		}
+	}
+}
+
+// flood calls do at every interval, also while earlier calls run, until the returned function is
+// called.
+func flood(ctx context.Context, interval time.Duration, do func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				running.Go(func() { do(ctx) })
+			}
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}

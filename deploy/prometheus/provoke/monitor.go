@@ -1,0 +1,363 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// set is a set of alert names.
+type set map[string]bool
+
+func (s set) add(names set) { maps.Copy(s, names) }
+
+func (s set) names() []string { return slices.Sorted(maps.Keys(s)) }
+
+func (s set) hasAll(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !s[name] })
+}
+
+// notified records the notifications of Alertmanager.
+type notified struct {
+	mu             sync.Mutex
+	pages, tickets set
+}
+
+func (n *notified) reset() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pages, n.tickets = set{}, set{}
+}
+
+func (n *notified) hasAll(names []string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := set{}
+	all.add(n.pages)
+	all.add(n.tickets)
+	return all.hasAll(names)
+}
+
+// ServeHTTP receives a notification.
+func (n *notified) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	var message struct {
+		Alerts []struct {
+			Status string
+			Labels map[string]string
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	to := n.tickets
+	if strings.HasSuffix(r.URL.Path, "pager") {
+		to = n.pages
+	}
+	for _, a := range message.Alerts {
+		if a.Status == "firing" {
+			to[a.Labels["alertname"]] = true
+		}
+	}
+}
+
+// monitor runs Prometheus and Alertmanager.
+type monitor struct {
+	rules, dir string
+	speed      float64
+	fleet      *fleet
+	alerts     []string // names of all rules
+
+	notified                 notified
+	receiver                 *httptest.Server
+	processes                []*exec.Cmd
+	prometheus, alertmanager string // URLs
+}
+
+func (m *monitor) start(ctx context.Context) error {
+	m.notified.reset()
+	m.receiver = httptest.NewServer(&m.notified)
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return err
+	}
+	m.prometheus, m.alertmanager = "http://"+addresses[0], "http://"+addresses[1]
+	if err := errors.Join(m.writeRules(), m.writeAlertmanager(), m.writePrometheus(addresses[1])); err != nil {
+		return err
+	}
+	alertmanager := exec.Command("prometheus-alertmanager", "--config.file="+m.path("alertmanager.yaml"),
+		"--storage.path="+m.path("alertmanager"), "--web.listen-address="+addresses[1], "--cluster.listen-address=")
+	prometheus := exec.Command("prometheus", "--config.file="+m.path("prometheus.yaml"),
+		"--storage.tsdb.path="+m.path("prometheus"), "--web.listen-address="+addresses[0])
+	for _, cmd := range []*exec.Cmd{alertmanager, prometheus} {
+		log, err := os.Create(m.path(filepath.Base(cmd.Path) + ".log"))
+		if err != nil {
+			return err
+		}
+		cmd.Stdout, cmd.Stderr = log, log
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		m.processes = append(m.processes, cmd)
+	}
+	err = errors.Join(awaitURL(ctx, m.prometheus+"/-/ready"), awaitURL(ctx, m.alertmanager+"/-/ready"))
+	if err != nil {
+		return err
+	}
+	return m.settle(ctx, set{})
+}
+
+func (m *monitor) stop() {
+	for _, cmd := range m.processes {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if m.receiver != nil {
+		m.receiver.Close()
+	}
+}
+
+func (m *monitor) path(name string) string { return filepath.Join(m.dir, name) }
+
+var (
+	rangeOf   = regexp.MustCompile(`\[(\d+[smhd])(?::\d+s)?\]`)
+	durations = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+	// lowered replaces thresholds that would take longer than a run.
+	lowered = strings.NewReplacer("> 1800", "> 15", "> 900", "> 5", "> 60", "> 8", "> 120", "> 8", "256 * 1024 * 1024",
+		"1024 * 1024")
+)
+
+// shorten divides a duration by the speed. A range keeps four scrapes.
+func (m *monitor) shorten(text string, least time.Duration) string {
+	n := 0
+	_, _ = fmt.Sscanf(text, "%d", &n)
+	d := time.Duration(float64(time.Duration(n)*durations[text[len(text)-1]]) / m.speed)
+	return fmt.Sprintf("%dms", max(d, least).Milliseconds())
+}
+
+// rule is an alerting rule.
+type rule struct {
+	Alert, Expr         string
+	For                 string `yaml:",omitempty"`
+	Labels, Annotations map[string]string
+}
+
+// read decodes a file of the rules' folder.
+func (m *monitor) read(name string, into any) error {
+	text, err := os.ReadFile(filepath.Join(m.rules, name))
+	if err != nil {
+		return err
+	}
+	return yaml.Unmarshal(text, into)
+}
+
+// writeRules writes the rules with shorter times.
+func (m *monitor) writeRules() error {
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []*rule
+		}
+	}
+	if err := m.read("alerts.yaml", &rules); err != nil {
+		return err
+	}
+	for _, group := range rules.Groups {
+		for _, r := range group.Rules {
+			m.alerts = append(m.alerts, r.Alert)
+			if r.For != "" {
+				r.For = m.shorten(r.For, 0)
+			}
+			r.Expr = rangeOf.ReplaceAllStringFunc(lowered.Replace(r.Expr), func(part string) string {
+				span := m.shorten(rangeOf.FindStringSubmatch(part)[1], 5*time.Second)
+				if strings.Contains(part, ":") {
+					span += ":1s"
+				}
+				return "[" + span + "]"
+			})
+		}
+	}
+	return m.write("alerts.yaml", rules)
+}
+
+// writeAlertmanager writes the configuration of Alertmanager with shorter waits, and with this
+// process as the receivers.
+func (m *monitor) writeAlertmanager() error {
+	var cfg struct {
+		Route        map[string]any
+		Receivers    []map[string]any
+		InhibitRules []map[string]any `yaml:"inhibit_rules"`
+	}
+	if err := m.read("alertmanager.yaml", &cfg); err != nil {
+		return err
+	}
+	for _, name := range []string{"group_wait", "group_interval"} {
+		cfg.Route[name] = m.shorten(fmt.Sprint(cfg.Route[name]), 3*time.Second)
+	}
+	for _, r := range cfg.Receivers {
+		r["webhook_configs"] = []any{map[string]any{"url": fmt.Sprint(m.receiver.URL, "/", r["name"])}}
+	}
+	return m.write("alertmanager.yaml", cfg)
+}
+
+func (m *monitor) writePrometheus(alertmanager string) error {
+	return m.write("prometheus.yaml", map[string]any{
+		"global":     map[string]any{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+		"rule_files": []string{m.path("alerts.yaml")},
+		"alerting": map[string]any{"alertmanagers": []any{map[string]any{
+			"static_configs": []any{map[string]any{"targets": []string{alertmanager}}},
+		}}},
+		"scrape_configs": []any{map[string]any{
+			"job_name": "svc", "static_configs": []any{map[string]any{"targets": m.fleet.targets()}},
+		}},
+	})
+}
+
+func (m *monitor) write(name string, content any) error {
+	text, err := yaml.Marshal(content)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.path(name), text, 0o600)
+}
+
+// firing returns the alerts that fire.
+func (m *monitor) firing(ctx context.Context) (set, error) {
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels map[string]string
+			}
+		}
+	}
+	if err := getJSON(ctx, m.prometheus+"/api/v1/alerts", &answer); err != nil {
+		return nil, err
+	}
+	firing := set{}
+	for _, a := range answer.Data.Alerts {
+		if a.State == "firing" {
+			firing[a.Labels["alertname"]] = true
+		}
+	}
+	return firing, nil
+}
+
+// inhibited returns the alerts that Alertmanager holds back.
+func (m *monitor) inhibited(ctx context.Context) (set, error) {
+	var alerts []struct {
+		Labels map[string]string
+		Status struct{ InhibitedBy []string }
+	}
+	if err := getJSON(ctx, m.alertmanager+"/api/v2/alerts?active=false&inhibited=true", &alerts); err != nil {
+		return nil, err
+	}
+	inhibited := set{}
+	for _, a := range alerts {
+		if len(a.Status.InhibitedBy) > 0 {
+			inhibited[a.Labels["alertname"]] = true
+		}
+	}
+	return inhibited, nil
+}
+
+// settle waits until only the alerts in before fire, for two minutes at most. Alerts that last,
+// such as those that an operator closes, then belong to the next fault's before.
+func (m *monitor) settle(ctx context.Context, before set) error {
+	deadline := time.After(2 * time.Minute)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for quiet := 0; quiet < 5; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return nil
+		case <-tick.C:
+		}
+		now, err := m.firing(ctx)
+		if err != nil {
+			return err
+		}
+		quiet++
+		for name := range now {
+			if !before[name] && !slices.Contains(lasting, name) {
+				quiet = 0
+			}
+		}
+	}
+	return nil
+}
+
+func getJSON(ctx context.Context, url string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+		return fmt.Errorf("%s: %s: %s", url, response.Status, text)
+	}
+	return json.NewDecoder(response.Body).Decode(into)
+}
+
+// awaitURL waits until a URL answers 200, for a minute at most.
+func awaitURL(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not become ready: %w", url, errors.Join(err, ctx.Err()))
+		case <-tick.C:
+		}
+	}
+}
+
+// freeAddresses returns addresses that nothing listens on.
+func freeAddresses(n int) (addresses []string, err error) {
+	for range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = ln.Close() }()
+		addresses = append(addresses, ln.Addr().String())
+	}
+	return addresses, nil
+}
