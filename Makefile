@@ -3,22 +3,29 @@
 
 # Flags for go test, such as GOTESTFLAGS='-race -run Batch'.
 GOTESTFLAGS ?=
-PACKAGES ?= ./...
+# The Go client is a module of its own.
+PACKAGES ?= ./... partnerbilling/api/client/...
+# The time for which make fuzz runs each fuzz target.
+FUZZTIME ?= 1m
 # Scenarios of make bench, all of which take about an hour.
-BENCH ?= drain submit fair scale recover backlog webhooks intents list invitations token mixed overload
+BENCH ?= drain large submit fair scale recover backlog webhooks endpoint intents list invitations token mixed overload
 
-.PHONY: help run day bench build test lint fetch forget
+.PHONY: help run day bench binaries build test fuzz lint fetch forget
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: forget fetch build ## Run the whole service on this machine, with private databases in .svc
-	@exec .svc/bin/svc dev
+run: forget fetch binaries ## Run the whole service on this machine, with private databases in .svc; PHONE=1 for phones in its network
+	@$(if $(PHONE),SVC_LISTEN=$${SVC_LISTEN:-0.0.0.0:8080}) exec .svc/bin/svc dev
 
-build: ## Build the binaries into .svc/bin
+binaries:
 	@mkdir -p .svc/bin
-	@go build -o .svc/bin/ ./cmd/...
+	@echo 'Building svc and svcctl (the first time takes a minute or more) …'
+	@go build -o .svc/bin/ ./cmd/svc ./cmd/svcctl
+
+build: binaries ## Build the binaries into .svc/bin
+	@go build -o .svc/bin/ ./cmd/loadgen
 
 day: build ## Play a partner's billing day against the service that make run runs
 	@.svc/bin/loadgen day
@@ -27,8 +34,12 @@ bench: fetch build ## Measure the engine on private, durable servers; BENCH="dra
 	@for scenario in $(BENCH); do printf '\n%s\n' "loadgen $$scenario"; .svc/bin/loadgen $$scenario || exit 1; done
 
 test: fetch ## Run the tests, on private databases of their own
-	@sh deploy/local/fetch.sh chromium || echo 'Without Chromium: the console is not tested in a browser' >&2
-	go test $(GOTESTFLAGS) $(PACKAGES)
+	@sh deploy/local/fetch.sh chromium || echo 'Without Chromium: the pages are not tested in a browser' >&2
+	@sh deploy/local/fetch.sh pgbouncer || echo 'Without PgBouncer: the service is not tested behind a pooler' >&2
+	go test -timeout 15m $(GOTESTFLAGS) $(PACKAGES)
+
+fuzz: fetch ## Run every fuzz target for FUZZTIME
+	@.ci/fuzz $(FUZZTIME)
 
 lint: ## Check formatting, vet and the linter's rules
 	@.ci/lint

@@ -1,0 +1,153 @@
+// Chart draws the results of loadgen scale. It reads what "loadgen scale --json" prints from
+// standard input, and writes an SVG to standard output.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-analyze/charts"
+)
+
+const (
+	chartWidth  = 720
+	panelHeight = 340
+)
+
+// results are what loadgen prints.
+type results struct {
+	Series []struct {
+		Name   string    `json:"name"`
+		Values []float64 `json:"values"` // rows a second, one for each run
+	} `json:"series"`
+	Ratios []struct {
+		Name string `json:"name"` // name of the series, " ÷ ", and the throughput of the rail
+	} `json:"ratios"`
+}
+
+// point is the rate of some workers on a rail.
+type point struct {
+	workers int
+	latency time.Duration
+	rate    float64 // median, rows a second
+	limit   float64 // throughput of the rail, rows a second
+}
+
+// inFlight returns the number of debits that each worker has in flight.
+func (p point) inFlight() float64 { return p.limit * p.latency.Seconds() / float64(p.workers) }
+
+func main() {
+	if err := draw(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		os.Exit(1)
+	}
+}
+
+// draw draws the rates by number of workers and, below it, by latency.
+func draw(in io.Reader, out io.Writer) error {
+	byWorkers, byLatency, err := read(in)
+	if err != nil {
+		return err
+	}
+	page := charts.NewPainter(charts.PainterOptions{
+		OutputFormat: charts.ChartOutputSVG, Width: chartWidth, Height: 2 * panelHeight,
+		Theme: charts.GetTheme(charts.ThemeLight),
+	})
+	first, second := byWorkers[0], byLatency[0]
+	for i, panel := range []charts.LineChartOption{
+		chart(fmt.Sprintf("Rail at %s, %.0f debits in flight per worker", first.latency, first.inFlight()), "workers",
+			byWorkers, func(p point) string { return fmt.Sprint(p.workers) }),
+		chart(fmt.Sprintf("%d workers, %.0f debits in flight each", second.workers, second.inFlight()),
+			"latency of the rail, ms", byLatency, func(p point) string { return fmt.Sprint(p.latency.Milliseconds()) }),
+	} {
+		painter := page.Child(charts.PainterBoxOption(charts.NewBox(0, i*panelHeight, chartWidth, (i+1)*panelHeight)))
+		if err := painter.LineChart(panel); err != nil {
+			return err
+		}
+	}
+	svg, err := page.Bytes()
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(svg)
+	return err
+}
+
+// read returns the points with different numbers of workers, and those with different latencies.
+func read(in io.Reader) (byWorkers, byLatency []point, err error) {
+	var r results
+	if err := json.NewDecoder(in).Decode(&r); err != nil {
+		return nil, nil, err
+	}
+	limits := map[string]float64{}
+	for _, ratio := range r.Ratios {
+		if name, limit, ok := strings.Cut(ratio.Name, " ÷ "); ok {
+			var f float64
+			_, err := fmt.Sscan(limit, &f)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", ratio.Name, err)
+			}
+			limits[name] = f
+		}
+	}
+	for _, s := range r.Series {
+		p, err := parse(s.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.limit, p.rate = limits[s.Name], median(s.Values)
+		if strings.HasPrefix(s.Name, "rail") {
+			byLatency = append(byLatency, p)
+		} else {
+			byWorkers = append(byWorkers, p)
+		}
+	}
+	if len(byWorkers) == 0 || len(byLatency) == 0 {
+		return nil, nil, fmt.Errorf("the input is not of loadgen scale --json")
+	}
+	return byWorkers, byLatency, nil
+}
+
+// parse reads "2 workers, rail at 50ms" or "rail at 50ms, 2 workers".
+func parse(name string) (p point, err error) {
+	first, second, _ := strings.Cut(name, ", ")
+	if strings.HasPrefix(first, "rail") {
+		first, second = second, first
+	}
+	if _, err := fmt.Sscanf(first, "%d workers", &p.workers); err != nil {
+		return p, fmt.Errorf("the series %q is not of loadgen scale: %w", name, err)
+	}
+	p.latency, err = time.ParseDuration(strings.TrimPrefix(second, "rail at "))
+	return p, err
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)-1)/2]
+}
+
+// chart returns a line chart of the rates beside the rail's throughput.
+func chart(title, axis string, points []point, label func(point) string) charts.LineChartOption {
+	measured, limit := make([]float64, len(points)), make([]float64, len(points))
+	labels := make([]string, len(points))
+	for i, p := range points {
+		measured[i], limit[i], labels[i] = p.rate, p.limit, label(p)
+	}
+	o := charts.NewLineChartOptionWithData([][]float64{measured, limit})
+	o.Padding = charts.NewBoxEqual(16)
+	o.Title.Text, o.Title.FontStyle.FontSize = title, 10
+	o.Legend.SeriesNames = []string{"settled", "limit of the rail"}
+	o.Legend.FontStyle.FontSize = 9
+	o.Legend.Offset = charts.OffsetStr{Left: charts.PositionRight}
+	o.XAxis.Labels, o.XAxis.Title = labels, axis
+	o.YAxis[0].Title, o.YAxis[0].Min = "rows/s", new(0.0)
+	return o
+}

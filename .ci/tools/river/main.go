@@ -1,0 +1,168 @@
+// Command river measures River on a PostgreSQL server: jobs that update one row each, inserted
+// beforehand, from the start of the client to the last job. `loadgen large` compares its rate.
+//
+//	river postgres://…/postgres 20000
+//
+// It creates a database of its own, drops it in the end, and prints the jobs a second.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	rate, err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "river:", err)
+		os.Exit(1)
+	}
+	fmt.Printf("%.0f\n", rate)
+}
+
+// run creates the database, measures the rate in it, and drops it.
+func run(ctx context.Context, args []string) (rate float64, err error) {
+	if len(args) != 2 {
+		return 0, errors.New("want the URL of a database and a number of jobs")
+	}
+	jobs, err := strconv.Atoi(args[1])
+	if err != nil {
+		return 0, err
+	}
+	admin, err := pgx.Connect(ctx, args[0])
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, admin.Close(context.WithoutCancel(ctx))) }()
+	const name = "river_reference"
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return 0, err
+	}
+	defer func() {
+		_, dropErr := admin.Exec(context.WithoutCancel(ctx), "DROP DATABASE "+name)
+		err = errors.Join(err, dropErr)
+	}()
+	cfg, err := pgxpool.ParseConfig(args[0])
+	if err != nil {
+		return 0, err
+	}
+	cfg.ConnConfig.Database, cfg.MaxConns = name, connections
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer pool.Close()
+	return measure(ctx, pool, jobs)
+}
+
+const (
+	// connections is the size of the pool: no larger one was faster.
+	connections = 32
+	// workers, fetchCooldown and fetchPoll are those of River's own benchmark.
+	workers       = 2000
+	fetchCooldown = 2 * time.Millisecond
+	fetchPoll     = 20 * time.Millisecond
+)
+
+// updateArgs are the arguments of a job: the row to update.
+type updateArgs struct {
+	ID int `json:"id"`
+}
+
+// Kind implements river.JobArgs.
+func (updateArgs) Kind() string { return "update" }
+
+// updateWorker updates the row of a job.
+type updateWorker struct {
+	river.WorkerDefaults[updateArgs]
+
+	pool *pgxpool.Pool
+	left atomic.Int64
+	done chan struct{}
+}
+
+// Work implements river.Worker.
+func (w *updateWorker) Work(ctx context.Context, job *river.Job[updateArgs]) error {
+	if _, err := w.pool.Exec(ctx, "UPDATE reference_rows SET settled_at = 1 WHERE id = $1", job.Args.ID); err != nil {
+		return err
+	}
+	if w.left.Add(-1) == 0 {
+		close(w.done)
+	}
+	return nil
+}
+
+// measure inserts the jobs, and returns the rate at which a client works them.
+func measure(ctx context.Context, pool *pgxpool.Pool, jobs int) (float64, error) {
+	driver := riverpgxv5.New(pool)
+	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return 0, err
+	}
+	for _, statement := range []string{
+		"CREATE TABLE reference_rows (id int PRIMARY KEY, settled_at bigint)",
+		fmt.Sprintf("INSERT INTO reference_rows SELECT generate_series(0, %d)", jobs),
+	} {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return 0, err
+		}
+	}
+	worker := &updateWorker{pool: pool, done: make(chan struct{})}
+	worker.left.Store(int64(jobs))
+	registered := river.NewWorkers()
+	river.AddWorker(registered, worker)
+	client, err := river.NewClient(driver, &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		FetchCooldown:     fetchCooldown,
+		FetchPollInterval: fetchPoll,
+		Workers:           registered,
+		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return 0, err
+	}
+	const step = 1000
+	for first := 0; first < jobs; first += step {
+		params := make([]river.InsertManyParams, 0, step)
+		for i := first; i < min(first+step, jobs); i++ {
+			params = append(params, river.InsertManyParams{Args: updateArgs{i}})
+		}
+		if _, err := client.InsertManyFast(ctx, params); err != nil {
+			return 0, err
+		}
+	}
+	for _, statement := range []string{"VACUUM ANALYZE", "CHECKPOINT"} {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return 0, err
+		}
+	}
+	began := time.Now()
+	if err := client.Start(ctx); err != nil {
+		return 0, err
+	}
+	select {
+	case <-worker.done:
+	case <-ctx.Done():
+	}
+	took := time.Since(began)
+	return float64(jobs) / took.Seconds(), errors.Join(ctx.Err(), client.Stop(context.WithoutCancel(ctx)))
+}
