@@ -9,7 +9,8 @@ SELECT
         AS failing_endpoints,
     -- A recurring task is finished within seconds, unless no worker serves its queue.
     coalesce(greatest(0, (SELECT now FROM service_now) - (
-        SELECT min(o.available_at) FROM recurring_work w JOIN outbox o ON o.id = w.task_id)), 0) AS oldest_recurring,
+        SELECT min((SELECT o.available_at FROM outbox o WHERE o.id = w.task_id)) FROM recurring_work w)), 0)
+        AS oldest_recurring,
     -- A prepared transaction holds back vacuum as an open one does.
     coalesce(greatest(0, extract(epoch FROM statement_timestamp() - least(
         (SELECT min(xact_start) FROM pg_stat_activity

@@ -11,7 +11,6 @@ import (
 func (p *planned) runOperations() {
 	s, organisation := p.store, p.site.OrganisationID
 	p.call("Health", func(ctx context.Context) error { return only(s.Health(ctx)) })
-	p.call("CheckSettings", s.CheckSettings)
 	p.call("Lanes", func(ctx context.Context) error { return only(s.Lanes(ctx, 50)) })
 	p.call("DeadLetters", func(ctx context.Context) error { return only(s.DeadLetters(ctx, 50)) })
 	p.call("TroubledEndpoints", func(ctx context.Context) error { return only(s.TroubledEndpoints(ctx, 50)) })
