@@ -9,34 +9,23 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"sync"
 	"testing"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 	"partnerbilling/models/modelstest"
 )
 
-// buildDir contains the built binary.
-var buildDir string
-
 func TestMain(m *testing.M) {
-	err := local.SpoilEnviron()
-	if err != nil {
+	if err := local.SpoilEnviron(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if buildDir, err = os.MkdirTemp("", "svc-deploy-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := modelstest.Run(m)
-	_ = os.RemoveAll(buildDir)
-	os.Exit(code)
+	os.Exit(cmdtest.Main(func() int { return modelstest.Run(m) }))
 }
 
 // awaitTimeout bounds each wait for an expected event.
@@ -63,21 +52,10 @@ func readYAML[T any](t *testing.T, path string) (v T) {
 	return v
 }
 
-// binary builds svc once and returns its path.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildDir, "svc")
-	if out, err := exec.Command("go", "build", "-o", path, "../cmd/svc").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
 // svc returns a command of the binary. Its only SVC_… variables are the given ones.
 func svc(ctx context.Context, t *testing.T, variables map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := binary()
-	must(t, err)
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, cmdtest.Build(t, "svc"), args...)
 	cmd.Env = local.Environ()
 	for name, value := range variables {
 		cmd.Env = append(cmd.Env, name+"="+value)

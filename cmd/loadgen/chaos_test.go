@@ -14,12 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"partnerbilling/cmd/cmdtest"
 )
 
 // A short run has at least one fault of each kind. Nothing may be lost or debited twice.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	svc := buildSvc(t)
+	svc := cmdtest.Build(t, "svc")
 	var out bytes.Buffer
 	err := run(t.Context(), []string{
 		"chaos", "--svc", svc, "--seed", "5", "--faults", "24", "--every", "400ms", "--rows", "3000", "--json",

@@ -10,15 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 )
-
-// svcDir is the directory of the svc binary, which is built once for all tests.
-var svcDir string
 
 // TestMain runs the tests, or main if a scenario starts the test binary as loadgen.
 func TestMain(m *testing.M) {
@@ -32,31 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if svcDir, err = os.MkdirTemp("", "loadgen-svc-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(svcDir)
-	os.Exit(code)
-}
-
-// builtSvc builds the svc binary and returns its path.
-var builtSvc = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(svcDir, "svc")
-	if out, err := exec.Command("go", "build", "-o", binary, "../svc").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build svc: %w\n%s", err, out)
-	}
-	return binary, nil
-})
-
-func buildSvc(t *testing.T) string {
-	t.Helper()
-	binary, err := builtSvc()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
+	os.Exit(cmdtest.Main(m.Run))
 }
 
 // startService starts svc dev on a temporary directory, and returns the path of its sandbox.json.
@@ -71,7 +44,7 @@ func startService(t *testing.T) string {
 		t.Fatal(err)
 	}
 	data := filepath.Join(dir, "data")
-	cmd := exec.Command(buildSvc(t), "dev") // ended by the clean-up
+	cmd := exec.Command(cmdtest.Build(t, "svc"), "dev") // ended by the clean-up
 	cmd.Env = local.Environ("SVC_DATA_DIR="+data, "SVC_LISTEN=127.0.0.1:0", "SVC_RATE_LIMIT=off",
 		"SVC_BATCH_RATE_LIMIT=off", "SVC_LOG_LEVEL=WARN")
 	stdout, err := cmd.StdoutPipe()

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/models"
 )
 
@@ -18,7 +19,7 @@ import (
 // success lost.
 func TestHA(t *testing.T) {
 	t.Parallel()
-	svc := buildSvc(t)
+	svc := cmdtest.Build(t, "svc")
 	var out bytes.Buffer
 	err := run(t.Context(), []string{
 		"chaos", "--ha", "--svc", svc, "--seed", "3", "--promotions", "2", "--loss", "1",

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"partnerbilling/cmd/cmdtest"
 )
 
 // Every scenario runs once in a small size, and prints all its results. Their values mean nothing.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	svc := buildSvc(t)
+	svc := cmdtest.Build(t, "svc")
 	for _, tt := range []struct {
 		args   []string
 		series int // expected

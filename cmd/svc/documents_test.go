@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 )
 
@@ -56,7 +57,7 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 	d.dir = d.env["SVC_DATA_DIR"]
 	delete(d.env, "SVC_RATE_LIMIT") // a guide shows the default
 	d.start()
-	build(t, filepath.Join(d.dir, "bin"))
+	linkBinaries(t, filepath.Join(d.dir, "bin"))
 	const mark = "@@ end of a block @@"
 	receiver := freeAddress(t)
 	script := "set -eu\n"
@@ -83,12 +84,16 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 	}
 }
 
-// build builds the binaries like make run.
-func build(t *testing.T, dir string) {
+// linkBinaries puts the binaries where make run does.
+func linkBinaries(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../svc", "../svcctl")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"svc", "svcctl"} {
+		if err := os.Symlink(cmdtest.Build(t, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -8,24 +8,18 @@ import (
 	"strconv"
 	"testing"
 
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 	"partnerbilling/models/modelstest"
 )
 
-// runMain is a variable that makes the test binary run svc, so that tests can start processes of
-// the code under test.
-const runMain = "SVC_TEST_RUN_MAIN"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(runMain) != "" {
-		main()
-	}
 	if err := local.SpoilEnviron(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	increaseParallelism()
-	modelstest.Main(m)
+	os.Exit(cmdtest.Main(func() int { return modelstest.Run(m) }))
 }
 
 // increaseParallelism runs more tests in parallel than there are processors, because the tests

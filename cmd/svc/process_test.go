@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 )
 
@@ -33,10 +33,10 @@ func startSvc(t *testing.T, variables map[string]string, args ...string) *proces
 	t.Helper()
 	p := &process{
 		t: t, name: "svc " + strings.Join(args, " "),
-		cmd:    exec.Command(os.Args[0], args...), // the test binary, see runMain
+		cmd:    exec.Command(cmdtest.Build(t, "svc"), args...),
 		stdout: newLines(), stderr: newLines(), done: make(chan struct{}),
 	}
-	p.cmd.Env = local.Environ(runMain + "=1")
+	p.cmd.Env = local.Environ()
 	for name, value := range variables {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 )
 
@@ -30,18 +31,12 @@ type commandLine struct {
 	env    []string
 }
 
-// newCommandLine builds svcctl. Its commands call the sandbox of a data folder, or the service that
+// newCommandLine returns a command line. Its commands call the sandbox of a data folder, or the service that
 // variables name.
 func newCommandLine(t *testing.T, dataDir string, variables ...string) commandLine {
 	t.Helper()
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "svcctl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../svcctl")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	env := local.Environ("SVC_DATA_DIR="+dataDir, "SVCCTL_CONFIG="+filepath.Join(dir, "profiles.json"))
-	return commandLine{t, binary, append(env, variables...)}
+	env := local.Environ("SVC_DATA_DIR="+dataDir, "SVCCTL_CONFIG="+filepath.Join(t.TempDir(), "profiles.json"))
+	return commandLine{t, cmdtest.Build(t, "svcctl"), append(env, variables...)}
 }
 
 // start starts a command. It is killed at the end of the test.

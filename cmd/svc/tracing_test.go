@@ -73,16 +73,20 @@ func (c *collector) trace(id string) (spans []*tracepb.Span) {
 	return spans
 }
 
-// drawTrace draws the spans below a parent as a tree.
+// drawTrace draws the spans below a parent as a tree. It leaves out dispatches without a consumer:
+// Redis has not answered them in time, and another one followed.
 func drawTrace(spans []*tracepb.Span, parent []byte, indent string) string {
 	var b strings.Builder
 	for _, s := range spans {
 		if string(s.GetParentSpanId()) != string(parent) {
 			continue
 		}
+		below := drawTrace(spans, s.GetSpanId(), indent+"  ")
+		if s.GetKind() == tracepb.Span_SPAN_KIND_PRODUCER && below == "" {
+			continue
+		}
 		kind := strings.ToLower(strings.TrimPrefix(s.GetKind().String(), "SPAN_KIND_"))
-		fmt.Fprintf(&b, "%s%s (%s)\n", indent, s.GetName(), kind)
-		b.WriteString(drawTrace(spans, s.GetSpanId(), indent+"  "))
+		fmt.Fprintf(&b, "%s%s (%s)\n%s", indent, s.GetName(), kind, below)
 	}
 	return b.String()
 }

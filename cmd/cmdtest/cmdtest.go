@@ -1,0 +1,57 @@
+// Package cmdtest builds the module's commands for tests that run them as processes.
+//
+// The commands are built as they are deployed, without the race detector: the tests of the packages
+// run the same code with it, in their own process.
+package cmdtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+var (
+	dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "cmdtest-") })
+	// built holds a function for each command's name, which builds the command once.
+	built sync.Map
+)
+
+// Build builds a command of the module, such as "svc", once for all tests of the process. It
+// returns the binary's path.
+func Build(t testing.TB, name string) string {
+	t.Helper()
+	once, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) { return build(name) }))
+	path, err := once.(func() (string, error))() //nolint:forcetypeassert // nothing else is stored
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func build(name string) (string, error) {
+	dir, err := dir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	out, err := exec.Command("go", "build", "-o", path, "partnerbilling/cmd/"+name).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	return path, nil
+}
+
+// Main runs the tests with run, such as m.Run, removes the binaries, and returns the exit code.
+func Main(run func() int) int {
+	code := run()
+	built.Range(func(any, any) bool {
+		if dir, err := dir(); err == nil {
+			_ = os.RemoveAll(dir)
+		}
+		return false
+	})
+	return code
+}
