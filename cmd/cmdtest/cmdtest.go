@@ -24,7 +24,7 @@ var (
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	once, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) { return build(name) }))
-	path, err := once.(func() (string, error))() //nolint:forcetypeassert // nothing else is stored
+	path, err := once.(func() (string, error))()
 	if err != nil {
 		t.Fatal(err)
 	}
