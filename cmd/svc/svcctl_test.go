@@ -31,8 +31,8 @@ type commandLine struct {
 	env    []string
 }
 
-// newCommandLine returns a command line. Its commands call the sandbox of a data folder, or the service that
-// variables name.
+// newCommandLine returns a command line. Its commands call the sandbox of a data folder, or the
+// service that variables name.
 func newCommandLine(t *testing.T, dataDir string, variables ...string) commandLine {
 	t.Helper()
 	env := local.Environ("SVC_DATA_DIR="+dataDir, "SVCCTL_CONFIG="+filepath.Join(t.TempDir(), "profiles.json"))

@@ -1,5 +1,5 @@
--- Reads settings as sessions of this role have them: in this session, and as they are stored for the
--- role or the database, which new sessions get. Behind a pooler the two may differ.
+-- Reads settings as sessions of this role have them: in this session, and as they are stored for
+-- the role or the database, which new sessions get. Behind a pooler the two may differ.
 --
 --   $1  names of settings
 WITH stored AS (
