@@ -37,8 +37,9 @@ func build(name string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, name)
-	out, err := exec.Command("go", "build", "-o", path, "partnerbilling/cmd/"+name).CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "partnerbilling/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return path, nil

@@ -10,6 +10,9 @@ import (
 	"partnerbilling/cmd/cmdtest"
 )
 
+// longScenarios are left out of short tests.
+var longScenarios = []string{"backlog", "endpoint", "frozen", "hostile", "large", "overload", "recover", "scale", "unsent"}
+
 // Every scenario runs once in a small size, and prints all its results. Their values mean nothing.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -44,8 +47,8 @@ func TestScenarios(t *testing.T) {
 			"100", "--streams", "20", "--requests", "500", "--pin-cpus=false", "--svc", svc}, 25, 25},
 	} {
 		t.Run(tt.args[0], func(t *testing.T) {
-			if testing.Short() && slices.Contains([]string{"large", "endpoint"}, tt.args[0]) {
-				t.Skip("drain and webhooks run the same parts")
+			if testing.Short() && slices.Contains(longScenarios, tt.args[0]) {
+				t.Skip("the other scenarios, chaos and ha run the same parts")
 			}
 			t.Parallel()
 			checkResults(t, append(tt.args, "--runs", "1"), tt.series, tt.ratios)

@@ -209,6 +209,9 @@ var outcomes = map[models.Behaviour]string{
 }
 
 func TestWorkerKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("chaos does the same")
+	}
 	f := startFleet(t)
 	f.submit(20)
 	f.awaitSome()
@@ -217,6 +220,9 @@ func TestWorkerKilled(t *testing.T) {
 }
 
 func TestRedisFlushed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("chaos does the same")
+	}
 	f := startFleet(t)
 	f.submit(20)
 	f.awaitSome()

@@ -187,6 +187,26 @@ func (b *Tab) Press(label string) {
 	b.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
+// ClickUntil clicks the element of an XPath until the page shows the expected one. A page that
+// renders itself in the browser may move or replace an element between its first sight and the
+// click.
+func (b *Tab) ClickUntil(clicked, expected string) {
+	b.t.Helper()
+	const script = `(clicked, expected) => {
+		const find = path => document.evaluate(path, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue
+		if (find(expected)) return true
+		find(clicked)?.click()
+		return false
+	}`
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	_, err := chromedp.Run(ctx, chromedp.PollFunction[bool](script, chromedp.WithPollingArgs(clicked, expected),
+		chromedp.WithPollingInterval(time.Second), chromedp.WithPollingTimeout(stepTimeout)))
+	if err != nil {
+		b.t.Fatalf("click %s: %v\nThe page:\n%s", clicked, err, b.text())
+	}
+}
+
 // Keys types keys, such as kb.Tab, into the element that has the focus.
 func (b *Tab) Keys(keys string) {
 	b.t.Helper()
