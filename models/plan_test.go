@@ -722,7 +722,11 @@ func TestEveryCallReadsABoundedPart(t *testing.T) {
 	p.run()
 	check("planned on large tables")
 
-	for _, table := range transient {
+	emptied := transient
+	if testing.Short() {
+		emptied = emptied[:1]
+	}
+	for _, table := range emptied {
 		p.exec("CREATE TABLE kept AS SELECT * FROM " + table)
 		p.exec("TRUNCATE " + table)
 		p.exec("VACUUM ANALYZE " + table)
