@@ -27,6 +27,19 @@ type Lane struct {
 // Age is OldestDue as a duration.
 func (l *Lane) Age() time.Duration { return l.OldestDue.Sub(0) }
 
+// PartnerBacklog is how long an organisation's oldest due task of a queue has waited.
+type PartnerBacklog struct {
+	Queue          Queue
+	OrganisationID OrganisationID // zero: the service's own work
+	OldestDue      Millis         // age in milliseconds, above 0
+}
+
+// Age is OldestDue as a duration.
+func (b *PartnerBacklog) Age() time.Duration { return b.OldestDue.Sub(0) }
+
+// watchedSites is the maximum number of Sites of each queue that PartnerBacklogs looks at.
+const watchedSites = 1000
+
 // DeadLetters are the numbers of an organisation's events that were not delivered. Each is at most
 // MostCounted.
 type DeadLetters struct {
@@ -42,6 +55,10 @@ var (
 	lanesText string
 	lanesSQL  = postgres.SQL(lanesText)
 
+	//go:embed partner_backlogs.sql
+	partnerBacklogsText string
+	partnerBacklogsSQL  = postgres.SQL(partnerBacklogsText)
+
 	//go:embed dead_letters.sql
 	deadLettersText string
 	deadLettersSQL  = postgres.SQL(deadLettersText)
@@ -56,6 +73,14 @@ WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
 func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
 	err = s.pg.Select(ctx, lanesSQL, postgres.Args{"lanes": limit, "most": MostCounted}, &lanes)
 	return lanes, wrap("lanes", err)
+}
+
+// PartnerBacklogs returns how long each organisation has waited in the queues of partners, the one
+// that has waited longest first. It looks at a bounded number of Sites with waiting tasks.
+func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog, err error) {
+	queues := []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks)}
+	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": queues, "sites": watchedSites}, &backlogs)
+	return backlogs, wrap("backlogs of partners", err)
 }
 
 // DeadLetters returns the organisations with events that were not delivered, at most limit.

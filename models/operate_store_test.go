@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/seal"
@@ -209,5 +211,27 @@ func TestDeadLetters(t *testing.T) {
 	if len(letters) != 1 || letters[0].OrganisationID != site.OrganisationID || letters[0].Undelivered != 1 ||
 		letters[0].Failed != 0 || letters[0].Parked != 0 {
 		t.Errorf("dead letters %+v", letters)
+	}
+}
+
+// The organisation that has waited longest comes first. Work that is not due yet does not count.
+func TestPartnerBacklogs(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	sites := []models.Site{modelstest.Site(t, store), modelstest.Site(t, store)}
+	for _, site := range sites {
+		modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+		modelstest.AdvanceClock(t, store, 2*time.Second)
+	}
+	modelstest.Submit(t, store, modelstest.Batch(sites[0], "younger", "ada"))
+	got, err := store.PartnerBacklogs(t.Context())
+	must(t, err)
+	want := []models.PartnerBacklog{
+		{Queue: models.QueueDebits, OrganisationID: sites[0].OrganisationID, OldestDue: 4000},
+		{Queue: models.QueueDebits, OrganisationID: sites[1].OrganisationID, OldestDue: 2000},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("backlogs (-want +got):\n%s", diff)
 	}
 }

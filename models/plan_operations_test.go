@@ -12,6 +12,7 @@ func (p *planned) runOperations() {
 	s, organisation := p.store, p.site.OrganisationID
 	p.call("Health", func(ctx context.Context) error { return only(s.Health(ctx)) })
 	p.call("Lanes", func(ctx context.Context) error { return only(s.Lanes(ctx, 50)) })
+	p.call("PartnerBacklogs", func(ctx context.Context) error { return only(s.PartnerBacklogs(ctx)) })
 	p.call("DeadLetters", func(ctx context.Context) error { return only(s.DeadLetters(ctx, 50)) })
 	p.call("TroubledEndpoints", func(ctx context.Context) error { return only(s.TroubledEndpoints(ctx, 50)) })
 	p.call("Differences", func(ctx context.Context) error { return only(s.Differences(ctx, 50)) })

@@ -680,6 +680,7 @@ func allowedReads(method string) int64 {
 		"ListMovements":     6000,   // an exact total, ahead of any vacuum
 		"ListWebhookEvents": 2000,   // an exact total
 		"MovementsAfter":    1500,   // a thousand movements
+		"PartnerBacklogs":   6000,   // a look-up for each of 200 Sites in each of three queues, ahead of any vacuum
 		"ReleaseWebhooks":   3000,   // three look-ups for each of 200 endpoints with parked events
 		"Search":            4000,   // a look-up for each of 200 Sites in each of three tables
 		"TroubledEndpoints": 1500,   // look-ups for each of 200 endpoints

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -156,17 +155,17 @@ func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty boo
 	return logs.OfRedis(completeMarker.Run(ctx, d.redis, []string{key}, marker, markerReady+history).Err())
 }
 
-// logLoss logs a detected loss, as a warning if it concerns tasks.
+// logLoss logs a detected loss; it is a warning if it concerns tasks.
 func (d *Dispatcher) logLoss(ctx context.Context, q models.Queue, isEmpty bool, reclaimed int) {
 	message := "Redis was restarted or failed over; all tasks in flight are due again"
 	if isEmpty {
 		message = "Redis has lost its data; all tasks in flight are due again"
 	}
-	level := slog.LevelWarn
-	if reclaimed == 0 {
-		level = slog.LevelInfo // most likely a first start
+	if reclaimed == 0 { // most likely a first start
+		d.cfg.Log.InfoContext(ctx, "Redis is new to the queue; no task was in flight", "queue", q)
+		return
 	}
-	d.cfg.Log.Log(ctx, level, message, "queue", q, "tasks", reclaimed)
+	d.cfg.Log.WarnContext(ctx, message, "queue", q, "tasks", reclaimed)
 }
 
 // replicationID returns the id of the server's history of writes, which changes with a restart and

@@ -14,10 +14,17 @@ import (
 // backlogCollector reads the backlogs of the queues from Postgres at each scrape. Asynq's own
 // gauges read zero after a requeue and disappear with a broken key.
 type backlogCollector struct {
-	store               *models.Store
-	log                 *slog.Logger
-	inFlight, oldestDue *prometheus.Desc
+	store                        *models.Store
+	log                          *slog.Logger
+	inFlight, oldestDue, partner *prometheus.Desc
 }
+
+// watchedPartners is the number of organisations of each queue that have gauges of their own: those
+// that have waited longest. The others share one.
+const watchedPartners = 10
+
+// otherPartners is the label of the organisations without a gauge of their own.
+const otherPartners = "other"
 
 // scrapeTimeout bounds the query of one scrape.
 const scrapeTimeout = 2 * time.Second
@@ -31,6 +38,9 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 			"Tasks in flight: enqueued or running.", []string{"queue"}, nil),
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",
 			"Age of the oldest due task that is not dispatched.", []string{"queue"}, nil),
+		partner: prometheus.NewDesc("svc_partner_oldest_due_seconds",
+			"Age of an organisation's oldest due task that is not dispatched, of the ten that have waited longest "+
+				"and of all others together.", []string{"queue", "organisation"}, nil),
 	})
 }
 
@@ -38,6 +48,7 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 func (c *backlogCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.inFlight
 	out <- c.oldestDue
+	out <- c.partner
 }
 
 // Collect implements prometheus.Collector. Without Postgres it sends nothing, rather than zeros.
@@ -45,6 +56,10 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	backlogs, err := c.store.Backlogs(ctx)
+	var partners []models.PartnerBacklog
+	if err == nil {
+		partners, err = c.store.PartnerBacklogs(ctx)
+	}
 	if err != nil {
 		c.log.WarnContext(ctx, "cannot read the backlogs", logs.Outage(err), "error", err)
 		return
@@ -52,5 +67,27 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	for _, b := range backlogs {
 		out <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(b.InFlight), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Seconds(), string(b.Queue))
+	}
+	c.collectPartners(out, partners)
+}
+
+// collectPartners sends the ages of the organisations that have waited longest, and that of all
+// others, 0 if there are none. backlogs come in the order of their ages.
+func (c *backlogCollector) collectPartners(out chan<- prometheus.Metric, backlogs []models.PartnerBacklog) {
+	sent := map[models.Queue]int{}
+	others := map[models.Queue]float64{models.QueueCheckout: 0, models.QueueDebits: 0, models.QueueWebhooks: 0}
+	gauge := func(queue models.Queue, organisation string, age float64) {
+		out <- prometheus.MustNewConstMetric(c.partner, prometheus.GaugeValue, age, string(queue), organisation)
+	}
+	for _, b := range backlogs {
+		if sent[b.Queue] < watchedPartners {
+			gauge(b.Queue, b.OrganisationID.String(), b.Age().Seconds())
+			sent[b.Queue]++
+		} else {
+			others[b.Queue] = max(others[b.Queue], b.Age().Seconds())
+		}
+	}
+	for queue, age := range others {
+		gauge(queue, otherPartners, age)
 	}
 }

@@ -162,10 +162,12 @@ func (r Redis) tls() **tls.Config {
 	}
 }
 
-// IsVerified reports whether connections use TLS with verified certificates, and a password.
+// IsVerified reports whether connections use TLS with verified certificates, and a password. So
+// must those to Sentinels, which could name any other master.
 func (r Redis) IsVerified() bool {
 	t := *r.tls()
-	return t != nil && !t.InsecureSkipVerify && r.password() != ""
+	return t != nil && !t.InsecureSkipVerify && r.password() != "" &&
+		(r.sentinel == nil || r.sentinel.SentinelPassword != "")
 }
 
 func (r Redis) password() string {

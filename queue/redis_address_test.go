@@ -23,6 +23,7 @@ func TestParseRedis(t *testing.T) {
 		{"unix:///run/redis.sock?db=1", "server /run/redis.sock", false},
 		{"redis+sentinel://s1,s2:7,[::1]/0?master_name=m", "master m under the Sentinels s1:26379, s2:7, [::1]:26379", false},
 		{"rediss+sentinel://u:p%40,w@s1/2?master_name=m&sentinel_password=x", "master m under the Sentinels s1:26379", true},
+		{"rediss+sentinel://u:pw@s1?master_name=m", "master m under the Sentinels s1:26379", false},
 		{"rediss+sentinel://s1?master_name=m&sentinel_password=x", "master m under the Sentinels s1:26379", false},
 		{"redis+sentinel://s1?master_name=m&addr=s2:1", "master m under the Sentinels s1:26379, s2:1", false},
 		{"rediss+cluster://u:pw@a:1,b", "Cluster of a:1, b:6379", true},

@@ -11,7 +11,9 @@ import (
 )
 
 // longScenarios are left out of short tests.
-var longScenarios = []string{"backlog", "endpoint", "frozen", "hostile", "large", "overload", "recover", "scale", "unsent"}
+var longScenarios = []string{
+	"backlog", "endpoint", "frozen", "hostile", "large", "overload", "recover", "scale", "unsent",
+}
 
 // Every scenario runs once in a small size, and prints all its results. Their values mean nothing.
 func TestScenarios(t *testing.T) {

@@ -248,8 +248,8 @@ func (c *Config) check() error {
 	if c.InFlight < 0 || c.InFlight > 100_000 {
 		refuse("SVC_IN_FLIGHT", "must be from 0 to 100000")
 	}
-	if c.RailRate < 0 {
-		refuse("SVC_RAIL_RATE", "must not be negative")
+	if !(c.RailRate >= 0 && c.RailRate <= 1e6) {
+		refuse("SVC_RAIL_RATE", "must be from 0 to 1000000")
 	}
 	if _, _, err := c.rates(); err != nil {
 		errs = append(errs, err)
@@ -270,7 +270,7 @@ func (c *Config) checkWebhooks(refuse func(variable, complaint string)) {
 	if n := len(c.WebhookRetries); n < 1 || n > 5 {
 		refuse("SVC_WEBHOOK_RETRIES", "must have 1 to 5 durations")
 	}
-	if c.WebhookJitter < 0 || c.WebhookJitter > 0.5 {
+	if !(c.WebhookJitter >= 0 && c.WebhookJitter <= 0.5) { // NaN is neither
 		refuse("SVC_WEBHOOK_JITTER", "must be from 0 to 0.5")
 	}
 	for _, d := range c.WebhookRetries {

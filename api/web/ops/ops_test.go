@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
@@ -270,13 +271,30 @@ func TestActs(t *testing.T) {
 		e = r.newest()
 		if f.path == "/ops/lookup" && a.status == http.StatusOK && strings.Contains(a.body, "no row and no payment") {
 			a.status = http.StatusSeeOther
-		} else if to := a.header.Get("Location"); !strings.HasPrefix(to, "/ops/pauses?done=") {
-			t.Errorf("%s leads to %q", f.path, to)
+		} else if to, done := a.header.Get("Location"), a.header.Get("Set-Cookie"); to != "/ops/pauses" ||
+			!strings.HasPrefix(done, "ops-done=") || !strings.HasSuffix(done, "; HttpOnly; SameSite=Strict") {
+			t.Errorf("%s leads to %q with the cookie %q", f.path, to, done)
 		}
 		if a.status != http.StatusSeeOther || e.Act != f.act || e.Outcome != models.ActDone || e.Actor != "jane" ||
 			e.ActorKind != models.ActorOperator || e.Origin != "127.0.0.1" || e.SubjectKind != f.subject ||
 			!strings.Contains(string(e.Detail), "the partner asked") || len(e.TraceID) != 32 {
 			t.Errorf("%s: %d, %+v\n%s", f.path, a.status, e, a.body)
+		}
+	}
+}
+
+// The page after an act tells once what was done. A link cannot make a page tell anything.
+func TestPageAfterAnAct(t *testing.T) {
+	r := newDesk(t, nil)
+	jar, err := cookiejar.New(nil)
+	must(t, err)
+	r.client.Jar = jar
+	const done = `class="done"`
+	r.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x", "next", "/ops/pauses?a=b")
+	r.page("/ops/pauses", done, "webhooks")
+	for _, path := range []string{"/ops/pauses", "/ops/pauses?done=call+me"} {
+		if strings.Contains(r.page(path), done) {
+			t.Errorf("%s tells of an act", path)
 		}
 	}
 }

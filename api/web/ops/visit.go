@@ -26,6 +26,9 @@ type inputError string
 
 func (e inputError) Error() string { return string(e) }
 
+// doneCookie is the name of the cookie with a message about the last act.
+const doneCookie = "ops-done"
+
 // visit is one request to the pages.
 type visit struct {
 	pages    *Pages
@@ -86,18 +89,39 @@ func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm
 // query is a parameter of the page's address.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// back redirects to the page that the form came from, with a message.
+// back redirects to the page that the form came from, which shows a message.
 func (v *visit) back(message string) error {
 	target := Path
 	if next, err := url.Parse(v.form("next")); err == nil && next.Host == "" && next.Scheme == "" &&
 		(next.Path == Path || strings.HasPrefix(next.Path, Path+"/")) {
-		q := next.Query()
-		q.Set("done", message)
-		target = next.Path + "?" + q.Encode()
+		target = next.RequestURI()
 	}
+	v.setDone(url.QueryEscape(message), 60)
 	v.answered = true
 	web.SeeOther(v.w, target)
 	return nil
+}
+
+// setDone keeps the message about an act in a cookie until the next page has shown it, for some
+// seconds at most; a negative number removes it. In the address, a link could hold any message.
+func (v *visit) setDone(value string, seconds int) {
+	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // holds no secret
+		Name: doneCookie, Value: value, Path: Path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// takeDone returns the message about the act before, and removes it. "" if there is none.
+func (v *visit) takeDone() string {
+	cookie, err := v.r.Cookie(doneCookie)
+	if err != nil {
+		return ""
+	}
+	v.setDone("", -1)
+	message, err := url.QueryUnescape(cookie.Value)
+	if err != nil || !utf8.ValidString(message) {
+		return ""
+	}
+	return message
 }
 
 // base holds the data that all pages share.
@@ -122,7 +146,7 @@ func (v *visit) render(status int, name string, b *base, content any) error {
 	b.Content, b.Operator, b.Environment = content, v.operator, v.pages.Environment
 	b.QueuesPath, b.CanLookUp = v.pages.QueuesPath, v.pages.LookUp != nil
 	if v.r.Method == http.MethodGet {
-		b.Done, b.Here = v.query("done"), here(v.r.URL)
+		b.Done, b.Here = v.takeDone(), v.r.URL.RequestURI()
 	}
 	if status == http.StatusOK {
 		var err error
@@ -142,16 +166,6 @@ func (v *visit) render(status int, name string, b *base, content any) error {
 // show is render of a page that exists.
 func (v *visit) show(name string, b *base, content any) error {
 	return v.render(http.StatusOK, name, b, content)
-}
-
-// here is the address without the message of an earlier act.
-func here(u *url.URL) string {
-	q := u.Query()
-	q.Del("done")
-	if len(q) == 0 {
-		return u.Path
-	}
-	return u.Path + "?" + q.Encode()
 }
 
 // problem is a page about an error.

@@ -193,7 +193,8 @@ func (b *Tab) Press(label string) {
 func (b *Tab) ClickUntil(clicked, expected string) {
 	b.t.Helper()
 	const script = `(clicked, expected) => {
-		const find = path => document.evaluate(path, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue
+		const first = XPathResult.FIRST_ORDERED_NODE_TYPE
+		const find = path => document.evaluate(path, document, null, first).singleNodeValue
 		if (find(expected)) return true
 		find(clicked)?.click()
 		return false
