@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,6 +99,7 @@ func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
 // expect marks a batch as large if it has at least largeBatchRows rows.
 func (b *batchReader) expect(key batchKey, rows int) {
 	if rows >= largeBatchRows {
+		key.reference = strings.Clone(key.reference) // a part of the request's body, which would stay
 		b.large.Add(key, struct{}{})
 	}
 }

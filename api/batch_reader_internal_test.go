@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,6 +37,19 @@ func (s *sharing) get(ctx context.Context) (*batchView, error) {
 			return nil, ctx.Err()
 		}
 	})
+}
+
+// A batch that is remembered as large keeps nothing of the body that named it: the reference of a
+// submission is a part of its whole text.
+func TestLargeBatchesKeepNoBodies(t *testing.T) {
+	t.Parallel()
+	reader := newSharing().reader
+	body := strings.Repeat("x", 1<<20)
+	reader.expect(batchKey{reference: body[:10]}, largeBatchRows)
+	keys := reader.large.Keys()
+	if len(keys) != 1 || unsafe.StringData(keys[0].reference) == unsafe.StringData(body) {
+		t.Errorf("%d batches are known, the first by a part of its body", len(keys))
+	}
 }
 
 // Requests that arrive during a read share the next one, and never the running one: it may have
