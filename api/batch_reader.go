@@ -99,7 +99,7 @@ func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
 // expect marks a batch as large if it has at least largeBatchRows rows.
 func (b *batchReader) expect(key batchKey, rows int) {
 	if rows >= largeBatchRows {
-		key.reference = strings.Clone(key.reference) // a part of the request's body, which would stay
+		key.reference = strings.Clone(key.reference) // the cache would keep the body that it is a part of
 		b.large.Add(key, struct{}{})
 	}
 }

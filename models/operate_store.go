@@ -78,8 +78,7 @@ func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) 
 // PartnerBacklogs returns how long each organisation has waited in the queues of partners, the one
 // that has waited longest first. It looks at a bounded number of Sites with waiting tasks.
 func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog, err error) {
-	queues := []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks)}
-	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": queues, "sites": watchedSites}, &backlogs)
+	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": PausableQueues, "sites": watchedSites}, &backlogs)
 	return backlogs, wrap("backlogs of partners", err)
 }
 

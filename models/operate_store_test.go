@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -220,11 +221,15 @@ func TestPartnerBacklogs(t *testing.T) {
 	store := modelstest.Open(t)
 	modelstest.SetClock(t, store, 1_800_000_000_000)
 	sites := []models.Site{modelstest.Site(t, store), modelstest.Site(t, store)}
+	if sites[0].OrganisationID.String() < sites[1].OrganisationID.String() {
+		slices.Reverse(sites) // the order of ages is not that of ids
+	}
 	for _, site := range sites {
 		modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
 		modelstest.AdvanceClock(t, store, 2*time.Second)
 	}
 	modelstest.Submit(t, store, modelstest.Batch(sites[0], "younger", "ada"))
+	modelstest.Submit(t, store, modelstest.Batch(modelstest.Site(t, store), "not due yet", "ada"))
 	got, err := store.PartnerBacklogs(t.Context())
 	must(t, err)
 	want := []models.PartnerBacklog{

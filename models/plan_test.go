@@ -22,7 +22,7 @@ import (
 // tests.
 var wholeTables = map[string]string{
 	"Audit":                "compares all rows with the ledger",
-	"CheckSettings":        "reads settings of the server, no tables",
+	"CheckSettings":        "reads catalogs alone",
 	"CancelRestored":       "once after a restore",
 	"ResumeRestored":       "once after a restore",
 	"BeginEpoch":           "once after a restore",

@@ -157,13 +157,17 @@ func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty boo
 
 // logLoss logs a detected loss; it is a warning if it concerns tasks.
 func (d *Dispatcher) logLoss(ctx context.Context, q models.Queue, isEmpty bool, reclaimed int) {
+	if reclaimed == 0 {
+		message := "Redis was restarted or failed over; no task was in flight"
+		if isEmpty {
+			message = "Redis has no data of the queue; no task was in flight" // most likely a first start
+		}
+		d.cfg.Log.InfoContext(ctx, message, "queue", q)
+		return
+	}
 	message := "Redis was restarted or failed over; all tasks in flight are due again"
 	if isEmpty {
 		message = "Redis has lost its data; all tasks in flight are due again"
-	}
-	if reclaimed == 0 { // most likely a first start
-		d.cfg.Log.InfoContext(ctx, "Redis is new to the queue; no task was in flight", "queue", q)
-		return
 	}
 	d.cfg.Log.WarnContext(ctx, message, "queue", q, "tasks", reclaimed)
 }

@@ -26,7 +26,7 @@ const watchedPartners = 10
 // otherPartners is the label of the organisations without a gauge of their own.
 const otherPartners = "other"
 
-// scrapeTimeout bounds the query of one scrape.
+// scrapeTimeout bounds the queries of one scrape.
 const scrapeTimeout = 2 * time.Second
 
 // RegisterMetrics registers the gauges that workers are scaled on, and the server's counter of
@@ -39,8 +39,9 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",
 			"Age of the oldest due task that is not dispatched.", []string{"queue"}, nil),
 		partner: prometheus.NewDesc("svc_partner_oldest_due_seconds",
-			"Age of an organisation's oldest due task that is not dispatched, of the ten that have waited longest "+
-				"and of all others together.", []string{"queue", "organisation"}, nil),
+			"Age of an organisation's oldest due task that is not dispatched: of those that have waited longest, "+
+				"and of all others together. At most 1000 Sites with waiting tasks are looked at.",
+			[]string{"queue", "organisation"}, nil),
 	})
 }
 
@@ -56,10 +57,6 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	backlogs, err := c.store.Backlogs(ctx)
-	var partners []models.PartnerBacklog
-	if err == nil {
-		partners, err = c.store.PartnerBacklogs(ctx)
-	}
 	if err != nil {
 		c.log.WarnContext(ctx, "cannot read the backlogs", logs.Outage(err), "error", err)
 		return
@@ -68,6 +65,11 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(b.InFlight), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Seconds(), string(b.Queue))
 	}
+	partners, err := c.store.PartnerBacklogs(ctx) // last: workers are scaled on the others
+	if err != nil {
+		c.log.WarnContext(ctx, "cannot read the backlogs of partners", logs.Outage(err), "error", err)
+		return
+	}
 	c.collectPartners(out, partners)
 }
 
@@ -75,7 +77,10 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 // others, 0 if there are none. backlogs come in the order of their ages.
 func (c *backlogCollector) collectPartners(out chan<- prometheus.Metric, backlogs []models.PartnerBacklog) {
 	sent := map[models.Queue]int{}
-	others := map[models.Queue]float64{models.QueueCheckout: 0, models.QueueDebits: 0, models.QueueWebhooks: 0}
+	others := map[models.Queue]float64{}
+	for _, queue := range models.PausableQueues {
+		others[queue] = 0
+	}
 	gauge := func(queue models.Queue, organisation string, age float64) {
 		out <- prometheus.MustNewConstMetric(c.partner, prometheus.GaugeValue, age, string(queue), organisation)
 	}

@@ -162,8 +162,8 @@ func (r Redis) tls() **tls.Config {
 	}
 }
 
-// IsVerified reports whether connections use TLS with verified certificates, and a password. So
-// must those to Sentinels, which could name any other master.
+// IsVerified reports whether connections use TLS with verified certificates, and a password.
+// Sentinels need a password too: without one, any client could make them name another master.
 func (r Redis) IsVerified() bool {
 	t := *r.tls()
 	return t != nil && !t.InsecureSkipVerify && r.password() != "" &&

@@ -1,7 +1,7 @@
 // Package cmdtest builds the module's commands for tests that run them as processes.
 //
-// The commands are built as they are deployed, without the race detector: the tests of the packages
-// run the same code with it, in their own process.
+// The commands are built as they are deployed, without the race detector, which makes processes
+// several times slower. It watches the tests' own process only.
 package cmdtest
 
 import (

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/cmd/cmdtest"
 )
 
-// longScenarios are left out of short tests.
+// longScenarios run in whole tests only.
 var longScenarios = []string{
 	"backlog", "endpoint", "frozen", "hostile", "large", "overload", "recover", "scale", "unsent",
 }
@@ -50,7 +50,7 @@ func TestScenarios(t *testing.T) {
 	} {
 		t.Run(tt.args[0], func(t *testing.T) {
 			if testing.Short() && slices.Contains(longScenarios, tt.args[0]) {
-				t.Skip("the other scenarios, chaos and ha run the same parts")
+				t.Skip("takes long")
 			}
 			t.Parallel()
 			checkResults(t, append(tt.args, "--runs", "1"), tt.series, tt.ratios)

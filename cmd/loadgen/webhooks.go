@@ -139,10 +139,18 @@ func (h *webhooks) seed(ctx context.Context) error {
 // insert commits an event for an endpoint and notifies the worker's dispatcher, if there is a
 // worker. If measured is set, it records the commit.
 func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) error {
-	id, task, err := h.insertEvent(ctx, h.sites[endpoint])
+	site := h.sites[endpoint]
+	push := models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+		TransactionStatus: "Settled", OrderID: "order 4711", AmountPaid: new(models.Amount(1250)),
+	}
+	id, task, err := h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
 	// A connection attempt may fail on a busy machine.
-	for errors.Is(err, postgres.ErrUnavailable) && ctx.Err() == nil {
-		id, task, err = h.insertEvent(ctx, h.sites[endpoint])
+	for range 20 {
+		if !errors.Is(err, postgres.ErrUnavailable) || wait(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+		id, task, err = h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
 	}
 	if err != nil {
 		return err
@@ -154,13 +162,6 @@ func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) erro
 		h.worker.dispatcher.Notify([]models.TaskID{task})
 	}
 	return nil
-}
-
-func (h *webhooks) insertEvent(ctx context.Context, site models.Site) (models.WebhookEventID, models.TaskID, error) {
-	return h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
-		TransactionStatus: "Settled", OrderID: "order 4711", AmountPaid: new(models.Amount(1250)),
-	})
 }
 
 // latencySeries holds percentiles of latencies, with a value for each run.

@@ -270,7 +270,7 @@ func (c *Config) checkWebhooks(refuse func(variable, complaint string)) {
 	if n := len(c.WebhookRetries); n < 1 || n > 5 {
 		refuse("SVC_WEBHOOK_RETRIES", "must have 1 to 5 durations")
 	}
-	if !(c.WebhookJitter >= 0 && c.WebhookJitter <= 0.5) { // NaN is neither
+	if !(c.WebhookJitter >= 0 && c.WebhookJitter <= 0.5) { // also refuses NaN
 		refuse("SVC_WEBHOOK_JITTER", "must be from 0 to 0.5")
 	}
 	for _, d := range c.WebhookRetries {

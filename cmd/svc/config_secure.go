@@ -102,7 +102,7 @@ func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	if c.RedisURL != "" && !c.allowsPlain("redis") {
 		if r, err := queue.ParseRedis(c.RedisURL, nil); err != nil || !r.IsVerified() {
 			refuse("SVC_REDIS_URL",
-				"must be rediss, with a password (also of Sentinels), in production, "+
+				"must be rediss in production, with a password and under Sentinel with sentinel_password, "+
 					"unless SVC_ALLOW_PLAIN names redis")
 		}
 	}

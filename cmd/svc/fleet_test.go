@@ -210,7 +210,7 @@ var outcomes = map[models.Behaviour]string{
 
 func TestWorkerKilled(t *testing.T) {
 	if testing.Short() {
-		t.Skip("chaos does the same")
+		t.Skip("takes long, and chaos kills and flushes too")
 	}
 	f := startFleet(t)
 	f.submit(20)
@@ -221,7 +221,7 @@ func TestWorkerKilled(t *testing.T) {
 
 func TestRedisFlushed(t *testing.T) {
 	if testing.Short() {
-		t.Skip("chaos does the same")
+		t.Skip("takes long, and chaos kills and flushes too")
 	}
 	f := startFleet(t)
 	f.submit(20)

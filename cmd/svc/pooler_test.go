@@ -65,16 +65,22 @@ func TestPooler(t *testing.T) {
 	f.startAPI()
 	f.startWorker()
 	f.startWorker()
-	site, events := f.site.ID.String(), receiveEvents(t, f.api)
-	testCustomers(t, f.api, site)
-	testBatches(t, f.api, site)
-	testPayments(t, f.api, site)
-	testMovements(t, f.api, site)
-	testWebhooks(t, f.api, site, events)
+	f.testEveryNoun()
 	f.drainTogether(8)
 	if code, out, stderr := svc(t, f.env, "admin", "audit"); code != 0 {
 		t.Errorf("the audit found:\n%s%s", out, stderr)
 	}
+}
+
+// testEveryNoun calls every operation through the API, and awaits what follows.
+func (f *fleet) testEveryNoun() {
+	f.Helper()
+	site, events := f.site.ID.String(), receiveEvents(f.T, f.api)
+	testCustomers(f.T, f.api, site)
+	testBatches(f.T, f.api, site)
+	testPayments(f.T, f.api, site)
+	testMovements(f.T, f.api, site)
+	testWebhooks(f.T, f.api, site, events)
 }
 
 // drainTogether submits n batches at the same time and waits until their rows have succeeded.

@@ -83,12 +83,7 @@ func TestRuntimeRole(t *testing.T) {
 	f := newFleet(t, db.owner, "SVC_DATABASE_URL", db.runtime)
 	f.startAPI()
 	f.startWorker()
-	site, events := f.site.ID.String(), receiveEvents(t, f.api)
-	testCustomers(t, f.api, site)
-	testBatches(t, f.api, site)
-	testPayments(t, f.api, site)
-	testMovements(t, f.api, site)
-	testWebhooks(t, f.api, site, events)
+	f.testEveryNoun()
 	f.drainTogether(2)
 	for _, args := range [][]string{
 		{"audit"}, {"organisation", "add", "another"}, {"log"}, {"keys", "rotate", "accessToken"}, {"alerts"}, {"recount"},

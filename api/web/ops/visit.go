@@ -102,8 +102,8 @@ func (v *visit) back(message string) error {
 	return nil
 }
 
-// setDone keeps the message about an act in a cookie until the next page has shown it, for some
-// seconds at most; a negative number removes it. In the address, a link could hold any message.
+// setDone sets the cookie with the message about an act for some seconds; a negative number deletes
+// it. A parameter of the address would let any link show a message.
 func (v *visit) setDone(value string, seconds int) {
 	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // holds no secret
 		Name: doneCookie, Value: value, Path: Path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -146,9 +146,12 @@ func (v *visit) render(status int, name string, b *base, content any) error {
 	b.Content, b.Operator, b.Environment = content, v.operator, v.pages.Environment
 	b.QueuesPath, b.CanLookUp = v.pages.QueuesPath, v.pages.LookUp != nil
 	if v.r.Method == http.MethodGet {
-		b.Done, b.Here = v.takeDone(), v.r.URL.RequestURI()
+		b.Here = v.r.URL.RequestURI()
 	}
 	if status == http.StatusOK {
+		if b.Refresh == 0 { // a page that reloads itself would take the message of another tab
+			b.Done = v.takeDone()
+		}
 		var err error
 		if b.Pauses, err = v.store().Pauses(v.ctx); err != nil {
 			return err

@@ -187,9 +187,8 @@ func (b *Tab) Press(label string) {
 	b.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
-// ClickUntil clicks the element of an XPath until the page shows the expected one. A page that
-// renders itself in the browser may move or replace an element between its first sight and the
-// click.
+// ClickUntil clicks the element of an XPath until the expected element exists. A page that renders
+// itself in the browser may move or replace an element between its first sight and the click.
 func (b *Tab) ClickUntil(clicked, expected string) {
 	b.t.Helper()
 	const script = `(clicked, expected) => {
