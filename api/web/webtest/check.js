@@ -5,7 +5,11 @@ globalThis.webtest = {
   async audit(rules, foreign) {
     const faults = [];
     const width = document.documentElement.scrollWidth;
-    if (width > innerWidth) faults.push(`${width - innerWidth} pixels wider than the window`);
+    if (width > innerWidth) {
+      const reach = (element) => Math.abs(element.getBoundingClientRect().right + scrollX - width) < 1;
+      const widest = [...document.querySelectorAll("body *")].filter(reach).map((element) => element.outerHTML.slice(0, 100));
+      faults.push(`${width - innerWidth} pixels wider than the window: ${widest.join(", ")}`);
+    }
     if (rules === "none") return faults;
     const options = { resultTypes: ["violations"] };
     if (rules === "colours") options.runOnly = ["color-contrast", "link-in-text-block"];
