@@ -174,8 +174,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Every metric and label in alerts, dashboard, autoscaling and documents is exported, even before
-// any traffic. A scrape leaves out what Postgres does not answer in time, so the test scrapes again.
+// Every metric and label in alerts, dashboard, autoscaling and documents is exported, even before any
+// traffic. A scrape leaves out what Postgres does not answer in time: the test scrapes again.
 func TestUsedMetricsAreExported(t *testing.T) {
 	t.Parallel()
 	urls, used, documents := processes(t), expressions(t), documentedMetrics(t)
@@ -204,7 +204,7 @@ func TestUsedMetricsAreExported(t *testing.T) {
 	}
 }
 
-// documentedMetrics returns the metrics in the operators' documents, each with one of its documents.
+// documentedMetrics returns the metrics in the operators' documents, each with one of them.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

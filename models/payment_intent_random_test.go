@@ -166,15 +166,20 @@ func (l *intentLife) check(t *rapid.T) {
 	l.was = is
 }
 
-// racing is the number of races between payment, expiry and cancellation.
-const racing = 1000
+// races returns the number of races between payment, expiry and cancellation.
+func races() int {
+	if testing.Short() {
+		return 200
+	}
+	return 1000
+}
 
 // TestPaymentAgainstExpiryAgainstCancellation races two customers, the partner, readers and the
 // sweep at the millisecond of expiry.
 func TestPaymentAgainstExpiryAgainstCancellation(t *testing.T) {
 	c := newCheckout(t)
 	ended := map[models.TransactionStatus]int{}
-	for range racing {
+	for range races() {
 		modelstest.SetClock(t, c.store, noon)
 		intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 1000)
 		modelstest.SetClock(t, c.store, intent.ExpiresAt-1)
