@@ -92,6 +92,7 @@ END $$;
 CREATE TABLE organisations (
     id         uuid   PRIMARY KEY,
     name       text   NOT NULL,
+    colour     text   CHECK (colour ~ '^#[0-9a-f]{6}$'), -- of its hosted pages; NULL: derived from the name
     created_at bigint NOT NULL
 );
 

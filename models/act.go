@@ -11,6 +11,7 @@ type ActName string
 // The acts of operators, by svc admin, svc migrate and the operators' pages.
 const (
 	ActAddOrganisation     ActName = "addOrganisation"
+	ActColourOrganisation  ActName = "colourOrganisation"
 	ActAddSite             ActName = "addSite"
 	ActAddClient           ActName = "addClient"
 	ActDisableClient       ActName = "disableClient"
@@ -58,8 +59,8 @@ const (
 
 // OperatorActs are the acts that only operators perform.
 var OperatorActs = []ActName{
-	ActAddOrganisation, ActAddSite, ActAddClient, ActDisableClient, ActEnableClient, ActSetClientScopes,
-	ActSetClientAddresses, ActAddClientSecret, ActRemoveClientSecret, ActSetClientKeys, ActRemoveClientKeys,
+	ActAddOrganisation, ActColourOrganisation, ActAddSite, ActAddClient, ActDisableClient, ActEnableClient,
+	ActSetClientScopes, ActSetClientAddresses, ActAddClientSecret, ActRemoveClientSecret, ActSetClientKeys, ActRemoveClientKeys,
 	ActRotateKey, ActRetireKey, ActReseal, ActCloseAlert, ActDecideRow, ActDecidePayment, ActDecideRestored,
 	ActReplaceRail, ActRecountCustomers, ActEraseCustomer, ActMigrate, ActAcknowledgeAlert, ActPauseDebits,
 	ActResumeDebits, ActPauseQueue, ActResumeQueue, ActRedeliverForPartner, ActUnparkEndpoint, ActLookUpDebit,

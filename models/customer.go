@@ -42,11 +42,10 @@ type NewInvitation struct {
 
 // Signup is a link as the customer sees it: the inviting Site and the link's state.
 type Signup struct {
-	LinkID           LinkID
-	OrganisationName string
-	SiteName         string
-	State            LinkState // effective
-	InvitedAt        Millis
-	ExpiresAt        Millis
-	LinkedAt         Millis // 0 until sign-up was completed
+	LinkID LinkID
+	Payee
+	State     LinkState // effective
+	InvitedAt Millis
+	ExpiresAt Millis
+	LinkedAt  Millis // 0 until sign-up was completed
 }

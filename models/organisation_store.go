@@ -17,24 +17,52 @@ type organisationRow struct {
 
 	ID        OrganisationID `bun:"id,pk"`
 	Name      string         `bun:"name"`
+	Colour    Colour         `bun:"colour,nullzero"`
 	CreatedAt Millis         `bun:"created_at"`
 }
 
-func (r *organisationRow) organisation() Organisation { return Organisation{r.ID, r.Name, r.CreatedAt} }
+func (r *organisationRow) organisation() Organisation {
+	return Organisation{r.ID, r.Name, r.Colour, r.CreatedAt}
+}
 
 // CreateOrganisation creates an organisation without Sites and clients. The name is for operators
 // and customers, and need not be unique; ErrName if it does not pass ValidateLabel.
 func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisation, error) {
+	return s.CreateOrganisationWithColour(ctx, name, "")
+}
+
+// CreateOrganisationWithColour is CreateOrganisation with the colour of its hosted pages; "" for
+// none.
+func (s *Store) CreateOrganisationWithColour(ctx context.Context, name string, colour Colour) (Organisation, error) {
 	if err := checkName(name); err != nil {
 		return Organisation{}, err
 	}
-	row := &organisationRow{ID: NewID[organisationNoun](), Name: name}
-	actFrom(ctx).about(SubjectOrganisation, row.ID.String()).in(row.ID, SiteID{}).with("name", name)
+	row := &organisationRow{ID: NewID[organisationNoun](), Name: name, Colour: colour}
+	act := actFrom(ctx).about(SubjectOrganisation, row.ID.String()).in(row.ID, SiteID{}).with("name", name)
+	if colour != "" {
+		act.with("colour", colour)
+	}
 	err := s.act(ctx, func(tx postgres.Tx) error {
 		_, err := tx.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
 	})
 	return row.organisation(), err
+}
+
+// SetOrganisationColour replaces the colour of the organisation's hosted pages. "" is none: the
+// colour then derives from the name. ErrNotFound: there is no such organisation.
+func (s *Store) SetOrganisationColour(ctx context.Context, id OrganisationID, colour Colour) error {
+	act := actFrom(ctx).about(SubjectOrganisation, id.String()).with("colour", colour)
+	return s.act(ctx, func(tx postgres.Tx) error {
+		row := &organisationRow{ID: id}
+		if err := tx.NewSelect().Model(row).WherePK().For("UPDATE").Scan(ctx); err != nil {
+			return notFound(err, "organisation")
+		}
+		act.in(id, SiteID{}).with("colourBefore", row.Colour)
+		row.Colour = colour
+		_, err := tx.NewUpdate().Model(row).Column("colour").WherePK().Exec(ctx)
+		return err
+	})
 }
 
 // ErrName reports a name that people must not be shown.

@@ -90,10 +90,11 @@ type NewPaymentIntent struct {
 	ExpiresAt      Millis // 0: DefaultIntentLife from now
 }
 
-// Payee is the recipient of a payment, as shown to the customer.
+// Payee is the recipient of a customer's payments, as the hosted pages show it.
 type Payee struct {
-	OrganisationName string
-	SiteName         string
+	OrganisationName   string
+	OrganisationColour Colour
+	SiteName           string
 }
 
 // IntentCodeLength is the number of characters in an intent's code.

@@ -46,7 +46,7 @@ SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() 
 FROM payment_intents p WHERE p.site_id = :site AND p.id = :id`)
 	intentByCodeSQL = postgres.SQL(`
 SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() AS overdue,
-    o.name AS organisation_name, s.name AS site_name
+    o.name AS organisation_name, coalesce(o.colour, '') AS organisation_colour, s.name AS site_name
 FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
 WHERE p.code = :code`)
 	intentSiteSQL = postgres.SQL(`SELECT site_id FROM payment_intents WHERE id = :id AND organisation_id = :organisation`)

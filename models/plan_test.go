@@ -232,6 +232,12 @@ func (p *planned) runPlatform() {
 	})
 	p.call("AdvanceClock", func(ctx context.Context) error { return only(s.AdvanceClock(ctx, time.Millisecond)) })
 	p.call("CreateOrganisation", func(ctx context.Context) error { return only(s.CreateOrganisation(ctx, "another")) })
+	p.call("CreateOrganisationWithColour", func(ctx context.Context) error {
+		return only(s.CreateOrganisationWithColour(ctx, "another", "#1f5fae"))
+	})
+	p.call("SetOrganisationColour", func(ctx context.Context) error {
+		return s.SetOrganisationColour(ctx, p.site.OrganisationID, "#101010")
+	})
 	p.call("Organisation", func(ctx context.Context) error { return only(s.Organisation(ctx, p.site.OrganisationID)) })
 	p.call("CreateSite", func(ctx context.Context) error {
 		return only(s.CreateSite(ctx, p.site.OrganisationID, "another"))

@@ -16,8 +16,9 @@ WHERE id = :id AND state = 'invited' AND expires_at > svc_now()
 RETURNING webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = l.site_id), l.site_id, 'customerLinked')`)
 	keyOfLinkSQL  = postgres.SQL(`SELECT key_id FROM customer_links WHERE id = :id`)
 	signupByIDSQL = postgres.SQL(`
-SELECT svc_now() AS now, l.id AS link_id, o.name AS organisation_name, s.name AS site_name, l.state, l.invited_at,
-    l.expires_at, l.linked_at, l.party
+SELECT svc_now() AS now, l.id AS link_id, o.name AS organisation_name,
+    coalesce(o.colour, '') AS organisation_colour, s.name AS site_name, l.state, l.invited_at, l.expires_at,
+    l.linked_at, l.party
 FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o.id = s.organisation_id
 WHERE l.id = :id`)
 )

@@ -17,8 +17,8 @@ func TestSignup(t *testing.T) {
 	c := newCustomers(t)
 	c.freeze(t)
 	link := c.invite(t, "r")
-	want := models.Signup{LinkID: link.ID, OrganisationName: "Harbour Power", SiteName: "North Quay",
-		State: models.LinkInvited, InvitedAt: noon, ExpiresAt: noon.Add(week)}
+	want := models.Signup{LinkID: link.ID, State: models.LinkInvited, InvitedAt: noon, ExpiresAt: noon.Add(week),
+		Payee: models.Payee{OrganisationName: "Harbour Power", SiteName: "North Quay"}}
 	check := func(got models.Signup, err error) {
 		t.Helper()
 		must(t, err)

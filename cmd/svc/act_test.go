@@ -159,7 +159,9 @@ func (a admin) actCases(store *models.Store) map[models.ActName]actCase {
 		return actCase{subject: subject, args: func() []string { return args }}
 	}
 	cases := map[models.ActName]actCase{
-		models.ActAddOrganisation:    plain(models.SubjectOrganisation, "admin", "organisation", "add", "Harbour"),
+		models.ActAddOrganisation: plain(models.SubjectOrganisation, "admin", "organisation", "add", "Harbour"),
+		models.ActColourOrganisation: plain(models.SubjectOrganisation, "admin", "organisation", "colour",
+			organisation, "#1F5FAE"),
 		models.ActAddSite:            plain(models.SubjectSite, "admin", "site", "add", organisation, "Quay Street"),
 		models.ActAddClient:          plain(models.SubjectClient, "admin", "client", "add", organisation),
 		models.ActSetClientScopes:    ofClient(nil, "scopes", "CLIENT", "billing:customers:read"),

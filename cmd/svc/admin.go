@@ -204,46 +204,6 @@ func (p *program) table(heading string, fill func(row func(...any))) error {
 	return w.Flush()
 }
 
-func (p *program) organisationCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "organisation", Short: "Manage partner organisations"}
-	add := &cobra.Command{Use: "add NAME", Short: "Add an organisation", Args: cobra.ExactArgs(1)}
-	add.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			organisation, err := store.CreateOrganisation(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(p.stdout, organisation.ID)
-			return nil
-		})
-	}
-	list := command("list", "List the organisations and their Sites", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, p.listOrganisations)
-	})
-	cmd.AddCommand(acting(models.ActAddOrganisation, add), list)
-	return cmd
-}
-
-func (p *program) listOrganisations(ctx context.Context, _ Config, store *models.Store) error {
-	organisations, err := store.Organisations(ctx)
-	if err != nil {
-		return err
-	}
-	printed := p.table("ORGANISATION\tSITE\tNAME", func(row func(...any)) {
-		for _, o := range organisations {
-			row(o.ID, "", o.Name)
-			var sites []models.Site
-			if sites, err = store.Sites(ctx, o.ID); err != nil {
-				return
-			}
-			for _, s := range sites {
-				row("", s.ID, s.Name)
-			}
-		}
-	})
-	return errors.Join(err, printed)
-}
-
 func (p *program) siteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "site", Short: "Manage the Sites of organisations"}
 	add := &cobra.Command{Use: "add ORGANISATION NAME", Short: "Add a Site", Args: cobra.ExactArgs(2)}

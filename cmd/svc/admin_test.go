@@ -79,6 +79,39 @@ func TestAdminSetsUpAPartner(t *testing.T) {
 	}
 }
 
+func TestAdminColoursAnOrganisation(t *testing.T) {
+	a := newAdmin(t)
+	organisation := a.run("organisation", "add", "Harbour Rentals", "--colour", "#1F5FAE")
+	plain := a.run("organisation", "add", "Hill Water")
+	listed := func(id, colour string) {
+		t.Helper()
+		_, row, _ := strings.Cut(a.run("organisation", "list"), id)
+		if fields := strings.Fields(row); len(fields) == 0 || fields[0] != colour {
+			t.Errorf("%s: %q, want the colour %s", id, fields, colour)
+		}
+	}
+	listed(organisation, "#1f5fae")
+	listed(plain, "none")
+	a.run("organisation", "colour", plain, "#ffff99")
+	listed(plain, "#ffff99")
+	a.run("organisation", "colour", organisation, "none")
+	listed(organisation, "none")
+	for _, args := range [][]string{
+		{"colour", plain, "yellow"}, {"colour", plain, "#ff9"}, {"colour", plain, ""},
+		{"add", "Another", "--colour", "1f5fae"},
+	} {
+		code, _, stderr := svc(t, a.env, append([]string{"admin", "organisation"}, args...)...)
+		if code != 1 || !strings.Contains(stderr, "six hexadecimal digits, such as #1f5fae") {
+			t.Errorf("%v: exit code %d: %s", args, code, stderr)
+		}
+	}
+	a.fails("organisation", "colour", "org_01932c07-0000-7000-8000-000000000001", "#101010")
+	listed(plain, "#ffff99")
+	if list := a.run("organisation", "list"); strings.Contains(list, "Another") {
+		t.Errorf("a refused organisation is listed:\n%s", list)
+	}
+}
+
 func TestAdminRotatesAndRetiresKeys(t *testing.T) {
 	a := newAdmin(t)
 	first, _, _ := strings.Cut(a.run("keys", "rotate", "accessToken"), ",")

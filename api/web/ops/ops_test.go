@@ -197,6 +197,15 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// The page of an organisation shows the colour of its hosted pages.
+func TestOrganisationColour(t *testing.T) {
+	r := newDesk(t, nil)
+	path := "/ops/organisation?id=" + r.site.OrganisationID.String()
+	r.page(path, "colour of the hosted pages: by the name")
+	must(t, r.store.SetOrganisationColour(t.Context(), r.site.OrganisationID, "#1f5fae"))
+	r.page(path, "colour of the hosted pages: <code>#1f5fae</code>")
+}
+
 // formOf is a form of the pages and the entry that its act leaves.
 type formOf struct {
 	path    string

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/models"
+)
+
+func (p *program) organisationCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "organisation", Short: "Manage partner organisations"}
+	list := command("list", "List the organisations and their Sites", func(ctx context.Context, _ []string) error {
+		return p.withStore(ctx, p.listOrganisations)
+	})
+	cmd.AddCommand(acting(models.ActAddOrganisation, p.addOrganisationCommand()),
+		acting(models.ActColourOrganisation, p.colourOrganisationCommand()), list)
+	return cmd
+}
+
+func (p *program) addOrganisationCommand() *cobra.Command {
+	var text string
+	add := &cobra.Command{Use: "add NAME", Short: "Add an organisation", Args: cobra.ExactArgs(1)}
+	add.Flags().StringVar(&text, "colour", noColour, "colour of its hosted pages, such as #1f5fae; none: by its name")
+	add.RunE = func(cmd *cobra.Command, args []string) error {
+		colour, err := parseColour(text)
+		if err != nil {
+			return fmt.Errorf("--colour: %w", err)
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			organisation, err := store.CreateOrganisationWithColour(ctx, args[0], colour)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(p.stdout, organisation.ID)
+			return nil
+		})
+	}
+	return add
+}
+
+func (p *program) colourOrganisationCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "colour ORGANISATION COLOUR|none",
+		Short: "Replace the colour of an organisation's hosted pages; none: a colour by its name",
+		Args:  cobra.ExactArgs(2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var organisation models.OrganisationID
+		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
+			return err
+		}
+		colour, err := parseColour(args[1])
+		if err != nil {
+			return err
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			return store.SetOrganisationColour(ctx, organisation, colour)
+		})
+	}
+	return cmd
+}
+
+// noColour stands for a colour that derives from the organisation's name.
+const noColour = "none"
+
+func parseColour(text string) (models.Colour, error) {
+	if text == noColour {
+		return "", nil
+	}
+	return models.ParseColour(text)
+}
+
+func (p *program) listOrganisations(ctx context.Context, _ Config, store *models.Store) error {
+	organisations, err := store.Organisations(ctx)
+	if err != nil {
+		return err
+	}
+	printed := p.table("ORGANISATION\tSITE\tCOLOUR\tNAME", func(row func(...any)) {
+		for _, o := range organisations {
+			row(o.ID, "", cmp.Or(o.Colour, noColour), o.Name)
+			var sites []models.Site
+			if sites, err = store.Sites(ctx, o.ID); err != nil {
+				return
+			}
+			for _, s := range sites {
+				row("", s.ID, "", s.Name)
+			}
+		}
+	})
+	return errors.Join(err, printed)
+}
