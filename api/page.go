@@ -10,17 +10,17 @@ import (
 )
 
 // page answers with a rendered HTML page.
-func (r *Request) page(status int, page interface{ Render() ([]byte, error) }) error {
+func (r *Request) page(status int, page web.Page) error {
 	body, err := page.Render()
 	if err != nil {
 		return err
 	}
-	return r.pageBytes(status, body)
+	return r.pageBytes(status, page.Headers(), body)
 }
 
 // pageBytes answers with an HTML page that is rendered already.
-func (r *Request) pageBytes(status int, body []byte) error {
-	for name, values := range web.Headers() {
+func (r *Request) pageBytes(status int, headers http.Header, body []byte) error {
+	for name, values := range headers {
 		r.SetHeader(name, values[0])
 	}
 	return r.Bytes(status, web.ContentType, body)
@@ -43,10 +43,10 @@ func newHostedPage(cfg Config) hostedPage {
 var pageForm = BodyBounds{Bytes: 4 << 10}
 
 // describe fills in the common part of a page that offers something until the given time.
-func (p *hostedPage) describe(organisation, site string, until models.Millis, choices []web.Choice) web.Hosted {
+func (p *hostedPage) describe(payee models.Payee, until models.Millis, choices []web.Choice) web.Hosted {
 	return web.Hosted{
-		Organisation: organisation, Site: site, ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app,
-		Choices: choices,
+		Organisation: payee.OrganisationName, Colour: string(payee.OrganisationColour), Site: payee.SiteName,
+		ExpiresAt: until.Time(), Sandbox: p.sandbox, App: p.app, Choices: choices,
 	}
 }
 
@@ -67,7 +67,7 @@ func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour
 // it again.
 func (r *Request) seeOther(path string) error {
 	r.SetHeader("Location", path)
-	return r.pageBytes(http.StatusSeeOther, nil)
+	return r.pageBytes(http.StatusSeeOther, web.Headers(), nil)
 }
 
 // fromOwnPage reports whether the form came from one of the service's own pages. Browsers send the

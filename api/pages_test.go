@@ -160,6 +160,42 @@ func TestPagesInABrowser(t *testing.T) {
 	})
 }
 
+// The pages stay legible in light and dark, whatever colour the partner has.
+func TestColouredPagesInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a walk through pages")
+	}
+	t.Parallel()
+	browser := webtest.Start(t)
+	for colour, painted := range map[models.Colour]string{
+		"#ffff99": "rgb(255, 255, 153)", "#101010": "rgb(16, 16, 16)",
+	} {
+		c := newPaying(t)
+		c.colour(t, colour)
+		views := c.colouredViews(t, string(colour))
+		open := func(t testing.TB) *webtest.Tab { return browser.Tab(t, c.BaseURL) }
+		webtest.CheckAll(t, open, views)
+		b := open(t)
+		b.Open(views[0].Path)
+		const ground = `getComputedStyle(document.querySelector(".primary")).backgroundColor`
+		if got := webtest.Ask[string](b, ground); got != painted {
+			t.Errorf("%s: the button is %s", colour, got)
+		}
+	}
+}
+
+// colouredViews makes the pages that show the most of a partner's colour.
+func (c *paying) colouredViews(t *testing.T, colour string) []webtest.View {
+	t.Helper()
+	_, code := c.intent(t)
+	paid := c.ended(t, party, models.TransactionResult{Status: models.TransactionSettled})
+	return []webtest.View{
+		{Name: "payment in " + colour, Path: "/P/" + code, Text: "Pay AUD"},
+		{Name: "receipt in " + colour, Path: "/P/" + paid, Text: "Paid"},
+		{Name: "signup in " + colour, Path: c.invite(t, "ada"), Text: "Invitation from Harbour Power"},
+	}
+}
+
 // A customer chooses, declines and pays by keyboard. The page shows each result by itself.
 func TestPaymentPageByKeyboard(t *testing.T) {
 	t.Parallel()

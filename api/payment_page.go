@@ -32,7 +32,7 @@ func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error)
 		return web.Payment{}, r.intentError(err)
 	}
 	page := web.Payment{
-		Hosted: p.describe(payee.OrganisationName, payee.SiteName, intent.ExpiresAt, paymentChoices()),
+		Hosted: p.describe(payee, intent.ExpiresAt, paymentChoices()),
 		State:  paymentState(&intent), OrderID: intent.OrderID,
 		Amount: web.Money(int64(intent.Amount), intent.Currency), Code: intent.Code,
 	}

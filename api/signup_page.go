@@ -34,9 +34,8 @@ var pageStates = map[models.LinkState]web.SignupState{
 
 func (p *signupPage) page(r *Request, signup *models.Signup) web.Signup {
 	return web.Signup{
-		Hosted: p.describe(signup.OrganisationName, signup.SiteName, signup.ExpiresAt,
-			behaviourChoices(models.BehaviourPays)),
-		State: pageStates[signup.State], Token: r.Param(),
+		Hosted: p.describe(signup.Payee, signup.ExpiresAt, behaviourChoices(models.BehaviourPays)),
+		State:  pageStates[signup.State], Token: r.Param(),
 	}
 }
 

@@ -1,8 +1,12 @@
 package api_test
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -26,12 +30,65 @@ func checkPage(t *testing.T, a *apitest.Answer, status int, texts ...string) {
 		}
 	}
 	for name, values := range web.Headers() {
-		if got := a.Header.Get(name); got != values[0] {
+		if got := a.Header.Get(name); got != values[0] && name != "Content-Security-Policy" {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+	checkPolicy(t, a)
 	if got := a.Header.Get("Content-Type"); got != web.ContentType {
 		t.Errorf("content type %q", got)
+	}
+}
+
+// inlineStyle matches a style sheet of a page.
+var inlineStyle = regexp.MustCompile(`(?s)<style>(.*?)</style>`)
+
+// checkPolicy checks that the answer's policy allows the page's style sheets and no others.
+func checkPolicy(t *testing.T, a *apitest.Answer) {
+	t.Helper()
+	want := "default-src 'none'; style-src"
+	for _, style := range inlineStyle.FindAllSubmatch(a.Body, -1) {
+		sum := sha256.Sum256(style[1])
+		want += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	if got := a.Header.Get("Content-Security-Policy"); !strings.HasPrefix(got, want+"; script-src 'sha256-") {
+		t.Errorf("the policy %q does not begin with %q", got, want)
+	}
+}
+
+// The hosted pages have the colour of their organisation at once, and never that of another.
+func TestPagesHaveThePartnersColour(t *testing.T) {
+	c := newPaying(t)
+	_, code := c.intent(t)
+	paths := []string{c.invite(t, "r"), "/P/" + code}
+	for _, colour := range []models.Colour{"#ffff99", "#101010", ""} {
+		c.colour(t, colour)
+		for _, path := range paths {
+			page := c.Get(path)
+			checkPage(t, page, 200, "--brand:"+cmp.Or(string(colour), "#"))
+		}
+	}
+	var brands []string
+	for _, path := range paths {
+		brands = append(brands, brandRule.FindString(string(c.Get(path).Body)))
+	}
+	if brands[0] == "" || brands[0] != brands[1] {
+		t.Errorf("the pages of one partner have the colours %q", brands)
+	}
+}
+
+// brandRule matches the partner's colour in a page.
+var brandRule = regexp.MustCompile(`--brand:#[0-9a-f]{6}`)
+
+// colour sets the colour of the Site's organisation.
+func (b *billing) colour(t testing.TB, colour models.Colour) {
+	t.Helper()
+	site, err := b.store.AnySite(t.Context(), b.site)
+	if err == nil {
+		err = b.store.SetOrganisationColour(t.Context(), site.OrganisationID, colour)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,7 +1,8 @@
 package web
 
 import (
-	"hash/fnv"
+	"html/template"
+	"net/http"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type Choice struct {
 // Hosted is the common part of the pages that customers reach by a link.
 type Hosted struct {
 	Organisation string
+	Colour       string // "#rrggbb"; "" for one that derives from the organisation's name
 	Site         string
 	ExpiresAt    time.Time // the deadline, while the page waits for the customer
 	Sandbox      bool      // the page has a form that plays the customer app
@@ -22,15 +24,17 @@ type Hosted struct {
 	App          AppLink   // opens the customer app, outside the sandbox
 }
 
-// hues is the number of colours that a partner's pages can have; style.css defines them.
-const hues = 6
-
-// Hue chooses the colour of a partner's pages by its name, so that all its pages have the same one.
-func (h Hosted) Hue() uint32 {
-	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(h.Organisation)) // never fails
-	return sum.Sum32() % hues
+// Colours returns the style sheet of the partner's colour.
+func (h Hosted) Colours() template.CSS {
+	colour, ok := parseRGB(h.Colour)
+	if !ok {
+		colour = colourOf(h.Organisation)
+	}
+	return colour.variables()
 }
+
+// Headers returns the page's headers besides its Content-Type.
+func (h Hosted) Headers() http.Header { return headers(string(h.Colours())) }
 
 // Deadline formats ExpiresAt for people.
 func (h Hosted) Deadline() string { return formatTime(h.ExpiresAt) }

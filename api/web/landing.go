@@ -1,5 +1,7 @@
 package web
 
+import "net/http"
+
 // Landing is the page at the root. It names the service and links to its documentation.
 type Landing struct {
 	Title   string // the API's title
@@ -16,3 +18,6 @@ type Link struct {
 
 // Render returns the page as HTML.
 func (l Landing) Render() ([]byte, error) { return render("landing.html", l) }
+
+// Headers returns the page's headers besides its Content-Type.
+func (l Landing) Headers() http.Header { return Headers() }

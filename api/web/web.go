@@ -30,25 +30,42 @@ var style = Palette + ownStyle
 //go:embed hosted.js
 var script string
 
+// Page is a page that the service renders.
+type Page interface {
+	Render() ([]byte, error) // as HTML
+	Headers() http.Header    // besides its Content-Type
+}
+
 // head is the data of the template that begins each page.
 type head struct {
-	Title  string
-	Reload bool // a browser without JavaScript loads the page again, every two seconds
+	Title   string
+	Reload  bool           // a browser without JavaScript loads the page again, every two seconds
+	Colours []template.CSS // further style sheets
 }
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded
 	"script": func() template.JS { return template.JS(script) },  //nolint:gosec // embedded
-	"head":   func(title string, reload bool) head { return head{title, reload} },
+	"head": func(title string, reload bool, colours ...template.CSS) head {
+		return head{title, reload, colours}
+	},
 }).ParseFS(files, "*.html"))
 
 // ContentType is the Content-Type of every page.
 const ContentType = "text/html;charset=UTF-8"
 
-// policy lets a page use its own style and script, look at its state again and submit its own form,
-// and forbids everything else.
-var policy = "default-src 'none'; style-src " + digest(style) + "; script-src " + digest(script) +
-	"; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+var styleDigest, scriptDigest = digest(style), digest(script)
+
+// policy lets a page use its own styles and script, look at its state again and submit its own
+// form, and forbids everything else.
+func policy(colours ...string) string {
+	styles := styleDigest
+	for _, text := range colours {
+		styles += " " + digest(text)
+	}
+	return "default-src 'none'; style-src " + styles + "; script-src " + scriptDigest +
+		"; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+}
 
 // digest names a text of the page in the policy.
 func digest(text string) string {
@@ -56,12 +73,15 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Headers returns the headers of every page besides its Content-Type. A sign-up link is a secret.
-// Caches must not keep its page, search engines must not list it, and other sites must not learn
-// its address.
-func Headers() http.Header {
+// Headers returns the headers of a page without a partner's colour, besides its Content-Type. A
+// sign-up link is a secret. Caches must not keep its page, search engines must not list it, and
+// other sites must not learn its address.
+func Headers() http.Header { return headers() }
+
+// headers returns the headers of a page with further style sheets.
+func headers(colours ...string) http.Header {
 	return http.Header{
-		"Content-Security-Policy": {policy},
+		"Content-Security-Policy": {policy(colours...)},
 		"Cache-Control":           {"no-store"},
 		"Referrer-Policy":         {"no-referrer"},
 		"X-Frame-Options":         {"DENY"},
@@ -88,3 +108,6 @@ type Problem struct {
 
 // Render returns the page as HTML.
 func (p Problem) Render() ([]byte, error) { return render("problem.html", p) }
+
+// Headers returns the page's headers besides its Content-Type.
+func (p Problem) Headers() http.Header { return Headers() }
