@@ -174,8 +174,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Every metric and label in alerts, dashboard, autoscaling and documents is exported, even before any
-// traffic. A scrape leaves out what Postgres does not answer in time: the test scrapes again.
+// Every metric and label in alerts, dashboard, autoscaling and documents is exported, even before
+// any traffic. A scrape leaves out what Postgres does not answer in time: the test scrapes again.
 func TestUsedMetricsAreExported(t *testing.T) {
 	t.Parallel()
 	urls, used, documents := processes(t), expressions(t), documentedMetrics(t)
