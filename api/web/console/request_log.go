@@ -37,6 +37,7 @@ type Exchange struct {
 	Client       models.ClientID
 	Console      bool // made by the console
 	Status       int
+	ErrorCode    string // of the first fault, as in the catalogue of errors; "" for a success
 	Request      []Header
 	RequestBody  Body
 	Response     []Header
@@ -58,8 +59,9 @@ func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 // RequestLog keeps the latest API requests of this process in memory, in bounded space, without
 // secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
 type RequestLog struct {
-	kept   *shelf[Exchange]
-	limits *lru.Cache[models.OrganisationID, *rate.Limiter]
+	kept    *shelf[Exchange]
+	limits  *lru.Cache[models.OrganisationID, *rate.Limiter]
+	watches watches
 }
 
 // NewRequestLog makes an empty log.
@@ -68,7 +70,7 @@ func NewRequestLog() *RequestLog {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &RequestLog{newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes), limits}
+	return &RequestLog{kept: newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes), limits: limits}
 }
 
 // Admits reports whether a request of an organisation is to be kept, and counts it. Beyond a steady
@@ -82,11 +84,11 @@ func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) b
 	return limit.AllowN(now, 1)
 }
 
-// Add keeps an exchange of an organisation. It redacts the target and the headers;
-// KeepBody has redacted the bodies.
+// Add keeps an exchange of an organisation, and tells its watches. It redacts the target and the
+// headers; KeepBody has redacted the bodies.
 func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	e.Target = redact(e.Target)
-	size := len(e.Target) + len(e.Route)
+	size := len(e.Target) + len(e.Route) + len(e.ErrorCode)
 	for _, headers := range [][]Header{e.Request, e.Response} {
 		for i := range headers {
 			headers[i].Value = redact(headers[i].Value)
@@ -95,6 +97,7 @@ func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	}
 	size += len(e.RequestBody.Text) + len(e.ResponseBody.Text)
 	l.kept.add(organisation, e, size)
+	l.watches.tell(organisation)
 }
 
 // Latest are the exchanges of an organisation, newest first.
@@ -178,6 +181,10 @@ var redactions = []struct {
 		regexp.MustCompile(`("(?:secret|clientSecret|client_secret|accessToken|access_token|token|password)"\s*:\s*")` +
 			`(?:[^"\\]|\\.)*("|$)`),
 		"${1}[redacted]${2}",
+	},
+	{
+		[]string{"ecret", "oken", "assword"}, // in a query
+		regexp.MustCompile(`([?&][A-Za-z_-]*(?:[sS]ecret|[tT]oken|[pP]assword)=)[^&"\\ ]+`), "${1}[redacted]",
 	},
 	{[]string{"whsec_"}, regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_[redacted]"},
 	{[]string{"/signup/"}, regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/[redacted]"},

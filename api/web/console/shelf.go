@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -19,8 +20,10 @@ type shelf[T any] struct {
 
 // records are those of one organisation, oldest first.
 type records[T any] struct {
+	id    string // random; no other list has it
 	list  []record[T]
 	bytes int
+	added int64 // records in all; the last one has this number
 }
 
 type record[T any] struct {
@@ -46,12 +49,13 @@ func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	defer s.mu.Unlock()
 	kept, ok := s.shelves.Get(organisation)
 	if !ok {
-		kept = &records[T]{}
+		kept = &records[T]{id: rand.Text()}
 		s.shelves.Add(organisation, kept)
 	}
 	size += recordOverhead
 	kept.list = append(kept.list, record[T]{value, size})
 	kept.bytes += size
+	kept.added++
 	drop := 0
 	for len(kept.list)-drop > s.maxRecords || kept.bytes > s.maxBytes {
 		kept.bytes -= kept.list[drop].size
@@ -62,18 +66,35 @@ func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 }
 
 // latest are the records of an organisation, newest first.
-func (s *shelf[T]) latest(organisation models.OrganisationID) []T {
+func (s *shelf[T]) latest(organisation models.OrganisationID) (values []T) {
+	s.read(organisation, func(kept *records[T]) {
+		values = make([]T, len(kept.list))
+		for i, r := range kept.list {
+			values[len(values)-1-i] = r.value
+		}
+	})
+	return values
+}
+
+// read passes the records of an organisation to a function, none if there are no records. The shelf
+// is locked meanwhile.
+func (s *shelf[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept, ok := s.shelves.Get(organisation)
 	if !ok {
-		return nil
+		kept = &records[T]{}
 	}
-	values := make([]T, len(kept.list))
-	for i, r := range kept.list {
-		values[len(values)-1-i] = r.value
-	}
-	return values
+	do(kept)
+}
+
+// number returns the number of the record at an index.
+func (r *records[T]) number(index int) int64 { return r.added - int64(len(r.list)-1-index) }
+
+// indexAfter returns the index of the first record after a number, which may have been dropped.
+func (r *records[T]) indexAfter(number int64) int {
+	dropped := r.added - int64(len(r.list))
+	return int(min(max(number-dropped, 0), int64(len(r.list))))
 }
 
 // clear drops the records of an organisation.

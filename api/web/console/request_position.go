@@ -1,0 +1,110 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"partnerbilling/models"
+)
+
+// Position is a position in the request log of an organisation. It counts the requests of one list.
+// In another list, such as that of another process or after a restart, its time counts.
+type Position struct {
+	list   string // its records.id; "" if the log had no list for the organisation
+	number int64  // of the request before the position
+	at     models.Millis
+}
+
+// String returns the position as ParsePosition reads it.
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.list, p.number, p.at) }
+
+var positionPattern = regexp.MustCompile(`^([A-Z2-7]{0,32}):(0|[1-9][0-9]{0,17}):(0|[1-9][0-9]{0,17})$`)
+
+// ErrPosition reports a text that is not a position.
+var ErrPosition = errors.New("console: not a position in the request log")
+
+// ParsePosition reads a position.
+func ParsePosition(text string) (Position, error) {
+	parts := positionPattern.FindStringSubmatch(text)
+	if parts == nil {
+		return Position{}, ErrPosition
+	}
+	// The pattern admits only numbers that fit.
+	number, _ := strconv.ParseInt(parts[2], 10, 64)
+	at, _ := strconv.ParseInt(parts[3], 10, 64)
+	return Position{parts[1], number, models.Millis(at)}, nil
+}
+
+// Entry is an exchange of the log, and the position after it.
+type Entry struct {
+	Exchange
+
+	Position Position
+}
+
+// End returns the position after the latest request of an organisation.
+func (l *RequestLog) End(organisation models.OrganisationID, now time.Time) (end Position) {
+	l.kept.read(organisation, func(kept *records[Exchange]) {
+		end = Position{kept.id, kept.added, models.MillisOf(now)}
+	})
+	return end
+}
+
+// Newest returns up to limit exchanges of an organisation that match, newest first. end is the
+// position after the latest request.
+func (l *RequestLog) Newest(
+	organisation models.OrganisationID, now time.Time, limit int, matches func(*Exchange) bool,
+) (found []Exchange, end Position) {
+	l.kept.read(organisation, func(kept *records[Exchange]) {
+		end = Position{kept.id, kept.added, models.MillisOf(now)}
+		for _, r := range slices.Backward(kept.list) {
+			if len(found) == limit {
+				return
+			}
+			if matches(&r.value) {
+				found = append(found, r.value)
+			}
+		}
+	})
+	return found, end
+}
+
+// After returns up to limit exchanges after a position that match, oldest first, and the position
+// from which to go on. more reports whether requests follow that After has not looked at.
+func (l *RequestLog) After(
+	organisation models.OrganisationID, from Position, limit int, matches func(*Exchange) bool,
+) (found []Entry, next Position, more bool) {
+	next = from
+	l.kept.read(organisation, func(kept *records[Exchange]) {
+		if from.list == kept.id {
+			next.number = min(next.number, kept.added) // the client names the number
+		}
+		i := indexAfter(kept, from)
+		for ; i < len(kept.list) && len(found) < limit; i++ {
+			e := &kept.list[i].value
+			next = Position{kept.id, kept.number(i), models.MillisOf(e.At)}
+			if matches(e) {
+				found = append(found, Entry{*e, next})
+			}
+		}
+		more = i < len(kept.list)
+	})
+	return found, next, more
+}
+
+// indexAfter returns the index of the first request after a position. In a list that the position
+// is not of, a request of the position's millisecond comes after it.
+func indexAfter(kept *records[Exchange], from Position) int {
+	if from.list == kept.id {
+		return kept.indexAfter(from.number)
+	}
+	i := slices.IndexFunc(kept.list, func(r record[Exchange]) bool { return models.MillisOf(r.value.At) >= from.at })
+	if i < 0 {
+		return len(kept.list)
+	}
+	return i
+}
