@@ -344,6 +344,7 @@ var onFailure = func(*Error) {}
 func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	e := errorOf(r.area(), err)
 	onFailure(e)
+	r.errorCode = e.Faults[0].Code
 	status := e.Status()
 	if status >= http.StatusInternalServerError && !errors.Is(err, errBusy) {
 		s.log.ErrorContext(ctx, "request failed", "status", status, logs.Outage(e.Cause), "err", e.Cause)

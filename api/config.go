@@ -11,6 +11,7 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/api/peer"
 	"partnerbilling/api/web"
+	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -59,6 +60,8 @@ type Config struct {
 	IdleTimeout     time.Duration // the time between two requests of a connection; default 75 s
 	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
 	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
+
+	requests *console.RequestLog // of the sandbox; nil in production
 }
 
 // Mount is a handler for everything at and below a path, such as the operator's pages.
@@ -90,6 +93,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
 	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
+	if cfg.Sandbox != nil {
+		cfg.requests = console.NewRequestLog()
+	}
 	return cfg
 }
 

@@ -85,14 +85,14 @@ func remoteAddress(text string) net.Addr {
 	return address
 }
 
-// logRequest keeps a request for the console. It skips callers without an organisation and the
-// console's own reads.
+// logRequest keeps a request for the console and the request log. It skips callers without an
+// organisation, the console's own reads, and the reads of the log itself.
 func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
 	if s.requests == nil {
 		return
 	}
 	byConsole := r.fast.UserValue(consoleCall{}) != nil
-	if r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet {
+	if r.Principal.OrganisationID.IsZero() || byConsole && method == http.MethodGet || route == loggedRequestsPath {
 		return
 	}
 	now := s.now()
@@ -103,6 +103,9 @@ func (s *Server) logRequest(r *Request, method, route string, took time.Duration
 		TraceID: r.trace, At: now, Took: took, Method: method, Route: route,
 		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
 		Status: r.fast.Response.StatusCode(), RequestBody: console.KeepBody(r.raw),
+	}
+	if r.errorCode != "" {
+		e.ErrorCode = r.errorCode.URN()
 	}
 	for name, value := range r.fast.Request.Header.All() {
 		e.Request = console.AppendHeader(e.Request, name, value)

@@ -16,8 +16,8 @@ func init() {
 // MaxExports is the largest number of tables that are streamed at once.
 const MaxExports = maxExports
 
-// MaxOrganisationListeners is the largest number of streams of an organisation.
-const MaxOrganisationListeners = maxOrganisationListeners
+// MaxOrganisationStreams is the largest number of streams of an organisation.
+const MaxOrganisationStreams = maxOrganisationStreams
 
 // Answered reports whether any test has provoked the code.
 func Answered(code Code) bool {

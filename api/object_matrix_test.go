@@ -142,7 +142,7 @@ var nameNoObject = []string{
 	"showStart", "getLiveness", "getReadiness", "getMetrics", "getDescription", "getDocumentation", "getReference",
 	"getGuide", "getDocumentationAsset", "issueToken", "getJWKS", "getAuthorizationServerMetadata",
 	"listWebhookEndpoints", "getDefaultWebhookEndpoint", "putDefaultWebhookEndpoint", "deleteDefaultWebhookEndpoint",
-	"testDefaultWebhookEndpoint", "rotateWebhookSecret", "readClock", "moveClock",
+	"testDefaultWebhookEndpoint", "rotateWebhookSecret", "readClock", "moveClock", "listRequests",
 	"getPayableIntent", "payIntent", "getSignup", "completeSignup", "revokeLink",
 	"showSignup", "actOnSignup", "showPayment", "actOnPayment",
 }

@@ -44,6 +44,7 @@ type Request struct {
 	queryFaults  []Fault             // faults of a list's query that no answer contains yet
 	bodyRead     bool
 	raw          []byte          // the body, if the console logs requests
+	errorCode    Code            // of the first fault that is answered; "" for none
 	slot         slot            // held while the request runs
 	lease        *byteLease      // held while the request keeps a large body; nil without one
 	handlesLarge bool            // the request holds one of the permits to handle a large body

@@ -46,7 +46,8 @@ func routes(cfg Config) []Route {
 		batches         = newBatches(cfg, heldRequests)
 		movements       = newMovements(cfg)
 		traces          = newTraces(cfg)
-		webhooks        = newWebhooks(cfg)
+		streams         = newEventStreams(cfg)
+		webhooks        = newWebhooks(cfg, streams)
 		intents         = newPaymentIntents(cfg, heldRequests)
 		payments        = newCustomerPayments(cfg)
 		signups         = newSignups(cfg)
@@ -207,6 +208,7 @@ func routes(cfg Config) []Route {
 
 	// The sandbox plays the customer app
 	sandbox := &sandbox{store: cfg.Store}
+	requests := &loggedRequests{log: cfg.requests, streams: streams, now: cfg.Now}
 	table = append(table,
 		Route{Method: post, Path: "/sandbox/sites/{siteId}/customers/{customerReference}/signup", Audience: Partner,
 			Handler: sandbox.signup,
@@ -214,6 +216,8 @@ func routes(cfg Config) []Route {
 		Route{Method: post, Path: "/sandbox/payment-intents/{paymentIntentId}/payment", Audience: Partner,
 			Handler: payments.payInSandbox,
 			Scope:   models.ScopePaymentIntentsWrite, Param: paymentIntentParam, Body: OptionalJSON},
+		Route{Method: get, Path: loggedRequestsPath, Audience: Partner, Handler: requests.list,
+			Query: []string{"limit", "status", "method", "path"}},
 		Route{Method: post, Path: "/signup/{token}", Audience: Public, Handler: signupPage.act,
 			Page: true, Area: "signups", Param: signupParam, Body: FormBody, Bounds: pageForm},
 		Route{Method: post, Path: "/P/{code}", Audience: Public, Handler: paymentPage.act,

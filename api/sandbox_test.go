@@ -106,6 +106,8 @@ func TestSandboxIsAbsentInProduction(t *testing.T) {
 	b.invite(t, "r")
 	b.Post(b.sandboxSignup("r"), nil).Refused(404, "requests:not-found")
 	b.Post("/sandbox/clock", `{"advanceMs":1}`).Refused(404, "requests:not-found")
+	b.Get("/sandbox/requests").Refused(404, "requests:not-found")
+	b.With("Accept", "text/event-stream").Get("/sandbox/requests").Refused(404, "requests:not-found")
 	b.advance(t, time.Second)
 	if got := b.state("r"); got != "invited" {
 		t.Errorf("the invitation is %s", got)

@@ -88,9 +88,7 @@ func newServer(cfg Config, table []Route) *Server {
 		proxies:         cfg.Proxies,
 		shutdownTimeout: cfg.ShutdownTimeout,
 		recheckInterval: cfg.RecheckInterval,
-	}
-	if cfg.Sandbox != nil {
-		s.requests = console.NewRequestLog()
+		requests:        cfg.requests,
 	}
 	RegisterDependencies(cfg.Metrics, cfg.Checks)
 	s.lifetime, s.endRequests = context.WithCancel(context.Background())

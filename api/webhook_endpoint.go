@@ -28,18 +28,18 @@ type webhooks struct {
 	pages     *paginator
 	targets   models.WebhookTargets
 	now       func() time.Time
-	listeners *heldLimit
+	streams   *eventStreams
 	watches   *watches[models.OrganisationID, models.WebhookStreamPosition]
 }
 
-func newWebhooks(cfg Config) *webhooks {
+func newWebhooks(cfg Config, streams *eventStreams) *webhooks {
 	return &webhooks{
 		store: cfg.Store, keys: cfg.Keys, sites: cfg.Sites, deliverer: cfg.Webhooks,
 		notify: cfg.Notify, pages: newPaginator(cfg),
 		targets: models.WebhookTargets{Sandbox: cfg.Sandbox != nil, Loopback: cfg.Sandbox != nil &&
 			cfg.Sandbox.Loopback}, now: cfg.Now,
-		listeners: newHeldLimit(cfg.Metrics, "streams", maxOrganisationListeners, maxListeners),
-		watches:   newWatches(cfg.Log, listenInterval, listenInterval, cfg.Store.LastWebhook),
+		streams: streams,
+		watches: newWatches(cfg.Log, listenInterval, listenInterval, cfg.Store.LastWebhook),
 	}
 }
 

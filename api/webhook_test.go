@@ -381,29 +381,36 @@ type stream struct {
 // listen starts a stream, or resumes one after the given id.
 func (h *hooks) listen(after ...string) *stream {
 	h.t.Helper()
+	return openStream(h.t, h.BaseURL+"/webhooks/listen", "owner", after...)
+}
+
+// openStream starts a stream at a URL, or resumes one after the given id.
+func openStream(t *testing.T, url, token string, after ...string) *stream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.BaseURL+"/webhooks/listen", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer owner")
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "text/event-stream")
 	for _, id := range after {
 		request.Header.Set("Last-Event-ID", id)
 	}
 	transport := &http.Transport{}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if got := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK ||
 		got != "text/event-stream;charset=UTF-8" {
-		h.t.Fatalf("%d, %s", response.StatusCode, got)
+		t.Fatalf("%d, %s", response.StatusCode, got)
 	}
 	s := &stream{
-		t: h.t, lines: bufio.NewScanner(response.Body),
+		t: t, lines: bufio.NewScanner(response.Body),
 		close: func() { cancel(); _ = response.Body.Close(); transport.CloseIdleConnections() },
 	}
-	h.t.Cleanup(s.close)
+	t.Cleanup(s.close)
 	s.want(": listening")
 	s.readID()
 	s.want("")
@@ -534,7 +541,7 @@ func TestListenResumes(t *testing.T) {
 func TestListenersAreBounded(t *testing.T) {
 	h := newHooks(t, nil)
 	first := h.listen()
-	for range api.MaxOrganisationListeners - 1 {
+	for range api.MaxOrganisationStreams - 1 {
 		h.listen()
 	}
 	a := h.Get("/webhooks/listen").Refused(429, "requests:rate-limited")

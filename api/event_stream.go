@@ -1,0 +1,216 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxStreams bounds the event streams of one process, and maxOrganisationStreams those of an
+	// organisation.
+	maxStreams             = 256
+	maxOrganisationStreams = 16
+	// streamRetryInterval is the time between two attempts to read events.
+	streamRetryInterval = 500 * time.Millisecond
+	// heartbeatInterval is the time between heartbeats, which keep a quiet stream open and detect a
+	// disconnect.
+	heartbeatInterval = 10 * time.Second
+	// streamWriteTimeout bounds one write to the client.
+	streamWriteTimeout = 30 * time.Second
+)
+
+// eventStreams serves streams of server-sent events, and bounds them.
+type eventStreams struct{ limit *heldLimit }
+
+func newEventStreams(cfg Config) *eventStreams {
+	return &eventStreams{newHeldLimit(cfg.Metrics, "streams", maxOrganisationStreams, maxStreams)}
+}
+
+// eventSource holds the events of one stream. Its methods are called one at a time.
+type eventSource interface {
+	// position returns the id with which a client resumes after the last page.
+	position() string
+	// version returns a number that changes when there may be new events, and a channel that is
+	// closed when it does. A number of 0 means that there are none yet.
+	version() (number uint64, changed <-chan struct{})
+	// read reads the next page of events. count is their number, more says that another page
+	// follows. After an error the position is as it was.
+	read(ctx context.Context) (count int, more bool, err error)
+	// write writes the last page.
+	write(out *bufio.Writer) error
+	// close releases what the source holds.
+	close()
+}
+
+// serve answers with a stream of the source that open returns. open is called once the stream is
+// admitted.
+func (s *eventStreams) serve(ctx context.Context, r *Request, open func() (eventSource, error)) error {
+	if r.isHead() {
+		return r.Bytes(http.StatusOK, contentTypeEvents, nil)
+	}
+	release, err := s.limit.acquire(r.Principal.OrganisationID)
+	if err != nil {
+		return err
+	}
+	source, err := open()
+	if err != nil {
+		release()
+		return err
+	}
+	caller := r.callerCheck()
+	r.SetHeader("Cache-Control", "no-store")
+	r.SetHeader("X-Accel-Buffering", "no") // disables the buffer of a proxy
+	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
+		defer release()
+		defer source.close()
+		(&eventStream{source: source, caller: caller, out: out, flush: flush}).run(ctx)
+	})
+	return nil
+}
+
+// eventStream is one open stream.
+type eventStream struct {
+	source eventSource
+	caller *callerCheck
+	out    *bufio.Writer
+	flush  func() error
+	known  uint64 // the version whose events have been sent
+	behind bool   // reading has failed, and must be repeated
+}
+
+// run sends events until ctx ends, the client disconnects or the caller loses access. Between
+// events it only waits.
+func (s *eventStream) run(ctx context.Context) {
+	// An id without data dispatches no event, but lets a client resume before the first event.
+	fmt.Fprintf(s.out, ": listening\nid: %s\n\n", s.source.position())
+	if s.flush() != nil {
+		return
+	}
+	heartbeat, check := time.NewTicker(heartbeatInterval), time.NewTimer(s.caller.untilDue())
+	defer heartbeat.Stop()
+	defer check.Stop()
+	for {
+		number, changed := s.source.version()
+		var err error
+		if s.behind || number != s.known {
+			s.known = number
+			err = s.forward(ctx)
+		}
+		if err != nil {
+			return
+		}
+		var again <-chan time.Time
+		if s.behind {
+			again = time.After(streamRetryInterval)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-again:
+		case <-check.C:
+			err = s.caller.repeatIfDue(ctx)
+			check.Reset(s.caller.untilDue())
+		case <-heartbeat.C:
+			_, _ = s.out.WriteString(": heartbeat\n\n")
+			err = s.flush()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// forward sends the new events page by page. It repeats the check of the caller before each page,
+// because a slow client may take long to read many. An error ends the stream.
+func (s *eventStream) forward(ctx context.Context) error {
+	s.behind = false
+	for more := true; more && ctx.Err() == nil; {
+		if err := s.caller.repeatIfDue(ctx); err != nil {
+			return err
+		}
+		var count int
+		var err error
+		if count, more, err = s.source.read(ctx); err != nil {
+			s.behind = true
+			return nil
+		}
+		if count == 0 {
+			continue
+		}
+		if err := s.source.write(s.out); err != nil {
+			return err
+		}
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantsEvents reports whether the client prefers a stream of events to JSON.
+func (r *Request) wantsEvents() bool {
+	weight := r.accepts("text/event-stream")
+	return weight > 0 && weight >= r.accepts("application/json")
+}
+
+const contentTypeEvents = "text/event-stream;charset=UTF-8"
+
+// isHead reports whether the method is HEAD.
+func (r *Request) isHead() bool { return r.fast.IsHead() }
+
+// stream answers with the output of write, which runs after the handler has returned. The context
+// of write ends when the client disconnects or the server begins to shut down. flush sends the
+// buffered output and fails once the client has disconnected.
+func (r *Request) stream(
+	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
+) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(r.draining, cancel)
+	connection := r.fast.Conn()
+	watch := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
+	if c, ok := connection.(*conn); ok && (!r.hasBody() || r.bodyRead) {
+		watch = c.watch
+	}
+	response := &r.fast.Response
+	response.SetStatusCode(http.StatusOK)
+	response.Header.SetContentType(contentType)
+	run := func(out *bufio.Writer) {
+		defer stop()
+		defer cancel()
+		ctx, stopWatching := watch(ctx)
+		defer stopWatching()
+		write(ctx, out, func() error {
+			// The server's write time-out would end the stream as a whole.
+			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
+				return err
+			}
+			return out.Flush()
+		})
+	}
+	if r.fast.Request.Header.IsHTTP11() {
+		response.SetBodyStreamWriter(run)
+		return
+	}
+	r.streamUntilClose(run)
+}
+
+// streamUntilClose streams to an HTTP/1.0 client, which knows no chunks: the body ends with the
+// connection.
+func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
+	const untilClose = -2
+	r.fast.Response.Header.SetContentLength(untilClose)
+	head := bytes.Clone(r.fast.Response.Header.Header())
+	r.fast.HijackSetNoResponse(true)
+	r.fast.Hijack(func(c net.Conn) {
+		out := bufio.NewWriter(c)
+		_, _ = out.Write(head) // run's first flush returns the error
+		run(out)
+		_ = out.Flush()
+	})
+}
