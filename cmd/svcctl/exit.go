@@ -101,6 +101,9 @@ func codeOfStatus(status int) int {
 	return exitRefused
 }
 
+// errorCodePrefix is the beginning of every error code. Messages leave it out.
+const errorCodePrefix = "urn:svc:platform:billing:error:"
+
 // printError prints an error. A refusal is printed with all its faults, one a line.
 func (c *ctl) printError(err error) {
 	var refused *client.Error
@@ -116,7 +119,7 @@ func (c *ctl) printError(err error) {
 	fmt.Fprintf(c.errOut, "svcctl: %s%d %s\n", printable(subject), refused.Status, http.StatusText(refused.Status))
 	for _, f := range refused.Faults {
 		line := strings.Join(strings.Fields(f.Target+" "+f.DisplayMessage+f.Message), " ")
-		if code := strings.TrimPrefix(f.Code, "urn:svc:platform:billing:error:"); code != "" && code != line {
+		if code := strings.TrimPrefix(f.Code, errorCodePrefix); code != "" && code != line {
 			line += " (" + code + ")"
 		}
 		fmt.Fprintln(c.errOut, "  "+printable(line))

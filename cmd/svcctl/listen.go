@@ -106,12 +106,7 @@ func (l *listening) run(ctx context.Context) error {
 			fmt.Fprintf(l.errOut, "listening at %s\n", where)
 			l.warn(l.keep(position))
 		},
-		Broken: func(err error) {
-			if err == nil {
-				err = errors.New("the service ended the stream")
-			}
-			fmt.Fprintf(l.errOut, "%s; connecting again\n", printable(err.Error()))
-		},
+		Broken: l.reportBroken,
 	}
 	for delivery, err := range api.ListenWith(ctx, options) {
 		if err == nil {
@@ -128,6 +123,14 @@ func (l *listening) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// reportBroken says that a stream is broken, and that the client connects again.
+func (c *ctl) reportBroken(err error) {
+	if err == nil {
+		err = errors.New("the service ended the stream")
+	}
+	fmt.Fprintf(c.errOut, "%s; connecting again\n", printable(err.Error()))
 }
 
 // stored returns what an earlier run has kept. It refuses a file with other content, which keep

@@ -84,6 +84,7 @@ func (c *ctl) addOperations(root *cobra.Command) {
 		noun.AddCommand(c.operationCommand(op, op.verb))
 	}
 	nouns["batches"].AddCommand(c.validateCommand(), c.waitCommand())
+	nouns["logs"].AddCommand(c.tailCommand())
 }
 
 // operationCommand returns the command of an operation.

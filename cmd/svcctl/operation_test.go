@@ -153,7 +153,9 @@ func compareOperation(t *testing.T, d *description, op operation, o *described) 
 	name := op.noun + " " + op.verb
 	var query []string
 	for _, p := range o.Parameters {
-		if p = d.resolve(p); p.In == "query" && p.Name != "limit" && p.Name != "cursor" {
+		p = d.resolve(p)
+		// The flag --limit of a paged list counts the items of all pages.
+		if isPaging := op.list == listPaged && p.Name == "limit" || p.Name == "cursor"; p.In == "query" && !isPaging {
 			query = append(query, p.Name)
 		}
 	}
@@ -406,6 +408,9 @@ func TestRequestsOfTheCommands(t *testing.T) {
 		{[]string{"endpoints", "get"}, []call{{"GET", "/webhooks/endpoints/default", "", ""}}},
 		{[]string{"events", "redeliver-all", "--status", "failed", "--from", "7"}, []call{
 			{"POST", "/webhooks/events/redelivery", "", `{"from":7,"status":"failed"}`},
+		}},
+		{[]string{"logs", "list", "--limit", "1000", "--status", "4xx", "--method", "GET", "--path", "/a&"}, []call{
+			{"GET", "/sandbox/requests?limit=1000&method=GET&path=%2Fa%26&status=4xx", "", ""},
 		}},
 		{[]string{"secret", "rotate"}, []call{{"POST", "/webhooks/secret/rotation", "", `{}`}}},
 		{[]string{"clock", "advance", "90m"}, []call{{"POST", "/sandbox/clock", "", `{"advanceMs":5400000}`}}},

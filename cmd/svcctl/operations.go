@@ -18,6 +18,7 @@ var nounTexts = map[string]string{
 	"movements":   "Movements of money",
 	"clock":       "The sandbox's clock, under svc dev",
 	"sandbox":     "Customers of the sandbox",
+	"logs":        "The organisation's requests to a sandbox, as its server keeps them",
 }
 
 // The values of enums.
@@ -58,6 +59,23 @@ var eventFilter = []parameter{
 	{name: "paymentIntentId", usage: "only events of this payment intent"},
 	{name: "from", kind: kindTime, usage: "only events created since"},
 	{name: "to", kind: kindTime, usage: "only events created until"},
+}
+
+// logFilter selects requests of the log, for a list and for a stream.
+var logFilter = []parameter{
+	{name: "status", usage: "only requests with this status, such as 404, or of this class, such as 4xx",
+		examples: []string{"2xx", "3xx", "4xx", "5xx"}},
+	{name: "method", usage: "only requests with this method", oneOf: []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete,
+	}},
+	{name: "path", usage: "only requests whose path begins so",
+		examples: []string{"/billing/", "/checkout/", "/sandbox/", "/traces/", "/webhooks/"}},
+}
+
+// logColumns are the columns of requests of the log.
+var logColumns = []column{
+	{"at", "AT"}, {"status", "STATUS"}, {"method", "METHOD"}, {"path", "PATH"}, {"durationMs", "MS"},
+	{"traceId", "TRACE"}, {"errorCode", "ERROR"}, {"route", ""}, {"clientId", ""}, {"console", ""},
 }
 
 // operations are the commands of the API's operations. A test holds them to the API description.
@@ -267,6 +285,14 @@ var operations = []operation{
 		args: []argument{intentArgument}, body: []parameter{
 			behaviourParameter, {name: "discounts", kind: kindJSON, usage: "the discounts as JSON, or @FILE"},
 		},
+	},
+	{
+		noun: "logs", verb: "list", short: "List the latest requests to a sandbox, newest first",
+		method: http.MethodGet, path: "/sandbox/requests", list: listWhole,
+		query: append([]parameter{
+			{name: "limit", kind: kindWhole, usage: "maximum number of items, up to 1000 (default 100)"},
+		}, logFilter...),
+		columns: logColumns,
 	},
 	{
 		noun: "trace", short: "Show what a request led to, by the traceId of its answer",

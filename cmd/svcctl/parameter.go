@@ -32,7 +32,8 @@ type parameter struct {
 	usage string
 	oneOf []string // the values of an enum
 
-	preset any // sent without the flag; nil for nothing
+	examples []string // values that completion offers; others are valid too
+	preset   any      // sent without the flag; nil for nothing
 }
 
 // flag returns the name of the parameter's flag: invitedFrom becomes invited-from.
@@ -159,8 +160,8 @@ func (c *ctl) addFlags(cmd *cobra.Command, parameters []parameter) []*parameterV
 	for i, p := range parameters {
 		values[i] = &parameterValue{parameter: p}
 		cmd.Flags().Var(values[i], p.flag(), p.usageText())
-		if len(p.oneOf) > 0 {
-			c.complete(cmd, p.flag(), cobra.FixedCompletions(p.oneOf, cobra.ShellCompDirectiveNoFileComp))
+		if known := slices.Concat(p.oneOf, p.examples); len(known) > 0 {
+			c.complete(cmd, p.flag(), cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 	return values
