@@ -11,7 +11,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// requestLog is a service whose log has requests of the traces t1 to tN. Each connection of a stream
+// requestLog is a service whose log has requests of the traces t1 to tn. A connection of a stream
 // ends after two of them.
 func requestLog(t *testing.T, n int) (*client.Client, *[]string) {
 	t.Helper()

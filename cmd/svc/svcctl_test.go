@@ -168,6 +168,61 @@ func TestListenForwardsOverRestarts(t *testing.T) {
 	}
 }
 
+// svcctl logs tail prints each request of its organisation once while the service is stopped and
+// killed, also one that is answered before the command has connected again.
+func TestTailFollowsOverRestarts(t *testing.T) {
+	d := newDevFolder(t)
+	d.env["SVC_LISTEN"] = freeAddress(t)
+	service, info := d.start()
+	api, _ := partner(info, 0)
+	stranger, _ := partner(info, 1)
+	request := func(api *client.Client, path string) string {
+		t.Helper()
+		return need(api.Do(t.Context(), client.Call{Method: http.MethodGet, Path: path}))(t).TraceID
+	}
+	earlier := request(api, "/webhooks/endpoints")
+	line := newCommandLine(t, d.dir)
+	tail := line.start("logs", "tail", "--path", "/webhooks/")
+	if _, ok := tail.stderr.await(t.Context(), "following the requests at "+info.BaseURL); !ok {
+		t.Fatalf("svcctl does not follow: %s", tail.stderr)
+	}
+	hidden := []string{request(stranger, "/webhooks/endpoints"), request(api, "/sandbox/clock")}
+	traces := []string{earlier}
+	follow := func() {
+		t.Helper()
+		trace := request(api, "/webhooks/endpoints")
+		traces = append(traces, trace)
+		if _, ok := tail.stdout.await(t.Context(), trace); !ok {
+			t.Fatalf("%s is missing; svcctl printed:\n%s%s", trace, tail.stdout, tail.stderr)
+		}
+	}
+	follow()
+	service.terminate()
+	service, _ = d.start()
+	follow()
+	service.kill()
+	d.start()
+	follow()
+	follow()
+	if code := tail.terminate(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	printed := tail.stdout.String()
+	for _, trace := range traces {
+		if got := strings.Count(printed, trace); got != 1 {
+			t.Errorf("%s is printed %d times", trace, got)
+		}
+	}
+	if got := strings.Count(printed, "\n"); got != len(traces) || strings.Contains(printed, hidden[0]) ||
+		strings.Contains(printed, hidden[1]) {
+		t.Errorf("svcctl printed:\n%s", printed)
+	}
+	listed := line.run(0, "logs", "list", "--limit", "2", "-o", "csv")
+	if strings.Count(listed, "\r\n") != 3 || !strings.Contains(listed, traces[len(traces)-1]) {
+		t.Errorf("logs list printed:\n%s", listed)
+	}
+}
+
 // excelFile writes a CSV file as Excel does, and returns its name.
 func excelFile(t *testing.T, rows int) string {
 	t.Helper()

@@ -1,6 +1,6 @@
-import { routes, type operations } from './generated.js'
+import { routes, type LoggedRequest, type operations } from './generated.js'
 import { List, type Page } from './list.js'
-import { listen, type Delivery, type ListenOptions } from './listen.js'
+import { follow, listen, type Delivery, type ListenOptions } from './listen.js'
 import { sleep, Transport, type Config, type Reply } from './transport.js'
 
 type Operation = keyof typeof routes
@@ -45,6 +45,12 @@ export function meta(data: object): Meta {
   const found = metas.get(data)
   if (!found) throw new TypeError('the value is not the data of an answer')
   return found
+}
+
+/** A request on the stream of tailRequests. */
+export interface TailedRequest extends LoggedRequest {
+  /** The position after this request, for `lastEventId` of a later call. */
+  id: string
 }
 
 /** The name of the endpoint for Sites without one of their own. */
@@ -347,6 +353,25 @@ export class Client {
     options?: CallOptions,
   ): Promise<Data<'payInSandbox'>> {
     return this.#call('payInSandbox', { path: { paymentIntentId }, body, options })
+  }
+
+  /**
+   * Lists the organisation's latest requests to a sandbox, newest first. `tailRequests` continues after the list with
+   * its `position`. Each server process has a log of its own.
+   */
+  listRequests(filter: Query<'listRequests'> = {}, options?: CallOptions): Promise<Data<'listRequests'>> {
+    return this.#call('listRequests', { path: {}, query: filter, options })
+  }
+
+  /**
+   * Streams the organisation's requests to a sandbox as they are answered. A broken stream continues by itself. The
+   * stream ends with the loop over it, or with its signal.
+   */
+  tailRequests(
+    filter: Omit<Query<'listRequests'>, 'limit'> = {},
+    options: ListenOptions = {},
+  ): AsyncGenerator<TailedRequest, void, undefined> {
+    return follow<TailedRequest>(this.#transport, routes.listRequests[1] + query(filter), options)
   }
 
   /** Returns the service's time. Only under `svc dev`. */

@@ -719,6 +719,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandbox/requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List or follow requests
+         * @description Lists the organisation's latest requests to the API, newest first, without headers and bodies. Secrets and tokens in a
+         *     path are replaced. Each server process keeps the latest 1,000 in memory, and this is the list of the process that answers;
+         *     above 50 requests a second, some are left out. Requests without an accepted token and those of this operation are not
+         *     kept.
+         *
+         *     With `Accept: text/event-stream` the answer is a stream of requests as they are answered, in order, as server-sent
+         *     events named `request`, whose data is an item of the list. It begins now, after the list whose `position` is the
+         *     `Last-Event-ID`, or after the event that `Last-Event-ID` names. After a restart, or at another process, it continues by
+         *     time, and leaves out what that process does not keep. Streams count among the 16 of an organisation.
+         */
+        get: operations["listRequests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandbox/sites/{siteId}/customers/{customerReference}/signup": {
         parameters: {
             query?: never;
@@ -1520,6 +1548,39 @@ export interface components {
         };
         LivenessEnvelope: {
             data: components["schemas"]["Liveness"];
+            traceId: components["schemas"]["TraceId"];
+        };
+        /** @enum {string} */
+        LoggedMethod: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
+        LoggedRequest: {
+            /**
+             * Format: int64
+             * @description When the request was answered, by the clock of the server. Unix ms, UTC.
+             */
+            at: number;
+            /** @description The API client that made the request. */
+            clientId: string;
+            /** @description True if the console made the request. */
+            console?: boolean;
+            /** @description The time until the answer, that of a stream until its beginning. */
+            durationMs: number;
+            /** @description The code of the first error. An error under `/checkout` has one here too. Absent from a success. */
+            errorCode?: string;
+            method: components["schemas"]["LoggedMethod"];
+            /** @description The path and the query as they were sent, without secrets and tokens. */
+            path: string;
+            /** @description The path as this document has it. */
+            route: string;
+            status: number;
+            traceId: components["schemas"]["TraceId"];
+        };
+        LoggedRequestList: {
+            items: components["schemas"]["LoggedRequest"][];
+            /** @description The Last-Event-ID with which a stream continues after the list. */
+            position: string;
+        };
+        LoggedRequestListEnvelope: {
+            data: components["schemas"]["LoggedRequestList"];
             traceId: components["schemas"]["TraceId"];
         };
         /**
@@ -2777,6 +2838,10 @@ export type LinkId = components['schemas']['LinkId'];
 export type LinkState = components['schemas']['LinkState'];
 export type Liveness = components['schemas']['Liveness'];
 export type LivenessEnvelope = components['schemas']['LivenessEnvelope'];
+export type LoggedMethod = components['schemas']['LoggedMethod'];
+export type LoggedRequest = components['schemas']['LoggedRequest'];
+export type LoggedRequestList = components['schemas']['LoggedRequestList'];
+export type LoggedRequestListEnvelope = components['schemas']['LoggedRequestListEnvelope'];
 export type Millis = components['schemas']['Millis'];
 export type MillisBound = components['schemas']['MillisBound'];
 export type MoveClock = components['schemas']['MoveClock'];
@@ -5196,6 +5261,75 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listRequests: {
+        parameters: {
+            query?: {
+                /** @description The greatest number of items. A stream ignores it. */
+                limit?: number;
+                /** @description Only requests with this status, such as `404`, or of this class, such as `4xx`. */
+                status?: string;
+                /** @description Only requests with this method. */
+                method?: components["schemas"]["LoggedMethod"];
+                /** @description Only requests whose path begins so. */
+                path?: string;
+            };
+            header?: {
+                /** @description The `position` of a list, or the last `id` of an earlier stream. A list ignores it. */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list, or an endless stream. */
+            200: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "data": {
+                     *         "items": [
+                     *           {
+                     *             "at": 1795820359105,
+                     *             "clientId": "cli_01a21f20-0b5f-7c51-9c53-6f2c52f4c0a3",
+                     *             "durationMs": 2,
+                     *             "errorCode": "urn:svc:platform:billing:error:customers:customer-not-found",
+                     *             "method": "GET",
+                     *             "path": "/billing/sites/site_01a21f20-0b6e-7a6d-8f0c-2d1f5f6a7b01/customers/tenant-8",
+                     *             "route": "/billing/sites/{siteId}/customers/{customerReference}",
+                     *             "status": 404,
+                     *             "traceId": "9bd2e6b0a8f4f3a17ed7a0a8b6c2d714"
+                     *           }
+                     *         ],
+                     *         "position": "5ZK3QGQ4W7H2LR6TXN2BDYV4MA:17:1795820361230"
+                     *       },
+                     *       "traceId": "40b863fce96c224b4b37cfe08ad429c8"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LoggedRequestListEnvelope"];
+                    /**
+                     * @example id: 5ZK3QGQ4W7H2LR6TXN2BDYV4MA:17:1795820359105
+                     *     event: request
+                     *     data: {"traceId":"9bd2e6b0a8f4f3a17ed7a0a8b6c2d714","at":1795820359105,"method":"GET","path":"/webhooks/endpoints","route":"/webhooks/endpoints","status":200,"durationMs":3,"clientId":"cli_01a21f20-0b5f-7c51-9c53-6f2c52f4c0a3"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     signUpInSandbox: {
         parameters: {
             query?: never;
@@ -6631,6 +6765,7 @@ export const routes = {
   listCustomers: ['GET', '/billing/sites/{siteId}/customers'],
   listMovements: ['GET', '/billing/sites/{siteId}/movements'],
   listPaymentIntents: ['GET', '/checkout/{siteId}/payment-intent'],
+  listRequests: ['GET', '/sandbox/requests'],
   listWebhookEndpoints: ['GET', '/webhooks/endpoints'],
   listWebhookEvents: ['GET', '/webhooks/events'],
   listenToWebhooks: ['GET', '/webhooks/listen'],

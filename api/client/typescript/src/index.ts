@@ -1,4 +1,4 @@
-export { Client, defaultEndpoint, meta, type CallOptions, type CreateOptions, type Meta } from './client.js'
+export { Client, defaultEndpoint, meta, type CallOptions, type CreateOptions, type Meta, type TailedRequest } from './client.js'
 export { ApiError, ConnectionError, SignatureError, type Reason, type ShortErrorCode } from './errors.js'
 export type * from './generated.js'
 export { List } from './list.js'

@@ -13,7 +13,7 @@ export interface Delivery {
 
 /** Options of a stream. */
 export interface ListenOptions {
-  /** Continues after this event, of the last 24 hours. */
+  /** Continues after this event. That of a webhook is of the last 24 hours. */
   lastEventId?: string
   /** Ends the stream. */
   signal?: AbortSignal
@@ -23,7 +23,16 @@ export interface ListenOptions {
 const idleMs = 45_000
 
 /** Streams deliveries. A broken stream continues after the last one. */
-export async function* listen(transport: Transport, options: ListenOptions): AsyncGenerator<Delivery, void, undefined> {
+export function listen(transport: Transport, options: ListenOptions): AsyncGenerator<Delivery, void, undefined> {
+  return follow<Delivery>(transport, '/webhooks/listen', options)
+}
+
+/** Streams the events of a path, each with its id. A broken stream continues after the last one. */
+export async function* follow<T extends { id: string }>(
+  transport: Transport,
+  path: string,
+  options: ListenOptions,
+): AsyncGenerator<T, void, undefined> {
   const { signal } = options
   let last = options.lastEventId
   let renewed = false // the token, since the last accepted connection
@@ -35,12 +44,11 @@ export async function* listen(transport: Transport, options: ListenOptions): Asy
     try {
       signal?.throwIfAborted()
       const headers: Record<string, string> = last === undefined ? {} : { 'Last-Event-ID': last }
-      const stream = await transport.stream('/webhooks/listen', headers, connection.signal)
+      const stream = await transport.stream(path, headers, connection.signal)
       renewed = false
       for await (const event of events(stream, connection)) {
         if (event.data !== undefined) {
-          const { headers: sent, body } = JSON.parse(event.data) as Omit<Delivery, 'id'>
-          yield { id: event.id ?? last ?? '', headers: sent, body }
+          yield { ...JSON.parse(event.data), id: event.id ?? last ?? '' } as T
         }
         // The event that opens a stream repeats the position. A later one shows that the stream works.
         if (event.id === undefined || event.id !== last) failures = 0

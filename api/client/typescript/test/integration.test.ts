@@ -47,11 +47,24 @@ test('the client covers every operation', { skip: file ? false : 'SANDBOX_FILE i
   assert(streamed.idempotencyKey)
   await deliveries.return()
   await testEvents(client, site, received)
+  await testRequests(client)
   await testClock(client)
 
   const missing = Object.keys(routes).filter((operation) => !called.has(operation))
   assert.deepEqual(missing, [])
 })
+
+async function testRequests(client: Client) {
+  const { items, position } = await client.listRequests({ limit: 5, path: '/webhooks/' })
+  assert.equal(items.length, 5)
+  assert.equal(items[0]!.route.startsWith('/webhooks/'), true)
+  const requests = client.tailRequests({ method: 'GET', status: '4xx' }, { lastEventId: position })
+  await assert.rejects(client.getTrace('0'.repeat(32)), { status: 404 })
+  const { value } = await requests.next()
+  assert.deepEqual([value?.route, value?.status, value?.errorCode], [
+    '/traces/{traceId}', 404, 'urn:svc:platform:billing:error:requests:trace-not-found'])
+  await requests.return()
+}
 
 async function testEndpoints(t: TestContext, client: Client, site: string) {
   const received: Event[] = []

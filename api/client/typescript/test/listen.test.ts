@@ -50,6 +50,21 @@ test('a token that has ended is renewed once for each connection', { timeout: 60
   assert.deepEqual([refused.tokens, refused.seen.length], [2, 2])
 })
 
+test('requests are followed by their filter, each once', { timeout: 60_000 }, async (t) => {
+  const server = await serve(t, (request, response) => {
+    const from = Number((request.headers['last-event-id'] ?? 'p0').toString().slice(1))
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' })
+    response.end(`: listening\nid: p${from}\n\nid: p${from + 1}\nevent: request\ndata: {"traceId":"t${from + 1}","status":404}\n\n`)
+  })
+  const requests = []
+  for await (const { id, traceId, status } of newClient(server).tailRequests({ status: '4xx', path: '/é&' })) {
+    requests.push([id, traceId, status])
+    if (requests.length === 3) break
+  }
+  assert.deepEqual(requests, [1, 2, 3].map((n) => [`p${n}`, `t${n}`, 404]))
+  assert.deepEqual(server.seen.map((seen) => seen.url), Array(3).fill('/sandbox/requests?status=4xx&path=%2F%C3%A9%26'))
+})
+
 test('a stream that does not begin is opened again', { timeout: 60_000 }, async (t) => {
   const server = await serve(t, (_, response) => {
     if (server.seen.length < 3) return
