@@ -100,6 +100,29 @@ func need[T any](value T, err error) func(t *testing.T) T {
 	}
 }
 
+// testRequestLog follows the requests after a list.
+func testRequestLog(t *testing.T, c *client.Client) {
+	t.Helper()
+	list := need(c.Requests(t.Context(), client.RequestFilter{Limit: 1, Method: "POST"}))(t)
+	if len(list.Items) != 1 || list.Items[0].Method != "POST" || list.Items[0].Status < 200 || list.Items[0].ClientID == "" {
+		t.Errorf("%+v", list)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), awaitTimeout)
+	defer stop()
+	options := client.TailOptions{LastID: list.Position, Filter: client.RequestFilter{Status: "404"}}
+	options.Connected = func(string) {
+		if _, err := c.Trace(ctx, strings.Repeat("0", 32)); err == nil {
+			t.Error("an unknown trace was found")
+		}
+	}
+	for r, err := range c.TailRequests(ctx, options) {
+		if err != nil || r.Route != "/traces/{traceId}" || !strings.HasSuffix(r.ErrorCode, ":trace-not-found") {
+			t.Errorf("%+v, %v", r, err)
+		}
+		return
+	}
+}
+
 // A partner's program does everything that the API offers with the Go client.
 func TestClientCoversEveryOperation(t *testing.T) {
 	d := newDevFolder(t)
@@ -116,6 +139,7 @@ func TestClientCoversEveryOperation(t *testing.T) {
 	testPayments(t, c, site)
 	testMovements(t, c, site)
 	testWebhooks(t, c, site, events)
+	testRequestLog(t, c)
 	now, advanced, err := c.Clock(t.Context())
 	if err != nil || now == 0 || advanced != 0 {
 		t.Error(now, advanced, err)
