@@ -91,9 +91,9 @@ type auditRow struct {
 func (s *Store) AuditLog(
 	ctx context.Context, filter AuditFilter, after AuditPosition, limit int64,
 ) (entries []AuditEntry, err error) {
-	err = s.pg.Do(ctx, func() error {
+	err = s.pg.Read(ctx, func(on bun.IDB) error {
 		var rows []auditRow
-		q := s.db.NewSelect().Model(&rows).Order("at DESC", "id DESC").Limit(limit)
+		q := on.NewSelect().Model(&rows).Order("at DESC", "id DESC").Limit(limit)
 		if after != (AuditPosition{}) {
 			q.Where("(at, id) < (?, ?)", after.At, after.ID)
 		}

@@ -80,8 +80,8 @@ func insertClientSecret(ctx context.Context, tx postgres.Tx, id ClientID) (strin
 // ClientSecrets are the client's live secrets, oldest first.
 func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret, error) {
 	var rows []secretRow
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewSelect().Model(&rows).Where("client_id = ?", id).Order("created_at", "secret_hash").Scan(ctx)
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
+		return on.NewSelect().Model(&rows).Where("client_id = ?", id).Order("created_at", "secret_hash").Scan(ctx)
 	})
 	all := make([]ClientSecret, len(rows))
 	for i, row := range rows {

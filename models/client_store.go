@@ -101,7 +101,7 @@ func (s *Store) createClient(
 // Client returns the client with the id, disabled or not; ErrNotFound if there is none.
 func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	row := &clientRow{ID: id}
-	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
 		return Client{}, notFound(err, "client")
 	}
@@ -111,10 +111,10 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 // Clients are the organisation's clients (zero: the customer app's), oldest first.
 func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
 	var rows []clientRow
-	err := s.pg.Do(ctx, func() error {
-		q := s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation)
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
+		q := on.NewSelect().Model(&rows).Where("organisation_id = ?", organisation)
 		if organisation.IsZero() {
-			q = s.db.NewSelect().Model(&rows).Where("organisation_id IS NULL")
+			q = on.NewSelect().Model(&rows).Where("organisation_id IS NULL")
 		}
 		return q.Order("id").Scan(ctx)
 	})

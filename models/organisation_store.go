@@ -78,7 +78,7 @@ func checkName(name string) error {
 // Organisation returns the organisation with the id; ErrNotFound if there is none.
 func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisation, error) {
 	row := &organisationRow{ID: id}
-	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
 		return Organisation{}, notFound(err, "organisation")
 	}
@@ -88,7 +88,7 @@ func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisati
 // Organisations are all organisations, oldest first.
 func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
 	var rows []organisationRow
-	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(&rows).Order("id").Scan(ctx) })
+	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(&rows).Order("id").Scan(ctx) })
 	all := make([]Organisation, len(rows))
 	for i := range rows {
 		all[i] = rows[i].organisation()

@@ -38,8 +38,8 @@ func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts t
 // ActiveSandboxFaults returns the active faults, with the service time of their end.
 func (s *Store) ActiveSandboxFaults(ctx context.Context) (map[SandboxFault]Millis, error) {
 	var rows []sandboxFaultRow
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewSelect().Model(&rows).Where("ends_at > svc_now()").Scan(ctx)
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
+		return on.NewSelect().Model(&rows).Where("ends_at > svc_now()").Scan(ctx)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("models: read the faults of the sandbox: %w", err)

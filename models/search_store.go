@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/uptrace/bun"
+
 	"partnerbilling/models/postgres"
 )
 
@@ -137,7 +139,7 @@ func (s *Store) searchSubjects(ctx context.Context, subjects []DebitSubject) (hi
 // AnySite returns a Site of any organisation, for operators; ErrNotFound if there is none.
 func (s *Store) AnySite(ctx context.Context, id SiteID) (Site, error) {
 	row := &siteRow{ID: id}
-	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
 		return Site{}, notFound(err, "site")
 	}

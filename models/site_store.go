@@ -44,8 +44,8 @@ func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, nam
 // same ErrNotFound.
 func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID) (Site, error) {
 	row := &siteRow{}
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewSelect().Model(row).Where("id = ?", id).Where("organisation_id = ?", organisation).Scan(ctx)
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
+		return on.NewSelect().Model(row).Where("id = ?", id).Where("organisation_id = ?", organisation).Scan(ctx)
 	})
 	if err != nil {
 		return Site{}, notFound(err, "site")
@@ -56,8 +56,8 @@ func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID
 // Sites are the organisation's Sites, oldest first.
 func (s *Store) Sites(ctx context.Context, organisation OrganisationID) ([]Site, error) {
 	var rows []siteRow
-	err := s.pg.Do(ctx, func() error {
-		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("id").Scan(ctx)
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
+		return on.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("id").Scan(ctx)
 	})
 	all := make([]Site, len(rows))
 	for i := range rows {

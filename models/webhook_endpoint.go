@@ -104,7 +104,7 @@ func (s *Store) WebhookEndpoint(
 	ctx context.Context, organisation OrganisationID, site SiteID,
 ) (WebhookEndpoint, error) {
 	row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
-	err := s.pg.Do(ctx, func() error { return s.db.NewSelect().Model(row).WherePK().Scan(ctx) })
+	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return WebhookEndpoint{}, ErrNoWebhookEndpoint
 	}
@@ -115,9 +115,9 @@ func (s *Store) WebhookEndpoint(
 // the order of their ids.
 func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationID) ([]WebhookEndpoint, error) {
 	var rows []webhookEndpointRow
-	err := s.pg.Do(ctx, func() error {
+	err := s.pg.Read(ctx, func(on bun.IDB) error {
 		rows = nil
-		return s.db.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("site_id").Scan(ctx)
+		return on.NewSelect().Model(&rows).Where("organisation_id = ?", organisation).Order("site_id").Scan(ctx)
 	})
 	endpoints := make([]WebhookEndpoint, len(rows))
 	for i := range rows {

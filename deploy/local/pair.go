@@ -100,6 +100,23 @@ func (p *Pair) Detach(ctx context.Context) error {
 	return awaitTrue(ctx, p.Standby(), "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
 }
 
+// PauseReplay lets the standby receive commits without showing them, until ResumeReplay.
+func (p *Pair) PauseReplay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	if err := p.Standby().exec(ctx, "SELECT pg_wal_replay_pause()"); err != nil {
+		return err
+	}
+	return awaitTrue(ctx, p.Standby(), "SELECT pg_get_wal_replay_pause_state() = 'paused'")
+}
+
+// ResumeReplay ends PauseReplay.
+func (p *Pair) ResumeReplay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	return p.Standby().exec(ctx, "SELECT pg_wal_replay_resume()")
+}
+
 // KillPrimary kills all processes of the primary with SIGKILL at the same time, as if its machine
 // had failed.
 func (p *Pair) KillPrimary() { p.Primary().Postgres.KillAll() }

@@ -13,6 +13,7 @@ const outageKey = "outage"
 // The dependencies that an outage may concern.
 const (
 	Postgres  = "postgres"
+	Replica   = "replica" // of Postgres
 	Redis     = "redis"
 	Collector = "collector" // of spans
 )

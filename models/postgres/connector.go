@@ -41,6 +41,8 @@ const (
 var (
 	// errReadOnly refuses a server that accepts no writes: a standby, or a primary during demotion.
 	errReadOnly = errors.New("the server is read-only")
+	// errNotStandby refuses a server that is not a standby, for a replica.
+	errNotStandby = errors.New("the server is not a standby")
 	// ErrNotDurable refuses a server or role with commits that a crash may lose.
 	ErrNotDurable = errors.New("postgres: commits are not durable")
 )
@@ -48,12 +50,12 @@ var (
 // connector opens the pool's connections and decides which of them to reuse. It implements
 // driver.Connector.
 //
-// Every connection leads to a server that accepts writes, as with target_session_attrs=read-write.
-// If commits must be durable, it leads to a server that flushes them. One query checks both on a
-// new connection, and before reuse if the connection was idle or its last check is old. A
-// transaction pays no extra round trip. The check reads the role's defaults, so it also works
-// behind a pooler, where a SET can reach another session. Statements that may be lost set
-// synchronous_commit = off for their own transaction only.
+// Every connection leads to a server that accepts writes, as with target_session_attrs=read-write;
+// those of a replica lead to a standby. If commits must be durable, it leads to a server that
+// flushes them. One query checks both on a new connection, and before reuse if the connection was
+// idle or its last check is old. A transaction pays no extra round trip. The check reads the role's
+// defaults, so it also works behind a pooler, where a SET can reach another session. Statements
+// that may be lost set synchronous_commit = off for their own transaction only.
 //
 // With several hosts in the URL, a connection uses the first host that qualifies, starting with the
 // host of the last connection. A host that does not answer delays it by hedgeAfter.
@@ -61,6 +63,7 @@ type connector struct {
 	hosts     []driver.Connector // in the URL's order
 	preferred atomic.Int32       // index of the host that took the last connection
 	durable   atomic.Bool        // refuse sessions with commits that are not flushed
+	standby   bool               // connect to standbys, for a replica
 	// generation counts the events that invalidate every open connection. Connections of an earlier
 	// generation are not reused.
 	generation atomic.Int64
@@ -314,11 +317,15 @@ func (c *connector) recheck(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // isUnfit distinguishes a server that does not qualify from one that does not answer.
-func isUnfit(err error) bool { return errors.Is(err, errReadOnly) || errors.Is(err, ErrNotDurable) }
+func isUnfit(err error) bool {
+	return errors.Is(err, errReadOnly) || errors.Is(err, errNotStandby) || errors.Is(err, ErrNotDurable)
+}
 
-// check asks the server whether it takes writes and how the session's commits are flushed.
+// check asks the server whether it takes writes and how the session's commits are flushed, or
+// whether it is a standby.
 func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
-	const query = `SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), session_user`
+	const query = `SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), session_user,
+		pg_is_in_recovery()`
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	results, err := conn.Exec(ctx, query).ReadAll()
@@ -326,8 +333,12 @@ func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	row := results[0].Rows[0]
-	readOnly, commit, role := string(row[0]), string(row[1]), string(row[2])
+	readOnly, commit, role, inRecovery := string(row[0]), string(row[1]), string(row[2]), string(row[3])
 	switch {
+	case c.standby && inRecovery != "t":
+		return errNotStandby
+	case c.standby:
+		return nil
 	case readOnly == "on":
 		return errReadOnly
 	case c.durable.Load() && !isDurable("synchronous_commit", commit):
@@ -343,7 +354,7 @@ func (c *connector) condemn() { c.generation.Add(1) }
 // onError closes a connection to a server that has become read-only, as the driver does after a
 // FATAL error.
 func (c *connector) onError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
-	if isReadOnlyCode(err.Code) {
+	if isReadOnlyCode(err.Code) && !c.standby {
 		c.condemn()
 		return false
 	}

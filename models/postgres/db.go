@@ -39,6 +39,8 @@ type Config struct {
 	// Statements are not prepared by name, and the role has the settings of sessions; see
 	// CheckSettings.
 	Pooled bool
+	// standby says that connections lead to standbys.
+	standby bool
 }
 
 // answerGrace is how long after Config.StatementTimeout a live server's answer may arrive.
@@ -53,6 +55,7 @@ type DB struct {
 	limit    int64 // maximum number of concurrent calls; 0: no bound
 	inside   atomic.Int64
 	settings Settings
+	replica  *Replica // nil: none
 }
 
 // Open prepares a pool without connecting.
@@ -73,6 +76,7 @@ func Open(cfg Config) (*DB, error) {
 	settings := sessionSettings(cfg.StatementTimeout)
 	prepareSessions(conf, cfg, settings)
 	conns := newConnector(conf, cfg.Pooled, cfg.StatementTimeout+answerGrace)
+	conns.standby = cfg.standby
 	pool := sql.OpenDB(conns)
 	pool.SetMaxOpenConns(cfg.MaxConns)
 	pool.SetMaxIdleConns(cfg.MaxConns)
@@ -103,7 +107,7 @@ func prepareSessions(conf *pgx.ConnConfig, cfg Config, settings Settings) {
 // the bound nor the retries of Do.
 func (db *DB) Bun() *bun.DB { return db.bun }
 
-// Close closes the pool.
+// Close closes the pool. A replica stays open.
 func (db *DB) Close() error { return db.bun.Close() }
 
 // Ping checks that Postgres accepts writes. ErrUnavailable: it does not answer, is a standby or
@@ -123,7 +127,10 @@ const attempts = 4
 
 // Do runs do, which sends one statement. It repeats do after a deadlock or a serialization failure.
 // ErrUnavailable: Postgres is unreachable, or too many calls wait for it.
+//
+// Later reads with the same context do not go to a replica: they see what do has written.
 func (db *DB) Do(ctx context.Context, do func() error) error {
+	readingOf(ctx).stayOnPrimary()
 	if n := db.inside.Add(1); db.limit > 0 && n > db.limit {
 		db.inside.Add(-1)
 		return fmt.Errorf("%w: the queue for a connection is full", ErrUnavailable)
@@ -149,11 +156,12 @@ func (db *DB) InTx(ctx context.Context, do func(tx Tx) error) error {
 	})
 }
 
-// InSnapshot runs do in a read-only transaction whose statements see one snapshot.
+// InSnapshot runs do in a read-only transaction whose statements see one snapshot. It may run on
+// the replica; see Read.
 func (db *DB) InSnapshot(ctx context.Context, do func(tx Tx) error) error {
 	options := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-	return db.Do(ctx, func() error {
-		return db.bun.RunInTx(ctx, options, func(_ context.Context, tx bun.Tx) error { return do(Tx{tx, db.bun}) })
+	return db.Read(ctx, func(on bun.IDB) error {
+		return on.RunInTx(ctx, options, func(_ context.Context, tx bun.Tx) error { return do(Tx{tx, db.bun}) })
 	})
 }
 

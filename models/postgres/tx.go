@@ -47,14 +47,15 @@ func (tx Tx) Run(ctx context.Context, s Statement, args Args) (int, error) {
 
 func (db *DB) sender() sender { return sender{db.bun.DB, db.bun} }
 
-// Get implements Session, with the errors and retries of Do.
+// Get implements Session, with the errors and retries of Do. It may run on the replica; see Read.
 func (db *DB) Get(ctx context.Context, s Statement, args Args, dest ...any) error {
-	return db.Do(ctx, func() error { return db.sender().get(ctx, s, args, dest) })
+	return db.read(ctx, func(on source) error { return on.get(ctx, s, args, dest) })
 }
 
-// Select implements Session, with the errors and retries of Do.
+// Select implements Session, with the errors and retries of Do. It may run on the replica; see
+// Read.
 func (db *DB) Select(ctx context.Context, s Statement, args Args, dest any) error {
-	return db.Do(ctx, func() error { return db.sender().selectRows(ctx, s, args, dest) })
+	return db.read(ctx, func(on source) error { return on.selectRows(ctx, s, args, dest) })
 }
 
 // Run implements Session, with the errors and retries of Do.

@@ -1,0 +1,104 @@
+package modelstest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"partnerbilling/deploy/local"
+	"partnerbilling/migrations"
+	"partnerbilling/models"
+	"partnerbilling/models/postgres"
+)
+
+// Replicated is a store on a primary of its own, with a replica: a standby that follows the
+// primary.
+type Replicated struct {
+	*models.Store
+	Pair       *local.Pair
+	Line       *Line  // to the replica
+	ReplicaURL string // of the replica, through the line
+
+	t testing.TB
+}
+
+// OpenReplicated starts the servers, which end with the test.
+func OpenReplicated(t testing.TB) *Replicated {
+	t.Helper()
+	pair, err := local.TempPair(t.Context())
+	if err != nil {
+		t.Fatalf("modelstest: %v", err)
+	}
+	t.Cleanup(func() { _ = pair.Stop(context.Background()) })
+	r := &Replicated{Pair: pair, t: t}
+	r.Line, r.ReplicaURL = Wire(t, pair.Standby().DatabaseURL)
+	r.Store, err = models.Open(postgres.Config{DSN: pair.DatabaseURL(), ApplicationName: "test"})
+	r.must(err)
+	r.SetKeyring(Keyring(t, MasterKey))
+	replica, err := models.OpenReplica(postgres.Config{DSN: r.ReplicaURL, ApplicationName: "replica"})
+	r.must(err)
+	r.UseReplica(replica)
+	t.Cleanup(func() { r.must(errors.Join(replica.Close(), r.Store.Close())) })
+	_, err = migrations.Up(t.Context(), r.DB())
+	r.must(err)
+	r.AwaitReplica()
+	return r
+}
+
+func (r *Replicated) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatalf("modelstest: replica: %v", err)
+	}
+}
+
+// AwaitReplica waits until reads use the replica.
+func (r *Replicated) AwaitReplica() {
+	r.t.Helper()
+	r.Await("reads use the replica", func() bool {
+		before := r.Served()
+		_, err := r.Now(models.ReadReplica(r.t.Context()))
+		r.must(err)
+		return r.Served() > before
+	})
+}
+
+// Await repeats a check until it succeeds.
+func (r *Replicated) Await(what string, done func() bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			r.t.Fatalf("modelstest: not in time: %s", what)
+		case <-poll.C:
+		}
+	}
+}
+
+// Served returns the number of reads that the replica has answered.
+func (r *Replicated) Served() int64 { return r.ReplicaState(r.t.Context()).Served }
+
+// FellBack returns the number of reads that went to the primary, whatever the reason.
+func (r *Replicated) FellBack() (n int64) {
+	for _, reads := range r.ReplicaState(r.t.Context()).Fallbacks {
+		n += reads
+	}
+	return n
+}
+
+// OnReplica runs read, which must read from the replica alone. Its reads with a context from
+// models.ReadReplica are meant; others stay on the primary unnoticed.
+func (r *Replicated) OnReplica(what string, read func()) {
+	r.t.Helper()
+	served, fellBack := r.Served(), r.FellBack()
+	read()
+	if r.Served() == served || r.FellBack() != fellBack {
+		r.t.Errorf("%s: the replica answered %d reads, and the primary %d instead: %+v", what, r.Served()-served,
+			r.FellBack()-fellBack, r.ReplicaState(r.t.Context()))
+	}
+}

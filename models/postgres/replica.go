@@ -1,0 +1,238 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/uptrace/bun"
+)
+
+const (
+	// replicaWait bounds the time that a read spends before it begins on the replica: until it
+	// has a connection, and the replica has replayed all that the primary had committed.
+	replicaWait = 500 * time.Millisecond
+	// replicaSuspension is how long reads skip the replica after it was unavailable or behind. Then
+	// one read tries it.
+	replicaSuspension = 5 * time.Second
+	// replicaStatementTimeout ends a statement on the replica, and answerGrace later its
+	// connection.
+	replicaStatementTimeout = 2 * time.Second
+	// replayPoll is the interval between checks of a replica that is behind.
+	replayPoll = 5 * time.Millisecond
+	// maxClockLead bounds how far the replica's clock may be ahead of the primary's.
+	maxClockLead = time.Second
+)
+
+// Fallback is the reason why a read went to the primary instead of the replica.
+type Fallback string
+
+// The reasons.
+const (
+	// FallbackUnavailable: the replica does not answer, is starting, or is no standby of the
+	// primary.
+	FallbackUnavailable Fallback = "unavailable"
+	// FallbackBehind: the replica lacks commits that the primary had at the beginning of the read.
+	FallbackBehind Fallback = "behind"
+	// FallbackRefused: the replica ended the statement, for example because replay conflicts with
+	// it.
+	FallbackRefused Fallback = "refused"
+	// FallbackBusy: all connections to the replica are in use.
+	FallbackBusy Fallback = "busy"
+	// FallbackSuspended: the replica was unavailable or behind moments ago.
+	FallbackSuspended Fallback = "suspended"
+)
+
+// Fallbacks are all reasons.
+var Fallbacks = []Fallback{
+	FallbackUnavailable, FallbackBehind, FallbackRefused, FallbackBusy, FallbackSuspended,
+}
+
+var (
+	// ErrReplicaBehind says that a replica lacks commits of the primary, or that its clock is
+	// wrong.
+	ErrReplicaBehind = errors.New("postgres: the replica is behind the primary")
+	// ErrReplicaForeign says that a server does not follow the primary: it is none of its standbys,
+	// or it has another history of commits since a failover or a restore.
+	ErrReplicaForeign = errors.New("postgres: the server does not follow the primary")
+	errReplicaBusy    = errors.New("postgres: all connections to the replica are in use")
+)
+
+// Position is a point in the history of a primary's commits.
+type Position struct {
+	// History identifies the history. A failover or a restore begins another one.
+	History string
+	LSN     string  // of the WAL that the primary has flushed
+	At      float64 // the primary's clock, in milliseconds of Unix time
+}
+
+// ReplicaStatus is the state of a standby relative to a position of its primary.
+type ReplicaStatus struct {
+	Follows    bool    // the server is a standby, and has the position's history
+	Behind     int64   // bytes of WAL before the position that the standby has not replayed
+	LagSeconds float64 // age of the last commit that it has replayed; 0 unless it is behind
+	ClockLead  float64 // how far its clock is ahead of the position's, in milliseconds
+}
+
+// check returns nil if a read on the standby sees everything that the primary had committed at the
+// position, and a time that is not earlier.
+func (s ReplicaStatus) check() error {
+	switch limit := (maxClockLead + replicaWait).Milliseconds(); {
+	case !s.Follows:
+		return ErrReplicaForeign
+	case s.Behind > 0:
+		return fmt.Errorf("%w by %d bytes", ErrReplicaBehind, s.Behind)
+	case s.ClockLead < 0 || s.ClockLead > float64(limit):
+		return fmt.Errorf("%w: its clock differs by %.0f ms", ErrReplicaBehind, s.ClockLead)
+	default:
+		return nil
+	}
+}
+
+// ReplicaStatements are the statements that compare a replica with the primary.
+type ReplicaStatements struct {
+	Position Statement // returns a Position, on the primary
+	Status   Statement // returns a ReplicaStatus, on the replica; arguments: history, lsn and at
+}
+
+// Replica is a pool of connections to standbys for reads; see DB.Read. It is safe for concurrent
+// use. Several DBs may share it.
+type Replica struct {
+	db         *DB
+	statements ReplicaStatements
+	conns      int64
+	running    atomic.Int64
+	suspension suspension
+	served     atomic.Int64
+	fallbacks  map[Fallback]*atomic.Int64
+}
+
+// OpenReplica prepares a pool without connecting. It does not support poolers, which may run the
+// check of a standby and the read on different servers.
+func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
+	if cfg.Pooled {
+		return nil, errors.New("postgres: a replica needs direct connections, not a pooler")
+	}
+	cfg.standby, cfg.StatementTimeout = true, replicaStatementTimeout
+	db, err := Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Replica{
+		db: db, statements: statements, conns: int64(db.Stats().MaxOpenConnections),
+		suspension: suspension{now: db.conns.now}, fallbacks: map[Fallback]*atomic.Int64{},
+	}
+	for _, reason := range Fallbacks {
+		r.fallbacks[reason] = &atomic.Int64{}
+	}
+	return r, nil
+}
+
+// Bun is the handle of the pool, for statistics and tests.
+func (r *Replica) Bun() *bun.DB { return r.db.bun }
+
+// Close closes the pool.
+func (r *Replica) Close() error { return r.db.Close() }
+
+// Served returns the number of reads that the replica has answered.
+func (r *Replica) Served() int64 { return r.served.Load() }
+
+// FellBack returns the number of reads that went to the primary for a reason.
+func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
+
+// Status compares the replica with the primary now. It returns within replicaWait.
+// ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read would use it.
+func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
+	at, err := db.position(ctx)
+	if err != nil {
+		return ReplicaStatus{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, replicaWait)
+	defer cancel()
+	conn, err := db.replica.db.bun.Conn(ctx)
+	if err != nil {
+		return ReplicaStatus{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	return db.replica.await(ctx, conn, at)
+}
+
+// position reads the position of the primary.
+func (db *DB) position(ctx context.Context) (at Position, err error) {
+	err = db.Get(withoutReading(ctx), db.replica.statements.Position, nil, &at)
+	return at, err
+}
+
+// try runs do on a standby that has replayed all that the primary had committed at the position.
+// The check and do use one connection, because another connection may lead to another standby.
+func (r *Replica) try(ctx context.Context, at Position, do func(conn *bun.Conn) error) error {
+	defer r.running.Add(-1)
+	if r.running.Add(1) > r.conns {
+		return errReplicaBusy
+	}
+	waiting, cancel := context.WithTimeout(ctx, replicaWait)
+	defer cancel()
+	conn, err := r.db.bun.Conn(waiting)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := r.await(waiting, conn, at); err != nil {
+		return err
+	}
+	return do(&conn)
+}
+
+// await waits until the standby has replayed the position. At the end of ctx it returns the error
+// of the last status.
+func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status ReplicaStatus, err error) {
+	poll := time.NewTicker(replayPoll)
+	defer poll.Stop()
+	args := Args{"history": at.History, "lsn": at.LSN, "at": at.At}
+	for {
+		var next ReplicaStatus
+		failed := sender{conn.Conn, r.db.bun}.get(ctx, r.statements.Status, args, []any{&next})
+		if failed != nil && (err == nil || ctx.Err() == nil) {
+			return status, failed
+		}
+		if failed == nil {
+			status, err = next, next.check()
+		}
+		if err == nil || !errors.Is(err, ErrReplicaBehind) {
+			return status, err
+		}
+		select {
+		case <-ctx.Done():
+			return status, err
+		case <-poll.C:
+		}
+	}
+}
+
+// note counts a read that the replica has not answered, and suspends the replica unless only that
+// read was at fault. It returns false for errors that the primary would return as well.
+func (r *Replica) note(err error) bool {
+	var pg *pgconn.PgError
+	reason := FallbackUnavailable
+	switch {
+	case errors.Is(err, errReplicaBusy):
+		reason = FallbackBusy
+	case errors.Is(err, ErrReplicaBehind):
+		reason = FallbackBehind
+	case errors.As(err, &pg) && !isFatal(pg):
+		reason = FallbackRefused
+	case !errors.Is(err, ErrReplicaForeign) && !isConnectionError(err):
+		return false
+	}
+	r.fallbacks[reason].Add(1)
+	if reason == FallbackUnavailable || reason == FallbackBehind {
+		r.suspension.begin()
+	}
+	if errors.Is(err, ErrReplicaForeign) {
+		r.db.Reconnect() // another standby may answer
+	}
+	return true
+}

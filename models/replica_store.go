@@ -1,0 +1,113 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
+)
+
+var (
+	// replicaPositionSQL reads how far the primary's commits have got. Its history changes with
+	// each promotion, each restore, and each epoch that an operator begins.
+	replicaPositionSQL = postgres.SQL(`
+SELECT e.epoch || '/' || s.system_identifier || '/' || s.timeline AS history, pg_current_wal_flush_lsn()::text AS lsn,
+       extract(epoch FROM clock_timestamp())::float8 * 1000 AS at
+FROM database_epoch e, server_identity s`)
+	// replicaStatusSQL compares a standby with a position. The standby has the history only if it
+	// has replayed the row that records it.
+	replicaStatusSQL = postgres.SQL(`
+SELECT pg_is_in_recovery() AND e.epoch || '/' || e.system_identifier || '/' || e.timeline = :history AS follows, w.behind,
+       CASE WHEN w.behind > 0 THEN coalesce(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)
+            ELSE 0 END::float8 AS lag_seconds,
+       extract(epoch FROM clock_timestamp())::float8 * 1000 - :at::float8 AS clock_lead
+FROM database_epoch e, LATERAL (
+    SELECT greatest(0, coalesce(pg_wal_lsn_diff(:lsn::text::pg_lsn, pg_last_wal_replay_lsn()), 1))::bigint) w (behind)`)
+)
+
+// ErrNoReplica says that the Store has no replica.
+var ErrNoReplica = errors.New("models: no replica is configured")
+
+// Replica is a standby of Postgres that answers reads; see [ReadReplica].
+type Replica struct{ pg *postgres.Replica }
+
+// OpenReplica prepares a pool of connections to a standby without connecting.
+func OpenReplica(cfg postgres.Config) (*Replica, error) {
+	pg, err := postgres.OpenReplica(cfg, postgres.ReplicaStatements{
+		Position: replicaPositionSQL, Status: replicaStatusSQL,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Replica{pg}, nil
+}
+
+// DB is the handle of the pool, for statistics and test kits.
+func (r *Replica) DB() *bun.DB { return r.pg.Bun() }
+
+// Close closes the pool.
+func (r *Replica) Close() error { return r.pg.Close() }
+
+// UseReplica makes reads of contexts from [ReadReplica] run on the replica. It must precede every
+// other call. Several Stores may share a replica. The Store does not close it.
+func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
+
+// ReadReplica returns a context in which the Store's reading methods may run on the replica. The
+// service uses it for pages and CSV alone; JSON for partners, writes and workers stay on the
+// primary. Without a replica it changes nothing.
+//
+// The replica answers only if it has replayed everything that the primary had committed when the
+// context was first read with. That alone decides which reads it serves:
+//
+//   - A page shows the act before it, because the act was committed before the page was requested.
+//     No session has to remember acts, and the acts of other operators show as well.
+//   - A batch that exists is found, and a table has what an earlier JSON answer had: neither the
+//     age of a batch nor the range of a table matters.
+//   - The standby's clock is compared as well, since deadlines and expiry count by the clock.
+//   - A standby that lags, however it is measured, is not used; an idle primary is no lag.
+//   - A standby of another history is not used, such as that of a demoted primary.
+//
+// The price is one cheap statement on the primary for each context. If the replica has not replayed
+// enough within half a second, does not answer, or refuses a statement, the primary answers. Reads
+// skip the replica for five seconds afterwards, so that one read at a time waits for it.
+//
+// Standbys refuse writes. A write in such a context runs on the primary, as always, and so does
+// every later read: a batch past its deadline is settled by the read that finds it.
+func ReadReplica(ctx context.Context) context.Context { return postgres.WithReplica(ctx) }
+
+// ReadsReplica reports whether the context is from [ReadReplica].
+func ReadsReplica(ctx context.Context) bool { return postgres.HasReplica(ctx) }
+
+// ReplicaState is the state of the replica, and what this process has read from it.
+type ReplicaState struct {
+	// Err says why reads do not use the replica; nil: they do.
+	Err error
+	// Lag is the age of the last commit that the replica has replayed, 0 if it has replayed all. It
+	// is negative if the replica does not answer.
+	Lag time.Duration
+	// Served is the number of reads that the replica has answered.
+	Served int64
+	// Fallbacks are the numbers of reads that went to the primary instead, by reason.
+	Fallbacks map[postgres.Fallback]int64
+}
+
+// ReplicaState compares the replica with the primary now. It takes half a second at most while the
+// primary answers. Without a replica, Err is ErrNoReplica.
+func (s *Store) ReplicaState(ctx context.Context) ReplicaState {
+	r := s.pg.Replica()
+	if r == nil {
+		return ReplicaState{Err: ErrNoReplica, Lag: -1}
+	}
+	status, err := s.pg.ReplicaStatus(ctx)
+	state := ReplicaState{Err: err, Lag: -1, Served: r.Served(), Fallbacks: map[postgres.Fallback]int64{}}
+	if err == nil || errors.Is(err, postgres.ErrReplicaBehind) {
+		state.Lag = time.Duration(status.LagSeconds * float64(time.Second))
+	}
+	for _, reason := range postgres.Fallbacks {
+		state.Fallbacks[reason] = r.FellBack(reason)
+	}
+	return state
+}
