@@ -215,10 +215,14 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 }
 
 // coalesce returns the result of a read that begins after the call. It runs the read itself, unless
-// it can join one. If the request that runs it ends before, another one runs it.
+// it can join one. If the request that runs it ends before, another one runs it. Reads from the
+// replica are not shared.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
+	if models.ReadsReplica(ctx) {
+		return read(ctx)
+	}
 	for {
 		shared, previous, leads := b.join(key)
 		if leads {

@@ -15,7 +15,7 @@ var rowFields = []string{
 }
 
 func (b *batches) rowsCSV(ctx context.Context, r *Request) error {
-	table, err := b.reader.table(ctx, r)
+	table, err := b.reader.table(models.ReadReplica(ctx), r)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,15 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	return r.withQueryFaults(r.route.Handler(r.withAct(ctx), r))
+	return r.withQueryFaults(r.route.Handler(r.withReplica(r.withAct(ctx)), r))
+}
+
+// withReplica lets the console's pages read from the replica. Partners' own requests do not.
+func (r *Request) withReplica(ctx context.Context) context.Context {
+	if r.route.Method == http.MethodGet && r.fast.UserValue(consoleCall{}) != nil {
+		return models.ReadReplica(ctx)
+	}
+	return ctx
 }
 
 // withAct gives the context of a route that changes a partner's configuration its act.

@@ -100,7 +100,7 @@ func (e *movementExport) read(ctx context.Context) error {
 	if n := len(e.part); n > 0 {
 		at = models.MovementPosition{At: e.part[n-1].RecordedAt, Key: e.part[n-1].RailKey}
 	}
-	part, err := e.store.MovementsAfter(ctx, e.site, e.filter.From, e.filter.To, at)
+	part, err := e.store.MovementsAfter(models.ReadReplica(ctx), e.site, e.filter.From, e.filter.To, at)
 	e.part, e.more = part, len(part) == models.MaxMovements
 	return err
 }

@@ -44,6 +44,7 @@ type Config struct {
 	PublicBaseURL  string      `env:"SVC_PUBLIC_BASE_URL"`
 	DatabaseURL    string      `env:"SVC_DATABASE_URL" secret:"true"`
 	DatabasePooler string      `env:"SVC_DATABASE_POOLER" envDefault:"off"`
+	ReadURL        string      `env:"SVC_DATABASE_READ_URL" secret:"true"`
 	RedisURL       string      `env:"SVC_REDIS_URL" secret:"true"`
 	MasterKey      string      `env:"SVC_MASTER_KEY" secret:"true"`
 	MasterKeyFile  string      `env:"SVC_MASTER_KEY_FILE"`
@@ -211,6 +212,9 @@ func (c *Config) check() error {
 	oneOf("SVC_ENV", string(c.Env), "", string(sandbox), string(production))
 	oneOf("SVC_DEV_WORKER", c.DevWorker, "on", "off")
 	oneOf("SVC_DATABASE_POOLER", c.DatabasePooler, "off", "transaction")
+	if c.ReadURL != "" && c.pooled() {
+		refuse("SVC_DATABASE_READ_URL", "needs a direct connection: it does not work with SVC_DATABASE_POOLER")
+	}
 	oneOf("SVC_LOG_FORMAT", c.LogFormat, "json", "text")
 	if c.OTLPRatio <= 0 || c.OTLPRatio > 1 || math.IsNaN(c.OTLPRatio) {
 		refuse("SVC_OTLP_RATIO", "must be above 0 and at most 1")

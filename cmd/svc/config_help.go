@@ -13,6 +13,8 @@ var variableHelp = map[string]string{
 	"SVC_DATABASE_URL": "postgres:// URL; svc dev starts a private server without it",
 	"SVC_DATABASE_POOLER": "transaction: SVC_DATABASE_URL leads to a pooler in transaction mode, such as " +
 		"PgBouncer; or off",
+	"SVC_DATABASE_READ_URL": "postgres:// URL of a standby that serves pages and CSV (api, dashboard, dev), " +
+		"without a pooler; the primary serves them without it, and while the standby is down or behind",
 	"SVC_REDIS_URL":       "URL of a server, of Sentinels or of a Cluster; svc dev starts a private server without it",
 	"SVC_MASTER_KEY":      "keyring for stored secrets: id:base64 of 32 bytes, comma-separated; the first key encrypts",
 	"SVC_MASTER_KEY_FILE": "file that contains the keyring instead of SVC_MASTER_KEY",

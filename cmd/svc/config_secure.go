@@ -95,9 +95,11 @@ func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	https("issuer", "SVC_ISSUER_URL", c.IssuerURL)
 	https("issuer", "SVC_ISSUER_JWKS_URL", c.IssuerJWKSURL)
 	https("rail", "SVC_RAIL_URL", c.RailURL)
-	if c.DatabaseURL != "" && !c.allowsPlain("postgres") && !isVerifiedDatabase(c.DatabaseURL) {
-		refuse("SVC_DATABASE_URL", "must have sslmode=verify-full or a Unix socket in production, "+
-			"unless SVC_ALLOW_PLAIN names postgres")
+	for variable, dsn := range map[string]string{"SVC_DATABASE_URL": c.DatabaseURL, "SVC_DATABASE_READ_URL": c.ReadURL} {
+		if dsn != "" && !c.allowsPlain("postgres") && !isVerifiedDatabase(dsn) {
+			refuse(variable, "must have sslmode=verify-full or a Unix socket in production, "+
+				"unless SVC_ALLOW_PLAIN names postgres")
+		}
 	}
 	if c.RedisURL != "" && !c.allowsPlain("redis") {
 		if r, err := queue.ParseRedis(c.RedisURL, nil); err != nil || !r.IsVerified() {

@@ -78,6 +78,9 @@ func (s *service) checkEnvironment(ctx context.Context) (*models.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.useReplica(store); err != nil {
+		return nil, err
+	}
 	err = checkDeployment(ctx, store, s.cfg.deployment(false))
 	if errors.Is(err, models.ErrUnavailable) {
 		s.log.WarnContext(ctx, "cannot check the environment of the database", "error", err)

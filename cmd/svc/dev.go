@@ -166,6 +166,9 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	if err != nil {
 		return credentials{}, err
 	}
+	if err := s.useReplica(store); err != nil {
+		return credentials{}, err
+	}
 	if err := s.join(ctx, store, false); err != nil { // before anything is written
 		return credentials{}, err
 	}

@@ -40,7 +40,8 @@ type service struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	ring    *seal.Keyring // nil until openKeyring
+	ring    *seal.Keyring   // nil until openKeyring
+	replica *models.Replica // nil until useReplica, and without SVC_DATABASE_READ_URL
 	address queue.Redis
 	redis   redis.UniversalClient // the shared client of address
 	spans   trace.TracerProvider  // nil until tracerProvider, and without a collector
@@ -108,6 +109,28 @@ func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	return store, nil
 }
 
+// useReplica lets a store read from the replica, if one is configured. All stores of the process
+// share its pool. The replica may be down.
+func (s *service) useReplica(store *models.Store) error {
+	if s.cfg.ReadURL == "" {
+		return nil
+	}
+	if s.replica == nil {
+		replica, err := models.OpenReplica(postgres.Config{
+			DSN: s.cfg.ReadURL, MaxConns: s.cfg.DatabaseConns, ApplicationName: "svc replica",
+		})
+		if err != nil {
+			return fmt.Errorf("SVC_DATABASE_READ_URL: %w", err)
+		}
+		s.replica = replica
+		s.closers = append(s.closers, replica.Close)
+		s.metrics.MustRegister(collectors.NewDBStatsCollector(replica.DB().DB, "replica"))
+		api.RegisterReplica(s.metrics, store, s.log)
+	}
+	store.UseReplica(s.replica)
+	return nil
+}
+
 // pooled reports whether the database URL leads to a pooler in transaction mode.
 func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
 
@@ -161,6 +184,9 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	}
 	store, err := s.openStore("api", s.cfg.DatabaseQueue)
 	if err != nil {
+		return err
+	}
+	if err := s.useReplica(store); err != nil {
 		return err
 	}
 	if err := s.checkDatabase(ctx, store); err != nil {

@@ -116,6 +116,9 @@ func (p *Pages) handle(pattern string, serve func(*visit) error) {
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), requestTimeout) // the login has its own bounds
 		defer cancel()
+		if req.Method != http.MethodPost {
+			ctx = models.ReadReplica(ctx)
+		}
 		v := &visit{pages: p, ctx: ctx, w: w, r: req, operator: o}
 		defer v.recover()
 		if err := v.serve(serve); err != nil {
