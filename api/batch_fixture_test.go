@@ -9,6 +9,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 // batching is a billing whose test plays the workers that debit rows.
@@ -20,8 +21,14 @@ type batching struct {
 
 func newBatching(t testing.TB) *batching {
 	t.Helper()
+	return newBatchingOn(t, modelstest.Open(t))
+}
+
+// newBatchingOn returns a batching on the given store.
+func newBatchingOn(t testing.TB, store *models.Store) *batching {
+	t.Helper()
 	b := &batching{tasks: make(chan []models.TaskID, 100), arrived: newArrivals()}
-	b.billing = newBilling(t, func(cfg *api.Config) {
+	b.billing = newBillingOn(t, store, func(cfg *api.Config) {
 		cfg.Notify = func(tasks []models.TaskID) { b.tasks <- tasks }
 		cfg.Limiter = b.arrived
 	})

@@ -17,6 +17,7 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/api/web/console"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 // consoles is a sandbox's API with its console, real clients, and a wall clock that the test moves.
@@ -34,9 +35,15 @@ type consoles struct {
 
 func newConsoles(t *testing.T, change func(*api.Config)) *consoles {
 	t.Helper()
+	return newConsolesOn(t, modelstest.Open(t), change)
+}
+
+// newConsolesOn returns consoles on the given store.
+func newConsolesOn(t *testing.T, store *models.Store, change func(*api.Config)) *consoles {
+	t.Helper()
 	c := &consoles{tasks: make(chan []models.TaskID, 100)}
 	c.links = console.NewSignInLinks(func(console.Grant) { c.used.Add(1) })
-	c.billing = newBilling(t, func(cfg *api.Config) {
+	c.billing = newBillingOn(t, store, func(cfg *api.Config) {
 		own := auth.Config{URL: publicURL}
 		cfg.Authenticator, cfg.Issuer = auth.NewAuthenticator(cfg.Store, cfg.Keys, own),
 			auth.NewIssuer(cfg.Store, cfg.Keys, own)

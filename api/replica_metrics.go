@@ -30,7 +30,7 @@ func RegisterReplica(reg prometheus.Registerer, store *models.Store, log *slog.L
 			nil, nil),
 		served: prometheus.NewDesc("svc_database_replica_reads_total", "Reads that the replica has answered.", nil, nil),
 		fallbacks: prometheus.NewDesc("svc_database_replica_fallbacks_total",
-			"Reads of pages and CSV that went to the primary instead of the replica, by reason.",
+			"Times that the reads of a page or table turned from the replica to the primary, by reason.",
 			[]string{"reason"}, nil),
 	})
 }

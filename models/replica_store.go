@@ -90,7 +90,7 @@ type ReplicaState struct {
 	Lag time.Duration
 	// Served is the number of reads that the replica has answered.
 	Served int64
-	// Fallbacks are the numbers of reads that went to the primary instead, by reason.
+	// Fallbacks are the numbers of contexts whose reads turned to the primary, by reason.
 	Fallbacks map[postgres.Fallback]int64
 }
 

@@ -117,6 +117,13 @@ func (p *Pair) ResumeReplay(ctx context.Context) error {
 	return p.Standby().exec(ctx, "SELECT pg_wal_replay_resume()")
 }
 
+// Configure changes a setting of the standby that needs no restart.
+func (p *Pair) Configure(ctx context.Context, setting, value string) error {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	return p.Standby().exec(ctx, "ALTER SYSTEM SET "+setting+" = '"+value+"'", "SELECT pg_reload_conf()")
+}
+
 // KillPrimary kills all processes of the primary with SIGKILL at the same time, as if its machine
 // had failed.
 func (p *Pair) KillPrimary() { p.Primary().Postgres.KillAll() }

@@ -83,7 +83,7 @@ func (r *Replicated) Await(what string, done func() bool) {
 // Served returns the number of reads that the replica has answered.
 func (r *Replicated) Served() int64 { return r.ReplicaState(r.t.Context()).Served }
 
-// FellBack returns the number of reads that went to the primary, whatever the reason.
+// FellBack returns the number of contexts whose reads turned to the primary, whatever the reason.
 func (r *Replicated) FellBack() (n int64) {
 	for _, reads := range r.ReplicaState(r.t.Context()).Fallbacks {
 		n += reads

@@ -130,7 +130,7 @@ const attempts = 4
 //
 // Later reads with the same context do not go to a replica: they see what do has written.
 func (db *DB) Do(ctx context.Context, do func() error) error {
-	readingOf(ctx).stayOnPrimary()
+	db.stayOnPrimary(ctx, FallbackWrite)
 	if n := db.inside.Add(1); db.limit > 0 && n > db.limit {
 		db.inside.Add(-1)
 		return fmt.Errorf("%w: the queue for a connection is full", ErrUnavailable)

@@ -27,7 +27,7 @@ const (
 	maxClockLead = time.Second
 )
 
-// Fallback is the reason why a read went to the primary instead of the replica.
+// Fallback is the reason why the reads of a context turned from the replica to the primary.
 type Fallback string
 
 // The reasons.
@@ -44,11 +44,13 @@ const (
 	FallbackBusy Fallback = "busy"
 	// FallbackSuspended: the replica was unavailable or behind moments ago.
 	FallbackSuspended Fallback = "suspended"
+	// FallbackWrite: a write of the same context came first.
+	FallbackWrite Fallback = "write"
 )
 
 // Fallbacks are all reasons.
 var Fallbacks = []Fallback{
-	FallbackUnavailable, FallbackBehind, FallbackRefused, FallbackBusy, FallbackSuspended,
+	FallbackUnavailable, FallbackBehind, FallbackRefused, FallbackBusy, FallbackSuspended, FallbackWrite,
 }
 
 var (
@@ -140,7 +142,7 @@ func (r *Replica) Close() error { return r.db.Close() }
 // Served returns the number of reads that the replica has answered.
 func (r *Replica) Served() int64 { return r.served.Load() }
 
-// FellBack returns the number of reads that went to the primary for a reason.
+// FellBack returns the number of contexts whose reads turned to the primary for a reason.
 func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
 
 // Status compares the replica with the primary now. It returns within replicaWait.
@@ -212,27 +214,23 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 	}
 }
 
-// note counts a read that the replica has not answered, and suspends the replica unless only that
-// read was at fault. It returns false for errors that the primary would return as well.
-func (r *Replica) note(err error) bool {
+// judge returns why the primary has to repeat a read that ended with err; "": the answer is the
+// primary's, too. It suspends the replica unless only that read is at fault.
+func (r *Replica) judge(err error) Fallback {
 	var pg *pgconn.PgError
-	reason := FallbackUnavailable
+	why := FallbackUnavailable
 	switch {
 	case errors.Is(err, errReplicaBusy):
-		reason = FallbackBusy
-	case errors.Is(err, ErrReplicaBehind):
-		reason = FallbackBehind
+		return FallbackBusy
 	case errors.As(err, &pg) && !isFatal(pg):
-		reason = FallbackRefused
-	case !errors.Is(err, ErrReplicaForeign) && !isConnectionError(err):
-		return false
-	}
-	r.fallbacks[reason].Add(1)
-	if reason == FallbackUnavailable || reason == FallbackBehind {
-		r.suspension.begin()
-	}
-	if errors.Is(err, ErrReplicaForeign) {
+		return FallbackRefused
+	case errors.Is(err, ErrReplicaBehind):
+		why = FallbackBehind
+	case errors.Is(err, ErrReplicaForeign):
 		r.db.Reconnect() // another standby may answer
+	case err == nil || !isConnectionError(err):
+		return ""
 	}
-	return true
+	r.suspension.begin()
+	return why
 }

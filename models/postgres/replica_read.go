@@ -45,11 +45,12 @@ func readingOf(ctx context.Context) *reading {
 	return r
 }
 
-// stayOnPrimary makes further reads run on the primary. A read that went to the primary must not be
-// followed by an older one on the replica.
-func (r *reading) stayOnPrimary() {
-	if r != nil {
-		r.onPrimary.Store(true)
+// stayOnPrimary makes further reads run on the primary. A read or write that went to the primary
+// must not be followed by an older read on the replica.
+func (db *DB) stayOnPrimary(ctx context.Context, why Fallback) {
+	of := readingOf(ctx)
+	if of != nil && db.replica != nil && of.onPrimary.CompareAndSwap(false, true) {
+		db.replica.fallbacks[why].Add(1)
 	}
 }
 
@@ -99,7 +100,7 @@ func (db *DB) readReplica(ctx context.Context, do func(on source) error) (done b
 		return false, nil
 	}
 	if !r.suspension.admits() {
-		r.fallbacks[FallbackSuspended].Add(1)
+		db.stayOnPrimary(ctx, FallbackSuspended)
 		return false, nil
 	}
 	at, err := of.since(ctx, db)
@@ -107,8 +108,12 @@ func (db *DB) readReplica(ctx context.Context, do func(on source) error) (done b
 		return true, err
 	}
 	err = r.try(ctx, at, func(conn *bun.Conn) error { return do(source{sender{conn.Conn, r.db.bun}, conn}) })
-	if err != nil && (ctx.Err() != nil || r.note(err)) {
-		return ctx.Err() != nil, err
+	if err != nil && ctx.Err() != nil {
+		return true, err
+	}
+	if why := r.judge(err); why != "" {
+		db.stayOnPrimary(ctx, why)
+		return false, nil
 	}
 	r.served.Add(1)
 	r.suspension.end()

@@ -33,8 +33,14 @@ type desk struct {
 }
 
 func newDesk(t *testing.T, change func(*ops.Config)) *desk {
+	t.Helper()
 	t.Parallel()
-	store := modelstest.Open(t)
+	return newDeskOn(t, modelstest.Open(t), change)
+}
+
+// newDeskOn returns a desk on the given store.
+func newDeskOn(t *testing.T, store *models.Store, change func(*ops.Config)) *desk {
+	t.Helper()
 	login, err := sharedLogin()
 	must(t, err)
 	cfg := ops.Config{
