@@ -35,6 +35,9 @@ func processes(t *testing.T) (urls []string) {
 		if w.variables["SVC_OPS_LISTEN"] != "" {
 			w.variables["SVC_OPS_LISTEN"] = freeAddress(t)
 		}
+		if w.name == "api" || w.name == "dashboard" {
+			w.variables["SVC_DATABASE_READ_URL"] = env.dsn // not a standby, so that the primary serves everything
+		}
 		address := env.start(t, w)
 		if ops := w.variables["SVC_OPS_LISTEN"]; ops != "" {
 			address = "http://" + ops

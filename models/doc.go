@@ -56,6 +56,7 @@
 //   - Sweep: a recurring task that finds what is due by time alone, such as expired invitations.
 //   - Epoch of the database: one history of commits. A promotion or restore begins a new one, and
 //     puts everything begun earlier in doubt.
+//   - Replica: a standby of Postgres that answers the reads of pages and CSV. Type [Replica].
 //   - Coalescer: merges concurrent calls into one batched call.
 //   - Service time: the database's time plus the offset of the sandbox's clock. It decides what is
 //     due, expired or late. Type [Millis].

@@ -71,6 +71,7 @@ func TestProductionRefusesWeakSettings(t *testing.T) {
 		{"SVC_DATABASE_URL", "postgres://svc:pw@db/svc?sslmode=disable", "postgres"},
 		{"SVC_DATABASE_URL", "postgres://svc:pw@db/svc?sslmode=require", "postgres"},
 		{"SVC_DATABASE_URL", "postgres://svc:pw@db/svc?sslmode=verify-ca", "postgres"},
+		{"SVC_DATABASE_READ_URL", "postgres://svc:pw@standby/svc", "postgres"},
 		{"SVC_REDIS_URL", "redis://:pw@redis:6379", "redis"},
 		{"SVC_REDIS_URL", "rediss://redis:6379", "redis"},
 	}

@@ -1,6 +1,7 @@
 // Package postgres is the plumbing between the stores and PostgreSQL: a bounded pool that leads to
-// a server that accepts writes, deadlines, retries, the errors of an unavailable server, and
-// statements with named arguments. It knows nothing of the service's tables.
+// a server that accepts writes, one that leads to a standby, deadlines, retries, the errors of an
+// unavailable server, and statements with named arguments. It knows nothing of the service's
+// tables.
 package postgres
 
 import (

@@ -145,7 +145,7 @@ func (r *Replica) Served() int64 { return r.served.Load() }
 // FellBack returns the number of contexts whose reads turned to the primary for a reason.
 func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
 
-// Status compares the replica with the primary now. It returns within replicaWait.
+// ReplicaStatus compares the replica with the primary now. It returns within replicaWait.
 // ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read would use it.
 func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	at, err := db.position(ctx)
@@ -197,13 +197,13 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 	for {
 		var next ReplicaStatus
 		failed := sender{conn.Conn, r.db.bun}.get(ctx, r.statements.Status, args, []any{&next})
-		if failed != nil && (err == nil || ctx.Err() == nil) {
+		switch {
+		case failed != nil && ctx.Err() != nil && err != nil:
+			return status, err
+		case failed != nil:
 			return status, failed
 		}
-		if failed == nil {
-			status, err = next, next.check()
-		}
-		if err == nil || !errors.Is(err, ErrReplicaBehind) {
+		if status, err = next, next.check(); !errors.Is(err, ErrReplicaBehind) {
 			return status, err
 		}
 		select {

@@ -36,7 +36,7 @@ func (f fault) notifies() []string { return f.pages }
 var lasting = []string{
 	"SvcLateTruth", "SvcRowsUnconfirmed", "SvcTransactionInDoubt", "SvcWebhooksGivenUp", "SvcReconciliationFinding",
 	"SvcStandbyLost", "SvcCheckoutBudget", "SvcWebhooksBudget", "SvcApiErrorsSlow", "SvcAuditBehind",
-	"SvcAuditViolation",
+	"SvcAuditViolation", "SvcReplicaUnusable",
 }
 
 // undo ends the running fault.
@@ -158,7 +158,7 @@ var faults = []fault{
 		name: "a debit is on the rail that the ledger does not know", fires: []string{"SvcReconciliationFinding"},
 		begin: func(ctx context.Context, f *fleet) error { return f.plantDebit(ctx) }, longer: 5 * time.Minute,
 	}, {
-		name: "a standby falls behind", fires: []string{"SvcReplicationBehind"},
+		name: "a standby falls behind", fires: []string{"SvcReplicationBehind", "SvcReplicaUnusable"},
 		begin: func(ctx context.Context, f *fleet) error {
 			return errors.Join(onServer(ctx, f.postgres.Standby().DatabaseURL, "SELECT pg_wal_replay_pause()"),
 				f.sql(ctx, "CREATE TABLE much AS SELECT g, repeat('x', 100) FROM generate_series(1, 50000) g;"+

@@ -71,6 +71,7 @@ func (f *fleet) start(ctx context.Context) (err error) {
 	key := make([]byte, 32)
 	rand.Read(key)
 	f.env = local.Environ("SVC_ENV=sandbox", "SVC_DATABASE_URL="+f.postgres.DatabaseURL(),
+		"SVC_DATABASE_READ_URL="+f.postgres.Standby().DatabaseURL,
 		"SVC_REDIS_URL="+f.redis.RedisURL, "SVC_MASTER_KEY=k1:"+base64.StdEncoding.EncodeToString(key),
 		"SVC_RAIL=http", "SVC_RAIL_ID=provoke", "SVC_RAIL_URL=http://"+f.addresses["rail"], "SVC_RAIL_KEY="+gatewayKey,
 		"SVC_WEBHOOK_LOOPBACK=on", "SVC_WEBHOOK_RETRIES=1s,1s,2s,20s", "SVC_DATABASE_CONNS=6", "SVC_RATE_LIMIT=40",
