@@ -49,8 +49,8 @@ func (r *replicated) fallbacks(reason postgres.Fallback) int64 {
 
 // tried is more than a read waits for the replica; skipped is less.
 const (
-	tried   = 1500 * time.Millisecond
-	skipped = 300 * time.Millisecond
+	tried   = modelstest.ReplicaWait + 2*time.Second
+	skipped = modelstest.ReplicaWait / 2
 )
 
 // The replica answers reads, always with what was committed before. Replay that pauses, a killed

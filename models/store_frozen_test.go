@@ -43,7 +43,7 @@ func warm(t *testing.T, store *models.Store, n int) {
 var withoutServer = []string{"PauseQueue", "ResumeQueue",
 	"CompleteSignup", "CreateClient", "CreateClientWithSecret", "DebitSubjects",
 	"EndAct", "FinishTransaction", "ListBatches",
-	"ListLinks", "ListPaymentIntents", "OpenSandboxAccount",
+	"ListLinks", "ListPaymentIntents", "OpenSandboxAccount", "ReplicaState",
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 

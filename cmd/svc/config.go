@@ -212,9 +212,7 @@ func (c *Config) check() error {
 	oneOf("SVC_ENV", string(c.Env), "", string(sandbox), string(production))
 	oneOf("SVC_DEV_WORKER", c.DevWorker, "on", "off")
 	oneOf("SVC_DATABASE_POOLER", c.DatabasePooler, "off", "transaction")
-	if c.ReadURL != "" && c.pooled() {
-		refuse("SVC_DATABASE_READ_URL", "needs a direct connection: it does not work with SVC_DATABASE_POOLER")
-	}
+	c.checkReplica(refuse)
 	oneOf("SVC_LOG_FORMAT", c.LogFormat, "json", "text")
 	if c.OTLPRatio <= 0 || c.OTLPRatio > 1 || math.IsNaN(c.OTLPRatio) {
 		refuse("SVC_OTLP_RATIO", "must be above 0 and at most 1")

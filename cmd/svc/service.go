@@ -109,28 +109,6 @@ func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	return store, nil
 }
 
-// useReplica lets a store read from the replica, if one is configured. All stores of the process
-// share its pool. The replica may be down.
-func (s *service) useReplica(store *models.Store) error {
-	if s.cfg.ReadURL == "" {
-		return nil
-	}
-	if s.replica == nil {
-		replica, err := models.OpenReplica(postgres.Config{
-			DSN: s.cfg.ReadURL, MaxConns: s.cfg.DatabaseConns, ApplicationName: "svc replica",
-		})
-		if err != nil {
-			return fmt.Errorf("SVC_DATABASE_READ_URL: %w", err)
-		}
-		s.replica = replica
-		s.closers = append(s.closers, replica.Close)
-		s.metrics.MustRegister(collectors.NewDBStatsCollector(replica.DB().DB, "replica"))
-		api.RegisterReplica(s.metrics, store, s.log)
-	}
-	store.UseReplica(s.replica)
-	return nil
-}
-
 // pooled reports whether the database URL leads to a pooler in transaction mode.
 func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
 

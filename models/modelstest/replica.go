@@ -12,6 +12,9 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+// ReplicaWait is how long reads of a Replicated wait for the replica, also on a busy machine.
+const ReplicaWait = 2 * time.Second
+
 // Replicated is a store on a primary of its own, with a replica: a standby that follows the
 // primary.
 type Replicated struct {
@@ -36,7 +39,9 @@ func OpenReplicated(t testing.TB) *Replicated {
 	r.Store, err = models.Open(postgres.Config{DSN: pair.DatabaseURL(), ApplicationName: "test"})
 	r.must(err)
 	r.SetKeyring(Keyring(t, MasterKey))
-	replica, err := models.OpenReplica(postgres.Config{DSN: r.ReplicaURL, ApplicationName: "replica"})
+	replica, err := models.OpenReplica(postgres.Config{
+		DSN: r.ReplicaURL, ApplicationName: "replica", ReplicaWait: ReplicaWait,
+	})
 	r.must(err)
 	r.UseReplica(replica)
 	t.Cleanup(func() { r.must(errors.Join(replica.Close(), r.Store.Close())) })

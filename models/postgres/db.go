@@ -40,6 +40,9 @@ type Config struct {
 	// Statements are not prepared by name, and the role has the settings of sessions; see
 	// CheckSettings.
 	Pooled bool
+	// ReplicaWait bounds the time that a read spends before it begins on a replica: until it has a
+	// connection, and the replica has replayed all that the primary had committed; default 500 ms.
+	ReplicaWait time.Duration
 	// standby says that connections lead to standbys.
 	standby bool
 }

@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// replicaWait bounds the time that a read spends before it begins on the replica: until it
-	// has a connection, and the replica has replayed all that the primary had committed.
-	replicaWait = 500 * time.Millisecond
+	// defaultReplicaWait is the default of Config.ReplicaWait.
+	defaultReplicaWait = 500 * time.Millisecond
 	// replicaSuspension is how long reads skip the replica after it was unavailable or behind. Then
 	// one read tries it.
 	replicaSuspension = 5 * time.Second
@@ -80,9 +79,9 @@ type ReplicaStatus struct {
 }
 
 // check returns nil if a read on the standby sees everything that the primary had committed at the
-// position, and a time that is not earlier.
-func (s ReplicaStatus) check() error {
-	switch limit := (maxClockLead + replicaWait).Milliseconds(); {
+// position, and a time that is not earlier. The position is at most as old as wait.
+func (s ReplicaStatus) check(wait time.Duration) error {
+	switch limit := (maxClockLead + wait).Milliseconds(); {
 	case !s.Follows:
 		return ErrReplicaForeign
 	case s.Behind > 0:
@@ -106,6 +105,7 @@ type Replica struct {
 	db         *DB
 	statements ReplicaStatements
 	conns      int64
+	wait       time.Duration // Config.ReplicaWait
 	running    atomic.Int64
 	suspension suspension
 	served     atomic.Int64
@@ -123,8 +123,11 @@ func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.ReplicaWait <= 0 {
+		cfg.ReplicaWait = defaultReplicaWait
+	}
 	r := &Replica{
-		db: db, statements: statements, conns: int64(db.Stats().MaxOpenConnections),
+		db: db, statements: statements, conns: int64(db.Stats().MaxOpenConnections), wait: cfg.ReplicaWait,
 		suspension: suspension{now: db.conns.now}, fallbacks: map[Fallback]*atomic.Int64{},
 	}
 	for _, reason := range Fallbacks {
@@ -145,14 +148,14 @@ func (r *Replica) Served() int64 { return r.served.Load() }
 // FellBack returns the number of contexts whose reads turned to the primary for a reason.
 func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
 
-// ReplicaStatus compares the replica with the primary now. It returns within replicaWait.
+// ReplicaStatus compares the replica with the primary now. It returns within Config.ReplicaWait.
 // ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read would use it.
 func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	at, err := db.position(ctx)
 	if err != nil {
 		return ReplicaStatus{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, replicaWait)
+	ctx, cancel := context.WithTimeout(ctx, db.replica.wait)
 	defer cancel()
 	conn, err := db.replica.db.bun.Conn(ctx)
 	if err != nil {
@@ -175,7 +178,7 @@ func (r *Replica) try(ctx context.Context, at Position, do func(conn *bun.Conn) 
 	if r.running.Add(1) > r.conns {
 		return errReplicaBusy
 	}
-	waiting, cancel := context.WithTimeout(ctx, replicaWait)
+	waiting, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
 	conn, err := r.db.bun.Conn(waiting)
 	if err != nil {
@@ -203,7 +206,7 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 		case failed != nil:
 			return status, failed
 		}
-		if status, err = next, next.check(); !errors.Is(err, ErrReplicaBehind) {
+		if status, err = next, next.check(r.wait); !errors.Is(err, ErrReplicaBehind) {
 			return status, err
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"partnerbilling/deploy/local"
+	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
 )
 
@@ -26,8 +27,8 @@ func openPair(t *testing.T, conns int) (*postgres.DB, *postgres.Replica, *local.
 	must(t, err)
 	db, err := postgres.Open(postgres.Config{DSN: pair.DatabaseURL()})
 	must(t, err)
-	replica, err := postgres.OpenReplica(postgres.Config{DSN: pair.Standby().DatabaseURL, MaxConns: conns},
-		replicaStatements)
+	replica, err := postgres.OpenReplica(postgres.Config{DSN: pair.Standby().DatabaseURL, MaxConns: conns,
+		ReplicaWait: modelstest.ReplicaWait}, replicaStatements)
 	must(t, err)
 	db.UseReplica(replica)
 	t.Cleanup(func() { must(t, errors.Join(replica.Close(), db.Close(), pair.Stop(context.Background()))) })
