@@ -134,13 +134,11 @@ func (s *eventStream) forward(ctx context.Context) error {
 		if err := s.caller.repeatIfDue(ctx); err != nil {
 			return err
 		}
-		var count int
-		var err error
-		if count, more, err = s.source.read(ctx); err != nil {
-			s.behind = true
-			return nil
+		count, further, err := s.source.read(ctx)
+		if s.behind = err != nil; s.behind {
+			break
 		}
-		if count == 0 {
+		if more = further; count == 0 {
 			continue
 		}
 		if err := s.source.write(s.out); err != nil {

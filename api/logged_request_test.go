@@ -98,8 +98,8 @@ func TestLoggedRequests(t *testing.T) {
 			Status: 400, ErrorCode: "urn:svc:platform:billing:error:requests:invalid-parameter",
 		},
 		{
-			Method: "GET", Path: b.customer("é / ü", "?cursor=[redacted]"), Route: billing + "/{customerReference}", Status: 400,
-			ErrorCode: "urn:svc:platform:billing:error:customers:invalid-parameter",
+			Method: "GET", Path: b.customer("é / ü", "?cursor=[redacted]"), Route: billing + "/{customerReference}",
+			Status: 400, ErrorCode: "urn:svc:platform:billing:error:customers:invalid-parameter",
 		},
 		{Method: "POST", Path: b.customers("/invitations"), Route: billing + "/invitations", Status: 201},
 	}

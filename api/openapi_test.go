@@ -139,7 +139,8 @@ func TestRouteTableIsSound(t *testing.T) {
 		if route.Audience == api.Public && route.Scope != "" || route.Audience == 0 || route.Handler == nil {
 			t.Errorf("%s: audience %v, scope %q", name, route.Audience, route.Scope)
 		}
-		isForAnyPartner := slices.Contains([]string{"/sandbox/clock", "/sandbox/requests", "/traces/{traceId}"}, route.Path)
+		isForAnyPartner := slices.Contains(
+			[]string{"/sandbox/clock", "/sandbox/requests", "/traces/{traceId}"}, route.Path)
 		if route.Audience == api.Partner && !slices.Contains(models.PartnerScopes, route.Scope) && !isForAnyPartner ||
 			route.Audience == api.CustomerApp && !slices.Contains(models.CustomerAppScopes, route.Scope) {
 			t.Errorf("%s: the audience cannot have the scope %q", name, route.Scope)

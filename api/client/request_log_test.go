@@ -24,7 +24,8 @@ func requestLog(t *testing.T, n int) (*client.Client, *[]string) {
 		last := r.Header.Get("Last-Event-ID")
 		asked = append(asked, r.URL.RawQuery+" "+last)
 		if r.Header.Get("Accept") != "text/event-stream" {
-			_, _ = w.Write([]byte(`{"data":{"items":[{"traceId":"t1","at":5,"method":"GET","path":"/x?a=b","route":"/x",` +
+			_, _ = w.Write([]byte(`{"data":{"items":[{"traceId":"t1","at":5,"method":"GET",` +
+				`"path":"/x?a=b","route":"/x",` +
 				`"status":404,"durationMs":3,"errorCode":"c","clientId":"i","console":true}],"position":"p1"},"traceId":"t"}`))
 			return
 		}

@@ -104,7 +104,8 @@ func need[T any](value T, err error) func(t *testing.T) T {
 func testRequestLog(t *testing.T, c *client.Client) {
 	t.Helper()
 	list := need(c.Requests(t.Context(), client.RequestFilter{Limit: 1, Method: "POST"}))(t)
-	if len(list.Items) != 1 || list.Items[0].Method != "POST" || list.Items[0].Status < 200 || list.Items[0].ClientID == "" {
+	if len(list.Items) != 1 || list.Items[0].Method != http.MethodPost || list.Items[0].Status < 200 ||
+		list.Items[0].ClientID == "" {
 		t.Errorf("%+v", list)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), awaitTimeout)

@@ -95,8 +95,9 @@ func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	https("issuer", "SVC_ISSUER_URL", c.IssuerURL)
 	https("issuer", "SVC_ISSUER_JWKS_URL", c.IssuerJWKSURL)
 	https("rail", "SVC_RAIL_URL", c.RailURL)
-	for variable, dsn := range map[string]string{"SVC_DATABASE_URL": c.DatabaseURL, "SVC_DATABASE_READ_URL": c.ReadURL} {
-		if dsn != "" && !c.allowsPlain("postgres") && !isVerifiedDatabase(dsn) {
+	databases := [][2]string{{"SVC_DATABASE_URL", c.DatabaseURL}, {"SVC_DATABASE_READ_URL", c.ReadURL}}
+	for _, d := range databases {
+		if variable, dsn := d[0], d[1]; dsn != "" && !c.allowsPlain("postgres") && !isVerifiedDatabase(dsn) {
 			refuse(variable, "must have sslmode=verify-full or a Unix socket in production, "+
 				"unless SVC_ALLOW_PLAIN names postgres")
 		}

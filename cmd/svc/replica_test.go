@@ -145,8 +145,8 @@ func TestReplicaConfiguration(t *testing.T) {
 	if status, _ := get(t, f.apiURL+"/readyz", "", ""); status != http.StatusOK {
 		t.Errorf("readiness with a replica that is down: %d", status)
 	}
-	code, _, stderr := svc(t, with(f.env, "SVC_DATABASE_READ_URL", "postgres://a b:secret/", "SVC_LISTEN", "127.0.0.1:0"),
-		"api")
+	wrong := with(f.env, "SVC_DATABASE_READ_URL", "postgres://a b:secret/", "SVC_LISTEN", "127.0.0.1:0")
+	code, _, stderr := svc(t, wrong, "api")
 	if code == 0 || !strings.Contains(stderr, "SVC_DATABASE_READ_URL") || strings.Contains(stderr, "secret/") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}

@@ -30,8 +30,8 @@ func logged(n int) string {
 	if n%2 == 0 {
 		code = `"errorCode":"urn:svc:platform:billing:error:requests:not-found",`
 	}
-	return fmt.Sprintf(`{"traceId":"t%d","at":1795818572681,"method":"GET","path":"/x\u009b%d","route":"/x","status":%d,`+
-		`"durationMs":%d,%s"clientId":"i"}`, n, n, 100+n*100, n, code)
+	return fmt.Sprintf(`{"traceId":"t%d","at":1795818572681,"method":"GET","path":"/x\u009b%d","route":"/x",`+
+		`"status":%d,"durationMs":%d,%s"clientId":"i"}`, n, n, 100+n*100, n, code)
 }
 
 // ServeHTTP implements http.Handler.

@@ -23,7 +23,9 @@ func TestReplicaServesPages(t *testing.T) {
 		if a.status != http.StatusSeeOther || replicated.Served() != served {
 			t.Fatalf("%s: %d, and the replica answered %d reads", act.do, a.status, replicated.Served()-served)
 		}
-		replicated.OnReplica("the page after "+act.do, func() { r.page("/ops/organisation?id="+organisation, act.shows) })
+		replicated.OnReplica("the page after "+act.do, func() {
+			r.page("/ops/organisation?id="+organisation, act.shows)
+		})
 	}
 	must(t, replicated.Pair.PauseReplay(t.Context()))
 	r.post("/ops/debits", "jane", "do", "pause", "organisation", organisation, "reason", "another drill")
