@@ -78,7 +78,7 @@ export interface paths {
          */
         get: operations["showPayment"];
         put?: never;
-        /** The form of that page, in the sandbox */
+        /** The form of a payment intent's page, in the sandbox */
         post: operations["actOnPayment"];
         delete?: never;
         options?: never;
@@ -780,7 +780,7 @@ export interface paths {
          */
         get: operations["showSignup"];
         put?: never;
-        /** The form of that page, in the sandbox */
+        /** The form of an invitation's page, in the sandbox */
         post: operations["actOnSignup"];
         delete?: never;
         options?: never;
