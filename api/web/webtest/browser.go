@@ -187,13 +187,18 @@ func (b *Tab) Press(label string) {
 	b.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
-// ClickUntil clicks the element of an XPath until the expected element exists. A page that renders
-// itself in the browser may move or replace an element between its first sight and the click.
+// ClickUntil clicks the first visible element of an XPath until the expected one is visible. A page
+// that renders itself in the browser may move or replace an element between its first sight and the
+// click.
 func (b *Tab) ClickUntil(clicked, expected string) {
 	b.t.Helper()
 	const script = `(clicked, expected) => {
-		const first = XPathResult.FIRST_ORDERED_NODE_TYPE
-		const find = path => document.evaluate(path, document, null, first).singleNodeValue
+		const find = path => {
+			const all = document.evaluate(path, document, null, XPathResult.ORDERED_NODE_ITERATOR_TYPE)
+			let element = all.iterateNext()
+			while (element && !element.checkVisibility()) element = all.iterateNext()
+			return element
+		}
 		if (find(expected)) return true
 		find(clicked)?.click()
 		return false
