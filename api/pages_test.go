@@ -102,7 +102,7 @@ func (b *billing) offers(t *testing.T, suffix string) []webtest.View {
 	}
 }
 
-// documentationViews lists the pages of the documentation but the viewer, which is another's work.
+// documentationViews lists the guides and their index.
 func documentationViews(t *testing.T) []webtest.View {
 	t.Helper()
 	views := []webtest.View{{Name: "docs", Path: docs.Path, Text: "Guides"}}
@@ -116,6 +116,45 @@ func documentationViews(t *testing.T) []webtest.View {
 		}
 	}
 	return views
+}
+
+// referenceViews lists the API reference with its parts closed and open.
+func referenceViews() []webtest.View {
+	view := func(name string, act func(*webtest.Tab)) webtest.View {
+		return webtest.View{
+			Name: "API reference" + name, Path: docs.Path + "/reference", Text: "Partner Billing and Checkout", Act: act,
+		}
+	}
+	return []webtest.View{
+		view("", nil),
+		view(" with operations", func(b *webtest.Tab) {
+			b.ClickUntil(`//button[@aria-label="Show more batches endpoints"]`, `//main//h3[contains(., "Submit a batch")]`)
+			b.ClickUntil(`//button[contains(., "Show Child Attributes")]`, `//button[contains(., "Hide Child Attributes")]`)
+			response := `//button[contains(@class, "parameter-item-trigger")]`
+			b.ClickUntil(response, response+`[@aria-expanded="true"]`)
+		}),
+		view(" with a response", func(b *webtest.Tab) {
+			const test = `//button[contains(., "/livez") and contains(., "Test Request")]`
+			const send = `//button[contains(., "Send get request")]`
+			b.ClickUntil(`//button[@aria-label="Show more service endpoints"]`, test)
+			b.ClickUntil(test, send)
+			b.ClickUntil(send, `//*[normalize-space(.)="200 OK"]`)
+		}),
+		view(" with the menu", openMenu),
+		view(" with a search", func(b *webtest.Tab) {
+			openMenu(b)
+			const found = `//*[@role="option" and contains(., "Get an access token")]`
+			b.ClickUntil(`//button[contains(., "Open Search")]`, `//input[@role="combobox"]`)
+			b.Keys("token")
+			b.ClickUntil(`//input[@role="combobox"]`, found)
+		}),
+	}
+}
+
+// openMenu opens the API reference's menu on a phone.
+func openMenu(b *webtest.Tab) {
+	b.Look(390, "light")
+	b.ClickUntil(`//button[contains(., "Open Menu")]`, `//button[contains(., "Close Menu")]`)
 }
 
 // Every public page in every state passes the checks of accessibility and layout, without an error
@@ -135,11 +174,7 @@ func TestPagesInABrowser(t *testing.T) {
 		[]webtest.View{
 			{Name: "landing", Path: "/", Text: "Sandbox console"},
 			{Name: "not found", Path: "/nothing", Text: "There is nothing at this address"},
-			{
-				Name: "API reference", Path: "/docs/reference", Text: "Partner Billing and Checkout",
-				Foreign: "#reference",
-			},
-		}))
+		}, referenceViews()))
 	late := newBilling(t, nil)
 	check(late.Client, late.expiredViews(t))
 	production := newBilling(t, func(cfg *api.Config) { cfg.Sandbox, cfg.AppLink = nil, appLink(t) })

@@ -27,6 +27,11 @@ var referenceCSS []byte
 //go:embed reference.js
 var referenceJS []byte
 
+// accessibilityJS completes the viewer's names and roles.
+//
+//go:embed accessibility.js
+var accessibilityJS []byte
+
 // viewerJS is the viewer of the reference. viewer/README.md names its version and its origin.
 //
 //go:embed viewer/scalar.js.gz
@@ -34,10 +39,11 @@ var viewerJS []byte
 
 // Assets maps the names of assets, which pages load from Path + "/assets/", to their content.
 var Assets = map[string]Asset{
-	"docs.css":      {ContentType: "text/css;charset=UTF-8", Body: styleCSS},
-	"reference.css": {ContentType: "text/css;charset=UTF-8", Body: referenceCSS},
-	"reference.js":  {ContentType: "text/javascript;charset=UTF-8", Body: referenceJS},
-	"scalar.js":     {ContentType: "text/javascript;charset=UTF-8", Body: viewerJS, Gzip: true, Plain: plainViewer},
+	"docs.css":         {ContentType: "text/css;charset=UTF-8", Body: styleCSS},
+	"reference.css":    {ContentType: "text/css;charset=UTF-8", Body: referenceCSS},
+	"reference.js":     {ContentType: "text/javascript;charset=UTF-8", Body: referenceJS},
+	"accessibility.js": {ContentType: "text/javascript;charset=UTF-8", Body: accessibilityJS},
+	"scalar.js":        {ContentType: "text/javascript;charset=UTF-8", Body: viewerJS, Gzip: true, Plain: plainViewer},
 }
 
 var plainViewer = sync.OnceValues(func() ([]byte, error) {

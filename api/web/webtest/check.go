@@ -69,7 +69,7 @@ func (b *Tab) Check(view View) {
 			rules = "none"
 		}
 		b.Look(look.width, look.scheme)
-		for _, fault := range Ask[[]string](b, fmt.Sprintf("webtest.audit(%q, %q)", rules, view.Foreign)) {
+		for _, fault := range Ask[[]string](b, fmt.Sprintf("webtest.audit(%q)", rules)) {
 			b.t.Errorf("%s at %d pixels, %s: %s", view.Name, look.width, look.scheme, fault)
 		}
 		if *screenshots != "" && look.rules != "none" {
@@ -102,9 +102,8 @@ type View struct {
 	Name string // unique in the test
 	Path string
 	Text string // the page shows it; "" for no text
-	// Foreign is the CSS selector of a part that another project makes. The rules of accessibility
-	// do not apply to it. "" means that there is none.
-	Foreign string
+	// Act brings the opened page into its state, such as an opened dialog. nil does nothing.
+	Act func(*Tab)
 	// Alike says that another view has the same template. The rules of accessibility are checked on
 	// a light phone only; elsewhere the page has to fit.
 	Alike bool
@@ -120,6 +119,9 @@ func CheckAll(t *testing.T, open func(testing.TB) *Tab, views []View) {
 			tab.Open(view.Path)
 			if view.Text != "" {
 				tab.Sees(view.Text)
+			}
+			if view.Act != nil {
+				view.Act(tab)
 			}
 			tab.Check(view)
 		})
