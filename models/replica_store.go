@@ -15,15 +15,17 @@ var (
 	// each promotion, each restore, and each epoch that an operator begins.
 	replicaPositionSQL = postgres.SQL(`
 SELECT e.epoch || '/' || s.system_identifier || '/' || s.timeline AS history, pg_current_wal_flush_lsn()::text AS lsn,
-       extract(epoch FROM clock_timestamp())::float8 * 1000 AS at
+       extract(epoch FROM statement_timestamp())::float8 * 1000 AS at
 FROM database_epoch e, server_identity s`)
 	// replicaStatusSQL compares a standby with a position. The standby has the history only if it
 	// has replayed the row that records it.
 	replicaStatusSQL = postgres.SQL(`
-SELECT pg_is_in_recovery() AND e.epoch || '/' || e.system_identifier || '/' || e.timeline = :history AS follows, w.behind,
-       CASE WHEN w.behind > 0 THEN coalesce(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)
+SELECT pg_is_in_recovery() AND e.epoch || '/' || e.system_identifier || '/' || e.timeline = :history AS follows,
+       w.behind,
+       CASE WHEN w.behind > 0
+            THEN coalesce(extract(epoch FROM statement_timestamp() - pg_last_xact_replay_timestamp()), 0)
             ELSE 0 END::float8 AS lag_seconds,
-       extract(epoch FROM clock_timestamp())::float8 * 1000 - :at::float8 AS clock_lead
+       extract(epoch FROM statement_timestamp())::float8 * 1000 - :at::float8 AS clock_lead
 FROM database_epoch e, LATERAL (
     SELECT greatest(0, coalesce(pg_wal_lsn_diff(:lsn::text::pg_lsn, pg_last_wal_replay_lsn()), 1))::bigint) w (behind)`)
 )

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"net/url"
-	"strings"
+	"regexp"
 	"testing"
 
 	"partnerbilling/deploy/local"
@@ -22,13 +22,14 @@ func TestPostgresWithCertificates(t *testing.T) {
 	t.Cleanup(func() { must(t, servers.Stop(context.Background())) })
 	for name, tt := range map[string]struct {
 		change map[string]string // parameters of the URL
-		want   string            // "": success
+		want   string            // a pattern of the error, "": success
 	}{
 		"right":             {nil, ""},
 		"another authority": {map[string]string{"sslrootcert": other.CAFile}, "certificate signed by unknown authority"},
 		"no certificate":    {map[string]string{"sslcert": "", "sslkey": ""}, "connection requires a valid client certificate"},
+		// The server may close the connection before the client has read why.
 		"another client": {map[string]string{"sslcert": other.ClientCertFile, "sslkey": other.ClientKeyFile},
-			"unknown certificate authority"},
+			"unknown certificate authority|connection reset by peer|broken pipe"},
 		"no TLS": {map[string]string{"sslmode": "disable", "sslrootcert": "", "sslcert": "", "sslkey": ""},
 			"no pg_hba.conf entry"},
 	} {
@@ -42,7 +43,7 @@ func TestPostgresWithCertificates(t *testing.T) {
 		}
 		dsn.RawQuery = query.Encode()
 		code, out, stderr := svc(t, map[string]string{"SVC_DATABASE_URL": dsn.String()}, "migrate", "up")
-		if ok := code == 0; ok != (tt.want == "") || !strings.Contains(out+stderr, tt.want) {
+		if ok := code == 0; ok != (tt.want == "") || !regexp.MustCompile(tt.want).MatchString(out+stderr) {
 			t.Errorf("%s: exit code %d, %s%s", name, code, out, stderr)
 		}
 	}
