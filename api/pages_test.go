@@ -122,14 +122,17 @@ func documentationViews(t *testing.T) []webtest.View {
 func referenceViews() []webtest.View {
 	view := func(name string, act func(*webtest.Tab)) webtest.View {
 		return webtest.View{
-			Name: "API reference" + name, Path: docs.Path + "/reference", Text: "Partner Billing and Checkout", Act: act,
+			Name: "API reference" + name, Path: docs.Path + "/reference", Text: "Partner Billing and Checkout",
+			Act: act,
 		}
 	}
 	return []webtest.View{
 		view("", nil),
 		view(" with operations", func(b *webtest.Tab) {
-			b.ClickUntil(`//button[@aria-label="Show more batches endpoints"]`, `//main//h3[contains(., "Submit a batch")]`)
-			b.ClickUntil(`//button[contains(., "Show Child Attributes")]`, `//button[contains(., "Hide Child Attributes")]`)
+			b.ClickUntil(`//button[@aria-label="Show more batches endpoints"]`,
+				`//main//h3[contains(., "Submit a batch")]`)
+			b.ClickUntil(`//button[contains(., "Show Child Attributes")]`,
+				`//button[contains(., "Hide Child Attributes")]`)
 			response := `//button[contains(@class, "parameter-item-trigger")]`
 			b.ClickUntil(response, response+`[@aria-expanded="true"]`)
 		}),
