@@ -41,8 +41,8 @@ type batchKey struct {
 }
 
 // batchReader reads batches for requests. At most one JSON read of a batch runs at a time. Requests
-// that arrive meanwhile share the next one, so that no answer is older than its request. CSV reads
-// are not shared.
+// that arrive meanwhile share the next one, so that no answer is older than its request. Reads of
+// CSV and reads from the replica are not shared.
 //
 // Large answers cost much CPU time here and in Postgres. Only a few are read at once, in turn for
 // the organisations, and without a slot. The rendered ones are kept, and serve as long as the
@@ -220,7 +220,7 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
-	if models.ReadsReplica(ctx) {
+	if b.store.ReadsReplica(ctx) {
 		return read(ctx)
 	}
 	for {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 
@@ -9,6 +10,7 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/logs"
+	"partnerbilling/models/postgres"
 )
 
 // replicaCollector compares the replica with the primary at each scrape.
@@ -44,11 +46,15 @@ func (c *replicaCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.fallbacks
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. Without the primary it sends nothing.
 func (c *replicaCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	state := c.store.ReplicaState(ctx)
+	if errors.Is(state.Err, postgres.ErrNoPosition) {
+		c.log.WarnContext(ctx, "cannot compare the replica with the primary", logs.Outage(state.Err), "err", state.Err)
+		return
+	}
 	usable, lag := 1.0, state.Lag.Seconds()
 	if state.Err != nil {
 		usable = 0

@@ -56,8 +56,8 @@ func TestReplicaServesTables(t *testing.T) {
 	b.Get(b.batch("c", "/rows")).Expect(200)
 }
 
-// A table that is streamed survives a replica that is killed: the primary has the rest.
-func TestReplicaIsKilledDuringATable(t *testing.T) {
+// A long table, read in many parts, comes from the primary as a whole once the replica is killed.
+func TestReplicaIsKilledBeforeALongTable(t *testing.T) {
 	t.Parallel()
 	r := modelstest.OpenReplicated(t)
 	b := newBatchingOn(t, r.Store)

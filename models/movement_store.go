@@ -74,9 +74,8 @@ func (r *movementListRow) item() *Movement {
 
 // inMovements runs a transaction that reads movements.
 func (s *Store) inMovements(ctx context.Context, read func(tx postgres.Tx) error) error {
-	deadline := fmt.Sprintf("SET LOCAL statement_timeout = %d", movementsWithin.Milliseconds())
 	return s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
-		if _, err := tx.ExecContext(ctx, deadline); err != nil {
+		if err := tx.LimitStatements(ctx, movementsWithin); err != nil {
 			return err
 		}
 		return read(tx)

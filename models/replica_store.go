@@ -61,8 +61,9 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // service uses it for pages and CSV alone; JSON for partners, writes and workers stay on the
 // primary. Without a replica it changes nothing.
 //
-// The replica answers only if it has replayed everything that the primary had committed when the
-// context was first read with. That alone decides which reads it serves:
+// The replica answers only if it has replayed everything that the primary had flushed when the
+// context was first read with. Only claims of tasks and events commit without a flush: they may be
+// missing for a moment. That alone decides which reads the replica serves:
 //
 //   - A page shows the act before it, because the act was committed before the page was requested.
 //     No session has to remember acts, and the acts of other operators show as well.
@@ -80,8 +81,10 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // every later read: a batch past its deadline is settled by the read that finds it.
 func ReadReplica(ctx context.Context) context.Context { return postgres.WithReplica(ctx) }
 
-// ReadsReplica reports whether the context is from [ReadReplica].
-func ReadsReplica(ctx context.Context) bool { return postgres.HasReplica(ctx) }
+// ReadsReplica reports whether reads of the context may run on a replica of the Store.
+func (s *Store) ReadsReplica(ctx context.Context) bool {
+	return s.pg.Replica() != nil && postgres.HasReplica(ctx)
+}
 
 // ReplicaState is the state of the replica, and what this process has read from it.
 type ReplicaState struct {

@@ -120,7 +120,7 @@ func (s scheme) legible(c rgb) bool {
 	return true
 }
 
-// derivedColours are the colours of partners that have chosen none.
+// derivedColours are the colours of organisations without one of their own.
 var derivedColours = [...]rgb{
 	{0x1f, 0x5f, 0xae}, {0x0f, 0x6b, 0x5c}, {0x6b, 0x3f, 0xa0},
 	{0x7a, 0x52, 0x00}, {0xa0, 0x2c, 0x6b}, {0x3d, 0x5a, 0x80},

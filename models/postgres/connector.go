@@ -253,6 +253,15 @@ func (c *connector) connectAny() (driver.Conn, error) {
 	return nil, err
 }
 
+// leaveHost retires every connection, and makes the next one begin with the host after the
+// preferred one.
+func (c *connector) leaveHost() {
+	if host := c.preferred.Load(); len(c.hosts) > 1 {
+		c.preferred.CompareAndSwap(host, (host+1)%int32(len(c.hosts))) //nolint:gosec // a URL has few hosts
+	}
+	c.condemn()
+}
+
 func (c *connector) connectTo(ctx context.Context, host int, made chan<- hostAttempt) {
 	conn, err := c.hosts[host].Connect(ctx)
 	made <- hostAttempt{host, conn, err}

@@ -40,12 +40,15 @@ type Config struct {
 	// Statements are not prepared by name, and the role has the settings of sessions; see
 	// CheckSettings.
 	Pooled bool
-	// ReplicaWait bounds the time that a read spends before it begins on a replica: until it has a
-	// connection, and the replica has replayed all that the primary had committed; default 500 ms.
+	// ReplicaWait bounds the time before a read begins on a replica; default 500 ms. Until then the
+	// read waits for a connection, and for the replica to replay what the primary had flushed.
 	ReplicaWait time.Duration
 	// standby says that connections lead to standbys.
 	standby bool
 }
+
+// defaultMaxConns is the default of Config.MaxConns.
+const defaultMaxConns = 16
 
 // answerGrace is how long after Config.StatementTimeout a live server's answer may arrive.
 const answerGrace = 2 * time.Second
@@ -69,7 +72,7 @@ func Open(cfg Config) (*DB, error) {
 		return nil, fmt.Errorf("postgres: database URL: %w", redactDSN(err))
 	}
 	if cfg.MaxConns <= 0 {
-		cfg.MaxConns = 16
+		cfg.MaxConns = defaultMaxConns
 	}
 	if cfg.StatementTimeout <= 0 {
 		cfg.StatementTimeout = DefaultStatementTimeout

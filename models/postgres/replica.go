@@ -31,8 +31,8 @@ type Fallback string
 
 // The reasons.
 const (
-	// FallbackUnavailable: the replica does not answer, is starting, or is no standby of the
-	// primary.
+	// FallbackUnavailable: the replica does not answer in time, is starting, or is no standby of
+	// the primary.
 	FallbackUnavailable Fallback = "unavailable"
 	// FallbackBehind: the replica lacks commits that the primary had at the beginning of the read.
 	FallbackBehind Fallback = "behind"
@@ -59,7 +59,9 @@ var (
 	// ErrReplicaForeign says that a server does not follow the primary: it is none of its standbys,
 	// or it has another history of commits since a failover or a restore.
 	ErrReplicaForeign = errors.New("postgres: the server does not follow the primary")
-	errReplicaBusy    = errors.New("postgres: all connections to the replica are in use")
+	// ErrNoPosition says that the primary does not tell how far its commits have got.
+	ErrNoPosition  = errors.New("postgres: no position of the primary")
+	errReplicaBusy = errors.New("postgres: all connections to the replica are in use")
 )
 
 // Position is a point in the history of a primary's commits.
@@ -68,6 +70,8 @@ type Position struct {
 	History string
 	LSN     string  // of the WAL that the primary has flushed
 	At      float64 // the primary's clock, in milliseconds of Unix time
+
+	asked time.Time // when this process asked for it
 }
 
 // ReplicaStatus is the state of a standby relative to a position of its primary.
@@ -78,10 +82,10 @@ type ReplicaStatus struct {
 	ClockLead  float64 // how far its clock is ahead of the position's, in milliseconds
 }
 
-// check returns nil if a read on the standby sees everything that the primary had committed at the
-// position, and a time that is not earlier. The position is at most as old as wait.
-func (s ReplicaStatus) check(wait time.Duration) error {
-	switch limit := (maxClockLead + wait).Milliseconds(); {
+// check returns nil if a read on the standby sees everything that the primary had flushed at the
+// position, and a time that is not earlier. age is the position's.
+func (s ReplicaStatus) check(age time.Duration) error {
+	switch limit := (maxClockLead + age).Milliseconds(); {
 	case !s.Follows:
 		return ErrReplicaForeign
 	case s.Behind > 0:
@@ -104,7 +108,7 @@ type ReplicaStatements struct {
 type Replica struct {
 	db         *DB
 	statements ReplicaStatements
-	conns      int64
+	conns      int64         // for reads; ReplicaStatus has another one
 	wait       time.Duration // Config.ReplicaWait
 	running    atomic.Int64
 	suspension suspension
@@ -119,6 +123,10 @@ func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 		return nil, errors.New("postgres: a replica needs direct connections, not a pooler")
 	}
 	cfg.standby, cfg.StatementTimeout = true, replicaStatementTimeout
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = defaultMaxConns
+	}
+	cfg.MaxConns++ // for ReplicaStatus
 	db, err := Open(cfg)
 	if err != nil {
 		return nil, err
@@ -127,7 +135,7 @@ func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 		cfg.ReplicaWait = defaultReplicaWait
 	}
 	r := &Replica{
-		db: db, statements: statements, conns: int64(db.Stats().MaxOpenConnections), wait: cfg.ReplicaWait,
+		db: db, statements: statements, conns: int64(db.Stats().MaxOpenConnections - 1), wait: cfg.ReplicaWait,
 		suspension: suspension{now: db.conns.now}, fallbacks: map[Fallback]*atomic.Int64{},
 	}
 	for _, reason := range Fallbacks {
@@ -148,8 +156,9 @@ func (r *Replica) Served() int64 { return r.served.Load() }
 // FellBack returns the number of contexts whose reads turned to the primary for a reason.
 func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
 
-// ReplicaStatus compares the replica with the primary now. It returns within Config.ReplicaWait.
-// ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read would use it.
+// ReplicaStatus compares the replica with the primary now. It waits for the replica no longer than
+// Config.ReplicaWait. ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read would
+// use it. ErrNoPosition: the replica was not asked.
 func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	at, err := db.position(ctx)
 	if err != nil {
@@ -165,9 +174,13 @@ func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	return db.replica.await(ctx, conn, at)
 }
 
-// position reads the position of the primary.
+// position reads the position of the primary. ErrNoPosition: the primary does not tell it.
 func (db *DB) position(ctx context.Context) (at Position, err error) {
-	err = db.Get(withoutReading(ctx), db.replica.statements.Position, nil, &at)
+	asked := db.conns.now()
+	if err = db.Get(withoutReading(ctx), db.replica.statements.Position, nil, &at); err != nil {
+		err = fmt.Errorf("%w: %w", ErrNoPosition, err)
+	}
+	at.asked = asked
 	return at, err
 }
 
@@ -206,7 +219,8 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 		case failed != nil:
 			return status, failed
 		}
-		if status, err = next, next.check(r.wait); !errors.Is(err, ErrReplicaBehind) {
+		status, err = next, next.check(r.db.conns.now().Sub(at.asked))
+		if !errors.Is(err, ErrReplicaBehind) {
 			return status, err
 		}
 		select {
@@ -225,12 +239,14 @@ func (r *Replica) judge(err error) Fallback {
 	switch {
 	case errors.Is(err, errReplicaBusy):
 		return FallbackBusy
+	case errors.As(err, &pg) && pg.Code == codeStatementTimeout:
 	case errors.As(err, &pg) && !isFatal(pg):
 		return FallbackRefused
 	case errors.Is(err, ErrReplicaBehind):
 		why = FallbackBehind
+		r.db.conns.leaveHost()
 	case errors.Is(err, ErrReplicaForeign):
-		r.db.Reconnect() // another standby may answer
+		r.db.conns.leaveHost()
 	case err == nil || !isConnectionError(err):
 		return ""
 	}

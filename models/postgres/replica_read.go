@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,7 @@ type source struct {
 // those of Do.
 //
 // With a context from WithReplica, do runs on the replica, if it has all that the primary had
-// committed before the context's first read. So a replica's answer is never older than the request:
+// flushed before the context's first read. So a replica's answer is never older than the request:
 // each such context costs the primary one cheap statement, and needs no memory of earlier requests.
 // If the replica lags, fails or refuses, do runs again on the primary, and further reads of the
 // context stay there.
@@ -109,7 +110,7 @@ func (db *DB) readReplica(ctx context.Context, do func(on source) error) (done b
 	}
 	err = r.try(ctx, at, func(conn *bun.Conn) error { return do(source{sender{conn.Conn, r.db.bun}, conn}) })
 	if err != nil && ctx.Err() != nil {
-		return true, err
+		return true, errors.Join(ctx.Err(), err)
 	}
 	if why := r.judge(err); why != "" {
 		db.stayOnPrimary(ctx, why)
@@ -120,7 +121,7 @@ func (db *DB) readReplica(ctx context.Context, do func(on source) error) (done b
 	return true, err
 }
 
-// suspension is a time during which reads skip the replica. After it, one read tries the replica;
+// suspension is the breaker of a replica: a time during which reads skip the replica. After it, one read tries the replica;
 // the others wait for its success, or for the next suspension to end. It is safe for concurrent
 // use.
 type suspension struct {

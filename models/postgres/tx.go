@@ -144,3 +144,14 @@ func (tx Tx) AllowLongStatements(ctx context.Context) (context.Context, error) {
 	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
 	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err
 }
+
+// limitStatementsSQL sets a limit in milliseconds, unless the session has a lower one.
+const limitStatementsSQL = `SELECT set_config('statement_timeout', least(%d,
+    nullif(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000, 0))::int::text, true)`
+
+// LimitStatements lowers the server's limit of the transaction's further statements. A lower limit
+// of the pool stays.
+func (tx Tx) LimitStatements(ctx context.Context, limit time.Duration) error {
+	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf(limitStatementsSQL, limit.Milliseconds()))
+	return err
+}
