@@ -151,10 +151,10 @@ func (s *eventStream) forward(ctx context.Context) error {
 	return nil
 }
 
-// wantsEvents reports whether the client prefers a stream of events to JSON.
+// wantsEvents reports whether the client prefers a stream of events to JSON. A client that accepts
+// both alike gets JSON, which ends.
 func (r *Request) wantsEvents() bool {
-	weight := r.accepts("text/event-stream")
-	return weight > 0 && weight >= r.accepts("application/json")
+	return r.accepts("text/event-stream") > r.accepts("application/json")
 }
 
 const contentTypeEvents = "text/event-stream;charset=UTF-8"

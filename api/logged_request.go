@@ -142,6 +142,12 @@ func (f *loggedRequestFilter) matches(e *console.Exchange) bool {
 		(f.status == 0 || f.status == e.Status || f.status == e.Status/100)
 }
 
+// loggedRequestEvent is a request on a stream. It does not hold the bodies of the log's exchange.
+type loggedRequestEvent struct {
+	id   string
+	data loggedRequestData
+}
+
 // loggedRequestTail is the source of one stream.
 type loggedRequestTail struct {
 	log          *console.RequestLog
@@ -149,7 +155,7 @@ type loggedRequestTail struct {
 	organisation models.OrganisationID
 	filter       loggedRequestFilter
 	at           console.Position
-	page         []console.Entry
+	page         []loggedRequestEvent
 }
 
 // The methods of eventSource.
@@ -163,17 +169,22 @@ func (t *loggedRequestTail) version() (number uint64, changed <-chan struct{}) {
 func (t *loggedRequestTail) close() { t.watch.Close() }
 
 func (t *loggedRequestTail) read(context.Context) (count int, more bool, err error) {
-	t.page, t.at, more = t.log.After(t.organisation, t.at, loggedRequestPage, t.filter.matches)
+	var entries []console.Entry
+	entries, t.at, more = t.log.After(t.organisation, t.at, loggedRequestPage, t.filter.matches)
+	t.page = make([]loggedRequestEvent, len(entries))
+	for i := range entries {
+		t.page[i] = loggedRequestEvent{entries[i].Position.String(), describeLoggedRequest(&entries[i].Exchange)}
+	}
 	return len(t.page), more, nil
 }
 
 func (t *loggedRequestTail) write(out *bufio.Writer) error {
 	for i := range t.page {
-		data, err := EncodeData(describeLoggedRequest(&t.page[i].Exchange))
+		data, err := EncodeData(t.page[i].data)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "id: %s\nevent: request\ndata: %s\n\n", t.page[i].Position, data)
+		fmt.Fprintf(out, "id: %s\nevent: request\ndata: %s\n\n", t.page[i].id, data)
 	}
 	t.page = nil
 	return nil

@@ -168,6 +168,7 @@ func TestLoggedRequestsNegotiate(t *testing.T) {
 	b := newBilling(t, nil)
 	for _, accept := range []string{
 		"*/*", "application/json", "text/event-stream;q=0.5, application/json", "text/event-stream;q=0", "text/*",
+		"application/json, text/event-stream",
 	} {
 		a := b.With("Accept", accept).Get("/sandbox/requests").Expect(200)
 		if got := a.Header.Get("Content-Type"); got != api.ContentTypeJSON {

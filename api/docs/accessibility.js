@@ -6,7 +6,7 @@
   const rules = [
     // Names.
     ['.code-copy, [class*="/copy-button"]', 'title', 'Copy'],
-    ['.show-more', 'aria-label', element => element.ariaLabel?.replace('all', 'more') ?? null],
+    ['.show-more', 'aria-label', element => element.ariaLabel?.replace(/^Show all /, 'Show more ') ?? null],
     ['.cm-content', 'aria-label', element => row(element)?.querySelector('label')?.textContent.trim() ??
       element.parentElement.closest('td [aria-label]')?.ariaLabel.replace('undefined ', '') ?? 'Body'],
     ['td > [type=checkbox]', 'aria-label', element => row(element)?.id ||

@@ -169,7 +169,7 @@ func clip(text string, n int) string {
 	return strings.Clone(text[:n]) // without the rest
 }
 
-// redactions find webhook secrets, sign-up links, tokens and cursors. Each runs only on texts that
+// redactions find webhook secrets, tokens of sign-ups, codes of payments, tokens and cursors. Each runs only on texts that
 // contain one of its marks.
 var redactions = []struct {
 	marks   []string
@@ -186,8 +186,11 @@ var redactions = []struct {
 		[]string{"ecret", "oken", "assword"}, // in a query
 		regexp.MustCompile(`([?&][A-Za-z_-]*(?:[sS]ecret|[tT]oken|[pP]assword)=)[^&"\\ ]+`), "${1}[redacted]",
 	},
-	{[]string{"whsec_"}, regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_[redacted]"},
-	{[]string{"/signup/"}, regexp.MustCompile(`/signup/[A-Za-z0-9_-]+`), "/signup/[redacted]"},
+	{[]string{"whsec_"}, regexp.MustCompile(`whsec_[A-Za-z0-9+/=%]+`), "whsec_[redacted]"},
+	{
+		[]string{"/signup", "/customer-app/payment-intents/"},
+		regexp.MustCompile(`(/signups?/|/customer-app/payment-intents/)[^/?#"\\ ]+`), "${1}[redacted]",
+	},
 	{[]string{"/receiver/"}, regexp.MustCompile(`/receiver/[A-Za-z0-9_-]+`), "/receiver/[redacted]"},
 	{[]string{"cursor="}, regexp.MustCompile(`cursor=[^&"\\ ]+`), "cursor=[redacted]"},
 	{[]string{"eyJ"}, regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "[redacted]"}, // a JWT

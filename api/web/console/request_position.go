@@ -96,8 +96,8 @@ func (l *RequestLog) After(
 	return found, next, more
 }
 
-// indexAfter returns the index of the first request after a position. In a list that the position
-// is not of, a request of the position's millisecond comes after it.
+// indexAfter returns the index of the first request after a position. It compares the times for a
+// position of another list, and includes that position's own millisecond.
 func indexAfter(kept *records[Exchange], from Position) int {
 	if from.list == kept.id {
 		return kept.indexAfter(from.number)

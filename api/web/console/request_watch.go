@@ -13,7 +13,7 @@ type watches struct {
 	open map[models.OrganisationID]*watch
 }
 
-// watch is what the streams of an organisation wait for.
+// watch counts the streams of an organisation, and signals new requests to them.
 type watch struct {
 	streams int
 	version uint64

@@ -729,13 +729,14 @@ export interface paths {
         /**
          * List or follow requests
          * @description Lists the organisation's latest requests to the API, newest first, without headers and bodies. Secrets and tokens in a
-         *     path are replaced. Each server process keeps the latest 1,000 in memory, and this is the list of the process that answers;
-         *     above 50 requests a second, some are left out. Requests without an accepted token and those of this operation are not
-         *     kept.
+         *     path are replaced. The list is that of the server process that answers. A process keeps the latest 1,000 requests of an
+         *     organisation in memory, or fewer with large bodies, for the 16 organisations that it served last. Above 50 requests a
+         *     second, some are left out. Requests without a valid token, to an unknown path, refused because the server is full, and
+         *     those of this operation are not kept.
          *
-         *     With `Accept: text/event-stream` the answer is a stream of requests as they are answered, in order, as server-sent
-         *     events named `request`, whose data is an item of the list. It begins now, after the list whose `position` is the
-         *     `Last-Event-ID`, or after the event that `Last-Event-ID` names. After a restart, or at another process, it continues by
+         *     With `Accept: text/event-stream` the answer is a stream: each further request is a server-sent event named `request`,
+         *     whose data is an item of the list. It begins now, after the list whose `position` is the `Last-Event-ID`, or after the
+         *     event that `Last-Event-ID` names. After a restart, or at another process, it continues by
          *     time, and leaves out what that process does not keep. Streams count among the 16 of an organisation.
          */
         get: operations["listRequests"];
@@ -1040,7 +1041,8 @@ export interface paths {
          *     signatures if the organisation has a secret. `body` holds the signed bytes as a string.
          *
          *     A stream begins now, or after the event that `Last-Event-ID` names. Within 24 hours it leaves no event out and repeats
-         *     none. An organisation may have at most 16 streams open on a server; a further one is refused with 429. A server that has as
+         *     none. An organisation may have at most 16 streams open on a server, those of its requests included; a further
+         *     one is refused with 429. A server that has as
          *     many streams as it can serve answers 503.
          */
         get: operations["listenToWebhooks"];
