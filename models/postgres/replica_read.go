@@ -121,9 +121,9 @@ func (db *DB) readReplica(ctx context.Context, do func(on source) error) (done b
 	return true, err
 }
 
-// suspension is the breaker of a replica: a time during which reads skip the replica. After it, one read tries the replica;
-// the others wait for its success, or for the next suspension to end. It is safe for concurrent
-// use.
+// suspension is the breaker of a replica: a time during which reads skip the replica. After it, one
+// read tries the replica; the others wait for its success, or for the next suspension to end. It is
+// safe for concurrent use.
 type suspension struct {
 	now   func() time.Time
 	mu    sync.Mutex

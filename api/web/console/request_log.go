@@ -169,8 +169,8 @@ func clip(text string, n int) string {
 	return strings.Clone(text[:n]) // without the rest
 }
 
-// redactions find webhook secrets, tokens of sign-ups, codes of payments, tokens and cursors. Each runs only on texts that
-// contain one of its marks.
+// redactions find webhook secrets, tokens of sign-ups, codes of payments, tokens and cursors. Each
+// runs only on texts that contain one of its marks.
 var redactions = []struct {
 	marks   []string
 	pattern *regexp.Regexp
