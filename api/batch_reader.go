@@ -50,10 +50,11 @@ type batchKey struct {
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {
-	store  *models.Store
-	large  *lru.Cache[batchKey, struct{}] // batches that are known to be large
-	kept   *lru.Cache[batchKey, keptBatch]
-	permit *fairSemaphore[models.OrganisationID] // to read a large answer
+	store      *models.Store
+	replicated bool                           // the store has a replica
+	large      *lru.Cache[batchKey, struct{}] // batches that are known to be large
+	kept       *lru.Cache[batchKey, keptBatch]
+	permit     *fairSemaphore[models.OrganisationID] // to read a large answer
 
 	mu    sync.Mutex
 	reads map[batchKey]*batchReads
@@ -88,7 +89,8 @@ func newBatchReader(cfg Config) *batchReader {
 	})
 	cfg.Metrics.MustRegister(refused)
 	return &batchReader{
-		store: cfg.Store, large: large, kept: kept, reads: map[batchKey]*batchReads{},
+		store: cfg.Store, replicated: cfg.Store != nil && cfg.Store.HasReplica(), large: large, kept: kept,
+		reads:  map[batchKey]*batchReads{},
 		permit: newFairSemaphore[models.OrganisationID](maxLargeReads, maxLargeReadsWaiting, largeReadWait, refused),
 	}
 }
@@ -220,7 +222,7 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
-	if b.store.ReadsReplica(ctx) {
+	if b.replicated && models.ReadsReplica(ctx) {
 		return read(ctx)
 	}
 	for {
