@@ -87,12 +87,13 @@ func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit
 		size = limit
 	}
 	connection, _ := r.fast.Conn().(*conn) // nil for a request of the console
+	connection.beginBody()
+	defer connection.endBody()
 	var err error
 	semaphore, caller := r.server.bodies.semaphoreOf(r, size)
 	if r.lease, err = semaphore.acquire(ctx, caller, int64(size), connection.abortRead); err != nil {
 		return nil, err
 	}
-	defer connection.endParts()
 	var body []byte
 	if length < 0 {
 		body, err = readUnknown(stream, limit, connection.beginPart)

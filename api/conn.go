@@ -145,9 +145,18 @@ func (c *conn) abortRead() {
 	_ = c.Conn.SetReadDeadline(past)
 }
 
-// endParts restores the request's deadline. It does nothing on nil.
-func (c *conn) endParts() {
+// beginBody records that a body is arriving: the connection's table may close the connection. It
+// does nothing on nil.
+func (c *conn) beginBody() {
 	if c != nil {
+		c.setPhase(arriving)
+	}
+}
+
+// endBody records that the request runs again, and restores its deadline. It does nothing on nil.
+func (c *conn) endBody() {
+	if c != nil {
+		c.setPhase(running)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.aborted = false
@@ -162,10 +171,11 @@ const (
 
 // Close closes the connection. Closing a socket with unread input resets it, and the client may
 // lose the answer. A client that is still sending a refused body therefore gets a moment to read
-// it.
+// it, unless the table needs the connection.
 func (c *conn) Close() error {
 	defer c.leaveTable()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
+		c.setPhase(idle)
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}

@@ -16,19 +16,23 @@ type connPhase uint8
 const (
 	fresh    connPhase      = iota // no byte has arrived yet
 	idle                           // between two requests
-	arriving                       // the head of a request, or a small body, is arriving
+	arriving                       // the head or the body of a request is arriving
 	running                        // a request runs, or an answer is being sent
 	phases   = int(running)        // number of the phases in which a connection may be closed
 )
 
-// arrivingGrace is the time after which an unfinished request counts as slow.
-const arrivingGrace = 2 * time.Second
+const (
+	// freshGrace is the time after which a connection without a byte counts as silent.
+	freshGrace = 250 * time.Millisecond
+	// arrivingGrace is the time after which an unfinished request counts as slow.
+	arrivingGrace = 2 * time.Second
+)
 
 // connTable bounds the open connections. If it is full, a new connection replaces an old one, in
-// this order: one that has sent nothing, one whose request arrives slowly, one that is idle, one
-// whose request is arriving. Of those, the one that has been so for longest is closed. Connections
-// on which a caller has authenticated come last. If requests run on all connections, the new one is
-// closed.
+// this order: one that is silent, one whose request arrives slowly, one that is idle, one that is
+// fresh or whose request is arriving. Of those, the one that has been so for longest is closed.
+// Connections on which a caller has authenticated come last. If requests run on all connections,
+// the new one is closed.
 //
 // A connTable is safe for concurrent use.
 type connTable struct {
@@ -116,12 +120,28 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 // victim returns the connection to close, nil if requests run on all.
 func (t *connTable) victim() *conn { return cmp.Or(t.unknown.victim(), t.known.victim()) }
 
+// victim returns the connection of the list to close first, nil if there is none.
 func (w *waitingConns) victim() *conn {
-	slow := w.longest(arriving)
-	if slow != nil && time.Since(slow.entry.since) < arrivingGrace {
-		slow = nil
+	return cmp.Or(w.longerThan(freshGrace, fresh), w.longerThan(arrivingGrace, arriving), w.longest(idle),
+		older(w.longest(fresh), w.longest(arriving)))
+}
+
+// longerThan returns the connection that has been in a phase for longest, nil if that is not longer
+// than a time.
+func (w *waitingConns) longerThan(least time.Duration, phase connPhase) *conn {
+	c := w.longest(phase)
+	if c != nil && time.Since(c.entry.since) < least {
+		return nil
 	}
-	return cmp.Or(w.longest(fresh), slow, w.longest(idle), w.longest(arriving))
+	return c
+}
+
+// older returns the connection that has been in its phase for longer. Either may be nil.
+func older(a, b *conn) *conn {
+	if a == nil || b != nil && b.entry.since.Before(a.entry.since) {
+		return b
+	}
+	return a
 }
 
 // longest returns the connection that has been in a phase for longest, nil if none is in it.

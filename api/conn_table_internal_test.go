@@ -3,6 +3,7 @@ package api
 import (
 	"net"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +36,7 @@ func newTestTable(capacity, perAddress int) *connTable {
 func TestFullTableClosesInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		table, closed := newTestTable(8, 0), []string{}
+		table, closed := newTestTable(9, 0), []string{}
 		add := func(name string, known bool, phase connPhase) {
 			c := table.add(&clientEnd{name: name, address: "192.0.2.1", closed: &closed})
 			if c == nil {
@@ -52,14 +53,16 @@ func TestFullTableClosesInOrder(t *testing.T) {
 		add("known running", true, running)
 		add("idle", false, idle)
 		add("slow", false, arriving)
+		add("silent", false, fresh)
 		add("running", false, running)
 		<-time.After(arrivingGrace)
 		add("arriving", false, arriving)
+		<-time.After(time.Millisecond)
 		add("fresh", false, fresh)
-		for range 7 {
+		for range 8 {
 			add("new", true, running)
 		}
-		want := []string{"fresh", "slow", "idle", "arriving", "known slow", "known idle", "new"}
+		want := []string{"silent", "slow", "idle", "arriving", "fresh", "known slow", "known idle", "new"}
 		if !slices.Equal(closed, want) {
 			t.Errorf("closed %v, want %v", closed, want)
 		}
@@ -67,6 +70,59 @@ func TestFullTableClosesInOrder(t *testing.T) {
 			t.Errorf("counted %v refused connections", n)
 		}
 	})
+}
+
+// lingeringEnd is a connection whose client neither reads its answer nor closes.
+type lingeringEnd struct {
+	clientEnd
+
+	reading chan struct{} // closed when the server lingers
+	ended   chan struct{} // closed when the server closes
+	once    sync.Once
+}
+
+func (l *lingeringEnd) CloseWrite() error { return nil }
+
+func (l *lingeringEnd) SetReadDeadline(time.Time) error { return nil }
+
+func (l *lingeringEnd) Read([]byte) (int, error) {
+	close(l.reading)
+	<-l.ended
+	return 0, net.ErrClosed
+}
+
+func (l *lingeringEnd) Close() error {
+	l.once.Do(func() {
+		_ = l.clientEnd.Close()
+		close(l.ended)
+	})
+	return nil
+}
+
+// A connection that lingers after a refused body gives way to a new one.
+func TestLingeringConnectionGivesWay(t *testing.T) {
+	t.Parallel()
+	table, closed := newTestTable(1, 0), []string{}
+	end := &lingeringEnd{
+		clientEnd: clientEnd{name: "lingering", address: "192.0.2.1", closed: &closed},
+		reading:   make(chan struct{}), ended: make(chan struct{}),
+	}
+	c := table.add(end)
+	c.setPhase(running)
+	c.unreadBody.Store(true)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Close()
+	}()
+	<-end.reading
+	if table.add(&clientEnd{name: "new", address: "192.0.2.1", closed: &closed}) == nil {
+		t.Error("the new connection was refused")
+	}
+	<-done
+	if want := []string{"lingering"}; !slices.Equal(closed, want) {
+		t.Errorf("closed %v, want %v", closed, want)
+	}
 }
 
 func TestClosedConnectionLeavesTheTable(t *testing.T) {
