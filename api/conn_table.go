@@ -15,7 +15,7 @@ type connPhase uint8
 
 const (
 	fresh    connPhase      = iota // no byte has arrived yet
-	idle                           // between two requests
+	idle                           // between two requests, or lingering after a refused body
 	arriving                       // the head or the body of a request is arriving
 	running                        // a request runs, or an answer is being sent
 	phases   = int(running)        // number of the phases in which a connection may be closed

@@ -135,8 +135,9 @@ func (s *eventStream) forward(ctx context.Context) error {
 			return err
 		}
 		count, further, err := s.source.read(ctx)
-		if s.behind = err != nil; s.behind {
-			break
+		if err != nil {
+			s.behind = true
+			return nil //nolint:nilerr // the events are read again
 		}
 		if more = further; count == 0 {
 			continue

@@ -17,7 +17,6 @@ import (
 const loggedRequestsPath = "/sandbox/requests"
 
 const (
-	maxLoggedRequests     = 1000 // as many as the log keeps
 	defaultLoggedRequests = 100
 	// loggedRequestPage is the number of requests that a stream sends at once.
 	loggedRequestPage = 100
@@ -62,7 +61,7 @@ type loggedRequestList struct {
 // events, with those from now on.
 func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 	in := queryReader{r: r}
-	limit := int(in.integer("limit", 1, maxLoggedRequests, defaultLoggedRequests))
+	limit := int(in.integer("limit", 1, console.MaxRequests, defaultLoggedRequests))
 	filter := readLoggedRequestFilter(&in)
 	if err := in.err(); err != nil {
 		return err

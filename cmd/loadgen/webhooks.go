@@ -144,13 +144,14 @@ func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) erro
 		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
 		TransactionStatus: "Settled", OrderID: "order 4711", AmountPaid: new(models.Amount(1250)),
 	}
-	id, task, err := h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
-	// A connection attempt may fail on a busy machine.
-	for range 20 {
+	var id models.WebhookEventID
+	var task models.TaskID
+	var err error
+	for range 21 { // a connection attempt may fail on a busy machine
+		id, task, err = h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
 		if !errors.Is(err, postgres.ErrUnavailable) || wait(ctx, 100*time.Millisecond) != nil {
 			break
 		}
-		id, task, err = h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
 	}
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,11 +85,19 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// listenUntilIdle runs listen until the stream has no further event. NAME=VALUE before the flags
-// adds a variable.
+// listenUntilIdle runs listen until the stream has no further event; see runUntilIdle.
 func listenUntilIdle(t *testing.T, api *stream, url string, args ...string) (out, errOut string) {
 	t.Helper()
 	api.idle = make(chan struct{})
+	return runUntilIdle(t, url, api.idle, []string{"listen"}, args)
+}
+
+// runUntilIdle runs a command that follows a stream until idle is closed. NAME=VALUE before the
+// flags adds a variable.
+func runUntilIdle(
+	t *testing.T, url string, idle <-chan struct{}, command, args []string,
+) (out, errOut string) {
+	t.Helper()
 	var stdout, stderr syncBuffer
 	environment := map[string]string{"BASE_URL": url, "CLIENT_ID": "i", "CLIENT_SECRET": "s"}
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") { // variables come before the flags
@@ -99,11 +108,11 @@ func listenUntilIdle(t *testing.T, api *stream, url string, args ...string) (out
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	ended := make(chan int, 1)
-	go func() { ended <- c.run(ctx, append([]string{"listen"}, args...)) }()
+	go func() { ended <- c.run(ctx, slices.Concat(command, args)) }()
 	select {
-	case <-api.idle:
+	case <-idle:
 	case code := <-ended:
-		t.Fatalf("listen ended with %d: %s", code, stderr.String())
+		t.Fatalf("%s ended with %d: %s", strings.Join(command, " "), code, stderr.String())
 	}
 	stop()
 	if code := <-ended; code != 0 {

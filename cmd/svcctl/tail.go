@@ -74,8 +74,8 @@ func (t *tailing) run(ctx context.Context) error {
 	if err == nil {
 		err = t.follow(ctx, api, s.baseURL)
 	}
-	if interrupted := ctx.Err() != nil; interrupted {
-		err = nil
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // an interruption is no failure
 	}
 	return err
 }

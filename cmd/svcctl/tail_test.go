@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,23 +65,7 @@ func tailUntilIdle(t *testing.T, log *requestLog, args ...string) (out, errOut s
 	t.Helper()
 	log.idle = make(chan struct{})
 	server := newAPI(t, map[string]http.HandlerFunc{"GET /sandbox/requests": log.ServeHTTP})
-	var stdout, stderr syncBuffer
-	environment := map[string]string{"BASE_URL": server.URL, "CLIENT_ID": "i", "CLIENT_SECRET": "s"}
-	c := &ctl{getenv: func(name string) string { return environment[name] }, out: &stdout, errOut: &stderr}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	ended := make(chan int, 1)
-	go func() { ended <- c.run(ctx, append([]string{"logs", "tail"}, args...)) }()
-	select {
-	case <-log.idle:
-	case code := <-ended:
-		t.Fatalf("tail ended with %d: %s", code, stderr.String())
-	}
-	stop()
-	if code := <-ended; code != 0 {
-		t.Errorf("exit code %d: %s", code, stderr.String())
-	}
-	return stdout.String(), stderr.String()
+	return runUntilIdle(t, server.URL, log.idle, []string{"logs", "tail"}, args)
 }
 
 // tail prints earlier requests, oldest first, and follows over broken connections without a gap.

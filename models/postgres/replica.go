@@ -164,14 +164,11 @@ func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	if err != nil {
 		return ReplicaStatus{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, db.replica.wait)
-	defer cancel()
-	conn, err := db.replica.db.bun.Conn(ctx)
+	conn, status, err := db.replica.connect(ctx, at)
 	if err != nil {
-		return ReplicaStatus{}, err
+		return status, err
 	}
-	defer func() { _ = conn.Close() }()
-	return db.replica.await(ctx, conn, at)
+	return status, conn.Close()
 }
 
 // position reads the position of the primary. ErrNoPosition: the primary does not tell it.
@@ -184,24 +181,32 @@ func (db *DB) position(ctx context.Context) (at Position, err error) {
 	return at, err
 }
 
-// try runs do on a standby that has replayed all that the primary had committed at the position.
-// The check and do use one connection, because another connection may lead to another standby.
+// try runs do on a standby that has replayed all that the primary had flushed at the position.
 func (r *Replica) try(ctx context.Context, at Position, do func(conn *bun.Conn) error) error {
 	defer r.running.Add(-1)
 	if r.running.Add(1) > r.conns {
 		return errReplicaBusy
 	}
-	waiting, cancel := context.WithTimeout(ctx, r.wait)
-	defer cancel()
-	conn, err := r.db.bun.Conn(waiting)
+	conn, _, err := r.connect(ctx, at)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := r.await(waiting, conn, at); err != nil {
-		return err
-	}
 	return do(&conn)
+}
+
+// connect returns a connection to a standby that has replayed the position, and the standby's
+// status. Another connection may lead to another standby. An error leaves no connection.
+func (r *Replica) connect(ctx context.Context, at Position) (conn bun.Conn, status ReplicaStatus, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	if conn, err = r.db.bun.Conn(ctx); err != nil {
+		return conn, status, err
+	}
+	if status, err = r.await(ctx, conn, at); err != nil {
+		_ = conn.Close()
+	}
+	return conn, status, err
 }
 
 // await waits until the standby has replayed the position. At the end of ctx it returns the error

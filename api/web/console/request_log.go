@@ -15,7 +15,8 @@ import (
 
 // The bounds of the request log: of each organisation, and of how many organisations.
 const (
-	maxRequests     = 1000
+	// MaxRequests is how many requests of an organisation are kept.
+	MaxRequests     = 1000
 	maxRequestBytes = 2 << 20
 	maxRequestOrgs  = 16
 	// loggedPerSecond and loggedBurst bound how many requests of an organisation are kept, so that
@@ -70,7 +71,7 @@ func NewRequestLog() *RequestLog {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &RequestLog{kept: newShelf[Exchange](maxRequestOrgs, maxRequests, maxRequestBytes), limits: limits}
+	return &RequestLog{kept: newShelf[Exchange](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
 // Admits reports whether a request of an organisation is to be kept, and counts it. Beyond a steady

@@ -45,18 +45,18 @@ func TestPositionOutlivesDroppedRequests(t *testing.T) {
 	if diff := cmp.Diff(numbers(1, 21), took); diff != "" {
 		t.Errorf("from the beginning:\n%s", diff)
 	}
-	addRequests(l, a, 21, maxRequests)
+	addRequests(l, a, 21, MaxRequests)
 	took, end := readAll(l, a, at)
-	if diff := cmp.Diff(numbers(21, maxRequests+21), took); diff != "" {
+	if diff := cmp.Diff(numbers(21, MaxRequests+21), took); diff != "" {
 		t.Errorf("after the 20th:\n%s", diff)
 	}
-	addRequests(l, a, maxRequests+21, 5)
+	addRequests(l, a, MaxRequests+21, 5)
 	took, _ = readAll(l, a, at)
-	if diff := cmp.Diff(numbers(26, maxRequests+26), took); diff != "" {
+	if diff := cmp.Diff(numbers(26, MaxRequests+26), took); diff != "" {
 		t.Errorf("after a dropped request:\n%s", diff)
 	}
 	took, _ = readAll(l, a, end)
-	if diff := cmp.Diff(numbers(maxRequests+21, maxRequests+26), took); diff != "" {
+	if diff := cmp.Diff(numbers(MaxRequests+21, MaxRequests+26), took); diff != "" {
 		t.Errorf("after the end of before:\n%s", diff)
 	}
 }
