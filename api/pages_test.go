@@ -281,8 +281,8 @@ func TestPaymentPageByKeyboard(t *testing.T) {
 	c.finish(t, claimed, models.TransactionResult{Status: models.TransactionSettled})
 	b.Sees("You have paid")
 	b.TabTo("Print the receipt")
-	for _, objection := range b.Objections() {
-		t.Errorf("the browser objects: %s", objection)
+	for _, reported := range b.BrowserErrors() {
+		t.Errorf("the browser objects: %s", reported)
 	}
 
 	webtest.Call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
@@ -314,7 +314,7 @@ func TestSignupPageByKeyboard(t *testing.T) {
 	b.Keys(" ")
 	b.Sees("You are signed up")
 	other.Sees("You are signed up")
-	for _, objection := range append(b.Objections(), other.Objections()...) {
-		t.Errorf("the browser objects: %s", objection)
+	for _, reported := range append(b.BrowserErrors(), other.BrowserErrors()...) {
+		t.Errorf("the browser objects: %s", reported)
 	}
 }

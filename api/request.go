@@ -22,8 +22,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Request is a request and the means to answer it. The strings that it returns are copies and may
-// be kept. It is valid until the handler returns.
+// Request is a request and the means to answer it. It is valid until its handler returns. Strings
+// from its methods are copies and may be kept.
 type Request struct {
 	Principal      Principal
 	Site           models.Site      // the caller's Site in the path; zero for a route without {siteId}
@@ -41,7 +41,7 @@ type Request struct {
 	path         string
 	param        string
 	query        map[string][]string // the well-formed parameters
-	queryFaults  []Fault             // faults of a list's query that no answer contains yet
+	queryFaults  []Fault             // faults of a list's query, for the next error response
 	bodyRead     bool
 	raw          []byte          // the body, if the console logs requests
 	errorCode    Code            // of the first fault that is answered; "" for none
@@ -54,7 +54,7 @@ type Request struct {
 // TraceID returns the id of this request.
 func (r *Request) TraceID() models.TraceID { return r.trace }
 
-// Param returns the route's own path parameter, decoded.
+// Param returns the decoded path parameter other than {siteId}; "" for a route without one.
 func (r *Request) Param() string { return r.param }
 
 // Query returns a query parameter and whether it is present. Its value may be empty.
@@ -83,13 +83,13 @@ func (r *Request) QueryInt(name string, minimum, maximum int64) (int64, bool, er
 // RefuseQuery returns an error about a query parameter. Its message is the name, a space and the
 // complaint.
 func (r *Request) RefuseQuery(name, complaint string) error {
-	return RefuseField(inArea(r.route.Area, "invalid-parameter"), name, complaint)
+	return RefuseField(inArea(r.area(), "invalid-parameter"), name, complaint)
 }
 
 // BodyError turns the faults of the decoded body into an error in the route's area. It returns nil
 // without faults.
 func (r *Request) BodyError(fields strictjson.Fields) error {
-	return BodyError(r.route.Area, fields.Faults())
+	return BodyError(r.area(), fields.Faults())
 }
 
 // Header returns a header of the request, "" if it is absent.
@@ -141,7 +141,7 @@ func (r *Request) area() string {
 	return r.route.Area
 }
 
-// receiveError maps a request that could not be read to its answer.
+// receiveError returns the answer to a request that could not be read because of err.
 func receiveError(err error) *Error {
 	var small *fasthttp.ErrSmallBuffer
 	var network net.Error
@@ -166,19 +166,19 @@ func isMediaType(header, want string) bool {
 	return !ok || slices.Contains([]string{"utf-8", "utf8", "csutf8"}, strings.ToLower(charset))
 }
 
-var errPathEncoding = errors.New("api: path segment is not percent-encoded UTF-8")
+var errEncoding = errors.New("api: not percent-encoded UTF-8")
 
 // decodePath decodes a path segment exactly once. A plus sign stays a plus sign.
 func decodePath(raw string) (string, error) {
 	decoded, err := url.PathUnescape(raw)
 	if err != nil || !utf8.ValidString(decoded) {
-		return "", errPathEncoding
+		return "", errEncoding
 	}
 	return decoded, nil
 }
 
 // parseQuery splits a query into decoded parameters. order lists the names by first appearance. bad
-// lists the names of parameters that are not percent-encoded UTF-8.
+// lists the names of parameters that are not percent-encoded UTF-8: "?" if the name is not.
 func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 	params = make(map[string][]string)
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -206,7 +206,7 @@ func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 func decodeQuery(raw string) (string, error) {
 	decoded, err := url.QueryUnescape(raw)
 	if err != nil || !utf8.ValidString(decoded) {
-		return "", errPathEncoding
+		return "", errEncoding
 	}
 	return decoded, nil
 }

@@ -1,8 +1,8 @@
 // Package jobs holds the jobs of the worker fleet, one file for each kind of task.
 //
 // A task is a wake-up that carries an id. The job asks Postgres what to do, and whether this worker
-// may do it, with conditional updates whose affected rows it checks. A task may therefore be lost,
-// doubled or late: only the time of its effect changes.
+// may do it, with conditional updates whose affected rows it checks. A lost, duplicated or late task
+// therefore changes only when its effect happens: the dispatcher enqueues lost tasks again.
 package jobs
 
 import (
@@ -22,16 +22,16 @@ import (
 type Config struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// RailConcurrency bounds the rail calls of this process in flight; default 256. If the Rail
-	// allows as many, a call never waits once it has begun.
+	// RailConcurrency is the maximum number of concurrent rail calls of this process; default 256.
+	// Keep it at or below the Rail's own limit, so that calls do not queue inside the Rail.
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.
 	Keyring         *seal.Keyring
 	WebhookTargets  models.WebhookTargets
 	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
-	// Notify is called with tasks that may start at once. It must not block. If it is nil, they
-	// start when a dispatcher polls.
+	// Notify receives tasks that may start immediately. It must not block. Without it, they start
+	// when a dispatcher polls.
 	Notify  func([]models.TaskID)
 	Metrics *Metrics        // nil records nothing
 	Tracer  *tracing.Tracer // nil records nothing

@@ -140,7 +140,7 @@ func TestResealParties(t *testing.T) {
 		t.Errorf("under the new key: %+v", data)
 	}
 	h.store.SetKeyring(old)
-	if _, err := h.store.ExportCustomer(t.Context(), h.site.ID, "grace"); !errors.Is(err, seal.ErrSealed) {
+	if _, err := h.store.ExportCustomer(t.Context(), h.site.ID, "grace"); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("without its key: %v", err)
 	}
 	h.store.SetKeyring(both)
@@ -150,7 +150,7 @@ func TestResealParties(t *testing.T) {
 	if _, err := h.store.DB().ExecContext(t.Context(), swap); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.store.ExportCustomer(t.Context(), h.site.ID, "hugo"); !errors.Is(err, seal.ErrSealed) {
+	if _, err := h.store.ExportCustomer(t.Context(), h.site.ID, "hugo"); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("a party of another row: %v", err)
 	}
 }

@@ -36,8 +36,8 @@ const (
 
 const (
 	// lockTimeout is how long a statement of a migration waits for a lock. It is below the server's
-	// deadlock_timeout: an index that is built concurrently waits for all older statements, those
-	// that wait for its run included.
+	// deadlock_timeout: an index that is built concurrently waits for other runs of Up, which wait
+	// for its lock. They give up before Postgres cancels one of them as a deadlock.
 	lockTimeout = 300 * time.Millisecond
 	// lockPause is the time between two tries to get a lock, and lockTries their maximum.
 	lockPause = time.Second
@@ -45,7 +45,7 @@ const (
 	// apartLockTimeout is lockTimeout for statements outside of a transaction, whose waits block
 	// neither reads nor writes.
 	apartLockTimeout = 5 * time.Minute
-	// stepTimeout bounds one migration.
+	// stepTimeout bounds each statement of a migration.
 	stepTimeout = time.Hour
 )
 
@@ -62,11 +62,13 @@ type migration struct {
 	apart    bool   // its statements run one by one, outside of a transaction
 }
 
-// errLocked reports a migration that did not get a lock. It changed nothing.
+// errLocked reports a migration that did not get a lock. In a transaction it changed nothing; else
+// the next try repeats its statements.
 var errLocked = errors.New("other transactions hold its locks")
 
-// Up applies all pending migrations in order and returns how many it applied. Concurrent runs wait
-// for each other. After an error, the migrations before the failed one stay applied.
+// Up applies all pending migrations in order and returns how many were applied. Concurrent runs wait
+// for each other: one that another run applied meanwhile may count in both. After an error, the
+// migrations before the failed one stay applied.
 func Up(ctx context.Context, db *bun.DB) (int, error) { return up(ctx, db, files) }
 
 func up(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
@@ -85,8 +87,8 @@ func up(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
 		//nolint:forcetypeassert // models.Open uses pgx only
 		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn()
 		for {
-			more, err := applyWhenUnlocked(ctx, pg, own)
-			if err != nil || !more {
+			progress, err := applyWhenUnlocked(ctx, pg, own)
+			if err != nil || !progress {
 				return err
 			}
 			applied++
@@ -179,11 +181,12 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
 );`, lockTimeout.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
 
-// applyWhenUnlocked is applyNext, again and again while other transactions hold its locks.
-func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
+// applyWhenUnlocked calls applyNext until other transactions do not hold its locks, at most
+// lockTries times.
+func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration) (progress bool, err error) {
 	for range lockTries {
-		if more, err = applyNext(ctx, conn, own); !errors.Is(err, errLocked) {
-			return more, err
+		if progress, err = applyNext(ctx, conn, own); !errors.Is(err, errLocked) {
+			return progress, err
 		}
 		select {
 		case <-ctx.Done():
@@ -196,7 +199,7 @@ func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration
 
 // applyNext applies and records the first pending migration. It returns false if none was pending,
 // and errLocked if it did not get a lock.
-func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (more bool, err error) {
+func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (progress bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apartLockTimeout+stepTimeout)
 	defer cancel()
 	defer func() {
@@ -244,9 +247,9 @@ func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
 }
 
 // applyApart ends the open transaction, runs the statements of a migration one by one, and records
-// it. A lock of the session replaces that of the transaction, so that another run does not build
-// the same index: a pooler in transaction mode would lose it. The end of the session releases the
-// lock, and ends the settings.
+// it. A lock of the session, which a pooler in transaction mode would lose, replaces that of the
+// transaction, so that another run does not build the same index. The end of the session releases
+// it, if the end of this function does not.
 func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err error) {
 	defer func() {
 		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
@@ -291,7 +294,7 @@ func (m migration) record() string {
 	return fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", m.name, m.checksum)
 }
 
-// locked wraps errors of locks that are held in errLocked.
+// locked wraps a lock time-out or a deadlock in errLocked. It returns other errors unchanged.
 func locked(err error) error {
 	var pg *pgconn.PgError
 	const lockNotAvailable, deadlock = "55P03", "40P01"

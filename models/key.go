@@ -108,7 +108,7 @@ func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 }
 
 // Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
-// it at start. seal.ErrSealed: a master key cannot open a key.
+// it at start. seal.ErrOpen: a master key cannot open a key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err

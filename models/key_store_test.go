@@ -200,7 +200,7 @@ func TestResealKeys(t *testing.T) {
 	if changed, err := p.store.ResealKeys(t.Context(), both); err != nil || changed != 0 {
 		t.Fatalf("second ResealKeys = %d, %v", changed, err)
 	}
-	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrSealed) {
+	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("the old master key alone still opens: %v", err)
 	}
 	if got := p.current(t, models.KeySignupLink); got.ID != before.ID {
@@ -219,7 +219,7 @@ func TestKeysRefuseMovedSecrets(t *testing.T) {
 	_, err := p.store.DB().ExecContext(t.Context(), `UPDATE service_keys SET sealed =
 		(SELECT sealed FROM service_keys WHERE purpose = 'paginationLink') WHERE purpose = 'accessToken'`)
 	must(t, err)
-	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrSealed) {
+	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("another row's secret was taken: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func openParty[N Noun](s *Store, sealed []byte, row ID[N]) (Party, error) {
 	}
 	length, n := binary.Uvarint(plain)
 	if n <= 0 || length > uint64(len(plain)-n) { //nolint:gosec // Uvarint reads at most len(plain) bytes
-		return Party{}, fmt.Errorf("models: party of %s: %w", row, seal.ErrSealed)
+		return Party{}, fmt.Errorf("models: party of %s: %w", row, seal.ErrOpen)
 	}
 	text := string(plain[n:])
 	return Party{CustomerID: text[:length], AgreementID: text[length:]}, nil
@@ -56,7 +56,7 @@ func openParty[N Noun](s *Store, sealed []byte, row ID[N]) (Party, error) {
 // opened is no error, so that it concerns its row alone.
 func readParty[N Noun](s *Store, sealed []byte, row ID[N]) (party Party, unreadable bool, err error) {
 	party, err = openParty(s, sealed, row)
-	if errors.Is(err, seal.ErrSealed) {
+	if errors.Is(err, seal.ErrOpen) {
 		return Party{}, true, nil
 	}
 	return party, false, err

@@ -15,9 +15,9 @@ const (
 	BehaviourAccountUnavailable Behaviour = "accountUnavailable"
 	BehaviourLimitExceeded      Behaviour = "limitExceeded"
 	BehaviourDeclines           Behaviour = "declines"   // the customer declines
-	BehaviourSlow               Behaviour = "slow"       // answers after SandboxSlowness, then pays
+	BehaviourSlow               Behaviour = "slow"       // pays after SandboxSlowness
 	BehaviourBankDown           Behaviour = "bankDown"   // unavailable for SandboxBankDownFor after sign-up, then pays
-	BehaviourAnswerLost         Behaviour = "answerLost" // pays, and the answer is lost the first time
+	BehaviourAnswerLost         Behaviour = "answerLost" // pays, and loses the first answer of each key
 )
 
 // Behaviours lists every behaviour, the usual one first.
@@ -36,7 +36,7 @@ const (
 	// SandboxListDelay is how far the sandbox's list of debits stays behind service time. It
 	// exceeds the time that a statement may take, so that an earlier debit cannot appear later. A
 	// commit is an exception: while it waits for a synchronous standby, no time-out ends it, and
-	// its debits may join the list below the watermark. Production does not use the sandbox.
+	// its debits may join the list before CompleteTo. Production does not use the sandbox.
 	SandboxListDelay = 15 * time.Second
 )
 
@@ -53,12 +53,13 @@ func ParseBehaviour(s string) (Behaviour, error) {
 	return "", ErrUnknownBehaviour
 }
 
-// SandboxStatus is the sandbox's record of a key, or its answer about an unrecorded key.
+// SandboxStatus is the state that the sandbox records under a key, or an answer that it never
+// records.
 type SandboxStatus string
 
-// The first four are recorded. Of these, SandboxUndecided becomes SandboxSucceeded when a call asks
-// after its time, unless it was cancelled; the others are final. The remaining statuses are answers
-// only.
+// The first four are recorded. Of these, the first call after its due time turns SandboxUndecided
+// into SandboxSucceeded, unless the key was cancelled. The others are final. The remaining statuses
+// are answers only.
 const (
 	SandboxSucceeded SandboxStatus = "succeeded"
 	SandboxRefused   SandboxStatus = "refused"
@@ -113,7 +114,8 @@ type SandboxListQuery struct {
 }
 
 // SandboxList is a page of the sandbox's successful debits. Debits before CompleteFrom may have
-// been dropped. Debits from CompleteTo on are not listed yet; others never join the list.
+// been dropped. Debits that were decided at or after CompleteTo are not listed yet. No debit that
+// was decided before it joins the list later, except as SandboxListDelay says.
 type SandboxList struct {
 	Debits                   []SandboxDebit
 	More                     bool

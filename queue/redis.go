@@ -53,7 +53,8 @@ type limits struct {
 // Connect returns a client that all parts of a process share. It does not connect yet.
 func (r Redis) Connect() redis.UniversalClient { return r.client(limits{commandTimeout, retries}) }
 
-// ConnectBriefly returns a client whose commands fail after the time-out, without a retry.
+// ConnectBriefly returns a client that waits at most timeout for each answer, and does not retry.
+// Dialling and, in a Cluster, redirections come on top.
 func (r Redis) ConnectBriefly(timeout time.Duration) redis.UniversalClient {
 	return r.client(limits{timeout, -1})
 }
@@ -67,7 +68,7 @@ func (r Redis) client(l limits) redis.UniversalClient {
 		return r.clusterClient(l, dial)
 	}
 	o := *r.single
-	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintenance(), true
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintNotifications(), true
 	if o.Network != "unix" {
 		o.Dialer = dial
 	}
@@ -78,9 +79,9 @@ func (r Redis) client(l limits) redis.UniversalClient {
 	return redis.NewClient(&o)
 }
 
-// sentinelClient returns a client that asks the Sentinels for the master before it dials. The
-// library only turns to another Sentinel if the time for dialling exceeds two unanswered questions.
-// Therefore commands are not retried, and dialling has more time.
+// sentinelClient returns a client that asks the Sentinels for the master before it dials. A Sentinel
+// that does not answer costs two command time-outs before the library asks another, so that dialling
+// has time for them. Retries would multiply it: there are none.
 func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.sentinel
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
@@ -96,7 +97,7 @@ func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 // dead master after the promotion of its replica.
 func (r Redis) clusterClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.cluster
-	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintenance(), true
+	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintNotifications(), true
 	o.Dialer = dial
 	o.DialTimeout, o.DialerRetries = dialTimeout, 1
 	o.ReadTimeout, o.WriteTimeout = l.command, l.command
@@ -106,7 +107,7 @@ func (r Redis) clusterClient(l limits, dial dialFunc) redis.UniversalClient {
 	return redis.NewClusterClient(&o)
 }
 
-func noMaintenance() *maintnotifications.Config {
+func noMaintNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
@@ -122,7 +123,7 @@ func dialer(tlsConfig *tls.Config) dialFunc {
 }
 
 // CheckRedis returns an error if a queue's Redis does not answer, or if a master evicts keys when
-// it runs short of memory. A server that hides its policy passes, as some hosted servers do.
+// it runs short of memory. Some hosted servers hide their policy: they pass.
 func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
 	if err := PingRedis(client)(ctx); err != nil {
 		return err
@@ -143,18 +144,27 @@ func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
 	return err
 }
 
-var errEvicts = errors.New("queue: Redis must have the maxmemory-policy noeviction, because others drop tasks")
+var errEvicts = errors.New("queue: Redis may evict tasks")
 
 // checkPolicy returns errEvicts if the server evicts keys.
 func checkPolicy(ctx context.Context, server redis.Cmdable) error {
 	info, err := server.Info(ctx, "memory").Result()
+	if isRedisReply(err) {
+		return nil // INFO is sometimes forbidden
+	}
 	if err != nil {
-		return nil //nolint:nilerr // INFO is sometimes forbidden
+		return logs.OfRedis(err)
 	}
 	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		return fmt.Errorf("%w, not %q", errEvicts, policy)
+		return fmt.Errorf("%w: its maxmemory-policy is %q and must be noeviction", errEvicts, policy)
 	}
 	return nil
+}
+
+// isRedisReply reports whether an error is the answer of a server.
+func isRedisReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
 }
 
 // infoField returns the value of a field in an answer to INFO, or "".
@@ -183,7 +193,7 @@ func PingRedis(client redis.UniversalClient) func(context.Context) error {
 	}
 }
 
-// masterOf returns the server that holds a key, for commands without a key.
+// masterOf returns the server that holds key, for commands that name no key themselves.
 func masterOf(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

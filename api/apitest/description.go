@@ -32,7 +32,8 @@ type Description struct {
 	doc *openapi3.T
 }
 
-// ParseDescription parses and validates an OpenAPI 3.1 document in JSON, and closes its schemas.
+// ParseDescription parses and validates an OpenAPI 3.1 document in JSON, and makes its object
+// schemas reject undocumented properties.
 func ParseDescription(document []byte) (*Description, error) {
 	closed, err := closeSchemas(document)
 	if err != nil {
@@ -63,8 +64,8 @@ func Served() (*Description, error) { return served() }
 // Document returns the document as parsed by kin-openapi.
 func (d *Description) Document() *openapi3.T { return d.doc }
 
-// closeSchemas sets additionalProperties to false in each object schema that lists properties and
-// does not set it. An undocumented field of an answer then fails the test.
+// closeSchemas sets additionalProperties to false in each schema of type object that lists
+// properties and does not set it. An undocumented field of an answer then fails the test.
 func closeSchemas(document []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -105,7 +106,7 @@ func (d *Description) Operation(method, escapedPath string) (path string, operat
 		if !matches(strings.Split(template, "/"), segments) {
 			continue
 		}
-		// A literal segment takes precedence over a parameter.
+		// The template with the fewest parameters takes precedence.
 		o := item.GetOperation(method)
 		if o != nil && (operation == nil || strings.Count(template, "{") < strings.Count(path, "{")) {
 			path, operation = template, o
@@ -120,7 +121,7 @@ func matches(template, segments []string) bool {
 	})
 }
 
-// Check returns an error if the answer to a method and a path breaks the description.
+// Check returns an error if the answer to a method and a path does not conform to the description.
 func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	path, operation := d.Operation(method, escapedPath)
 	if err := checkProtection(escapedPath, answer); err != nil {
@@ -139,8 +140,8 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	}
 	isPage := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") &&
 		(operation != nil || mayBePage(escapedPath, answer.Status))
-	hasShape := !isPage && method != http.MethodHead && !strings.HasPrefix(path, "/oauth2/")
-	if answer.Status >= http.StatusBadRequest && hasShape {
+	hasErrorSchema := !isPage && method != http.MethodHead && !strings.HasPrefix(path, "/oauth2/")
+	if answer.Status >= http.StatusBadRequest && hasErrorSchema {
 		return d.checkError(escapedPath, answer)
 	}
 	return nil
@@ -199,7 +200,8 @@ func (d *Description) checkDocumented(method string, answer *Answer, path string
 	return checkJSON(answer, path)
 }
 
-// checkJSON checks rules beyond the schemas: the exact content type, strict JSON and no null.
+// checkJSON checks rules beyond the schemas: the exact content type, strict JSON and no null. The
+// body of /openapi.json is exempt.
 func checkJSON(answer *Answer, path string) error {
 	contentType := answer.Header.Get("Content-Type")
 	if !strings.Contains(contentType, "json") {
@@ -235,29 +237,26 @@ func hasNull(v strictjson.Value) bool {
 	return v.Kind() == strictjson.Null
 }
 
-// checkError checks an error answer against the schema CheckoutErrors under /checkout, and against
-// Errors elsewhere.
+// checkError checks an error answer against the schema Errors, or CheckoutErrors if its path is
+// below /checkout.
 func (d *Description) checkError(path string, answer *Answer) error {
-	if err := checkProtection(path, answer); err != nil {
-		return err
-	}
 	if got := answer.Header.Get("Content-Type"); got != api.ContentTypeJSON {
 		return fmt.Errorf("error has content type %q, want %q", got, api.ContentTypeJSON)
 	}
-	shape := "Errors"
+	name := "Errors"
 	if path == "/checkout" || strings.HasPrefix(path, "/checkout/") {
-		shape = "CheckoutErrors"
+		name = "CheckoutErrors"
 	}
 	var body any
 	if err := json.Unmarshal(answer.Body, &body); err != nil {
 		return fmt.Errorf("decode error body: %w", err)
 	}
-	schema := d.doc.Components.Schemas[shape]
+	schema := d.doc.Components.Schemas[name]
 	if schema == nil {
-		return fmt.Errorf("the description has no schema %s", shape)
+		return fmt.Errorf("the description has no schema %s", name)
 	}
 	if err := schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.VisitAsResponse()); err != nil {
-		return fmt.Errorf("not an error of the shape %s: %w", shape, err)
+		return fmt.Errorf("does not match the schema %s: %w", name, err)
 	}
 	return nil
 }

@@ -38,11 +38,12 @@ type accessToken struct {
 	scopes       []models.Scope
 	credential   string // fingerprint; "" in tokens of an outside issuer
 	issued       time.Time
-	notBefore    time.Time // includes leeway
+	notBefore    time.Time // the claim nbf, less the leeway
 	expires      time.Time
 }
 
-// mint signs an access token with the current key. Removing the client's credential ends the token.
+// mint signs an access token with the current key. The token names the client's credential:
+// verification refuses it once the credential is removed.
 func (i *Issuer) mint(
 	ctx context.Context, client models.Client, credential string, scopes []models.Scope,
 ) (string, error) {

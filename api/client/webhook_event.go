@@ -17,7 +17,7 @@ type WebhookEvent struct {
 	Status            string `json:"status"` // pending, delivered, failed or undelivered
 	AttemptCount      int    `json:"attemptCount"`
 	CreatedAt         int64  `json:"createdAt"`
-	RequestedAt       int64  `json:"requestedAt"` // of the latest redelivery, else CreatedAt
+	RequestedAt       int64  `json:"requestedAt"` // when the latest redelivery was requested; CreatedAt if none was
 	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
 	DeliveredAt       int64  `json:"deliveredAt,omitempty"`
 
@@ -25,7 +25,7 @@ type WebhookEvent struct {
 
 	Body       string           `json:"body,omitempty"` // the signed bytes
 	BodySHA256 string           `json:"bodySha256,omitempty"`
-	Attempts   []WebhookAttempt `json:"attempts,omitempty"` // the first one first
+	Attempts   []WebhookAttempt `json:"attempts,omitempty"` // oldest first
 }
 
 // WebhookAttempt is an attempt to deliver an event.
@@ -47,8 +47,8 @@ type WebhookEventFilter struct {
 	Type            string `json:"type,omitempty"`
 	SiteID          string `json:"siteId,omitempty"`
 	PaymentIntentID string `json:"paymentIntentId,omitempty"`
-	From            int64  `json:"from,omitempty"` // Unix ms, inclusive
-	To              int64  `json:"to,omitempty"`   // Unix ms, inclusive
+	From            int64  `json:"from,omitempty"` // earliest CreatedAt, in Unix ms, inclusive
+	To              int64  `json:"to,omitempty"`   // latest CreatedAt, in Unix ms, inclusive
 	Limit           int    `json:"-"`              // items per page; 0: the API's default
 }
 
@@ -72,8 +72,8 @@ func (c *Client) WebhookEvent(ctx context.Context, idempotencyKey string) (Webho
 	return out, err
 }
 
-// RedeliverWebhookEvent has an event delivered again, whatever its status. Each call makes a
-// delivery, so the client does not repeat it without a response.
+// RedeliverWebhookEvent schedules an event for another delivery, whatever its status. Each call
+// causes a delivery, so the client does not retry a call without a response.
 func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey string) (WebhookEvent, error) {
 	var out WebhookEvent
 	_, err := c.do(ctx, request{
@@ -84,15 +84,15 @@ func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey strin
 
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
-	Count int `json:"count"` // the events that are delivered again
-	// ResumeFrom is the time of the oldest event that was left out, in Unix ms; 0: there is none.
+	Count int `json:"count"` // events scheduled for another delivery
+	// ResumeFrom is CreatedAt of the oldest event that was left out, in Unix ms; 0: there is none.
 	// Once fewer events are pending, a call with it as From continues.
 	ResumeFrom int64 `json:"resumeFrom"`
 }
 
-// RedeliverWebhookEvents has events that match the filter delivered again, oldest first, as long as
-// the organisation has few pending events. The filter must not be empty. Each call makes
-// deliveries, so the client does not repeat it without a response.
+// RedeliverWebhookEvents schedules matching events for another delivery, oldest first, until the
+// organisation has too many pending events. It ignores Limit. The filter must not be empty. Each
+// call causes deliveries, so the client does not retry a call without a response.
 func (c *Client) RedeliverWebhookEvents(ctx context.Context, filter WebhookEventFilter) (Redelivery, error) {
 	var out Redelivery
 	_, err := c.do(ctx, request{

@@ -1,5 +1,5 @@
-// Package csvtable writes CSV tables that spreadsheets read as they are meant: RFC 4180, quoted
-// against every common separator, and without formulas.
+// Package csvtable writes CSV tables (RFC 4180) that spreadsheets read as intended: cells are quoted
+// against every common separator, and TextCell keeps untrusted text from running as a formula.
 package csvtable
 
 import (
@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendRecord appends one line of a table (RFC 4180).
+// AppendRecord appends one record to dst, ended by CRLF. It does not guard against formulas: see
+// TextCell.
 func AppendRecord(dst []byte, cells ...string) []byte {
 	for i, cell := range cells {
 		if i > 0 {
@@ -33,8 +34,8 @@ func needsQuotes(cell string) bool {
 // full-width ones.
 const formulaStarts = "=+-@＝＋－＠"
 
-// TextCell keeps a spreadsheet from running a partner's text as a formula. Invisible characters may
-// precede the formula.
+// TextCell returns s, with an apostrophe before it if a spreadsheet could run it as a formula, also
+// behind invisible characters.
 func TextCell(s string) string {
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, IsInvisible))
 	if strings.ContainsRune(formulaStarts, first) {

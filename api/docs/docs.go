@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Path is the address of the documentation. All other pages and assets are below it.
+// Path is the URL path of the index page. All other pages and assets are below it.
 const Path = "/docs"
 
 // MaxAge is how long caches may keep the document, the pages and the assets.
@@ -40,9 +40,9 @@ type Docs struct {
 	guides map[string][]byte // rendered pages by name
 }
 
-// New makes the documentation of the service, with its error catalogue.
-func New(errors []Error) (*Docs, error) {
-	encoded, err := JSON(source, errors)
+// New renders the documentation, with the error catalogue.
+func New(catalogue []Error) (*Docs, error) {
+	encoded, err := JSON(source, catalogue)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func New(errors []Error) (*Docs, error) {
 			return nil, err
 		}
 	}
-	home := indexPage{page: guides.page(d.Info, guides.home), Sections: d.sections(), Errors: errors}
+	home := indexPage{page: guides.page(d.Info, guides.home), Sections: d.sections(), Errors: catalogue}
 	if made.index, err = render("index.html", home); err != nil {
 		return nil, err
 	}
@@ -81,6 +81,6 @@ func (d *Docs) Reference(sandbox bool) ([]byte, error) {
 	return render("reference.html", referencePage{Info: d.Info, Sandbox: sandbox})
 }
 
-// HelpPath returns the path and the fragment of the cause and the cure of an error code, which is
-// given without its common prefix: "batches:missing-field".
+// HelpPath returns the URL path and fragment of the guide's section about an error code, such as
+// "batches:missing-field", without the common prefix of all codes.
 func HelpPath(code string) string { return Path + "/guides/error-codes#" + anchor(code) }

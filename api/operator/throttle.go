@@ -14,9 +14,9 @@ const (
 	nameEvery          = 5 * time.Second
 )
 
-// throttle bounds the attempts of an address and those against a name. It is local to the process.
-// The first attempt of an address always passes, so that guesses from elsewhere lock no
-// operator out.
+// throttle bounds the attempts of an address and those against an operator's name. It is local to
+// the process. An attempt from an address that has rested for a minute always passes, so that
+// guesses from elsewhere lock no operator out.
 type throttle struct {
 	addresses, names *ratelimit.Buckets
 }
@@ -27,7 +27,7 @@ func newThrottle() *throttle {
 	}
 }
 
-// take admits an attempt and returns 0, or returns how long the next attempt must wait.
+// take admits an attempt and returns 0, or returns the time after which one may be admitted.
 func (t *throttle) take(now time.Time, address, name string) time.Duration {
 	byAddress := t.addresses.Of(address)
 	isFirst := byAddress.TokensAt(now) >= attemptsPerAddress

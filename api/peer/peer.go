@@ -23,13 +23,13 @@ const maxHops = 32
 // the client.
 type Proxies []netip.Prefix
 
-// ParseProxies parses CIDR prefixes and single addresses.
+// ParseProxies parses single addresses and CIDR prefixes, without host bits.
 func ParseProxies(texts []string) (Proxies, error) {
 	proxies := make(Proxies, len(texts))
 	for i, text := range texts {
 		prefix, err := ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-			return nil, fmt.Errorf("%q is not a CIDR prefix, such as 10.0.0.0/8", text)
+			return nil, fmt.Errorf("%q is not an address or a CIDR prefix without host bits, such as 10.0.0.0/8", text)
 		}
 		proxies[i] = prefix
 	}
@@ -50,8 +50,9 @@ func (p Proxies) trusts(address netip.Addr) bool {
 
 // Client returns the address of the client. Only trusted proxies are believed: the walk begins at
 // the peer and goes through the headers from right to left, to the first address that is no trusted
-// proxy. A malformed entry ends it at the proxy that reported it. If both headers are present and
-// lead to different addresses, a client may have forged one: the peer is the answer.
+// proxy. At a malformed entry, and after maxHops, it ends at the last address reached. If both
+// headers are present and lead to different addresses, a client may have forged one: the peer is
+// the answer.
 func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip.Addr {
 	peer = plain(peer)
 	if !p.trusts(peer) || len(forwardedFor)+len(forwarded) == 0 {
@@ -90,7 +91,8 @@ func FromNet(address net.Addr) netip.Addr {
 	return plain(tcp.AddrPort().Addr())
 }
 
-// plain removes the forms in which an address can hide from a comparison.
+// plain returns the address without a zone, and an IPv4-mapped one as IPv4, so that equal addresses
+// compare equal.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
 func (p Proxies) walk(peer netip.Addr, entries []string, parse func(string) (netip.Addr, bool)) netip.Addr {
@@ -105,7 +107,7 @@ func (p Proxies) walk(peer netip.Addr, entries []string, parse func(string) (net
 	return current
 }
 
-// parseHop parses an entry of X-Forwarded-For: an address, which some proxies give a port.
+// parseHop parses an entry of X-Forwarded-For: an address, with or without a port.
 func parseHop(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {

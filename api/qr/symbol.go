@@ -55,7 +55,7 @@ func isFunction(x, y, size int) bool {
 
 func sizeOf(version int) int { return 17 + 4*version }
 
-// isAlignment reports whether a module belongs to an alignment pattern.
+// isAlignment reports whether a module belongs to an alignment pattern, for versions up to 13.
 func isAlignment(x, y, size int) bool {
 	var centres []int
 	switch {
@@ -112,8 +112,8 @@ func maskOf(s *symbol) int {
 	panic("qr: the error correction level is not M") // encode requests M only
 }
 
-// masks returns the modules that each mask inverts in a code of the given size, together with its
-// format bits.
+// masks returns, for each mask, the modules that it inverts in a code of the given size, and its
+// dark format bits. XOR with two of them replaces one mask by the other.
 func masks(size int) (all [8]symbol) {
 	for mask := range all {
 		m := &all[mask]

@@ -18,7 +18,7 @@ const (
 	Batches Class = "batches" // submissions, validations and retries of batches
 )
 
-// Decision is the outcome of a request for a token.
+// Decision says whether a request is within its limits.
 type Decision struct {
 	Allowed    bool
 	RetryAfter time.Duration // of a refusal
@@ -35,8 +35,7 @@ type Limit struct {
 	Unknown   bool          // Remaining and Reset are unknown
 }
 
-// Rate limits requests by a token bucket of Burst tokens that refills at PerSecond. The zero Rate
-// is unlimited.
+// A Rate is a token bucket of Burst tokens that refills at PerSecond. The zero Rate is unlimited.
 type Rate struct {
 	PerSecond float64
 	Burst     int
@@ -55,7 +54,7 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
 
-// Divide returns the n-th part of a rate, with a burst of 10 seconds.
+// Divide returns the rate divided by n. Its burst is that of 10 seconds, whatever the burst of r.
 func (r Rate) Divide(n float64) Rate {
 	if r.off() {
 		return r

@@ -1,5 +1,5 @@
-// Package sealed encrypts short texts that clients carry for the service, such as pagination
-// cursors and sessions. The service stores none of them.
+// Package sealed encrypts short values into texts that clients carry for the service, such as
+// pagination cursors and sessions. The service stores none of them.
 package sealed
 
 import (
@@ -17,18 +17,20 @@ import (
 	"partnerbilling/models"
 )
 
-// ErrInvalid says that a text was not sealed by this service for this purpose, that it was changed,
-// or that its key has retired.
-var ErrInvalid = errors.New("sealed: not sealed by this service for this purpose")
+// ErrInvalid reports a text that is malformed, changed or too long, or that was sealed with another
+// label or scope or under a retired key.
+var ErrInvalid = errors.New("sealed: not a text of this service with this label and scope")
 
-// Purpose is the service key from which boxes and receiver addresses derive their own keys.
+// Purpose is the purpose of the service keys from which boxes and receiver addresses derive their
+// own.
 const Purpose = models.KeyPaginationLink
 
-// Encoding is the canonical base64url encoding of texts.
+// Encoding is the canonical base64url encoding of texts. Its decoder skips line breaks: callers
+// reject them.
 var Encoding = base64.RawURLEncoding.Strict()
 
 // A text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key for each
-// text, so that random nonces cannot collide under one key.
+// text, so that a random nonce repeats under one key with negligible probability only.
 const (
 	saltSize  = 16
 	nonceSize = 12
@@ -39,7 +41,8 @@ const (
 type Box struct {
 	Keys  *models.Keys
 	Label string // separates the keys of different kinds of text
-	// MaxSize is the longest text that Open looks at, in characters.
+	// MaxSize is the maximum length of a text in bytes. Open rejects longer ones; Seal does not
+	// check.
 	MaxSize int
 }
 
@@ -63,7 +66,8 @@ func (b Box) seal(key models.Key, plain, scope []byte) (string, error) {
 	return Encoding.EncodeToString(aead.Seal(head, head[headSize-nonceSize:], plain, scope)), nil
 }
 
-// Open decrypts a text. It returns ErrInvalid unless Seal made the text with this label and scope.
+// Open decrypts a text. It returns ErrInvalid unless Seal made the text with this label and scope;
+// any other error comes from the store of keys.
 func (b Box) Open(ctx context.Context, text string, scope []byte) ([]byte, error) {
 	raw, err := b.parse(text)
 	if err != nil {

@@ -46,7 +46,7 @@ func ParseWithin(data []byte, limits Limits) (Value, error) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return Value{}, &Error{Reason: "must not start with a byte order mark", Offset: 0}
 	}
-	if len(data) > math.MaxInt32 {
+	if len(data) > math.MaxInt32 { // nodes hold offsets of 32 bits
 		return Value{}, &Error{Reason: "is too long", Offset: -1}
 	}
 	expected := estimateNodes(data)
@@ -54,7 +54,7 @@ func ParseWithin(data []byte, limits Limits) (Value, error) {
 		if countValues(data, limits.Values) > limits.Values {
 			return Value{}, tooManyValues(limits.Values)
 		}
-		expected = limits.Values // further separators are in strings
+		expected = limits.Values // the surplus comes from strings and empty containers
 	}
 	p := parser{
 		dec:    jsontext.NewDecoder(bytes.NewBuffer(data)),
@@ -85,7 +85,7 @@ func estimateNodes(data []byte) int {
 }
 
 // countValues counts the values of a JSON text without allocating, until there are more than the
-// limit. The result is meaningless for other texts.
+// limit. Of a malformed text it counts separators, so that its fault may be that it has too many.
 func countValues(data []byte, limit int) int {
 	n := 1
 	for i := 0; i < len(data) && n <= limit; i++ {
@@ -123,8 +123,8 @@ type parser struct {
 
 	open    [MaxDepth]int32 // indexes of the open containers
 	depth   int
-	name    span // the name whose value comes next
-	start   uint32
+	name    span   // the name whose value comes next
+	start   uint32 // byte offset of that name
 	hasName bool
 }
 

@@ -15,7 +15,7 @@ import (
 
 var (
 	dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "cmdtest-") })
-	// built holds a function for each command's name, which builds the command once.
+	// built maps the name of a command to a function that builds the command once.
 	built sync.Map
 )
 
@@ -48,7 +48,7 @@ func build(name string) (string, error) {
 // Main runs the tests with run, such as m.Run, removes the binaries, and returns the exit code.
 func Main(run func() int) int {
 	code := run()
-	built.Range(func(any, any) bool {
+	built.Range(func(any, any) bool { // without a built command, dir would create the folder
 		if dir, err := dir(); err == nil {
 			_ = os.RemoveAll(dir)
 		}

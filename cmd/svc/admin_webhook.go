@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) webhookAdminCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "webhook", Short: "Redeliver events and unpark endpoints for a partner"}
+	cmd := &cobra.Command{Use: "webhook", Short: "List, redeliver and unpark webhook deliveries"}
 	cmd.AddCommand(p.deadLettersCommand(), p.parkedCommand(),
 		acting(models.ActRedeliverForPartner, p.redeliverCommand()),
 		acting(models.ActUnparkEndpoint, p.unparkCommand()))
@@ -59,7 +59,7 @@ func (p *program) parkedCommand() *cobra.Command {
 
 func (p *program) redeliverCommand() *cobra.Command {
 	var event, status, site, from, to string
-	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or all events of a status and time",
+	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or events of a status that were created in a range of time",
 		func(ctx context.Context, store *models.Store, organisation models.OrganisationID) error {
 			if event != "" {
 				id, err := models.ParseWebhookEventID(event)
@@ -77,9 +77,9 @@ func (p *program) redeliverCommand() *cobra.Command {
 			if err != nil && done.Count == 0 {
 				return err
 			}
-			fmt.Fprintf(p.stdout, "%d events are due again\n", done.Count)
+			fmt.Fprintf(p.stdout, "%d events will be delivered again\n", done.Count)
 			if done.ResumeFrom != 0 {
-				fmt.Fprintf(p.stdout, "more wait: repeat it later with --from %s\n",
+				fmt.Fprintf(p.stdout, "more events match: run the same command later with --from %s\n",
 					done.ResumeFrom.Time().Format(time.RFC3339Nano))
 			}
 			return err
@@ -90,7 +90,7 @@ func (p *program) redeliverCommand() *cobra.Command {
 		"events of this status: failed, undelivered, delivered")
 	flags.StringVar(&site, "site", "", "events of this Site")
 	flags.StringVar(&from, "from", "", "earliest creation: 2026-01-31 or 2026-01-31T08:00:00Z")
-	flags.StringVar(&to, "to", "", "latest creation, in the same form")
+	flags.StringVar(&to, "to", "", "latest creation, in the same form; a day means its beginning")
 	for _, other := range []string{"status", "site", "from", "to"} {
 		cmd.MarkFlagsMutuallyExclusive("event", other)
 	}

@@ -66,8 +66,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	if verified != 3 {
 		t.Errorf("%d verified webhooks, want 3", verified)
 	}
-	for _, objection := range b.Objections() {
-		t.Errorf("the browser objects: %s", objection)
+	for _, reported := range b.BrowserErrors() {
+		t.Errorf("the browser objects: %s", reported)
 	}
 	webtest.CheckAll(t, b.Beside, consoleViews(b, site))
 	walkConsole(b, site)

@@ -210,7 +210,7 @@ func TestReferenceInABrowser(t *testing.T) {
 	const send = `//button[contains(., "Send get request")]`
 	b.ClickUntil(`//button[contains(., "Test Request") and contains(., "jwks.json")]`, send)
 	b.ClickUntil(send, `//*[normalize-space(.)="200 OK"]`)
-	for _, objection := range b.Objections() {
-		t.Errorf("the browser objects: %s", objection)
+	for _, reported := range b.BrowserErrors() {
+		t.Errorf("the browser objects: %s", reported)
 	}
 }

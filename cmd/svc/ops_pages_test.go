@@ -136,14 +136,14 @@ func TestOperatorPagesInABrowser(t *testing.T) {
 	b.Open("/ops/events?status=undelivered&organisation=" + o.organisation)
 	reason("partner has mended it")
 	b.Press("Redeliver all that match")
-	b.Sees("1 event is due again.")
+	b.Sees("1 event will be delivered again.")
 	b.Open(o.event)
 	reason("once more")
 	b.Press("Redeliver")
-	b.Sees("The event is due again.")
+	b.Sees("The event will be delivered again.")
 	o.wantEntries()
-	for _, objection := range b.Objections() {
-		t.Errorf("the browser objects: %s", objection)
+	for _, reported := range b.BrowserErrors() {
+		t.Errorf("the browser objects: %s", reported)
 	}
 }
 

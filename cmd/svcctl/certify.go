@@ -15,17 +15,17 @@ type certification struct {
 	target string
 	secret string
 	next   string // the next secret; "": the receiver does not know it
-	strict bool   // advice counts as a rule
+	strict bool   // advisory rules are mandatory
 	http   *http.Client
 }
 
 // verdict is the result of a rule.
 type verdict struct {
-	Rule   string   `json:"rule"`
-	Result string   `json:"result"` // passed, failed or advised
-	Answer []string `json:"answers"`
-	Wanted string   `json:"wanted"`
-	Advice string   `json:"advice,omitempty"` // unless passed
+	Rule    string   `json:"rule"`
+	Result  string   `json:"result"` // passed, failed or advised
+	Answers []string `json:"answers"`
+	Wanted  string   `json:"wanted"`           // 2xx, or "4xx except 410" if the receiver must refuse some
+	Advice  string   `json:"advice,omitempty"` // unless passed
 }
 
 func (c *ctl) webhooksCommand() *cobra.Command {
@@ -38,7 +38,11 @@ func (c *ctl) certifyCommand() *cobra.Command {
 	run := &certification{ctl: c}
 	var list strings.Builder
 	for _, r := range rules {
-		fmt.Fprintf(&list, "  %-20s %s\n", r.name, r.text)
+		advisory := ""
+		if r.advisory {
+			advisory = " (advisory)"
+		}
+		fmt.Fprintf(&list, "  %-20s %s%s\n", r.name, r.text, advisory)
 	}
 	cmd := &cobra.Command{
 		Use: "certify URL", Short: "Send good and bad webhooks to your receiver, and say which rules it keeps",
@@ -48,8 +52,7 @@ The events are signed like those of the service, but their payment intents do no
 acts on the good ones, so certify a receiver of a test system. The rules:
 
 ` + list.String() + `
-The exit code is 8 if the receiver breaks a rule. "stale signature" and "removed headers" are advice:
-they count with --strict.
+The exit code is 8 if the receiver breaks a rule. Advisory rules count with --strict.
 
 ` + secretHelp,
 		Example: "  export WEBHOOK_SECRET WEBHOOK_NEXT_SECRET\n" +
@@ -81,7 +84,7 @@ they count with --strict.
 		"the secret that the receiver knows, whsec_… or @FILE (default WEBHOOK_SECRET)")
 	cmd.Flags().StringVar(&run.next, "next-secret", "",
 		"the second secret, if the receiver knows both during a rotation (default WEBHOOK_NEXT_SECRET)")
-	cmd.Flags().BoolVar(&run.strict, "strict", false, "advice counts as a rule")
+	cmd.Flags().BoolVar(&run.strict, "strict", false, "advisory rules count as well")
 	c.addOutput(cmd)
 	return cmd
 }
@@ -92,14 +95,14 @@ func (run *certification) run(ctx context.Context) error {
 	printer := run.newPrinter([]column{
 		{"result", "RESULT"}, {"rule", "RULE"}, {"answers", "ANSWERS"}, {"wanted", "WANTED"}, {"advice", ""},
 	})
-	var broken []verdict
+	var notPassed []verdict
 	for _, r := range rules {
 		v, err := run.apply(ctx, r)
 		if err != nil {
 			return err
 		}
-		if v.Result == resultFailed || v.Result == resultAdvised {
-			broken = append(broken, v)
+		if v.Result != resultPassed {
+			notPassed = append(notPassed, v)
 		}
 		if err := printer.value(v); err != nil {
 			return err
@@ -109,7 +112,7 @@ func (run *certification) run(ctx context.Context) error {
 		return err
 	}
 	failed := 0
-	for _, v := range broken {
+	for _, v := range notPassed {
 		if v.Result == resultFailed {
 			failed++
 		}
@@ -140,9 +143,9 @@ func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 		if answer.unreachable {
 			return v, fail(exitNetwork, "nothing answers at %s: %w", run.target, answer.err)
 		}
-		v.Answer = append(v.Answer, answer.String())
-		if w.refused {
-			v.Wanted = "4xx"
+		v.Answers = append(v.Answers, answer.String())
+		if w.mustRefuse {
+			v.Wanted = "4xx except 410"
 		}
 		if !w.keeps(answer.status) {
 			v.Result, v.Advice = resultFailed, r.advice
@@ -154,17 +157,17 @@ func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 	return v, nil
 }
 
-// webhook is a webhook to send, and whether the receiver must refuse it.
+// webhook is a request to send, and whether the receiver must refuse it.
 type webhook struct {
-	header  http.Header
-	body    []byte
-	refused bool
+	header     http.Header
+	body       []byte
+	mustRefuse bool
 }
 
-// keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. 410 would
-// end the delivery of an event that is only unsigned.
+// keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. It rejects
+// 410: a receiver that answers so to a bad signature would end the delivery of the genuine event.
 func (w webhook) keeps(status int) bool {
-	if w.refused {
+	if w.mustRefuse {
 		return 400 <= status && status < 500 && status != http.StatusGone
 	}
 	return 200 <= status && status < 300

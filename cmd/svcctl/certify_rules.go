@@ -213,7 +213,7 @@ func (c *certification) signed(e sample) webhook {
 
 // refused returns an event with other signatures, which the receiver must refuse.
 func (*certification) refused(e sample, signatures http.Header) webhook {
-	return webhook{header: e.header(signatures), body: e.body, refused: true}
+	return webhook{header: e.header(signatures), body: e.body, mustRefuse: true}
 }
 
 // header adds the service's other headers to the signatures.

@@ -15,9 +15,9 @@ import (
 // leftoverTimeout bounds the wait after each signal to a leftover server.
 const leftoverTimeout = 10 * time.Second
 
-// stopLeftovers stops the servers that a killed process left running, and removes pid files that
-// name another user's process. The caller holds the folder's lock, so no live process owns the
-// servers.
+// stopLeftovers stops the servers that a killed process left running, and removes pid files that are
+// truncated or name an unrelated live process. The caller holds the folder's lock, so no live
+// process owns the servers.
 func stopLeftovers(dir string) error {
 	pg, rd := filepath.Join(dir, postgresName), filepath.Join(dir, redisName)
 	return errors.Join(
@@ -47,7 +47,7 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 		if !alive(pid) {
 			return nil // the server handles a stale pid file itself
 		}
-		return os.Remove(pidFile)
+		return os.Remove(pidFile) // the id was used again: the server would believe that it runs
 	}
 	for _, sig := range signals {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -60,8 +60,8 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	return fmt.Errorf("the leftover server (process %d) does not stop", pid)
 }
 
-// awaitExit polls until a process that is not a child of this process has ended. Not every system
-// offers an event for that.
+// awaitExit reports whether the server ends within leftoverTimeout. It polls, because the server is
+// not a child of this process, and not every system offers an event for that.
 func awaitExit(pid int, arg string) bool {
 	deadline := time.Now().Add(leftoverTimeout)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// connection is a connection through a wire.
+// connection is a client's TCP connection that a Wire forwards to its upstream.
 type connection struct {
 	wire     *Wire
 	client   net.Conn
@@ -28,13 +28,14 @@ func (c *connection) endLocked() {
 	_ = c.client.Close()
 }
 
-// notify reports a change of frozenBy to waiting goroutines. The caller holds the wire's lock.
-func (c *connection) notify() {
+// notifyLocked reports a change of frozenBy to waiting goroutines. The caller holds the wire's lock.
+func (c *connection) notifyLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// run copies data in both directions until both sides have closed, or the connection is ended.
+// run dials the upstream once the connection is not frozen, and copies data in both directions until
+// both sides have closed, or the connection is ended. If the dial fails, it closes the client.
 func (c *connection) run() {
 	defer c.remove()
 	if !c.awaitThaw() {
@@ -60,11 +61,13 @@ func (c *connection) remove() {
 	delete(c.wire.connections, c)
 }
 
-// copyData copies data in one direction. At the end of the source it half-closes the target. Any
-// other error ends the connection.
+// copyData copies data in one direction, each chunk after the wire's delay. At the end of the source
+// it half-closes the target. Any other error ends the connection, and so does the limit that the
+// wire has at the start, in bytes per direction.
 func (c *connection) copyData(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
-	for copied, limit := int64(0), c.wire.limit(); ; {
+	copied, limit := int64(0), c.wire.limit()
+	for {
 		n, readErr := from.Read(buffer)
 		if !c.awaitThaw() || !c.sleep(c.wire.delay()) {
 			return

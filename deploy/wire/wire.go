@@ -152,7 +152,7 @@ func (w *Wire) change(do func()) error {
 	}
 	do()
 	for c := range w.connections {
-		c.notify()
+		c.notifyLocked()
 	}
 	if w.any(func(f Fault) bool { return f.Refuse }) {
 		w.refuse()

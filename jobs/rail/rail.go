@@ -13,7 +13,7 @@
 //     is asked.
 //   - A rail never claims more than it knows. "Nothing was debited" (Unavailable) and "I do not
 //     know" (Unknown) are different statuses, and everything that is not certain is Unknown.
-//   - Lookup under the same key resolves Unknown, and Cancel ends it: a cancelled key is never
+//   - Lookup under the same key may resolve Unknown, and Cancel ends it: a cancelled key is never
 //     debited, even by a request that is still in flight.
 //   - A key belongs to the Particulars of the first debit that arrived under it. A rail answers a
 //     debit with other particulars with Conflict: neither with a debit nor with the earlier result.
@@ -22,11 +22,11 @@
 //
 //	               meaning                                            final   from
 //	Succeeded      debited, once                                      yes     Debit Lookup Cancel
-//	Refused        not debited, and never will be                     yes     Debit Lookup Cancel
-//	Cancelled      not debited, and never will be                     yes     Debit Lookup Cancel
-//	Conflict       another debit holds the key; this one never will   yes     Debit
-//	Unavailable    this call debited nothing; the key may come again  no      Debit
-//	Invalid        this call debited nothing; it never can as it is   no      Debit
+//	Refused        declined by the rail: never debited                yes     Debit Lookup Cancel
+//	Cancelled      closed by Cancel: never debited                    yes     Debit Lookup Cancel
+//	Conflict       another debit holds the key: this one is not made  yes     Debit
+//	Unavailable    this call debited nothing; a later one may         no      Debit
+//	Invalid        this call debited nothing, and cannot unchanged    no      Debit
 //	NotFound       nothing has arrived under the key so far           no      Lookup
 //	Unknown        nothing is known                                   no      Debit Lookup Cancel
 //
@@ -45,8 +45,8 @@
 //
 // # The list
 //
-// List reports all successful debits by time, for comparison with the ledger. It never lags behind
-// by accident: the answer says up to which time it is complete, and that part never changes.
+// List reports all successful debits by time, for comparison with the ledger. The list may lag
+// behind: each answer says up to which time it is complete, and that part never changes.
 //
 // # Admission
 //
@@ -115,7 +115,7 @@ type Status int
 // The statuses. The table in the package comment shows the calls that report each.
 const (
 	// Unknown: the call timed out, its answer was lost, or the rail has not decided yet. The key
-	// may be debited, or become so later.
+	// may have been debited already, or may still be.
 	Unknown Status = iota
 	// Succeeded: the money was taken, exactly once.
 	Succeeded

@@ -19,10 +19,10 @@ type Fact struct {
 }
 
 // wasDebited reports whether the rail says, or said to an earlier comparison, that it debited.
-func (f *Fact) wasDebited() bool { return f.Answer.Status == rail.Succeeded || f.isTakenBack() }
+func (f *Fact) wasDebited() bool { return f.Answer.Status == rail.Succeeded || f.isDeniedLater() }
 
-// isTakenBack reports whether the rail denies a debit that it listed or reported before.
-func (f *Fact) isTakenBack() bool {
+// isDeniedLater reports whether the rail denies a debit that an earlier comparison found on it.
+func (f *Fact) isDeniedLater() bool {
 	switch f.Answer.Status {
 	case rail.Refused, rail.Cancelled, rail.NotFound:
 	default:
@@ -32,8 +32,8 @@ func (f *Fact) isTakenBack() bool {
 	return e != nil && (e.DebitedAt != 0 || e.Kind == models.DifferenceUnknown || e.Kind == models.DifferenceUnrecorded)
 }
 
-// Check looks keys up on the rail and returns the differences between its answers and the ledger.
-// Errors: ErrRail.
+// Check looks keys up on the rail and returns the differences between its answers and the ledger. It
+// returns ErrRail if the rail admits no request or answers none.
 func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Difference, error) {
 	facts, err := c.lookUp(ctx, keys)
 	if err != nil {
@@ -42,19 +42,20 @@ func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Differenc
 	return c.Judge(ctx, facts)
 }
 
-// Recheck looks earlier differences up on the rail. It returns the remaining ones, whose kinds may
-// have changed, and the rail keys of the resolved ones. A difference without an answer remains as
-// it was. A debit without an entry stays a difference if the rail denies it later, because the rail
-// may have forgotten it. Errors: ErrRail.
+// Recheck compares earlier differences again: aged ones with the ledger alone, others also with the
+// rail. It returns the remaining ones, whose kinds may have changed, and the rail keys of the
+// resolved ones. A difference without an answer remains as it was. A debit without an entry stays a
+// difference if the rail denies it later, because the rail may have forgotten it. It returns ErrRail
+// if the rail admits no request or answers none.
 func (c *Comparer) Recheck(
 	ctx context.Context, earlier []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
-	earlier, aged := splitAged(earlier)
+	recent, aged := splitAged(earlier)
 	remain, resolved, err = c.recheckAged(ctx, aged)
 	if err != nil {
 		return nil, nil, err
 	}
-	keys := keysOf(earlier)
+	keys := keysOf(recent)
 	facts, err := c.lookUp(ctx, keys)
 	if err != nil {
 		return nil, nil, err
@@ -62,10 +63,10 @@ func (c *Comparer) Recheck(
 	var answered []Fact
 	for i, f := range facts {
 		if f.Answer.Status == rail.Unknown {
-			remain = append(remain, earlier[i])
+			remain = append(remain, recent[i])
 			continue
 		}
-		f.DebitedAt, f.Earlier = earlier[i].DebitedAt, &earlier[i]
+		f.DebitedAt, f.Earlier = recent[i].DebitedAt, &recent[i]
 		answered = append(answered, f)
 	}
 	found, err := c.Judge(ctx, answered)
@@ -98,8 +99,9 @@ func splitAged(all []models.Difference) (recent, aged []models.Difference) {
 }
 
 // recheckAged looks for the entries of differences that are older than the rail's memory, without
-// asking the rail. One that is still in flight becomes a finding: its debit was made, and nothing
-// has recorded it.
+// asking the rail. Only differences without an entry become aged, so that an entry resolves them. A
+// difference that is still in flight becomes unrecorded: its debit was made, and nothing has
+// recorded it.
 func (c *Comparer) recheckAged(
 	ctx context.Context, aged []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
@@ -159,7 +161,8 @@ func (c *Comparer) lookUp(ctx context.Context, keys []string) ([]Fact, error) {
 	return facts, nil
 }
 
-// Judge returns the differences between facts and the ledger, at most one for each fact.
+// Judge returns the differences between facts and the ledger, at most one for each fact. It leaves
+// out those that an operator's decision explains.
 func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference, error) {
 	if len(facts) == 0 {
 		return nil, nil
@@ -177,7 +180,7 @@ func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference
 		return nil, err
 	}
 	var found []models.Difference
-	takenBackKeys := map[string]bool{}
+	deniedLater := map[string]bool{}
 	for _, f := range facts {
 		entry, recorded := entries[f.Key]
 		subject, known := subjects[f.Key]
@@ -194,15 +197,15 @@ func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference
 		default:
 			d.Kind, d.Detail = models.DifferenceUnknown, debitText(f)+"; no row or payment has the key"
 		}
-		if !recorded && f.isTakenBack() {
-			takenBackKeys[f.Key] = true
-			d.Detail = f.takenBackDetail(d)
+		if !recorded && f.isDeniedLater() {
+			deniedLater[f.Key] = true
+			d.Detail = f.deniedLaterDetail(d)
 		}
 		if d.Kind != "" {
 			found = append(found, d)
 		}
 	}
-	return c.withoutDecided(ctx, found, takenBackKeys)
+	return c.withoutDecided(ctx, found, deniedLater)
 }
 
 // entries returns the ledger's entries of keys.
@@ -216,7 +219,7 @@ func (c *Comparer) entries(ctx context.Context, keys []string) (map[string]model
 }
 
 // subjects returns the rows and payments of the debits without an entry. A row or payment may end
-// between two readings, so the entries of closed ones are read once more.
+// between two readings, so subjects reads the entries again and adds them to entries.
 func (c *Comparer) subjects(
 	ctx context.Context, facts []Fact, entries map[string]models.LedgerEntry,
 ) (map[string]models.DebitSubject, error) {
@@ -261,7 +264,7 @@ func compareEntry(e models.LedgerEntry, answer rail.Result) (kind models.Differe
 	case rail.Refused, rail.Cancelled, rail.NotFound:
 		return models.DifferenceDenied, fmt.Sprintf("%s, %s on the rail", recorded, answer.Status)
 	default:
-		return models.DifferenceInFlight, recorded + ", no answer of the rail"
+		return models.DifferenceInFlight, recorded + ", no answer from the rail"
 	}
 }
 
@@ -274,32 +277,33 @@ func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, 
 		debitText(f), s.Outcome)
 }
 
-// takenBack precedes the status of a debit that the rail has taken back.
-const takenBack = "; the rail now says "
+// nowSays precedes the status of a debit that the rail denies later. The text before it is the detail
+// of the earlier comparison.
+const nowSays = "; the rail now says "
 
-// takenBackDetail returns the detail of a difference whose debit the rail has taken back.
-func (f *Fact) takenBackDetail(d models.Difference) string {
+// deniedLaterDetail returns the detail of a difference whose debit the rail denies later.
+func (f *Fact) deniedLaterDetail(d models.Difference) string {
 	before := d.Detail
 	if d.Kind == f.Earlier.Kind { // the earlier detail has the amount
-		before, _, _ = strings.Cut(f.Earlier.Detail, takenBack)
+		before, _, _ = strings.Cut(f.Earlier.Detail, nowSays)
 	}
-	return before + takenBack + f.Answer.Status.String()
+	return before + nowSays + f.Answer.Status.String()
 }
 
 func debitText(f Fact) string {
-	if f.isTakenBack() {
+	if f.isDeniedLater() {
 		return "debited on the rail"
 	}
 	return fmt.Sprintf("%d %s on the rail", f.Answer.Held.Amount, f.Answer.Held.Currency)
 }
 
-// withoutDecided leaves out differences that an operator's decision explains: of entries, and of
-// debits that the rail has taken back.
+// withoutDecided leaves out differences that an operator's decision explains. A decision explains
+// only differences of entries and debits that the rail denied later.
 func (c *Comparer) withoutDecided(
-	ctx context.Context, found []models.Difference, takenBackKeys map[string]bool,
+	ctx context.Context, found []models.Difference, deniedLater map[string]bool,
 ) ([]models.Difference, error) {
 	explicable := func(d models.Difference) bool {
-		return d.Kind == models.DifferenceDenied || d.Kind == models.DifferenceParticulars || takenBackKeys[d.RailKey]
+		return d.Kind == models.DifferenceDenied || d.Kind == models.DifferenceParticulars || deniedLater[d.RailKey]
 	}
 	var keys []string
 	for _, d := range found {

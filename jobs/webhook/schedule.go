@@ -12,7 +12,7 @@ import (
 // maxRetryAfter is the maximum wait that a receiver may ask for.
 const maxRetryAfter = time.Hour
 
-// Schedule is the backoff of failed notifications.
+// Schedule is the backoff between attempts to deliver an event.
 type Schedule struct {
 	// Delays holds the waits after the first, second, … failure. Its length is the number of
 	// retries.
@@ -30,10 +30,10 @@ func DefaultSchedule() Schedule {
 	}
 }
 
-// Verdict returns the consequence of an attempt for its event. failures is the number of failures
-// of this round before it. random is in [0, 1). The wait is that of the schedule, or longer if the
-// receiver asks for more, up to an hour. An answer of 410 ends the event, and so does any failure
-// if once is set.
+// Verdict returns the consequence of an attempt for its event. failures counts the failed attempts
+// before it, since the event was created or last redelivered. random is in [0, 1). The wait is that
+// of the schedule, or longer if the receiver asks for more, up to an hour. The event fails on status
+// 410, after the last delay and, if once is set, on any failure.
 func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():

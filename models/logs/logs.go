@@ -1,5 +1,5 @@
-// Package logs holds the log handler of every process. The handler adds the ids of the work in the
-// context to each record, and bounds the records about an outage.
+// Package logs holds the log handler of every process. The handler adds the trace id and the
+// attributes of the context to each record, and bounds the records about an outage.
 package logs
 
 import (
@@ -29,7 +29,7 @@ const outageInterval = time.Second
 
 type attrsKey struct{}
 
-// With returns a context whose records carry attrs, after those of ctx.
+// With returns a copy of ctx that adds attrs to log records, after the attributes already in ctx.
 func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	if outer := attrsOf(ctx); len(outer) > 0 {
 		attrs = append(outer[:len(outer):len(outer)], attrs...)
@@ -43,8 +43,8 @@ func attrsOf(ctx context.Context) []slog.Attr {
 }
 
 // NewHandler returns a handler that passes records to next. It adds the context's trace id and the
-// attributes of With. Of the records with an attribute of Outage it passes one a second for each
-// dependency; the next one carries the number of those left out, as suppressed.
+// attributes of With. Of records from level Warn on with an attribute of Outage, it passes at most
+// one a second for each dependency. The next one carries the number of those left out, as suppressed.
 func NewHandler(next slog.Handler, now func() time.Time) slog.Handler {
 	return handler{next, &outages{now: now, seen: map[string]*outage{}}}
 }
@@ -56,6 +56,7 @@ type handler struct {
 
 // Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	r = r.Clone() // others may share it
 	if dependency := dependencyOf(r); dependency != "" {
 		suppressed, ok := h.outages.admit(dependency)
 		if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DefaultStatementTimeout ends a statement on the server.
+// DefaultStatementTimeout is the time after which the server cancels a statement.
 const DefaultStatementTimeout = 10 * time.Second
 
 // Setting is one setting of a session.
@@ -21,7 +21,7 @@ type Setting struct{ Name, Value string }
 type Settings []Setting
 
 // SessionSettings returns the settings of a session with the default statement timeout. Behind a
-// pooler the service's role has them.
+// pooler, the service's role must have them, because the pool does not set them there.
 func SessionSettings() Settings { return sessionSettings(DefaultStatementTimeout) }
 
 func sessionSettings(statementTimeout time.Duration) Settings {
@@ -34,7 +34,7 @@ func sessionSettings(statementTimeout time.Duration) Settings {
 		// was almost empty would scan a backlog from end to end.
 		{"enable_seqscan", "off"},
 		// By default Postgres plans statements with array parameters anew each time, which takes
-		// longer than running them. Every statement here is written for one plan.
+		// longer than running them. Every statement of the service is written for one plan.
 		{"plan_cache_mode", "force_generic_plan"},
 	}
 }
@@ -49,8 +49,8 @@ func (s Settings) Alter(role, database string) []string {
 	return statements
 }
 
-// ErrSettings refuses a role whose sessions lack settings that the service needs.
-var ErrSettings = errors.New("postgres: the role's settings are not those of the service")
+// ErrSettings reports sessions that lack settings which the service needs.
+var ErrSettings = errors.New("postgres: sessions lack the service's settings")
 
 //go:embed settings.sql
 var settingsSQL string
@@ -77,10 +77,10 @@ func (db *DB) heldSettings(ctx context.Context, names []string) (held []heldSett
 	return held, err
 }
 
-// CheckSettings checks that sessions have the service's settings although this pool does not set
-// them, as behind a pooler. It returns ErrSettings with the statements that mend the role. It
-// checks both the stored settings, which new sessions get, and those of one session, which may be
-// older.
+// CheckSettings checks that the sessions behind a pooler have the service's settings, which the pool
+// does not set there. It checks the stored settings, which new sessions get, and those of one
+// session, which may be older. It returns ErrSettings; for wrong stored settings, the error contains
+// the statements that correct the role.
 func (db *DB) CheckSettings(ctx context.Context) error {
 	names, wanted := make([]string, len(db.settings)), make(map[string]Setting, len(db.settings))
 	for i, s := range db.settings {
@@ -89,6 +89,9 @@ func (db *DB) CheckSettings(ctx context.Context) error {
 	held, err := db.heldSettings(ctx, names)
 	if err != nil {
 		return fmt.Errorf("postgres: check the settings of sessions: %w", err)
+	}
+	if len(held) != len(names) {
+		return fmt.Errorf("%w: the server knows %d of %s", ErrSettings, len(held), strings.Join(names, ", "))
 	}
 	var faults Settings
 	var old []string
@@ -104,7 +107,7 @@ func (db *DB) CheckSettings(ctx context.Context) error {
 	case len(faults) > 0:
 		return fmt.Errorf("%w; run: %s;", ErrSettings, strings.Join(faults.Alter(held[0].Role, held[0].Database), "; "))
 	case len(old) > 0:
-		return fmt.Errorf("%w: the pooler has sessions from before ALTER ROLE, without %s: RECONNECT it",
+		return fmt.Errorf("%w: the pooler still has sessions older than ALTER ROLE, without %s; run RECONNECT on the pooler",
 			ErrSettings, strings.Join(old, ", "))
 	default:
 		return nil

@@ -25,13 +25,13 @@ const (
 var (
 	// ErrMasterKey describes a fault in a key ring's text. It never quotes key material.
 	ErrMasterKey = errors.New("seal: master key")
-	// ErrSealed says that sealed bytes cannot be opened: they were changed, moved to another row,
+	// ErrOpen reports sealed bytes that cannot be opened: they were changed, moved to another row,
 	// or sealed under a master key that the ring lacks.
-	ErrSealed = errors.New("seal: sealed value cannot be opened")
+	ErrOpen = errors.New("seal: sealed value cannot be opened")
 )
 
 // Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals,
-// and all keys open. Nonces are random, so that one key may seal up to 2³² values.
+// and all keys open. Nonces are random, which limits one key to 2³² values.
 type Keyring struct{ keys []masterKey }
 
 type masterKey struct {
@@ -48,8 +48,8 @@ func GenerateMasterKey() string {
 
 // ParseKeyring parses a ring's text: 1 to 8 entries "id:key", separated by commas. The id is 1 to
 // 16 characters of a-z and 0-9; the key is 32 bytes in padded standard base64. Ids and keys are
-// unique. To rotate, add a new entry second and restart every process, so that all can open what it
-// seals. Then put it first, restart, reseal all rows, and drop the old entry.
+// unique. To rotate, add a new entry second and restart every process, so that all can open values
+// sealed under it. Then put it first, restart, reseal all rows, drop the old entry, and restart.
 func ParseKeyring(text string) (*Keyring, error) {
 	ring, seen := &Keyring{}, map[string]bool{}
 	entries := strings.Split(text, ",")
@@ -63,7 +63,7 @@ func ParseKeyring(text string) (*Keyring, error) {
 		}
 		digest := sha256.Sum256(secret)
 		if seen[id] || seen[string(digest[:])] {
-			return nil, fmt.Errorf("%w: entry %d occurs twice", ErrMasterKey, i+1)
+			return nil, fmt.Errorf("%w: entry %d repeats an id or a key", ErrMasterKey, i+1)
 		}
 		seen[id], seen[string(digest[:])] = true, true
 		aead, err := newAEAD(secret)
@@ -110,33 +110,33 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 // and the meaning of the bytes.
 func (r *Keyring) Seal(plain, aad []byte) []byte {
 	head := r.Head()
-	return r.keys[0].aead.Seal(head, nil, plain, boundTo(head, aad))
+	return r.keys[0].aead.Seal(head, nil, plain, additionalData(head, aad))
 }
 
-// Head returns the bytes with which every value begins that Seal makes.
+// Head returns the prefix of the values that Seal returns: the length and the id of the first key.
 func (r *Keyring) Head() []byte {
 	id := r.keys[0].id
 	return append([]byte{byte(len(id))}, id...)
 }
 
-// Open decrypts a value that Seal made under any key of the ring; else ErrSealed.
+// Open decrypts a value that Seal made under any key of the ring; else ErrOpen.
 func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	id, ok := sealedUnder(sealed)
 	if !ok {
-		return nil, fmt.Errorf("%w: malformed", ErrSealed)
+		return nil, fmt.Errorf("%w: malformed", ErrOpen)
 	}
 	for _, key := range r.keys {
 		if key.id != id {
 			continue
 		}
 		head, body := sealed[:1+len(id)], sealed[1+len(id):]
-		plain, err := key.aead.Open(nil, nil, body, boundTo(head, aad))
+		plain, err := key.aead.Open(nil, nil, body, additionalData(head, aad))
 		if err != nil {
-			return nil, fmt.Errorf("%w: changed, or not of this row", ErrSealed)
+			return nil, fmt.Errorf("%w: changed, or not of this row", ErrOpen)
 		}
 		return plain, nil
 	}
-	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrSealed, id)
+	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrOpen, id)
 }
 
 // Reseal opens sealed bytes and seals them under the first key. Bytes already under that key are
@@ -160,9 +160,9 @@ func sealedUnder(sealed []byte) (id string, ok bool) {
 	return id, isMasterKeyID(id)
 }
 
-// boundTo binds a ciphertext to the key's id and to the caller's aad. head contains its own length,
-// so that different pairs never produce the same bytes.
-func boundTo(head, aad []byte) []byte {
+// additionalData returns the data that Seal authenticates with a ciphertext: head and the caller's
+// aad. head contains its own length, so that different pairs never produce the same bytes.
+func additionalData(head, aad []byte) []byte {
 	return append(append(make([]byte, 0, len(head)+len(aad)), head...), aad...)
 }
 

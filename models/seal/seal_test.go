@@ -84,8 +84,8 @@ func TestKeyringRoundTrip(t *testing.T) {
 			t.Fatalf("Open = %x, %v", got, err)
 		}
 		refused := func(what string, ring *seal.Keyring, sealed, aad []byte) {
-			if _, err := ring.Open(sealed, aad); !errors.Is(err, seal.ErrSealed) {
-				t.Fatalf("%s: error %v, want ErrSealed", what, err)
+			if _, err := ring.Open(sealed, aad); !errors.Is(err, seal.ErrOpen) {
+				t.Fatalf("%s: error %v, want ErrOpen", what, err)
 			}
 		}
 		changed := bytes.Clone(sealed)
@@ -103,7 +103,7 @@ func TestKeyringRotation(t *testing.T) {
 	before, during, after := modelstest.Keyring(t, "k1:"+keyA), modelstest.Keyring(t, "k2:"+keyB+",k1:"+keyA),
 		modelstest.Keyring(t, "k2:"+keyB)
 	sealed := before.Seal([]byte("secret"), []byte("row"))
-	if _, err := after.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrSealed) {
+	if _, err := after.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrOpen) {
 		t.Fatalf("opened without the key: %v", err)
 	}
 	resealed, changed, err := during.Reseal(sealed, []byte("row"))
@@ -157,7 +157,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{255, 'k'})
 	f.Fuzz(func(t *testing.T, sealed []byte) {
-		if _, err := ring.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrSealed) {
+		if _, err := ring.Open(sealed, []byte("row")); !errors.Is(err, seal.ErrOpen) {
 			t.Errorf("opened made-up bytes: %v", err)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// urlEnv names the environment variable with the redis:// URL of a server to use instead of private
-// ones.
+// urlEnv names the environment variable with the redis:// URL of the server that Redis uses instead
+// of a private one.
 const urlEnv = "SVC_TEST_REDIS_URL"
 
 // Server is a private Redis without persistence. It is empty after each start.
@@ -86,7 +86,7 @@ func stop(t testing.TB, servers interface{ Stop(context.Context) error }) {
 	})
 }
 
-// Stop shuts the server down in an orderly way. It does nothing if the server is stopped.
+// Stop shuts the server down with local.Fast. It does nothing if the server is stopped.
 func (s *Server) Stop() {
 	s.t.Helper()
 	if err := s.server.Stop(context.Background(), local.Fast); err != nil {
@@ -118,8 +118,8 @@ func Client(t testing.TB, url string) *redis.Client {
 	return client
 }
 
-// Delayed returns the number of tasks of a queue that wait in Redis until they are due: Asynq's
-// retries, and retries of bundle members.
+// Delayed returns the number of tasks of a queue that wait in Redis until they are due: those in
+// Asynq's set of retries and in its set of scheduled tasks.
 func Delayed(t testing.TB, client *redis.Client, queue string) int {
 	t.Helper()
 	var delayed int64

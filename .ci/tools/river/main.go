@@ -1,16 +1,16 @@
-// Command river measures River on a PostgreSQL server: jobs that update one row each, inserted
-// beforehand, from the start of the client to the last job. `loadgen large` compares its rate.
+// Command river measures how fast River works jobs on a PostgreSQL server. Each job updates one row.
+// The time runs from the client's start until the last job has run; inserts do not count. `loadgen
+// large` compares its own rate with this one.
 //
 //	river postgres://…/postgres 20000
 //
-// It creates a database of its own, drops it in the end, and prints the jobs a second.
+// It creates a database of its own, drops it at the end, and prints the rate in jobs per second.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -42,8 +42,8 @@ func run(ctx context.Context, args []string) (rate float64, err error) {
 		return 0, errors.New("want the URL of a database and a number of jobs")
 	}
 	jobs, err := strconv.Atoi(args[1])
-	if err != nil {
-		return 0, err
+	if err != nil || jobs < 1 {
+		return 0, fmt.Errorf("the number of jobs is %q, not a whole number from 1", args[1])
 	}
 	admin, err := pgx.Connect(ctx, args[0])
 	if err != nil {
@@ -51,8 +51,10 @@ func run(ctx context.Context, args []string) (rate float64, err error) {
 	}
 	defer func() { err = errors.Join(err, admin.Close(context.WithoutCancel(ctx))) }()
 	const name = "river_reference"
-	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
-		return 0, err
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name, "CREATE DATABASE " + name} {
+		if _, err := admin.Exec(ctx, statement); err != nil {
+			return 0, err
+		}
 	}
 	defer func() {
 		_, dropErr := admin.Exec(context.WithoutCancel(ctx), "DROP DATABASE "+name)
@@ -120,7 +122,7 @@ func measure(ctx context.Context, pool *pgxpool.Pool, jobs int) (float64, error)
 	}
 	for _, statement := range []string{
 		"CREATE TABLE reference_rows (id int PRIMARY KEY, settled_at bigint)",
-		fmt.Sprintf("INSERT INTO reference_rows SELECT generate_series(0, %d)", jobs),
+		fmt.Sprintf("INSERT INTO reference_rows SELECT generate_series(0, %d)", jobs-1),
 	} {
 		if _, err := pool.Exec(ctx, statement); err != nil {
 			return 0, err
@@ -135,7 +137,7 @@ func measure(ctx context.Context, pool *pgxpool.Pool, jobs int) (float64, error)
 		FetchCooldown:     fetchCooldown,
 		FetchPollInterval: fetchPoll,
 		Workers:           registered,
-		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:            slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return 0, err

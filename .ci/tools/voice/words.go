@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// A word is retired, alone or with its variants.
+// word is a group of retired words that share a substitute.
 type word struct {
 	// names are whole words of camelCase names, in lower case.
 	names []string
 	// exact are whole names.
 	exact []string
-	// comment matches it in comments; nil if it also has an ordinary sense there.
+	// comment matches the words in comments; nil if they also have an ordinary sense in prose.
 	comment *regexp.Regexp
-	// allowed matches what is right in a comment all the same.
+	// allowed matches phrases that may contain the words in comments; nil for none.
 	allowed *regexp.Regexp
-	// allowedNames are names that contain one of names rightly.
+	// allowedNames are names that may contain one of names.
 	allowedNames []string
 	instead      string
 }
@@ -24,7 +24,7 @@ type word struct {
 // such as "share", is only looked for in names.
 var retired = []word{
 	{
-		names:   []string{"whoever", "nobody", "somebody", "anybody", "everybody"},
+		names:   []string{"whoever", "nobody", "somebody", "anybody", "everybody", "someone", "anyone"},
 		comment: regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|anybody|everybody|someone|anyone)\b`),
 		allowed: regexp.MustCompile("`nobody`|or nobody\\b"), // an account of the operating system
 		instead: "name the component or the person",
@@ -70,6 +70,8 @@ var retired = []word{
 	},
 }
 
+// inName reports whether a name is retired or contains a retired word. parts are the words of name,
+// in lower case.
 func (w word) inName(name string, parts []string) bool {
 	if slices.Contains(w.exact, name) {
 		return true

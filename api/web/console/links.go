@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"slices"
 	"sync"
 
 	"partnerbilling/models"
@@ -11,15 +12,15 @@ import (
 // maxLinks is how many sign-in links are open at once; the oldest gives way.
 const maxLinks = 16
 
-// Grant names the API client of a sign-in link, and the Sites that its session begins with.
+// Grant holds the credentials that a sign-in link signs in with, and the first Sites of the session.
 type Grant struct {
 	ClientID     models.ClientID
 	ClientSecret string
 	Sites        []models.SiteID
 }
 
-// SignInLinks are links that sign in once, each for the process that made it. They are safe for
-// concurrent use.
+// SignInLinks holds links that each sign in once, in memory: only the process that issued a link
+// accepts it. A nil *SignInLinks holds none. It is safe for concurrent use.
 type SignInLinks struct {
 	mu     sync.Mutex
 	open   []openLink    // oldest first
@@ -45,7 +46,7 @@ func (l *SignInLinks) Issue(g Grant) (path string) {
 	return Path + "/enter/" + token
 }
 
-// find is the index of a link; -1 if it is unknown or was used.
+// find returns the index of an open link, or -1. The caller holds l.mu.
 func (l *SignInLinks) find(token string) int {
 	digest := sha256.Sum256([]byte(token))
 	for i := range l.open {
@@ -56,7 +57,7 @@ func (l *SignInLinks) find(token string) int {
 	return -1
 }
 
-// isOpen reports whether a link can still be used. It uses nothing up.
+// isOpen reports whether a link can still be used, without using it.
 func (l *SignInLinks) isOpen(token string) bool {
 	if l == nil {
 		return false
@@ -66,7 +67,7 @@ func (l *SignInLinks) isOpen(token string) bool {
 	return l.find(token) >= 0
 }
 
-// use takes a link, for the first caller only.
+// use removes an open link and returns its grant. ok is false if the link is not open.
 func (l *SignInLinks) use(token string) (g Grant, ok bool) {
 	if l == nil {
 		return g, false
@@ -75,7 +76,7 @@ func (l *SignInLinks) use(token string) (g Grant, ok bool) {
 	i := l.find(token)
 	if i >= 0 {
 		g, ok = l.open[i].grant, true
-		l.open = append(l.open[:i:i], l.open[i+1:]...)
+		l.open = slices.Delete(l.open, i, i+1)
 	}
 	l.mu.Unlock()
 	if ok && l.onUsed != nil {

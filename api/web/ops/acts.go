@@ -9,54 +9,79 @@ import (
 	"partnerbilling/models"
 )
 
-func (v *visit) changeAlert() error {
-	name, change, done := models.ActCloseAlert, v.store().CloseAlert, "The alert is closed."
-	if v.form("do") == "acknowledge" {
-		name, change, done = models.ActAcknowledgeAlert, v.store().AcknowledgeAlert, "The alert is yours now."
-	}
-	err := v.act(name, func(ctx context.Context) error { return change(ctx, v.form("kind"), v.form("subject")) })
-	if err != nil {
-		return err
-	}
-	return v.back(done)
+// choice is an act that a form offers under a value of its field "do".
+type choice[F any] struct {
+	name models.ActName
+	do   F
+	done string // the message after it
 }
 
-func (v *visit) changeDebits() error {
-	pauses := v.form("do") == "pause"
-	name, done := models.ActResumeDebits, "The debits are resumed."
-	if pauses {
-		name, done = models.ActPauseDebits, "The debits are paused."
+// choose returns the choice that the form names.
+func choose[F any](v *visit, choices map[string]choice[F]) (choice[F], error) {
+	c, ok := choices[v.form("do")]
+	if !ok {
+		return c, inputError("The form names no act: load the page again.")
 	}
-	err := v.act(name, func(ctx context.Context) error {
-		var organisation models.OrganisationID
-		if err := organisation.UnmarshalText([]byte(v.form("organisation"))); err != nil {
-			return err
-		}
-		if pauses {
-			return v.store().PauseDebits(ctx, organisation)
-		}
-		task, err := v.store().ResumeDebits(ctx, organisation)
-		if err == nil {
-			v.pages.Notify([]models.TaskID{task})
-		}
-		return err
+	return c, nil
+}
+
+func (v *visit) changeAlert() error {
+	c, err := choose(v, map[string]choice[func(ctx context.Context, kind, subject string) error]{
+		"acknowledge": {models.ActAcknowledgeAlert, v.store().AcknowledgeAlert, "The alert is yours now."},
+		"close":       {models.ActCloseAlert, v.store().CloseAlert, "The alert is closed."},
 	})
 	if err != nil {
 		return err
 	}
-	return v.back(done)
-}
-
-func (v *visit) changeQueue() error {
-	name, change, done := models.ActResumeQueue, v.store().ResumeQueue, "The queue is resumed."
-	if v.form("do") == "pause" {
-		name, change, done = models.ActPauseQueue, v.store().PauseQueue, "The queue is paused."
-	}
-	err := v.act(name, func(ctx context.Context) error { return change(ctx, models.Queue(v.form("queue"))) })
+	err = v.act(c.name, func(ctx context.Context) error { return c.do(ctx, v.form("kind"), v.form("subject")) })
 	if err != nil {
 		return err
 	}
-	return v.back(done)
+	return v.back(c.done)
+}
+
+func (v *visit) changeDebits() error {
+	c, err := choose(v, map[string]choice[func(context.Context, models.OrganisationID) error]{
+		"pause":  {models.ActPauseDebits, v.store().PauseDebits, "The debits are paused."},
+		"resume": {models.ActResumeDebits, v.resumeDebits, "The debits are resumed."},
+	})
+	if err != nil {
+		return err
+	}
+	err = v.act(c.name, func(ctx context.Context) error {
+		var organisation models.OrganisationID
+		if err := organisation.UnmarshalText([]byte(v.form("organisation"))); err != nil {
+			return err
+		}
+		return c.do(ctx, organisation)
+	})
+	if err != nil {
+		return err
+	}
+	return v.back(c.done)
+}
+
+func (v *visit) resumeDebits(ctx context.Context, organisation models.OrganisationID) error {
+	task, err := v.store().ResumeDebits(ctx, organisation)
+	if err == nil {
+		v.pages.Notify([]models.TaskID{task})
+	}
+	return err
+}
+
+func (v *visit) changeQueue() error {
+	c, err := choose(v, map[string]choice[func(context.Context, models.Queue) error]{
+		"pause":  {models.ActPauseQueue, v.store().PauseQueue, "The queue is paused."},
+		"resume": {models.ActResumeQueue, v.store().ResumeQueue, "The queue is resumed."},
+	})
+	if err != nil {
+		return err
+	}
+	err = v.act(c.name, func(ctx context.Context) error { return c.do(ctx, models.Queue(v.form("queue"))) })
+	if err != nil {
+		return err
+	}
+	return v.back(c.done)
 }
 
 func (v *visit) redeliverEvent() error {
@@ -74,7 +99,7 @@ func (v *visit) redeliverEvent() error {
 	if err != nil {
 		return err
 	}
-	return v.back("The event is due again.")
+	return v.back("The event will be delivered again.")
 }
 
 func (v *visit) redeliverEvents() error {
@@ -94,10 +119,10 @@ func (v *visit) redeliverEvents() error {
 	if err != nil {
 		return err
 	}
-	message := web.Plural(done.Count, "event is", "events are") + " due again."
+	message := web.Plural(done.Count, "event", "events") + " will be delivered again."
 	if done.ResumeFrom != 0 {
-		from := done.ResumeFrom.Time().UTC().Format("2006-01-02T15:04")
-		message += fmt.Sprintf(" More wait: repeat it later from %s.", from)
+		from := done.ResumeFrom.Time().UTC().Format("2006-01-02 15:04")
+		message += fmt.Sprintf(" More events match: redeliver again later, from %s UTC.", from)
 	}
 	return v.back(message)
 }
@@ -128,7 +153,7 @@ type lookUpPage struct {
 	Next   string
 }
 
-// lookUp shows the rail's answer at once: it belongs to this moment.
+// lookUp renders the rail's answer instead of redirecting: the answer holds only at this moment.
 func (v *visit) lookUp() error {
 	p := lookUpPage{Key: v.form("key"), Next: v.form("next")}
 	err := v.act(models.ActLookUpDebit, func(ctx context.Context) (err error) {

@@ -201,6 +201,13 @@ func TestPages(t *testing.T) {
 		"x"); a.status != http.StatusBadRequest {
 		t.Errorf("a form without text: %d", a.status)
 	}
+	for _, path := range []string{"/ops/alert", "/ops/debits", "/ops/queue"} {
+		a := r.post(path, "jane", "do", "other", "organisation", r.site.OrganisationID.String(), "queue", "webhooks",
+			"reason", "x")
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, "names no act") {
+			t.Errorf("%s with another act: %d, %s", path, a.status, a.body)
+		}
+	}
 }
 
 // The page of an organisation shows the colour of its hosted pages.

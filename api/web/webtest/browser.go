@@ -63,9 +63,9 @@ type Tab struct {
 	ctx  context.Context
 	base string // the URL before each path
 
-	mu         sync.Mutex
-	document   string   // the URL that was opened
-	objections []string // errors that the browser reported
+	mu       sync.Mutex
+	document string   // the URL that was opened
+	reported []string // errors that the browser reported
 }
 
 // Tab opens a tab for the pages of a service at the URL base. The tab ends with the test.
@@ -99,25 +99,25 @@ func (b *Tab) listen(event any) {
 	defer b.mu.Unlock()
 	switch event := event.(type) {
 	case *runtime.EventExceptionThrown:
-		b.objections = append(b.objections, event.ExceptionDetails.Text)
+		b.reported = append(b.reported, event.ExceptionDetails.Text)
 	case *runtime.EventConsoleAPICalled:
 		if event.Type == runtime.ConsoleAPICalledTypeError || event.Type == runtime.ConsoleAPICalledTypeAssert {
-			b.objections = append(b.objections, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
+			b.reported = append(b.reported, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
 		}
 	case *log.EventEntryAdded:
 		ofDocument := event.Entry.Source == log.EntrySourceNetwork && event.Entry.URL == b.document
 		if event.Entry.Level == log.EntryLevelError && !ofDocument {
-			b.objections = append(b.objections, event.Entry.Text+" "+event.Entry.URL)
+			b.reported = append(b.reported, event.Entry.Text+" "+event.Entry.URL)
 		}
 	}
 }
 
-// Objections returns the errors that the browser has reported since the last call.
-func (b *Tab) Objections() []string {
+// BrowserErrors returns the errors that the browser has reported since the last call.
+func (b *Tab) BrowserErrors() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := b.objections
-	b.objections = nil
+	found := b.reported
+	b.reported = nil
 	return found
 }
 

@@ -37,14 +37,14 @@ var scripts = sync.OnceValues(func() (string, error) {
 	return string(axe) + ";\n" + checkScript + ";0", nil
 })
 
-// screenshots is a folder for a picture of each look at each checked page.
+// screenshots is the folder for pictures of the checked pages; empty for no pictures.
 var screenshots = flag.String("screenshots", "", "write pictures of the checked pages into this folder")
 
 // phoneWidth is the width of a phone's window, in CSS pixels.
 const phoneWidth = 390
 
-// looks are the windows in which Check looks at a page. The smallest is a phone at 400 % zoom, and
-// only has to fit.
+// looks are the windows in which Check looks at a page. The narrowest is a window of 1280 pixels at
+// 400 % zoom (WCAG 1.4.10), in which the page only has to fit.
 var looks = []struct {
 	width  int64
 	scheme string
@@ -76,8 +76,8 @@ func (b *Tab) Check(view View) {
 			b.picture(fmt.Sprintf("%s %d %s", view.Name, look.width, look.scheme))
 		}
 	}
-	for _, objection := range b.Objections() {
-		b.t.Errorf("%s: the browser objects: %s", view.Name, objection)
+	for _, reported := range b.BrowserErrors() {
+		b.t.Errorf("%s: the browser reports: %s", view.Name, reported)
 	}
 }
 
@@ -104,8 +104,8 @@ type View struct {
 	Text string // the page shows it; "" for no text
 	// Act brings the opened page into its state, such as an opened dialog. nil does nothing.
 	Act func(*Tab)
-	// Alike says that another view has the same template. The rules of accessibility are checked on
-	// a light phone only; elsewhere the page has to fit.
+	// Alike says that another view has the same template. Check then skips the dark looks, and
+	// applies axe-core's rules at the width of a phone only.
 	Alike bool
 }
 
@@ -149,7 +149,7 @@ func (b *Tab) picture(what string) {
 // Stop is an element at which the Tab key stops.
 type Stop struct {
 	Name   string // the element's text, or its label
-	Role   string // its tag, and the type of a field
+	Kind   string // its tag, and the type of a field
 	Hidden bool   // it does not show that it has the focus
 }
 
@@ -163,11 +163,11 @@ func (b *Tab) Stops() []Stop {
 	for len(stops) < 200 {
 		b.Keys("\t")
 		stop := Ask[Stop](b, `webtest.focused()`)
-		if stop.Role == "body" {
+		if stop.Kind == "body" {
 			return stops
 		}
 		if stop.Hidden {
-			b.t.Errorf("%s: %s %q does not show that it has the focus", b.Path(), stop.Role, stop.Name)
+			b.t.Errorf("%s: %s %q does not show that it has the focus", b.Path(), stop.Kind, stop.Name)
 		}
 		stops = append(stops, stop)
 	}
@@ -175,8 +175,8 @@ func (b *Tab) Stops() []Stop {
 	return stops
 }
 
-// TabTo presses Tab until an element has the focus whose name is the given one, or begins with it
-// and a space.
+// TabTo presses Tab until the name of the focused element is name, or begins with name and a space.
+// It fails the test if Tab leaves the page before.
 func (b *Tab) TabTo(name string) {
 	b.t.Helper()
 	b.inject()
@@ -188,7 +188,7 @@ func (b *Tab) TabTo(name string) {
 			return
 		}
 		seen = append(seen, stop.Name)
-		if stop.Role == "body" && len(seen) > 1 {
+		if stop.Kind == "body" && len(seen) > 1 { // the first press may only enter the page
 			break
 		}
 	}

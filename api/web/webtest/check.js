@@ -37,7 +37,7 @@ globalThis.webtest = {
     const style = getComputedStyle(element);
     return {
       Name: (element.getAttribute("aria-label") ?? label.textContent).replace(/\s+/g, " ").trim(),
-      Role: element.localName + (element.type && element.localName === "input" ? " " + element.type : ""),
+      Kind: element.localName + (element.type && element.localName === "input" ? " " + element.type : ""),
       Hidden: style.outlineStyle === "none" && style.boxShadow === "none",
     };
   },

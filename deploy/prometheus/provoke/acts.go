@@ -21,7 +21,7 @@ func (f *fleet) setMemory(ctx context.Context, bytes string) error {
 	return errors.Join(client.ConfigSet(ctx, "maxmemory", bytes).Err(), client.Close())
 }
 
-// get sends a GET with an Authorization header and drops the answer.
+// get sends a GET with an Authorization header. It ignores the response and any error.
 func (f *fleet) get(ctx context.Context, process, path, authorization string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.addresses[process]+path, nil)
 	if err != nil {
@@ -33,18 +33,21 @@ func (f *fleet) get(ctx context.Context, process, path, authorization string) {
 	}
 }
 
-// moveClock moves the service's clock forward, as the sandbox's clock does.
+// moveClock advances the service's clock, as a request to the sandbox's clock does.
 func (f *fleet) moveClock(ctx context.Context, by time.Duration) error {
 	return f.sql(ctx, fmt.Sprintf("UPDATE service_clock SET offset_ms = offset_ms + %d", by.Milliseconds()))
 }
 
-// plantDebit writes a debit into the books of the sandbox rail.
+// plantDebit copies the sandbox rail's latest successful debit under a new key, which the ledger
+// lacks.
 func (f *fleet) plantDebit(ctx context.Context) error {
 	key := make([]byte, 32)
 	rand.Read(key)
 	return f.sql(ctx, fmt.Sprintf(`
-INSERT INTO sandbox_debits
-SELECT (jsonb_populate_record(d, jsonb_build_object('key', 'r1_%x', 'decided_at', svc_now()))).* FROM sandbox_debits d
-    WHERE status = 'succeeded'
-ORDER BY decided_at DESC LIMIT 1`, key))
+DO $$ BEGIN
+    INSERT INTO sandbox_debits
+    SELECT (jsonb_populate_record(d, jsonb_build_object('key', 'r1_%x', 'decided_at', svc_now()))).*
+    FROM sandbox_debits d WHERE status = 'succeeded' ORDER BY decided_at DESC LIMIT 1;
+    IF NOT FOUND THEN RAISE 'the sandbox rail has no successful debit to copy'; END IF;
+END $$`, key))
 }

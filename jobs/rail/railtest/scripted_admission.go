@@ -14,7 +14,7 @@ type admissions struct {
 	max     int                           // per call of Admit; 0 means no maximum
 	waiting int                           // calls of Admit
 	total   map[models.OrganisationID]int // admitted so far
-	unused  int                           // admitted, and not used by a call so far
+	unused  int                           // admitted to any organisation, and not used by a call so far
 	missing int                           // items of calls without admission
 }
 
@@ -25,7 +25,7 @@ func (s *Scripted) LimitAdmission() {
 	s.admissions.limited = true
 }
 
-// Allow adds n admissions.
+// Allow lets Admit grant n more admissions after LimitAdmission.
 func (s *Scripted) Allow(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +33,7 @@ func (s *Scripted) Allow(n int) {
 	s.notify()
 }
 
-// SetMaxAdmitted sets the maximum number of admissions that one call of Admit returns.
+// SetMaxAdmitted sets the maximum number of admissions that one call of Admit returns; 0: none.
 func (s *Scripted) SetMaxAdmitted(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
