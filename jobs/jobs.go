@@ -1,8 +1,8 @@
 // Package jobs holds the jobs of the worker fleet, one file for each kind of task.
 //
 // A task is a wake-up that carries an id. The job asks Postgres what to do, and whether this worker
-// may do it, with conditional updates whose affected rows it checks. A lost, duplicated or late task
-// therefore changes only when its effect happens: the dispatcher enqueues lost tasks again.
+// may do it, with conditional updates whose affected rows it checks. A lost, duplicated or late
+// task therefore changes only when its effect happens: the dispatcher enqueues lost tasks again.
 package jobs
 
 import (

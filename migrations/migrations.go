@@ -66,9 +66,9 @@ type migration struct {
 // the next try repeats its statements.
 var errLocked = errors.New("other transactions hold its locks")
 
-// Up applies all pending migrations in order and returns how many were applied. Concurrent runs wait
-// for each other: one that another run applied meanwhile may count in both. After an error, the
-// migrations before the failed one stay applied.
+// Up applies all pending migrations in order and returns how many were applied. Concurrent runs
+// wait for each other: one that another run applied meanwhile may count in both. After an error,
+// the migrations before the failed one stay applied.
 func Up(ctx context.Context, db *bun.DB) (int, error) { return up(ctx, db, files) }
 
 func up(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {

@@ -79,9 +79,9 @@ func (r Redis) client(l limits) redis.UniversalClient {
 	return redis.NewClient(&o)
 }
 
-// sentinelClient returns a client that asks the Sentinels for the master before it dials. A Sentinel
-// that does not answer costs two command time-outs before the library asks another, so that dialling
-// has time for them. Retries would multiply it: there are none.
+// sentinelClient returns a client that asks the Sentinels for the master before it dials. A
+// Sentinel that does not answer costs two command time-outs before the library asks another, so
+// that dialling has time for them. Retries would multiply it: there are none.
 func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.sentinel
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true

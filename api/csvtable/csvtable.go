@@ -1,5 +1,6 @@
-// Package csvtable writes CSV tables (RFC 4180) that spreadsheets read as intended: cells are quoted
-// against every common separator, and TextCell keeps untrusted text from running as a formula.
+// Package csvtable writes CSV tables (RFC 4180) that spreadsheets read as intended: cells are
+// quoted against every common separator, and TextCell keeps untrusted text from running as a
+// formula.
 package csvtable
 
 import (

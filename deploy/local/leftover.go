@@ -15,8 +15,8 @@ import (
 // leftoverTimeout bounds the wait after each signal to a leftover server.
 const leftoverTimeout = 10 * time.Second
 
-// stopLeftovers stops the servers that a killed process left running, and removes pid files that are
-// truncated or name an unrelated live process. The caller holds the folder's lock, so no live
+// stopLeftovers stops the servers that a killed process left running, and removes pid files that
+// are truncated or name an unrelated live process. The caller holds the folder's lock, so no live
 // process owns the servers.
 func stopLeftovers(dir string) error {
 	pg, rd := filepath.Join(dir, postgresName), filepath.Join(dir, redisName)

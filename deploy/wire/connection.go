@@ -28,14 +28,16 @@ func (c *connection) endLocked() {
 	_ = c.client.Close()
 }
 
-// notifyLocked reports a change of frozenBy to waiting goroutines. The caller holds the wire's lock.
+// notifyLocked reports a change of frozenBy to waiting goroutines. The caller holds the wire's
+// lock.
 func (c *connection) notifyLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// run dials the upstream once the connection is not frozen, and copies data in both directions until
-// both sides have closed, or the connection is ended. If the dial fails, it closes the client.
+// run dials the upstream once the connection is not frozen, and copies data in both directions
+// until both sides have closed, or the connection is ended. If the dial fails, it closes the
+// client.
 func (c *connection) run() {
 	defer c.remove()
 	if !c.awaitThaw() {
@@ -61,9 +63,9 @@ func (c *connection) remove() {
 	delete(c.wire.connections, c)
 }
 
-// copyData copies data in one direction, each chunk after the wire's delay. At the end of the source
-// it half-closes the target. Any other error ends the connection, and so does the limit that the
-// wire has at the start, in bytes per direction.
+// copyData copies data in one direction, each chunk after the wire's delay. At the end of the
+// source it half-closes the target. Any other error ends the connection, and so does the limit that
+// the wire has at the start, in bytes per direction.
 func (c *connection) copyData(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	copied, limit := int64(0), c.wire.limit()

@@ -32,8 +32,8 @@ func (f *Fact) isDeniedLater() bool {
 	return e != nil && (e.DebitedAt != 0 || e.Kind == models.DifferenceUnknown || e.Kind == models.DifferenceUnrecorded)
 }
 
-// Check looks keys up on the rail and returns the differences between its answers and the ledger. It
-// returns ErrRail if the rail admits no request or answers none.
+// Check looks keys up on the rail and returns the differences between its answers and the ledger.
+// It returns ErrRail if the rail admits no request or answers none.
 func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Difference, error) {
 	facts, err := c.lookUp(ctx, keys)
 	if err != nil {
@@ -45,8 +45,8 @@ func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Differenc
 // Recheck compares earlier differences again: aged ones with the ledger alone, others also with the
 // rail. It returns the remaining ones, whose kinds may have changed, and the rail keys of the
 // resolved ones. A difference without an answer remains as it was. A debit without an entry stays a
-// difference if the rail denies it later, because the rail may have forgotten it. It returns ErrRail
-// if the rail admits no request or answers none.
+// difference if the rail denies it later, because the rail may have forgotten it. It returns
+// ErrRail if the rail admits no request or answers none.
 func (c *Comparer) Recheck(
 	ctx context.Context, earlier []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
@@ -277,8 +277,8 @@ func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, 
 		debitText(f), s.Outcome)
 }
 
-// nowSays precedes the status of a debit that the rail denies later. The text before it is the detail
-// of the earlier comparison.
+// nowSays precedes the status of a debit that the rail denies later. The text before it is the
+// detail of the earlier comparison.
 const nowSays = "; the rail now says "
 
 // deniedLaterDetail returns the detail of a difference whose debit the rail denies later.

@@ -32,8 +32,8 @@ func DefaultSchedule() Schedule {
 
 // Verdict returns the consequence of an attempt for its event. failures counts the failed attempts
 // before it, since the event was created or last redelivered. random is in [0, 1). The wait is that
-// of the schedule, or longer if the receiver asks for more, up to an hour. The event fails on status
-// 410, after the last delay and, if once is set, on any failure.
+// of the schedule, or longer if the receiver asks for more, up to an hour. The event fails on
+// status 410, after the last delay and, if once is set, on any failure.
 func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():

@@ -44,7 +44,8 @@ func attrsOf(ctx context.Context) []slog.Attr {
 
 // NewHandler returns a handler that passes records to next. It adds the context's trace id and the
 // attributes of With. Of records from level Warn on with an attribute of Outage, it passes at most
-// one a second for each dependency. The next one carries the number of those left out, as suppressed.
+// one a second for each dependency. The next one carries the number of those left out, as
+// suppressed.
 func NewHandler(next slog.Handler, now func() time.Time) slog.Handler {
 	return handler{next, &outages{now: now, seen: map[string]*outage{}}}
 }

@@ -77,10 +77,10 @@ func (db *DB) heldSettings(ctx context.Context, names []string) (held []heldSett
 	return held, err
 }
 
-// CheckSettings checks that the sessions behind a pooler have the service's settings, which the pool
-// does not set there. It checks the stored settings, which new sessions get, and those of one
-// session, which may be older. It returns ErrSettings; for wrong stored settings, the error contains
-// the statements that correct the role.
+// CheckSettings checks that the sessions behind a pooler have the service's settings, which the
+// pool does not set there. It checks the stored settings, which new sessions get, and those of one
+// session, which may be older. It returns ErrSettings; for wrong stored settings, the error
+// contains the statements that correct the role.
 func (db *DB) CheckSettings(ctx context.Context) error {
 	names, wanted := make([]string, len(db.settings)), make(map[string]Setting, len(db.settings))
 	for i, s := range db.settings {

@@ -111,8 +111,8 @@ func debit(ctx context.Context, c *generated.ClientWithResponses, site string) e
 	}
 }
 
-// pay first provokes a validation error and checks its message. Then it creates a payment intent and
-// has a customer of the sandbox pay it.
+// pay first provokes a validation error and checks its message. Then it creates a payment intent
+// and has a customer of the sandbox pay it.
 func pay(ctx context.Context, c *generated.ClientWithResponses, site string) error {
 	refused, err := c.CreatePaymentIntentWithResponse(ctx, site, nil, generated.CreatePaymentIntent{})
 	if err != nil {

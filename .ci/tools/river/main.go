@@ -1,6 +1,6 @@
-// Command river measures how fast River works jobs on a PostgreSQL server. Each job updates one row.
-// The time runs from the client's start until the last job has run; inserts do not count. `loadgen
-// large` compares its own rate with this one.
+// Command river measures how fast River works jobs on a PostgreSQL server. Each job updates one
+// row. The time runs from the client's start until the last job has run; inserts do not count.
+// `loadgen large` compares its own rate with this one.
 //
 //	river postgres://…/postgres 20000
 //

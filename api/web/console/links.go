@@ -12,7 +12,8 @@ import (
 // maxLinks is how many sign-in links are open at once; the oldest gives way.
 const maxLinks = 16
 
-// Grant holds the credentials that a sign-in link signs in with, and the first Sites of the session.
+// Grant holds the credentials that a sign-in link signs in with, and the first Sites of the
+// session.
 type Grant struct {
 	ClientID     models.ClientID
 	ClientSecret string
