@@ -13,9 +13,11 @@ import (
 
 // WebhookDeliverer delivers a test event while the partner waits.
 type WebhookDeliverer interface {
-	// Deliver makes the task's attempt and returns it. It returns models.ErrNothingDue if a worker
-	// has made the attempt.
-	Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error)
+	// Deliver makes the attempt of an organisation's task and returns it. It returns
+	// models.ErrNothingDue if a worker has made the attempt.
+	Deliver(
+		ctx context.Context, organisation models.OrganisationID, task models.TaskID,
+	) (models.WebhookAttempt, error)
 }
 
 // webhooks handles the routes about an organisation's webhook endpoints and events.
@@ -177,7 +179,9 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 		return webhookError(r, err)
 	}
 	var attempt models.WebhookAttempt
-	busy := r.withoutSlot(ctx, func() { attempt, err = w.deliverer.Deliver(ctx, task) })
+	busy := r.withoutSlot(ctx, func() {
+		attempt, err = w.deliverer.Deliver(ctx, r.Principal.OrganisationID, task)
+	})
 	if err := errors.Join(err, busy); err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ const (
 	claimInterval = 3 * time.Millisecond
 	// recordInterval is claimInterval for the records of attempts.
 	recordInterval = 25 * time.Millisecond
+	// busyRecordInterval is recordInterval for busy organisations. It is shorter: each record may
+	// release a parked event.
+	busyRecordInterval = 8 * time.Millisecond
 )
 
 // DeliverWebhook delivers one webhook event to its endpoint. It claims the attempt that is due,
@@ -43,8 +46,21 @@ type DeliverWebhook struct {
 	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
-	claims  coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]
-	records coalesce.Coalescer[models.WebhookRecord, struct{}]
+	running organisationCounts
+	claims  webhookCoalescers[models.WebhookClaim, models.WebhookClaimed]
+	records webhookCoalescers[models.WebhookRecord, struct{}]
+}
+
+// webhookCoalescers merge the calls of busy organisations apart from all others, so that the events
+// of a busy one delay none of another.
+type webhookCoalescers[A, R any] struct{ calm, busy coalesce.Coalescer[A, R] }
+
+// of returns the coalescer for the calls of an organisation.
+func (c *webhookCoalescers[A, R]) of(busy bool) *coalesce.Coalescer[A, R] {
+	if busy {
+		return &c.busy
+	}
+	return &c.calm
 }
 
 // NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it
@@ -58,8 +74,11 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
 		Log: cfg.Log,
 	}
-	d.claims.Call, d.claims.MinInterval = d.claimMany, claimInterval
-	d.records.Call, d.records.MinInterval = d.recordMany, recordInterval
+	for _, c := range []*coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]{&d.claims.calm, &d.claims.busy} {
+		c.Call, c.MinInterval = d.claimMany, claimInterval
+	}
+	d.records.calm.Call, d.records.calm.MinInterval = d.recordMany, recordInterval
+	d.records.busy.Call, d.records.busy.MinInterval = d.recordMany, busyRecordInterval
 	return d
 }
 
@@ -89,7 +108,7 @@ func (e *DeliveryError) Unwrap() error { return e.Err }
 // Run implements queue.Job. Errors are those of a *DeliveryError. A failed attempt with a retry
 // returns the error of queue.RetryAfter; a failed attempt without one is not an error.
 func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
-	record, err := d.deliver(ctx, task.ID)
+	record, err := d.deliver(ctx, task.OrganisationID, task.ID)
 	switch {
 	case errors.Is(err, models.ErrNothingDue):
 		return nil
@@ -103,22 +122,28 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	}
 }
 
-// Deliver makes the attempt of a task at once and returns it, whether it succeeded or failed.
-// Errors: models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
-func (d *DeliverWebhook) Deliver(ctx context.Context, task models.TaskID) (models.WebhookAttempt, error) {
-	record, err := d.deliver(ctx, task)
+// Deliver makes the attempt of an organisation's task at once and returns it, whether it succeeded
+// or failed. Errors: models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
+func (d *DeliverWebhook) Deliver(
+	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
+) (models.WebhookAttempt, error) {
+	record, err := d.deliver(ctx, organisation, task)
 	return record.Attempt, err
 }
 
-func (d *DeliverWebhook) deliver(ctx context.Context, task models.TaskID) (models.WebhookRecord, error) {
-	delivery, err := d.claim(ctx, task)
+func (d *DeliverWebhook) deliver(
+	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
+) (models.WebhookRecord, error) {
+	busy := d.running.begin(organisation)
+	defer d.running.end(organisation)
+	delivery, err := d.claim(ctx, task, busy)
 	if err != nil {
 		return models.WebhookRecord{}, err
 	}
 	ctx = logs.With(models.WithTraceID(ctx, delivery.Event.TraceID),
 		slog.Any(logs.SiteID, delivery.Event.SiteID), slog.Any(logs.EventID, delivery.Event.ID))
 	record := d.send(ctx, delivery)
-	return record, d.record(ctx, record)
+	return record, d.record(ctx, record, busy)
 }
 
 // send makes the attempt. It completes the attempt, which is short, even if the process shuts down.
@@ -156,13 +181,15 @@ func (d *DeliverWebhook) random() float64 {
 // event or endpoint was locked, for whose locks it then waits, and one whose transaction failed, so
 // that no claim can fail the others. It goes on after ctx has ended, since a claimed attempt must
 // be sent.
-func (d *DeliverWebhook) claim(ctx context.Context, task models.TaskID) (*models.WebhookDelivery, error) {
+func (d *DeliverWebhook) claim(
+	ctx context.Context, task models.TaskID, busy bool,
+) (*models.WebhookDelivery, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &DeliveryError{StageClaim, err}
 	}
 	ctx = context.WithoutCancel(ctx)
 	claim := models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()}
-	claimed, err := d.claims.Do(ctx, claim)
+	claimed, err := d.claims.of(busy).Do(ctx, claim)
 	if err != nil && !errors.Is(err, models.ErrUnavailable) || claimed.Locked {
 		var alone []models.WebhookClaimed
 		alone, err = d.Store.ClaimWebhooks(ctx, d.Keyring, []models.WebhookClaim{claim}, models.WaitForLocked)
@@ -204,12 +231,12 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 // fails, so that no record can fail the others. It goes on after ctx has ended, and retries while
 // Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made
 // again.
-func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord) error {
+func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
 	record.Verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {
-		_, err := d.records.Do(context.WithoutCancel(ctx), record)
+		_, err := d.records.of(busy).Do(context.WithoutCancel(ctx), record)
 		if err != nil && !errors.Is(err, models.ErrUnavailable) {
 			_, err = d.recordMany(ctx, []models.WebhookRecord{record})
 		}

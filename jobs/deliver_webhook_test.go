@@ -373,11 +373,11 @@ func TestDeliverAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		attempt, err := d.job.Deliver(t.Context(), task)
+		attempt, err := d.job.Deliver(t.Context(), d.site.OrganisationID, task)
 		if err != nil || attempt.StatusCode != want || attempt.Number != 1 {
 			t.Errorf("test %d: %+v, %v", i, attempt, err)
 		}
-		if _, err := d.job.Deliver(t.Context(), task); !errors.Is(err, models.ErrNothingDue) {
+		if _, err := d.job.Deliver(t.Context(), d.site.OrganisationID, task); !errors.Is(err, models.ErrNothingDue) {
 			t.Errorf("a second attempt: %v", err)
 		}
 		if event, _ := d.event(id); fmt.Sprint(event.Status) != map[int]string{500: "failed", 200: "delivered"}[want] {
