@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -74,7 +73,6 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	if c.store, err = openStore(ctx, c.database.DatabaseURL, 0); err != nil {
 		return err
 	}
-	queue.LogRedis(slog.New(slog.DiscardHandler)) // it would log every fault of Redis
 	c.redis, err = queue.Connect(c.cache.RedisURL)
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"partnerbilling/deploy/wire"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
-	"partnerbilling/queue"
 )
 
 // haFleet holds a primary with its standby, the gateway with a database of its own that never
@@ -75,7 +73,6 @@ func (f *haFleet) open(ctx context.Context) error {
 }
 
 func (f *haFleet) openServers(ctx context.Context) error {
-	queue.LogRedis(slog.New(slog.DiscardHandler))
 	var err error
 	if f.deployed == nil {
 		err = f.openPair(ctx)

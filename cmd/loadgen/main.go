@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/pprof"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"partnerbilling/queue"
 )
 
 func main() {
@@ -27,6 +30,7 @@ func main() {
 
 // run runs the command with the arguments, and writes its output to out.
 func run(ctx context.Context, args []string, out io.Writer) error {
+	queue.LogRedis(slog.New(slog.DiscardHandler)) // servers start, and some scenarios break Redis on purpose
 	root := &cobra.Command{
 		Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true,
 	}
