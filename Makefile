@@ -3,6 +3,8 @@
 
 # Flags for go test, such as GOTESTFLAGS='-race -run Batch'.
 GOTESTFLAGS ?=
+# Leaves out the drills.
+SHORT = -short
 # The Go client is a module of its own.
 PACKAGES ?= ./... partnerbilling/api/client/...
 # The time for which make fuzz runs each fuzz target.
@@ -10,7 +12,7 @@ FUZZTIME ?= 1m
 # Scenarios of make bench, all of which take about an hour.
 BENCH ?= drain large submit fair scale recover backlog webhooks endpoint intents list invitations token mixed overload
 
-.PHONY: help run day bench binaries build test fuzz lint fetch forget
+.PHONY: help run day bench binaries build test drills fuzz lint fetch forget
 .DEFAULT_GOAL := help
 
 help: ## Show the targets
@@ -33,10 +35,13 @@ day: build ## Play a partner's billing day against the service that make run run
 bench: fetch build ## Measure the engine on private, durable servers; BENCH="drain fair" measures only those
 	@for scenario in $(BENCH); do printf '\n%s\n' "loadgen $$scenario"; .svc/bin/loadgen $$scenario || exit 1; done
 
-test: fetch ## Run the tests, on private databases of their own
+test: fetch ## Run the tests without the drills, on private databases of their own
 	@sh deploy/local/fetch.sh chromium || echo 'Without Chromium: the pages are not tested in a browser' >&2
 	@sh deploy/local/fetch.sh pgbouncer || echo 'Without PgBouncer: the service is not tested behind a pooler' >&2
-	go test -timeout 15m $(GOTESTFLAGS) $(PACKAGES)
+	go test -timeout 30m $(SHORT) $(GOTESTFLAGS) $(PACKAGES)
+
+drills: ## Run the tests with the drills, which kill whole servers or take long: half an hour
+	@$(MAKE) test SHORT=
 
 fuzz: fetch ## Run every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
