@@ -44,8 +44,8 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 	return done, wrap("retry batch", err)
 }
 
-// retryBatch locks the parent, so that of concurrent retries exactly one makes the child. If
-// refused is set, it makes none.
+// retryBatch locks the parent, so that of concurrent retries exactly one makes the child. refused,
+// unless nil, is the error of a retry that would make a child.
 func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error) (Submission, error) {
 	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
 	switch {
@@ -94,8 +94,8 @@ func lockSettledBatch(ctx context.Context, tx postgres.Tx, site SiteID, referenc
 	return batch, err
 }
 
-// retryableRows are the retryable rows of a settled batch, in order, with the links that they are
-// bound to. Corrected rows are not among them.
+// retryableRows returns the retryable rows of a settled batch, in order, with the links that they
+// are bound to. It leaves out corrected rows.
 func retryableRows(ctx context.Context, tx postgres.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
 	var outcomes []string
 	for _, o := range RowOutcomes {
@@ -152,8 +152,11 @@ func dropExpiredHolder(ctx context.Context, tx postgres.Tx, site SiteID, referen
 // markRetried writes the child's reference to its parent, which the transaction has locked.
 func markRetried(ctx context.Context, tx postgres.Tx, parent *Batch, child string) error {
 	n, err := tx.Run(ctx, markRetriedSQL, postgres.Args{"site": parent.SiteID, "batch": parent.ID, "child": child})
-	if err != nil || n != 1 {
-		return fmt.Errorf("mark the parent: %d rows, %w", n, errors.Join(err, ErrAlreadyRetried))
+	if err != nil {
+		return fmt.Errorf("mark the parent: %w", err)
+	}
+	if n != 1 {
+		return fmt.Errorf("mark the parent: %d rows: %w", n, ErrAlreadyRetried)
 	}
 	return nil
 }

@@ -243,8 +243,12 @@ func TestRetryIsOneTransaction(t *testing.T) {
 CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'crash'; END $$;
 CREATE TRIGGER crash BEFORE UPDATE OF retried_as ON batches FOR EACH ROW EXECUTE FUNCTION crash()`)
 	must(t, err)
-	if _, err := r.retry(t, "parent", "child"); err == nil || !strings.Contains(err.Error(), "crash") {
+	_, err = r.retry(t, "parent", "child")
+	if err == nil || !strings.Contains(err.Error(), "crash") {
 		t.Fatalf("no crash: %v", err)
+	}
+	if errors.Is(err, models.ErrAlreadyRetried) {
+		t.Errorf("a failure counts as an earlier retry: %v", err)
 	}
 	if _, _, err := r.store.GetBatch(t.Context(), r.site.ID, "child"); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("the child: %v", err)
