@@ -40,7 +40,7 @@ func await[T any](ctx context.Context, c *Client, path string, done func(*T) boo
 	}
 }
 
-// prefer asks the service to hold its answer. 0 does not ask.
+// prefer asks the service to hold its answer for at most hold, unless hold is 0.
 func prefer(header http.Header, hold time.Duration) {
 	if hold > 0 {
 		header.Set("Prefer", fmt.Sprintf("wait=%d", int(hold.Seconds())))

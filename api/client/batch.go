@@ -187,7 +187,7 @@ func (c *Client) CancelBatch(ctx context.Context, site, reference string) (Batch
 	return out, err
 }
 
-// RetryBatch submits the rows of a settled batch that may succeed now as a new batch.
+// RetryBatch submits a new batch with those rows of a settled batch that may succeed now.
 func (c *Client) RetryBatch(ctx context.Context, site, reference, newReference string) (Receipt, error) {
 	var out Receipt
 	answer, err := c.do(ctx, request{

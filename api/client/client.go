@@ -187,8 +187,8 @@ func (answer response) decode(out any) error {
 	return json.Unmarshal(answer.data, out)
 }
 
-// isTokenRefused reports whether an error is a 401 to a request with an access token. It is false
-// for a 401 to the request of the token: the credentials are not accepted.
+// isTokenRefused reports whether an error is a 401 to a request with an access token. A 401 to the
+// request for the token itself does not count: there the service refuses the credentials.
 func isTokenRefused(err error) bool {
 	var credentials *tokenError
 	var refused *Error
@@ -282,8 +282,8 @@ func (c *Client) roundTrip(req *http.Request) (response, error) {
 	return response{status: resp.StatusCode, header: resp.Header, body: body}, nil
 }
 
-// refusal returns an error response as *Error. A body that is not JSON comes from something in
-// between, and has no faults.
+// refusal returns an error response as *Error. A body that is not JSON comes from a proxy in
+// between, and yields no faults.
 func refusal(answer response) *Error {
 	var envelope struct {
 		Errors  []Fault `json:"errors"`
@@ -305,7 +305,7 @@ func headerRetryAfter(header http.Header) time.Duration {
 // renewBefore is the time before a token's expiry at which the client renews it.
 const renewBefore = time.Minute
 
-// tokenError is an error of the request of an access token.
+// tokenError is an error of a request for an access token.
 type tokenError struct{ err error }
 
 // Error implements error.

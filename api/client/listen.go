@@ -17,7 +17,8 @@ type Delivery struct {
 // ends, or when the service refuses the stream.
 func (c *Client) Listen(ctx context.Context) iter.Seq2[Delivery, error] { return c.ListenFrom(ctx, "") }
 
-// ListenFrom is Listen that continues after a delivery of the last 24 hours.
+// ListenFrom streams as Listen does, and continues after the delivery with the id lastID, which is
+// at most 24 hours old; "" continues from now.
 func (c *Client) ListenFrom(ctx context.Context, lastID string) iter.Seq2[Delivery, error] {
 	return c.ListenWith(ctx, ListenOptions{LastID: lastID})
 }
@@ -33,7 +34,7 @@ type ListenOptions struct {
 	Broken func(err error)
 }
 
-// ListenWith is Listen with options.
+// ListenWith streams as Listen does, with options.
 func (c *Client) ListenWith(ctx context.Context, options ListenOptions) iter.Seq2[Delivery, error] {
 	return follow(ctx, c, "/webhooks/listen", options, func(d *Delivery, id string) { d.ID = id })
 }

@@ -16,8 +16,8 @@ import (
 // a heartbeat every ten seconds.
 const maxSilence = 45 * time.Second
 
-// follow iterates over the events of a stream. It decodes each, and names it with its id. It
-// connects again when the stream breaks, and continues after the last event.
+// follow iterates over the events of a stream. It decodes each event, and calls name to set its id.
+// It connects again when the stream breaks, and continues after the last event.
 func follow[T any](
 	ctx context.Context, c *Client, path string, options ListenOptions, name func(item *T, id string),
 ) iter.Seq2[T, error] {

@@ -71,9 +71,10 @@ func ParseEvent(header http.Header, body []byte, secrets ...string) (Event, erro
 	return decodeEvent(body)
 }
 
-// ParseEventBodySignature is ParseEvent that verifies x-svc-signature alone, for receivers that get
-// no other header. That signature does not cover the time: a webhook that was intercepted can be
-// sent again at any time, so the receiver must remember each IdempotencyKey for good.
+// ParseEventBodySignature parses as ParseEvent does, but verifies x-svc-signature alone: for
+// receivers that get no other header. That signature does not cover the time: a webhook that was
+// intercepted can be sent again at any time, so the receiver must remember each IdempotencyKey for
+// good.
 func ParseEventBodySignature(header http.Header, body []byte, secrets ...string) (Event, error) {
 	if err := verifyBody(header, body, secrets); err != nil {
 		return Event{}, err
@@ -116,7 +117,7 @@ func decodeEvent(body []byte) (Event, error) {
 	return event, nil
 }
 
-// maxEvent bounds the body of a webhook.
+// maxEvent is the maximum size of a webhook or of a line of a stream, in bytes.
 const maxEvent = 1 << 20
 
 // WebhookHandler receives webhooks. It passes each that ParseEvent accepts to handle. It answers

@@ -63,8 +63,8 @@ func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error
 	return out.Items, err
 }
 
-// DeleteWebhookEndpoint removes an endpoint. The client does not repeat it without a response: the
-// endpoint may have been set again meanwhile.
+// DeleteWebhookEndpoint removes an endpoint. The client does not repeat a call without a response:
+// the endpoint may have been set again meanwhile.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, name string) error {
 	_, err := c.do(ctx, request{
 		method: http.MethodDelete, path: path("webhooks", "endpoints", name),
