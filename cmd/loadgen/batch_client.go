@@ -86,7 +86,7 @@ func (p *batchClient) submit(ctx context.Context, body []byte) (time.Duration, e
 }
 
 // exchange makes a request and returns the body. It returns an error unless the answer has the
-// status: errRefused for a 503. A request may be made again.
+// status: errRefused for a 503. exchange may be called again with the same request.
 func (p *batchClient) exchange(req *http.Request, want int) ([]byte, error) {
 	var err error
 	if req.Body, err = req.GetBody(); err != nil {

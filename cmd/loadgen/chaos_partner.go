@@ -16,7 +16,8 @@ import (
 
 // chaosPartner is the program of a partner for one Site. It submits batches at a steady pace. At
 // random it also resubmits batches, submits different ones under a known reference, cancels and
-// reads, as programs do that lose answers. It records all answers, and checks each against them.
+// reads, as programs do that lose answers. It records all answers, and checks each against the
+// earlier ones.
 type chaosPartner struct {
 	name   string
 	api    *client.Client
@@ -29,7 +30,7 @@ type chaosPartner struct {
 	sent    []*sentBatch
 	counts  partnerCounts
 	broken  []string // breaches of the contract
-	settled int      // batches known to be settled, from the first
+	settled int      // number of batches, from the first on, that are known to be settled
 }
 
 // partnerCounts counts the calls of partners.

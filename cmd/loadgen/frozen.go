@@ -206,7 +206,7 @@ func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) e
 	return err
 }
 
-// measure returns how many seconds do takes, at most the time-out.
+// measure calls do, and returns after how many seconds it ends, at most the time-out.
 func (f *frozen) measure(ctx context.Context, do func(context.Context) error) (float64, error) {
 	bounded, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ha is a run in which the primary PostgreSQL is killed and its standby promoted, again and again.
+// ha is a run in which the primary PostgreSQL, or a master of Redis, is killed and its standby
+// promoted, again and again.
 type ha struct {
 	out          io.Writer
 	json         bool

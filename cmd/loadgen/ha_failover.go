@@ -85,7 +85,7 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	return done, nil
 }
 
-// maxBatchWait bounds awaitBatch: in the end of a run, no batch comes any more.
+// maxBatchWait bounds awaitBatch: at the end of a run no further batch comes.
 const maxBatchWait = 10 * time.Second
 
 // awaitBatch waits until the primary has a new batch, at most maxBatchWait.

@@ -241,7 +241,8 @@ func isMissing(err error) bool {
 	return errors.As(err, &refused) && refused.Status == 404
 }
 
-// missing submits an acknowledged batch again that has vanished.
+// missing submits a vanished batch again. It records a breach unless a promotion may have lost the
+// batch.
 func (p *haPartner) missing(ctx context.Context, b *haBatch) error {
 	if !p.fleet.losses.mayBeLost(b.acked) {
 		p.breach("the acknowledged batch %s vanished without a loss", b.BatchReference)

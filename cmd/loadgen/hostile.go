@@ -162,8 +162,7 @@ func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error
 	return quantile(sorted, 0.99), float64(len(sorted)) / float64(int(sent)), err
 }
 
-// awaitCalm waits until the API has closed the attackers' connections and requests are as fast as
-// before.
+// awaitCalm waits until the API has closed the attackers' connections, all but a few.
 func (h *hostile) awaitCalm(ctx context.Context) error {
 	c := newLoadClient(1)
 	return await(ctx, 100*time.Millisecond, func() (bool, error) {

@@ -59,7 +59,7 @@ type hostileResults struct {
 
 const (
 	hostileClients = 32 // concurrent ones
-	// hostileAnswerTime is the longest time until an answer begins, and to read it.
+	// hostileAnswerTime bounds the time from a connection to the end of the answer.
 	hostileAnswerTime = 30 * time.Second
 )
 
@@ -148,7 +148,8 @@ func sendRaw(ctx context.Context, address string, r *hostileRequest) (status int
 	return answer.StatusCode, r.checkAnswer(answer, body)
 }
 
-// errorAnswer has the fields of both shapes, and of RFC 6749.
+// errorAnswer has the fields of the two shapes of errors, that of /checkout and that of all other
+// areas, and of RFC 6749.
 type errorAnswer struct {
 	Errors []struct {
 		Code           string `json:"code"`
@@ -187,9 +188,9 @@ func (r *hostileRequest) checkAnswer(answer *http.Response, body []byte) error {
 		return fmt.Errorf("%w: %.200s", errShape, body)
 	}
 	for _, fault := range e.Errors {
-		isA := codePattern.MatchString(fault.Code) && fault.DisplayMessage != "" && e.Timestamp == 0
-		isB := fault.Code == "" && fault.Message != "" && e.Timestamp > 0
-		if isB != r.in("/checkout") || !isA && !isB {
+		isGeneral := codePattern.MatchString(fault.Code) && fault.DisplayMessage != "" && e.Timestamp == 0
+		isCheckout := fault.Code == "" && fault.Message != "" && e.Timestamp > 0
+		if isCheckout != r.in("/checkout") || !isGeneral && !isCheckout {
 			return fmt.Errorf("%w: %.200s", errShape, body)
 		}
 	}

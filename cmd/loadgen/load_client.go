@@ -148,7 +148,7 @@ func (c *loadClient) send(call *call, read func(status int, body []byte) error) 
 	return read(response.StatusCode(), response.Body())
 }
 
-// retryRefused calls do until the service no longer refuses the call, each second.
+// retryRefused calls do once a second until the service no longer refuses the call.
 func retryRefused(ctx context.Context, do func() error) error {
 	return await(ctx, time.Second, func() (bool, error) {
 		err := do()
@@ -159,7 +159,8 @@ func retryRefused(ctx context.Context, do func() error) error {
 	})
 }
 
-// timings collects the latencies of successful calls, and errors. It is safe for concurrent use.
+// timings collects the latencies of successful calls, and errors. Its method add is safe for
+// concurrent use; the others must follow the last add.
 type timings struct {
 	mu        sync.Mutex
 	latencies []time.Duration
@@ -181,7 +182,7 @@ func (l *timings) add(due time.Time, err error) {
 	}
 }
 
-// failure returns the first error. Refused calls are one only if no call succeeded.
+// failure returns the first error. A refused call counts as an error only if no call succeeded.
 func (l *timings) failure() error {
 	if len(l.latencies) == 0 {
 		return cmp.Or(l.err, l.refused)

@@ -87,7 +87,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// breach records a breach.
+// breach records a breach. The caller holds mu.
 func (o *observer) breach(format string, args ...any) {
 	if len(o.broken) < maxObservedBreaches {
 		o.broken = append(o.broken, fmt.Sprintf(format, args...))

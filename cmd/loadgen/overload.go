@@ -239,8 +239,8 @@ func (o *overload) countStored(ctx context.Context, ids []models.PaymentIntentID
 // took.
 type probe struct{ due, took time.Duration }
 
-// refusedProbe is the duration of a probe that was refused.
-const refusedProbe = time.Hour
+// failedProbe stands for the duration of a probe that was refused or had another error.
+const failedProbe = time.Hour
 
 // probe measures the latency of requests at a low rate.
 func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe) error {
@@ -251,7 +251,7 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 		err := c.do(o.nextCall())
 		took := time.Since(due)
 		if err != nil {
-			took = refusedProbe
+			took = failedProbe
 		}
 		l.add(due, nil)
 		mu.Lock()
@@ -267,8 +267,8 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 // other causes.
 const recoveredProbes = 10
 
-// recoveryTime returns the time until the first of recoveredProbes usual probes was answered, or
-// the time of the last probe if there are none.
+// recoveryTime returns the time until the first of recoveredProbes successive usual probes was
+// answered. If there is no such series, it returns the time until the last probe was.
 func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
 	slices.SortFunc(probes, func(a, b probe) int { return cmp.Compare(a.due, b.due) })
 	usual := 0

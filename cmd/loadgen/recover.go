@@ -139,7 +139,8 @@ func (r *recovery) recordInFlight(ctx context.Context) error {
 	return r.exec(ctx, "CREATE TABLE was_in_flight AS SELECT id, epoch FROM outbox WHERE dispatched_at IS NOT NULL")
 }
 
-// awaitRecorded waits until no recorded task meets the SQL condition.
+// awaitRecorded waits until no recorded task meets the SQL condition. In the condition, f is the
+// record and o the task.
 func (r *recovery) awaitRecorded(ctx context.Context, condition string) error {
 	query := "SELECT NOT EXISTS (SELECT FROM was_in_flight f JOIN outbox o ON o.id = f.id AND " + condition + ")"
 	return await(ctx, 10*time.Millisecond, func() (gone bool, err error) {
