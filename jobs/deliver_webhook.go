@@ -23,7 +23,7 @@ const (
 	// claimInterval is the minimum time between two transactions that claim attempts. At a steady
 	// rate it merges many claims into one transaction, and delays an attempt a little.
 	claimInterval = 3 * time.Millisecond
-	// recordInterval is claimInterval for the records of attempts.
+	// recordInterval is the minimum time between two transactions that record attempts.
 	recordInterval = 25 * time.Millisecond
 	// busyRecordInterval is recordInterval for busy organisations. It is shorter: each record may
 	// release a parked event.
@@ -105,8 +105,8 @@ func (e *DeliveryError) Error() string { return fmt.Sprintf("deliver webhook: %s
 // Unwrap returns the cause.
 func (e *DeliveryError) Unwrap() error { return e.Err }
 
-// Run implements queue.Job. Errors are those of a *DeliveryError. A failed attempt with a retry
-// returns the error of queue.RetryAfter; a failed attempt without one is not an error.
+// Run implements queue.Job. Errors wrap a *DeliveryError. A failed attempt with a retry returns the
+// error of queue.RetryAfter; a failed attempt without one is not an error.
 func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	record, err := d.deliver(ctx, task.OrganisationID, task.ID)
 	switch {
@@ -177,10 +177,10 @@ func (d *DeliverWebhook) random() float64 {
 	return rand.Float64() //nolint:gosec // jitter, not a secret
 }
 
-// claim claims an attempt, in one transaction with other claims. Alone it claims an attempt whose
-// event or endpoint was locked, for whose locks it then waits, and one whose transaction failed, so
-// that no claim can fail the others. It goes on after ctx has ended, since a claimed attempt must
-// be sent.
+// claim claims an attempt, in one transaction with other claims. If the event or its endpoint is
+// locked, or if that transaction fails, it claims the attempt again in a transaction of its own,
+// which waits for the locks. So no claim can fail the others. While Postgres is unavailable it does
+// not try again. It goes on after ctx has ended, since a claimed attempt must be sent.
 func (d *DeliverWebhook) claim(
 	ctx context.Context, task models.TaskID, busy bool,
 ) (*models.WebhookDelivery, error) {
@@ -227,10 +227,10 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 	return make([]struct{}, len(records)), err
 }
 
-// record writes the attempt and its verdict, in one transaction with other records; alone if that
-// fails, so that no record can fail the others. It goes on after ctx has ended, and retries while
-// Postgres is unavailable, for recordTimeout at most. An attempt that is not recorded is made
-// again.
+// record writes the attempt and its verdict, in one transaction with other records. If that
+// transaction fails, it writes them again in one of their own, so that no record can fail the
+// others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
+// recordTimeout at most. An attempt that is not recorded is made again.
 func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
 	record.Verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)

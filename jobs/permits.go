@@ -60,7 +60,7 @@ func (p *Permits) ReleaseCalls(organisation models.OrganisationID, n int) {
 	p.calls.release(organisation, n)
 }
 
-// AcquireClaims is AcquireCalls for claim permits.
+// AcquireClaims acquires claim permits as AcquireCalls acquires call permits.
 func (p *Permits) AcquireClaims(ctx context.Context, ticket Ticket, n int) int {
 	return p.claims.acquire(ctx, ticket, n)
 }

@@ -134,7 +134,7 @@ func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, h
 	return errBudgetUsed // the task continues at once
 }
 
-// recheck checks differences again that are due.
+// recheck checks the due differences again.
 func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
 	store := j.Comparer.Store
 	state, err := store.Reconciliation(ctx)

@@ -7,8 +7,8 @@ import (
 	"partnerbilling/models"
 )
 
-// ResumeDebits makes the tasks that were postponed during a pause of an organisation's debits due,
-// in bounded steps. After a crash the task comes again and continues.
+// ResumeDebits makes tasks due that were postponed during a pause of an organisation's debits. It
+// does so in bounded steps. After a crash the task comes again and continues.
 type ResumeDebits struct {
 	Store *models.Store
 }

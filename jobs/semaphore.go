@@ -92,6 +92,7 @@ func (s *semaphore) release(organisation models.OrganisationID, n int) {
 	s.serve()
 }
 
+// putBack adds released permits to the free ones. The caller holds mu.
 func (s *semaphore) putBack(organisation models.OrganisationID, n int) {
 	s.free += n
 	if s.held[organisation] -= n; s.held[organisation] == 0 {
@@ -100,7 +101,7 @@ func (s *semaphore) putBack(organisation models.OrganisationID, n int) {
 }
 
 // serve grants permits to the next waiter while enough are free for it. It never passes over the
-// next waiter for another.
+// next waiter for another. The caller holds mu.
 func (s *semaphore) serve() {
 	for element := s.next(); element != nil; element = s.next() {
 		w := element.Value.(*waiter) //nolint:forcetypeassert // the list holds nothing else
@@ -113,6 +114,7 @@ func (s *semaphore) serve() {
 }
 
 // next picks checkout first, then the organisation with the fewest permits, then the oldest ticket.
+// It returns nil if no call waits. The caller holds mu.
 func (s *semaphore) next() *list.Element {
 	var best *list.Element
 	var fewest int
@@ -130,9 +132,10 @@ func (s *semaphore) next() *list.Element {
 	return best
 }
 
-// suffices reports whether enough permits are free for a caller that wants n.
+// suffices reports whether enough permits are free for a caller that wants n. The caller holds mu.
 func (s *semaphore) suffices(n int) bool { return s.free >= min(n, s.wave) }
 
+// grant takes the free permits, up to n, and returns their number. The caller holds mu.
 func (s *semaphore) grant(organisation models.OrganisationID, n int) int {
 	n = min(n, s.free)
 	s.free -= n

@@ -78,7 +78,7 @@ type settlement struct {
 	job            *SettleTransaction
 	transaction    models.ClaimedTransaction
 	leaseCheckedAt time.Time
-	lost           bool // another worker has the lease
+	lost           bool // the transaction has ended, or another worker or an operator holds it
 }
 
 // settle takes the transaction as far as it goes now, and returns the result. It decides as for a
@@ -275,7 +275,7 @@ func (s *settlement) unpaidStatus() models.TransactionStatus {
 // record writes the result.
 func (s *settlement) record(ctx context.Context, result models.TransactionResult) error {
 	if s.lost {
-		return nil // the transaction and its task belong to another worker
+		return nil // this worker no longer holds the transaction and its task
 	}
 	done, err := s.job.Store.FinishTransaction(ctx, s.transaction, result)
 	if err != nil || !done.Ended {
