@@ -19,7 +19,8 @@ var errPooler = errors.New("postgres: a pooler hides the server's processes")
 // isAbandoned reports whether the server does not work on a statement that its client waits for:
 // the connection lost the statement or its answer, and stays open in silence. It asks over a new
 // connection, and reports false if the server does not answer there either. A slow statement is
-// never abandoned. Behind a pooler there is no verdict, and the statement's deadline has to do.
+// never abandoned. Behind a pooler it always reports false: only the statement's deadline ends the
+// wait.
 func (c *connector) isAbandoned(ctx context.Context, backend uint32) bool {
 	abandoned, err := c.probes.Do(ctx, backend)
 	return err == nil && abandoned

@@ -144,7 +144,7 @@ func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 	return r, nil
 }
 
-// Bun is the handle of the pool, for statistics and tests.
+// Bun returns the handle of the pool, for statistics and tests.
 func (r *Replica) Bun() *bun.DB { return r.db.bun }
 
 // Close closes the pool.
@@ -236,8 +236,8 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 	}
 }
 
-// judge returns why the primary has to repeat a read that ended with err; "": the answer is the
-// primary's, too. It suspends the replica unless only that read is at fault.
+// judge returns why the primary has to repeat a read that ended with err; "" means that the
+// primary's answer would be the same. It suspends the replica unless only that read is at fault.
 func (r *Replica) judge(err error) Fallback {
 	var pg *pgconn.PgError
 	why := FallbackUnavailable

@@ -54,10 +54,10 @@ func (s *Statement) number(name string) int {
 	return len(s.names)
 }
 
-// Text is the statement as it is sent, with numbered parameters.
+// Text returns the statement as it is sent, with numbered parameters.
 func (s Statement) Text() string { return s.text }
 
-// Names are the arguments in the order of their numbers.
+// Names returns the arguments in the order of their numbers.
 func (s Statement) Names() []string { return s.names }
 
 // Bind returns the values in the order of their numbers. Every argument must have a value, and

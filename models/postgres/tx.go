@@ -9,7 +9,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Session runs statements: a DB, each by itself, or a Tx.
+// Session runs statements: a DB runs each by itself, a Tx all in its transaction.
 type Session interface {
 	// Get runs a statement that returns one row, and scans it into dest: a pointer to a struct, by
 	// column names, or pointers to scalars, by position. sql.ErrNoRows: there is no row.

@@ -16,7 +16,7 @@ import (
 type RequestSpan struct{ root, continued trace.Span }
 
 // StartRequest starts the span of a request whose trace id is in ctx. traceparent is the caller's
-// header, "" without one; one that is malformed is ignored. The spans of the request's own trace
+// header, "" without one. A malformed header is ignored. The spans of the request's own trace
 // follow from the returned context.
 func (t *Tracer) StartRequest(ctx context.Context, method, traceparent string) (context.Context, RequestSpan) {
 	if t == nil {
@@ -34,7 +34,8 @@ func (t *Tracer) StartRequest(ctx context.Context, method, traceparent string) (
 	return ctx, s
 }
 
-// RemoteSpan parses a traceparent header. A malformed one is invalid.
+// RemoteSpan parses a traceparent header. The result is not valid if the header is empty or
+// malformed.
 func RemoteSpan(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

@@ -53,8 +53,8 @@ func (t *Tracer) StartTask(ctx context.Context, task models.Task) (context.Conte
 	return ctx, Span{span}
 }
 
-// StartBundle starts the span of tasks that run together. They belong to several traces: the span
-// is in one of its own, and is linked to the dispatch of each.
+// StartBundle starts the span of tasks that run together, at least one. They belong to several
+// traces: the span is in one of its own, and is linked to the dispatch of each.
 func (t *Tracer) StartBundle(ctx context.Context, tasks []models.Task) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}

@@ -26,7 +26,7 @@ type Node struct {
 	Plans    []Node
 }
 
-// Blocks is the number of blocks that the step reads, with all steps below it, from Postgres's
+// Blocks returns the number of blocks that the step reads, with all steps below it, from Postgres's
 // cache or from disk.
 func (n *Node) Blocks() int { return n.Hit + n.Read }
 
@@ -55,7 +55,7 @@ func Run(ctx context.Context, on querier, s postgres.Statement, args postgres.Ar
 	return Text(ctx, on, s.Text(), values...)
 }
 
-// Text is Run for the text of a statement, which may be an EXECUTE.
+// Text executes the text of a statement as Run does. The statement may be an EXECUTE.
 func Text(ctx context.Context, on querier, query string, values ...any) (plan Plan, err error) {
 	row := on.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, values...)
 	if err := row.Scan(&plan.JSON); err != nil {
