@@ -86,8 +86,7 @@ type auditRow struct {
 	AuditEntry
 }
 
-// AuditLog returns at most limit entries that the filter selects, the newest first, from after a
-// position.
+// AuditLog returns at most limit entries that the filter selects, newest first, beyond a position.
 func (s *Store) AuditLog(
 	ctx context.Context, filter AuditFilter, after AuditPosition, limit int64,
 ) (entries []AuditEntry, err error) {

@@ -12,7 +12,7 @@ const AlertAuditViolation = "auditViolation"
 
 // AuditPass is how far the recurring audit has come.
 type AuditPass struct {
-	// Position is the begin of the next window; 0: no pass runs.
+	// Position is the beginning of the next window; 0: no pass runs.
 	Position Millis
 	// WindowMs is the length of the next window.
 	WindowMs int64
@@ -22,10 +22,10 @@ type AuditPass struct {
 	Now Millis
 }
 
-// Window is the length of the next window.
+// Window returns the length of the next window.
 func (p AuditPass) Window() time.Duration { return time.Duration(p.WindowMs) * time.Millisecond }
 
-// Age is the time since the last whole pass ended.
+// Age returns the time since the last whole pass ended.
 func (p AuditPass) Age() time.Duration { return max(p.Now.Sub(p.EndedAt), 0) }
 
 var (
@@ -71,9 +71,9 @@ func (s *Store) AuditWindow(ctx context.Context, from, to Millis) ([]Violation, 
 	return found, nil
 }
 
-// MoveAudit records the violations of a window as alerts, and moves the pass to the begin of the
-// next window; 0 ends the pass. It returns false, and changes nothing, if another process has moved
-// the pass away from p.Position.
+// MoveAudit records the violations of a window as alerts, and moves the pass to the beginning of
+// the next window; 0 ends the pass. It returns false, and changes nothing, if another process has
+// moved the pass away from p.Position.
 func (s *Store) MoveAudit(
 	ctx context.Context, p AuditPass, next Millis, window time.Duration, found []Violation,
 ) (moved bool, err error) {

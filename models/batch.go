@@ -40,7 +40,7 @@ type Batch struct {
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
 
-// RailKeys is the key from which the rail keys of the batch's rows derive.
+// RailKeys returns the key from which the rail keys of the batch's rows derive.
 func (b *Batch) RailKeys() BatchKey { return NewBatchKey(b.SiteID, b.Reference, b.Generation) }
 
 // overdue reports whether the batch is open past its deadline.
@@ -52,7 +52,7 @@ type BatchCounts struct {
 	Pending, InProgress, Settled, Succeeded, Failed int
 }
 
-// Rows is the number of rows in the batch.
+// Rows returns the number of rows in the batch.
 func (c BatchCounts) Rows() int { return c.Pending + c.InProgress + c.Settled }
 
 // BatchRow is one debit of a batch.
@@ -107,10 +107,11 @@ type NewRetry struct {
 	Claim          Dispatch // as of NewBatch
 }
 
-// fingerprint is the fingerprint of the submission that a retry makes. No submitted body has it.
+// fingerprint returns the fingerprint of the submission that a retry makes. No submitted body has
+// the same.
 func (n *NewRetry) fingerprint() [32]byte { return digest("retry", n.Parent, n.Reference) }
 
-// Total is the sum of the rows' amounts, or ErrAmountOverflow.
+// Total returns the sum of the rows' amounts, or ErrAmountOverflow.
 func (b NewBatch) Total() (Amount, error) {
 	var total Amount
 	for _, r := range b.Rows {

@@ -13,7 +13,8 @@ func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Ba
 	return s.getBatch(ctx, site, reference, nil)
 }
 
-// getBatch is GetBatch. It reads the version from the same snapshot, unless version is nil.
+// getBatch reads as GetBatch does. It reads the version from the same snapshot, unless version is
+// nil.
 func (s *Store) getBatch(
 	ctx context.Context, site SiteID, reference string, version *BatchVersion,
 ) (Batch, []BatchRow, error) {
@@ -69,10 +70,10 @@ func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 	return batch, rows, now, nil
 }
 
-// shownAttempts is the number of debit calls of batch_rows r that partners see. The claim of a
-// pending row counts its call in advance, so that a crash cannot lose the count. A row whose link
-// is not linked cannot be debited, so the claim's count is left out. mayBegin is the SQL condition
-// under which debits may begin; without it, claims count nothing.
+// shownAttempts returns SQL for the number of debit calls of batch_rows r that partners see. The
+// claim of a pending row counts its call in advance, so that a crash cannot lose the count. A row
+// whose link is not linked cannot be debited, so the claim's count is left out. mayBegin is the SQL
+// condition under which debits may begin; without it, claims count nothing.
 func shownAttempts(mayBegin string) string {
 	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
         AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
@@ -158,7 +159,7 @@ func lockBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 	return locked.batch(), locked.Now, notFound(err, "batch")
 }
 
-// endBatchArgs are the arguments of cancelBatchSQL and closeBatchSQL.
+// endBatchArgs returns the arguments of cancelBatchSQL and closeBatchSQL.
 func endBatchArgs(site SiteID, batch BatchID) postgres.Args {
 	return postgres.Args{"site": site, "batch": batch, "rail_memory": RailMemory.Milliseconds()}
 }

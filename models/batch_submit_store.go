@@ -37,7 +37,8 @@ type batchRow struct {
 	RetriedAs       string
 }
 
-// batch is the row as a Batch. Unsettled rows count as pending until the rows themselves are read.
+// batch returns the row as a Batch. Unsettled rows count as pending until the rows themselves are
+// read.
 func (r *batchRow) batch() Batch {
 	return Batch{
 		SiteID: r.SiteID, ID: r.ID, OrganisationID: r.OrganisationID, Reference: r.BatchReference,
@@ -98,7 +99,7 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
 }
 
-// resubmission is SubmitBatch without storing a new batch: refused is the error for a new one.
+// resubmission does what SubmitBatch does, but stores no new batch: it returns refused instead.
 func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Submission, error) {
 	done, err := s.earlierSubmission(ctx, n)
 	if errors.Is(err, ErrNotFound) {
@@ -136,7 +137,7 @@ func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amo
 	return done, err
 }
 
-// claimedTasks are the first tasks of a new batch, as many as the claim admits.
+// claimedTasks returns the first tasks of a new batch, as many as the claim admits.
 func claimedTasks(n NewBatch, tasks []TaskID, capacity int) []Task {
 	claimed := make([]Task, min(capacity, len(tasks)))
 	for i := range claimed {

@@ -23,7 +23,7 @@ type CountSummary struct {
 	Failed     int `json:"failed"`
 }
 
-// Summary is the batch as partners see it, without its rows.
+// Summary returns the batch as partners see it, without its rows.
 func (b *Batch) Summary() BatchSummary {
 	return BatchSummary{
 		BatchReference: b.Reference, RetryOf: b.RetryOf, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
@@ -45,7 +45,7 @@ type BatchRowSummary struct {
 	NextAttemptAt     Millis     `json:"nextAttemptAt,omitempty"`
 }
 
-// Summary is the row as partners see it.
+// Summary returns the row as partners see it.
 func (r *BatchRow) Summary() BatchRowSummary {
 	return BatchRowSummary{
 		RowReference: r.RowReference, CustomerReference: r.CustomerReference, Amount: r.Amount, State: r.State,

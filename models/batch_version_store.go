@@ -29,7 +29,7 @@ func (s *Store) BatchVersion(ctx context.Context, site SiteID, reference string)
 	return v, wrap("batch version", err)
 }
 
-// GetVersionedBatch is GetBatch with the version of the answer.
+// GetVersionedBatch reads as GetBatch does, and also returns the version of the answer.
 func (s *Store) GetVersionedBatch(
 	ctx context.Context, site SiteID, reference string,
 ) (Batch, []BatchRow, BatchVersion, error) {

@@ -77,7 +77,7 @@ func insertClientSecret(ctx context.Context, tx postgres.Tx, id ClientID) (strin
 	return secret, err
 }
 
-// ClientSecrets are the client's live secrets, oldest first.
+// ClientSecrets returns the client's live secrets, oldest first.
 func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret, error) {
 	var rows []secretRow
 	err := s.pg.Read(ctx, func(on bun.IDB) error {

@@ -108,7 +108,7 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	return row.client(), nil
 }
 
-// Clients are the organisation's clients (zero: the customer app's), oldest first.
+// Clients returns the organisation's clients (zero: the customer app's), oldest first.
 func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
 	var rows []clientRow
 	err := s.pg.Read(ctx, func(on bun.IDB) error {
@@ -189,8 +189,8 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// changeClient runs do, which is an act, while it holds the lock of the client's row; ErrNotFound
-// if there is none.
+// changeClient runs do as an act, while it holds the lock of the client's row. ErrNotFound: there
+// is no such client.
 func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgres.Tx, row *clientRow) error) error {
 	act := actFrom(ctx).about(SubjectClient, id.String())
 	return s.act(ctx, func(tx postgres.Tx) error {

@@ -28,7 +28,7 @@ UPDATE service_clock SET offset_ms = offset_ms + :step WHERE offset_ms + :step <
 RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`)
 )
 
-// Now is the service's time, as the database decides it.
+// Now returns the service time, as the database decides it.
 func (s *Store) Now(ctx context.Context) (now Millis, err error) {
 	err = s.pg.Get(ctx, nowSQL, nil, &now)
 	return now, wrap("read the clock", err)

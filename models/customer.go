@@ -24,8 +24,8 @@ type CustomerLink struct {
 	TraceID           TraceID
 }
 
-// effective is the link in its effective state at a time: an invitation past its expiry is expired,
-// even before a sweep records it.
+// effective returns the link in its effective state at a time: an invitation past its expiry is
+// expired, even before a sweep records it.
 func (l CustomerLink) effective(now Millis) CustomerLink {
 	l.State = l.State.At(l.ExpiresAt, now)
 	return l

@@ -107,7 +107,7 @@ func linkNodes(
 	var rows []struct {
 		linkNode
 		Moved     int
-		Oversized bool // there is a node
+		Oversized bool // the row names an oversized part
 	}
 	if err := tx.Select(ctx, statement, args, &rows); err != nil {
 		return 0, nil, err
@@ -147,7 +147,7 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 	return links, wrap("recount links", err)
 }
 
-// LinkedSites are the Sites that have links or counts of links.
+// LinkedSites returns the Sites that have links or counts of links.
 func (s *Store) LinkedSites(ctx context.Context) (sites []SiteID, err error) {
 	err = s.pg.Select(ctx, linkedSitesSQL, nil, &sites)
 	return sites, wrap("linked Sites", err)

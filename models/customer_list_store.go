@@ -49,7 +49,7 @@ func (q *LinkQuery) page() pageQuery[LinkID] {
 
 func (q *LinkQuery) span() listSpan[LinkID] { return q.page().span(maxInvitedAt, LinkID(uuid.Max)) }
 
-// Statement is the statement behind ListLinks, for measurements of its plan.
+// Statement returns the statement behind ListLinks, for measurements of its plan.
 func (q *LinkQuery) Statement() (postgres.Statement, postgres.Args) {
 	list := linkLists[q.State]
 	args := q.span().args(q.Limit)

@@ -42,7 +42,8 @@ func (s LinkState) CanBecome(next LinkState) bool {
 // invitations.
 func (s LinkState) Active() bool { return s == LinkInvited || s == LinkLinked }
 
-// At is the effective state at a time: an invitation is expired from the millisecond of its expiry.
+// At returns the effective state at a time: an invitation is expired from the millisecond of its
+// expiry.
 func (s LinkState) At(expiresAt, now Millis) LinkState {
 	if s == LinkInvited && now >= expiresAt {
 		return LinkExpired

@@ -79,7 +79,7 @@ type ClaimedRow struct {
 // Eligibility decides whether the debit of a claimed row may begin, as of the last read.
 type Eligibility struct {
 	Phase     DebitPhase
-	Cancelled bool // by the partner
+	Cancelled bool // by the partner or an operator
 	Paused    bool // by an operator; the row waits
 	Account   DebitAccount
 }

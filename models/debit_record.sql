@@ -2,8 +2,8 @@
 -- settles an open row, and corrects a row that was settled otherwise. Every other result counts
 -- only under the lease. A result that does not follow from the rail's answer counts only in the
 -- epoch of its claim. Counters, ledger and alerts derive from the returned rows. The task is done
--- if those were the last. A later epoch may have lost rows that the worker closed before: the task
--- then stays until ParkChunk finds no open row.
+-- if those rows were the last open ones. A later epoch may have lost rows that the worker closed
+-- before: the task then stays until ParkChunk finds no open row.
 --
 --   :site, :batch, :task, :lease   the batch, its task and the lease token
 --   :epoch, :claimed_at            epoch and service time of the claim

@@ -82,9 +82,9 @@ WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= sv
 const heldRetry = 15 * time.Second
 
 // ClaimChunk claims the due rows in one part of a task's chunk under the lease token, for RowLease.
-// It returns no rows if others hold them or none is due. A row without a link is bound to the
-// active link of its reference. ErrNotFound: the task or its batch is gone, and nothing is left to
-// do.
+// It returns no rows if other workers hold them or none is due. A row without a link is bound to
+// the active link of its reference. ErrNotFound: the task or its batch is gone, and nothing is left
+// to do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	args, err := claimChunkSQL.Bind(postgres.Args{
 		"task": task, "lease": lease, "part_first": part.First, "part_rows": part.Rows,
@@ -155,7 +155,7 @@ type claimedRow struct {
 	Party             [][]byte // sealed
 }
 
-// chunkOf is the row as a Chunk, with its rows ordered by index.
+// chunkOf returns the row as a Chunk, with its rows ordered by index.
 func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 	c := Chunk{
 		Task: r.Task, SiteID: r.SiteID, OrganisationID: r.OrganisationID, BatchID: r.BatchID, TraceID: r.TraceID,
@@ -330,8 +330,8 @@ func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 	return wrap("park chunk", err)
 }
 
-// CloseUnsentRows closes the rows of one batch past its last attempt that no debit call was begun
-// for, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
+// CloseUnsentRows closes the rows without a debit call of one batch whose time for attempts is
+// over, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	err = s.pg.Get(ctx, closeUnsentSQL, postgres.Args{
 		"last_attempt_before": LastAttemptBefore.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
@@ -348,8 +348,8 @@ func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
 	return id, wrap("close overdue batch", err)
 }
 
-// closeIfOverdue does the same for one batch, so that no reader sees it open past its deadline,
-// even before a sweep.
+// closeIfOverdue closes a batch as CloseOverdueBatch does if it is past its deadline, so that no
+// reader sees it open past its deadline, even before a sweep.
 func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) error {
 	_, err := s.closeOverdue(ctx, lockOverdueBatchSQL, postgres.Args{"site": site, "batch": batch})
 	if errors.Is(err, ErrNotFound) {

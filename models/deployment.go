@@ -34,8 +34,8 @@ var (
 	ErrInDoubt = errors.New("models: debits or payments are in doubt")
 )
 
-// Differs returns ErrOtherDeployment if a process of the deployment own must not use a database of
-// d. An empty rail on either side matches.
+// Differs returns ErrOtherDeployment if a process of deployment own must not use the database of
+// deployment d. An empty rail on either side matches.
 func (d Deployment) Differs(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:

@@ -94,7 +94,7 @@ func ParseID[N Noun](s string) (ID[N], error) {
 	return ID[N](u), nil
 }
 
-// String is the wire form, prefix_uuid.
+// String returns the wire form, prefix_uuid.
 func (id ID[N]) String() string {
 	var n N
 	return n.prefix() + "_" + uuid.UUID(id).String()

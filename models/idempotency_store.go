@@ -21,9 +21,10 @@ ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerpr
     resource_id = excluded.resource_id, created_at = excluded.created_at`)
 )
 
-// idempotent runs effect once for a key, in effect's own transaction. Later requests with the same
-// body get the resource of the first (replayed). A failed request leaves nothing and may be sent
-// again. A key older than IdempotencyKeyLife counts as new. Without a key, effect simply runs.
+// idempotent runs effect once for a key, and records the key in the same transaction. Later
+// requests with the same body get the resource of the first (replayed). A failed request leaves
+// nothing and may be sent again. A key older than IdempotencyKeyLife counts as new. Without a key,
+// effect simply runs.
 //
 // Errors: ErrIdempotencyKeyReused for another body; ErrIdempotencyKeyInFlight while another
 // transaction holds the key.
@@ -52,18 +53,19 @@ func idempotent[N Noun](
 // lockIdempotencyKey locks the key until the transaction ends. ErrIdempotencyKeyInFlight: another
 // transaction holds it.
 func lockIdempotencyKey(ctx context.Context, tx postgres.Tx, key *IdempotencyKey) error {
-	var taken bool
-	if err := tx.Get(ctx, lockIdempotencyKeySQL, postgres.Args{"lock": key.lock()}, &taken); err != nil {
+	var locked bool
+	if err := tx.Get(ctx, lockIdempotencyKeySQL, postgres.Args{"lock": key.lock()}, &locked); err != nil {
 		return err
 	}
-	if !taken {
+	if !locked {
 		return ErrIdempotencyKeyInFlight
 	}
 	return nil
 }
 
-// recallIdempotencyKey must be its own statement after the lock, so that it sees the commit of the
-// previous holder.
+// recallIdempotencyKey returns the resource that the key made, if there is one. It must run after
+// the lock, in a statement of its own, so that it sees the commit of the previous holder.
+// ErrIdempotencyKeyReused: the key belongs to another body.
 func recallIdempotencyKey[N Noun](
 	ctx context.Context, tx postgres.Tx, key *IdempotencyKey,
 ) (id ID[N], found bool, err error) {

@@ -31,8 +31,8 @@ const KeySecretSize = 32
 // process and every cache of the JWKS document time to load the key.
 const KeyActivationDelay = 10 * time.Minute
 
-// Lifetime is the maximum validity of anything made with a key of this purpose, with a margin. A
-// replaced key retires this long after its last use. The contract with partners sets the bounds:
+// Lifetime returns the maximum validity of anything made with a key of this purpose, with a margin.
+// A replaced key retires this long after its last use. The contract with partners sets the bounds:
 // tokens 1 hour, invitations 30 days, pagination links 24 hours.
 func (p KeyPurpose) Lifetime() time.Duration {
 	switch p {
@@ -86,7 +86,7 @@ type Keys struct {
 	ring  *seal.Keyring
 	now   func() time.Time // measures ages only
 
-	loading chan struct{} // holds one token; its receiver may load
+	loading chan struct{} // holds a token while a caller loads
 	mu      sync.Mutex
 	copied  *keyCopy
 	triedAt time.Time
@@ -98,7 +98,7 @@ type keyCopy struct {
 	databaseNow Millis // at readAt
 }
 
-// databaseTime is the database's real time, advanced by this process's monotonic clock.
+// databaseTime returns the database's real time, advanced by this process's monotonic clock.
 func (k *Keys) databaseTime(c *keyCopy) Millis { return c.databaseNow.Add(k.now().Sub(c.readAt)) }
 
 // NewKeys returns an empty copy, without reading anything.
@@ -108,7 +108,7 @@ func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 }
 
 // Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
-// it at start. seal.ErrOpen: a master key cannot open a key.
+// it at start. seal.ErrOpen: the master keys cannot open a stored key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err
@@ -236,7 +236,8 @@ func (k *Keys) Refresh(ctx context.Context) error {
 	return k.load(ctx)
 }
 
-// tryRefresh is Refresh unless another caller is refreshing. It reports whether the copy is new.
+// tryRefresh refreshes the copy unless another caller is doing so. It reports whether the copy is
+// new.
 func (k *Keys) tryRefresh(ctx context.Context) bool {
 	select {
 	case k.loading <- struct{}{}:

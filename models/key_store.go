@@ -105,7 +105,7 @@ func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPu
 }
 
 // RetireKey retires a leaked key at once, with everything that it made. If it was the last of its
-// purpose, a new key replaces it. ErrNotFound: it is unknown or has retired.
+// purpose, a new key replaces it. ErrNotFound: the key is unknown or has retired.
 func (s *Store) RetireKey(ctx context.Context, ring *seal.Keyring, id KeyID) error {
 	act := actFrom(ctx).about(SubjectKey, id.String())
 	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {

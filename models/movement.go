@@ -21,8 +21,9 @@ type Movement struct {
 	OrderID           string          // "" for none
 }
 
-// ID is the movement's identifier for partners. It derives from stored values and never changes: a
-// UUIDv7 with the movement's time, and a hash of the rail key in place of randomness.
+// ID returns the movement's identifier for partners. The identifier derives from stored values and
+// never changes: a UUIDv7 with the movement's time, and a hash of the rail key in place of
+// randomness.
 func (m *Movement) ID() MovementID {
 	const version, variant = 0x70, 0x80
 	hash := sha256.Sum256([]byte(m.RailKey))

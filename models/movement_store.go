@@ -31,7 +31,7 @@ func (q *MovementQuery) page() pageQuery[string] {
 	return pageQuery[string]{q.From, q.To, q.Direction, q.At, q.Limit}
 }
 
-// span is the query's span. Rail keys are letters, digits and underscores.
+// span returns the query's span. Rail keys are letters, digits and underscores.
 func (q *MovementQuery) span() listSpan[string] { return q.page().span(maxListTime, "\x7f") }
 
 func (q *MovementQuery) statement() (postgres.Statement, postgres.Args) {

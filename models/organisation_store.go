@@ -31,8 +31,8 @@ func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisati
 	return s.CreateOrganisationWithColour(ctx, name, "")
 }
 
-// CreateOrganisationWithColour is CreateOrganisation with the colour of its hosted pages; "" for
-// none.
+// CreateOrganisationWithColour creates an organisation as CreateOrganisation does, with the colour
+// of its hosted pages; "" for none.
 func (s *Store) CreateOrganisationWithColour(ctx context.Context, name string, colour Colour) (Organisation, error) {
 	if err := checkName(name); err != nil {
 		return Organisation{}, err
@@ -85,7 +85,7 @@ func (s *Store) Organisation(ctx context.Context, id OrganisationID) (Organisati
 	return row.organisation(), nil
 }
 
-// Organisations are all organisations, oldest first.
+// Organisations returns all organisations, oldest first.
 func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
 	var rows []organisationRow
 	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(&rows).Order("id").Scan(ctx) })

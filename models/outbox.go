@@ -34,7 +34,7 @@ const (
 	TaskAuditBooks           TaskKind = "auditBooks"
 )
 
-// Queue is the queue on which tasks of the kind travel.
+// Queue returns the queue on which tasks of the kind travel.
 func (k TaskKind) Queue() Queue {
 	switch k {
 	case TaskSettleTransaction:

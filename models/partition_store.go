@@ -110,7 +110,7 @@ func (s *Store) alertPartitions(ctx context.Context) error {
 	return s.pg.Get(ctx, partitionAlertSQL, postgres.Args{"subjects": subjects, "details": details}, &raised)
 }
 
-// key is the column by which the table is partitioned.
+// key returns the column by which the table is partitioned.
 func (t partitionedTable) key() string {
 	switch t.name {
 	case "batch_rows":
@@ -189,9 +189,10 @@ func (s *Store) DropOldPartitions(ctx context.Context, limit int) (int, error) {
 // idRange is a range of ids: from lowest, below beyond.
 type idRange struct{ lowest, beyond uuid.UUID }
 
-// leftToPartitions returns the ids of a table's rows that go with their partitions, and not one by
-// one: of all partitions that have begun before the retention, after the last one that cannot be
-// dropped because too much of it is kept, and after the last gap, whose rows are in the _default.
+// leftToPartitions returns the ids of a table's rows that go with their partitions, not one by one:
+// those of the latest run of adjacent partitions that began before the retention. A partition of
+// which too much is kept ends a run, since it cannot be dropped. So does a gap, whose rows are in
+// the _default.
 func (s *Store) leftToPartitions(ctx context.Context, table string) (left idRange, err error) {
 	for _, t := range partitionedTables {
 		if t.name != table {

@@ -113,7 +113,7 @@ func ValidIntentCode(s string) bool {
 	return len(s) == IntentCodeLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// AmountPaid is the amount that the customer was charged, and whether the payment has settled.
+// AmountPaid returns the amount that the customer was charged, and whether the payment has settled.
 func (p *PaymentIntent) AmountPaid() (Amount, bool) {
 	return p.Transaction.Charge, p.Status == TransactionSettled
 }
@@ -127,8 +127,9 @@ type DiscountError struct {
 
 func (e *DiscountError) Error() string { return "models: discount's " + e.Field + " " + e.Message }
 
-// Charge is the amount to pay after the discounts. *DiscountError: a discount is below 1, names no
-// line, exceeds its line with the line's other discounts, or exceeds the amount with all discounts.
+// Charge returns the amount to pay after the discounts. *DiscountError: a discount is below 1,
+// names no line, exceeds its line with the line's other discounts, or exceeds the amount with all
+// discounts.
 func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	left := make([]Amount, len(p.LineItems))
 	for i, line := range p.LineItems {
@@ -152,7 +153,7 @@ func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	return charge, nil
 }
 
-// push is the notification of the intent's final status.
+// push returns the notification of the intent's final status.
 func (p *PaymentIntent) push() TransactionStatusPush {
 	push := TransactionStatusPush{
 		SiteID: PushSite{ID: p.SiteID}, PaymentIntentID: p.ID, TransactionID: p.Transaction.ID,
@@ -168,7 +169,7 @@ func (p *PaymentIntent) push() TransactionStatusPush {
 	return push
 }
 
-// discountedLines are the lines with their prices after discounts.
+// discountedLines returns the lines with their prices after discounts.
 func (p *PaymentIntent) discountedLines() []PushLineItem {
 	lines := make([]PushLineItem, len(p.LineItems))
 	for i, l := range p.LineItems {

@@ -27,7 +27,7 @@ func (p *PaymentIntent) isOverdue(now Millis) bool {
 	return p.State == IntentCreated && p.ExpiresAt <= now
 }
 
-// effective is the intent in its effective state at a time, recorded or not.
+// effective returns the intent in its effective state at a time, recorded or not.
 func (p PaymentIntent) effective(now Millis) PaymentIntent {
 	if p.isOverdue(now) {
 		p.State, p.Status = IntentFinal, TransactionExpired

@@ -81,7 +81,7 @@ func storedIntents(where string) intentSource {
 // overdueIntents are intents past their expiry that no statement has ended yet.
 var overdueIntents = intentSource{"overdue", "true"}
 
-// sources are the parts of the list. Final intents are read status by status: an index over all
+// sources returns the parts of the list. Final intents are read status by status: an index over all
 // final intents would duplicate the one by status.
 func (f intentFilter) sources() []intentSource {
 	switch {
@@ -100,7 +100,7 @@ func (f intentFilter) sources() []intentSource {
 	}
 }
 
-// endedIntents are the parts with intents that ended with one of the statuses.
+// endedIntents returns the parts with intents that ended with one of the statuses.
 func endedIntents(statuses ...TransactionStatus) []intentSource {
 	var sources []intentSource
 	for _, s := range statuses {

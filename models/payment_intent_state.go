@@ -49,7 +49,8 @@ var TransactionStatuses = []TransactionStatus{
 }
 
 // endings are the statuses that can end a payment intent in each state. Only the rail's answer ends
-// a pending intent, and it never ends a created one.
+// a pending intent, and it never ends a created one. A pending intent that closes unpaid ends as
+// its ClaimedTransaction.ClosingAs instead.
 var endings = map[IntentState][]TransactionStatus{
 	IntentCreated: {TransactionCancelled, TransactionExpired},
 	IntentPending: {TransactionSettled, TransactionDeclined, TransactionFailed},

@@ -166,7 +166,7 @@ func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	}
 }
 
-// intentArrays are the arguments of insertIntentsSQL.
+// intentArrays returns the arguments of insertIntentsSQL.
 func intentArrays(all []*insertedIntent) postgres.Args {
 	n := len(all)
 	sites, ids, codes := make([]SiteID, n), make([]PaymentIntentID, n), make([]string, n)
@@ -218,7 +218,8 @@ func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there
 	return there, err
 }
 
-// completeInserted completes the inserted intents and reports which they are.
+// completeInserted completes the inserted intents. It reports for each element of all whether it
+// was inserted.
 func completeInserted(all []*insertedIntent, rows []insertedRow) ([]bool, error) {
 	index := make(map[PaymentIntentID]int, len(all))
 	for i, one := range all {
@@ -249,8 +250,8 @@ func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntent
 	return intent, wrap("payment intent", err)
 }
 
-// PaymentIntentByCode is PaymentIntent for the customer app, which knows the code. It also returns
-// the payee.
+// PaymentIntentByCode returns an intent as PaymentIntent does, for the customer app, which knows
+// the code. It also returns the payee.
 func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIntent, Payee, error) {
 	var found struct {
 		foundIntent
@@ -264,7 +265,8 @@ func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIn
 	return intent, found.Payee, wrap("payment intent by code", notFound(err, "payment intent"))
 }
 
-// OrganisationPaymentIntent is PaymentIntent for any Site of the organisation.
+// OrganisationPaymentIntent returns an intent as PaymentIntent does, of any Site of the
+// organisation.
 func (s *Store) OrganisationPaymentIntent(
 	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
 ) (PaymentIntent, error) {
@@ -301,7 +303,7 @@ INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace
 VALUES (:task, :kind, :queue, :organisation, :site, :intent, :trace, svc_now())`)
 )
 
-// endUnpaidSQL is the statement that ends the payment intents that a query selects and locks.
+// endUnpaidSQL returns the statement that ends the payment intents that a query selects and locks.
 func endUnpaidSQL(due string) postgres.Statement {
 	return postgres.SQL(strings.Replace(endUnpaidText, ":DUE", due, 1))
 }

@@ -196,7 +196,7 @@ func (r *quotaReservation) done(amount int64) {
 	r.usage.since += amount - r.amount
 }
 
-// stored is n if it was stored, and else 0.
+// stored returns n if it was stored, else 0.
 func stored(n int64, isStored bool) int64 {
 	if isStored {
 		return n

@@ -54,8 +54,9 @@ func (s *Store) newQuotaGauges(q Quotas, now func() time.Time) quotaGauges {
 	}
 }
 
-// openRows is the number of an organisation's unsettled rows, up to the quota. Settled rows count
-// until their task ends. Very many tasks count as the whole quota, however few rows they have.
+// openRows returns the number of an organisation's unsettled rows, up to the quota. Settled rows
+// count until their task ends. Very many tasks count as the whole quota, however few rows they
+// have.
 func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows int64, err error) {
 	quota := s.quotas.OpenRows
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
@@ -69,8 +70,8 @@ func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows
 	return rows, wrap("open rows", err)
 }
 
-// storedEvents is the number of an organisation's webhook events and open payment intents. Beyond
-// maxQuotaCounted, events are Postgres's estimate, and open payment intents count as
+// storedEvents returns the number of an organisation's webhook events and open payment intents.
+// Beyond maxQuotaCounted, events are Postgres's estimate, and open payment intents count as
 // maxQuotaCounted.
 func (s *Store) storedEvents(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	var events, intents int64
@@ -109,7 +110,7 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 	return int64(explained[0].Plan.Rows), nil
 }
 
-// pendingInvitations is the number of an organisation's invitations that are neither accepted,
+// pendingInvitations returns the number of an organisation's invitations that are neither accepted,
 // revoked, nor recorded as expired.
 func (s *Store) pendingInvitations(ctx context.Context, organisation OrganisationID) (n int64, err error) {
 	err = s.pg.Get(ctx, pendingInvitationsSQL, postgres.Args{"organisation": organisation}, &n)

@@ -23,7 +23,7 @@ func NewBatchKey(site SiteID, batchReference string, generation int) BatchKey {
 	return digest(site.String(), batchReference, strconv.Itoa(generation))
 }
 
-// Row is the rail key of the batch's row with this rowReference: "r1_", 32 hex digits for the
+// Row returns the rail key of the batch's row with this rowReference: "r1_", 32 hex digits for the
 // batch, 32 for the row.
 func (k BatchKey) Row(rowReference string) string {
 	row := digest(string(k[:]), rowReference)
@@ -44,12 +44,12 @@ func batchOfKey(key string) (batch [keyedBytes]byte, ok bool) {
 	return [keyedBytes]byte(sums[:keyedBytes]), true
 }
 
-// PaymentRailKey is the rail key of a payment intent's one debit. A payment begun again after a
-// loss keeps the key.
+// PaymentRailKey returns the rail key of a payment intent's one debit. A payment begun again after
+// a loss keeps the key.
 func PaymentRailKey(id PaymentIntentID) string { return "p1_" + id.String() }
 
-// digest is the SHA-256 of fields, each preceded by its length in eight bytes, so that different
-// lists have different digests.
+// digest returns the SHA-256 of the fields, each preceded by its length in eight bytes, so that
+// different lists have different digests.
 func digest(fields ...string) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, field := range fields {

@@ -66,7 +66,7 @@ type LedgerPosition struct {
 	RailKey    string
 }
 
-// Position is the position of the entry in the order of LedgerBetween.
+// Position returns the position of the entry in the order of LedgerBetween.
 func (e *LedgerEntry) Position() LedgerPosition {
 	return LedgerPosition{e.SiteID, e.RecordedAt, e.RailKey}
 }
@@ -111,7 +111,7 @@ type Reconciliation struct {
 	InFlight int
 }
 
-// Lag is the age of the oldest time that has not been compared: RailMemory if nothing has.
+// Lag returns the age of the oldest time that has not been compared: RailMemory if nothing has.
 func (r Reconciliation) Lag() time.Duration {
 	if r.ComparedTo == 0 {
 		return RailMemory

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxReferenceLength is the most code points that a partner's reference may have.
+// MaxReferenceLength is the maximum number of code points in a partner's reference.
 const MaxReferenceLength = 128
 
 // The faults of a reference, worded for the partner.

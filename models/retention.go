@@ -7,7 +7,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Retention is how long data is kept whose period a deployment chooses.
+// Retention holds the periods of retention that a deployment chooses.
 type Retention struct {
 	Payments    time.Duration // payment intents with their transactions, from their final status
 	Webhooks    time.Duration // ended webhook events with their attempts, from the last request for delivery
@@ -21,9 +21,9 @@ var DefaultRetention = Retention{
 	Payments: 400 * day, Webhooks: 400 * day, Links: 400 * day, Alerts: 90 * day, SandboxRail: 90 * day,
 }
 
-// MinRetention is the shortest retention that may be configured. Rows of a batch may
-// need their customer links while the batch exists. A webhook may be retried for 35 days. Audits
-// compare payments, events, ledger and rail up to auditedHistory.
+// MinRetention is the shortest retention that may be configured. Rows of a batch may need their
+// customer links while the batch exists. A webhook may be retried for 35 days. Audits compare
+// payments, events, ledger and rail up to auditedHistory.
 var MinRetention = Retention{
 	Payments: 90 * day, Webhooks: 90 * day, Links: BatchRetention, Alerts: day, SandboxRail: auditedHistory,
 }
@@ -42,7 +42,7 @@ func (s *Store) SetRetention(r Retention) { s.retention = r }
 // rows. It returns the number removed; fewer than limit: there are no more.
 type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 
-// TableRetention is what happens to the rows of one table in the end.
+// TableRetention says what is removed from one table and when, and what is kept for ever.
 type TableRetention struct {
 	Table   string
 	Removes string // what is removed; "": nothing
@@ -135,7 +135,7 @@ var retention = []TableRetention{
 	{Table: "schema_migrations", Keeps: "one row for each migration"},
 }
 
-// TableRetentions returns what happens to the rows of each table in the end.
+// TableRetentions returns what is removed from each table, and when.
 func TableRetentions() []TableRetention { return append([]TableRetention(nil), retention...) }
 
 // RetentionSteps returns the steps of the sweep that removes what is past its retention. Each

@@ -270,13 +270,13 @@ func (s *Store) sandboxSelect(ctx context.Context, statement postgres.Statement,
 	if err != nil {
 		return err
 	}
-	sent := false
+	touched := false
 	err = s.pg.Do(ctx, func() error {
 		err := s.sendSandbox(ctx, statement.Text(), values, dest)
-		sent = sent || err != nil && !postgres.IsUntouched(err)
+		touched = touched || err != nil && !postgres.IsUntouched(err)
 		return err
 	})
-	if err != nil && !sent {
+	if err != nil && !touched {
 		return fmt.Errorf("%w: %w", ErrSandboxUntouched, err)
 	}
 	return err

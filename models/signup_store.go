@@ -47,7 +47,7 @@ func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, pa
 	return s.CompleteLink(ctx, id, party)
 }
 
-// CompleteLink is CompleteSignup by the link's id.
+// CompleteLink links the customer as CompleteSignup does, by the link's id.
 func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
 	sealed, err := sealParty(s, party, id)
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 	return signup, nil
 }
 
-// linkParty is the one conditional update that decides a sign-up, also at the moment of expiry.
+// linkParty links the customer if the link is invited. Its one conditional update decides a
+// sign-up, also at the moment of expiry.
 func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) error {
 	var wanted bool
 	err := tx.Get(ctx, linkPartySQL, postgres.Args{"id": id, "party": sealed}, &wanted)

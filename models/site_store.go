@@ -53,7 +53,7 @@ func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID
 	return row.site(), nil
 }
 
-// Sites are the organisation's Sites, oldest first.
+// Sites returns the organisation's Sites, oldest first.
 func (s *Store) Sites(ctx context.Context, organisation OrganisationID) ([]Site, error) {
 	var rows []siteRow
 	err := s.pg.Read(ctx, func(on bun.IDB) error {

@@ -12,8 +12,8 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// Store is the service's state in Postgres. Each exported method is one transaction or one
-// statement and checks the rows that it changes. A Store is safe for concurrent use.
+// Store is the service's state in Postgres. Most exported methods are one transaction or one
+// statement, and check the rows that they change. A Store is safe for concurrent use.
 type Store struct {
 	pg *postgres.DB
 	db *bun.DB // of pg
@@ -46,7 +46,7 @@ func (s *Store) SetQuotas(quotas Quotas, now func() time.Time) {
 	s.quotas, s.gauges = quotas, s.newQuotaGauges(quotas, now)
 }
 
-// DB is the handle for migrations and test kits. Everything else uses the Store's methods.
+// DB returns the handle for migrations and test kits. Everything else uses the Store's methods.
 func (s *Store) DB() *bun.DB { return s.db }
 
 // Close closes the pool.

@@ -43,8 +43,8 @@ const tracePrefixLength = 8
 // tracePrefix is the first half of a trace id.
 type tracePrefix [tracePrefixLength]byte
 
-// prefix is the first half of a trace id made by NewTraceID. For other ids ok is false, and no row
-// shares their prefix.
+// prefix returns the first half of a trace id that NewTraceID made. For other ids ok is false: no
+// row shares their prefix.
 func (t TraceID) prefix() (prefix tracePrefix, ok bool) {
 	if _, err := ParseTraceID(string(t)); err != nil {
 		return prefix, false
@@ -64,7 +64,7 @@ func (p tracePrefix) idsFrom(n int) (lowest, highest uuid.UUID) {
 
 // newIDFor makes an ID for a row of the trace's request. It begins with the first half of the trace
 // id, so that a primary key finds the trace's rows. It sorts as NewID's ids do. Without a trace
-// made by NewTraceID, it is NewID.
+// made by NewTraceID, it makes an ID as NewID does.
 func newIDFor[N Noun](trace TraceID) ID[N] {
 	id := NewID[N]()
 	if prefix, ok := trace.prefix(); ok {

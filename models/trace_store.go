@@ -91,7 +91,7 @@ func findTraceArgs(organisation OrganisationID, id TraceID, prefix tracePrefix) 
 	return args
 }
 
-// traceArgs are the trace, and the range of ids in which its subjects are.
+// traceArgs returns the trace, and the range of ids in which its subjects are.
 func traceArgs(id TraceID, prefix tracePrefix) postgres.Args {
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
 	return postgres.Args{"trace": string(id), "lowest": lowest.String(), "highest": highest.String()}

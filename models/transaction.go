@@ -41,7 +41,7 @@ type ClaimedTransaction struct {
 	ClaimedAt Millis // service time of the claim
 }
 
-// RailKey is the rail's name for the payment intent's one debit.
+// RailKey returns the rail's name for the payment intent's one debit.
 func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID) }
 
 // TransactionResult is a worker's result for a transaction that it claimed. Exactly one of three

@@ -112,7 +112,7 @@ func (p *PaymentIntent) startedBy(payer, party Party) (StartedTransaction, error
 	case p.Status == TransactionCancelled:
 		return StartedTransaction{}, ErrIntentCancelled
 	case p.Transaction.ID.IsZero():
-		return StartedTransaction{}, fmt.Errorf("the intent is %s after all: %w", p.State, ErrUnavailable)
+		return StartedTransaction{}, fmt.Errorf("the intent is still %s: %w", p.State, ErrUnavailable)
 	case payer.CustomerID != party.CustomerID && p.State == IntentFinal:
 		return StartedTransaction{}, ErrIntentEnded
 	case payer.CustomerID != party.CustomerID:
@@ -238,7 +238,7 @@ func (s *Store) FinishTransaction(
 	return done, wrap("finish transaction", err)
 }
 
-// foundID is the id of the transaction, or of a transaction that the database lost.
+// foundID returns the id of the transaction, or of a transaction that the database lost.
 func (t *ClaimedTransaction) foundID() TransactionID {
 	if t.ID.IsZero() {
 		return NewID[transactionNoun]()

@@ -27,7 +27,7 @@ type PushSite struct {
 	ID SiteID `json:"id"`
 }
 
-// PushLineItem is one line of the purchase. Amounts are in cents.
+// PushLineItem is one line of the purchase. Amounts are in minor units.
 type PushLineItem struct {
 	ItemID         string         `json:"itemId"`
 	Quantity       int64          `json:"quantity"`
@@ -50,7 +50,7 @@ type PushDiscount struct {
 	Reason string `json:"reason"`
 }
 
-// id is the idempotency key of a final status.
+// id returns the idempotency key of a final status.
 func (p *TransactionStatusPush) id() WebhookEventID {
 	return webhookEventIDOf(p.PaymentIntentID, EventTransactionStatus, p.TransactionStatus)
 }
@@ -88,8 +88,8 @@ type noticeNoun struct {
 	Customer       *CustomerSummary `json:"customer,omitempty"`
 }
 
-// batchSettled is the notice of a settled batch. Another result of the same batch makes another
-// event.
+// batchSettled returns the notice of a settled batch. Another result of the same batch makes
+// another event.
 func batchSettled(b *Batch, trace TraceID) notice {
 	summary := b.Summary()
 	return notice{
@@ -99,7 +99,7 @@ func batchSettled(b *Batch, trace TraceID) notice {
 	}
 }
 
-// rowCorrected is the notice of a correction to a settled row.
+// rowCorrected returns the notice of a correction to a settled row.
 func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	summary := r.Summary()
 	return notice{
@@ -108,7 +108,7 @@ func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	}
 }
 
-// customerChanged is the notice of a link's change of state.
+// customerChanged returns the notice of a link's change of state.
 func customerChanged(l *CustomerLink) notice {
 	event := map[LinkState]WebhookEventType{
 		LinkLinked: EventCustomerLinked, LinkRevoked: EventCustomerRevoked, LinkExpired: EventCustomerExpired,

@@ -35,7 +35,7 @@ type WebhookBreaker struct {
 	GoneSince Millis // the first of consecutive 410 answers; 0: none
 }
 
-// newWebhookBreaker is the breaker of an endpoint without history.
+// newWebhookBreaker returns the breaker of an endpoint without history.
 func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFirstWidth} }
 
 // healthyBreaker is the breaker that a success leaves unchanged. Statements get it as arguments, to
@@ -93,7 +93,7 @@ func (b WebhookBreaker) isGone(now Millis) bool {
 	return b.GoneSince != 0 && now.Sub(b.GoneSince) >= WebhookGoneFor
 }
 
-// openFor is how long the breaker stays open the n-th time, from 1.
+// openFor returns how long the breaker stays open the n-th time, from 1.
 func openFor(n int) time.Duration {
 	if n > 8 { // 2^8 times exceeds the maximum
 		return WebhookOpenAtMost

@@ -110,7 +110,7 @@ func (e *claimedEvent) endpoint() endpointKey {
 // released reports whether the event's slot occupies capacity of the endpoint already.
 func (e *claimedEvent) released() bool { return e.SlotLive && e.SlotNumber == 0 && e.SlotAtEndpoint }
 
-// number is the number of the attempt.
+// number returns the number of the attempt.
 func (e *claimedEvent) number() int { return max(e.Attempts, e.SlotNumber) + 1 }
 
 func (e *claimedEvent) slot() webhookSlot {
@@ -127,7 +127,8 @@ func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	}
 }
 
-// run takes the locks in the order of all statements: events, endpoints, slots, tasks.
+// run makes the claims. It takes the locks in the order of every statement: events, endpoints,
+// slots, tasks.
 func (c *webhookClaims) run(ctx context.Context, ring *seal.Keyring, wait LockWait) error {
 	found, err := c.lockEvents(ctx, wait)
 	if err != nil {
@@ -242,7 +243,7 @@ func (c *webhookClaims) sort(ctx context.Context, found []*claimedEvent) error {
 	return err
 }
 
-// eventArgs are the keys of events, one array a column.
+// eventArgs returns the keys of events, one array a column.
 func eventArgs(all []*claimedEvent) postgres.Args {
 	organisations, events := make([]OrganisationID, len(all)), make([]WebhookEventID, len(all))
 	for i, e := range all {

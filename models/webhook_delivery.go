@@ -41,7 +41,7 @@ type WebhookDelivery struct {
 	round int
 }
 
-// endpoint is the delivery's endpoint.
+// endpoint returns the delivery's endpoint.
 func (d *WebhookDelivery) endpoint() endpointKey {
 	return endpointKey{d.Event.OrganisationID, d.EndpointSite}
 }

@@ -35,7 +35,7 @@ const (
 	WebhookEndpointDisabled WebhookEndpointState = "disabled" // after a day of only 410 answers
 )
 
-// State is the endpoint's health.
+// State returns the endpoint's health.
 func (e *WebhookEndpoint) State() WebhookEndpointState {
 	switch {
 	case e.DisabledAt != 0:
@@ -183,7 +183,8 @@ ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events 
     width = excluded.width, gone_since = NULL
 RETURNING *`)
 
-// putWebhookEndpoint returns the endpoint, and how many events it has taken over from the default.
+// putWebhookEndpoint writes an endpoint. It returns the endpoint, and how many events it has taken
+// over from the default.
 func putWebhookEndpoint(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, target string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {

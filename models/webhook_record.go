@@ -94,21 +94,22 @@ type recordedEvent struct {
 	Parked       bool   // the endpoint has parked events
 }
 
-// run takes the locks in the order of all statements: events, endpoints, slots, tasks.
+// run writes the records, and releases events that now have capacity. It takes the locks in the
+// order of every statement: events, endpoints, slots, tasks.
 func (r *webhookRecords) run(ctx context.Context) ([]releasedTask, error) {
 	for _, step := range []func(context.Context) error{r.writeEvents, r.writeBreakers, r.writeTasks, r.writeAlerts} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
 	}
-	full := distinct(r.written, func(w recordedEvent) (endpointKey, bool) {
+	candidates := distinct(r.written, func(w recordedEvent) (endpointKey, bool) {
 		k := r.of(w).Delivery.endpoint()
 		return k, w.Parked || r.moved[k]
 	})
-	if len(full) == 0 {
+	if len(candidates) == 0 {
 		return nil, nil
 	}
-	return releaseSlots(ctx, r.tx, full)
+	return releaseSlots(ctx, r.tx, candidates)
 }
 
 // of returns the record of a row.

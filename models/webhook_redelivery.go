@@ -208,8 +208,8 @@ func (s *Store) CreateTestWebhook(
 	return id, task, wrap("create test webhook", err)
 }
 
-// testPush is the notification of a test event. No payment intent has its id, and no other event
-// its key.
+// testPush returns the notification of a test event. No payment intent has its id, and no other
+// event its key.
 func testPush(site SiteID, trace TraceID, now Millis) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{

@@ -56,7 +56,7 @@ func (s WebhookSecret) GoString() string { return s.String() }
 // LogValue hides the secret.
 func (s WebhookSecret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// bytes are the 32 bytes that the text encodes.
+// bytes returns the 32 bytes that the text encodes.
 func (s WebhookSecret) bytes() []byte {
 	b, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.text, webhookSecretPrefix)) // the text is our own
 	return b
@@ -71,10 +71,10 @@ type WebhookSecrets struct {
 // WebhookHeader is one header of a notification.
 type WebhookHeader struct{ Name, Value string }
 
-// Sign returns the signature headers of an event's notification: x-svc-signature, keyed with the
-// secret's text, and those of Standard Webhooks, keyed with the bytes that the text encodes. at is
-// real time, which receivers compare with their own. attempt counts from 1. Without secrets there
-// are no signatures.
+// Sign returns the headers of an event's notification. They include two signatures:
+// x-svc-signature, keyed with the secret's text, and the webhook-signature of Standard Webhooks,
+// keyed with the bytes that the text encodes. at is real time, which receivers compare with their
+// own. attempt counts from 1. Without secrets Sign leaves out the signatures.
 func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []WebhookHeader {
 	id, second := e.ID.String(), strconv.FormatInt(at.Unix(), 10)
 	headers := append(make([]WebhookHeader, 0, 8),
@@ -100,7 +100,7 @@ func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []Webho
 		WebhookHeader{"x-svc-signature", sign([]byte(s.Current.text), e.Body)})
 }
 
-// sign is the standard base64 of the HMAC-SHA256.
+// sign returns the HMAC-SHA256 in standard base64.
 func sign(key, message []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(message)
@@ -326,5 +326,5 @@ func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *seal.Keyring) (c
 	return changed, wrap("reseal webhook secrets", err)
 }
 
-// Keyring is the ring that opens the keys.
+// Keyring returns the ring that opens the keys.
 func (k *Keys) Keyring() *seal.Keyring { return k.ring }

@@ -29,7 +29,7 @@ type WebhookStreamPosition struct {
 	ID          WebhookEventID
 }
 
-// String is the position as the id of a server-sent event.
+// String returns the position as the id of a server-sent event.
 func (p WebhookStreamPosition) String() string {
 	return p.ID.String() + ":" + strconv.FormatUint(p.Transaction, 10)
 }
@@ -99,7 +99,7 @@ func (s *Store) LastWebhook(ctx context.Context, organisation OrganisationID) (W
 	return WebhookStreamPosition(last[0]), nil
 }
 
-// Position is the position of the last event that Next has returned.
+// Position returns the position of the last event that Next has returned.
 func (t *WebhookTail) Position() WebhookStreamPosition { return t.at }
 
 // WebhookStreamed is an event and its position in a stream.
