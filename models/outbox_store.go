@@ -44,6 +44,9 @@ var (
 	//go:embed outbox_claim_tasks.sql
 	outboxClaimTasksText string
 	claimTasksSQL        = postgres.SQL(outboxClaimTasksText)
+	//go:embed backlogs.sql
+	backlogsText string
+	backlogsSQL  = postgres.SQL(backlogsText)
 
 	hasDueSQL = postgres.SQL(`
 SELECT EXISTS (
@@ -87,13 +90,6 @@ WHERE id = :task AND dispatched_at IS NOT NULL`)
 	finishTaskSQL = postgres.SQL(`DELETE FROM outbox WHERE id = :task`)
 	repeatTaskSQL = postgres.SQL(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = svc_now() + :after WHERE id = :task`)
-	backlogsSQL = postgres.SQL(`
-SELECT q AS queue, (
-           SELECT count(*) FROM outbox
-           WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()) AS in_flight,
-       greatest(0, svc_now() - coalesce((
-           SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now())) AS oldest_due
-FROM unnest(:queues::text[]) AS q`)
 )
 
 // ClaimDue claims due tasks for dispatch, fairly between organisations and then between their
@@ -215,8 +211,12 @@ func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) 
 type Backlog struct {
 	Queue     Queue
 	InFlight  int           // as of Store.InFlight
+	Due       int           // due tasks, in flight or not; at most MaxWaitingCounted that are not
 	OldestDue time.Duration // age of the oldest due task that is not dispatched; 0 if none
 }
+
+// MaxWaitingCounted is the number of a queue's waiting tasks at which Backlogs stops counting.
+const MaxWaitingCounted = 10_000
 
 // Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
 // backlog.
@@ -225,12 +225,13 @@ func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
 	var rows []struct {
 		Queue     Queue
 		InFlight  int
+		Due       int
 		OldestDue int64 // milliseconds
 	}
-	err := s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues}, &rows)
+	err := s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues, "most": MaxWaitingCounted}, &rows)
 	all := make([]Backlog, len(rows))
 	for i, r := range rows {
-		all[i] = Backlog{r.Queue, r.InFlight, time.Duration(r.OldestDue) * time.Millisecond}
+		all[i] = Backlog{r.Queue, r.InFlight, r.Due, time.Duration(r.OldestDue) * time.Millisecond}
 	}
 	return all, wrap("read backlogs", err)
 }

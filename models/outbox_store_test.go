@@ -365,7 +365,7 @@ func TestBacklogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []models.Backlog{
-		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2,
+		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2, Due: 3,
 			OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

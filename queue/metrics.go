@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 // backlogCollector reads the backlogs of the queues from Postgres at each scrape. Asynq's own
 // gauges read zero after a requeue and disappear with a broken key.
 type backlogCollector struct {
-	store                        *models.Store
-	log                          *slog.Logger
-	inFlight, oldestDue, partner *prometheus.Desc
+	store                             *models.Store
+	log                               *slog.Logger
+	inFlight, due, oldestDue, partner *prometheus.Desc
 }
 
 // watchedPartners is the number of organisations of each queue that have gauges of their own: those
@@ -36,6 +37,9 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 		store: store, log: log,
 		inFlight: prometheus.NewDesc("svc_tasks_in_flight",
 			"Tasks in flight: enqueued or running.", []string{"queue"}, nil),
+		due: prometheus.NewDesc("svc_tasks_due",
+			fmt.Sprintf("Due tasks, in flight or not; at most %d that are not dispatched are counted.",
+				models.MaxWaitingCounted), []string{"queue"}, nil),
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",
 			"Age of the oldest due task that is not dispatched.", []string{"queue"}, nil),
 		partner: prometheus.NewDesc("svc_partner_oldest_due_seconds",
@@ -48,6 +52,7 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 // Describe implements prometheus.Collector.
 func (c *backlogCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.inFlight
+	out <- c.due
 	out <- c.oldestDue
 	out <- c.partner
 }
@@ -63,6 +68,7 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, b := range backlogs {
 		out <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(b.InFlight), string(b.Queue))
+		out <- prometheus.MustNewConstMetric(c.due, prometheus.GaugeValue, float64(b.Due), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Seconds(), string(b.Queue))
 	}
 	partners, err := c.store.PartnerBacklogs(ctx) // last: workers are scaled on the others
