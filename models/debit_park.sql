@@ -1,16 +1,17 @@
 -- Ends a run of a task that left rows open. The task becomes due with the first of them or, while
--- all are leased, when the first lease ends. While the organisation's debits are paused, pending
--- rows are due with the end of the time for attempts; ResumeDebits makes their tasks due earlier.
--- A chunk without open rows is done. After ConfirmWithin
--- without the rail's answer, the task ends: the rows stay unconfirmed, and their batch's alert
--- stays open.
+-- all are leased, when the first lease ends. Rows without an attempt stay due since the task was.
+-- While the organisation's debits are paused, pending rows are due with the end of the time for
+-- attempts; ResumeDebits makes their tasks due earlier. A chunk without open rows is done. After
+-- ConfirmWithin without the rail's answer, the task ends: the rows stay unconfirmed, and their
+-- batch's alert stays open.
 --
 --   :task                 the task
 --   :last_attempt_before, :confirm_within
 --                         LastAttemptBefore and ConfirmWithin, in milliseconds
 --   :held_retry           delay of work that is held after a restore, in milliseconds
 WITH t AS MATERIALIZED (
-    SELECT b.site_id, b.id, b.organisation_id, b.settle_by, o.first_row, o.last_row, n.now, statement_timestamp() AS server_now,
+    SELECT b.site_id, b.id, b.organisation_id, b.settle_by, o.first_row, o.last_row, n.now,
+           least(o.available_at, n.now) AS due_since, statement_timestamp() AS server_now,
            b.epoch < (SELECT held_before FROM database_epoch) AS held, n.now >= b.settle_by + :confirm_within AS over
     FROM (SELECT (SELECT now FROM service_now) AS now) n CROSS JOIN outbox o
         JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
@@ -25,9 +26,9 @@ WITH t AS MATERIALIZED (
                     WHEN r.state = 'pending' AND t.now < t.settle_by - :last_attempt_before
                         AND EXISTS (SELECT FROM pause) THEN t.settle_by - :last_attempt_before
                     WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + 1000 -- the sweep comes first
-                    WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, 0),
+                    WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, t.due_since),
                         t.settle_by - :last_attempt_before)
-                    ELSE coalesce(r.next_attempt_at, 0) END)
+                    ELSE coalesce(r.next_attempt_at, t.due_since) END)
                FILTER (WHERE r.lease_until IS NULL OR r.lease_until <= t.server_now) AS due,
            min(r.lease_until) FILTER (WHERE r.lease_until > t.server_now) AS lease,
            bool_and(t.over AND r.state = 'settled' AND (r.lease_until IS NULL

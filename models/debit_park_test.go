@@ -87,6 +87,32 @@ func wantReachable(t *testing.T, store *models.Store) {
 	}
 }
 
+// A worker that is asked to stop hands back tasks whose rows it has not begun. They are as late as
+// before: workers are scaled on that age.
+func TestParkKeepsTheAgeOfUntouchedRows(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	modelstest.SetClock(t, store, 1_800_000_000_000)
+	done := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	modelstest.AdvanceClock(t, store, 7*time.Second)
+	for range 2 { // a second park changes nothing
+		claimTask(t, store, done.Tasks[0])
+		must(t, store.ParkChunk(t.Context(), done.Tasks[0]))
+		all, err := store.Backlogs(t.Context())
+		must(t, err)
+		for _, b := range all {
+			want := models.Backlog{Queue: b.Queue}
+			if b.Queue == models.QueueDebits {
+				want.Due, want.OldestDue = 1, 7*time.Second
+			}
+			if b != want {
+				t.Errorf("backlog %+v, want %+v", b, want)
+			}
+		}
+	}
+}
+
 func TestParkAsALeaseEnds(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
