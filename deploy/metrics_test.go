@@ -95,7 +95,7 @@ func expressions(t *testing.T) map[string]string {
 	for _, m := range query.FindAllStringSubmatch(read(t, "kubernetes/worker.yaml"), -1) {
 		all["trigger "+m[1]] = m[1]
 	}
-	if len(all) != before+2 {
+	if len(all) != before+3 {
 		t.Fatalf("found %d triggers", len(all)-before)
 	}
 	return all
