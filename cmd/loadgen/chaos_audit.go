@@ -164,21 +164,22 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 			broken = append(broken, check.breach+": "+subject)
 		}
 	}
-	compared, err := c.reconcile(ctx)
+	compared, err := compareLedger(ctx, c.store, rail.NewSandbox(c.store))
 	return append(broken, compared...), err
 }
 
-// reconcile compares the whole ledger with the rail's list of debits, and returns the differences.
-// Nothing is under way any more, so that service time may pass the delays of the comparison.
-func (c *chaosFleet) reconcile(ctx context.Context) (broken []string, err error) {
-	if _, err := c.store.AdvanceClock(ctx, time.Hour); err != nil {
+// compareLedger compares the whole ledger with the rail's list of debits, and returns the
+// differences. Nothing may be under way, so that service time may pass the delays of the
+// comparison.
+func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broken []string, err error) {
+	if _, err := store.AdvanceClock(ctx, time.Hour); err != nil {
 		return nil, err
 	}
-	state, err := c.store.Reconciliation(ctx)
+	state, err := store.Reconciliation(ctx)
 	if err != nil {
 		return nil, err
 	}
-	comparer := &reconcile.Comparer{Store: c.store, Rail: rail.NewSandbox(c.store)}
+	comparer := &reconcile.Comparer{Store: store, Rail: r}
 	from := state.Now.Add(-models.RailMemory)
 	err = comparer.Compare(ctx, from, state.Now, func(step reconcile.Step) error {
 		for _, d := range step.Differences {

@@ -87,8 +87,8 @@ func (b *bench) startAPI(env ...string) (*process, string, error) {
 	return listening(b.startSvc(append(env, "SVC_LISTEN=127.0.0.1:0"), "api"))
 }
 
-// listening waits for the first line of the output, whose last word is the listening address. It
-// returns the base URL of the address.
+// listening waits for the first line of the output, whose last word is the listening address or its
+// URL. It returns the base URL of the address.
 func listening(p *process, out *bufio.Reader, err error) (*process, string, error) {
 	if err != nil {
 		return nil, "", err
@@ -97,7 +97,8 @@ func listening(p *process, out *bufio.Reader, err error) (*process, string, erro
 	if err != nil {
 		return nil, "", errors.Join(fmt.Errorf("%s does not listen: %w", p.name, err), p.kill(), p.stderrTail())
 	}
-	return p, "http://" + strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]), nil
+	address := strings.TrimSpace(line[strings.LastIndex(line, " ")+1:])
+	return p, "http://" + strings.TrimPrefix(address, "http://"), nil
 }
 
 // startWorkers starts n `svc worker` with further environment variables.

@@ -1,5 +1,5 @@
-// Chart draws the results of loadgen scale. It reads what "loadgen scale --json" prints from
-// standard input, and writes an SVG to standard output.
+// Chart draws the results of loadgen scale and loadgen autoscale. It reads what they print with
+// --json from standard input, and writes an SVG to standard output.
 package main
 
 import (
@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	chartWidth  = 720
-	panelHeight = 340
+	chartWidth     = 720
+	scaleHeight    = 340 // of a panel
+	timelineHeight = 230
 )
 
 // results are what loadgen prints.
@@ -28,6 +29,7 @@ type results struct {
 	Ratios []struct {
 		Name string `json:"name"` // name of the series, " ÷ ", and the throughput of the rail
 	} `json:"ratios"`
+	Timelines [][]moment `json:"timelines"` // of loadgen autoscale, one for each run
 }
 
 // point is the rate of some workers on a rail.
@@ -48,24 +50,36 @@ func main() {
 	}
 }
 
-// draw draws the rates by number of workers and, below it, by latency.
+// draw draws the first timeline if there is one, else the rates.
 func draw(in io.Reader, out io.Writer) error {
-	byWorkers, byLatency, err := read(in)
+	var r results
+	if err := json.NewDecoder(in).Decode(&r); err != nil {
+		return err
+	}
+	if len(r.Timelines) > 0 {
+		return drawPanels(out, timelineHeight, timelinePanels(r.Timelines[0]))
+	}
+	byWorkers, byLatency, err := read(r)
 	if err != nil {
 		return err
 	}
-	page := charts.NewPainter(charts.PainterOptions{
-		OutputFormat: charts.ChartOutputSVG, Width: chartWidth, Height: 2 * panelHeight,
-		Theme: charts.GetTheme(charts.ThemeLight),
-	})
 	first, second := byWorkers[0], byLatency[0]
-	for i, panel := range []charts.LineChartOption{
+	return drawPanels(out, scaleHeight, []charts.LineChartOption{
 		chart(fmt.Sprintf("Rail at %s, %.0f debits in flight per worker", first.latency, first.inFlight()), "workers",
 			byWorkers, func(p point) string { return fmt.Sprint(p.workers) }),
 		chart(fmt.Sprintf("%d workers, %.0f debits in flight each", second.workers, second.inFlight()),
 			"latency of the rail, ms", byLatency, func(p point) string { return fmt.Sprint(p.latency.Milliseconds()) }),
-	} {
-		painter := page.Child(charts.PainterBoxOption(charts.NewBox(0, i*panelHeight, chartWidth, (i+1)*panelHeight)))
+	})
+}
+
+// drawPanels draws charts of the same height one below the other.
+func drawPanels(out io.Writer, height int, panels []charts.LineChartOption) error {
+	page := charts.NewPainter(charts.PainterOptions{
+		OutputFormat: charts.ChartOutputSVG, Width: chartWidth, Height: len(panels) * height,
+		Theme: charts.GetTheme(charts.ThemeLight),
+	})
+	for i, panel := range panels {
+		painter := page.Child(charts.PainterBoxOption(charts.NewBox(0, i*height, chartWidth, (i+1)*height)))
 		if err := painter.LineChart(panel); err != nil {
 			return err
 		}
@@ -79,11 +93,7 @@ func draw(in io.Reader, out io.Writer) error {
 }
 
 // read returns the points with different numbers of workers, and those with different latencies.
-func read(in io.Reader) (byWorkers, byLatency []point, err error) {
-	var r results
-	if err := json.NewDecoder(in).Decode(&r); err != nil {
-		return nil, nil, err
-	}
+func read(r results) (byWorkers, byLatency []point, err error) {
 	limits := map[string]float64{}
 	for _, ratio := range r.Ratios {
 		if name, limit, ok := strings.Cut(ratio.Name, " ÷ "); ok {
@@ -108,7 +118,7 @@ func read(in io.Reader) (byWorkers, byLatency []point, err error) {
 		}
 	}
 	if len(byWorkers) == 0 || len(byLatency) == 0 {
-		return nil, nil, fmt.Errorf("the input is not of loadgen scale --json")
+		return nil, nil, fmt.Errorf("the input is neither of loadgen scale --json nor of loadgen autoscale --json")
 	}
 	return byWorkers, byLatency, nil
 }
@@ -141,13 +151,20 @@ func chart(title, axis string, points []point, label func(point) string) charts.
 	for i, p := range points {
 		measured[i], limit[i], labels[i] = p.rate, p.limit, label(p)
 	}
-	o := charts.NewLineChartOptionWithData([][]float64{measured, limit})
+	o := panel(title, []string{"settled", "limit of the rail"}, measured, limit)
+	o.XAxis.Labels, o.XAxis.Title = labels, axis
+	o.YAxis[0].Title = "rows/s"
+	return o
+}
+
+// panel returns a line chart of named series whose axis begins at zero.
+func panel(title string, names []string, values ...[]float64) charts.LineChartOption {
+	o := charts.NewLineChartOptionWithData(values)
 	o.Padding = charts.NewBoxEqual(16)
 	o.Title.Text, o.Title.FontStyle.FontSize = title, 10
-	o.Legend.SeriesNames = []string{"settled", "limit of the rail"}
+	o.Legend.SeriesNames = names
 	o.Legend.FontStyle.FontSize = 9
 	o.Legend.Offset = charts.OffsetStr{Left: charts.PositionRight}
-	o.XAxis.Labels, o.XAxis.Title = labels, axis
-	o.YAxis[0].Title, o.YAxis[0].Min = "rows/s", new(0.0)
+	o.YAxis[0].Min = new(0.0)
 	return o
 }

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+)
+
+// timelineInterval is the time between two moments of a timeline.
+const timelineInterval = time.Second
+
+// timeline is the course of a run.
+type timeline []moment
+
+// moment is the state of the loop at a second of the run.
+type moment struct {
+	Second    float64 `json:"second"`
+	Wave      int     `json:"wave"`
+	Backlog   int     `json:"backlog"`          // rows that are not settled
+	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due debit task that is not dispatched
+	Desired   int     `json:"desired"`          // replicas
+	Running   int     `json:"running"`          // workers that are not terminated
+	Rate      float64 `json:"rate"`             // rows settled a second since the moment before
+}
+
+// of returns the moments of a wave: from its submission to the next wave's.
+func (l timeline) of(wave int) (part timeline) {
+	for _, m := range l {
+		if m.Wave == wave {
+			part = append(part, m)
+		}
+	}
+	return part
+}
+
+// reversals returns how often the desired replicas change their direction.
+func (l timeline) reversals() (n int) {
+	direction := 0
+	for i := 1; i < len(l); i++ {
+		change := l[i].Desired - l[i-1].Desired
+		if change*direction < 0 {
+			n++
+		}
+		if change != 0 {
+			direction = change
+		}
+	}
+	return n
+}
+
+// highest returns the moment with the most desired replicas, the first one of several.
+func (l timeline) highest() (highest moment) {
+	for _, m := range l {
+		if m.Desired > highest.Desired {
+			highest = m
+		}
+	}
+	return highest
+}
+
+// oldest returns the age of the oldest due task at its peak, and the most that it rises from one
+// moment to the next beyond the time that passes: a dispatched task is due again.
+func (l timeline) oldest() (peak, jump float64) {
+	for i, m := range l {
+		peak = max(peak, m.OldestDue)
+		if i > 0 {
+			jump = max(jump, m.OldestDue-l[i-1].OldestDue-(m.Second-l[i-1].Second))
+		}
+	}
+	return peak, jump
+}
+
+// workerSeconds returns the sum of the running times of all workers while rows are open.
+func (l timeline) workerSeconds() (sum float64) {
+	for i := 1; i < len(l) && l[i].Backlog > 0; i++ {
+		sum += float64(l[i].Running) * (l[i].Second - l[i-1].Second)
+	}
+	return sum
+}
+
+// autoscaleReport collects the results of the runs.
+type autoscaleReport struct {
+	*autoscale
+	timelines []timeline
+	reversals *series
+	waves     []*waveSeries
+}
+
+// waveSeries holds the results for a wave.
+type waveSeries struct {
+	drained, reached, highest, oldest, rate, used *series
+	slowness, jump                                float64 // the largest of all runs
+}
+
+func (w *waveSeries) all() []*series {
+	return []*series{w.drained, w.reached, w.highest, w.oldest, w.rate, w.used}
+}
+
+func newAutoscaleReport(a *autoscale) *autoscaleReport {
+	r := &autoscaleReport{
+		autoscale: a, reversals: &series{Name: "changes of direction of the desired replicas", Unit: "times"},
+	}
+	for i := range 2 {
+		named := func(text, unit string) *series {
+			return &series{Name: fmt.Sprintf("wave %d: %s", i+1, text), Unit: unit}
+		}
+		r.waves = append(r.waves, &waveSeries{
+			drained: named("from the submission until all rows are settled", "s"),
+			reached: named("from the submission until the most workers are desired", "s"),
+			highest: named("most desired workers", "workers"),
+			oldest:  named("age of the oldest due task at its peak", "s"),
+			rate:    named("settled while rows are open", "rows/s"),
+			used:    named("time of workers while rows are open", "s"),
+		})
+	}
+	return r
+}
+
+// add adds the results of a run.
+func (r *autoscaleReport) add(line timeline, waves []autoscaleWave) {
+	r.timelines = append(r.timelines, line)
+	r.reversals.add(float64(line.reversals()))
+	perWorker := float64(r.inFlight) / r.latency.Seconds()
+	for i, w := range waves {
+		part, to := line.of(i+1), r.waves[i]
+		to.drained.add(w.drained.Seconds())
+		to.highest.add(float64(part.highest().Desired))
+		to.rate.add(float64(w.rows) / w.drained.Seconds())
+		to.used.add(part.workerSeconds())
+		if len(part) > 0 {
+			to.reached.add(part.highest().Second - part[0].Second)
+		}
+		peak, jump := part.oldest()
+		to.oldest.add(peak)
+		to.jump = max(to.jump, jump)
+		ideal := float64(w.rows) / (float64(r.scaling.MaxReplicas) * perWorker)
+		to.slowness = max(to.slowness, w.drained.Seconds()/ideal)
+	}
+}
+
+// maxJump is the most that the oldest age may rise beyond the time that passes, in seconds. Moments
+// are not exactly as far apart as their ages.
+const maxJump = 2
+
+// print prints the timeline of the first run and the results as a table, or all as JSON.
+func (r *autoscaleReport) print() error {
+	all := []*series{r.reversals}
+	ratios := []ratio{{Name: "changes of direction of the desired replicas", Value: r.reversals.max(), Target: -3}}
+	for i, w := range r.waves {
+		all = append(all, w.all()...)
+		ratios = append(ratios,
+			ratio{
+				Name:  fmt.Sprintf("wave %d: until settled ÷ with %d workers throughout", i+1, r.scaling.MaxReplicas),
+				Value: w.slowness, Target: -1.5,
+			},
+			ratio{
+				Name:  fmt.Sprintf("wave %d: jump of the oldest age", i+1),
+				Value: w.jump, Target: -maxJump, Unit: "s",
+			})
+	}
+	if r.json {
+		return json.NewEncoder(r.out).Encode(map[string]any{"series": all, "ratios": ratios, "timelines": r.timelines})
+	}
+	if err := r.printTimeline(r.timelines[0]); err != nil {
+		return err
+	}
+	return r.report(all, ratios)
+}
+
+// printTimeline prints the moments at which the workers change, and one in ten of the others.
+func (r *autoscaleReport) printTimeline(line timeline) error {
+	fmt.Fprintf(r.out, "The autoscaler's clock runs %g times as fast as that of the table.\n\n", r.speed)
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "second\twave\tbacklog\toldest due, s\tdesired\trunning\trows/s\t")
+	last, shown := moment{}, -10.0
+	for _, m := range line {
+		if m.Desired != last.Desired || m.Running != last.Running || m.Second-shown > 9.5 {
+			shown = m.Second
+			fmt.Fprintf(w, "%.0f\t%d\t%d\t%.1f\t%d\t%d\t%.0f\t\n",
+				m.Second, m.Wave, m.Backlog, m.OldestDue, m.Desired, m.Running, m.Rate)
+		}
+		last = m
+	}
+	fmt.Fprintln(w)
+	return w.Flush()
+}
