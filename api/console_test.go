@@ -63,6 +63,7 @@ func TestConsoleSignIn(t *testing.T) {
 	v.open("/console/session")
 	v.submit("/console/session", "clientId", appID, "clientSecret", appSecret).
 		expect(401, "not the credentials of an organisation's API client")
+	v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret).expect(303) // the form still works
 }
 
 // A session is the browser's alone: it ends with its hour, and when a character of it changes.

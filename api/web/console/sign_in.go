@@ -31,7 +31,7 @@ func (c *Console) showSignIn(v *visit) error {
 	return v.signInPage(http.StatusOK, signInPage{Next: localPath(v.query("next"))})
 }
 
-// localPath is a page of the console; "" for anything else.
+// localPath returns the path if it is that of a page of the console, and "" for anything else.
 func localPath(path string) string {
 	u, err := url.Parse(path)
 	foreign := err != nil || u.IsAbs() || u.Host != "" || strings.ContainsAny(path, "\\\r\n")
@@ -67,7 +67,7 @@ func (c *Console) signIn(v *visit) error {
 	return v.seeOther(Path)
 }
 
-// issueToken asks the token endpoint. The refusal is "" on success.
+// issueToken asks the token endpoint for an access token. The refusal is "" on success.
 func (v *visit) issueToken(clientID, secret string) (token string, lifetime time.Duration, refusal string) {
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {clientID}, "client_secret": {secret}}
 	a := v.console.API(Call{
@@ -92,15 +92,18 @@ func (v *visit) issueToken(clientID, secret string) (token string, lifetime time
 	return "", 0, "The service cannot check credentials now. Try again in a moment."
 }
 
-// signInWith begins a session with an access token. errSignedOut if the token does not count.
+// signInWith begins a session with an access token. It returns errSignedOut, and keeps the session
+// of before, if the token is not valid for an organisation.
 func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.SiteID) error {
 	if lifetime <= 0 || lifetime > sessionLifetime {
 		lifetime = sessionLifetime
 	}
 	s := newSession(v.console.Now().Add(lifetime)) // and with it a new CSRF token
 	s.Token = token
+	before := v.session
 	v.session = s
 	if err := v.requireSession(); err != nil {
+		v.session = before // whose CSRF token the browser's cookie holds
 		return err
 	}
 	for _, id := range sites {
@@ -111,8 +114,8 @@ func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.
 	return v.begin(s)
 }
 
-// showEntry is where a sign-in link leads. Looking at it uses nothing up: programs that show links
-// look first.
+// showEntry shows the page of a sign-in link. It does not use the link up, because programs that
+// preview links open them first.
 func (c *Console) showEntry(v *visit) error {
 	if !c.Links.isOpen(v.r.PathValue("link")) {
 		return v.usedLink()
