@@ -1,7 +1,11 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -263,5 +267,18 @@ func TestRequestLogAdmits(t *testing.T) {
 	}
 	if !l.Admits(bob, now) {
 		t.Error("another organisation's request is left out")
+	}
+}
+
+// A service time that cannot be read is not a fault of the form.
+func TestCreatePaymentWithoutServiceTime(t *testing.T) {
+	t.Parallel()
+	c := &Console{Config: Config{ServiceTime: func(context.Context) (models.Millis, error) {
+		return 0, models.ErrUnavailable
+	}}}
+	form := url.Values{"amount": {"100"}, "minutes": {"5"}}
+	v := &visit{console: c, ctx: t.Context(), r: &http.Request{PostForm: form}}
+	if err := c.createPayment(v); !errors.Is(err, models.ErrUnavailable) {
+		t.Errorf("createPayment returns %v, want %v", err, models.ErrUnavailable)
 	}
 }

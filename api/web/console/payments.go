@@ -30,7 +30,7 @@ type payment struct {
 	ExpiresAt         models.Millis     `json:"expiresAt"`
 }
 
-// Shown is the state that says most.
+// Shown returns the transaction status, or the state while there is no transaction.
 func (p payment) Shown() string {
 	if p.TransactionStatus != "" {
 		return p.TransactionStatus
@@ -41,7 +41,7 @@ func (p payment) Shown() string {
 // Open reports whether the payment intent can still change.
 func (p payment) Open() bool { return p.State != "final" }
 
-// Paid is the amount charged, 0 for none.
+// Paid returns the amount charged, 0 for none.
 func (p payment) Paid() models.Amount {
 	if p.AmountPaid == nil {
 		return 0
@@ -73,7 +73,7 @@ type paymentsPage struct {
 	Pager    pager
 }
 
-// paymentFilters are the states that the list can be filtered by.
+// paymentFilters are the filters of the list: states in lower case, then transaction statuses.
 var paymentFilters = []string{"created", "pending", "Settled", "Declined", "Failed", "Cancelled", "Expired"}
 
 func (c *Console) listPayments(v *visit) error {
@@ -93,8 +93,8 @@ func (c *Console) listPayments(v *visit) error {
 	return v.render(http.StatusOK, "payments", &base{Title: "Payments", Tab: "payments", Poll: p.List.open()}, p)
 }
 
-// pager leads to the neighbouring pages of a list. The filters are shown again; the cursor holds
-// them.
+// pager holds the paths of the neighbouring pages of a list, "" for none. The cursor determines the
+// page; the filters are in the paths only for the form to show them.
 type pager struct{ Next, Prev, First string }
 
 func (v *visit) pager(p page, filters ...string) pager {
@@ -142,10 +142,16 @@ func (c *Console) createPayment(v *visit) error {
 		body["lineItems"] = items
 	}
 	if f.Minutes != "" {
-		if body["expiresAt"], err = v.inMinutes(f.Minutes); err != nil {
+		minutes, err := strconv.ParseInt(f.Minutes, 10, 32)
+		if err != nil {
 			faults := []fault{{Message: "The minutes must be a whole number.", Target: "expiresAt"}}
 			return v.paymentForm(http.StatusBadRequest, f, faults)
 		}
+		now, err := c.ServiceTime(v.ctx)
+		if err != nil {
+			return err
+		}
+		body["expiresAt"] = now.Add(time.Duration(minutes) * time.Minute)
 	}
 	var made struct {
 		PaymentIntentID string `json:"paymentIntentId"`
@@ -158,16 +164,6 @@ func (c *Console) createPayment(v *visit) error {
 		return err
 	}
 	return v.seeOther(v.sitePath("/payment", "id", made.PaymentIntentID))
-}
-
-// inMinutes is the service's time in so many minutes.
-func (v *visit) inMinutes(text string) (models.Millis, error) {
-	minutes, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, err
-	}
-	now, err := v.console.ServiceTime(v.ctx)
-	return now.Add(time.Duration(minutes) * time.Minute), err
 }
 
 var errLineItem = errors.New("a line item is a line of itemId, quantity, amountPerUnit, amountSubtotal")
@@ -226,7 +222,7 @@ func (v *visit) paymentPage(status int, id string, faults []fault) error {
 	}, p)
 }
 
-// changePayment pays or cancels.
+// changePayment pays or cancels the payment intent.
 func (c *Console) changePayment(v *visit) error {
 	id := v.form("id")
 	var err error
