@@ -103,7 +103,7 @@ func (v *visit) batchForm(status int, f batchForm, faults []fault) error {
 	return v.render(status, "new-batch", &base{Title: "New batch", Tab: "batches", Faults: faults}, f)
 }
 
-// submitBatch submits a batch, or checks it alone.
+// submitBatch submits a batch, or only validates it.
 func (c *Console) submitBatch(v *visit) error {
 	f := batchForm{Reference: v.form("batchReference"),
 		Rows: strings.ReplaceAll(v.r.PostForm.Get("rows"), "\r\n", "\n")}
@@ -224,7 +224,7 @@ func (c *Console) changeBatch(v *visit) error {
 	return v.seeOther(v.sitePath("/batch", "ref", next))
 }
 
-// downloadBatch hands on the API's CSV of the rows.
+// downloadBatch answers with the API's CSV of the rows.
 func (c *Console) downloadBatch(v *visit) error {
 	r, err := v.call(http.MethodGet, v.billing("batches", v.query("ref"), "rows"), nil, "Accept", "text/csv")
 	if err != nil {
@@ -241,8 +241,8 @@ func (c *Console) downloadBatch(v *visit) error {
 	return nil
 }
 
-// setDay sets a bound of a list from a date ("2026-11-28", UTC). One that cannot be read goes on as
-// it is, for the API to refuse.
+// setDay sets a bound of a list to the beginning of a date ("2026-11-28", UTC) plus after. It
+// passes a malformed date on, for the API to refuse.
 func setDay(q url.Values, name, date string, after time.Duration) {
 	if date == "" {
 		return

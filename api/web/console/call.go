@@ -44,7 +44,7 @@ type result struct {
 
 func (r *result) ok() bool { return r.Status < http.StatusBadRequest }
 
-// into decodes the data of a success. An error answer is an *apiError.
+// into decodes the data of a success. For an error answer it returns an *apiError.
 func (r *result) into(data any) error {
 	if !r.ok() {
 		return &apiError{r}
@@ -55,7 +55,7 @@ func (r *result) into(data any) error {
 	return nil
 }
 
-// err is an *apiError unless the call succeeded.
+// err returns an *apiError unless the call succeeded.
 func (r *result) err() error {
 	if r.ok() {
 		return nil
@@ -70,8 +70,8 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("console: the API answered %d: %+v", e.Status, e.faults)
 }
 
-// refused is the error answer that a form may be shown again with: the request was understood, and
-// was wrong. Nil if err is nil; any other error comes back as the second.
+// refused returns the error answer that a page shows beside its form: the API understood the
+// request and refused it. Any other error, such as a 403 or a 5xx, is the second result.
 func refused(err error) (*apiError, error) {
 	var e *apiError
 	if !errors.As(err, &e) {
@@ -109,7 +109,7 @@ type madeCall struct {
 
 const codePrefix = "urn:svc:platform:billing:error:"
 
-// takeApart reads an answer. One that is not JSON has neither data nor faults.
+// takeApart reads an answer. An answer that is not JSON has neither data nor faults.
 func takeApart(a Answer) *result {
 	r := &result{Answer: a}
 	var envelope struct {
@@ -118,7 +118,7 @@ func takeApart(a Answer) *result {
 		Errors  []struct{ Code, DisplayMessage, Message, Target string }
 	}
 	if strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
-		_ = json.Unmarshal(a.Body, &envelope) // every JSON answer of the API is one
+		_ = json.Unmarshal(a.Body, &envelope) // every JSON answer of the API has this form
 	}
 	r.data, r.traceID = envelope.Data, envelope.TraceID
 	for _, e := range envelope.Errors {
@@ -128,7 +128,8 @@ func takeApart(a Answer) *result {
 	return r
 }
 
-// call makes a call with the session's token. A body that is not nil goes as JSON.
+// call makes a call with the session's token. A body that is not nil is sent as JSON. headers are
+// names and values in turn. A 401 is errSignedOut; any other answer is a result.
 func (v *visit) call(method, path string, body any, headers ...string) (*result, error) {
 	c := Call{Method: method, Path: path, RemoteAddress: v.r.RemoteAddr, Header: http.Header{
 		"Authorization": {"Bearer " + v.session.Token},
@@ -189,7 +190,7 @@ func (v *visit) send(method, path string, body, data any) error {
 	return r.into(data)
 }
 
-// pathOf makes a path of segments, each percent-encoded.
+// pathOf returns the path of segments, each percent-encoded.
 func pathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -206,7 +207,7 @@ type page struct {
 	PrevHref   string `json:"prevHref"`
 }
 
-// cursorOf is the cursor of a pagination link; "" if there is no link.
+// cursorOf returns the cursor of a pagination link, "" without a link.
 func cursorOf(href string) string {
 	u, err := url.Parse(href)
 	if err != nil {
@@ -218,7 +219,7 @@ func cursorOf(href string) string {
 // pageSize is how many items a list shows at once.
 const pageSize = "25"
 
-// listQuery is the query of a list call: the cursor alone, or the filters that were filled in.
+// listQuery returns the query of a list call: the cursor alone, or the filters that were filled in.
 func (v *visit) listQuery(filters ...string) url.Values {
 	if cursor := v.query("cursor"); cursor != "" {
 		return url.Values{"cursor": {cursor}}
@@ -232,8 +233,8 @@ func (v *visit) listQuery(filters ...string) url.Values {
 	return q
 }
 
-// literal is a form's number as it goes into JSON: an integer if the text is one, and else the
-// text, which the API refuses in its own words. Nil if nothing was filled in.
+// literal returns a form's number for JSON: an integer if the text is one, otherwise the text,
+// which the API refuses in its own words. It returns nil for an empty field.
 func literal(text string) any {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -26,7 +26,7 @@ const (
 	maxForm      = 64 << 10
 )
 
-// MaxBody is the largest body of a request to a path below Path, in bytes.
+// MaxBody returns the size of the largest body of a request to a path below Path, in bytes.
 func MaxBody(path string) int {
 	if strings.HasPrefix(path, Path+"/sites/") && strings.HasSuffix(path, "/batches") {
 		return maxBatchForm
@@ -41,17 +41,17 @@ const requestTimeout = 25 * time.Second
 type Config struct {
 	// API makes one call of the API in this process. It is safe for concurrent use.
 	API func(Call) Answer
-	// Authenticate judges an Authorization header from an address; see auth.Authenticator.
+	// Authenticate verifies an Authorization header from an address; see auth.Authenticator.
 	Authenticate func(ctx context.Context, authorization string, from netip.Addr) (auth.Principal, error)
-	// Site is a Site of the organisation; models.ErrNotFound if it is not one.
+	// Site returns a Site of the organisation, or models.ErrNotFound.
 	Site func(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
-	// Secrets are the webhook secrets of the organisation; models.ErrNoWebhookSecret before its
-	// first endpoint.
+	// Secrets returns the webhook secrets of the organisation, or models.ErrNoWebhookSecret before
+	// its first endpoint.
 	Secrets func(ctx context.Context, organisation models.OrganisationID) (models.WebhookSecrets, error)
-	// ServiceTime is the time of the service, which a sandbox may move.
+	// ServiceTime returns the time of the service, which a sandbox may move.
 	ServiceTime func(ctx context.Context) (models.Millis, error)
 
-	// QRCode is the picture of a payment URL as a data URI.
+	// QRCode returns the QR code of a payment URL as a data URI.
 	QRCode func(paymentURL string) (string, error)
 
 	Keys          *models.Keys // seal sessions and receiver addresses
@@ -82,7 +82,7 @@ type Console struct {
 	mux   *http.ServeMux
 }
 
-// New makes the console.
+// New returns the console.
 func New(cfg Config) *Console {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()

@@ -70,7 +70,7 @@ func (c *Console) inviteCustomer(v *visit) error {
 	return v.customersPage(http.StatusCreated, p, nil)
 }
 
-// signupPath is where a sandbox customer signs up.
+// signupPath returns the API path that signs a sandbox customer up.
 func (v *visit) signupPath(reference string) string {
 	return pathOf("sandbox", "sites", v.site.ID.String(), "customers", reference, "signup")
 }
@@ -94,7 +94,7 @@ func (v *visit) customerPage(status int, reference string, p customerPage, fault
 	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
 }
 
-// changeCustomer signs up, revokes, or shows the invitation again.
+// changeCustomer signs the customer up, revokes the link, or shows the invitation again.
 func (c *Console) changeCustomer(v *visit) error {
 	reference := v.form("ref")
 	var p customerPage

@@ -19,7 +19,7 @@ type faultsPage struct {
 type faultChoice struct {
 	Name          models.SandboxFault
 	Label, Detail string
-	EndsAt        models.Millis // service time; 0: it does not last
+	EndsAt        models.Millis // service time; 0 while the fault is not active
 }
 
 // faultSpan is how long a fault may last.

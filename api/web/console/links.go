@@ -33,8 +33,8 @@ type openLink struct {
 	grant  Grant
 }
 
-// NewSignInLinks makes an empty set. onUsed is told of each link that was used; it may be nil, and
-// must not wait.
+// NewSignInLinks returns an empty set. onUsed is called after each use of a link. It may be nil,
+// and must not block.
 func NewSignInLinks(onUsed func(Grant)) *SignInLinks { return &SignInLinks{onUsed: onUsed} }
 
 // Issue makes a link and returns its path.

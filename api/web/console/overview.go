@@ -16,8 +16,8 @@ var errNoSite = errors.New("console: not a Site of the organisation")
 const noSiteMessage = "There is no such Site, or it does not belong to the organisation of this API client. " +
 	"A siteId begins with site_."
 
-// knownSites are the Sites of the session with their names, the latest first. One that cannot be
-// read now has no name.
+// knownSites returns the organisation's Sites of the session, the latest first. A Site that cannot
+// be read now has no name.
 func (v *visit) knownSites() []siteName {
 	var sites []siteName
 	for _, id := range slices.Backward(v.session.Sites) {

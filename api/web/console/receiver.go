@@ -18,7 +18,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The bounds of the receiver: of each organisation, and of how many organisations.
+// The bounds of the receiver: the deliveries of each organisation, and the number of organisations.
 const (
 	maxDeliveries      = 100
 	maxDeliveryBytes   = 1 << 20
@@ -42,26 +42,26 @@ type delivery struct {
 	Attempt     string
 	Headers     []Header
 	Body        string
-	Status      int // with which the receiver answered
-	Signature   bool
-	Standard    bool // webhook-signature counts
+	Status      int  // with which the receiver answered
+	Signature   bool // x-svc-signature is right
+	Standard    bool // webhook-signature is right
 	InTime      bool // webhook-timestamp is close to the receiver's time
 	KeyMatches  bool // the body's idempotencyKey is the header's
 	IsTest      bool
 	Description string // the transaction status, if there is one
 }
 
-// Verified reports whether a receiver should act on it.
+// Verified reports whether a receiver should act on the delivery.
 func (d delivery) Verified() bool { return d.Signature && d.Standard && d.InTime && d.KeyMatches }
 
-// receiverToken is base64url(key id ‖ organisation ‖ MAC): it needs no storage and cannot be
-// guessed.
+// The token in a receiver's address is base64url(key id ‖ organisation ‖ MAC). It needs no storage
+// and cannot be guessed.
 const (
 	macSize   = 16
 	tokenSize = len(models.KeyID{}) + len(models.OrganisationID{}) + macSize
 )
 
-// receiverURL is the address of the organisation's receiver.
+// receiverURL returns the address of the organisation's receiver.
 func (v *visit) receiverURL() (string, error) {
 	key, err := v.console.Keys.Current(v.ctx, sealed.Purpose)
 	if err != nil {
@@ -75,7 +75,7 @@ func (v *visit) receiverURL() (string, error) {
 	return v.console.PublicBaseURL + Path + "/receiver/" + sealed.Encoding.EncodeToString(append(token, sum...)), nil
 }
 
-// receiverOf is the organisation that an address is of; sealed.ErrInvalid if it is no such address.
+// receiverOf returns the organisation that a token names, or sealed.ErrInvalid for any other text.
 func (c *Console) receiverOf(ctx context.Context, text string) (organisation models.OrganisationID, err error) {
 	token, err := sealed.Encoding.DecodeString(text)
 	if err != nil || len(token) != tokenSize {
@@ -107,8 +107,7 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	return mac(secret, message)[:macSize], nil
 }
 
-// receive keeps a notification and answers with the status that the address ends with; 204 without
-// one.
+// receive keeps a notification, and answers with the status that the address asks for.
 func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
 	if err != nil || len(body) > maxDeliveryBody {
@@ -116,7 +115,7 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		return
 	}
 	secrets, err := c.Secrets(r.Context(), organisation)
-	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) { // without a secret, no signature counts
+	if err != nil && !errors.Is(err, models.ErrNoWebhookSecret) { // without a secret, no signature is right
 		http.Error(w, "The receiver is not available.", http.StatusServiceUnavailable)
 		return
 	}
@@ -142,7 +141,7 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 	w.WriteHeader(d.Status)
 }
 
-// answerStatus is the status that an address asks for.
+// answerStatus returns the status that an address ends with, 204 unless that is from 200 to 599.
 func answerStatus(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 200 && n <= 599 {
 		return n

@@ -13,7 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
-// The bounds of the request log: of each organisation, and of how many organisations.
+// The bounds of the request log: the requests of each organisation, and the number of
+// organisations.
 const (
 	// MaxRequests is how many requests of an organisation are kept.
 	MaxRequests     = 1000
@@ -65,7 +66,7 @@ type RequestLog struct {
 	watches watches
 }
 
-// NewRequestLog makes an empty log.
+// NewRequestLog returns an empty log.
 func NewRequestLog() *RequestLog {
 	limits, err := lru.New[models.OrganisationID, *rate.Limiter](maxRequestOrgs)
 	if err != nil {
@@ -74,8 +75,8 @@ func NewRequestLog() *RequestLog {
 	return &RequestLog{kept: newShelf[Exchange](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
-// Admits reports whether a request of an organisation is to be kept, and counts it. Beyond a steady
-// rate of 50 a second, it leaves some out.
+// Admits reports whether a request of an organisation is to be kept, and counts it. After a burst,
+// it leaves out the requests above loggedPerSecond.
 func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) bool {
 	limit, ok := l.limits.Get(organisation)
 	if !ok {
@@ -101,7 +102,7 @@ func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	l.watches.tell(organisation)
 }
 
-// Latest are the exchanges of an organisation, newest first.
+// Latest returns the exchanges of an organisation, newest first.
 func (l *RequestLog) Latest(organisation models.OrganisationID) []Exchange {
 	if l == nil {
 		return nil
@@ -109,7 +110,7 @@ func (l *RequestLog) Latest(organisation models.OrganisationID) []Exchange {
 	return l.kept.latest(organisation)
 }
 
-// find is an exchange of the organisation by its trace id.
+// find returns an exchange of the organisation by its trace id.
 func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exchange, bool) {
 	latest := l.Latest(organisation)
 	i := slices.IndexFunc(latest, func(e Exchange) bool { return string(e.TraceID) == trace })
@@ -149,16 +150,16 @@ func AppendHeader(list []Header, name, value []byte) []Header {
 	return append(list, Header{kept, clip(string(value), maxLoggedHeader)})
 }
 
-// KeepBody is the part of a body that is kept. It copies.
+// KeepBody returns a copy of the part of a body that is kept, without secrets.
 func KeepBody(body []byte) Body {
-	// Twice the length first: a secret that is cut off is not recognised any more.
+	// Twice the length is searched first: redact would not recognise a secret that is cut off.
 	text := redact(clip(string(body[:min(len(body), 2*LoggedBody)]), 2*LoggedBody))
 	return Body{Text: clip(text, LoggedBody), Size: len(body)}
 }
 
 // clip returns at most n bytes of a text, as valid UTF-8 that ends with a whole character.
 func clip(text string, n int) string {
-	if !utf8.ValidString(text) { // which is quick to tell
+	if !utf8.ValidString(text) { // the check is cheap
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	if len(text) <= n {

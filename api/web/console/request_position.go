@@ -11,8 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Position is a position in the request log of an organisation. It counts the requests of one list.
-// In another list, such as that of another process or after a restart, its time counts.
+// Position is a position in the request log of an organisation. Its number is valid in one list
+// only. In any other list, such as that of another process or after a restart, its time decides.
 type Position struct {
 	list   string // its records.id; "" if the log had no list for the organisation
 	number int64  // of the request before the position
@@ -81,7 +81,7 @@ func (l *RequestLog) After(
 	next = from
 	l.kept.read(organisation, func(kept *records[Exchange]) {
 		if from.list == kept.id {
-			next.number = min(next.number, kept.added) // the client names the number
+			next.number = min(next.number, kept.added) // a client may send any number
 		}
 		i := indexAfter(kept, from)
 		for ; i < len(kept.list) && len(found) < limit; i++ {

@@ -16,8 +16,8 @@ const maxShownRequests = 100
 // requestsPage lists the latest API requests.
 type requestsPage struct {
 	Requests []Exchange
-	Kept     int // of them in all
-	Matching int
+	Kept     int // requests in the log
+	Matching int // those of them that match the filters
 	Method   string
 	Status   string // its first digit
 	Search   string // in the target or the trace id
@@ -77,7 +77,7 @@ type traceEvent struct {
 	Attempts       int    `json:"attempts"`
 }
 
-// showRequest tells the story of a trace id.
+// showRequest shows the request of a trace id, as the log and the trace know it.
 func (c *Console) showRequest(v *visit) error {
 	p := requestPage{TraceID: v.query("trace")}
 	if e, ok := c.Requests.find(v.principal.OrganisationID, p.TraceID); ok {

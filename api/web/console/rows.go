@@ -14,15 +14,15 @@ import (
 // batchRow is a row of a batch as it was typed.
 type batchRow struct{ Customer, Row, Amount string }
 
-// rowColumns are the columns of a table of rows, in the order that counts without a header.
+// rowColumns are the columns of a table of rows, in the order of a table without a header.
 var rowColumns = []string{"customerReference", "rowReference", "amount"}
 
-// wire is the row as the API takes it.
+// wire returns the row as the API takes it.
 func (r batchRow) wire() map[string]any {
 	return object("customerReference", r.Customer, "rowReference", r.Row, "amount", literal(r.Amount))
 }
 
-// cents is the amount of a row that the API has accepted.
+// cents returns the amount of a row that the API has accepted, in cents.
 func (r batchRow) cents() models.Amount {
 	n, _ := strconv.ParseInt(strings.TrimSpace(r.Amount), 10, 64)
 	return models.Amount(n)
@@ -60,7 +60,7 @@ func readRows(text string) ([]batchRow, error) {
 	return rows, nil
 }
 
-// separator is the character that the first line has most of.
+// separator returns the separator that occurs most often in a line, a comma if none occurs.
 func separator(line string) rune {
 	best, most := ',', 0
 	for _, candidate := range ",;\t" {
@@ -92,7 +92,7 @@ func findColumns(lines [][]string) ([]int, [][]string, error) {
 	return columns, lines[1:], nil
 }
 
-// writeRows is a table that readRows reads.
+// writeRows returns a table that readRows reads.
 func writeRows(rows []batchRow) string {
 	var b strings.Builder
 	w := csv.NewWriter(&b)

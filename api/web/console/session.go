@@ -16,9 +16,9 @@ import (
 
 const (
 	cookieName = "svc_console"
-	// maxCookieSize is the longest cookie that is looked at; browsers keep no longer ones.
+	// maxCookieSize is the longest accepted cookie, in bytes; browsers keep no longer ones.
 	maxCookieSize = 4096
-	// sessionLifetime is that of a session at most: an access token ends then.
+	// sessionLifetime is the longest lifetime of a session, which is that of an access token.
 	sessionLifetime = time.Hour
 	// maxSites is how many Sites a session remembers.
 	maxSites = 12
@@ -72,7 +72,8 @@ func (c *Console) open(ctx context.Context, text string) (session, error) {
 	return s, nil
 }
 
-// cookie carries a session. Without one it ends the browser's.
+// cookie returns the cookie of a sealed session that expires at a Unix time in seconds. For a
+// sealed session of "" it returns the cookie that ends the browser's session.
 func (c *Console) cookie(sealed string, expires int64) *http.Cookie {
 	cookie := &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: cookieName, Value: sealed, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,

@@ -42,8 +42,8 @@ func newShelf[T any](organisations, maxRecords, maxBytes int) *shelf[T] {
 	return &shelf[T]{maxRecords: maxRecords, maxBytes: maxBytes, shelves: shelves}
 }
 
-// add keeps a record whose texts have a size in bytes, and drops the oldest ones that exceed
-// the bounds.
+// add keeps a record whose texts have a size in bytes, and drops the oldest records that exceed the
+// bounds.
 func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	kept.list = kept.list[drop:]
 }
 
-// latest are the records of an organisation, newest first.
+// latest returns the records of an organisation, newest first.
 func (s *shelf[T]) latest(organisation models.OrganisationID) (values []T) {
 	s.read(organisation, func(kept *records[T]) {
 		values = make([]T, len(kept.list))

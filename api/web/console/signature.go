@@ -16,10 +16,10 @@ import (
 // signatureCheck holds the right x-svc-signature of a body, and its comparison with a claimed one.
 type signatureCheck struct {
 	HasSecret bool
-	Expected  string // with the secret that counts now
+	Expected  string // with the current secret
 	Claimed   string // that was pasted; "" for none
 	Matches   bool
-	Diagnosis string // of one that does not match
+	Diagnosis string // of a claimed signature that does not match
 }
 
 // checkSignature compares a claimed signature of a body.
@@ -96,7 +96,8 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 		"and write the HMAC-SHA256 in standard Base64."
 }
 
-// reserialised are bodies that a receiver makes by parsing the JSON and writing it again.
+// reserialised returns the bodies that a receiver makes by parsing the JSON and writing it again,
+// by diagnosis.
 func reserialised(body []byte) map[string][]byte {
 	const what = "The body was parsed and written again: verify the bytes as they arrived"
 	forms := map[string][]byte{}

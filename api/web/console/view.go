@@ -29,8 +29,8 @@ var (
 	script = web.NewScript(Path, ownScript)
 )
 
-// pageHeaders are those of every answer: a page may load its own style and script, show pictures
-// that are in it, ask the console again, send its forms, and nothing else.
+// pageHeaders returns the headers of every answer: a page may load its own style and script, show
+// pictures that are in it, ask the console again, send its forms, and nothing else.
 func pageHeaders() http.Header {
 	h := web.Headers()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "+
@@ -41,7 +41,7 @@ func pageHeaders() http.Header {
 // base holds the data that all pages share.
 type base struct {
 	Title   string
-	Tab     string // of the navigation that is current
+	Tab     string // the current tab of the navigation
 	Faults  []fault
 	Poll    bool // the page changes by itself
 	Content any
@@ -119,7 +119,7 @@ type message struct {
 	Body    Body
 }
 
-// integer is a count of a list; 0 if it has none.
+// integer returns a count of a list as an int, 0 for nil.
 func integer(n any) int {
 	switch n := n.(type) {
 	case int64:
@@ -132,7 +132,7 @@ func integer(n any) int {
 	return 0
 }
 
-// pngURL lets a page show a picture that the API made; anything else is left out.
+// pngURL lets a page show a picture that the API made. It returns "" for anything else.
 func pngURL(text string) template.URL {
 	const prefix = "data:image/png;base64,"
 	if !strings.HasPrefix(text, prefix) || strings.Trim(text[len(prefix):], base64Alphabet) != "" {
@@ -143,7 +143,7 @@ func pngURL(text string) template.URL {
 
 const base64Alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
-// siteCurrency is that of all Sites.
+// siteCurrency is the currency of all Sites.
 const siteCurrency = "AUD"
 
 func money(a models.Amount, currency ...string) string {
@@ -177,7 +177,7 @@ func spaced(value any) string {
 	return b.String()
 }
 
-// title is spaced with a capital at the beginning.
+// title writes a value like spaced, with a capital at the beginning.
 func title(value any) string {
 	text := spaced(value)
 	if text == "" {
@@ -186,7 +186,7 @@ func title(value any) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// traceOf is the trace id in the body of a webhook; "" if it has none.
+// traceOf returns the trace id in the body of a webhook, "" if it has none.
 func traceOf(body string) string {
 	var b struct {
 		TraceID string `json:"traceId"`
@@ -197,7 +197,7 @@ func traceOf(body string) string {
 	return b.TraceID
 }
 
-// tone is the colour class of a state.
+// tone returns the colour class of a state.
 func tone(value any) string {
 	switch fmt.Sprint(value) {
 	case "linked", "succeeded", "Settled", "settled", "delivered", "active":
@@ -224,7 +224,8 @@ func statusTone(status int) string {
 	return "good"
 }
 
-// curl is a call as a command, for shells in which TOKEN is an access token.
+// curl returns a call as a shell command, which takes the access token from the variable TOKEN. The
+// end of a long body is cut off.
 func curl(baseURL string, c madeCall) string {
 	var b strings.Builder
 	b.WriteString(`curl -H "Authorization: Bearer $TOKEN"`)

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	errSignedOut = errors.New("console: no session, or its access token does not count any more")
+	errSignedOut = errors.New("console: no session, or its access token is not valid any more")
 	errNoPage    = errors.New("console: no such page")
 	errForm      = errors.New("console: the form is not one of ours, or too old")
 )
@@ -81,7 +81,8 @@ func (v *visit) begin(s session) error {
 	return nil
 }
 
-// requireSession authenticates the session's token. errSignedOut if it does not count any more.
+// requireSession authenticates the session's token. It returns errSignedOut if the token is not
+// valid any more, or is not of an organisation's client.
 func (v *visit) requireSession() error {
 	if v.session.Token == "" {
 		return errSignedOut
@@ -150,7 +151,7 @@ func isText(values url.Values) bool {
 	return true
 }
 
-// file is the content of a form's file; "" if none was chosen.
+// file returns the content of a form's file, "" if none was chosen.
 func (v *visit) file(name string) (string, error) {
 	f, _, err := v.r.FormFile(name)
 	if errors.Is(err, http.ErrMissingFile) || errors.Is(err, http.ErrNotMultipart) {
@@ -167,10 +168,10 @@ func (v *visit) file(name string) (string, error) {
 	return string(content), nil
 }
 
-// form is a field of the form, without white space around it.
+// form returns a field of the form, without white space around it.
 func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm.Get(name)) }
 
-// query is a parameter of the page's address.
+// query returns a parameter of the page's address, without white space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
 // openSite finds the Site that the page is about, and remembers it.
@@ -195,7 +196,7 @@ func (v *visit) openSite(text string) error {
 	return v.begin(s)
 }
 
-// sitePath is a page about the Site.
+// sitePath returns the path of a page about the Site.
 func (v *visit) sitePath(rest string, query ...string) string {
 	path := Path + "/sites/" + v.site.ID.String() + rest
 	return withQuery(path, query...)
@@ -213,12 +214,12 @@ func withQuery(path string, pairs ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// billing is a path of the API below the Site.
+// billing returns a path of the API below the Site.
 func (v *visit) billing(segments ...string) string {
 	return pathOf(append([]string{"billing", "sites", v.site.ID.String()}, segments...)...)
 }
 
-// checkout is a path of the API below the Site's payment intents.
+// checkout returns a path of the API below the Site's payment intents.
 func (v *visit) checkout(segments ...string) string {
 	return pathOf(append([]string{"checkout", v.site.ID.String(), "payment-intent"}, segments...)...)
 }
@@ -258,7 +259,7 @@ func (v *visit) fail(err error) {
 	}
 }
 
-// endSession leads to the sign-in, and back to this page after it. The Sites stay known.
+// endSession redirects to the sign-in, which leads back to this page. The Sites stay known.
 func (v *visit) endSession() {
 	s := newSession(v.console.Now().Add(sessionLifetime))
 	s.Sites = v.session.Sites

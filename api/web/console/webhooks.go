@@ -58,7 +58,7 @@ type webhookAttempt struct {
 	ResponseHead string        `json:"responseHead"`
 }
 
-// Delivered reports whether the receiver took it.
+// Delivered reports whether the endpoint accepted the event.
 func (a webhookAttempt) Delivered() bool { return a.StatusCode >= 200 && a.StatusCode < 300 }
 
 // eventList is a page of the list.
@@ -92,7 +92,7 @@ type webhooksPage struct {
 // newSecret is a secret that is shown once.
 type newSecret struct {
 	Text       string
-	ActivateAt models.Millis // 0: it counts now
+	ActivateAt models.Millis // 0: it is active already
 	OverlapTo  models.Millis
 }
 
@@ -165,7 +165,7 @@ func (v *visit) changeWebhook(p *webhooksPage) error {
 	return errForm
 }
 
-// putEndpoint sets an endpoint. The first one of an organisation brings its secret.
+// putEndpoint sets an endpoint. The organisation's first endpoint comes with the secret.
 func (v *visit) putEndpoint(p *webhooksPage) error {
 	var made struct {
 		Secret string `json:"secret"`
@@ -277,7 +277,7 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 }
 
 // useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
-// events, or clears what it has taken.
+// events, or clears the receiver's deliveries.
 func (c *Console) useReceiver(v *visit) error {
 	switch v.form("action") {
 	case "clear":
