@@ -10,8 +10,8 @@ import (
 // maxBuckets bounds the keys that Buckets remember.
 const maxBuckets = 10_000
 
-// Buckets are token buckets by key, local to the process. They hold without Redis. A bucket that is
-// forgotten for others starts full again. Buckets are safe for concurrent use.
+// Buckets are token buckets by key, local to the process. They do not need Redis. A bucket that was
+// evicted starts full again. Buckets are safe for concurrent use.
 type Buckets struct {
 	every time.Duration
 	burst int

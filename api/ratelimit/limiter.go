@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// Timeout bounds the check of all limits of a request, which Redis must not delay by 50 ms.
+	// Timeout bounds the check of all limits of a request, so that Redis delays a request by less
+	// than 50 ms.
 	Timeout = 40 * time.Millisecond
 	// cooldown is the time after a failure during which Redis is not queried.
 	cooldown = time.Second
@@ -140,8 +141,8 @@ func (l *Limiter) pipeline(ctx context.Context, takes []*take) ([]taken, error) 
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	answers := l.send(ctx, takes, takeScript.EvalSha)
-	var unknown []*take // to their servers
-	var at []int
+	var unknown []*take // those whose server does not know the script
+	var at []int        // their indexes in takes
 	for i, a := range answers {
 		if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
 			unknown, at = append(unknown, takes[i]), append(at, i)

@@ -21,7 +21,7 @@ const (
 // Decision says whether a request is within its limits.
 type Decision struct {
 	Allowed    bool
-	RetryAfter time.Duration // of a refusal
+	RetryAfter time.Duration // of a refusal; 0 if the request is allowed
 	Limits     []Limit       // every limit that the request counts against
 }
 
@@ -29,7 +29,7 @@ type Decision struct {
 type Limit struct {
 	Name      string        // a structured-field token, such as the class
 	Quota     int64         // requests per window
-	Window    time.Duration // whole seconds
+	Window    time.Duration // at least one second
 	Remaining int64
 	Reset     time.Duration // until the whole quota is available again
 	Unknown   bool          // Remaining and Reset are unknown
