@@ -32,7 +32,7 @@ type Authenticator struct {
 
 type verifiedToken struct {
 	accessToken
-	at time.Time
+	at time.Time // when it was verified
 }
 
 // OutsideIssuer is an outside authorisation server that a deployment trusts instead of its own.

@@ -69,13 +69,15 @@ func lookUp(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Ke
 	return key, true
 }
 
+// latest returns the cached set, nil before the first fetch. old reports whether its time is over.
 func (o *outsideKeys) latest() (set jwk.Set, old bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.set, o.now().Sub(o.fetchedAt) > outsideFreshFor
 }
 
-// mayFetch reports whether a fetch is allowed now, and records it.
+// mayFetch reports whether a fetch is allowed now, and records it. A fetch is not allowed if
+// another one has replaced the seen set, or if the last one was a moment ago.
 func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,6 +113,7 @@ func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 	return o.refetchLocked(ctx, seen)
 }
 
+// refetchLocked fetches the set. The caller holds the semaphore fetching.
 func (o *outsideKeys) refetchLocked(ctx context.Context, seen jwk.Set) error {
 	if !o.mayFetch(seen) {
 		return errFetchedRecently

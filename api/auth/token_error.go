@@ -72,7 +72,8 @@ func tooManyTokens(retryAfter time.Duration) *tokenError {
 	}
 }
 
-// asTokenError maps an error to a tokenError: one of storage or time to 503, an unknown one to 500.
+// asTokenError maps an error to a tokenError: an unavailable dependency or the end of a context to
+// 503, an unknown error to 500.
 func asTokenError(err error) *tokenError {
 	var e *tokenError
 	switch {
