@@ -1,4 +1,4 @@
-// Package operator is the operators' login: HTTP basic authentication against named accounts, which
+// Package operator authenticates operators by HTTP basic authentication against named accounts. It
 // slows guesses down without locking an operator out.
 package operator
 
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// hashCost is the cost of every hash. All accounts and unknown names take the same time. Only tests
-// change it.
+// hashCost is the cost of every hash, so that all accounts and unknown names take the same time.
+// Only tests change it.
 var hashCost = 12
 
 // The lengths of passwords, in bytes. bcrypt ignores what follows the 72nd byte.

@@ -57,7 +57,7 @@ const (
 	outcomeThrottled outcome = "throttled"
 )
 
-// New returns a login for the accounts, of which there must be one.
+// New returns a login for the accounts, of which there must be at least one.
 func New(cfg Config) (*Login, error) {
 	if len(cfg.Accounts) == 0 {
 		return nil, errors.New("operator: there is no account")

@@ -27,7 +27,7 @@ func newThrottle() *throttle {
 	}
 }
 
-// take admits an attempt and returns 0, or returns the time after which one may be admitted.
+// take admits an attempt and returns 0, or returns the time after which the next may be admitted.
 func (t *throttle) take(now time.Time, address, name string) time.Duration {
 	byAddress := t.addresses.Of(address)
 	isFirst := byAddress.TokensAt(now) >= attemptsPerAddress
