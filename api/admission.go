@@ -130,7 +130,7 @@ func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, er
 	}
 	a.note(by, now)
 	a.grant(now)
-	if a.slots == 0 || a.running < a.slots && c.running < a.limit(now) { // which implies that none of it queues
+	if a.slots == 0 || a.running < a.slots && c.running < a.limit(now) { // grant has left no waiter of c
 		a.running++
 		c.running++
 		return nil, nil
@@ -153,7 +153,7 @@ func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, er
 	return w, nil
 }
 
-// note records a request of a caller.
+// note records a request of a caller. The caller of note holds mu.
 func (a *admission) note(by caller, now time.Time) {
 	if a.recent[0].caller != by {
 		a.recent[1] = a.recent[0]
@@ -161,7 +161,7 @@ func (a *admission) note(by caller, now time.Time) {
 	a.recent[0] = arrival{by, now}
 }
 
-// limit returns the slots that one caller may hold.
+// limit returns the slots that one caller may hold. The caller of limit holds mu.
 func (a *admission) limit(now time.Time) int {
 	if now.Sub(a.recent[1].at) > activeTime {
 		return a.slots
@@ -169,8 +169,8 @@ func (a *admission) limit(now time.Time) int {
 	return (a.slots + 1) / 2
 }
 
-// position returns the position in the queue that a further request of a caller would have. Before
-// it come the caller's own requests, and of each other caller those that get a slot before it.
+// position returns the position in the queue that a further request of a caller would have, from 1.
+// It counts the caller's own queued requests, and those of other callers that get a slot earlier.
 func (a *admission) position(c *admissionCaller) int {
 	n := c.queued() + 1
 	for other := range a.queueing {
@@ -184,15 +184,15 @@ func (a *admission) position(c *admissionCaller) int {
 // accepts reports whether the n-th queued request is expected to get a slot within the wait limit.
 func (a *admission) accepts(n int, now time.Time) bool {
 	limit := a.waitLimit
-	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; one request per slot may queue all the same
+	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; even then one request per slot may queue
 		limit = min(limit, max(limit/sustainedDivisor, a.holdTime))
 	}
 	return a.holdTime*time.Duration(n)/time.Duration(a.limit(now)) <= limit
 }
 
 // hasCapacity reports whether the queue has capacity for a fresh request of a caller. If the queue
-// is full, it sheds the newest fresh request of the caller that queues the most, unless that is
-// this one.
+// is full, it sheds the newest fresh request of another caller that queues more. The caller of
+// hasCapacity holds mu.
 func (a *admission) hasCapacity(c *admissionCaller) bool {
 	if a.queued < maxQueuePerSlot*a.slots {
 		return true
@@ -255,7 +255,7 @@ func (a *admission) remove(w *waiter) bool {
 	return true
 }
 
-// dequeue takes a waiter out of its queue. The caller holds mu.
+// dequeue takes a waiter out of its queue. The caller of dequeue holds mu.
 func (a *admission) dequeue(w *waiter) {
 	w.queue.Remove(w.element)
 	w.element = nil
@@ -301,7 +301,7 @@ func (a *admission) grant(now time.Time) {
 	}
 }
 
-// next returns the waiter for the next slot, nil if none queues whose caller may hold more.
+// next returns the waiter for the next slot, nil if each caller that queues holds limit slots.
 func (a *admission) next(limit int) *waiter {
 	var next *admissionCaller
 	for c := range a.queueing {
@@ -322,7 +322,7 @@ func (c *admissionCaller) before(other *admissionCaller) bool {
 		cmp.Compare(c.oldest(), other.oldest())) < 0
 }
 
-// oldest returns the number of the caller's oldest waiter. The caller queues.
+// oldest returns the number of the caller's oldest waiter. The caller must have a waiter.
 func (c *admissionCaller) oldest() uint64 {
 	oldest := uint64(math.MaxUint64)
 	for _, queue := range []*list.List{&c.resumed, &c.fresh} {

@@ -21,9 +21,10 @@ const (
 	largeBatchRows = 400
 	// knownLargeBatches is the number of batches that are remembered as large.
 	knownLargeBatches = 4096
-	// keptDivisor n gives kept answers of maxKeptAnswer bytes an n-th of the memory limit.
-	keptDivisor   = 32
-	maxKeptAnswer = 1 << 20
+	// keptDivisor n gives kept answers an n-th of the memory limit, if each has keptAnswerSize
+	// bytes. Answers of up to twice that size are kept.
+	keptDivisor    = 32
+	keptAnswerSize = 1 << 20
 
 	// maxLargeReads is how many large answers are read and rendered at once.
 	maxLargeReads = 2
@@ -79,7 +80,7 @@ type batchRead struct {
 
 func newBatchReader(cfg Config) *batchReader {
 	large, err := lru.New[batchKey, struct{}](knownLargeBatches)
-	kept, keptErr := lru.New[batchKey, keptBatch](max(4, int(cfg.MemoryLimit/keptDivisor/maxKeptAnswer)))
+	kept, keptErr := lru.New[batchKey, keptBatch](max(4, int(cfg.MemoryLimit/keptDivisor/keptAnswerSize)))
 	if errors.Join(err, keptErr) != nil {
 		panic(err) // only for a size below 1
 	}
@@ -101,12 +102,12 @@ func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
 // expect marks a batch as large if it has at least largeBatchRows rows.
 func (b *batchReader) expect(key batchKey, rows int) {
 	if rows >= largeBatchRows {
-		key.reference = strings.Clone(key.reference) // the cache would keep the body that it is a part of
+		key.reference = strings.Clone(key.reference) // without the clone, the cache would keep the whole body
 		b.large.Add(key, struct{}{})
 	}
 }
 
-// view returns the batch in a request's path. A large one releases the request's slot meanwhile.
+// view returns the batch in a request's path. It waits for a large one without the request's slot.
 func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) {
 	key := r.batchKey()
 	if !b.large.Contains(key) {
@@ -120,8 +121,8 @@ func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) 
 	return view, r.slot.reacquire(ctx)
 }
 
-// table returns the rows of the batch in a request's path as CSV. A large one releases the
-// request's slot meanwhile.
+// table returns the rows of the batch in a request's path as CSV. It reads a large batch without
+// the request's slot.
 func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err error) {
 	key := r.batchKey()
 	read := func(ctx context.Context) error {
@@ -144,8 +145,8 @@ func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err 
 	return table, r.slot.reacquire(ctx)
 }
 
-// withPermit runs read with a permit to read a large answer. The error is models.ErrUnavailable if
-// none becomes free in time.
+// withPermit runs read with a permit to read a large answer. It returns models.ErrUnavailable if no
+// permit becomes free in time.
 func (b *batchReader) withPermit(
 	ctx context.Context, organisation models.OrganisationID, read func(ctx context.Context) error,
 ) error {
@@ -181,7 +182,7 @@ func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchVie
 		if err != nil {
 			return batchError(err)
 		}
-		if view, err = viewBatch(&batch, rows); err == nil && len(view.data) <= 2*maxKeptAnswer {
+		if view, err = viewBatch(&batch, rows); err == nil && len(view.data) <= 2*keptAnswerSize {
 			b.kept.Add(key, keptBatch{version, view})
 		}
 		return err
@@ -216,9 +217,9 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 	return nil
 }
 
-// coalesce returns the result of a read that begins after the call. It runs the read itself, unless
-// it can join one. If the request that runs it ends before, another one runs it. Reads from the
-// replica are not shared.
+// coalesce returns the result of a read that begins after the call. It joins the next read of the
+// batch, or runs it. If the request that runs a read ends before the read, another request reads
+// again. Reads from the replica are not shared.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
@@ -289,7 +290,7 @@ func (b *batchReader) begin(key batchKey) {
 	reads.running, reads.next = reads.next, nil
 }
 
-// end removes a read, which is the running one or, if it is abandoned, the next one.
+// end removes a read: the running one, or the next one if it was abandoned before it began.
 func (b *batchReader) end(key batchKey, shared *batchRead) {
 	defer close(shared.done)
 	b.mu.Lock()

@@ -70,7 +70,7 @@ func (h *heldBatch) await(ctx context.Context, wait time.Duration) (*batchView, 
 	return h.last(ctx, seen)
 }
 
-// isEnough reports whether the request is answered with a view.
+// isEnough reports whether a view answers the request, so that the wait ends.
 func (h *heldBatch) isEnough(v *batchView) bool {
 	if h.known.given() {
 		return !h.known.has(v.etag)
@@ -83,8 +83,8 @@ func (h *heldBatch) wants(v models.BatchVersion) bool {
 	return len(h.known.tags) > 0 && !h.known.any || !h.known.given() && v.State == models.BatchSettled
 }
 
-// first returns the batch as the request finds it. If it is not enough, it may be an earlier one
-// that the watch has seen: the next look shows a change.
+// first returns the batch as the request finds it. If the kept answer of the version that the watch
+// saw last is not enough, first returns that one without a read: the next look shows any change.
 func (h *heldBatch) first(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil {
 		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {

@@ -115,7 +115,8 @@ func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit
 	return body, r.server.bodies.handle(ctx, r, len(body))
 }
 
-// readParts reads until the buffer is full. It returns io.EOF if the body ends before.
+// readParts reads until the buffer is full, and calls beginPart before each bodyPart bytes. It
+// returns io.EOF if the body ends before.
 func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err error) {
 	for part := 0; n < len(body) && err == nil; {
 		if n >= part {

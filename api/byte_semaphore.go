@@ -69,8 +69,9 @@ func newByteSemaphore(capacity, minimum int64, metrics bodyMemoryMetrics) *byteS
 }
 
 // acquire waits for the bytes of a body, at most bodyWaitLimit. abort is called, from another
-// goroutine and at most once, if the body must give up its bytes before it is complete. It returns
-// errNoBodyMemory if the bytes do not become free in time, or before ctx ends.
+// goroutine and at most once, if the body must give up its bytes before it is complete. abort must
+// not call the semaphore, which is locked. acquire returns errNoBodyMemory if the queue is full,
+// the caller may not hold as many bytes, or they do not become free in time or before ctx ends.
 func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64, abort func()) (*byteLease, error) {
 	w := &byteWaiter{
 		lease:    &byteLease{semaphore: s, caller: caller, bytes: bytes, abort: abort},
@@ -88,7 +89,7 @@ func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64,
 }
 
 // enqueue queues a waiter, and lets it acquire its bytes at once if they are free. If the semaphore
-// is full, it aborts as many unfinished bodies as the waiter needs.
+// is full, it aborts as many unfinished bodies, of any caller, as the waiter needs.
 func (s *byteSemaphore) enqueue(w *byteWaiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,14 +100,14 @@ func (s *byteSemaphore) enqueue(w *byteWaiter) error {
 	w.element = s.waiters.PushBack(w)
 	s.waiting[w.lease.caller]++
 	s.grant()
-	if w.element != nil && s.used+w.lease.bytes > s.capacity { // its caller may hold more
+	if w.element != nil && s.used+w.lease.bytes > s.capacity { // full, whatever its caller may hold
 		s.abortOldest(w.lease.bytes)
 	}
 	return nil
 }
 
 // grant gives free bytes to waiters. Among those whose caller may hold more, the caller that holds
-// the fewest comes first, then the oldest waiter. The caller holds mu.
+// the fewest comes first, then the oldest waiter. The caller of grant holds mu.
 func (s *byteSemaphore) grant() {
 	for {
 		w := s.next()
@@ -121,7 +122,8 @@ func (s *byteSemaphore) grant() {
 	}
 }
 
-// next returns the waiter that comes next, nil if there is none.
+// next returns the waiter that comes next, nil if no waiter's caller may hold more. The caller of
+// next holds mu.
 func (s *byteSemaphore) next() *byteWaiter {
 	var next *byteWaiter
 	for e := s.waiters.Front(); e != nil; e = e.Next() {
@@ -134,8 +136,8 @@ func (s *byteSemaphore) next() *byteWaiter {
 	return next
 }
 
-// abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, until
-// they hold the wanted bytes.
+// abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, oldest
+// first, until the aborted ones held the wanted bytes. The caller of abortOldest holds mu.
 func (s *byteSemaphore) abortOldest(wanted int64) {
 	for e := s.arriving.Front(); e != nil && wanted > 0; e = s.arriving.Front() {
 		l, _ := e.Value.(*byteLease)
@@ -177,14 +179,14 @@ func (s *byteSemaphore) remove(w *byteWaiter) bool {
 	return true
 }
 
-// dequeue takes a waiter out of the queue. The caller holds mu.
+// dequeue takes a waiter out of the queue. The caller of dequeue holds mu.
 func (s *byteSemaphore) dequeue(w *byteWaiter) {
 	s.waiters.Remove(w.element)
 	w.element = nil
 	decrement(s.waiting, w.lease.caller)
 }
 
-// add changes the bytes in use. The caller holds mu.
+// add changes the bytes in use. The caller of add holds mu.
 func (s *byteSemaphore) add(caller string, bytes int64) {
 	s.used += bytes
 	if s.held[caller] += bytes; s.held[caller] == 0 {
@@ -193,7 +195,7 @@ func (s *byteSemaphore) add(caller string, bytes int64) {
 	s.metrics.inUse.Set(float64(s.used))
 }
 
-// leaveArriving takes the lease out of the unfinished ones. The caller holds mu.
+// leaveArriving takes the lease out of the unfinished ones. The caller of leaveArriving holds mu.
 func (l *byteLease) leaveArriving() {
 	if l.element != nil {
 		l.semaphore.arriving.Remove(l.element)

@@ -31,8 +31,9 @@ const addressGroups = 32
 const callerCacheSize = 10_000
 
 // callerCache remembers the callers of tokens that have been verified, so that a slot is given
-// fairly before a token is verified. A token counts for its address the first time, after it has
-// expired or failed a check, and from another address. A callerCache is safe for concurrent use.
+// fairly before a token is verified. A request counts for its address instead if its token is new
+// to the process or to the address, has expired, or has failed a check. A callerCache is safe for
+// concurrent use.
 type callerCache struct {
 	seed  maphash.Seed
 	now   func() time.Time

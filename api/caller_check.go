@@ -35,8 +35,7 @@ func (r *Request) callerCheck() *callerCheck {
 	return &callerCheck{r.server, r.route, r.headers("Authorization"), r.address, r.Site.ID, r.began}
 }
 
-// untilDue returns the time until the next check. A check that is due again, because the last one
-// was inconclusive, waits for a poll interval.
+// untilDue returns the time until the next check, or a poll interval if the check is due already.
 func (c *callerCheck) untilDue() time.Duration {
 	due := c.server.recheckInterval - time.Since(c.checked)
 	if due <= 0 {
@@ -53,8 +52,8 @@ func (c *callerCheck) repeatIfDue(ctx context.Context) error {
 	return c.repeat(ctx)
 }
 
-// repeat returns the refusal if the caller would be refused now. It ignores other errors until the
-// next check, such as that Postgres is unavailable.
+// repeat returns the refusal if the caller would be refused now. It ignores other errors, such as
+// that Postgres is unavailable: the next check comes after the usual interval.
 func (c *callerCheck) repeat(ctx context.Context) error {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)

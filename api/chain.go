@@ -52,7 +52,7 @@ func (r *Request) withReplica(ctx context.Context) context.Context {
 	return ctx
 }
 
-// withAct gives the context of a route that changes a partner's configuration its act.
+// withAct adds the route's act, if it has one, to the context: the audit log records the change.
 func (r *Request) withAct(ctx context.Context) context.Context {
 	if r.route.Act == "" {
 		return ctx

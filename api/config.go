@@ -24,7 +24,7 @@ type Config struct {
 	Checks              []ReadinessCheck
 	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
 	Mounts              []Mount
-	Proxies             peer.Proxies // trusted proxies, whose word about addresses is believed
+	Proxies             peer.Proxies // trusted proxies, whose headers name the client's address
 
 	Store         *models.Store // the state of the service
 	Keys          *models.Keys  // keys of sign-up and pagination links
@@ -42,7 +42,7 @@ type Config struct {
 
 	Now            func() time.Time     // wall time of the timestamps in errors; default time.Now
 	Log            *slog.Logger         // default slog.Default(); see logs.NewHandler
-	TracerProvider trace.TracerProvider // default none; with the IDGenerator tracing.SpanIDs
+	TracerProvider trace.TracerProvider // default none; it must use the IDGenerator tracing.SpanIDs
 	Metrics        *prometheus.Registry // default a new registry
 
 	Concurrency int           // requests that run at once; 0 for no limit

@@ -30,9 +30,9 @@ const (
 
 // connTable bounds the open connections. If it is full, a new connection replaces an old one, in
 // this order: one that is silent, one whose request arrives slowly, one that is idle, one that is
-// fresh or whose request is arriving. Of those, the one that has been so for longest is closed.
-// Connections on which a caller has authenticated come last. If requests run on all connections,
-// the new one is closed.
+// fresh or whose request is arriving. Of each kind, the one that has been so for longest is closed.
+// Connections on which a caller has authenticated are closed last. If requests run on all
+// connections, the new one is closed.
 //
 // A connTable is safe for concurrent use.
 type connTable struct {
@@ -117,7 +117,8 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 	return added, victim
 }
 
-// victim returns the connection to close, nil if requests run on all.
+// victim returns the connection to close, nil if requests run on all. The caller of victim holds
+// mu.
 func (t *connTable) victim() *conn { return cmp.Or(t.unknown.victim(), t.known.victim()) }
 
 // victim returns the connection of the list to close first, nil if there is none.
@@ -126,8 +127,8 @@ func (w *waitingConns) victim() *conn {
 		older(w.longest(fresh), w.longest(arriving)))
 }
 
-// longerThan returns the connection that has been in a phase for longest, nil if that is not longer
-// than a time.
+// longerThan returns the connection that has been in a phase for longest, nil if that is shorter
+// than least.
 func (w *waitingConns) longerThan(least time.Duration, phase connPhase) *conn {
 	c := w.longest(phase)
 	if c != nil && time.Since(c.entry.since) < least {
@@ -161,7 +162,7 @@ func (t *connTable) waiting(e *connEntry) *waitingConns {
 	return &t.unknown
 }
 
-// enter moves a connection to a phase.
+// enter moves a connection to a phase. The caller of enter holds mu.
 func (t *connTable) enter(c *conn, phase connPhase) {
 	e := &c.entry
 	t.unlist(e)
@@ -172,7 +173,7 @@ func (t *connTable) enter(c *conn, phase connPhase) {
 	}
 }
 
-// unlist takes a connection out of the lists of waiting ones.
+// unlist takes a connection out of the lists of waiting ones. The caller of unlist holds mu.
 func (t *connTable) unlist(e *connEntry) {
 	if e.element != nil {
 		t.waiting(e)[e.phase].Remove(e.element)
@@ -180,7 +181,7 @@ func (t *connTable) unlist(e *connEntry) {
 	}
 }
 
-// remove takes a connection out of the table, if it is still in it.
+// remove takes a connection out of the table, if it is still in it. The caller of remove holds mu.
 func (t *connTable) remove(c *conn) {
 	e := &c.entry
 	if e.closed {

@@ -204,7 +204,8 @@ func indexCatalogue() map[Code]Entry {
 	return m
 }
 
-// helpPaths are the addresses of the codes' explanations. Refusals under load must cost little.
+// helpPaths are the addresses of the codes' explanations. They are computed once, because refusals
+// under load must cost little.
 var helpPaths = func() map[Code]string {
 	m := make(map[Code]string, len(catalogue))
 	for _, e := range catalogue {
@@ -343,7 +344,8 @@ func errorOf(area string, err error) *Error {
 	}
 }
 
-// isUnavailable reports whether Postgres is unavailable or the request ran out of time.
+// isUnavailable reports whether an error is temporary: a dependency or a slot is unavailable, or
+// the request's context has ended.
 func isUnavailable(err error) bool {
 	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled)

@@ -106,7 +106,7 @@ func (s *fairSemaphore[K]) await(ctx context.Context, w *permitWaiter[K]) error 
 	return errNoPermit
 }
 
-// grant gives free permits to waiters. The caller holds mu.
+// grant gives free permits to waiters. The caller of grant holds mu.
 func (s *fairSemaphore[K]) grant() {
 	for s.used < s.permits {
 		w := s.next()
@@ -123,7 +123,7 @@ func (s *fairSemaphore[K]) grant() {
 	}
 }
 
-// next returns the waiter that comes next, nil if there is none.
+// next returns the waiter that comes next, nil if there is none. The caller of next holds mu.
 func (s *fairSemaphore[K]) next() *permitWaiter[K] {
 	var next *permitWaiter[K]
 	var best *permitUser
@@ -137,7 +137,7 @@ func (s *fairSemaphore[K]) next() *permitWaiter[K] {
 	return next
 }
 
-// dequeue takes a waiter out of the queue. The caller holds mu.
+// dequeue takes a waiter out of the queue. The caller of dequeue holds mu.
 func (s *fairSemaphore[K]) dequeue(w *permitWaiter[K]) {
 	s.waiters.Remove(w.element)
 	w.element = nil
@@ -155,7 +155,8 @@ func (s *fairSemaphore[K]) release(caller K) {
 	s.grant()
 }
 
-// forget deletes a caller that neither holds a permit nor waits for one.
+// forget deletes a caller that neither holds a permit nor waits for one. The caller of forget holds
+// mu.
 func (s *fairSemaphore[K]) forget(caller K) {
 	if u := s.callers[caller]; u.held+u.waiting == 0 {
 		delete(s.callers, caller)

@@ -83,7 +83,8 @@ func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal 
 	_, _ = w.Write(envelope(encoded, trace))
 }
 
-// checkReadiness runs all checks concurrently. Their errors are logged, never shown.
+// checkReadiness runs all checks concurrently. It returns a refusal if a required check fails. The
+// errors of the checks are logged, never shown.
 func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logger) (readiness, *Error) {
 	answer := readiness{Status: "ready", Checks: make(map[string]string, len(checks))}
 	refusal := &Error{RetryAfter: retryUnavailable}
@@ -94,7 +95,7 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 			continue
 		}
 		answer.Checks[check.Name] = "unavailable"
-		log.WarnContext(ctx, "not ready", logs.OutageOf(check.Name), "err", err)
+		log.WarnContext(ctx, "readiness check failed", logs.OutageOf(check.Name), "err", err)
 		if check.Required {
 			refusal.Add(Fault{Code: Unavailable, Target: check.Name})
 			refusal.Cause = err

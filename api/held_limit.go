@@ -75,7 +75,7 @@ func (l *heldLimit) preferredWait(r *Request) (wait time.Duration, release func(
 	return wait, func() { l.release(r.Site.OrganisationID) }
 }
 
-// add counts one more, unless the organisation or the process has as many as it may.
+// add counts one more request. At a limit it returns errOrganisationHolds or errProcessHolds.
 func (l *heldLimit) add(organisation models.OrganisationID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func (r *Request) landing(sandbox bool) error {
 // apiRoots are the paths below which errors are always JSON.
 var apiRoots = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
 
-// wantsHTML reports whether a browser asks for a path outside the API.
+// wantsHTML reports whether the path is outside the API and the client accepts HTML.
 func (r *Request) wantsHTML() bool {
 	for _, tree := range apiRoots {
 		if inTree(r.path, tree) {

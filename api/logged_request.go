@@ -22,8 +22,8 @@ const (
 	loggedRequestPage = 100
 )
 
-// loggedRequests handles the route about the sandbox's log of requests. The log is that of this
-// process.
+// loggedRequests handles the route about the sandbox's log of requests. The log holds the requests
+// of this process alone.
 type loggedRequests struct {
 	log     *console.RequestLog
 	streams *eventStreams
@@ -117,7 +117,8 @@ func readLoggedRequestFilter(in *queryReader) loggedRequestFilter {
 	return f
 }
 
-// readStatus decodes a status or a class of statuses such as 4xx, 0 if the parameter is absent.
+// readStatus decodes a status, or a class of statuses: 4xx as 4. It returns 0 if the parameter is
+// absent.
 func readStatus(in *queryReader) int {
 	text, ok := in.r.Query("status")
 	if !ok {

@@ -75,7 +75,7 @@ func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
 // handle waits until the complete body of a request may be handled, at most bodyWaitLimit. The
 // request's end releases the permit.
 func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
-	if size <= smallBody || r.Principal.ClientID.IsZero() { // the console's own requests make calls that count
+	if size <= smallBody || r.Principal.ClientID.IsZero() { // a console page's own API calls count instead
 		return nil
 	}
 	if err := m.handled.acquire(ctx, callerOf(&r.Principal)); err != nil {

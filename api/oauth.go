@@ -56,7 +56,8 @@ func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 	return r.token(answer)
 }
 
-// tokenLimit returns the function that counts a client's tokens, nil without a limiter.
+// tokenLimit returns the function that counts a client's tokens, nil without a limiter. The
+// function returns 0, or the time after which the client may try again.
 func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.ClientID) time.Duration {
 	if limiter == nil {
 		return nil

@@ -22,8 +22,8 @@ const (
 // cursorLife is how long a pagination link is valid, in service time.
 const cursorLife = 24 * time.Hour
 
-// maxCursorSize is the longest accepted cursor, in characters. A cursor with the
-// longest orderId is shorter.
+// maxCursorSize is the longest accepted cursor, in characters. A cursor with the longest orderId is
+// shorter.
 const maxCursorSize = 2 << 10
 
 // pageQuery selects one page of a list: F are the list's filters, P its positions. A pagination
@@ -146,7 +146,7 @@ func (in *queryReader) err() error {
 	return &in.faults
 }
 
-// integer decodes a parameter from minimum to maximum. An absent parameter has the value otherwise.
+// integer decodes a parameter from minimum to maximum. If it is absent, integer returns otherwise.
 func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) int64 {
 	n, ok, err := in.r.QueryInt(name, minimum, maximum)
 	in.fault(err)

@@ -58,15 +58,15 @@ func totalLabel(p *models.PaymentIntent) string {
 	}
 }
 
-// paymentItem describes a line item. The price of the add-ons is what the subtotal exceeds the
-// units by; partners need not state it.
+// paymentItem describes a line item. Partners do not state the price of the add-ons: it is the
+// subtotal less the price of the units.
 func paymentItem(l *models.LineItem, money func(models.Amount) string) web.PaymentItem {
 	item := web.PaymentItem{Name: l.ItemID, Quantity: l.Quantity, Amount: money(l.AmountSubtotal)}
 	if l.AddOns != nil {
 		item.Detail = l.AddOns.Customizations
 	}
 	if l.AmountPerUnit > l.AmountSubtotal/models.Amount(l.Quantity) {
-		return item // the units are not what the subtotal adds up from
+		return item // the units alone cost more than the subtotal
 	}
 	if l.Quantity > 1 {
 		item.Unit = money(l.AmountPerUnit)

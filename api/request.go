@@ -41,7 +41,7 @@ type Request struct {
 	path         string
 	param        string
 	query        map[string][]string // the well-formed parameters
-	queryFaults  []Fault             // faults of a list's query, for the next error response
+	queryFaults  []Fault             // faults of a list's query that are not answered yet
 	bodyRead     bool
 	raw          []byte          // the body, if the console logs requests
 	errorCode    Code            // of the first fault that is answered; "" for none
@@ -178,7 +178,7 @@ func decodePath(raw string) (string, error) {
 }
 
 // parseQuery splits a query into decoded parameters. order lists the names by first appearance. bad
-// lists the names of parameters that are not percent-encoded UTF-8: "?" if the name is not.
+// lists the names of parameters that are not percent-encoded UTF-8, with "?" for a malformed name.
 func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 	params = make(map[string][]string)
 	for pair := range strings.SplitSeq(raw, "&") {

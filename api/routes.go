@@ -18,8 +18,7 @@ const (
 	redeliveryTimeout = 25 * time.Second
 )
 
-// The path parameters, besides siteId. Those of pages and of the customer app are secrets that
-// links carry.
+// The path parameters, besides siteId. A code and a token are secrets that links carry.
 var (
 	customerParam      = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: CustomerNotFound}
 	inviteeParam       = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: NoLiveInvitation}

@@ -125,7 +125,7 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 // shows them in progress. The workers' sweep settles the batches that an error leaves over.
 func (s *sandbox) settleOverdue(ctx context.Context) {
 	for {
-		if _, err := s.store.CloseOverdueBatch(ctx); err != nil {
+		if _, err := s.store.CloseOverdueBatch(ctx); err != nil { // ErrNotFound: no batch is overdue any more
 			return
 		}
 	}

@@ -34,7 +34,7 @@ type watches[K, V comparable] struct {
 
 // watch observes one key. Its goroutine runs while requests wait.
 type watch[V comparable] struct {
-	waiters int
+	waiters int // guarded by watches.mu
 	stop    context.CancelFunc
 	joined  chan struct{} // receives a value when a request joins
 
@@ -170,8 +170,8 @@ func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
 	return w.seen, w.changed
 }
 
-// await waits for a later sighting than the given number that is wanted or an error. ok is false if
-// ctx ends first.
+// await waits for a sighting after the given number whose value is wanted or whose look has failed.
+// ok is false if ctx ends first.
 func (w *watch[V]) await(ctx context.Context, number uint64, wanted func(V) bool) (_ sighting[V], ok bool) {
 	for {
 		seen, changed := w.current()

@@ -58,7 +58,7 @@ func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
 type webhookListener struct {
 	*webhooks
 	watch        *watch[models.WebhookStreamPosition]
-	leave        func() // the watch
+	leave        func() // leaves the watch
 	tail         *models.WebhookTail
 	organisation models.OrganisationID
 	slot         slot // held during each query
