@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -205,6 +206,7 @@ func TestExitCodes(t *testing.T) {
 		"torn answer":        {torn.URL, []string{"intents", "cancel", "pi_1"}, exitNetwork, "unexpected EOF"},
 		"lost deletion":      {torn.URL, []string{"endpoints", "delete", "default"}, exitNetwork, "unexpected EOF"},
 		"no secret file":     {"", []string{"receive", "--secret", "@/none"}, exitUsage, "--secret: open /none"},
+		"no next secret":     {"", []string{"webhooks", "certify", "http://x/", "--secret", "a", "--next-secret", "@/none"}, exitUsage, "--next-secret: open /none"},
 		"certify, no secret": {"", []string{"webhooks", "certify", "http://x/"}, exitUsage, "WEBHOOK_SECRET or --secret must be whsec_"},
 		"token":              {api(401, "auth:invalid-token"), get, exitAuthentication, "auth:invalid-token"},
 		"scope":              {api(403, "auth:insufficient-scope"), get, exitAuthentication, "auth:insufficient-scope"},
@@ -278,5 +280,23 @@ func TestServiceOfTheCommands(t *testing.T) {
 		case test.fault == "" && (err != nil || s.baseURL != test.url || site != test.wants):
 			t.Errorf("%s: %q, %q, %v", name, s.baseURL, site, err)
 		}
+	}
+}
+
+// An edited profile file may hold null instead of profiles.
+func TestLoginWithoutProfiles(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "profiles.json")
+	if err := os.WriteFile(file, []byte(`{"profiles":null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	getenv := func(name string) string { return map[string]string{"SVCCTL_CONFIG": file}[name] }
+	c := &ctl{getenv: getenv, in: strings.NewReader("secret\n"), out: io.Discard, errOut: io.Discard, site: "s"}
+	if err := c.login(t.Context(), "office", profile{BaseURL: "http://office", ClientID: "i"}, true); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := c.loadProfiles()
+	if err != nil || stored.Active != "office" || stored.Profiles["office"].ClientSecret != "secret" {
+		t.Errorf("stored %+v, %v", stored, err)
 	}
 }

@@ -28,7 +28,7 @@ type profiles struct {
 	Profiles map[string]profile `json:"profiles"`
 }
 
-// defaultProfile is the name of a profile that was given none.
+// defaultProfile is the name of the profile that login stores if it is given no name.
 const defaultProfile = "default"
 
 // profileFile returns the path of the profile file.
@@ -61,10 +61,13 @@ func (c *ctl) loadProfiles() (profiles, error) {
 	if err := json.Unmarshal(content, &stored); err != nil {
 		return none, fmt.Errorf("%s is not a profile file: %w", name, err)
 	}
+	if stored.Profiles == nil { // an edited file may have null
+		stored.Profiles = none.Profiles
+	}
 	return stored, nil
 }
 
-// saveProfiles replaces the profile file at once. Only the user can read it.
+// saveProfiles replaces the profile file atomically. Only the user can read the file.
 func (c *ctl) saveProfiles(stored profiles) error {
 	name, err := c.profileFile()
 	if err != nil {

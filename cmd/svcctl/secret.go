@@ -43,7 +43,7 @@ func (c *ctl) webhookSecrets(flags []string) ([]string, error) {
 }
 
 // secretOf returns the secret of a flag: the text or, for @FILE, the content of the file. Without a
-// flag it returns the value of the variable.
+// flag it returns the value of the variable, which may be "".
 func (c *ctl) secretOf(flag, variable string) (string, error) {
 	if flag == "" && variable != "" {
 		return c.getenv(variable), nil
@@ -54,7 +54,11 @@ func (c *ctl) secretOf(flag, variable string) (string, error) {
 	}
 	content, err := os.ReadFile(name)
 	if err != nil {
-		return "", fail(exitUsage, "--secret: %w", err)
+		source := "--secret"
+		if variable == nextSecretVariable {
+			source = "--next-secret"
+		}
+		return "", fail(exitUsage, "%s: %w", source, err)
 	}
 	return strings.TrimSpace(string(content)), nil
 }
