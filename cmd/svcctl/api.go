@@ -76,7 +76,7 @@ func (c *ctl) printBody(response client.Response) error {
 // siteVariable stands for the Site in a path.
 const siteVariable = "{siteId}"
 
-// atSite returns a path in which a Site stands for siteVariable.
+// atSite replaces siteVariable in a path by a Site.
 func atSite(path, site string) string {
 	return strings.ReplaceAll(path, siteVariable, strings.TrimPrefix(client.Path(site), "/"))
 }

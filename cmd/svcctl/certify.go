@@ -157,11 +157,11 @@ func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 	return v, nil
 }
 
-// webhook is a request to send, and whether the receiver must refuse it.
+// webhook is a request to send.
 type webhook struct {
 	header     http.Header
 	body       []byte
-	mustRefuse bool
+	mustRefuse bool // the receiver must refuse the request
 }
 
 // keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. It rejects

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// rule is a rule for receivers of webhooks, with the webhooks that try it.
+// rule is a rule for receivers of webhooks, with the webhooks that test it.
 type rule struct {
 	name     string
 	text     string // what the webhooks are, and what the receiver must do
@@ -26,7 +26,7 @@ type rule struct {
 	webhooks func(*certification) []webhook
 }
 
-// rules are the rules of webhooks certify, in the order in which they are tried.
+// rules are the rules of webhooks certify, in the order in which they are tested.
 var rules = []rule{
 	{
 		name: "good event", text: "a final status, signed: 2xx within 10 seconds",

@@ -57,7 +57,7 @@ func (c *ctl) completeProfiles(*cobra.Command, []string, string) ([]cobra.Comple
 }
 
 // completeArgument completes the next argument of an operation with values of the service. It shows
-// no error, and gives up soon.
+// no error, and gives up after completionTimeout.
 func (c *ctl) completeArgument(op operation) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(op.args) == 0 || len(args) >= len(op.args) && !op.many {
@@ -70,7 +70,7 @@ func (c *ctl) completeArgument(op operation) completion {
 	}
 }
 
-// live returns the newest values of an argument that begin with a prefix.
+// live returns those of the newest values of an argument that begin with a prefix.
 func (c *ctl) live(ctx context.Context, name, prefix string) []cobra.Completion {
 	source, ok := liveValues[name]
 	s, err := c.service()

@@ -22,7 +22,7 @@ import (
 // listening is a run of listen.
 type listening struct {
 	*ctl
-	secrets []string // --secret, then those to verify with
+	secrets []string // the values of --secret; run replaces them by the secrets to verify with
 	events  []string // types; empty for all
 	target  string   // forward to this URL; "": print
 	state   string   // the file that holds the position; "": none
@@ -92,8 +92,8 @@ func (l *listening) run(ctx context.Context) error {
 	l.position = position{BaseURL: s.baseURL, ClientID: s.clientID}
 	last := stored.Position
 	if last != "" && (stored.BaseURL != s.baseURL || stored.ClientID != s.clientID) {
-		fmt.Fprintf(l.errOut, "%s is of %s as %s: beginning now\n", l.state, printable(stored.BaseURL),
-			printable(stored.ClientID))
+		fmt.Fprintf(l.errOut, "%s holds the position of client %s at %s: beginning now\n", l.state,
+			printable(stored.ClientID), printable(stored.BaseURL))
 		last = ""
 	}
 	where := s.baseURL
@@ -133,8 +133,8 @@ func (c *ctl) reportBroken(err error) {
 	fmt.Fprintf(c.errOut, "%s; connecting again\n", printable(err.Error()))
 }
 
-// stored returns what an earlier run has kept. It refuses a file with other content, which keep
-// would replace.
+// stored returns the position that an earlier run kept; the zero position if there is none. It
+// refuses a file with other content, because keep would replace that.
 func (l *listening) stored() (stored position, err error) {
 	if l.state == "" {
 		return position{}, nil
@@ -153,7 +153,7 @@ func (l *listening) stored() (stored position, err error) {
 	return stored, nil
 }
 
-// keep keeps the position for a later run.
+// keep writes the position to the state file for a later run.
 func (l *listening) keep(id string) error {
 	if l.state == "" || id == "" {
 		return nil

@@ -225,8 +225,8 @@ func TestListenPositionBelongsToAService(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "position")
 	for name, c := range map[string]struct{ content, asked, said string }{
 		"same":           {`{"baseUrl":"` + server.URL + `","clientId":"i","position":"p9"}`, "p9", ""},
-		"other service":  {`{"baseUrl":"http://other","clientId":"i","position":"p9"}`, "", "is of http://other as i: beginning now"},
-		"other client":   {`{"baseUrl":"` + server.URL + `","clientId":"j","position":"p9"}`, "", "as j: beginning now"},
+		"other service":  {`{"baseUrl":"http://other","clientId":"i","position":"p9"}`, "", "holds the position of client i at http://other: beginning now"},
+		"other client":   {`{"baseUrl":"` + server.URL + `","clientId":"j","position":"p9"}`, "", "of client j at "},
 		"an empty file":  {"", "", ""},
 		"not a position": {"rows", "", ""},
 	} {

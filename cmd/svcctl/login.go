@@ -85,7 +85,8 @@ type questioner struct {
 	err   error
 }
 
-// ask returns the value of a flag or, without it, the next line.
+// ask returns the value of a flag or, without it, the next line. At the end of the input it returns
+// "".
 func (q *questioner) ask(question, value string) string {
 	if value != "" || q.err != nil {
 		return value

@@ -35,7 +35,7 @@ type ctl struct {
 	profile string // the flag --profile
 	site    string // the flag --site
 	output  outputFormat
-	started bool // a command runs: its arguments and flags were accepted
+	started bool // the arguments and flags were accepted, and the command began
 }
 
 // run runs a command until it returns or ctx ends. It prints an error, and returns the exit code.

@@ -172,7 +172,7 @@ func (op operation) checkArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// input holds the values of the arguments by their names in path and body.
+// input holds the values of the arguments by name.
 type input map[string]any
 
 // inputs returns the input of each call.
@@ -207,7 +207,7 @@ func (in input) wrap(op operation, err error) error {
 	return fmt.Errorf("%v: %w", in[op.args[len(op.args)-1].name], err)
 }
 
-// open signs in. It asks for a Site only if the operation is about one.
+// open signs in. It looks for a Site only if the operation is about one.
 func (c *ctl) open(ctx context.Context, op operation) (*call, error) {
 	run := &call{ctl: c, operation: op}
 	var err error
@@ -330,8 +330,8 @@ func (run *call) printList(ctx context.Context, printer *printer, request client
 	}
 }
 
-// endTruncated ends a list that has more items than were asked for, and prints a hint about --limit
-// 0.
+// endTruncated ends a list that has more items than were asked for. It prints a hint about the flag
+// --limit.
 func (run *call) endTruncated(printer *printer, page listPage) error {
 	if err := printer.end(); err != nil {
 		return err
@@ -357,7 +357,7 @@ func withPageSize(path string, limit int) string {
 	return path + separator + "limit=" + strconv.Itoa(size)
 }
 
-// named returns the operation of a command.
+// named returns the operation of a command. It panics if there is none.
 func named(noun, verb string) operation {
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.noun == noun && op.verb == verb })
 	return operations[i]

@@ -43,8 +43,8 @@ func (f *outputFormat) Set(text string) error {
 
 // column is a column of a list.
 type column struct {
-	field string // a path of object.get; one of several paths is for the table only
-	title string // of the table; "": only CSV has the column
+	field string // paths of object.get; CSV leaves out a column of several paths
+	title string // of the table, which leaves out the column if it is ""
 }
 
 // printer prints items of a list, or one object.

@@ -84,7 +84,7 @@ func (v *parameterValue) Set(text string) (err error) {
 	return err
 }
 
-// query returns the value as a query parameter.
+// query returns the value as a query parameter; "" without the flag.
 func (v *parameterValue) query() string {
 	if v.value == nil {
 		return ""
@@ -139,7 +139,7 @@ func parseTime(text string, now time.Time) (int64, error) {
 	return 0, fmt.Errorf("%q is not a time: write it %s", text, timeUsage)
 }
 
-// parseJSON returns JSON, or that of a file after an @.
+// parseJSON returns a text of JSON or, for @FILE, the JSON in the file.
 func parseJSON(text string) (json.RawMessage, error) {
 	content := []byte(text)
 	if name, ok := strings.CutPrefix(text, "@"); ok {

@@ -38,7 +38,7 @@ func (p *progress) set(settled int) {
 	}
 }
 
-// end leaves the bar as it is.
+// end stops the updates of the bar, and leaves it on the terminal.
 func (p *progress) end() {
 	if p != nil {
 		p.bar.Abort(false) // no effect on a complete bar
@@ -46,7 +46,8 @@ func (p *progress) end() {
 	}
 }
 
-// awaitBatch waits until a batch is settled. If it watches, it reports each state.
+// awaitBatch waits until a batch is settled, and returns its last known state. If watch is set,
+// awaitBatch calls report with each state.
 func (c *ctl) awaitBatch(
 	ctx context.Context, api *client.Client, site, reference string, report func(client.BatchStatus), watch bool,
 ) (batch client.BatchStatus, err error) {

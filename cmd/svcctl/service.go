@@ -48,7 +48,7 @@ SVCCTL_CONFIG names another file.`,
 
 // service is the service that a run calls.
 type service struct {
-	origin       string // where it comes from, for messages
+	origin       string // what names the service, for messages
 	baseURL      string
 	clientID     string
 	clientSecret string
@@ -138,7 +138,7 @@ func (c *ctl) sandboxService() (service, error) {
 		}
 	}
 	if err := json.Unmarshal(content, &info); err != nil || len(info.Organisations) == 0 {
-		return service{}, fmt.Errorf("%s is not that of a sandbox", name)
+		return service{}, fmt.Errorf("%s does not describe a sandbox", name)
 	}
 	first := info.Organisations[0]
 	s := service{
@@ -200,7 +200,7 @@ func (s service) client() *client.Client {
 	transport := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		// The default of net/http
+		// The defaults of net/http
 		TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
 	}
 	return client.New(client.Config{
@@ -209,7 +209,7 @@ func (s service) client() *client.Client {
 	})
 }
 
-// signIn obtains an access token. Its errors name the service and where it comes from.
+// signIn obtains an access token. Its errors name the base URL, and what names the service.
 func (s service) signIn(ctx context.Context, api *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
 	defer cancel()
@@ -235,7 +235,7 @@ func isCredentialStatus(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusUnauthorized
 }
 
-// isNetworkError reports whether a request got no response, or none that is whole.
+// isNetworkError reports whether a request got no response, or only a part of one.
 func isNetworkError(err error) bool {
 	var transport *url.Error
 	return errors.As(err, &transport)

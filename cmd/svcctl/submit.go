@@ -95,7 +95,7 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// newSubmission reads the file before it signs in.
+// newSubmission reads the file, divides its rows into batches, and signs in.
 func (c *ctl) newSubmission(ctx context.Context, args []string, format rowFormat) (*submission, error) {
 	rows, err := readFile(args[1], format)
 	if err != nil {
@@ -143,7 +143,8 @@ func (s *submission) rowCount() int {
 }
 
 // checkForm refuses a reference that was submitted in the other form: as one batch, or as several.
-// The service would not notice that a file which has grown or shrunk over the limit repeats rows.
+// The service would not notice repeated rows if the file has grown above maxRows, or shrunk below
+// it.
 func (s *submission) checkForm(ctx context.Context) error {
 	other := s.reference
 	if len(s.batches) == 1 {
@@ -177,7 +178,7 @@ func (s *submission) validate(ctx context.Context) error {
 	return printer.end()
 }
 
-// run submits the batches and, if it waits, follows them until every row is settled.
+// run submits the batches. If wait is set, it follows them until every row is settled.
 func (s *submission) run(ctx context.Context, wait bool) error {
 	if err := s.checkForm(ctx); err != nil {
 		return err

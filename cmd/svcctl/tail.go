@@ -83,7 +83,7 @@ func (t *tailing) run(ctx context.Context) error {
 // follow prints the latest requests, oldest first, and then each further one.
 func (t *tailing) follow(ctx context.Context, api *client.Client, baseURL string) error {
 	earlier := t.filter
-	earlier.Limit = max(t.limit, 1) // the list also has the position
+	earlier.Limit = max(t.limit, 1) // never 0, because the list also has the position
 	list, err := api.Requests(ctx, earlier)
 	if err != nil {
 		return err

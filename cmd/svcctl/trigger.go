@@ -143,7 +143,7 @@ func (t *trigger) awaitEvent(ctx context.Context, traceID, event string, wait ti
 	}
 }
 
-// made prints what was made.
+// made prints a line about an object that a scenario made.
 func (t *trigger) made(kind, name, detail string) {
 	fmt.Fprintf(t.out, "%-8s %s  %s\n", kind, name, detail)
 }
@@ -160,7 +160,8 @@ func (t *trigger) createIntent(ctx context.Context, lifetime time.Duration) (cli
 	return t.api.CreatePaymentIntent(ctx, t.site, in, "")
 }
 
-// payIntent has a customer with a behaviour pay.
+// payIntent returns a scenario in which a customer with the behaviour is to pay a new payment
+// intent. With "" the customer pays.
 func payIntent(behaviour string) func(context.Context, *trigger) (string, error) {
 	return func(ctx context.Context, t *trigger) (string, error) {
 		created, err := t.createIntent(ctx, 0)
@@ -274,7 +275,7 @@ func expireCustomer(ctx context.Context, t *trigger) (string, error) {
 	return invitation.TraceID, err
 }
 
-// settleBatch submits a batch of customers that behave differently.
+// settleBatch submits a batch of three rows, whose customers behave differently.
 func settleBatch(ctx context.Context, t *trigger) (string, error) {
 	batch := client.Batch{BatchReference: t.name}
 	for _, behaviour := range []string{"", "insufficientFunds", "declines"} {
