@@ -24,7 +24,7 @@ func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// addOperatorFlag lets a command and its subcommands name their operator, and the reason of an act.
+// addOperatorFlag adds the flags --operator and --reason to a command and its subcommands.
 func (p *program) addOperatorFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&p.operator, "operator", "",
 		"your name in the audit log (default $SVC_OPERATOR, else the account's name)")
@@ -32,7 +32,8 @@ func (p *program) addOperatorFlag(cmd *cobra.Command) {
 		"why, for the audit log; pauses, resumptions and bulk redeliveries require it")
 }
 
-// beginAct gives the context of a command that changes state its act. It precedes every command.
+// beginAct adds an act to the context of a command that changes state. It runs before every
+// command, and does nothing for the others.
 func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 	name, changes := cmd.Annotations[actAnnotation]
 	if !changes {
@@ -60,7 +61,7 @@ func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// perform runs do, and records how the context's act has ended.
+// perform runs do, and records the outcome of the context's act.
 func perform(ctx context.Context, cfg Config, store *models.Store, do storeFunc) error {
 	err := do(ctx, cfg, store)
 	recorded := store.EndAct(ctx, err)

@@ -16,9 +16,9 @@ func (p *program) clientCommand() *cobra.Command {
 	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(), p.showClientCommand(),
 		acting(models.ActSetClientScopes, p.clientScopesCommand()),
 		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
-		acting(models.ActDisableClient, p.changeClient("disable CLIENT",
+		acting(models.ActDisableClient, p.ofClient("disable CLIENT",
 			"Disable a client; its tokens stop working within a minute", (*models.Store).DisableClient)),
-		acting(models.ActEnableClient, p.changeClient("enable CLIENT", "Enable a disabled client",
+		acting(models.ActEnableClient, p.ofClient("enable CLIENT", "Enable a disabled client",
 			(*models.Store).EnableClient)),
 		p.secretCommand(), p.clientKeysCommand())
 	return cmd
@@ -60,7 +60,8 @@ func (p *program) addClientCommand() *cobra.Command {
 // customerApp stands for the customer app's backend where a command takes an organisation.
 const customerApp = "customer-app"
 
-// parseOwner parses an organisation's id. The zero organisation is the customer app.
+// parseOwner parses an organisation's id, or customerApp. It returns the zero id for the customer
+// app.
 func parseOwner(text string) (organisation models.OrganisationID, err error) {
 	if text != customerApp {
 		err = organisation.UnmarshalText([]byte(text))
@@ -83,7 +84,8 @@ func scopesOf(texts []string) []models.Scope {
 	return scopes
 }
 
-func (p *program) changeClient(
+// ofClient returns a command about a client.
+func (p *program) ofClient(
 	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
 ) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
@@ -146,7 +148,7 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// withClient parses a client's id and opens the database.
+// withClient parses a client's id, opens the database and calls do.
 func (p *program) withClient(
 	ctx context.Context, client string, do func(context.Context, *models.Store, models.ClientID) error,
 ) error {

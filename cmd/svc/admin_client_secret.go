@@ -12,7 +12,7 @@ import (
 func (p *program) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
 	cmd.AddCommand(
-		acting(models.ActAddClientSecret, p.changeClient("add CLIENT",
+		acting(models.ActAddClientSecret, p.ofClient("add CLIENT",
 			"Add a secret and print it; it is never shown again",
 			func(store *models.Store, ctx context.Context, id models.ClientID) error {
 				secret, err := store.AddClientSecret(ctx, id)
@@ -21,7 +21,7 @@ func (p *program) secretCommand() *cobra.Command {
 				}
 				return err
 			})),
-		p.changeClient("list CLIENT", "List the secrets' fingerprints",
+		p.ofClient("list CLIENT", "List the secrets' fingerprints",
 			func(store *models.Store, ctx context.Context, id models.ClientID) error {
 				secrets, err := store.ClientSecrets(ctx, id)
 				if err != nil {

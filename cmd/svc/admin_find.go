@@ -40,13 +40,14 @@ func (p *program) storyCommand() *cobra.Command {
 	}
 	batch := &cobra.Command{Use: "batch SITE BATCH_REFERENCE", Short: "Of a batch", Args: cobra.ExactArgs(2)}
 	batch.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withRow(cmd.Context(), args, func(ctx context.Context, store *models.Store, site models.SiteID) error {
+		show := func(ctx context.Context, store *models.Store, site models.SiteID) error {
 			story, err := store.BatchStory(ctx, site, args[1])
 			if err != nil {
 				return err
 			}
 			return p.printJSON(story)
-		})
+		}
+		return p.withSite(cmd.Context(), args, show)
 	}
 	payment := &cobra.Command{Use: "payment PAYMENT_INTENT", Short: "Of a payment intent", Args: cobra.ExactArgs(1)}
 	payment.RunE = func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models"
 )
 
-// logPage is the number of entries that svc admin log holds in memory.
+// logPage is the number of entries that svc admin log reads at a time.
 const logPage = 1000
 
 func (p *program) logCommand() *cobra.Command {

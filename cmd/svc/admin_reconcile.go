@@ -35,8 +35,8 @@ func (p *program) reconcileCommand() *cobra.Command {
 			})
 		})
 	cmd.Long = "Compare the ledger with the rail's list of debits, both ways: each debit has its ledger entry,\n" +
-		"and each entry its debit. Debits of open rows and payments are in flight and no differences. The\n" +
-		"command changes nothing. It fails if it finds a difference."
+		"and each entry its debit. Debits of open rows and payments are in flight, and count as no\n" +
+		"difference. The command changes nothing. It fails if it finds a difference."
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z; default seven days ago")
 	flags.StringVar(&f.to, "to", "", "time at which it ends; default now")
@@ -44,7 +44,8 @@ func (p *program) reconcileCommand() *cobra.Command {
 	return cmd
 }
 
-// reconcile compares and prints.
+// reconcile compares the ledger with the rail, and prints the differences. Without --from it begins
+// models.RailMemory ago, or when the present rail or its list began if that is later.
 func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Store, f reconcileFlags) (err error) {
 	ring, err := cfg.keyring()
 	if err != nil {
@@ -137,7 +138,7 @@ func newReconcileReport(w io.Writer, asJSON bool) *reconcileReport {
 	return r
 }
 
-// run compares from a time to another.
+// run compares what was debited and recorded from a time, inclusive, to another, exclusive.
 func (r *reconcileReport) run(ctx context.Context, c *reconcile.Comparer, from, to models.Millis) error {
 	r.from, r.to = from, from
 	return c.Compare(ctx, from, to, func(step reconcile.Step) error {
@@ -184,7 +185,8 @@ var remedies = map[models.DifferenceKind]string{
 	models.DifferenceParticulars: "compare with the gateway's books: the operator of the wrong side corrects it",
 }
 
-// end prints the sums, and what an operator can do. err is the error that ended the comparison.
+// end prints the sums, and what an operator can do. err is the error that ended the comparison, if
+// any. end returns it with errDifferences if there are differences.
 func (r *reconcileReport) end(err error) error {
 	total := 0
 	for _, n := range r.findings {
@@ -205,7 +207,7 @@ func (r *reconcileReport) end(err error) error {
 		}
 	}
 	if err != nil && r.begun {
-		err = fmt.Errorf("it stopped; continue with --from %s: %w", r.to.Time().Format(time.RFC3339), err)
+		err = fmt.Errorf("the comparison stopped; continue with --from %s: %w", r.to.Time().Format(time.RFC3339), err)
 	}
 	if total > 0 {
 		err = errors.Join(err, errDifferences)

@@ -58,7 +58,7 @@ func (p *program) debitCommand() *cobra.Command {
 	key := &cobra.Command{
 		Use: "key SITE BATCH_REFERENCE ROW_REFERENCE", Short: "Print the rail key of a row", Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.withRow(cmd.Context(), args,
+			return p.withSite(cmd.Context(), args,
 				func(ctx context.Context, store *models.Store, site models.SiteID) error {
 					key, err := store.RowRailKey(ctx, site, args[1], args[2])
 					if err == nil {
@@ -74,7 +74,8 @@ func (p *program) debitCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) withRow(
+// withSite parses a Site's id, which is the first argument, opens the database and calls do.
+func (p *program) withSite(
 	ctx context.Context, args []string, do func(context.Context, *models.Store, models.SiteID) error,
 ) error {
 	var site models.SiteID
@@ -86,7 +87,8 @@ func (p *program) withRow(
 	})
 }
 
-// decisionFlags adds the flags for a decision, of which exactly one is required.
+// decisionFlags adds the two flags for a decision, of which exactly one is required. The returned
+// function returns the decision once the flags are parsed.
 func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 	var debited, notDebited bool
 	cmd.Flags().BoolVar(&debited, "debited", false, "the account was debited once")
@@ -104,7 +106,7 @@ func (p *program) decideRowCommand() *cobra.Command {
 	}
 	decision := decisionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withRow(cmd.Context(), args, func(ctx context.Context, store *models.Store, site models.SiteID) error {
+		decide := func(ctx context.Context, store *models.Store, site models.SiteID) error {
 			outcome, err := store.DecideRow(ctx, site, args[1], args[2], decision())
 			if errors.Is(err, models.ErrNotUndecided) {
 				return explain(err, "the row is not unconfirmed, or it has already been corrected")
@@ -113,7 +115,8 @@ func (p *program) decideRowCommand() *cobra.Command {
 				fmt.Fprintln(p.stdout, "corrected to", outcome)
 			}
 			return err
-		})
+		}
+		return p.withSite(cmd.Context(), args, decide)
 	}
 	return cmd
 }

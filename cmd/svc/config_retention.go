@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models"
 )
 
-// retention are the periods for which data is kept, in days.
+// retention holds the periods for which data is kept, in days.
 type retention struct {
 	Payments    days `env:"SVC_RETENTION_PAYMENTS" envDefault:"400"`
 	Webhooks    days `env:"SVC_RETENTION_WEBHOOKS" envDefault:"400"`

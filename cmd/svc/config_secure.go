@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production.
+	// minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production, in bytes.
 	minRailSecret = 32
-	// minOpsPassword is the minimum length of SVC_OPS_PASSWORD in production.
+	// minOpsPassword is the minimum length of SVC_OPS_PASSWORD in production, in bytes.
 	minOpsPassword = 16
 )
 
@@ -134,10 +134,10 @@ func isVerifiedDatabase(dsn string) bool {
 // tlsFiles are the certificate authority of a server and the certificate of the client.
 type tlsFiles struct{ prefix, ca, cert, key string }
 
-// config reads the files; nil: none is set.
+// config reads the files. It returns nil, which means the default settings, if none is set.
 func (f tlsFiles) config() (*tls.Config, error) {
 	if f.ca == "" && f.cert == "" && f.key == "" {
-		return nil, nil // the default settings
+		return nil, nil
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.ca != "" {

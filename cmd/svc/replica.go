@@ -10,8 +10,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// checkReplica refuses a pooler. It may run the check of the replica and the read that follows on
-// different servers.
+// checkReplica refuses a replica behind a pooler: the pooler may run the check of the lag and the
+// read that follows on different servers.
 func (c *Config) checkReplica(refuse func(variable, complaint string)) {
 	if c.ReadURL != "" && c.pooled() {
 		refuse("SVC_DATABASE_READ_URL", "needs a direct connection: it does not work with SVC_DATABASE_POOLER")

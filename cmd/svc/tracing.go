@@ -20,8 +20,8 @@ import (
 // flushTimeout bounds the export of the last spans at shutdown.
 const flushTimeout = 5 * time.Second
 
-// tracerProvider returns the provider that sends spans to the configured collector, nil without
-// one. All parts of the process share it.
+// tracerProvider returns the provider that sends spans to the configured collector. It returns nil
+// if none is configured. All parts of the process share it.
 func (s *service) tracerProvider(ctx context.Context) (trace.TracerProvider, error) {
 	if s.cfg.OTLPURL == "" || s.spans != nil {
 		return s.spans, nil
@@ -49,7 +49,7 @@ func (s *service) tracerProvider(ctx context.Context) (trace.TracerProvider, err
 	return provider, nil
 }
 
-// tracer returns a tracer of tracerProvider, nil without a collector.
+// tracer returns a tracer of tracerProvider. It returns nil if no collector is configured.
 func (s *service) tracer(ctx context.Context) (*tracing.Tracer, error) {
 	provider, err := s.tracerProvider(ctx)
 	return tracing.New(provider), err
