@@ -51,7 +51,7 @@ func makeBundles(tasks []models.Task) (bundles [][]models.Task) {
 }
 
 // newBundle returns the Asynq task that carries the members of a bundle. A bundle of one is a plain
-// task. The payload of a larger one has a line for each member.
+// task. The payload of a larger bundle has a line for each member.
 func newBundle(members []models.Task) *asynq.Task {
 	if len(members) == 1 {
 		return newTask(members[0])
@@ -129,7 +129,7 @@ func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) 
 	_, err := s.tasks.EnqueueContext(ctx, task, asynq.ProcessIn(retryDelay(0, failure, task)))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		err = logs.OfRedis(err)
-		s.log.WarnContext(ctx, "cannot enqueue a retry; it starts when its lease expires", logs.Outage(err),
+		s.log.WarnContext(ctx, "cannot enqueue a retry; the task comes back when its lease expires", logs.Outage(err),
 			"error", err)
 	}
 }

@@ -71,7 +71,7 @@ type Dispatcher struct {
 	enqueued enqueuedTasks
 
 	// webhookCapacity is the number of webhooks that inline claims may still put in flight. It is
-	// valid until capacityExpired fires. Only the goroutine of claimNotified uses either.
+	// valid until capacityExpired fires. Only the goroutine of claimNotified uses these two.
 	webhookCapacity int
 	capacityExpired <-chan time.Time
 }

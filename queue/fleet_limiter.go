@@ -37,7 +37,7 @@ type FleetLimiter struct {
 
 	nextRequest time.Time // earliest time of the next request; owned by the requesting waiter
 
-	mu       sync.Mutex
+	mu       sync.Mutex                               // guards the fields below, and the tokens of waiters
 	waiting  map[models.OrganisationID][]*tokenWaiter // in order of arrival
 	rotation []models.OrganisationID                  // organisations with waiters; the first is next
 }
@@ -193,7 +193,7 @@ func (l *FleetLimiter) give(tokens int) {
 
 // distribute gives the tokens to the organisations in rotation, one at a time. Within an
 // organisation the oldest waiter comes first, until it has all it wants. Every waiter with a token
-// then returns.
+// then returns. The caller holds mu.
 func (l *FleetLimiter) distribute(tokens int) {
 	var served []*tokenWaiter
 	for ; tokens > 0 && len(l.rotation) > 0; tokens-- {
@@ -213,7 +213,7 @@ func (l *FleetLimiter) distribute(tokens int) {
 	}
 }
 
-// remove removes the waiter if it is still waiting.
+// remove removes the waiter if it is still waiting. The caller holds mu.
 func (l *FleetLimiter) remove(w *tokenWaiter) {
 	remaining := slices.DeleteFunc(l.waiting[w.organisation], func(o *tokenWaiter) bool { return o == w })
 	l.waiting[w.organisation] = remaining

@@ -67,8 +67,8 @@ var completeMarker = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
 return 0`)
 
-// detectLoss makes the tasks in flight of each queue due again whose server may have lost some. The
-// queues of a Cluster are independent: they are on different servers.
+// detectLoss makes all tasks in flight of a queue due again if the queue's server may have lost
+// some of them. The queues of a Cluster are independent: they are on different servers.
 func (d *Dispatcher) detectLoss(ctx context.Context) error {
 	if _, ok := d.redis.(*redis.ClusterClient); !ok {
 		return d.detectLossOf(ctx, Names()...)
@@ -155,7 +155,7 @@ func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty boo
 	return logs.OfRedis(completeMarker.Run(ctx, d.redis, []string{key}, marker, markerReady+history).Err())
 }
 
-// logLoss logs a detected loss; it is a warning if it concerns tasks.
+// logLoss logs a detected loss, as a warning if tasks were in flight.
 func (d *Dispatcher) logLoss(ctx context.Context, q models.Queue, isEmpty bool, reclaimed int) {
 	if reclaimed == 0 {
 		message := "Redis was restarted or failed over; no task was in flight"

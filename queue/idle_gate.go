@@ -57,7 +57,7 @@ func isGated(q models.Queue) bool { return q == models.QueueCheckout || q == mod
 // Redis client that the servers share, and sees each of their commands.
 type idleGate struct {
 	wakeUps map[string]chan struct{} // by the pending key of the queue; each holds one unused wake-up
-	opened  chan struct{}
+	opened  chan struct{}            // closed by open
 	once    sync.Once
 
 	maxIdle time.Duration

@@ -133,7 +133,7 @@ func (d *Dispatcher) isCapacityExpired() bool {
 	}
 }
 
-// sendInline sends the tasks of each queue by themselves: in a Cluster, the server of one queue may
+// sendInline sends the tasks of each queue separately: in a Cluster, the server of one queue may
 // fail while the others work.
 func (d *Dispatcher) sendInline(ctx context.Context, claimed []models.Task) error {
 	ctx, cancel := context.WithTimeout(ctx, inlineTimeout)

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// dialTimeout bounds an attempt to connect, and commandTimeout the wait for an answer. The
-	// client retries a command. Together these bound each command, even if its context has no
-	// deadline.
+	// dialTimeout bounds an attempt to connect, and commandTimeout the wait for an answer. retries
+	// is how often the client repeats a command. Together these bound each command, even if its
+	// context has no deadline.
 	dialTimeout    = time.Second
 	commandTimeout = 2 * time.Second
 	retries        = 2
@@ -80,8 +80,8 @@ func (r Redis) client(l limits) redis.UniversalClient {
 }
 
 // sentinelClient returns a client that asks the Sentinels for the master before it dials. A
-// Sentinel that does not answer costs two command time-outs before the library asks another, so
-// that dialling has time for them. Retries would multiply it: there are none.
+// Sentinel that does not answer costs two command time-outs before the library asks another, so the
+// dial time-out includes them. Retries would multiply that time, so there are none.
 func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.sentinel
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true

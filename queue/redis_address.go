@@ -72,7 +72,7 @@ func ParseRedis(text string, secure *tls.Config) (r Redis, err error) {
 }
 
 // parseSentinel parses the part of a URL after the scheme. go-redis takes the user information as
-// that of the Sentinels, and that of Redis as parameters: they are exchanged.
+// that of the Sentinels, and that of Redis as parameters. parseSentinel exchanges the two.
 func parseSentinel(base, rest string) (*redis.FailoverOptions, error) {
 	u, err := splitHosts(base, rest, sentinelPort)
 	if err != nil {
