@@ -21,7 +21,7 @@ type Roles struct {
 type Setting struct{ Name, Value string }
 
 // Grants returns the statements that give the runtime and the reading role their privileges and
-// settings. They apply to the tables that exist; those of later migrations need them again.
+// settings. They apply to the tables that exist: after a migration they must run again.
 func Grants(roles Roles, settings []Setting) string {
 	name := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	var alter []string

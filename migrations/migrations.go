@@ -39,7 +39,7 @@ const (
 	// deadlock_timeout: an index that is built concurrently waits for other runs of Up, which wait
 	// for its lock. They give up before Postgres cancels one of them as a deadlock.
 	lockTimeout = 300 * time.Millisecond
-	// lockPause is the time between two tries to get a lock, and lockTries their maximum.
+	// lockPause is the time between two tries to get a lock, and lockTries their maximum number.
 	lockPause = time.Second
 	lockTries = 1800
 	// apartLockTimeout is lockTimeout for statements outside of a transaction, whose waits block
@@ -248,8 +248,8 @@ func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
 
 // applyApart ends the open transaction, runs the statements of a migration one by one, and records
 // it. A lock of the session, which a pooler in transaction mode would lose, replaces that of the
-// transaction, so that another run does not build the same index. The end of the session releases
-// it, if the end of this function does not.
+// transaction, so that another run does not build the same index. If applyApart cannot release the
+// lock of the session, the end of the session does.
 func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err error) {
 	defer func() {
 		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
