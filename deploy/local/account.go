@@ -44,8 +44,8 @@ func serverAccount(dir string) (account, error) {
 	return account{}, errors.New("PostgreSQL does not run as root: create an account named postgres or nobody")
 }
 
-// canReach reports whether the account may enter dir: it needs search permission on every parent
-// folder. It ignores access control lists.
+// canReach reports whether the account has search permission on dir and on all its parent folders.
+// canReach ignores access control lists.
 func (a account) canReach(dir string) bool {
 	if !a.switched {
 		return true
@@ -138,6 +138,7 @@ func inheritOwner(path string) error {
 	return os.Lchown(path, uid, gid)
 }
 
+// owner returns the user and the group of a file, or -1 where the system does not tell them.
 func owner(info fs.FileInfo) (uid, gid int) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

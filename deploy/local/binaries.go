@@ -67,7 +67,7 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 		}
 	}
 	switch {
-	case ctx.Err() != nil: // no version query can have succeeded
+	case ctx.Err() != nil: // it ended version queries, whose errors count as "not found"
 		return best, ctx.Err()
 	case best.major == 0:
 		return best, missing
@@ -75,8 +75,8 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 	return best, nil
 }
 
-// PostgresPrograms returns the folder of the newest usable installation's programs, such as psql.
-// *MissingError: there is none.
+// PostgresPrograms returns the folder of PostgreSQL's programs, such as psql: of the first usable
+// installation in PATH, else of the newest. It returns a [*MissingError] if there is none.
 func PostgresPrograms(ctx context.Context) (string, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {

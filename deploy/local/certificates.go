@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Certificates are those of a certificate authority of its own, for servers on 127.0.0.1 and their
-// clients. They are valid for a day.
+// Certificates holds a private certificate authority, and the certificates that it has issued for
+// servers on 127.0.0.1 and their clients. All are valid for a day.
 type Certificates struct {
 	// CAFile, ClientCertFile and ClientKeyFile are the files of a client (PEM): the authority, and
 	// the client's certificate, for the user svc, with its key.
@@ -81,14 +81,15 @@ func (c *Certificates) write(acc account, dir string) (serverFiles, error) {
 		acc.writeFile(f.key, c.serverKey))
 }
 
-// issued is a certificate with its key, in PEM too.
+// issued is a certificate with its key, parsed and in PEM.
 type issued struct {
 	parsed    *x509.Certificate
 	private   *ecdsa.PrivateKey
 	cert, key string
 }
 
-// issue signs a certificate by the authority, or by itself if that is nil.
+// issue creates a key and a certificate for it, which the authority signs. If authority is nil, the
+// certificate is self-signed.
 func issue(authority *issued, template *x509.Certificate) (*issued, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -110,7 +110,7 @@ func (c *RedisCluster) URL() string {
 	return c.scheme("cluster") + ":" + c.password + "@" + strings.Join(hosts, ",")
 }
 
-// Master returns the master of the key's slot, as the other servers see it.
+// Master returns the master of the key's slot, as one of the running servers sees it.
 func (c *RedisCluster) Master(ctx context.Context, key string) (*Servers, error) {
 	slot, err := c.slot(ctx, key)
 	if err != nil {
@@ -145,12 +145,13 @@ func (c *RedisCluster) slot(ctx context.Context, key string) (slot int, err erro
 	return slot, err
 }
 
-// ask asks a running server other than one.
-func (c *RedisCluster) ask(other *Servers, do func(*redis.Client) (any, error)) (any, error) {
+// ask calls do with clients of the running servers other than except, until one answers. except may
+// be nil.
+func (c *RedisCluster) ask(except *Servers, do func(*redis.Client) (any, error)) (any, error) {
 	var answer any
 	err := errors.New("no server of the Cluster runs")
 	for _, s := range c.servers {
-		if s == other || s.Redis.PID() == 0 {
+		if s == except || s.Redis.PID() == 0 {
 			continue
 		}
 		err = onRedis(s, func(r *redis.Client) (err error) {
@@ -164,9 +165,10 @@ func (c *RedisCluster) ask(other *Servers, do func(*redis.Client) (any, error)) 
 	return nil, err
 }
 
-// owner returns the master of a slot, as a server other than one sees it.
-func (c *RedisCluster) owner(ctx context.Context, slot int, other *Servers) (*Servers, error) {
-	answer, err := c.ask(other, func(r *redis.Client) (any, error) {
+// owner returns the master of a slot, as a running server other than except sees it. except may be
+// nil.
+func (c *RedisCluster) owner(ctx context.Context, slot int, except *Servers) (*Servers, error) {
+	answer, err := c.ask(except, func(r *redis.Client) (any, error) {
 		return r.ClusterSlots(ctx).Result() //nolint:staticcheck // ClusterShards needs Redis 7
 	})
 	if err != nil {
@@ -269,7 +271,7 @@ func (c *RedisCluster) migrate(ctx context.Context, r *redis.Client, slot int, t
 	}
 }
 
-// Stop stops all servers.
+// Stop stops all servers and releases their ports.
 func (c *RedisCluster) Stop(ctx context.Context) error {
 	errs := []error{c.redisGroup.Stop(ctx)}
 	for _, bus := range c.buses {

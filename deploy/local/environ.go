@@ -25,8 +25,8 @@ func Environ(more ...string) []string {
 	return append(kept, more...)
 }
 
-// SpoilEnviron sets SVC_… variables in this process with which no process of the service starts. If
-// TestMain calls it, a test fails when it passes the user's variables to a child process.
+// SpoilEnviron sets SVC_… variables of this process to values that the service refuses. If TestMain
+// calls it, a test that passes the user's variables on to a child process fails.
 func SpoilEnviron() error {
 	return errors.Join(
 		os.Setenv("SVC_LISTEN", "spoilt"),

@@ -66,7 +66,7 @@ func (p *process) watch() bool {
 	}
 }
 
-// signal sends a signal that is meant to end the process, and stops the watch.
+// signal sends a signal and stops the watch, because the caller is about to end the process.
 func (p *process) signal(sig syscall.Signal) {
 	p.watched.Store(false)
 	_ = p.cmd.Process.Signal(sig) // fails only if the process has ended

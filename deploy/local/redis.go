@@ -66,8 +66,8 @@ func newRedis(ctx context.Context, dir *serversDir, o Options) (*redisServer, er
 
 func (r *redisServer) name() string { return redisName }
 
-// command writes the configuration file. The file holds the password, because other users can see a
-// command line.
+// command writes the configuration file, unless the server belongs to a group and has one. The file
+// holds the password, because other users can see a command line.
 func (r *redisServer) command(port int) (*exec.Cmd, error) {
 	config := filepath.Join(r.data, redisConfig)
 	args := []string{config}

@@ -118,8 +118,8 @@ func tempDir(acc account) string {
 }
 
 // createOutside creates the servers' folder in base, outside of the data folder, and links to it.
-// The data folder is new, so an existing folder of that name belonged to a deleted data folder of
-// the same path.
+// The data folder is new: an existing folder under the same name in base belonged to a deleted data
+// folder of the same path, and is removed.
 func createOutside(dir, link, base string) (string, error) {
 	if err := os.MkdirAll(base, 0o711); err != nil {
 		return "", err

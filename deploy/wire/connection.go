@@ -64,8 +64,8 @@ func (c *connection) remove() {
 }
 
 // copyData copies data in one direction, each chunk after the wire's delay. At the end of the
-// source it half-closes the target. Any other error ends the connection, and so does the limit that
-// the wire has at the start, in bytes per direction.
+// source it half-closes the target. Any other error ends the connection. So does the wire's limit,
+// in bytes per direction, as it was when the copying began.
 func (c *connection) copyData(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	copied, limit := int64(0), c.wire.limit()

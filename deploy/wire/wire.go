@@ -47,7 +47,7 @@ func (f Fault) keepsConnections() bool { return f.Freeze || f.FreezeOpen }
 type Wire struct {
 	port *local.Port
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards the fields below, and the state of the connections
 	upstream    string
 	listener    net.Listener  // nil while connections are refused
 	faults      map[int]Fault // by number
@@ -161,6 +161,7 @@ func (w *Wire) change(do func()) error {
 	return w.listen()
 }
 
+// any reports whether an active fault meets the condition. The caller holds mu.
 func (w *Wire) any(is func(Fault) bool) bool {
 	for _, f := range w.faults {
 		if is(f) {
@@ -170,6 +171,7 @@ func (w *Wire) any(is func(Fault) bool) bool {
 	return false
 }
 
+// refuse closes the listener. The caller holds mu.
 func (w *Wire) refuse() {
 	if w.listener != nil {
 		_ = w.listener.Close()
@@ -177,13 +179,14 @@ func (w *Wire) refuse() {
 	}
 }
 
+// endConnections ends all open connections. The caller holds mu.
 func (w *Wire) endConnections() {
 	for c := range w.connections {
 		c.endLocked()
 	}
 }
 
-// listen starts to accept connections, unless the wire already does.
+// listen starts to accept connections, unless the wire already does. The caller holds mu.
 func (w *Wire) listen() error {
 	if w.listener != nil {
 		return nil
