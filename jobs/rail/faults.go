@@ -15,8 +15,9 @@ type Fault struct {
 	Probability float64 `json:"probability,omitzero"` // 0 to 1
 }
 
-// Faults configures the faults that a Server injects. The zero Faults injects none. Several may
-// happen to one request, in the order of the fields.
+// Faults configures the faults that a Server injects. The zero Faults injects none. If several are
+// drawn for one request, Delay happens first, and then the first of the others in the order of the
+// fields.
 type Faults struct {
 	// Seed makes the faults repeatable for the same order of requests. Setting Faults restarts the
 	// random numbers.

@@ -45,7 +45,7 @@ type HTTPConfig struct {
 }
 
 // HTTP is a rail behind a payment gateway that serves the contract in HTTP.md. The contract has one
-// debit per request, so that a call with many keys sends concurrent requests, up to Concurrency.
+// debit per request, so a call with many keys sends requests concurrently, up to Concurrency.
 type HTTP struct {
 	base    string // without a trailing slash
 	key     SigningKey
@@ -205,9 +205,10 @@ func (h *HTTP) each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// exchange waits for a slot, sends one request and reads the answer, of at most maxAnswer bytes:
-// Unknown if there is none. It returns how often the request may have been sent: the transport
-// sends it again if a kept connection turns out to be closed.
+// exchange waits for a slot, sends one request and passes the answer, of at most maxAnswer bytes,
+// to read. It returns the result of read, or Unknown without an answer. sends is how often the
+// request may have been sent: the transport sends it again if a kept connection turns out to be
+// closed.
 func (h *HTTP) exchange(
 	ctx context.Context, method, path string, body []byte, maxAnswer int64,
 	read func(status int, answer []byte) Result,

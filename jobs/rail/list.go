@@ -50,7 +50,7 @@ type ListedDebit struct {
 	DebitedAt models.Millis
 }
 
-// isAfter reports whether the list has d after the position of the query.
+// isAfter reports whether d comes after the position of the query in the list.
 func (d ListedDebit) isAfter(q ListQuery) bool {
 	return d.DebitedAt > q.From || d.DebitedAt == q.From && d.Key > q.AfterKey
 }
@@ -74,7 +74,7 @@ func (p ListPage) check(q ListQuery) error {
 	case len(p.Debits) > q.Limit:
 		return errors.New("rail: the page has more debits than the limit")
 	case p.More && len(p.Debits) == 0:
-		return errors.New("rail: an empty page is not the last one")
+		return errors.New("rail: the page is empty, but more is to follow")
 	}
 	for i, d := range p.Debits {
 		if err := ValidateKey(d.Key); err != nil {

@@ -189,7 +189,8 @@ type Result struct {
 	// Succeeded and Refused, and may be set with Unknown and Cancelled. Otherwise, and in results
 	// of Debit, it is zero.
 	Held Particulars
-	// Detail explains a status that is not final, for logs. It contains no names or amounts.
+	// Detail explains a Conflict or a status that is not final, for logs. It contains no names or
+	// amounts.
 	Detail string
 }
 

@@ -241,7 +241,7 @@ func (s *Server) call(key string, do func(report func(int, Result))) reply {
 
 func (s *Server) reply(key string, got Result) reply {
 	if got.Detail != "" {
-		s.log.Info("rail: no final answer", "key", key, "status", got.Status.String(), "detail", got.Detail)
+		s.log.Info("rail: exceptional answer", "key", key, "status", got.Status.String(), "detail", got.Detail)
 	}
 	return replyTo(key, got)
 }

@@ -48,8 +48,8 @@ type statusBody struct {
 	Reason      Reason         `json:"reason,omitzero"`
 }
 
-// held returns the particulars, zero if the body has none. It returns an error if it has only some
-// of them, or if one is invalid.
+// held returns the particulars, zero if the body has none. It returns an error if the body has only
+// some of them, or if one is invalid.
 func (b statusBody) held() (Particulars, error) {
 	switch {
 	case b.AgreementID == nil && b.Amount == nil && b.Currency == nil:

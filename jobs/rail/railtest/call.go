@@ -97,7 +97,7 @@ var (
 	cancelResults = []rail.Status{rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled}
 )
 
-// isWellFormed reports whether a call that may report the statuses may report the result.
+// isWellFormed reports whether the result is a valid report of a call that may report the statuses.
 func isWellFormed(r rail.Result, statuses []rail.Status) bool {
 	holds := r.Held != rail.Particulars{}
 	ofDebit := slices.Contains(statuses, rail.Conflict)

@@ -10,11 +10,11 @@ import (
 	"partnerbilling/models"
 )
 
-// always is a time after every debit of a test.
-const always = models.Millis(4_000_000_000_000)
+// farFuture is a time after every debit of a test.
+const farFuture = models.Millis(4_000_000_000_000)
 
 // List waits for admission and reads a page of the list. It checks the order and the bounds of the
-// page, and fails the test without one.
+// page. If the rail returns an error, List ends the test.
 func List(ctx context.Context, t TB, r rail.Rail, q rail.ListQuery) rail.ListPage {
 	t.Helper()
 	admit(ctx, t, r, models.OrganisationID{}, 1)
@@ -83,7 +83,7 @@ func testList(t *testing.T, f Fixture) {
 	Cancel(ctx, t, f.Rail, "cancelled")
 	Debit(ctx, t, f.Rail, debit("cancelled", "pays"), paid, changed(paid)[0])
 	f.Complete(t)
-	got, _ := listAll(t, f.Rail, rail.ListQuery{To: always, Limit: rail.MaxListed})
+	got, _ := listAll(t, f.Rail, rail.ListQuery{To: farFuture, Limit: rail.MaxListed})
 	wantListed(t, got, paid, lost, other)
 }
 
@@ -100,10 +100,10 @@ func testListPages(t *testing.T, f Fixture) {
 	Debit(t.Context(), t, f.Rail, debits[9:]...)
 	f.Complete(t)
 	for _, limit := range []int{1, 2, 7, n - 1, n, n + 1} {
-		got, _ := listAll(t, f.Rail, rail.ListQuery{To: always, Limit: limit})
+		got, _ := listAll(t, f.Rail, rail.ListQuery{To: farFuture, Limit: limit})
 		wantListed(t, got, debits...)
 	}
-	if page := List(t.Context(), t, f.Rail, rail.ListQuery{To: always, Limit: n}); page.More {
+	if page := List(t.Context(), t, f.Rail, rail.ListQuery{To: farFuture, Limit: n}); page.More {
 		t.Errorf("more follows after all %d debits", n)
 	}
 }
@@ -117,7 +117,7 @@ func testListRange(t *testing.T, f Fixture) {
 	f.Complete(t)
 	Debit(ctx, t, f.Rail, late)
 	f.Complete(t)
-	all, _ := listAll(t, f.Rail, rail.ListQuery{To: always, Limit: 10})
+	all, _ := listAll(t, f.Rail, rail.ListQuery{To: farFuture, Limit: 10})
 	if len(all) != 2 || all[0].Key != "z" || all[1].Key != "a" || all[0].DebitedAt >= all[1].DebitedAt {
 		t.Fatalf("listed as %+v", all)
 	}
@@ -135,7 +135,7 @@ func testListRange(t *testing.T, f Fixture) {
 		{first + 1, second, "", nil},
 		{second, second, "", nil},
 		{second, first, "", nil},
-		{second + 1, always, "", nil},
+		{second + 1, farFuture, "", nil},
 	} {
 		got, _ := listAll(t, f.Rail, rail.ListQuery{From: tt.from, AfterKey: tt.after, To: tt.to, Limit: 1})
 		wantListed(t, got, tt.want...)
@@ -149,7 +149,7 @@ func testListWhileDebiting(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	var debits []rail.Debit
 	var seen []rail.ListedDebit
-	position := rail.ListQuery{To: always, Limit: 3}
+	position := rail.ListQuery{To: farFuture, Limit: 3}
 	for round := range rounds {
 		var lists sync.WaitGroup
 		lists.Go(func() {
@@ -190,7 +190,7 @@ func testListRefusesQueries(t *testing.T, f Fixture) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if page, err := f.Rail.List(ended, rail.ListQuery{To: always, Limit: 1}); err == nil {
+	if page, err := f.Rail.List(ended, rail.ListQuery{To: farFuture, Limit: 1}); err == nil {
 		t.Errorf("a call that has ended is answered %+v", page)
 	}
 }

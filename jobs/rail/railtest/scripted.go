@@ -59,7 +59,7 @@ type Calls struct{ Debits, Lookups, Cancels int }
 // Scripted is a rail in memory, for tests of the users of rails. It keeps the rules of the port,
 // answers at once, follows a script for each key, and records all calls.
 type Scripted struct {
-	mu         sync.Mutex
+	mu         sync.Mutex           // guards the fields below
 	fallback   Step                 // of debits without a script
 	scripts    map[string][]Step    // remaining steps, by key or agreement
 	started    map[[2]string][]Step // remaining steps of an agreement's script for a key, by key and agreement
@@ -161,8 +161,8 @@ func (s *Scripted) Calls(key string) Calls {
 	return s.calls[key]
 }
 
-// AwaitCalls waits until there were at least that many calls of each kind with a key. It fails the
-// test after awaitTimeout.
+// AwaitCalls waits until there have been at least as many calls of each kind with a key. It fails
+// the test after awaitTimeout.
 func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("%+v with key %q", atLeast, key), func() (bool, string) {
@@ -175,8 +175,8 @@ func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 // awaitTimeout bounds each wait for a condition.
 const awaitTimeout = time.Minute
 
-// await waits until the condition is met. check also returns the current state, for the message of
-// a failure.
+// await waits until the condition is met. check runs under mu. It also returns the current state,
+// for the message of a failure.
 func (s *Scripted) await(t TB, wanted string, check func() (done bool, state string)) {
 	t.Helper()
 	timeout := time.NewTimer(awaitTimeout)
@@ -199,14 +199,14 @@ func (s *Scripted) await(t TB, wanted string, check func() (done bool, state str
 	}
 }
 
-// notify makes every waiting await check again.
+// notify makes every waiting await check again. The caller holds mu.
 func (s *Scripted) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Moved returns the debits that took money, in order. There is never more than one for a key. A
-// test must look for two keys with one purpose.
+// Moved returns the debits that took money, in order. There is never more than one for a key. Two
+// keys may have one purpose: a test must check that itself.
 func (s *Scripted) Moved() []rail.Debit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +302,7 @@ func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), an
 	return answer()
 }
 
-// count records a call and notifies the waiting tests.
+// count records a call and notifies the waiting tests. The caller holds mu.
 func (s *Scripted) count(key string, add func(*Calls)) {
 	c := s.calls[key]
 	add(&c)
@@ -326,7 +326,8 @@ func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.R
 	return s.arrive(d, answer)
 }
 
-// arrive handles a debit that reaches the rail.
+// arrive handles a debit that reaches the rail. If the debit hangs, its result comes over answer.
+// The caller holds mu.
 func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
 	rec, seen := s.records[d.Key]
 	if seen && s.peekStep(d).kind != stepInvalid {

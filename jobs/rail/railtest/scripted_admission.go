@@ -86,8 +86,8 @@ func (s *Scripted) Admit(ctx context.Context, organisation models.OrganisationID
 	return n
 }
 
-// awaitAllowed waits until admissions are allowed or the context ends. It unlocks the mutex while
-// it waits.
+// awaitAllowed waits until admissions are allowed or the context ends. The caller holds mu, which
+// awaitAllowed unlocks while it waits.
 func (s *Scripted) awaitAllowed(ctx context.Context) {
 	s.admissions.waiting++
 	s.notify()
@@ -103,7 +103,8 @@ func (s *Scripted) awaitAllowed(ctx context.Context) {
 	s.admissions.waiting--
 }
 
-// useAdmission uses up an admission for an item of a call, or counts the item as unadmitted.
+// useAdmission uses up an admission for an item of a call, or counts the item as unadmitted. The
+// caller holds mu.
 func (s *Scripted) useAdmission() {
 	if s.admissions.unused == 0 {
 		s.admissions.missing++
