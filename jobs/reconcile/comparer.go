@@ -2,10 +2,10 @@
 // have its entry, and each entry its debit, with the same amount, currency and agreement.
 //
 // The rail's list is read by time, in pages. The ledger is read in windows of time, and within a
-// window by Site, time and key. The rail's list has a watermark below which
-// it never changes; the comparison ends there, and at a settling time before now, so that answers
-// on their way have been recorded. A debit without an entry whose row or payment is still open is
-// in flight: it is no finding, and the reconciliation task looks at it again.
+// window by Site, time and key. The rail's list has a watermark below which it never changes. The
+// comparison ends there, or RecordingDelay before now if that is earlier, so that answers on their
+// way have been recorded. A debit without an entry whose row or payment is still open is in flight:
+// it is no finding, and the reconciliation task looks at it again.
 //
 // The ledger stays behind the list by Skew, so that an entry's debit has been listed before. An
 // entry whose debit was not among the listed ones is looked up on the rail: its debit may be much
@@ -71,8 +71,8 @@ func (e *ForgottenError) Error() string {
 }
 
 // Compare compares what was debited and recorded from a time, inclusive, to another, exclusive. It
-// calls do with each step, in order of time, and returns an error of do at once. It ends earlier
-// than to if the settling time or the rail's watermark is earlier.
+// calls do with each step, in order of time, and returns an error of do at once. Compare ends
+// before to if the rail's watermark, or RecordingDelay before now, is earlier.
 //
 // Errors: *ForgottenError if the rail's list does not reach back to from; ErrRail.
 func (c *Comparer) Compare(ctx context.Context, from, to models.Millis, do func(Step) error) error {
@@ -120,7 +120,7 @@ type run struct {
 	do     func(Step) error
 	listed recentKeys
 	window time.Duration // the length of the ledger's next window; 0: up to the end
-	step   Step          // what no step has reported yet
+	step   Step          // what was compared since the last report
 }
 
 // compare compares a page of the rail's list, and the ledger up to the time that the page reaches.
@@ -196,9 +196,9 @@ func (r *run) nextWindow(
 	}
 }
 
-// compareEntries looks the entries up that were not listed. It reports a step whenever it has
-// looked up maxLookups keys, so that neither a slow rail nor one that lost its debits delays the
-// differences found so far.
+// compareEntries looks up on the rail the entries whose debits were not listed. It reports a step
+// after every maxLookups look-ups, so that a slow rail does not delay the differences found so far,
+// nor does a rail that has lost its debits.
 func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
 	r.step.Entries += len(entries)
 	var unlisted []string
@@ -230,7 +230,7 @@ func (r *run) report() error {
 	return r.do(step)
 }
 
-// onePerKey removes differences of a key that an earlier one has.
+// onePerKey keeps the first difference of each rail key.
 func onePerKey(all []models.Difference) []models.Difference {
 	var kept []models.Difference
 	seen := make(map[string]bool, len(all))
@@ -243,8 +243,8 @@ func onePerKey(all []models.Difference) []models.Difference {
 	return kept
 }
 
-// recentKeys remembers the keys that were added last: at least maxRecent, at most twice as many. A
-// key is remembered by a digest.
+// recentKeys remembers digests of the keys that were added last: at least maxRecent, if there were
+// as many, and at most twice as many.
 type recentKeys struct {
 	newer, older map[[16]byte]struct{}
 }

@@ -14,14 +14,15 @@ import (
 type Fact struct {
 	Key       string
 	DebitedAt models.Millis      // by the rail's list; 0: unknown
-	Answer    rail.Result        // as of Lookup
+	Answer    rail.Result        // as Lookup reports it
 	Earlier   *models.Difference // what an earlier comparison found; nil: nothing
 }
 
 // wasDebited reports whether the rail says, or said to an earlier comparison, that it debited.
 func (f *Fact) wasDebited() bool { return f.Answer.Status == rail.Succeeded || f.isDeniedLater() }
 
-// isDeniedLater reports whether the rail denies a debit that an earlier comparison found on it.
+// isDeniedLater reports whether the rail now denies a debit that an earlier comparison found on the
+// rail.
 func (f *Fact) isDeniedLater() bool {
 	switch f.Answer.Status {
 	case rail.Refused, rail.Cancelled, rail.NotFound:
