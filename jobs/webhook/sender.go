@@ -99,8 +99,8 @@ func (s *Sender) Close() {
 }
 
 func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
-	// A connection that is established after its attempt has ended may serve another attempt. The
-	// time-outs end the others.
+	// A dial may outlast its attempt, because its connection may serve another attempt. The
+	// time-outs of dial and handshake end it in any case.
 	dialer := &net.Dialer{
 		Resolver: cfg.Resolver, Timeout: cfg.Timeout, KeepAlive: 15 * time.Second, ControlContext: s.guard,
 	}
