@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"slices"
 	"time"
@@ -272,20 +272,22 @@ func send(ctx context.Context, sender *http.Client, target string, header http.H
 	}
 	req.GetBody = nil // a request that was sent is not repeated
 	req.Header = header.Clone()
+	connected := false
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected = true },
+	}))
 	began := time.Now()
 	resp, err := sender.Do(req)
 	if err == nil {
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxWebhookBody))
 		err = errors.Join(err, resp.Body.Close())
 	}
-	result := sendResult{took: time.Since(began)}
-	var dial *net.OpError
+	result := sendResult{took: time.Since(began), unreachable: err != nil && !connected}
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		result.err = fmt.Errorf("no answer within %v", webhookTimeout)
 	case err != nil:
 		result.err = innermost(err)
-		result.unreachable = errors.As(err, &dial) && dial.Op == "dial"
 	default:
 		result.status = resp.StatusCode
 	}
