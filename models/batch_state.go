@@ -9,12 +9,6 @@ const (
 	BatchSettled    BatchState = "settled"
 )
 
-// ParseBatchState reads the wire form.
-func ParseBatchState(s string) (BatchState, bool) {
-	b := BatchState(s)
-	return b, b == BatchInProgress || b == BatchSettled
-}
-
 // RowState is the state of a row.
 type RowState string
 

@@ -35,12 +35,3 @@ func TestOutcomesThatMaySucceedLater(t *testing.T) {
 		}
 	}
 }
-
-func TestParseBatchState(t *testing.T) {
-	for text, want := range map[string]bool{"inProgress": true, "settled": true, "Settled": false, "": false,
-		"pending": false} {
-		if _, ok := models.ParseBatchState(text); ok != want {
-			t.Errorf("ParseBatchState(%q) ok: %t", text, ok)
-		}
-	}
-}

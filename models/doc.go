@@ -16,7 +16,8 @@
 //   - Payment intent: one purchase, waiting for a customer to pay it.
 //   - Transaction: a customer's payment of a payment intent; at most one for each. A transaction of
 //     Postgres is a database transaction where both occur.
-//   - Ledger: the list of all debits that succeeded, in two entries each that sum to zero.
+//   - Ledger: the list of all debits that succeeded. Each entry debits railClearing, which receives
+//     the customer's money, and credits sitePayable, which owes it to the partner.
 //   - Movement: a ledger entry as partners see it.
 //   - Rail: the payment network that debits customers.
 //   - Rail key: the key under which the rail debits at most once, also after a loss of the

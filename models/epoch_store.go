@@ -12,10 +12,10 @@ var ErrNothingHeld = errors.New("models: no restored work is held")
 
 var (
 	epochSQL = postgres.SQL(`
-SELECT c.epoch AS number, d.began_at, c.held_before, c.cancelled_before,
+SELECT c.epoch AS number, c.held_before,
     (SELECT count(*) FROM batches WHERE settled_at IS NULL AND epoch < c.epoch)
     + (SELECT count(*) FROM payment_intents WHERE state <> 'final' AND epoch < c.epoch) AS in_doubt
-FROM current_epoch(:rail_memory) c, database_epoch d`)
+FROM current_epoch(:rail_memory) c`)
 	beginEpochSQL = postgres.SQL(`
 UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before = epoch + 1`)
 	resumeRestoredSQL = postgres.SQL(`UPDATE database_epoch SET held_before = 0 WHERE held_before > 0`)

@@ -37,8 +37,6 @@ var (
 	ErrIdempotencyKeyReused = errors.New("models: idempotency key reused with another body")
 	// ErrIdempotencyKeyInFlight: the first request with the key has not finished.
 	ErrIdempotencyKeyInFlight = errors.New("models: idempotency key in flight")
-	// ErrLeaseLost: another worker holds the rows now.
-	ErrLeaseLost = errors.New("models: lease lost")
 )
 
 // FieldError describes a fault of one request field that only the database's clock or state can

@@ -24,15 +24,6 @@ var EarlyPlanSQL = map[string]int{
 // SetMaxRedelivery replaces MaxRedelivery.
 func SetMaxRedelivery(s *Store, n int) { s.maxRedelivery = n }
 
-// PartyOfLink returns the customer and agreement of a link.
-func PartyOfLink(ctx context.Context, s *Store, id LinkID) (Party, error) {
-	_, sealed, err := signupByID(ctx, s.pg, id)
-	if err != nil {
-		return Party{}, err
-	}
-	return openParty(s, sealed, id)
-}
-
 // NewClientIDForTest returns a new id.
 func NewClientIDForTest() ClientID { return NewID[clientNoun]() }
 

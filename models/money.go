@@ -19,15 +19,3 @@ func (a Amount) Add(b Amount) (Amount, error) {
 	}
 	return a + b, nil
 }
-
-// SumAmounts adds up amounts; a result outside 0 to MaxAmount is ErrAmountOverflow.
-func SumAmounts(amounts ...Amount) (Amount, error) {
-	var sum Amount
-	for _, a := range amounts {
-		var err error
-		if sum, err = sum.Add(a); err != nil {
-			return 0, err
-		}
-	}
-	return sum, nil
-}

@@ -33,17 +33,8 @@ var (
 // IsAlphanumeric reports whether the alphanumeric mode can encode a content.
 func IsAlphanumeric(content string) bool { return strings.Trim(content, alphanumeric) == "" }
 
-// PNG returns the code of a content as a PNG, at least 256 pixels wide and high. Contents with
-// characters outside of the alphanumeric mode are also encoded, but need larger codes.
-func PNG(content string) ([]byte, error) {
-	s, err := encode(content)
-	if err != nil {
-		return nil, err
-	}
-	return appendPNG(nil, s.rows[:s.size]), nil
-}
-
-// encode returns the encoder's code of a content.
+// encode returns the encoder's code of a content. Contents with characters outside of the
+// alphanumeric mode are also encoded, but need larger codes.
 func encode(content string) (*symbol, error) {
 	mode := qr.AlphaNumeric
 	if !IsAlphanumeric(content) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Series makes codes of contents that share a prefix and have endings of a fixed length. A Series
-// makes the same codes as PNG. It is safe for concurrent use.
+// makes the same codes as the encoder. It is safe for concurrent use.
 //
 // Before a mask is applied, a code is the sum (exclusive or) of contributions of the content's
 // bits, because error correction is linear and every bit has a fixed position. A Series lets the
@@ -38,7 +38,7 @@ func NewSeries(prefix string, ending int) *Series {
 	return s
 }
 
-// PNG returns the code of the prefix and an ending as a PNG.
+// PNG returns the code of the prefix and an ending as a PNG, at least 256 pixels wide and high.
 func (s *Series) PNG(ending string) ([]byte, error) { return s.appendPNG(nil, ending) }
 
 func (s *Series) appendPNG(into []byte, ending string) ([]byte, error) {

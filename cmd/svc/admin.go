@@ -35,7 +35,7 @@ func (p *program) withStoreTimeout(ctx context.Context, statement time.Duration,
 // withAnyRail is withStore for a command that replaces the rail: it checks only the environment.
 func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
 	own := func(cfg *Config) models.Deployment {
-		return models.Deployment{Environment: models.Environment(cfg.Env)}
+		return models.Deployment{Environment: cfg.Env}
 	}
 	return p.withDatabase(ctx, 0, own, do)
 }
@@ -152,7 +152,7 @@ const auditTimeout = 6 * time.Hour
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
 		return p.withStoreTimeout(ctx, auditTimeout, func(ctx context.Context, cfg Config, store *models.Store) error {
-			found, err := store.Audit(ctx, cfg.Env != production && cfg.Rail != "http")
+			found, err := store.Audit(ctx, cfg.Env != models.EnvProduction && cfg.Rail != "http")
 			if err != nil {
 				return err
 			}

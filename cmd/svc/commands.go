@@ -107,7 +107,7 @@ func (s *service) addHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.cfg.Env == production {
+	if s.cfg.Env == models.EnvProduction {
 		if err := store.RequireDurability(ctx); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (p *program) railCommand() *cobra.Command {
 	short := "Serve the payment gateway contract from the sandbox rail"
 	return serving("rail", short, func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8082", func(ctx context.Context, s *service) error {
-			if s.cfg.Env == production {
+			if s.cfg.Env == models.EnvProduction {
 				return errors.New("svc rail simulates a bank: it runs only in the sandbox")
 			}
 			key, err := s.cfg.railKey()
@@ -185,7 +185,7 @@ func (p *program) railCommand() *cobra.Command {
 				return err
 			}
 			// of no rail: svc rail itself is the rail
-			own := models.Deployment{Environment: models.Environment(s.cfg.Env)}
+			own := models.Deployment{Environment: s.cfg.Env}
 			if err := checkDeployment(ctx, store, own); err != nil {
 				return err
 			}

@@ -26,30 +26,22 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// environment is the service's environment.
-type environment string
-
-const (
-	sandbox    environment = "sandbox"
-	production environment = "production"
-)
-
 // Config is the configuration, read from SVC_… environment variables. The tag secret keeps a value
 // out of the log. [variableHelp] describes each variable.
 type Config struct {
-	Env            environment `env:"SVC_ENV"`
-	Listen         string      `env:"SVC_LISTEN"`
-	OpsListen      string      `env:"SVC_OPS_LISTEN"`
-	TrustedProxies []string    `env:"SVC_TRUSTED_PROXIES"`
-	PublicBaseURL  string      `env:"SVC_PUBLIC_BASE_URL"`
-	DatabaseURL    string      `env:"SVC_DATABASE_URL" secret:"true"`
-	DatabasePooler string      `env:"SVC_DATABASE_POOLER" envDefault:"off"`
-	ReadURL        string      `env:"SVC_DATABASE_READ_URL" secret:"true"`
-	RedisURL       string      `env:"SVC_REDIS_URL" secret:"true"`
-	MasterKey      string      `env:"SVC_MASTER_KEY" secret:"true"`
-	MasterKeyFile  string      `env:"SVC_MASTER_KEY_FILE"`
-	DataDir        string      `env:"SVC_DATA_DIR" envDefault:".svc"`
-	DevWorker      string      `env:"SVC_DEV_WORKER" envDefault:"on"`
+	Env            models.Environment `env:"SVC_ENV"`
+	Listen         string             `env:"SVC_LISTEN"`
+	OpsListen      string             `env:"SVC_OPS_LISTEN"`
+	TrustedProxies []string           `env:"SVC_TRUSTED_PROXIES"`
+	PublicBaseURL  string             `env:"SVC_PUBLIC_BASE_URL"`
+	DatabaseURL    string             `env:"SVC_DATABASE_URL" secret:"true"`
+	DatabasePooler string             `env:"SVC_DATABASE_POOLER" envDefault:"off"`
+	ReadURL        string             `env:"SVC_DATABASE_READ_URL" secret:"true"`
+	RedisURL       string             `env:"SVC_REDIS_URL" secret:"true"`
+	MasterKey      string             `env:"SVC_MASTER_KEY" secret:"true"`
+	MasterKeyFile  string             `env:"SVC_MASTER_KEY_FILE"`
+	DataDir        string             `env:"SVC_DATA_DIR" envDefault:".svc"`
+	DevWorker      string             `env:"SVC_DEV_WORKER" envDefault:"on"`
 
 	LogLevel  slog.Level `env:"SVC_LOG_LEVEL" envDefault:"INFO"`
 	LogFormat string     `env:"SVC_LOG_FORMAT" envDefault:"json"`
@@ -209,7 +201,7 @@ func (c *Config) check() error {
 			refuse(variable, "must be "+strings.Join(nonEmpty(allowed...), " or "))
 		}
 	}
-	oneOf("SVC_ENV", string(c.Env), "", string(sandbox), string(production))
+	oneOf("SVC_ENV", string(c.Env), "", string(models.EnvSandbox), string(models.EnvProduction))
 	oneOf("SVC_DEV_WORKER", c.DevWorker, "on", "off")
 	oneOf("SVC_DATABASE_POOLER", c.DatabasePooler, "off", "transaction")
 	c.checkReplica(refuse)
@@ -313,7 +305,7 @@ func (c *Config) complete(listen string) error {
 	if c.Listen == "" {
 		c.Listen = listen
 	}
-	if c.Env == production {
+	if c.Env == models.EnvProduction {
 		return c.checkProduction()
 	}
 	return nil
@@ -322,7 +314,7 @@ func (c *Config) complete(listen string) error {
 // completePublicURL checks the public base URL. In the sandbox it defaults to the listener's
 // address.
 func (c *Config) completePublicURL(address net.Addr) error {
-	if c.PublicBaseURL == "" && c.Env == sandbox && address != nil {
+	if c.PublicBaseURL == "" && c.Env == models.EnvSandbox && address != nil {
 		reachable, err := reachableAddress(address.String(), networkAddress)
 		if err != nil {
 			return err
@@ -336,7 +328,7 @@ func (c *Config) completePublicURL(address net.Addr) error {
 		return errors.New("SVC_PUBLIC_BASE_URL must be an http or https URL")
 	case u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return errors.New("SVC_PUBLIC_BASE_URL must have no path, query or user")
-	case c.Env == production && u.Scheme != "https":
+	case c.Env == models.EnvProduction && u.Scheme != "https":
 		return errors.New("SVC_PUBLIC_BASE_URL must be https in production")
 	}
 	if err := api.CheckQRBase(c.PublicBaseURL); err != nil {

@@ -80,20 +80,20 @@ func TestConfigIgnoresOtherVariables(t *testing.T) {
 func TestPublicBaseURL(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		env       environment
+		env       models.Environment
 		url, want string // want "": refused
 	}{
-		{sandbox, "http://localhost:8080/", "http://localhost:8080"},
-		{sandbox, "https://billing.example", "https://billing.example"},
-		{sandbox, "billing.example", ""},
-		{sandbox, "https://billing.example/v1", ""},
-		{sandbox, "https://billing.example?x=1", ""},
-		{sandbox, "https://user@billing.example", ""},
-		{sandbox, "ftp://billing.example", ""},
-		{sandbox, "https://bücher.example", ""},
-		{production, "http://billing.example", ""},
-		{production, "", ""},
-		{production, "https://billing.example", "https://billing.example"},
+		{models.EnvSandbox, "http://localhost:8080/", "http://localhost:8080"},
+		{models.EnvSandbox, "https://billing.example", "https://billing.example"},
+		{models.EnvSandbox, "billing.example", ""},
+		{models.EnvSandbox, "https://billing.example/v1", ""},
+		{models.EnvSandbox, "https://billing.example?x=1", ""},
+		{models.EnvSandbox, "https://user@billing.example", ""},
+		{models.EnvSandbox, "ftp://billing.example", ""},
+		{models.EnvSandbox, "https://bücher.example", ""},
+		{models.EnvProduction, "http://billing.example", ""},
+		{models.EnvProduction, "", ""},
+		{models.EnvProduction, "https://billing.example", "https://billing.example"},
 	} {
 		cfg := Config{Env: tt.env, PublicBaseURL: tt.url}
 		err := cfg.completePublicURL(nil)
@@ -105,7 +105,7 @@ func TestPublicBaseURL(t *testing.T) {
 
 func TestProductionRequiresHTTPRail(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Env: production, Rail: "sandbox"}
+	cfg := Config{Env: models.EnvProduction, Rail: "sandbox"}
 	if err := cfg.complete(""); err == nil {
 		t.Error("production accepts the sandbox rail")
 	}

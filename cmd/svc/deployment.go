@@ -14,7 +14,7 @@ import (
 // deployment returns the deployment of this process. It includes the rail only if the process uses
 // one or the configuration names one.
 func (c *Config) deployment(usesRail bool) models.Deployment {
-	d := models.Deployment{Environment: models.Environment(c.Env)}
+	d := models.Deployment{Environment: c.Env}
 	if usesRail || c.Rail != "" || c.RailID != "" {
 		d.Rail, d.RailID = c.rail(), c.RailID
 	}
@@ -26,7 +26,7 @@ func (c *Config) rail() string {
 	switch {
 	case c.Rail != "":
 		return c.Rail
-	case c.Env == production:
+	case c.Env == models.EnvProduction:
 		return "http"
 	default:
 		return "sandbox"

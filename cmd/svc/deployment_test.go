@@ -136,7 +136,7 @@ func TestWebhookLoopback(t *testing.T) {
 	j := newDeploymentTest(t)
 	targets := func(dev bool, setting string) models.WebhookTargets {
 		t.Helper()
-		s := &service{cfg: Config{Env: sandbox, WebhookLoopback: setting}, dev: dev}
+		s := &service{cfg: Config{Env: models.EnvSandbox, WebhookLoopback: setting}, dev: dev}
 		if err := s.join(t.Context(), j.store, false); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestWebhookLoopback(t *testing.T) {
 		}
 	}
 	for _, setting := range []string{"on", "off"} {
-		cfg := Config{Env: production, WebhookLoopback: setting}
+		cfg := Config{Env: models.EnvProduction, WebhookLoopback: setting}
 		if err := cfg.complete(""); err == nil || !strings.Contains(err.Error(), "SVC_WEBHOOK_LOOPBACK") {
 			t.Errorf("production with %s: %v", setting, err)
 		}

@@ -44,10 +44,10 @@ func (p *program) devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if cfg.Env == production {
+			if cfg.Env == models.EnvProduction {
 				return errors.New("svc dev is always sandbox: unset SVC_ENV")
 			}
-			cfg.Env, cfg.LogFormat = sandbox, "text"
+			cfg.Env, cfg.LogFormat = models.EnvSandbox, "text"
 			if err := cfg.complete("127.0.0.1:8080"); err != nil {
 				return err
 			}

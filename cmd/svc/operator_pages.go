@@ -46,7 +46,7 @@ func (s *service) newOperatorPages(store *models.Store, notify func([]models.Tas
 		return nil, err
 	}
 	pages := ops.New(ops.Config{
-		Store: store, Admit: login.Admit, LookUp: lookUp, Notify: notify, Environment: models.Environment(s.cfg.Env),
+		Store: store, Admit: login.Admit, LookUp: lookUp, Notify: notify, Environment: s.cfg.Env,
 		QueuesPath: queue.DashboardPath, Log: s.log,
 	})
 	mux := http.NewServeMux()

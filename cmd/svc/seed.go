@@ -87,7 +87,7 @@ func (i sandboxInfo) shell() string {
 // master key that was passed by value, so that the key is not written to disk.
 func (i sandboxInfo) environment() string {
 	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n",
-		sandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
+		models.EnvSandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
 	if i.MasterKeyFile != "" {
 		text += "SVC_MASTER_KEY_FILE=" + i.MasterKeyFile + "\n"
 	}

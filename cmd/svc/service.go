@@ -123,7 +123,7 @@ func (s *service) checkDatabase(ctx context.Context, store *models.Store) error 
 	if err := checkSchema(ctx, store); err != nil {
 		return err
 	}
-	if s.cfg.Env == production {
+	if s.cfg.Env == models.EnvProduction {
 		return store.RequireDurability(ctx)
 	}
 	if err := store.CheckDurability(ctx); errors.Is(err, postgres.ErrNotDurable) {
@@ -218,7 +218,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		}
 	}
 	s.authenticate(&cfg, store, keys, ordinary)
-	if s.cfg.Env == sandbox {
+	if s.cfg.Env == models.EnvSandbox {
 		cfg.Sandbox = &api.Sandbox{Loopback: s.loopback}
 	}
 	webhooks := jobs.NewDeliverWebhook(jobs.Config{
@@ -251,7 +251,7 @@ func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher 
 
 // webhookTargets returns the permitted targets of webhooks.
 func (s *service) webhookTargets() models.WebhookTargets {
-	return models.WebhookTargets{Sandbox: s.cfg.Env == sandbox, Loopback: s.loopback}
+	return models.WebhookTargets{Sandbox: s.cfg.Env == models.EnvSandbox, Loopback: s.loopback}
 }
 
 // authenticate configures access tokens: those of the outside issuer if one is configured,
@@ -390,7 +390,7 @@ func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
 		return nil, err
 	}
 	cfg := rail.HTTPConfig{
-		BaseURL: c.RailURL, AllowPlainHTTP: c.Env == sandbox || c.allowsPlain("rail"), TLS: secure,
+		BaseURL: c.RailURL, AllowPlainHTTP: c.Env == models.EnvSandbox || c.allowsPlain("rail"), TLS: secure,
 		Key: key, Concurrency: c.RailConcurrency,
 	}
 	if c.RailRate > 0 {

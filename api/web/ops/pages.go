@@ -23,7 +23,6 @@ type overviewPage struct {
 	Alerts         []models.Alert
 	Names          map[models.OrganisationID]string
 	Rail           []models.RailMinute
-	RailAlerts     int
 	Reconciliation models.Reconciliation
 	Audit          models.AuditPass
 	Refreshing     bool
