@@ -10,8 +10,7 @@ import (
 type batchList struct {
 	Items      []batchData `json:"items"` // without rows
 	TotalItems int64       `json:"totalItems"`
-	NextHref   string      `json:"nextHref,omitempty"`
-	PrevHref   string      `json:"prevHref,omitempty"`
+	pageLinks
 }
 
 type batchFilter struct {
@@ -40,17 +39,11 @@ func (b *batches) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.checkAge(r, page.Now); err != nil {
-		return err
-	}
 	list := batchList{Items: make([]batchData, len(page.Items)), TotalItems: page.Total}
 	for i := range page.Items {
 		list.Items[i] = describeBatch(&page.Items[i], nil)
 	}
-	if list.NextHref, err = q.href(ctx, b.pages, r, models.Forward, page.Next, page.Now); err != nil {
-		return err
-	}
-	if list.PrevHref, err = q.href(ctx, b.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+	if list.pageLinks, err = q.links(ctx, b.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, list)

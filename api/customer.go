@@ -21,8 +21,7 @@ func newCustomers(cfg Config) *customers {
 type customerList struct {
 	Items      []models.CustomerSummary `json:"items"`
 	TotalItems int64                    `json:"totalItems"`
-	NextHref   string                   `json:"nextHref,omitempty"`
-	PrevHref   string                   `json:"prevHref,omitempty"`
+	pageLinks
 }
 
 type customerFilter struct {
@@ -50,17 +49,11 @@ func (c *customers) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.checkAge(r, page.Now); err != nil {
-		return err
-	}
 	list := customerList{Items: make([]models.CustomerSummary, len(page.Items)), TotalItems: page.Total}
 	for i := range page.Items {
 		list.Items[i] = page.Items[i].Summary()
 	}
-	if list.NextHref, err = q.href(ctx, c.pages, r, models.Forward, page.Next, page.Now); err != nil {
-		return err
-	}
-	if list.PrevHref, err = q.href(ctx, c.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+	if list.pageLinks, err = q.links(ctx, c.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, list)

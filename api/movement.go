@@ -43,8 +43,7 @@ type movementList struct {
 	Items       []movementData `json:"items"`
 	TotalAmount models.Amount  `json:"totalAmount"`
 	TotalItems  int64          `json:"totalItems"`
-	NextHref    string         `json:"nextHref,omitempty"`
-	PrevHref    string         `json:"prevHref,omitempty"`
+	pageLinks
 }
 
 type movementFilter struct {
@@ -70,19 +69,13 @@ func (m *movements) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.checkAge(r, page.Now); err != nil {
-		return err
-	}
 	list := movementList{
 		Items: make([]movementData, len(page.Items)), TotalAmount: page.TotalAmount, TotalItems: page.Total,
 	}
 	for i := range page.Items {
 		list.Items[i] = describeMovement(&page.Items[i])
 	}
-	if list.NextHref, err = q.href(ctx, m.pages, r, models.Forward, page.Next, page.Now); err != nil {
-		return err
-	}
-	if list.PrevHref, err = q.href(ctx, m.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+	if list.pageLinks, err = q.links(ctx, m.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, list)

@@ -74,6 +74,27 @@ func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
 	return nil
 }
 
+// pageLinks are the links of a list's answer to the pages beside it, "" where there is none.
+type pageLinks struct {
+	NextHref string `json:"nextHref,omitempty"`
+	PrevHref string `json:"prevHref,omitempty"`
+}
+
+// links returns the links from a page that was read at now: to the page that begins at next, and to
+// the page that ends at prev. Either may be nil. It refuses a request whose own link has expired.
+func (q pageQuery[F, P]) links(
+	ctx context.Context, p *paginator, r *Request, next, prev *P, now models.Millis,
+) (links pageLinks, err error) {
+	if err = q.checkAge(r, now); err != nil {
+		return links, err
+	}
+	if links.NextHref, err = q.href(ctx, p, r, models.Forward, next, now); err != nil {
+		return links, err
+	}
+	links.PrevHref, err = q.href(ctx, p, r, models.Backward, prev, now)
+	return links, err
+}
+
 // href returns the link to the page in a direction from a position, "" without a position.
 func (q pageQuery[F, P]) href(
 	ctx context.Context, p *paginator, r *Request, d models.Direction, from *P, now models.Millis,

@@ -8,9 +8,8 @@ import (
 )
 
 type paymentIntentList struct {
-	Items    []paymentIntentData `json:"items"`
-	NextHref string              `json:"nextHref,omitempty"`
-	PrevHref string              `json:"prevHref,omitempty"`
+	Items []paymentIntentData `json:"items"`
+	pageLinks
 }
 
 type paymentIntentFilter struct {
@@ -44,17 +43,11 @@ func (p *paymentIntents) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.checkAge(r, page.Now); err != nil {
-		return err
-	}
 	list := paymentIntentList{Items: make([]paymentIntentData, len(page.Items))}
 	for i := range page.Items {
 		list.Items[i] = p.describe(&page.Items[i])
 	}
-	if list.NextHref, err = q.href(ctx, p.pages, r, models.Forward, page.Next, page.Now); err != nil {
-		return err
-	}
-	if list.PrevHref, err = q.href(ctx, p.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+	if list.pageLinks, err = q.links(ctx, p.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, list)

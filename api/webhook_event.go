@@ -75,8 +75,7 @@ func printable(b []byte) string {
 type webhookEventList struct {
 	Items      []webhookEventData `json:"items"`
 	TotalItems int64              `json:"totalItems"`
-	NextHref   string             `json:"nextHref,omitempty"`
-	PrevHref   string             `json:"prevHref,omitempty"`
+	pageLinks
 }
 
 // webhookFilter is models.WebhookFilter as a pagination link encodes it.
@@ -132,17 +131,11 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.checkAge(r, page.Now); err != nil {
-		return err
-	}
 	list := webhookEventList{Items: make([]webhookEventData, len(page.Events)), TotalItems: page.Total}
 	for i := range page.Events {
 		list.Items[i] = describeEvent(&page.Events[i])
 	}
-	if list.NextHref, err = q.href(ctx, w.pages, r, models.Forward, page.Next, page.Now); err != nil {
-		return err
-	}
-	if list.PrevHref, err = q.href(ctx, w.pages, r, models.Backward, page.Prev, page.Now); err != nil {
+	if list.pageLinks, err = q.links(ctx, w.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err
 	}
 	return r.JSON(http.StatusOK, list)
