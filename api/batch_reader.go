@@ -51,11 +51,10 @@ type batchKey struct {
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {
-	store      *models.Store
-	replicated bool                           // the store has a replica
-	large      *lru.Cache[batchKey, struct{}] // batches that are known to be large
-	kept       *lru.Cache[batchKey, keptBatch]
-	permit     *fairSemaphore[models.OrganisationID] // to read a large answer
+	store  *models.Store
+	large  *lru.Cache[batchKey, struct{}] // batches that are known to be large
+	kept   *lru.Cache[batchKey, keptBatch]
+	permit *fairSemaphore[models.OrganisationID] // to read a large answer
 
 	mu    sync.Mutex
 	reads map[batchKey]*batchReads
@@ -90,8 +89,7 @@ func newBatchReader(cfg Config) *batchReader {
 	})
 	cfg.Metrics.MustRegister(refused)
 	return &batchReader{
-		store: cfg.Store, replicated: cfg.Store != nil && cfg.Store.HasReplica(), large: large, kept: kept,
-		reads:  map[batchKey]*batchReads{},
+		store: cfg.Store, large: large, kept: kept, reads: map[batchKey]*batchReads{},
 		permit: newFairSemaphore[models.OrganisationID](maxLargeReads, maxLargeReadsWaiting, largeReadWait, refused),
 	}
 }
@@ -111,10 +109,10 @@ func (b *batchReader) expect(key batchKey, rows int) {
 func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) {
 	key := r.batchKey()
 	if !b.large.Contains(key) {
-		return b.coalesce(ctx, key, func(ctx context.Context) (*batchView, error) { return b.load(ctx, key) })
+		return b.read(ctx, key, func(ctx context.Context) (*batchView, error) { return b.load(ctx, key) })
 	}
 	r.slot.release()
-	view, err := b.coalesce(ctx, key, func(ctx context.Context) (*batchView, error) { return b.loadLarge(ctx, r) })
+	view, err := b.read(ctx, key, func(ctx context.Context) (*batchView, error) { return b.loadLarge(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
@@ -217,15 +215,22 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 	return nil
 }
 
-// coalesce returns the result of a read that begins after the call. It joins the next read of the
-// batch, or runs it. If the request that runs a read ends before the read, another request reads
-// again. Reads from the replica are not shared.
+// read returns the result of a read that begins after the call. Reads from the replica are not
+// shared.
+func (b *batchReader) read(
+	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
+) (*batchView, error) {
+	if b.store.ReadsReplica(ctx) {
+		return read(ctx)
+	}
+	return b.coalesce(ctx, key, read)
+}
+
+// coalesce runs a read, unless it can join one that begins after the call. If the request that runs
+// it ends before, another one runs it.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
-	if b.replicated && models.ReadsReplica(ctx) {
-		return read(ctx)
-	}
 	for {
 		shared, previous, leads := b.join(key)
 		if leads {

@@ -81,11 +81,8 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // every later read: a batch past its deadline is settled by the read that finds it.
 func ReadReplica(ctx context.Context) context.Context { return postgres.WithReplica(ctx) }
 
-// ReadsReplica reports whether the context is from [ReadReplica].
-func ReadsReplica(ctx context.Context) bool { return postgres.HasReplica(ctx) }
-
-// HasReplica reports whether the Store has a replica.
-func (s *Store) HasReplica() bool { return s.pg.Replica() != nil }
+// ReadsReplica reports whether the Store has a replica and the context is from [ReadReplica].
+func (s *Store) ReadsReplica(ctx context.Context) bool { return s.pg.ReadsReplica(ctx) }
 
 // ReplicaState is the state of the replica, and what this process has read from it.
 type ReplicaState struct {

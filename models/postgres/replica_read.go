@@ -28,8 +28,10 @@ func withoutReading(ctx context.Context) context.Context {
 	return context.WithValue(ctx, readingKey{}, (*reading)(nil))
 }
 
-// HasReplica reports whether reads of the context may run on the replica.
-func HasReplica(ctx context.Context) bool { return readingOf(ctx) != nil }
+// ReadsReplica reports whether there is a replica and the context is from WithReplica.
+func (db *DB) ReadsReplica(ctx context.Context) bool {
+	return db.replica != nil && readingOf(ctx) != nil
+}
 
 type readingKey struct{}
 
