@@ -112,7 +112,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(c.oldestBatch, f.OldestOpenBatch.Seconds())
+	gauge(c.oldestBatch, f.OldestOpenBatch.Duration().Seconds())
 	gauge(c.endpoints, float64(f.ParkedEndpoints))
 	gauge(c.events, float64(f.ParkedEvents))
 	for kind, n := range f.OpenAlerts {
@@ -123,12 +123,12 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.inFlight, float64(r.InFlight))
 	gauge(c.auditAge, a.Age().Seconds())
 	gauge(c.failing, float64(h.FailingEndpoints))
-	gauge(c.transaction, h.OldestTransaction.Seconds())
+	gauge(c.transaction, h.OldestTransaction.Duration().Seconds())
 	gauge(c.standbys, float64(h.Standbys))
 	if h.ReplicationLag >= 0 {
 		gauge(c.replication, float64(h.ReplicationLag))
 	}
-	gauge(c.recurring, h.OldestRecurring.Seconds())
+	gauge(c.recurring, h.OldestRecurring.Duration().Seconds())
 	gauge(c.wraparound, h.Wraparound)
 	archiveFailing := 0.0
 	if h.ArchiveFailing {

@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	_ "embed" // statements
-	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -14,7 +13,7 @@ const MostCounted = 1000
 // Figures are an operator's key figures of the whole state.
 type Figures struct {
 	// OldestOpenBatch is the age of the open batch with the earliest deadline; 0 if none is open.
-	OldestOpenBatch time.Duration
+	OldestOpenBatch Age
 	// ParkedEndpoints is the number of webhook endpoints with parked events, at most MostCounted.
 	ParkedEndpoints int
 	// ParkedEvents is the number of parked events, at most MostCounted.
@@ -33,7 +32,7 @@ var (
 // Figures reads the figures. Its cost does not grow with the numbers counted.
 func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	var row struct {
-		OldestOpenBatch               Millis
+		OldestOpenBatch               Age
 		ParkedEndpoints, ParkedEvents int
 		OpenAlerts                    []int `bun:",array"` // in the order of AlertKinds
 	}
@@ -44,7 +43,7 @@ func (s *Store) Figures(ctx context.Context) (Figures, error) {
 		return Figures{}, wrap("figures", err)
 	}
 	f := Figures{
-		OldestOpenBatch: row.OldestOpenBatch.Sub(0), ParkedEndpoints: row.ParkedEndpoints, ParkedEvents: row.ParkedEvents,
+		OldestOpenBatch: row.OldestOpenBatch, ParkedEndpoints: row.ParkedEndpoints, ParkedEvents: row.ParkedEvents,
 		OpenAlerts: make(map[string]int, len(AlertKinds)),
 	}
 	for i, kind := range AlertKinds {

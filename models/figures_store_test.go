@@ -55,7 +55,7 @@ SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-00
 		site.OrganisationID, site.ID)
 	open := none
 	open["lateTruth"], open["rowsUnconfirmed"], open["webhookFailed"] = 2, 1, models.MostCounted
-	want := models.Figures{OldestOpenBatch: 7 * time.Hour, ParkedEndpoints: 2, ParkedEvents: 18, OpenAlerts: open}
+	want := models.Figures{OldestOpenBatch: 7 * 3_600_000, ParkedEndpoints: 2, ParkedEvents: 18, OpenAlerts: open}
 	if diff := cmp.Diff(want, figures(t, store)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}

@@ -12,10 +12,10 @@ SELECT
         SELECT min((SELECT o.available_at FROM outbox o WHERE o.id = w.task_id)) FROM recurring_work w)), 0)
         AS oldest_recurring,
     -- A prepared transaction holds back vacuum as an open one does.
-    coalesce(greatest(0, extract(epoch FROM statement_timestamp() - least(
+    coalesce(greatest(0, 1000 * extract(epoch FROM statement_timestamp() - least(
         (SELECT min(xact_start) FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()),
-        (SELECT min(prepared) FROM pg_prepared_xacts)))), 0)::float8 AS oldest_transaction,
+        (SELECT min(prepared) FROM pg_prepared_xacts)))), 0)::bigint AS oldest_transaction,
     (SELECT count(*) FROM pg_stat_replication) AS standbys,
     (SELECT CASE WHEN count(*) = count(replay_lsn)
             THEN coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)), 0) ELSE -1 END

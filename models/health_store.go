@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 	_ "embed" // statements
-	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -18,9 +17,9 @@ type Health struct {
 	// attempts failed, at most MostCounted.
 	FailingEndpoints int
 	// OldestRecurring is the time since the oldest unfinished recurring task was due.
-	OldestRecurring time.Duration
+	OldestRecurring Age
 	// OldestTransaction is the age of the oldest open transaction of any client.
-	OldestTransaction time.Duration
+	OldestTransaction Age
 	// Standbys is the number of connected standbys.
 	Standbys int
 	// ReplicationLag is the number of bytes of WAL that the last standby has not replayed; negative
@@ -39,21 +38,7 @@ var (
 )
 
 // Health reads the health. Its cost grows with the number of webhook endpoints and sessions only.
-func (s *Store) Health(ctx context.Context) (Health, error) {
-	var row struct {
-		FailingEndpoints, Standbys    int
-		OldestTransaction, Wraparound float64
-		OldestRecurring               Millis
-		ReplicationLag                int64
-		ArchiveFailing                bool
-	}
-	err := s.pg.Get(ctx, healthSQL, postgres.Args{"most": MostCounted, "failures": FailingEndpoint}, &row)
-	if err != nil {
-		return Health{}, wrap("health", err)
-	}
-	return Health{
-		FailingEndpoints: row.FailingEndpoints, Standbys: row.Standbys, ReplicationLag: row.ReplicationLag,
-		OldestTransaction: time.Duration(row.OldestTransaction * float64(time.Second)), Wraparound: row.Wraparound,
-		ArchiveFailing: row.ArchiveFailing, OldestRecurring: row.OldestRecurring.Sub(0),
-	}, nil
+func (s *Store) Health(ctx context.Context) (h Health, err error) {
+	err = s.pg.Get(ctx, healthSQL, postgres.Args{"most": MostCounted, "failures": FailingEndpoint}, &h)
+	return h, wrap("health", err)
 }

@@ -26,7 +26,7 @@ func TestHealth(t *testing.T) {
 	}
 	_, err := store.DB().ExecContext(t.Context(), "UPDATE outbox SET available_at = available_at - 5000")
 	must(t, err)
-	if h := health(); h.OldestRecurring < 5*time.Second || h.OldestRecurring > time.Minute {
+	if h := health(); h.OldestRecurring < 5000 || h.OldestRecurring > 60_000 {
 		t.Errorf("health beside a recurring task that was due 5 s ago: %+v", h)
 	}
 	_, _, err = store.PutWebhookEndpoint(t.Context(), modelstest.Keyring(t, modelstest.MasterKey), site.OrganisationID,
@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 	must(t, err)
 	_, err = tx.ExecContext(t.Context(), "SELECT pg_sleep(0.2)")
 	must(t, err)
-	if h := health(); h.OldestTransaction.Milliseconds() < 200 || h.FailingEndpoints != 0 {
+	if h := health(); h.OldestTransaction < 200 || h.FailingEndpoints != 0 {
 		t.Errorf("health beside a transaction of 200 ms: %+v", h)
 	}
 	must(t, tx.Commit())

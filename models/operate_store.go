@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	_ "embed" // statements
 	"errors"
-	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -20,22 +19,16 @@ type Lane struct {
 	Waiting        int            // tasks that are not dispatched, at most MostCounted
 	Due            int            // those of them that are due
 	InFlight       int            // dispatched tasks, at most MostCounted
-	OldestDue      Millis         // age of the oldest waiting task that is due, in milliseconds; 0: none is due
+	OldestDue      Age            // of the oldest waiting task that is due; 0: none is due
 	Recorded       int            // debits recorded in the last minute, at most 100,000
 }
-
-// Age is OldestDue as a duration.
-func (l *Lane) Age() time.Duration { return l.OldestDue.Sub(0) }
 
 // PartnerBacklog is how long an organisation's oldest due task of a queue has waited.
 type PartnerBacklog struct {
 	Queue          Queue
 	OrganisationID OrganisationID // zero: the service's own work
-	OldestDue      Millis         // age in milliseconds, above 0
+	OldestDue      Age            // above 0
 }
-
-// Age is OldestDue as a duration.
-func (b *PartnerBacklog) Age() time.Duration { return b.OldestDue.Sub(0) }
 
 // watchedSites is the maximum number of Sites of each queue that PartnerBacklogs looks at.
 const watchedSites = 1000

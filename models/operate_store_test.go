@@ -153,7 +153,7 @@ func TestLanes(t *testing.T) {
 	}
 	l := lanes[0]
 	if l.Queue != models.QueueDebits || l.SiteID != site.ID || l.Waiting != 1 || l.Due != 1 || l.InFlight != 1 ||
-		l.Age() != time.Minute || l.Organisation == "" || l.Site == "" {
+		l.OldestDue != 60_000 || l.Organisation == "" || l.Site == "" {
 		t.Errorf("lane %+v", l)
 	}
 }
@@ -238,5 +238,30 @@ func TestPartnerBacklogs(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backlogs (-want +got):\n%s", diff)
+	}
+}
+
+// The Sites of an organisation have one backlog: that of the Site that has waited longest.
+func TestPartnerBacklogOfTwoSites(t *testing.T) {
+	t.Parallel()
+	for _, oldest := range []int{0, 1} {
+		store := modelstest.Open(t)
+		modelstest.SetClock(t, store, 1_800_000_000_000)
+		first := modelstest.Site(t, store)
+		second, err := store.CreateSite(t.Context(), first.OrganisationID, "South Quay")
+		must(t, err)
+		sites := []models.Site{first, second}
+		for i := range sites {
+			modelstest.Submit(t, store, modelstest.Batch(sites[(oldest+i)%2], "b", "ada"))
+			modelstest.AdvanceClock(t, store, 2*time.Second)
+		}
+		got, err := store.PartnerBacklogs(t.Context())
+		must(t, err)
+		want := []models.PartnerBacklog{{
+			Queue: models.QueueDebits, OrganisationID: first.OrganisationID, OldestDue: 4000,
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("backlogs if Site %d waits longest (-want +got):\n%s", oldest, diff)
+		}
 	}
 }

@@ -210,9 +210,9 @@ func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) 
 // Backlog is the load of one queue.
 type Backlog struct {
 	Queue     Queue
-	InFlight  int           // as of Store.InFlight
-	Due       int           // due tasks, in flight or not; at most MaxWaitingCounted that are not
-	OldestDue time.Duration // age of the oldest due task that is not dispatched; 0 if none
+	InFlight  int // as of Store.InFlight
+	Due       int // due tasks, in flight or not; at most MaxWaitingCounted that are not
+	OldestDue Age // of the oldest due task that is not dispatched; 0 if none
 }
 
 // MaxWaitingCounted is the number of a queue's waiting tasks at which Backlogs stops counting.
@@ -220,18 +220,8 @@ const MaxWaitingCounted = 10_000
 
 // Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
 // backlog.
-func (s *Store) Backlogs(ctx context.Context) ([]Backlog, error) {
-	queues := []string{string(QueueCheckout), string(QueueDebits), string(QueueWebhooks), string(QueueSweeps)}
-	var rows []struct {
-		Queue     Queue
-		InFlight  int
-		Due       int
-		OldestDue int64 // milliseconds
-	}
-	err := s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues, "most": MaxWaitingCounted}, &rows)
-	all := make([]Backlog, len(rows))
-	for i, r := range rows {
-		all[i] = Backlog{r.Queue, r.InFlight, r.Due, time.Duration(r.OldestDue) * time.Millisecond}
-	}
-	return all, wrap("read backlogs", err)
+func (s *Store) Backlogs(ctx context.Context) (backlogs []Backlog, err error) {
+	queues := []Queue{QueueCheckout, QueueDebits, QueueWebhooks, QueueSweeps}
+	err = s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues, "most": MaxWaitingCounted}, &backlogs)
+	return backlogs, wrap("read backlogs", err)
 }

@@ -366,7 +366,7 @@ func TestBacklogs(t *testing.T) {
 	}
 	want := []models.Backlog{
 		{Queue: models.QueueCheckout}, {Queue: models.QueueDebits, InFlight: 2, Due: 3,
-			OldestDue: 7 * time.Second}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
+			OldestDue: 7000}, {Queue: models.QueueWebhooks}, {Queue: models.QueueSweeps},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("backlogs (-want +got):\n%s", diff)

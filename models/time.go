@@ -16,3 +16,9 @@ func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()
 
 // Sub is the duration from o to m.
 func (m Millis) Sub(o Millis) time.Duration { return time.Duration(m-o) * time.Millisecond }
+
+// Age is a duration that a statement has computed, in milliseconds.
+type Age int64
+
+// Duration is the age as a time.Duration.
+func (a Age) Duration() time.Duration { return time.Duration(a) * time.Millisecond }

@@ -69,7 +69,8 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	for _, b := range backlogs {
 		out <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(b.InFlight), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.due, prometheus.GaugeValue, float64(b.Due), string(b.Queue))
-		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Seconds(), string(b.Queue))
+		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Duration().Seconds(),
+			string(b.Queue))
 	}
 	partners, err := c.store.PartnerBacklogs(ctx) // last: workers are scaled on the others
 	if err != nil {
@@ -92,10 +93,10 @@ func (c *backlogCollector) collectPartners(out chan<- prometheus.Metric, backlog
 	}
 	for _, b := range backlogs {
 		if sent[b.Queue] < watchedPartners {
-			gauge(b.Queue, b.OrganisationID.String(), b.Age().Seconds())
+			gauge(b.Queue, b.OrganisationID.String(), b.OldestDue.Duration().Seconds())
 			sent[b.Queue]++
 		} else {
-			others[b.Queue] = max(others[b.Queue], b.Age().Seconds())
+			others[b.Queue] = max(others[b.Queue], b.OldestDue.Duration().Seconds())
 		}
 	}
 	for queue, age := range others {

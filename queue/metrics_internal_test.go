@@ -29,7 +29,7 @@ func TestGaugesOfPartnersAreBounded(t *testing.T) {
 	for i := range 3 * watchedPartners {
 		id, seconds := models.OrganisationID(uuid.New()), 100-i
 		backlogs = append(backlogs, models.PartnerBacklog{
-			Queue: models.QueueDebits, OrganisationID: id, OldestDue: models.Millis(1000 * seconds),
+			Queue: models.QueueDebits, OrganisationID: id, OldestDue: models.Age(1000 * seconds),
 		})
 		switch {
 		case i < watchedPartners:

@@ -115,7 +115,7 @@ func (p *program) backlogCommand() *cobra.Command {
 				const heading = "QUEUE\tOLDEST DUE\tWAITING\tDUE\tIN FLIGHT\tDEBITS/MIN\tORGANISATION\tSITE"
 				return p.table(heading, func(row func(...any)) {
 					for _, l := range lanes {
-						row(l.Queue, l.Age(), l.Waiting, l.Due, l.InFlight, l.Recorded,
+						row(l.Queue, l.OldestDue.Duration(), l.Waiting, l.Due, l.InFlight, l.Recorded,
 							orEmpty(l.OrganisationID), orEmpty(l.SiteID))
 					}
 				})
