@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/url"
 	"os"
@@ -206,7 +205,7 @@ func (c *Config) check() error {
 	oneOf("SVC_DATABASE_POOLER", c.DatabasePooler, "off", "transaction")
 	c.checkReplica(refuse)
 	oneOf("SVC_LOG_FORMAT", c.LogFormat, "json", "text")
-	if c.OTLPRatio <= 0 || c.OTLPRatio > 1 || math.IsNaN(c.OTLPRatio) {
+	if !(c.OTLPRatio > 0 && c.OTLPRatio <= 1) { // also refuses NaN
 		refuse("SVC_OTLP_RATIO", "must be above 0 and at most 1")
 	}
 	oneOf("SVC_RAIL", c.Rail, "", "sandbox", "http")
@@ -242,7 +241,7 @@ func (c *Config) check() error {
 	if c.InFlight < 0 || c.InFlight > 100_000 {
 		refuse("SVC_IN_FLIGHT", "must be from 0 to 100000")
 	}
-	if !(c.RailRate >= 0 && c.RailRate <= 1e6) {
+	if !(c.RailRate >= 0 && c.RailRate <= 1e6) { // also refuses NaN
 		refuse("SVC_RAIL_RATE", "must be from 0 to 1000000")
 	}
 	if _, _, err := c.rates(); err != nil {
