@@ -47,7 +47,7 @@ func (s *service) newOperatorPages(store *models.Store, notify func([]models.Tas
 	}
 	pages := ops.New(ops.Config{
 		Store: store, Admit: login.Admit, LookUp: lookUp, Notify: notify, Environment: s.cfg.Env,
-		QueuesPath: queue.DashboardPath, Log: s.log,
+		QueuesPath: queue.DashboardPath, PublicBaseURL: s.cfg.PublicBaseURL, Log: s.log,
 	})
 	mux := http.NewServeMux()
 	mux.Handle(queue.DashboardPath, dashboard)

@@ -47,6 +47,8 @@ type Config struct {
 	Environment models.Environment
 	// QueuesPath is the path of the queue dashboard.
 	QueuesPath string
+	// PublicBaseURL is that of the service. If it begins with https://, cookies are Secure.
+	PublicBaseURL string
 	Log        *slog.Logger
 }
 

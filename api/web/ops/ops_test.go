@@ -321,6 +321,20 @@ func TestPageAfterAnAct(t *testing.T) {
 	}
 }
 
+// The cookie that tells of an act goes over HTTPS only, if the service is reached by it.
+func TestCookieIsSecure(t *testing.T) {
+	for base, want := range map[string]bool{"https://billing.example": true, "http://localhost:8080": false, "": false} {
+		t.Run(base, func(t *testing.T) {
+			r := newDesk(t, func(cfg *ops.Config) { cfg.PublicBaseURL = base })
+			a := r.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x")
+			cookie, err := http.ParseSetCookie(a.header.Get("Set-Cookie"))
+			if err != nil || cookie.Name != "ops-done" || cookie.Secure != want {
+				t.Errorf("cookie %+v, %v", cookie, err)
+			}
+		})
+	}
+}
+
 // Dangerous acts need a reason. Refused acts get a page and an entry in the audit log.
 func TestRefusedActs(t *testing.T) {
 	r := newDesk(t, func(cfg *ops.Config) { cfg.LookUp = nil })

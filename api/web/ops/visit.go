@@ -105,8 +105,9 @@ func (v *visit) back(message string) error {
 // setDone sets the cookie with the message about an act for some seconds; a negative number deletes
 // it. A parameter of the address would let any link show a message.
 func (v *visit) setDone(value string, seconds int) {
-	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // holds no secret
+	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: doneCookie, Value: value, Path: Path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: strings.HasPrefix(v.pages.PublicBaseURL, "https://"),
 	})
 }
 
