@@ -73,8 +73,8 @@ func (c *collector) trace(id string) (spans []*tracepb.Span) {
 	return spans
 }
 
-// drawTrace draws the spans below a parent as a tree. It leaves out dispatches without a consumer:
-// Redis has not answered them in time, and another one followed.
+// drawTrace draws the spans below a parent as a tree. It leaves out failed dispatches without a
+// consumer: Redis has not answered them in time, and another one followed.
 func drawTrace(spans []*tracepb.Span, parent []byte, indent string) string {
 	var b strings.Builder
 	for _, s := range spans {
@@ -82,7 +82,8 @@ func drawTrace(spans []*tracepb.Span, parent []byte, indent string) string {
 			continue
 		}
 		below := drawTrace(spans, s.GetSpanId(), indent+"  ")
-		if s.GetKind() == tracepb.Span_SPAN_KIND_PRODUCER && below == "" {
+		failed := s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR
+		if s.GetKind() == tracepb.Span_SPAN_KIND_PRODUCER && failed && below == "" {
 			continue
 		}
 		kind := strings.ToLower(strings.TrimPrefix(s.GetKind().String(), "SPAN_KIND_"))
