@@ -22,8 +22,8 @@ const (
 	loggedRequestPage = 100
 )
 
-// loggedRequests handles the route about the sandbox's log of requests. The log holds the requests
-// of this process alone.
+// loggedRequests handles the route of the request log. The log holds the requests of this process
+// alone.
 type loggedRequests struct {
 	log     *console.RequestLog
 	streams *eventStreams

@@ -357,7 +357,7 @@ func (s *Server) markUnreadBody(r *Request) {
 	}
 }
 
-// record writes the log line and the metrics, and ends the span.
+// record writes the access log line and the metrics, and ends the span.
 func (s *Server) record(
 	ctx context.Context, span tracing.RequestSpan, r *Request, method string, took time.Duration,
 ) {

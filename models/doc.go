@@ -49,6 +49,9 @@
 //     leased.
 //   - Breaker: limits deliveries to a failing endpoint. Closed: events go out. Open: they park.
 //     Half-open: one probe at a time goes out.
+//   - Access log: the log lines of requests (message "request"), for operators.
+//   - Request log: a sandbox's latest requests of an organisation with their answers, for the
+//     partner: in the console and in svcctl logs.
 //   - Act: one change by an operator or a client, as the audit log records it.
 //   - Story: everything that the service knows about a batch or a payment intent, for operators.
 //     Types [BatchStory] and [PaymentStory].

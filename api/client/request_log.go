@@ -21,7 +21,7 @@ type LoggedRequest struct {
 	Console    bool   `json:"console,omitempty"`   // the console made it
 }
 
-// RequestFilter selects requests of the log. Its zero value selects all.
+// RequestFilter selects requests of the request log. Its zero value selects all.
 type RequestFilter struct {
 	Limit  int    // the greatest number of a list, at most 1,000; 0: 100. A stream ignores it
 	Status string // a status such as 404, or a class such as 4xx

@@ -61,7 +61,7 @@ var eventFilter = []parameter{
 	{name: "to", kind: kindTime, usage: "only events created until"},
 }
 
-// logFilter selects requests of the log, for a list and for a stream.
+// logFilter selects requests of the request log, for a list and for a stream.
 var logFilter = []parameter{
 	{name: "status", usage: "only requests with this status, such as 404, or of this class, such as 4xx",
 		examples: []string{"2xx", "3xx", "4xx", "5xx"}},
@@ -72,7 +72,7 @@ var logFilter = []parameter{
 		examples: []string{"/billing/", "/checkout/", "/sandbox/", "/traces/", "/webhooks/"}},
 }
 
-// logColumns are the columns of requests of the log.
+// logColumns are the columns of the request log.
 var logColumns = []column{
 	{"at", "AT"}, {"status", "STATUS"}, {"method", "METHOD"}, {"path", "PATH"}, {"durationMs", "MS"},
 	{"traceId", "TRACE"}, {"errorCode", "ERROR"}, {"route", ""}, {"clientId", ""}, {"console", ""},
