@@ -1,0 +1,169 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
+)
+
+func TestWorkerDiesBeforeTheRailCall(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows}); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("inProgress") // the lease has not expired
+	b.expireLeases()
+	b.run()
+	b.want("succeeded")
+	b.wantMoved(0)
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
+		t.Errorf("calls %+v, want a look-up before the debit", calls)
+	}
+}
+
+// A claim whose answer was lost delays its rows only until the claim is abandoned. The next run
+// cannot know whether a call was made, so it looks the rows up. Rows of other claims stay leased.
+func TestClaimOfUnknownFateIsAbandoned(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	lease, lost := models.NewLeaseToken(), models.Part{First: 1, Rows: 1}
+	for _, part := range []models.Part{{Rows: 1}, lost, {First: 2, Rows: 1}} {
+		if _, err := b.store.ClaimChunk(t.Context(), b.tasks[0], lease, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.store.AbandonClaim(t.Context(), b.tasks[0], models.NewLeaseToken(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("inProgress", "inProgress", "inProgress") // another claim was abandoned
+	if err := b.store.AbandonClaim(t.Context(), b.tasks[0], lease, lost); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("inProgress", "succeeded", "inProgress")
+	b.wantMoved(1)
+	if calls := b.rail.Calls(b.key(1)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
+		t.Errorf("calls %+v, want a look-up before the debit", calls)
+	}
+}
+
+// Results are recorded over a new connection if the open ones have frozen. No row is called again.
+func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
+	b := newBilling(t)
+	dsn := modelstest.DSN(t)
+	b.store = openStore(t, dsn)
+	modelstest.SetClock(t, b.store, noon)
+	b.site = modelstest.Site(t, b.store)
+	line, throughLine := modelstest.Wire(t, dsn)
+	b.job.Store = openStore(t, throughLine)
+	b.submit("ada", "bob")
+	task := b.taskOf(b.tasks[0])
+	task.Rows = 2 // one claim takes all rows
+	clock := &manualClock{}
+	b.job.Now = clock.now
+	b.rail.LimitAdmission()
+	done := make(chan error, 1)
+	go func() { done <- b.job.Run(t.Context(), task) }()
+	b.rail.AwaitAdmitCallers(t, 1)
+	line.FreezeOpen()
+	b.rail.Allow(2)
+	if err := <-done; err != nil {
+		t.Errorf("run: %v", err)
+	}
+	b.want("succeeded", "succeeded")
+	b.wantMoved(0, 1)
+	b.calls(0, railtest.Calls{Debits: 1})
+	b.calls(1, railtest.Calls{Debits: 1})
+}
+
+func openStore(t *testing.T, dsn string) *models.Store {
+	t.Helper()
+	store, err := models.Open(postgres.Config{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func TestWorkerDiesDuringTheRailCall(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.Script(b.key(0), railtest.Hang, railtest.Succeed)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	b.expireLeases() // the worker is frozen: its call hangs
+	b.rail.SetDefault(railtest.Succeed)
+	b.run()
+	b.want("succeeded")
+	b.rail.Release(b.key(0)) // the frozen worker's debit arrives under the same key
+	wait()
+	b.want("succeeded")
+	b.wantMoved(0)
+}
+
+func TestWorkerDiesBeforeTheRecord(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob")
+	chunk, err := b.store.ClaimChunk(t.Context(), b.tasks[0], models.NewLeaseToken(),
+		models.Part{Rows: models.ChunkRows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.rail.Script(b.key(1), railtest.Refuse(rail.InsufficientFunds))
+	run := newChunkRun(b.job, b.taskOf(chunk.Task))
+	run.addRows(&claim{Chunk: chunk})
+	b.send(t.Context(), run, 0, 1)
+	b.expireLeases()
+	b.run()
+	b.want("succeeded", "insufficientFunds")
+	b.wantMoved(0)
+	if calls := b.rail.Calls(b.key(0)); calls != (railtest.Calls{Debits: 1, Lookups: 1}) {
+		t.Errorf("calls %+v", calls)
+	}
+}
+
+func TestShutdownReleasesUnsentRows(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada", "bob", "cyd")
+	b.job.Permits = NewPermits(1)
+	b.rail.SetDefault(railtest.Hang)
+	ctx, shutdown := context.WithCancel(t.Context())
+	wait := b.start(ctx)
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	shutdown()
+	b.rail.SetDefault(railtest.Succeed)
+	b.rail.Release(b.key(0)) // the run waits for calls in flight
+	wait()
+	b.want("succeeded", "pending", "pending")
+	b.run()
+	b.want("succeeded", "succeeded", "succeeded")
+	b.wantMoved(0, 1, 2)
+}
+
+func TestShutdownBeforeTheClaim(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	bounds := models.Dispatch{InFlight: 1}
+	if _, err := b.store.ClaimTasks(t.Context(), b.tasks, bounds, bounds); err != nil {
+		t.Fatal(err)
+	}
+	ctx, shutdown := context.WithCancel(t.Context())
+	shutdown()
+	b.start(ctx)()
+	again, err := b.store.ClaimTasks(t.Context(), b.tasks, bounds, bounds) // at once, not after a lease
+	if err != nil || len(again) != 1 {
+		t.Errorf("due again: %v, %v", again, err)
+	}
+	b.want("pending")
+}

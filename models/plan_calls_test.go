@@ -1,0 +1,507 @@
+package models_test
+
+import (
+	"context"
+	_ "embed" // the statement that fills tables
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+func (p *planned) runPlatform() {
+	s, now := p.store, time.Now().UnixMilli()
+	client, err := s.CreateClient(p.t.Context(), p.site.OrganisationID, "client",
+		[]models.Scope{models.ScopeCustomersRead})
+	must(p.t, err)
+	p.call("CreateClient", func(ctx context.Context) error {
+		return only(s.CreateClient(ctx, p.site.OrganisationID, "client", []models.Scope{models.ScopeCustomersRead}))
+	})
+	p.call("Client", func(ctx context.Context) error { return only(s.Client(ctx, client.ID)) })
+	p.call("Clients", func(ctx context.Context) error { return only(s.Clients(ctx, p.site.OrganisationID)) })
+	p.call("ClientCredentials", func(ctx context.Context) error { return only(s.ClientCredentials(ctx, client.ID)) })
+	p.call("SetClientScopes", func(ctx context.Context) error {
+		return s.SetClientScopes(ctx, client.ID, []models.Scope{models.ScopeCustomersWrite})
+	})
+	p.call("SetClientJWKS", func(ctx context.Context) error {
+		return s.SetClientJWKS(ctx, client.ID, []byte(`{"keys":[]}`))
+	})
+	p.call("SetClientAddresses", func(ctx context.Context) error { return s.SetClientAddresses(ctx, client.ID, nil) })
+	p.call("CreateClientWithSecret", func(ctx context.Context) error {
+		_, _, err := s.CreateClientWithSecret(ctx, p.site.OrganisationID, "client",
+			[]models.Scope{models.ScopeCustomersRead})
+		return err
+	})
+	p.call("RecordCredentialUse", func(ctx context.Context) error {
+		return s.RecordCredentialUse(ctx, client.ID, p.name("fingerprint"))
+	})
+	p.call("CredentialUses", func(ctx context.Context) error { return only(s.CredentialUses(ctx, client.ID)) })
+	p.call("EndAct", func(ctx context.Context) error {
+		act := &models.Act{Name: models.ActMigrate, Actor: models.Actor{Kind: models.ActorOperator, Name: "jane"}}
+		return s.EndAct(models.WithAct(ctx, act), nil)
+	})
+	p.call("AuditLog", func(ctx context.Context) error {
+		all := models.AuditFilter{}
+		return only(s.AuditLog(ctx, all, models.AuditPosition{At: 1}, 100))
+	})
+	p.call("DisableClient", func(ctx context.Context) error { return s.DisableClient(ctx, client.ID) })
+	p.call("EnableClient", func(ctx context.Context) error { return s.EnableClient(ctx, client.ID) })
+	p.call("AddClientSecret", func(ctx context.Context) error { return only(s.AddClientSecret(ctx, client.ID)) })
+	p.call("ClientSecrets", func(ctx context.Context) error { return only(s.ClientSecrets(ctx, client.ID)) })
+	secrets, err := s.ClientSecrets(p.t.Context(), client.ID)
+	must(p.t, err)
+	p.call("RemoveClientSecret", func(ctx context.Context) error {
+		return s.RemoveClientSecret(ctx, client.ID, secrets[0].Fingerprint)
+	})
+	p.call("UseAssertion", func(ctx context.Context) error {
+		return s.UseAssertion(ctx, client.ID, "jti", models.Millis(now)+60_000)
+	})
+	p.call("Now", func(ctx context.Context) error { return only(s.Now(ctx)) })
+	p.call("Clock", func(ctx context.Context) error {
+		_, _, err := s.Clock(ctx)
+		return err
+	})
+	p.call("AdvanceClock", func(ctx context.Context) error { return only(s.AdvanceClock(ctx, time.Millisecond)) })
+	p.call("CreateOrganisation", func(ctx context.Context) error { return only(s.CreateOrganisation(ctx, "another")) })
+	p.call("CreateOrganisationWithColour", func(ctx context.Context) error {
+		return only(s.CreateOrganisationWithColour(ctx, "another", "#1f5fae"))
+	})
+	p.call("SetOrganisationColour", func(ctx context.Context) error {
+		return s.SetOrganisationColour(ctx, p.site.OrganisationID, "#101010")
+	})
+	p.call("Organisation", func(ctx context.Context) error { return only(s.Organisation(ctx, p.site.OrganisationID)) })
+	p.call("CreateSite", func(ctx context.Context) error {
+		return only(s.CreateSite(ctx, p.site.OrganisationID, "another"))
+	})
+	p.call("Site", func(ctx context.Context) error { return only(s.Site(ctx, p.site.OrganisationID, p.site.ID)) })
+	p.call("Sites", func(ctx context.Context) error { return only(s.Sites(ctx, p.site.OrganisationID)) })
+	p.call("JoinDeployment", func(ctx context.Context) error {
+		return only(s.JoinDeployment(ctx, models.Deployment{Environment: "sandbox"}))
+	})
+	p.call("Deployment", func(ctx context.Context) error { return only(s.Deployment(ctx)) })
+	p.call("CheckDurability", func(ctx context.Context) error { _ = s.CheckDurability(ctx); return nil })
+	p.call("RequireDurability", func(ctx context.Context) error { _ = s.CheckDurability(ctx); return nil })
+	p.call("EnsureKeys", func(ctx context.Context) error { return s.EnsureKeys(ctx, p.ring) })
+	p.call("RotateKey", func(ctx context.Context) error {
+		err := only(s.RotateKey(ctx, p.ring, models.KeyAccessToken))
+		if errors.Is(err, models.ErrKeyRotating) { // in the first round
+			return nil
+		}
+		return err
+	})
+	p.call("RetireKey", func(ctx context.Context) error {
+		return expect(s.RetireKey(ctx, p.ring, models.KeyID{1}), models.ErrNotFound)
+	})
+	p.call("Ping", s.Ping)
+	p.call("OpenAlerts", func(ctx context.Context) error { return only(s.OpenAlerts(ctx, 10)) })
+	p.call("CloseAlert", func(ctx context.Context) error {
+		return expect(s.CloseAlert(ctx, "lateTruth", "none"), models.ErrNotFound)
+	})
+	p.call("Figures", func(ctx context.Context) error { return only(s.Figures(ctx)) })
+	trace := models.NewTraceID()
+	p.call("Trace", func(ctx context.Context) error {
+		return expect(only(s.Trace(ctx, p.site.OrganisationID, trace)), models.ErrNotFound)
+	})
+}
+
+func (p *planned) runCustomers() {
+	s := p.store
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"),
+		Fingerprint: []byte("f")}
+	if _, err := s.Customer(p.t.Context(), p.site.ID, "ada"); errors.Is(err, models.ErrNotFound) {
+		modelstest.Customer(p.t, s, p.site.ID, "ada", models.BehaviourPays)
+	}
+	signing, err := p.keys.Current(p.t.Context(), models.KeySignupLink)
+	must(p.t, err)
+	var link models.CustomerLink
+	p.call("CreateInvitation", func(ctx context.Context) (err error) {
+		link, _, err = s.CreateInvitation(ctx,
+			models.NewInvitation{SiteID: p.site.ID, CustomerReference: p.name("bob"), KeyID: signing.ID}, key)
+		return err
+	})
+	p.call("LiveInvitation", func(ctx context.Context) error {
+		return only(s.LiveInvitation(ctx, p.site.ID, p.name("bob")))
+	})
+	p.call("Customer", func(ctx context.Context) error { return only(s.Customer(ctx, p.site.ID, p.name("bob"))) })
+	token, err := p.keys.SignupToken(p.t.Context(), link.ID, link.KeyID)
+	must(p.t, err)
+	p.call("Signup", func(ctx context.Context) error { return only(s.Signup(ctx, p.keys, token)) })
+	p.call("CompleteSignup", func(ctx context.Context) error {
+		return only(s.CompleteSignup(ctx, p.keys, token, models.Party{CustomerID: "c", AgreementID: "a"}))
+	})
+	carol := modelstest.Invite(p.t, s, p.site.ID, p.name("carol"))
+	p.call("CompleteLink", func(ctx context.Context) error {
+		return only(s.CompleteLink(ctx, carol.ID, models.Party{CustomerID: "c", AgreementID: "a"}))
+	})
+	p.call("RevokeCustomer", func(ctx context.Context) error {
+		return only(s.RevokeCustomer(ctx, p.site.ID, p.name("bob")))
+	})
+	p.call("RevokeLink", func(ctx context.Context) error { return only(s.RevokeLink(ctx, carol.ID)) })
+	for _, state := range append([]models.LinkState{""}, models.LinkStates...) {
+		p.call("ListLinks", func(ctx context.Context) error {
+			return only(s.ListLinks(ctx, models.LinkQuery{SiteID: p.site.ID, State: state, Direction: models.Forward,
+				Limit: 50}))
+		})
+	}
+	p.call("OpenSandboxAccount", func(ctx context.Context) error {
+		return s.OpenSandboxAccount(ctx, p.name("agreement"), models.BehaviourPays)
+	})
+	p.call("SetSandboxFault", func(ctx context.Context) error {
+		return s.SetSandboxFault(ctx, models.SandboxFaultBankDown, 0)
+	})
+	p.call("ActiveSandboxFaults", func(ctx context.Context) error { return only(s.ActiveSandboxFaults(ctx)) })
+	order := models.SandboxOrder{Key: p.name("key")}
+	order.AgreementID, order.Amount, order.Currency = p.name("agreement"), 100, "AUD"
+	p.call("DebitSandbox", func(ctx context.Context) error {
+		return only(s.DebitSandbox(ctx, []models.SandboxOrder{order}))
+	})
+	p.call("LookupSandbox", func(ctx context.Context) error { return only(s.LookupSandbox(ctx, []string{order.Key})) })
+	p.call("CancelSandbox", func(ctx context.Context) error {
+		return only(s.CancelSandbox(ctx, []string{order.Key, p.name("none")}))
+	})
+	p.call("SandboxDebits", func(ctx context.Context) error { return only(s.SandboxDebits(ctx, "", 10)) })
+	lately := models.MillisOf(time.Now().Add(-time.Hour))
+	p.call("ListSandbox", func(ctx context.Context) error {
+		q := models.SandboxListQuery{From: lately, To: lately.Add(24 * time.Hour), Limit: 10}
+		return only(s.ListSandbox(ctx, q))
+	})
+}
+
+func (p *planned) runBatches() {
+	s := p.store
+	var done models.Submission
+	p.call("SubmitBatch", func(ctx context.Context) (err error) {
+		done, err = s.SubmitBatch(ctx, modelstest.Batch(p.site, p.name("batch"), "ada", "ada", "unknown"))
+		return err
+	})
+	dispatch := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 100_000}
+	p.call("ClaimTasks", func(ctx context.Context) error {
+		return only(s.ClaimTasks(ctx, done.Tasks, dispatch, dispatch))
+	})
+	p.call("PredictOutcomes", func(ctx context.Context) error {
+		return only(s.PredictOutcomes(ctx, p.site.ID, []string{"ada", "x"}))
+	})
+	p.call("GetBatch", func(ctx context.Context) error { return only3(s.GetBatch(ctx, p.site.ID, p.name("batch"))) })
+	p.call("GetVersionedBatch", func(ctx context.Context) error {
+		_, _, _, err := s.GetVersionedBatch(ctx, p.site.ID, p.name("batch"))
+		return err
+	})
+	p.call("BatchVersion", func(ctx context.Context) error {
+		return only(s.BatchVersion(ctx, p.site.ID, p.name("batch")))
+	})
+	for _, state := range []models.BatchState{"", models.BatchInProgress, models.BatchSettled} {
+		p.call("ListBatches", func(ctx context.Context) error {
+			return only(s.ListBatches(ctx, models.BatchQuery{SiteID: p.site.ID, State: state, Direction: models.Forward,
+				Limit: 50}))
+		})
+	}
+	p.call("RowRailKey", func(ctx context.Context) error {
+		return only(s.RowRailKey(ctx, p.site.ID, p.name("batch"), "row-1"))
+	})
+
+	var chunk models.Chunk
+	p.call("ClaimChunk", func(ctx context.Context) (err error) {
+		chunk, err = s.ClaimChunk(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+		return err
+	})
+	p.call("HoldRows", func(ctx context.Context) error { return only(s.HoldRows(ctx, chunk, []int{0, 1, 2})) })
+	p.call("CheckRows", func(ctx context.Context) error { return only(s.CheckRows(ctx, chunk, []int{0, 1, 2})) })
+	key := func(i int) string { return chunk.Rows[i].RailKey }
+	p.call("FinishRows", func(ctx context.Context) error {
+		return only(s.FinishRows(ctx, chunk, []models.RowResult{
+			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, FromRail: true, Called: true},
+			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, FromRail: true, Called: true},
+			{Index: 2, RailKey: key(2), RetryAfter: time.Hour, Alert: models.AlertRailConflict},
+		}, 3))
+	})
+	p.call("AbandonClaim", func(ctx context.Context) error {
+		return s.AbandonClaim(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
+	})
+	p.call("ParkChunk", func(ctx context.Context) error { return s.ParkChunk(ctx, done.Tasks[0]) })
+	p.call("CancelBatch", func(ctx context.Context) error {
+		return only3(s.CancelBatch(ctx, p.site.ID, p.name("batch")))
+	})
+	p.call("DecideRow", func(ctx context.Context) error {
+		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)),
+			models.ErrNotUndecided)
+	})
+	p.call("ListMovements", func(ctx context.Context) error {
+		return only(s.ListMovements(ctx, models.MovementQuery{SiteID: p.site.ID, Direction: models.Forward, Limit: 10}))
+	})
+	p.call("MovementsAfter", func(ctx context.Context) error {
+		return only(s.MovementsAfter(ctx, p.site.ID, nil, nil, models.MovementPosition{}))
+	})
+
+	parent := modelstest.Batch(p.site, p.name("parent"), "ada", "ada", "unknown")
+	held := claim(p.t, s, modelstest.Submit(p.t, s, parent).Tasks[0])
+	must(p.t, only(s.FinishRows(p.t.Context(), held, []models.RowResult{
+		{Index: 0, Outcome: models.OutcomeInsufficientFunds}, {Index: 1, Outcome: models.OutcomeLimitExceeded},
+		{Index: 2,
+			Outcome: models.OutcomeTimedOut},
+	}, 3)))
+	p.call("RetryBatch", func(ctx context.Context) error {
+		return only(s.RetryBatch(ctx, models.NewRetry{
+			SiteID: p.site.ID, OrganisationID: p.site.OrganisationID, Parent: parent.Reference,
+			Reference: p.name("child"),
+		}))
+	})
+	p.call("Trace", func(ctx context.Context) error {
+		return only(s.Trace(ctx, p.site.OrganisationID, parent.TraceID))
+	})
+}
+
+func (p *planned) runPayments() {
+	s := p.store
+	var intent models.PaymentIntent
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: p.name("key"),
+		Fingerprint: []byte("f")}
+	for _, k := range []*models.IdempotencyKey{nil, key} {
+		p.call("CreatePaymentIntent", func(ctx context.Context) (err error) {
+			intent, _, err = s.CreatePaymentIntent(ctx,
+				models.NewPaymentIntent{SiteID: p.site.ID, Amount: 100, OrderID: p.name("order"),
+					QRCodeFormat: models.QRCodeText}, k)
+			return err
+		})
+	}
+	p.call("PaymentIntent", func(ctx context.Context) error { return only(s.PaymentIntent(ctx, p.site.ID, intent.ID)) })
+	p.call("PaymentIntentByCode", func(ctx context.Context) error {
+		return only3(s.PaymentIntentByCode(ctx, intent.Code))
+	})
+	p.call("OrganisationPaymentIntent", func(ctx context.Context) error {
+		return only(s.OrganisationPaymentIntent(ctx, p.site.OrganisationID, intent.ID))
+	})
+	for _, q := range []models.IntentQuery{{}, {OrderID: p.name("order")}, {State: models.IntentCreated},
+		{State: models.IntentPending}, {Status: models.TransactionSettled}} {
+		q.SiteID, q.Direction, q.Limit = p.site.ID, models.Forward, 50
+		p.call("ListPaymentIntents", func(ctx context.Context) error { return only(s.ListPaymentIntents(ctx, q)) })
+	}
+	party := models.Party{CustomerID: "c", AgreementID: "a"}
+	var started models.StartedTransaction
+	p.call("StartTransaction", func(ctx context.Context) (err error) {
+		started, err = s.StartTransaction(ctx, intent.Code, party, nil)
+		return err
+	})
+	var claimed models.ClaimedTransaction
+	p.call("AbandonTransaction", func(ctx context.Context) error {
+		return s.AbandonTransaction(ctx, started.Task, models.NewLeaseToken())
+	})
+	p.call("ClaimTransaction", func(ctx context.Context) (err error) {
+		claimed, err = s.ClaimTransaction(ctx, started.Task, models.NewLeaseToken())
+		return err
+	})
+	p.call("HoldTransaction", func(ctx context.Context) error { return only(s.HoldTransaction(ctx, claimed)) })
+	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
+	p.call("FinishTransaction", func(ctx context.Context) error {
+		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled,
+			FromRail: true, Called: true}))
+	})
+	undecided := modelstest.Intent(p.t, s, p.site.ID, 100)
+	modelstest.Pay(p.t, s, undecided, party)
+	p.call("DecidePayment", func(ctx context.Context) error {
+		return only3(s.DecidePayment(ctx, undecided.ID, models.DecidedNotDebited))
+	})
+	unpaid := modelstest.Intent(p.t, s, p.site.ID, 100)
+	p.call("CancelPaymentIntent", func(ctx context.Context) error {
+		return only3(s.CancelPaymentIntent(ctx, p.site.ID, unpaid.ID))
+	})
+}
+
+func (p *planned) runWebhooks() {
+	s, organisation := p.store, p.site.OrganisationID
+	p.call("PutWebhookEndpoint", func(ctx context.Context) error {
+		return only3(s.PutWebhookEndpoint(ctx, p.ring, organisation, p.site.ID, "https://example.com/hook",
+			models.WebhookEventTypes...))
+	})
+	p.call("WebhookEndpoint", func(ctx context.Context) error {
+		return only(s.WebhookEndpoint(ctx, organisation, p.site.ID))
+	})
+	p.call("WebhookEndpoints", func(ctx context.Context) error { return only(s.WebhookEndpoints(ctx, organisation)) })
+	p.call("RotateWebhookSecret", func(ctx context.Context) error {
+		return only(s.RotateWebhookSecret(ctx, p.ring, organisation, nil))
+	})
+	p.call("WebhookSecrets", func(ctx context.Context) error {
+		return only(s.WebhookSecrets(ctx, p.ring, organisation))
+	})
+	push := func() (models.WebhookEventID, models.TaskID) {
+		paid := models.Amount(500)
+		var id models.WebhookEventID
+		var task models.TaskID
+		p.call("InsertWebhookEvent", func(ctx context.Context) (err error) {
+			id, task, err = s.InsertWebhookEvent(ctx, organisation, models.NewTraceID(), models.TransactionStatusPush{
+				SiteID: models.PushSite{ID: p.site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+				TransactionStatus: "Settled", AmountPaid: &paid,
+			})
+			return err
+		})
+		return id, task
+	}
+	deliver := func(record models.WebhookRecord, wait models.LockWait, tasks ...models.TaskID) {
+		claims := make([]models.WebhookClaim, len(tasks))
+		for i, task := range tasks {
+			claims[i] = models.WebhookClaim{Task: task, Lease: models.NewLeaseToken()}
+		}
+		var claimed []models.WebhookClaimed
+		p.call("ClaimWebhooks", func(ctx context.Context) (err error) {
+			claimed, err = s.ClaimWebhooks(ctx, p.ring, claims, wait)
+			return err
+		})
+		var records []models.WebhookRecord
+		for _, c := range claimed {
+			if c.Delivery == nil {
+				p.t.Fatalf("claimed %+v", c)
+			}
+			record.Delivery = *c.Delivery
+			records = append(records, record)
+		}
+		p.call("RecordWebhooks", func(ctx context.Context) error { return only(s.RecordWebhooks(ctx, records)) })
+	}
+	success := models.WebhookRecord{
+		Attempt: models.WebhookAttempt{StatusCode: 204},
+		Verdict: models.WebhookVerdict{Status: models.WebhookDelivered},
+	}
+	id, task := push()
+	deliver(success, models.WaitForLocked, task)
+	_, first := push()
+	_, second := push()
+	dispatch := models.Dispatch{Queue: models.QueueWebhooks, Limit: 10, InFlight: 100_000}
+	p.call("ClaimTasks", func(ctx context.Context) error {
+		return only(s.ClaimTasks(ctx, []models.TaskID{first, second}, dispatch, dispatch))
+	})
+	deliver(success, models.SkipLocked, first, second)
+	_, failing := push()
+	deliver(models.WebhookRecord{
+		Attempt: models.WebhookAttempt{StatusCode: 500},
+		Verdict: models.WebhookVerdict{Status: models.WebhookPending, Retry: time.Minute},
+	}, models.SkipLocked, failing)
+	p.call("WebhookEvent", func(ctx context.Context) error { return only3(s.WebhookEvent(ctx, organisation, id)) })
+	p.call("WebhookAttempt", func(ctx context.Context) error {
+		return only(s.WebhookAttempt(ctx, organisation, id, 1))
+	})
+	for _, f := range []models.WebhookFilter{{}, {Status: models.WebhookPending}, {SiteID: p.site.ID},
+		{Type: models.EventBatchSettled}} {
+		p.call("ListWebhookEvents", func(ctx context.Context) error {
+			return only(s.ListWebhookEvents(ctx, models.WebhookQuery{OrganisationID: organisation, Filter: f,
+				Direction: models.Forward, Limit: 50}))
+		})
+	}
+	p.call("RedeliverWebhook", func(ctx context.Context) error {
+		return only3(s.RedeliverWebhook(ctx, organisation, id))
+	})
+	p.call("RedeliverWebhooks", func(ctx context.Context) error {
+		return only(s.RedeliverWebhooks(ctx, organisation, models.WebhookFilter{Status: models.WebhookFailed}))
+	})
+	p.call("CreateTestWebhook", func(ctx context.Context) error {
+		return only3(s.CreateTestWebhook(ctx, organisation, p.site.ID, models.NewTraceID()))
+	})
+	p.call("TailWebhooks", func(ctx context.Context) error {
+		tail, err := s.TailWebhooks(ctx, organisation, nil)
+		if err == nil {
+			_, _, err = tail.Next(ctx)
+		}
+		return err
+	})
+	p.call("LastWebhook", func(ctx context.Context) error { return only(s.LastWebhook(ctx, organisation)) })
+	batch := modelstest.Submit(p.t, s, modelstest.Batch(p.site, p.name("announced"), "ada"))
+	must(p.t, only3(s.CancelBatch(p.t.Context(), p.site.ID, batch.Batch.Reference)))
+	var announcement models.TaskID
+	must(p.t, p.admin.DB().NewRaw("SELECT id FROM outbox WHERE subject_id = ? AND kind = 'announceBatch'",
+		batch.Batch.ID).Scan(p.t.Context(), &announcement))
+	p.call("Announce", func(ctx context.Context) error { return only(s.Announce(ctx, announcement)) })
+	p.call("DeleteWebhookEndpoint", func(ctx context.Context) error {
+		return s.DeleteWebhookEndpoint(ctx, organisation, p.site.ID)
+	})
+}
+
+func (p *planned) runSweeps() {
+	s := p.store
+	for _, queue := range []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks,
+		models.QueueSweeps} {
+		dispatch := models.Dispatch{Queue: queue, Limit: 5, InFlight: 100_000, Total: 100_000}
+		var due []models.Task
+		p.call("ClaimDue", func(ctx context.Context) (err error) {
+			due, err = s.ClaimDue(ctx, dispatch)
+			return err
+		})
+		p.call("ConfirmDispatched", func(ctx context.Context) error { return s.ConfirmDispatched(ctx, due) })
+		p.call("ReleaseTasks", func(ctx context.Context) error { return s.ReleaseTasks(ctx, due) })
+		p.call("InFlight", func(ctx context.Context) error { return only(s.InFlight(ctx, queue)) })
+	}
+	task := models.TaskID(uuid.New())
+	p.call("HoldTask", func(ctx context.Context) error { return s.HoldTask(ctx, task) })
+	p.call("FinishTask", func(ctx context.Context) error { return s.FinishTask(ctx, task) })
+	p.call("RepeatTask", func(ctx context.Context) error { return s.RepeatTask(ctx, task, time.Second) })
+	p.call("ReclaimLost", func(ctx context.Context) error { return only(s.ReclaimLost(ctx, 10)) })
+	p.call("ReclaimEarly", func(ctx context.Context) error { return only(s.ReclaimEarly(ctx, 10)) })
+	p.call("Backlogs", func(ctx context.Context) error { return only(s.Backlogs(ctx)) })
+	p.call("StartRecurring", func(ctx context.Context) error {
+		return only(s.StartRecurring(ctx, models.TaskCloseBatches, time.Hour))
+	})
+	p.call("MakePartitions", s.MakePartitions)
+	p.call("ReleaseWebhooks", func(ctx context.Context) error { return only(s.ReleaseWebhooks(ctx)) })
+	p.call("ExpireInvitations", func(ctx context.Context) error { return only(s.ExpireInvitations(ctx, 5)) })
+	p.call("ExpirePaymentIntents", func(ctx context.Context) error { return only(s.ExpirePaymentIntents(ctx, 5)) })
+	p.call("CloseUnsentRows", func(ctx context.Context) error { return notFoundIsFine(only(s.CloseUnsentRows(ctx))) })
+	p.call("CloseOverdueBatch", func(ctx context.Context) error {
+		return notFoundIsFine(only(s.CloseOverdueBatch(ctx)))
+	})
+	for name, step := range map[string]func(context.Context, int) (int, error){
+		"DropOldBatches": s.DropOldBatches, "DropOldPaymentIntents": s.DropOldPaymentIntents,
+		"DropOldWebhookEvents": s.DropOldWebhookEvents, "ForgetOldParties": s.ForgetOldParties,
+		"DropClosedAlerts": s.DropClosedAlerts, "PurgeIdempotencyKeys": s.PurgeIdempotencyKeys,
+		"DropExpiredAssertions": s.DropExpiredAssertions, "DropOldSandboxDebits": s.DropOldSandboxDebits,
+		"DropOldDifferences": s.DropOldDifferences, "DropOldPartitions": s.DropOldPartitions,
+	} {
+		p.call(name, func(ctx context.Context) error { return only(step(ctx, 5)) })
+	}
+}
+
+func (p *planned) runReconciliation() {
+	s := p.store
+	now := models.MillisOf(time.Now())
+	payment := models.PaymentRailKey(models.PaymentIntentID(uuid.New()))
+	keys := []string{"r1_" + strings.Repeat("0", 64), payment, p.name("key")}
+	var state models.Reconciliation
+	p.call("Reconciliation", func(ctx context.Context) (err error) {
+		state, err = s.Reconciliation(ctx)
+		return err
+	})
+	p.call("LedgerBetween", func(ctx context.Context) error {
+		return only(s.LedgerBetween(ctx, now.Add(-time.Minute), now, models.LedgerPosition{}, 10))
+	})
+	p.call("LedgerOf", func(ctx context.Context) error { return only(s.LedgerOf(ctx, keys)) })
+	p.call("DebitSubjects", func(ctx context.Context) error { return only(s.DebitSubjects(ctx, keys)) })
+	filled := models.NewBatchKey(p.site.ID, "batch 500", 1).Row("row 5") // of fillTables
+	p.call("DebitSubjects", func(ctx context.Context) error {
+		return only(s.DebitSubjects(ctx, []string{filled}))
+	})
+	p.call("DecidedKeys", func(ctx context.Context) error { return only(s.DecidedKeys(ctx, keys)) })
+	p.call("RecordComparison", func(ctx context.Context) error {
+		return only(s.RecordComparison(ctx, models.Comparison{
+			From: state.ComparedTo, To: state.ComparedTo + 1, Resolved: []string{p.name("none")},
+			Found: []models.Difference{{RailKey: p.name("key"), Kind: models.DifferenceInFlight}},
+		}))
+	})
+	p.call("AuditPass", func(ctx context.Context) error { return only(s.AuditPass(ctx)) })
+	p.call("AuditWindow", func(ctx context.Context) error {
+		hours := now.Add(-500 * time.Hour) // fillTables submits a batch an hour there
+		return only(s.AuditWindow(ctx, hours.Add(-30*time.Minute), hours.Add(30*time.Minute)))
+	})
+	p.call("MoveAudit", func(ctx context.Context) error {
+		return only(s.MoveAudit(ctx, models.AuditPass{}, 0, time.Hour, nil))
+	})
+	p.call("DueDifferences", func(ctx context.Context) error { return only(s.DueDifferences(ctx, 10)) })
+}
+
+func notFoundIsFine(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// only3 drops the two values of a call.
+func only3[A, B any](_ A, _ B, err error) error { return err }
