@@ -35,7 +35,7 @@ var exitCodes = []struct {
 	{exitUsage, "usage: an unknown command or flag, or a missing argument or setting"},
 	{exitAuthentication, "authentication: the credentials are not accepted, or may not do this (401, 403)"},
 	{exitNotFound, "not found (404, 410)"},
-	{exitRefused, "refused: the request or the file has faults, or does not fit the state (400, 409, 413, 415, 422)"},
+	{exitRefused, "refused: the request or file has faults, or does not fit the state (400, 409, 413, 415, 422)"},
 	{exitUnavailable, "try again later: a rate limit, a quota, or a service that cannot answer now (429, 5xx)"},
 	{exitNetwork, "network: no answer; the address is in the message"},
 	{exitIncomplete, "the command worked, but not everything succeeded: a row, a payment, a rule for receivers"},

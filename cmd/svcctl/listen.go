@@ -44,14 +44,14 @@ func (c *ctl) listenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "listen", Args: cobra.NoArgs,
 		Short: "Print webhooks as they occur, or forward them to a URL on this machine",
-		Long: `Print the organisation's webhooks as they occur, or forward them to a URL on this machine. No endpoint
-is needed.
+		Long: `Print the organisation's webhooks as they occur, or forward them to a URL on this machine. No
+endpoint is needed.
 
 With --forward-to each event is sent as the service would send it: the same bytes, with the same
 signatures. The command connects again when the service restarts, and leaves out no event and
 repeats none. While nothing listens at the URL, it waits. An answer of any status counts as
-forwarded. With --state a later run continues where this one ended, within 24 hours, if it listens to
-the same service as the same client.
+forwarded. With --state a later run continues where this one ended, within 24 hours, if it listens
+to the same service as the same client.
 
 With a webhook secret it verifies each event, and prints a line about it instead of its body.
 ` + secretHelp,

@@ -26,7 +26,7 @@ Login asks for what no flag names: on a terminal with questions, else one line e
 input, in the order base URL, client id, client secret, siteId. The secret has no flag, because
 other users of the machine could read it there. Login signs in before it stores anything.`,
 		Example: `  svcctl login
-  svcctl login staging --base-url https://sandbox.example.com --client-id cli_… --site site_… < secret.txt`,
+  svcctl login staging --base-url https://sandbox.example.com --client-id cli_… < secret.txt`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name = cmp.Or(c.profile, defaultProfile); len(args) > 0 {

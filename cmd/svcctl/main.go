@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -67,6 +69,7 @@ exit-codes" what an exit code means.`,
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.errOut)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)))
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.profile, "profile", "", "the profile that names the service (default SVCCTL_PROFILE)")
 	flags.StringVar(&c.site, "site", "", "siteId of the Site (default SITE, or the profile's first Site)")
@@ -86,6 +89,9 @@ exit-codes" what an exit code means.`,
 	c.prepare(root)
 	return root
 }
+
+// helpWidth is the number of columns at which the help wraps flags.
+const helpWidth = 100
 
 // The groups of commands in the help.
 const (

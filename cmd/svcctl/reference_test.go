@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -47,12 +48,30 @@ func TestReferenceIsComplete(t *testing.T) {
 	}
 }
 
+// The help of every command fits a terminal.
+func TestHelpIsNarrow(t *testing.T) {
+	t.Parallel()
+	c := &ctl{getenv: func(string) string { return "" }, out: io.Discard, errOut: io.Discard}
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.UsageString()) {
+			if n := utf8.RuneCountInString(line); n > helpWidth+1 { // with the line feed
+				t.Errorf("%s: a line of %d columns: %s", cmd.CommandPath(), n-1, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(c.root())
+}
+
 // reference returns the reference of all commands.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	root.InitDefaultHelpFlag()
 	fmt.Fprintln(&b, "Every command has these flags:\n\n```text")
-	writeFlags(&b, root.PersistentFlags().FlagUsages())
+	writeFlags(&b, root.PersistentFlags().FlagUsagesWrapped(helpWidth))
 	fmt.Fprintln(&b, "```")
 	for _, group := range root.Groups() {
 		fmt.Fprintf(&b, "\n### %s\n", strings.TrimSuffix(group.Title, ":"))
@@ -75,7 +94,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	usage := cmd.CommandPath() + strings.TrimPrefix(cmd.Use, cmd.Name())
 	fmt.Fprintf(b, "\n**`%s`**: %s.\n", usage, strings.TrimSuffix(cmd.Short, "."))
 	var flags strings.Builder
-	writeFlags(&flags, cmd.LocalNonPersistentFlags().FlagUsages())
+	writeFlags(&flags, cmd.LocalNonPersistentFlags().FlagUsagesWrapped(helpWidth))
 	if flags.Len() > 0 {
 		fmt.Fprintf(b, "\n```text\n%s```\n", flags.String())
 	}

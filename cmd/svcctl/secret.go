@@ -16,8 +16,8 @@ const (
 
 // secretHelp says where commands take webhook secrets from.
 const secretHelp = `Put the secret into WEBHOOK_SECRET and, during a rotation, the next one into WEBHOOK_NEXT_SECRET, or
-name a file that holds it: --secret @FILE. Other users of the machine can read a secret in a flag, in
-the list of processes.`
+name a file that holds it: --secret @FILE. Other users of the machine can read a secret in a flag,
+in the list of processes.`
 
 var errNotASecret error = &failure{exitUsage, errors.New("the webhook secret of WEBHOOK_SECRET or --secret must be " +
 	"whsec_ and 32 bytes in standard base64, as the API returned it; if it is lost, rotate it: svcctl secret rotate")}

@@ -34,9 +34,9 @@ func (c *ctl) submitCommand() *cobra.Command {
 	var result string
 	cmd := &cobra.Command{
 		Use:   "submit REFERENCE FILE.csv",
-		Short: "Submit a CSV file of customerReference, rowReference and amount as one batch or several",
-		Long: `Submit a CSV file as one batch, or as several of 1000 rows under the references
-REFERENCE/1, REFERENCE/2 and so on.
+		Short: "Submit a CSV file of debits as one batch or several",
+		Long: `Submit a CSV file of customerReference, rowReference and amount as one batch, or as several
+of 1000 rows under the references REFERENCE/1, REFERENCE/2 and so on.
 
 The separator is a comma, a semicolon or a tab; the file is UTF-8. Every fault is listed with its
 line before anything is submitted. The command may be repeated after an interruption: what was
