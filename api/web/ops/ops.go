@@ -49,7 +49,7 @@ type Config struct {
 	QueuesPath string
 	// PublicBaseURL is that of the service. If it begins with https://, cookies are Secure.
 	PublicBaseURL string
-	Log        *slog.Logger
+	Log           *slog.Logger
 }
 
 // Pages serves the pages. It is safe for concurrent use, and keeps no state.

@@ -1,0 +1,58 @@
+package api
+
+import (
+	"context"
+	"time"
+)
+
+// slot is a request's permit to run. The zero slot belongs to a request that needs none.
+type slot struct {
+	admission *admission
+	caller    caller
+	since     time.Time // when the slot was acquired; zero while it is not held
+}
+
+// acquire waits for the slot; see admission.acquire.
+func (s *slot) acquire(ctx context.Context, resumes bool) error {
+	if s.admission == nil {
+		return nil
+	}
+	if err := s.admission.acquire(ctx, s.caller, resumes); err != nil {
+		return err
+	}
+	s.since = s.admission.now()
+	return nil
+}
+
+// reacquire waits for the slot again, unless it is held.
+func (s *slot) reacquire(ctx context.Context) error {
+	if !s.since.IsZero() {
+		return nil
+	}
+	return s.acquire(ctx, true)
+}
+
+// release gives the slot back if it is held.
+func (s *slot) release() {
+	if !s.since.IsZero() {
+		s.admission.release(s.caller, s.admission.now().Sub(s.since))
+		s.since = time.Time{}
+	}
+}
+
+// admit is the check that acquires the request's slot.
+func (s *Server) admit(ctx context.Context, r *Request) error {
+	if r.route.SkipAdmission {
+		return nil
+	}
+	r.slot.admission, r.slot.caller = s.admission, s.callers.of(r)
+	return r.slot.acquire(ctx, false)
+}
+
+// withoutSlot releases the request's slot, runs wait and acquires a slot again. It serves waits for
+// a client, an event or another service. The error, if any, is the answer: the request is shed.
+func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
+	r.slot.release()
+	wait()
+	return r.slot.reacquire(ctx)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/api"
+	"partnerbilling/api/auth"
+	"partnerbilling/api/ratelimit"
+	"partnerbilling/api/web"
+	"partnerbilling/jobs"
+	"partnerbilling/models"
+	"partnerbilling/models/tracing"
+	"partnerbilling/queue"
+)
+
+// addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
+func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
+	if err := s.openKeyring(); err != nil {
+		return err
+	}
+	store, err := s.openStore("api", s.cfg.DatabaseQueue)
+	if err != nil {
+		return err
+	}
+	if err := s.useReplica(store); err != nil {
+		return err
+	}
+	if err := s.checkDatabase(ctx, store); err != nil {
+		return err
+	}
+	if err := s.join(ctx, store, false); err != nil {
+		return err
+	}
+	keys := models.NewKeys(store, s.ring)
+	if err := keys.Ensure(ctx); err != nil {
+		return fmt.Errorf("service keys: %w", err)
+	}
+	ordinary, batches, err := s.cfg.rates()
+	if err != nil {
+		return err
+	}
+	limiter := s.limiter(ordinary, batches)
+	link, err := web.ParseAppLink(s.cfg.AppLink)
+	if err != nil {
+		return err
+	}
+	proxies, err := s.cfg.proxies()
+	if err != nil {
+		return err
+	}
+	provider, err := s.tracerProvider(ctx)
+	if err != nil {
+		return err
+	}
+	tracer := tracing.New(provider)
+	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
+		InFlight: s.cfg.InFlight, Tracer: tracer, Log: s.log,
+	})
+	cfg := api.Config{
+		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
+		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: provider, Metrics: s.metrics,
+		ShutdownTimeout: s.cfg.ShutdownWithin,
+		Concurrency:     s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
+		MaxConnectionsPerAddress: s.cfg.APIAddressConns,
+		SeparateOpsListener:      s.cfg.OpsListen != "", Proxies: proxies,
+		Checks: api.CacheChecks([]api.ReadinessCheck{
+			{Name: "postgres", Required: true, Check: func(ctx context.Context) error {
+				return checkReady(ctx, store)
+			}},
+			{Name: "redis", Check: queue.PingRedis(s.redis)},
+		}),
+	}
+	if cfg.SeparateOpsListener {
+		if err := s.addOps(ctx, s.cfg.OpsListen, cfg.Checks); err != nil {
+			return err
+		}
+	}
+	s.authenticate(&cfg, store, keys, ordinary)
+	if s.cfg.Env == models.EnvSandbox {
+		cfg.Sandbox = &api.Sandbox{Loopback: s.loopback}
+	}
+	webhooks := jobs.NewDeliverWebhook(jobs.Config{
+		Store: store, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify, Tracer: tracer,
+		Log: s.log,
+	})
+	s.closers = append(s.closers, func() error { webhooks.Sender.Close(); return nil })
+	cfg.Webhooks = webhooks
+	if extra != nil {
+		extra(&cfg)
+	}
+	server := api.New(cfg)
+	s.parts = append(s.parts,
+		func(ctx context.Context) error { return serve(ctx, server, ln, dispatcher) },
+		func(ctx context.Context) error { keys.Run(ctx); return nil })
+	return nil
+}
+
+// serve runs the server and its dispatcher. The dispatcher ends last, so that it can dispatch the
+// tasks of requests that complete during the shutdown.
+func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
+	dispatching, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var group errgroup.Group
+	group.Go(func() error { return dispatcher.RunInline(dispatching) })
+	err := server.Run(ctx, ln)
+	end()
+	return errors.Join(err, group.Wait())
+}
+
+// webhookTargets returns the permitted targets of webhooks.
+func (s *service) webhookTargets() models.WebhookTargets {
+	return models.WebhookTargets{Sandbox: s.cfg.Env == models.EnvSandbox, Loopback: s.loopback}
+}
+
+// authenticate configures access tokens: those of the outside issuer if one is configured,
+// otherwise the service's own.
+func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys, ordinary ratelimit.Rate) {
+	if s.cfg.IssuerURL != "" {
+		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
+			URL: s.cfg.IssuerURL, JWKSURL: s.cfg.IssuerJWKSURL, Audience: s.cfg.IssuerAudience,
+		}, time.Now)
+		return
+	}
+	own := auth.Config{
+		URL: s.cfg.PublicBaseURL, ClientTokens: bound(ordinary.Divide(tokenDivisor)), AddressTokens: bound(ordinary),
+		Log: s.log, Metrics: s.metrics,
+	}
+	cfg.Issuer = auth.NewIssuer(store, keys, own)
+	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
+}
+
+// tokenDivisor divides the rate of ordinary requests into that of tokens.
+const tokenDivisor = 10
+
+// bound returns the bound of a rate.
+func bound(r ratelimit.Rate) auth.Bound {
+	if r.PerSecond <= 0 {
+		return auth.Bound{}
+	}
+	return auth.Bound{Every: time.Duration(float64(time.Second) / r.PerSecond), Burst: r.Burst}
+}
+
+func (s *service) limiter(ordinary, batches ratelimit.Rate) api.Limiter {
+	limiter := ratelimit.New(s.address.ConnectBriefly(ratelimit.Timeout), map[ratelimit.Class]ratelimit.Rate{
+		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(tokenDivisor), ratelimit.Batches: batches,
+	})
+	s.closers = append(s.closers, limiter.Close)
+	return limiter
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"partnerbilling/jobs"
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/webhook"
+	"partnerbilling/models"
+	"partnerbilling/queue"
+)
+
+// addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
+func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
+	if err := s.openKeyring(); err != nil {
+		return err
+	}
+	store, err := s.openStore("worker", 0)
+	if err != nil {
+		return err
+	}
+	if err := s.checkDatabase(ctx, store); err != nil {
+		return err
+	}
+	if err := s.join(ctx, store, true); err != nil {
+		return err
+	}
+	payments, concurrency, err := s.openRail(store)
+	if err != nil {
+		return err
+	}
+	tracer, err := s.tracer(ctx)
+	if err != nil {
+		return err
+	}
+	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
+		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Tracer: tracer, Log: s.log,
+	})
+	metrics := jobs.NewMetrics(s.metrics)
+	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
+		Store: store, Rail: payments, RailConcurrency: concurrency, Metrics: metrics, Log: s.log,
+		Tracer: tracer, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
+		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
+	}), queue.ServerConfig{
+		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency,
+		WebhookConcurrency: s.cfg.WebhookConcurrency, Queues: queues, ShutdownTimeout: s.cfg.ShutdownWithin,
+		Tracer: tracer, Log: s.log,
+	})
+	queue.RegisterMetrics(s.metrics, store, server, s.log)
+	jobs.RegisterStateMetrics(s.metrics, store, s.log)
+	report := func(ctx context.Context) error { metrics.ReportRail(ctx, store, s.log); return nil }
+	s.parts = append(s.parts, dispatcher.Run, report, func(ctx context.Context) error {
+		if !s.awaitRedis(ctx) {
+			return nil
+		}
+		if err := server.Start(); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		server.Shutdown()
+		return nil
+	})
+	return nil
+}
+
+// awaitRedis waits until Redis is available and safe to use, so that a worker that starts during an
+// outage survives. It logs an error at least every minute. It returns false if ctx ends first.
+func (s *service) awaitRedis(ctx context.Context) bool {
+	pause := time.Second
+	for ctx.Err() == nil {
+		err := queue.CheckRedis(ctx, s.redis)
+		if err == nil {
+			return true
+		}
+		// Without the attribute of an outage: other records about it must not suppress this one.
+		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, time.Minute)
+		}
+	}
+	return false
+}
+
+// openRail creates the rail adapter and returns how many debits may be in flight on it. The sandbox
+// debits a whole chunk in one statement, so only the number of tasks limits it. Slow accounts in
+// batches then do not delay payments.
+func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
+	if s.cfg.rail() == "sandbox" {
+		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
+	}
+	gateway, err := s.cfg.openGateway(s.redis)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.closers = append(s.closers, func() error { gateway.Close(); return nil })
+	return gateway, s.cfg.RailConcurrency, nil
+}
+
+// openGateway creates the adapter of a payment gateway. With a rate, the whole fleet shares it
+// through Redis.
+func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
+	key, err := c.railKey()
+	if err != nil {
+		return nil, err
+	}
+	secure, err := c.railTLS()
+	if err != nil {
+		return nil, err
+	}
+	cfg := rail.HTTPConfig{
+		BaseURL: c.RailURL, AllowPlainHTTP: c.Env == models.EnvSandbox || c.allowsPlain("rail"), TLS: secure,
+		Key: key, Concurrency: c.RailConcurrency,
+	}
+	if c.RailRate > 0 {
+		cfg.Limiter = queue.NewFleetLimiter(client, "rail", c.RailRate)
+	}
+	gateway, err := rail.NewHTTP(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("SVC_RAIL_URL: %w", err)
+	}
+	return gateway, nil
+}
+
+func (c *Config) railKey() (rail.SigningKey, error) {
+	id, secret, ok := strings.Cut(c.RailKey, ":")
+	if !ok || id == "" || secret == "" {
+		return rail.SigningKey{}, errors.New("SVC_RAIL_KEY must be id:secret")
+	}
+	return rail.SigningKey{ID: id, Secret: []byte(secret)}, nil
+}
