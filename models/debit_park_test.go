@@ -104,7 +104,7 @@ func TestParkKeepsTheAgeOfUntouchedRows(t *testing.T) {
 		for _, b := range all {
 			want := models.Backlog{Queue: b.Queue}
 			if b.Queue == models.QueueDebits {
-				want.Due, want.OldestDue = 1, 7*time.Second
+				want.Due, want.OldestDue = 1, 7000
 			}
 			if b != want {
 				t.Errorf("backlog %+v, want %+v", b, want)

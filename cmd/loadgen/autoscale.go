@@ -278,7 +278,7 @@ func (a *autoscale) moment(ctx context.Context) (m moment, settled int, err erro
 	}
 	for _, b := range backlogs {
 		if b.Queue == models.QueueDebits {
-			m.OldestDue = b.OldestDue.Seconds()
+			m.OldestDue = b.OldestDue.Duration().Seconds()
 		}
 	}
 	rows, settled, err := a.counts(ctx)
