@@ -23,6 +23,7 @@ import (
 var wholeTables = map[string]string{
 	"Audit":                "compares all rows with the ledger",
 	"CheckSettings":        "reads catalogs alone",
+	"ReadsReplica":         "reads nothing",
 	"ReplicaState":         "reads two tables of one row, if there is a replica",
 	"CancelRestored":       "once after a restore",
 	"ResumeRestored":       "once after a restore",
