@@ -177,12 +177,21 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address n
 		return authenticated{}, err
 	}
 	if !known.Match(attempt.secret) { // unknown clients take the same time
-		return authenticated{}, invalidClient(errors.New("unknown client or wrong secret"))
+		return authenticated{}, invalidClient(mismatch(&known.Client))
 	}
 	if err := mayAct(&known.Client, address); err != nil {
 		return authenticated{}, invalidClient(err)
 	}
 	return authenticated{known, models.FingerprintOf(attempt.secret)}, nil
+}
+
+// mismatch says for the log why a secret was refused, with the client if there is one. The caller
+// gets one answer for both causes.
+func mismatch(known *models.Client) error {
+	if known.ID.IsZero() {
+		return errors.New("unknown client")
+	}
+	return fmt.Errorf("wrong secret of client %s", known.ID)
 }
 
 // lookUp returns the credentials of a client. They are empty for an unknown client.

@@ -169,6 +169,24 @@ func TestTokenEndpointForm(t *testing.T) {
 	}
 }
 
+// The log tells an unknown client from a client's wrong secret. The answer does not.
+func TestRefusedSecretNamesTheClientInTheLog(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	const unknown = "cli_01932c07-0000-7000-8000-000000000001"
+	id := s.client.ID.String()
+	wrong, none := s.ask(t, basic(id, "wrong"), grant()), s.ask(t, basic(unknown, "wrong"), grant())
+	if string(wrong.Body) != string(none.Body) || wrong.Status != none.Status {
+		t.Errorf("the answers differ: %d %s, %d %s", wrong.Status, wrong.Body, none.Status, none.Body)
+	}
+	if !strings.Contains(wrong.Err.Error(), "wrong secret of client "+id) {
+		t.Errorf("a wrong secret: %v", wrong.Err)
+	}
+	if !strings.Contains(none.Err.Error(), "unknown client") {
+		t.Errorf("an unknown client: %v", none.Err)
+	}
+}
+
 func TestTwoSecrets(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
