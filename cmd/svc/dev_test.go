@@ -302,3 +302,20 @@ func TestDevOnOccupiedAddress(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
+
+// A process that joins with process.env uses the same rail. Keys stay out of the file.
+func TestProcessEnvironmentNamesTheRail(t *testing.T) {
+	t.Parallel()
+	cfg := Config{
+		Rail: "http", RailID: "gateway", RailURL: "http://127.0.0.1:1", RailKey: "id:secret", MasterKey: "key:value",
+	}
+	got := credentials{}.sandboxFile(cfg, "").environment()
+	for _, line := range []string{"SVC_RAIL=http\n", "SVC_RAIL_ID=gateway\n", "SVC_RAIL_URL=http://127.0.0.1:1\n"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("process.env lacks %q:\n%s", line, got)
+		}
+	}
+	if strings.Contains(got, "secret") || strings.Contains(got, "key:value") {
+		t.Errorf("process.env has a key:\n%s", got)
+	}
+}

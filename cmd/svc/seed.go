@@ -45,6 +45,8 @@ type sandboxInfo struct {
 	DatabaseURL   string               `json:"databaseUrl"`
 	RedisURL      string               `json:"redisUrl"`
 	MasterKeyFile string               `json:"masterKeyFile"`
+
+	rail [][2]string // names and values of the variables that name the rail, if any are set
 }
 
 type opsLogin struct {
@@ -62,6 +64,7 @@ func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
 		BaseURL: cfg.PublicBaseURL, Organisations: c.Organisations, CustomerApp: c.CustomerApp,
 		Ops:         opsLogin{DashboardURL: dashboardURL, Username: cfg.OpsUsername, Password: cfg.OpsPassword},
 		DatabaseURL: cfg.DatabaseURL, RedisURL: cfg.RedisURL, MasterKeyFile: keyFile,
+		rail: [][2]string{{"SVC_RAIL", cfg.Rail}, {"SVC_RAIL_ID", cfg.RailID}, {"SVC_RAIL_URL", cfg.RailURL}},
 	}
 }
 
@@ -83,13 +86,18 @@ func (i sandboxInfo) shell() string {
 		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
 }
 
-// environment returns the variables with which a further process joins, one per line. It omits a
-// master key that was passed by value, so that the key is not written to disk.
+// environment returns the variables with which a further process joins, one per line. It omits the
+// rail's key, and a master key that was passed by value, so that they are not written to disk.
 func (i sandboxInfo) environment() string {
 	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n",
 		models.EnvSandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
 	if i.MasterKeyFile != "" {
 		text += "SVC_MASTER_KEY_FILE=" + i.MasterKeyFile + "\n"
+	}
+	for _, variable := range i.rail {
+		if name, value := variable[0], variable[1]; value != "" {
+			text += name + "=" + value + "\n"
+		}
 	}
 	return text
 }
