@@ -68,6 +68,11 @@ func TestDashboardOfNamedOperators(t *testing.T) {
 	if code := p.terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+	for _, line := range []string{"shutdown begins", "shutdown ends"} {
+		if !strings.Contains(p.stderr.String(), line) {
+			t.Errorf("it does not log %q", line)
+		}
+	}
 }
 
 // after returns the last word of a line.

@@ -170,12 +170,18 @@ func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
 
 // run runs all parts until ctx ends or a part fails, and then closes the service.
 func (s *service) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, func() {
+		s.log.Info("shutdown begins", "within", s.cfg.ShutdownWithin.String())
+	})()
+	group, running := errgroup.WithContext(ctx)
 	for _, part := range s.parts {
-		group.Go(func() error { return part(ctx) })
+		group.Go(func() error { return part(running) })
 	}
-	err := group.Wait()
-	return errors.Join(err, s.close())
+	err := errors.Join(group.Wait(), s.close())
+	if ctx.Err() != nil {
+		s.log.Info("shutdown ends")
+	}
+	return err
 }
 
 // close calls the closers in reverse order.
