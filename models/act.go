@@ -100,7 +100,7 @@ const (
 	SubjectClient          SubjectKind = "client"          // its id
 	SubjectKey             SubjectKind = "key"             // its id
 	SubjectMasterKey       SubjectKind = "masterKey"       // nothing
-	SubjectAlert           SubjectKind = "alert"           // kind and subject
+	SubjectAlert           SubjectKind = "alert"           // kind and subject; the kind alone for those of an organisation
 	SubjectBatch           SubjectKind = "batch"           // its batchReference
 	SubjectBatchRow        SubjectKind = "batchRow"        // its rail key
 	SubjectPaymentIntent   SubjectKind = "paymentIntent"   // its id

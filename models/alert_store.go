@@ -66,6 +66,9 @@ UPDATE alerts SET acknowledged_at = svc_now(), acknowledged_by = :by
 WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
 	closeAlertSQL = postgres.SQL(`
 UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
+	closeAlertsOfSQL = postgres.SQL(`
+UPDATE alerts SET closed_at = svc_now()
+WHERE kind = :kind AND organisation_id = :organisation AND closed_at IS NULL`)
 )
 
 // OpenAlerts lists open alerts, the oldest first.
@@ -85,6 +88,21 @@ func (s *Store) AcknowledgeAlert(ctx context.Context, kind, subject string) erro
 // CloseAlert closes an alert that an operator has handled. ErrNotFound: no such alert is open.
 func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
 	return wrap("close alert", s.changeAlert(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject}))
+}
+
+// CloseAlertsOf closes all alerts of a kind and an organisation, and returns their number.
+// ErrNotFound: none is open.
+func (s *Store) CloseAlertsOf(ctx context.Context, kind string, organisation OrganisationID) (n int, err error) {
+	act := actFrom(ctx).about(SubjectAlert, kind).in(organisation, SiteID{})
+	err = s.act(ctx, func(tx postgres.Tx) error {
+		n, err = tx.Run(ctx, closeAlertsOfSQL, postgres.Args{"kind": kind, "organisation": organisation})
+		if err == nil && n == 0 {
+			err = ErrNotFound
+		}
+		act.with("closed", n)
+		return err
+	})
+	return n, wrap("close alerts", err)
 }
 
 func (s *Store) changeAlert(ctx context.Context, change postgres.Statement, args postgres.Args) error {

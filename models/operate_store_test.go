@@ -2,7 +2,9 @@ package models_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,46 @@ func TestAcknowledgedAlerts(t *testing.T) {
 	open("")
 }
 
+// All alerts of a kind and an organisation are closed at once, and no others.
+func TestCloseAlertsOf(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	told, other := modelstest.Site(t, store), modelstest.Site(t, store)
+	raise := func(kind, subject string, site models.Site) {
+		t.Helper()
+		_, err := store.DB().ExecContext(t.Context(), "SELECT raise_alert(?, ?, ?, ?, 'x', '')",
+			kind, subject, site.OrganisationID, site.ID)
+		must(t, err)
+	}
+	raise("lateTruth", "one", told)
+	raise("lateTruth", "two", told)
+	raise("railForgot", "three", told)
+	raise("lateTruth", "four", other)
+	n, err := store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID)
+	if n != 2 || err != nil {
+		t.Errorf("closed %d alerts, %v", n, err)
+	}
+	open, err := store.OpenAlerts(t.Context(), 10)
+	must(t, err)
+	subjects := make([]string, len(open))
+	for i, a := range open {
+		subjects[i] = a.Subject
+	}
+	slices.Sort(subjects)
+	if !slices.Equal(subjects, []string{"four", "three"}) {
+		t.Errorf("still open: %q", subjects)
+	}
+	if _, err := store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("no alert: %v", err)
+	}
+}
+
+// bare returns the id as tables hold it, without its prefix.
+func bare(id fmt.Stringer) string {
+	_, uuid, _ := strings.Cut(id.String(), "_")
+	return uuid
+}
+
 // An operator finds what a partner names, by each of its names.
 func TestSearch(t *testing.T) {
 	t.Parallel()
@@ -77,6 +119,13 @@ func TestSearch(t *testing.T) {
 		"order 7":                          {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
 		string(trace):                      {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
 		models.PaymentRailKey(intent.ID):   {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		bare(site.OrganisationID):          {Kind: models.HitOrganisation, ID: site.OrganisationID.String()},
+		bare(site.ID):                      {Kind: models.HitSite, ID: site.ID.String()},
+		bare(client.ID):                    {Kind: models.HitClient, ID: client.ID.String()},
+		bare(link.ID):                      {Kind: models.HitCustomer, ID: "ada"},
+		bare(done.Batch.ID):                {Kind: models.HitBatch, ID: "november"},
+		bare(intent.ID):                    {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
+		bare(models.NewPaymentIntentID()):  {},
 		models.PaymentRailKey(models.NewPaymentIntentID()): {},
 		models.NewWebhookEventID().String():                {},
 		string(models.NewTraceID()):                        {},

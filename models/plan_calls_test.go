@@ -101,6 +101,10 @@ func (p *planned) runPlatform() {
 	p.call("CloseAlert", func(ctx context.Context) error {
 		return expect(s.CloseAlert(ctx, "lateTruth", "none"), models.ErrNotFound)
 	})
+	p.call("CloseAlertsOf", func(ctx context.Context) error {
+		_, err := s.CloseAlertsOf(ctx, "lateTruth", models.OrganisationID{})
+		return expect(err, models.ErrNotFound)
+	})
 	p.call("Figures", func(ctx context.Context) error { return only(s.Figures(ctx)) })
 	trace := models.NewTraceID()
 	p.call("Trace", func(ctx context.Context) error {

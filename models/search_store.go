@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
 	"partnerbilling/models/postgres"
@@ -51,8 +52,9 @@ SELECT 'customer' AS kind, l.customer_reference AS id, s.organisation_id, l.site
 FROM customer_links l JOIN sites s ON s.id = l.site_id WHERE l.id = :id`)
 )
 
-// Search finds what an operator names: by id, trace id, rail key, a partner's reference, or a part
-// of an organisation's or client's name. It returns at most MaxHits hits.
+// Search finds what an operator names: by id (with or without its prefix), trace id, rail key, a
+// partner's reference, or a part of an organisation's or client's name. It returns at most MaxHits
+// hits.
 func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, nil
@@ -60,6 +62,9 @@ func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error)
 	if statement, id, ok := searchByID(text); ok {
 		err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits)
 		return hits, wrap("search", err)
+	}
+	if id, ok := parseBareID(text); ok {
+		return s.searchBareID(ctx, id)
 	}
 	if trace, parseErr := ParseTraceID(text); parseErr == nil {
 		return s.searchTrace(ctx, trace)
@@ -106,6 +111,23 @@ func searchByID(text string) (statement postgres.Statement, id any, ok bool) {
 		err = ErrInvalidID
 	}
 	return statement, id, err == nil
+}
+
+// parseBareID reads an id without its prefix, as tables and the subjects of alerts have it.
+func parseBareID(text string) (uuid.UUID, bool) {
+	id, err := uuid.Parse(text)
+	return id, err == nil && id.String() == text
+}
+
+// searchBareID finds what has the id, whatever its kind.
+func (s *Store) searchBareID(ctx context.Context, id uuid.UUID) (hits []Hit, err error) {
+	for _, statement := range []postgres.Statement{searchBatchSQL, searchIntentSQL, searchEventSQL,
+		searchOrganisationSQL, searchSiteSQL, searchClientSQL, searchLinkSQL} {
+		if err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits); err != nil || len(hits) > 0 {
+			break
+		}
+	}
+	return hits, wrap("search", err)
 }
 
 // searchTrace finds what the request of a trace stored, whatever its organisation.

@@ -175,16 +175,17 @@ func (p *program) alertsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.table("RAISED\tKIND\tSUBJECT\tDETAIL\tTRACE\tACKNOWLEDGED", func(row func(...any)) {
+			const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
+			return p.table(heading, func(row func(...any)) {
 				for _, a := range alerts {
-					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, a.TraceID, a.AcknowledgedBy)
+					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID), orEmpty(a.SiteID),
+						a.TraceID, a.AcknowledgedBy)
 				}
 			})
 		})
 	})
 	cmd.AddCommand(
-		acting(models.ActCloseAlert, p.alertCommand("close", "Close an alert after it has been dealt with",
-			(*models.Store).CloseAlert)),
+		acting(models.ActCloseAlert, p.closeAlertCommand()),
 		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
 			(*models.Store).AcknowledgeAlert)))
 	return cmd

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -56,10 +57,49 @@ func (p *program) alertCommand(
 	cmd := &cobra.Command{Use: use + " KIND SUBJECT", Short: short, Args: cobra.ExactArgs(2)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			return change(store, ctx, args[0], args[1])
+			return explainAlert(change(store, ctx, args[0], args[1]))
 		})
 	}
 	return cmd
+}
+
+func (p *program) closeAlertCommand() *cobra.Command {
+	var organisation string
+	cmd := p.alertCommand("close", "Close an alert after it has been dealt with", (*models.Store).CloseAlert)
+	one := cmd.RunE
+	cmd.Use = "close KIND {SUBJECT | --organisation ORGANISATION}"
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if organisation != "" {
+			return cobra.ExactArgs(1)(cmd, args)
+		}
+		return cobra.ExactArgs(2)(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if organisation == "" {
+			return one(cmd, args)
+		}
+		var id models.OrganisationID
+		if err := id.UnmarshalText([]byte(organisation)); err != nil {
+			return fmt.Errorf("--organisation: %w", err)
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			n, err := store.CloseAlertsOf(ctx, args[0], id)
+			if err == nil {
+				fmt.Fprintf(p.stdout, "%d alerts closed\n", n)
+			}
+			return explainAlert(err)
+		})
+	}
+	cmd.Flags().StringVar(&organisation, "organisation", "", "close all alerts of the kind that concern this organisation")
+	return cmd
+}
+
+// explainAlert words the errors of alerts for operators.
+func explainAlert(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return explain(err, "no such alert is open; svc admin alerts lists the open ones")
+	}
+	return err
 }
 
 // formatTime formats a time for people. It returns "" for 0.

@@ -38,7 +38,7 @@ func (p *program) ofOrganisation(
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var organisation models.OrganisationID
 		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
-			return err
+			return fmt.Errorf("%q is not an organisationId", args[0])
 		}
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 			return explainPause(do(ctx, store, organisation))

@@ -145,6 +145,33 @@ VALUES ('lateTruth', 'subject', '', repeat('0', 32), 1)`)
 	}
 }
 
+// The list of alerts names the partners, and closes all alerts of one that was told.
+func TestAdminClosesAlertsOfAPartner(t *testing.T) {
+	a := newAdmin(t)
+	store := a.store()
+	site := modelstest.Site(t, store)
+	for _, subject := range []string{"one", "two"} {
+		_, err := store.DB().ExecContext(t.Context(), "SELECT raise_alert('lateTruth', ?, ?, ?, 'x', '')",
+			subject, site.OrganisationID, site.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	organisation := site.OrganisationID.String()
+	if list := a.run("alerts"); strings.Count(list, organisation+"  "+site.ID.String()) != 2 {
+		t.Errorf("alerts:\n%s", list)
+	}
+	a.fails("alerts", "close", "lateTruth")
+	a.fails("alerts", "close", "lateTruth", "one", "--organisation", organisation)
+	a.fails("alerts", "close", "railForgot", "--organisation", organisation)
+	if out := a.run("alerts", "close", "lateTruth", "--organisation", organisation); out != "2 alerts closed" {
+		t.Errorf("closing: %s", out)
+	}
+	if list := a.run("alerts"); strings.Contains(list, "lateTruth") {
+		t.Errorf("the closed alerts are still listed:\n%s", list)
+	}
+}
+
 func TestAdminRecountsLinks(t *testing.T) {
 	a := newAdmin(t)
 	store := a.store()
