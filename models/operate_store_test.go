@@ -224,6 +224,14 @@ func TestUnparkWebhookEndpoint(t *testing.T) {
 	if err := unpark(); !errors.Is(err, models.ErrNotParked) {
 		t.Errorf("a healthy endpoint: %v", err)
 	}
+	for failures := models.FailingEndpoint - 1; failures <= models.FailingEndpoint; failures++ {
+		_, err = store.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET failures = ?", failures)
+		must(t, err)
+		troubled, err := store.TroubledEndpoints(t.Context(), 10)
+		if err != nil || len(troubled) == 1 != (failures == models.FailingEndpoint) {
+			t.Errorf("%d failures in a row: %+v, %v", failures, troubled, err)
+		}
+	}
 	_, err = store.DB().ExecContext(t.Context(), `
 UPDATE webhook_endpoints SET failures = 12, open_until = svc_now() + 60000, disabled_at = svc_now()`)
 	must(t, err)

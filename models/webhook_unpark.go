@@ -51,8 +51,8 @@ func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation Organisa
 	return wrap("unpark webhook endpoint", err)
 }
 
-// TroubledEndpoint is an endpoint that a breaker has parked, that is disabled, or that has parked
-// events.
+// TroubledEndpoint is an endpoint that is disabled, whose last FailingEndpoint attempts failed, or
+// that has parked events.
 type TroubledEndpoint struct {
 	OrganisationID OrganisationID
 	Organisation   string // its name
@@ -71,7 +71,9 @@ func (s *Store) TroubledEndpoints(ctx context.Context, limit int) ([]TroubledEnd
 		TroubledEndpoint
 		URL string
 	}
-	err := s.pg.Select(ctx, troubledEndpointsSQL, postgres.Args{"limit": limit, "most": MostCounted}, &rows)
+	err := s.pg.Select(ctx, troubledEndpointsSQL, postgres.Args{
+		"limit": limit, "failing": FailingEndpoint, "most": MostCounted,
+	}, &rows)
 	endpoints := make([]TroubledEndpoint, len(rows))
 	for i, r := range rows {
 		endpoints[i] = r.TroubledEndpoint

@@ -142,7 +142,7 @@ func (p *program) unparkCommand() *cobra.Command {
 			err := store.UnparkWebhookEndpoint(ctx, organisation, site)
 			switch {
 			case errors.Is(err, models.ErrNotParked):
-				return explain(err, "the endpoint is enabled, does not fail and has no parked event")
+				return explain(err, "the endpoint is enabled, and its breaker holds no event back")
 			case errors.Is(err, models.ErrNoWebhookEndpoint):
 				return explain(err, "there is no such endpoint")
 			}
