@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -36,9 +37,12 @@ type bench struct {
 	calls *callCounts // of measuring clients
 
 	local *local.Servers
-	store *models.Store
-	redis redis.UniversalClient
 	log   *slog.Logger
+
+	// A database on the servers, with its store, and a database of Redis.
+	databaseURL, redisURL string
+	store                 *models.Store
+	redis                 redis.UniversalClient
 }
 
 // masterKey is the master key of all processes and stores of a run.
@@ -71,11 +75,37 @@ func (b *bench) open(ctx context.Context) error {
 	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
 		return err
 	}
-	if b.store, err = openStore(ctx, b.local.DatabaseURL, 32); err != nil {
+	b.databaseURL, b.redisURL = b.local.DatabaseURL, b.local.RedisURL
+	return b.connect(ctx)
+}
+
+// connect connects to the databases.
+func (b *bench) connect(ctx context.Context) (err error) {
+	if b.store, err = openStore(ctx, b.databaseURL, 32); err != nil {
 		return err
 	}
-	b.redis, err = queue.Connect(b.local.RedisURL)
+	b.redis, err = queue.Connect(b.redisURL)
 	return err
+}
+
+// beside returns a bench on the same servers with empty databases of its own, so that a scenario can
+// compare both in rotation. The caller disconnects it before it closes b.
+func (b *bench) beside(ctx context.Context) (bench, error) {
+	const name = "beside"
+	if err := b.exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return bench{}, err
+	}
+	other := *b
+	other.store, other.redis = nil, nil
+	for address, path := range map[*string]string{&other.databaseURL: name, &other.redisURL: "1"} {
+		parsed, err := url.Parse(*address)
+		if err != nil {
+			return bench{}, err
+		}
+		parsed.Path = "/" + path
+		*address = parsed.String()
+	}
+	return other, other.connect(ctx)
 }
 
 // openStore opens the database and migrates its schema. A maxConns of 0 selects the store's
@@ -99,7 +129,8 @@ func openStore(ctx context.Context, database string, maxConns int) (*models.Stor
 	return store, nil
 }
 
-func (b *bench) close() error {
+// disconnect closes the connections to the databases. The servers run on.
+func (b *bench) disconnect() error {
 	var errs []error
 	if b.redis != nil {
 		errs = append(errs, b.redis.Close())
@@ -107,6 +138,11 @@ func (b *bench) close() error {
 	if b.store != nil {
 		errs = append(errs, b.store.Close())
 	}
+	return errors.Join(errs...)
+}
+
+func (b *bench) close() error {
+	errs := []error{b.disconnect()}
 	if b.local != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

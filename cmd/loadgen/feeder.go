@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"partnerbilling/models"
@@ -51,4 +52,32 @@ func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 func (f *feeder) end() error {
 	f.stop()
 	return <-f.done
+}
+
+// drainAt adds the rate at which a worker on a rail without latency settles rows, while a feeder
+// keeps the backlog at the level. It warms up for a fifth of the measured time.
+func (p *partners) drainAt(ctx context.Context, level int, measured time.Duration, to *series) error {
+	load, err := p.feed(ctx, level)
+	if err != nil {
+		return err
+	}
+	if err := p.checkpoint(ctx); err != nil {
+		return errors.Join(err, load.end())
+	}
+	w, err := p.startWorker(ctx, debitWorker(instantRail{}))
+	if err != nil {
+		return errors.Join(err, load.end())
+	}
+	rate, err := p.settledRate(ctx, measured/5, measured)
+	to.add(rate)
+	return errors.Join(err, load.end(), w.end())
+}
+
+// drainRest lets a worker settle all rows that are left.
+func (p *partners) drainRest(ctx context.Context) error {
+	w, err := p.startWorker(ctx, debitWorker(instantRail{}))
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.awaitSettled(ctx), w.end())
 }

@@ -33,7 +33,7 @@ func (b *bench) startReference(site models.Site) (*process, string, error) {
 		return nil, "", err
 	}
 	return listening(launch("loadgen", own, nil,
-		"intents-reference", b.local.DatabaseURL, site.ID.String(), site.OrganisationID.String()))
+		"intents-reference", b.databaseURL, site.ID.String(), site.OrganisationID.String()))
 }
 
 func intentsReferenceCommand(out io.Writer) *cobra.Command {

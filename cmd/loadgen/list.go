@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/url"
 	"slices"
 	"time"
 
@@ -94,11 +93,12 @@ func (l *list) run(ctx context.Context) error {
 	if err := l.open(ctx); err != nil {
 		return err
 	}
-	small, err := l.smallList(ctx)
-	if err != nil {
+	small := *l // in a database of its own, so that its tables and indexes are small
+	var err error
+	if small.bench, err = l.beside(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = small.store.Close() }()
+	defer func() { _ = small.disconnect() }()
 	_, few, err := small.seedCells(ctx, l.few)
 	if err != nil {
 		return err
@@ -120,25 +120,6 @@ func (l *list) run(ctx context.Context) error {
 	times, blocks := compare(few, many)
 	totals := ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}
 	return l.report(append(all, counts), slices.Concat(times, blocks, []ratio{totals}))
-}
-
-// smallList returns the same list on another database of the server, so that the tables and indexes
-// of the small Site are small.
-func (l *list) smallList(ctx context.Context) (*list, error) {
-	address, err := url.Parse(l.local.DatabaseURL)
-	if err != nil {
-		return nil, err
-	}
-	const name = "small"
-	if err := l.exec(ctx, "CREATE DATABASE "+name); err != nil {
-		return nil, err
-	}
-	address.Path = "/" + name
-	small := *l
-	if small.store, err = openStore(ctx, address.String(), 2); err != nil {
-		return nil, err
-	}
-	return &small, nil
 }
 
 // seedCells fills a Site and returns its cells, with the blocks of each.

@@ -50,7 +50,7 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	}
 	overdue := min(100, links/100)
 	err = l.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		return withoutIndexes(ctx, tx, func() error {
+		return withoutIndexes(ctx, tx, "customer_links", func() error {
 			_, err := tx.Tx.ExecContext(ctx, seedLinks, site, links, now, listSpan.Milliseconds(), overdue)
 			return err
 		})
@@ -74,40 +74,6 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 		return site, err
 	}
 	return site, l.checkpoint(ctx)
-}
-
-// withoutIndexes calls do while customer_links has no triggers and no index but its primary key.
-func withoutIndexes(ctx context.Context, tx bun.Tx, do func() error) error {
-	var names, definitions []string
-	err := tx.NewRaw(`SELECT indexname, indexdef FROM pg_indexes
-		WHERE tablename = 'customer_links' AND indexname <> 'customer_links_pkey'`).Scan(ctx, &names, &definitions)
-	if err != nil {
-		return err
-	}
-	statements := []string{
-		"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica",
-		"SET LOCAL maintenance_work_mem = '512MB'",
-	}
-	for _, name := range names {
-		statements = append(statements, "DROP INDEX "+name)
-	}
-	if err := execAll(ctx, tx, statements); err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	return execAll(ctx, tx, definitions)
-}
-
-// execAll executes the statements one by one.
-func execAll(ctx context.Context, tx bun.Tx, statements []string) error {
-	for _, statement := range statements {
-		if _, err := tx.Tx.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
-	}
-	return nil
 }
 
 // writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, it signs

@@ -36,8 +36,8 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 		return nil, nil, err
 	}
 	return launch("svc", binary, append([]string{
-		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.local.DatabaseURL,
-		"SVC_REDIS_URL=" + b.local.RedisURL, "SVC_MASTER_KEY=" + masterKey,
+		"SVC_ENV=sandbox", "SVC_WEBHOOK_LOOPBACK=on", "SVC_DATABASE_URL=" + b.databaseURL,
+		"SVC_REDIS_URL=" + b.redisURL, "SVC_MASTER_KEY=" + masterKey,
 		"SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=off", "SVC_BATCH_RATE_LIMIT=off",
 		"SVC_QUOTA_OPEN_ROWS=1000000000000", // scenarios submit more than a worker settles
 	}, env...), args...)

@@ -140,7 +140,7 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 // startIsolatedWorker starts a worker with a Postgres pool of its own, as large as that of svc
 // worker.
 func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
-	store, err := models.Open(postgres.Config{DSN: b.local.DatabaseURL, ApplicationName: "loadgen worker"})
+	store, err := models.Open(postgres.Config{DSN: b.databaseURL, ApplicationName: "loadgen worker"})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // longScenarios run in whole tests only.
 var longScenarios = []string{
-	"autoscale", "backlog", "endpoint", "frozen", "hostile", "large", "overload", "recover", "scale", "unsent",
+	"autoscale", "backlog", "endpoint", "frozen", "history", "hostile", "large", "overload", "recover", "scale", "unsent",
 }
 
 // Every scenario runs once in a small size, and prints all its results. Their values mean nothing.
@@ -42,7 +42,9 @@ func TestScenarios(t *testing.T) {
 		{[]string{"frozen", "--rows", "1000", "--latency", "5ms", "--warm-up", "500ms", "--thaw", "1s",
 			"--svc", svc}, 10, 10},
 		// The short backlog must last for several intervals of the feeder.
-		{[]string{"backlog", "--short", "20000", "--long", "30000", "--history", "1000", "--measure", "500ms"}, 3, 2},
+		{[]string{"backlog", "--short", "20000", "--long", "30000", "--measure", "500ms"}, 2, 1},
+		{[]string{"history", "--rows", "14000", "--batches", "4", "--level", "20000", "--measure", "500ms", "--svc", svc},
+			24, 12},
 		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 18, 4},
 		{[]string{"token", "--workers", "4", "--measure", "1s", "--read-rate", "40", "--svc", svc}, 14, 3},
 		{[]string{"mixed", "--organisations", "2", "--measure", "2s", "--rate", "100", "--svc", svc}, 21, 2},

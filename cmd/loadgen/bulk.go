@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// bulkSettings make a database transaction fast that fills a table or builds an index. It checks no
+// foreign key and fires no trigger.
+var bulkSettings = []string{
+	"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica",
+	"SET LOCAL synchronous_commit = off", "SET LOCAL maintenance_work_mem = '512MB'",
+}
+
+// withoutIndexes calls do while a table has no triggers and no index.
+func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() error) error {
+	drop, create, err := indexesOf(ctx, tx, table)
+	if err != nil {
+		return err
+	}
+	if err := execAll(ctx, tx, bulkSettings, drop); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return execAll(ctx, tx, create)
+}
+
+// indexesOf returns the statements that drop the indexes of a table, those of a partitioned one in
+// all partitions, and those that build them. The primary key is the last, as in the migrations.
+func indexesOf(ctx context.Context, tx bun.Tx, table string) (drop, create []string, err error) {
+	err = tx.NewRaw(`
+SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %s', i.indexrelid::regclass)
+            ELSE format('ALTER TABLE %s DROP CONSTRAINT %I', i.indrelid::regclass, c.conname) END,
+       CASE WHEN c.oid IS NULL THEN replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')
+            ELSE format('ALTER TABLE %s ADD CONSTRAINT %I %s', i.indrelid::regclass, c.conname,
+                        pg_get_constraintdef(c.oid)) END
+FROM pg_index i LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
+WHERE i.indrelid = ?::regclass ORDER BY c.oid IS NOT NULL, i.indexrelid`, table).Scan(ctx, &drop, &create)
+	return drop, create, err
+}
+
+// execAll executes the statements one by one.
+func execAll(ctx context.Context, tx bun.Tx, lists ...[]string) error {
+	for _, statements := range lists {
+		for _, statement := range statements {
+			if _, err := tx.Tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+	}
+	return nil
+}
