@@ -34,7 +34,8 @@ type bench struct {
 	json bool
 	svc  string // path of the svc binary; "" for the one beside this program
 
-	calls *callCounts // of measuring clients
+	calls     *callCounts // of measuring clients
+	libraries []string    // that Postgres loads
 
 	local *local.Servers
 	log   *slog.Logger
@@ -72,7 +73,7 @@ func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	b.calls = &callCounts{}
 	var err error
-	if b.local, err = local.Temp(ctx, local.Options{}); err != nil {
+	if b.local, err = local.Temp(ctx, local.Options{Libraries: b.libraries}); err != nil {
 		return err
 	}
 	b.databaseURL, b.redisURL = b.local.DatabaseURL, b.local.RedisURL

@@ -153,7 +153,7 @@ func (e *endpoint) others(ctx context.Context, to latencySeries, flood *series) 
 func (e *endpoint) commitToOthers(ctx context.Context) error {
 	warm := int(e.warmUp.Seconds() * float64(e.rate))
 	all := warm + int(e.measured.Seconds()*float64(e.rate))
-	return e.commitEvents(ctx, e.rate, all, func(ctx context.Context, n int) error {
+	return steadily(ctx, e.rate, all, func(ctx context.Context, n int) error {
 		return e.insert(ctx, 1+n%(e.endpoints-1), n >= warm)
 	})
 }

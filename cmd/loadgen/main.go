@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	root.AddCommand(dayCommand(out), drainCommand(out), largeCommand(out), chaosCommand(out), submitCommand(out),
 		fairCommand(out),
 		scaleCommand(out), autoscaleCommand(out), recoverCommand(out), frozenCommand(out), backlogCommand(out),
-		historyCommand(out), unsentCommand(out),
+		historyCommand(out), readerCommand(out), unsentCommand(out),
 		webhooksCommand(out), endpointCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
 		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out), hostileCommand(out))
 	root.SetArgs(args)

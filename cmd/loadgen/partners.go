@@ -111,8 +111,13 @@ func (p *partners) submitTo(ctx context.Context, sites []models.Site, rows int) 
 // newBatch returns a batch with a new reference.
 func (p *partners) newBatch(site models.Site, rows int) models.NewBatch {
 	p.submitted++
+	return batchOf(site, fmt.Sprint(p.submitted), rows)
+}
+
+// batchOf returns a batch with rows for the Site's customers in rotation.
+func batchOf(site models.Site, reference string, rows int) models.NewBatch {
 	batch := models.NewBatch{
-		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: fmt.Sprint(p.submitted),
+		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: reference,
 		TraceID: models.NewTraceID(), Rows: make([]models.NewRow, rows),
 	}
 	for i := range batch.Rows {

@@ -12,7 +12,8 @@ import (
 
 // longScenarios run in whole tests only.
 var longScenarios = []string{
-	"autoscale", "backlog", "endpoint", "frozen", "history", "hostile", "large", "overload", "recover", "scale", "unsent",
+	"autoscale", "backlog", "endpoint", "frozen", "history", "hostile", "large", "overload", "reader", "recover",
+	"scale", "unsent",
 }
 
 // Every scenario runs once in a small size, and prints all its results. Their values mean nothing.
@@ -45,6 +46,8 @@ func TestScenarios(t *testing.T) {
 		{[]string{"backlog", "--short", "20000", "--long", "30000", "--measure", "500ms"}, 2, 1},
 		{[]string{"history", "--rows", "14000", "--batches", "4", "--level", "20000", "--measure", "500ms", "--svc", svc},
 			24, 12},
+		{[]string{"reader", "--reader", "4s", "--measure", "2s", "--warm-up", "2s", "--batches", "4", "--payments", "20",
+			"--events", "20"}, 28, 14},
 		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 18, 4},
 		{[]string{"token", "--workers", "4", "--measure", "1s", "--read-rate", "40", "--svc", svc}, 14, 3},
 		{[]string{"mixed", "--organisations", "2", "--measure", "2s", "--rate", "100", "--svc", svc}, 21, 2},

@@ -139,20 +139,7 @@ func (h *webhooks) seed(ctx context.Context) error {
 // insert commits an event for an endpoint and notifies the worker's dispatcher, if there is a
 // worker. If measured is set, it records the commit.
 func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) error {
-	site := h.sites[endpoint]
-	push := models.TransactionStatusPush{
-		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
-		TransactionStatus: "Settled", OrderID: "order 4711", AmountPaid: new(models.Amount(1250)),
-	}
-	var id models.WebhookEventID
-	var task models.TaskID
-	var err error
-	for range 21 { // a connection attempt may fail on a busy machine
-		id, task, err = h.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
-		if !errors.Is(err, postgres.ErrUnavailable) || wait(ctx, 100*time.Millisecond) != nil {
-			break
-		}
-	}
+	id, task, err := h.insertEvent(ctx, h.sites[endpoint])
 	if err != nil {
 		return err
 	}
@@ -163,6 +150,23 @@ func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) erro
 		h.worker.dispatcher.Notify([]models.TaskID{task})
 	}
 	return nil
+}
+
+// insertEvent commits an event of a Site with its task.
+func (b *bench) insertEvent(
+	ctx context.Context, site models.Site,
+) (id models.WebhookEventID, task models.TaskID, err error) {
+	push := models.TransactionStatusPush{
+		SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
+		TransactionStatus: "Settled", OrderID: "order 4711", AmountPaid: new(models.Amount(1250)),
+	}
+	for range 21 { // a connection attempt may fail on a busy machine
+		id, task, err = b.store.InsertWebhookEvent(ctx, site.OrganisationID, models.NewTraceID(), push)
+		if !errors.Is(err, postgres.ErrUnavailable) || wait(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	return id, task, err
 }
 
 // latencySeries holds percentiles of latencies, with a value for each run.
@@ -213,17 +217,15 @@ func quantile(sorted []time.Duration, q float64) float64 {
 func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
 	warm := int(h.warmUp.Seconds() * float64(rate))
 	all := warm + int(h.measured.Seconds()*float64(rate))
-	return h.commitEvents(ctx, rate, all, func(ctx context.Context, n int) error {
+	return steadily(ctx, rate, all, func(ctx context.Context, n int) error {
 		endpoint := n % h.endpoints
 		return h.insert(ctx, endpoint, n >= warm && !hangs(endpoint))
 	})
 }
 
-// commitEvents calls commit for n events, at the rate in events per second. A late commit does not
-// delay the next ones.
-func (h *webhooks) commitEvents(
-	ctx context.Context, rate, n int, commit func(ctx context.Context, n int) error,
-) error {
+// steadily calls do n times at the rate per second, until an error or the end of ctx. A late call
+// does not delay the next ones.
+func steadily(ctx context.Context, rate, n int, do func(ctx context.Context, n int) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(64)
 	began, timer := time.Now(), time.NewTimer(0)
@@ -234,7 +236,7 @@ func (h *webhooks) commitEvents(
 		case <-groupCtx.Done():
 			return group.Wait()
 		}
-		group.Go(func() error { return commit(groupCtx, i) })
+		group.Go(func() error { return do(groupCtx, i) })
 		timer.Reset(time.Until(began.Add(time.Duration(i+1) * time.Second / time.Duration(rate))))
 	}
 	return group.Wait()

@@ -46,6 +46,9 @@ type Options struct {
 	// may lose or corrupt the data. Redis starts empty.
 	Ephemeral bool
 
+	// Libraries lists extensions that Postgres loads at its start, such as pg_stat_statements.
+	Libraries []string
+
 	// WithoutPostgres and WithoutRedis omit a server.
 	WithoutPostgres, WithoutRedis bool
 

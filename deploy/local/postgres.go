@@ -32,7 +32,8 @@ type postgres struct {
 	data       string // the PostgreSQL data folder
 	password   string
 	ephemeral  bool
-	replicated bool // accepts standbys
+	replicated bool     // accepts standbys
+	libraries  []string // loaded at the start
 	certs      *Certificates
 }
 
@@ -40,7 +41,7 @@ type postgres struct {
 func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, error) {
 	pg := &postgres{
 		account: dir.account, data: dir.file(postgresName), password: dir.state.PostgresPassword,
-		ephemeral: o.Ephemeral, replicated: o.replicated, certs: o.Certificates,
+		ephemeral: o.Ephemeral, replicated: o.replicated, libraries: o.Libraries, certs: o.Certificates,
 	}
 	major, err := dataVersion(pg.data)
 	if err != nil {
@@ -115,6 +116,7 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 		"log_timezone=UTC",
 		"synchronous_commit=on", // ephemeral servers too: a killed server keeps its commits
 		"logging_collector=off", // the log is the server's standard error
+		"shared_preload_libraries=" + strings.Join(pg.libraries, ","),
 	}
 	switch {
 	case pg.replicated: // see configureReplication

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"strings"
+)
+
+// statementLibrary counts the blocks that each statement reads.
+const statementLibrary = "pg_stat_statements"
+
+// readerClaim is a statement that finds, claims or counts unfinished work.
+type readerClaim struct {
+	name  string
+	text  string // a part of no other statement, without constants
+	byRow bool   // its blocks grow with its rows: concurrent calls share it
+}
+
+// readerClaims lists the statements whose blocks the reader must not multiply.
+var readerClaims = []readerClaim{
+	{name: "look for due tasks", text: "SELECT FROM outbox\n    WHERE queue ="},
+	{name: "claim due tasks", text: "-- Claims due tasks of one queue for dispatch."},
+	{name: "claim named tasks", text: "-- Claims the named tasks for dispatch"},
+	{name: "reclaim lost tasks", text: "SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()"},
+	{name: "reclaim early retries", text: "SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind ="},
+	{name: "submit a batch", text: "-- Writes a batch, its rows and its tasks in one statement"},
+	{name: "claim rows", text: "-- Claims the due and unleased rows in one part of a task's chunk"},
+	{name: "claim a transaction", text: "-- Claims the transaction of a task's payment intent"},
+	{name: "claim webhooks", text: "-- Locks the events of tasks, and reads what decides", byRow: true},
+	{name: "read the load of endpoints", text: "-- Reads how busy endpoints are", byRow: true},
+	{name: "lease webhook slots", text: "-- Leases slots to workers", byRow: true},
+	{name: "list endpoints with parked events", text: "-- Lists the endpoints with parked events"},
+}
+
+func (c readerClaim) unit() string {
+	if c.byRow {
+		return "blocks a row"
+	}
+	return "blocks a call"
+}
+
+// readerStatement is what a statement has done so far.
+type readerStatement struct{ Calls, Rows, Blocks int64 }
+
+// blocks returns the blocks of each call or row between two readings. It reports false if there was
+// none.
+func (c readerClaim) blocks(before, after readerStatement) (float64, bool) {
+	n := after.Calls - before.Calls
+	if c.byRow {
+		n = after.Rows - before.Rows
+	}
+	return float64(after.Blocks-before.Blocks) / float64(n), n > 0
+}
+
+// readerWork is the work that was done so far.
+type readerWork struct {
+	statements       []readerStatement // by index of readerClaims
+	rows, deliveries int
+}
+
+func (r *reader) readWork(ctx context.Context) (w readerWork, err error) {
+	var all []struct {
+		Query string
+		readerStatement
+	}
+	err = r.store.DB().NewRaw(`
+SELECT s.query, s.calls, s.rows, s.shared_blks_hit + s.shared_blks_read AS blocks
+FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = current_database()`).Scan(ctx, &all)
+	if err != nil {
+		return w, err
+	}
+	w.statements = make([]readerStatement, len(readerClaims))
+	for i, c := range readerClaims {
+		for _, s := range all {
+			if strings.Contains(s.Query, c.text) {
+				w.statements[i].Calls += s.Calls
+				w.statements[i].Rows += s.Rows
+				w.statements[i].Blocks += s.Blocks
+			}
+		}
+	}
+	if _, w.rows, err = r.counts(ctx); err != nil {
+		return w, err
+	}
+	err = r.store.DB().NewRaw("SELECT count(*) FROM webhook_attempts").Scan(ctx, &w.deliveries)
+	return w, err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/models"
+)
+
+// readerLoad is the steady load, in items per second.
+type readerLoad struct{ batches, payments, events int }
+
+// readerSweeps lists the recurring work beside the load. The other kinds compare or remove old work.
+var readerSweeps = []models.TaskKind{
+	models.TaskReleaseWebhooks, models.TaskExpireInvitations, models.TaskExpirePaymentIntents, models.TaskCloseBatches,
+}
+
+// runningLoad is a load until its end.
+type runningLoad struct {
+	stop  context.CancelFunc
+	group *errgroup.Group
+}
+
+// startLoad submits batches, payments and events at a steady rate until end is called. The
+// dispatcher hears of every second item of a Site, as from the API; its polls find the others.
+func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
+	ctx, stop := context.WithCancel(ctx)
+	load := &runningLoad{stop: stop}
+	load.group, ctx = errgroup.WithContext(ctx)
+	begin := func(rate int, do func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error)) {
+		load.group.Go(func() error {
+			return steadily(ctx, rate, math.MaxInt, func(ctx context.Context, n int) error {
+				// A call that has begun is completed.
+				tasks, err := do(context.WithoutCancel(ctx), n, r.sites[n%len(r.sites)])
+				if r.isTold(n) {
+					w.dispatcher.Notify(tasks)
+				}
+				return err
+			})
+		})
+	}
+	begin(r.load.batches, func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error) {
+		batch := batchOf(site, fmt.Sprintf("load %d", n), models.MaxBatchRows)
+		if r.isTold(n) {
+			batch.Claim = w.dispatcher.ClaimBounds()
+		}
+		done, err := r.store.SubmitBatch(ctx, batch)
+		w.dispatcher.Send(done.Claimed)
+		return nil, err
+	})
+	begin(r.load.payments, func(ctx context.Context, _ int, site models.Site) ([]models.TaskID, error) {
+		task, err := r.startPayment(ctx, site)
+		return []models.TaskID{task}, err
+	})
+	begin(r.load.events, func(ctx context.Context, _ int, site models.Site) ([]models.TaskID, error) {
+		_, task, err := r.insertEvent(ctx, site)
+		return []models.TaskID{task}, err
+	})
+	return load
+}
+
+// isTold reports whether the dispatcher hears of the item of this number.
+func (r *reader) isTold(n int) bool { return n/len(r.sites)%2 == 0 }
+
+// startPayment creates a payment intent that a customer begins to pay.
+func (b *bench) startPayment(ctx context.Context, site models.Site) (models.TaskID, error) {
+	ctx = models.WithTraceID(ctx, models.NewTraceID())
+	in := models.NewPaymentIntent{
+		SiteID: site.ID, OrganisationID: site.OrganisationID, Amount: 1250, QRCodeFormat: models.QRCodeText,
+	}
+	intent, _, err := b.store.CreatePaymentIntent(ctx, in, nil)
+	if err != nil {
+		return models.TaskID{}, err
+	}
+	party := models.Party{CustomerID: "payer", AgreementID: "payer"}
+	started, err := b.store.StartTransaction(ctx, intent.Code, party, nil)
+	return started.Task, err
+}
+
+// end stops the load, waits for calls that have begun, and returns the first error.
+func (l *runningLoad) end() error {
+	l.stop()
+	return l.group.Wait()
+}
