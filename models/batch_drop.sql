@@ -1,18 +1,20 @@
 -- Deletes settled batches past their retention, with their rows: one batch, or several that have at
--- most :limit rows together. It skips locked batches and those with a row in doubt. The result is
--- the number of rows of the deleted batches. Rows that go with their partition stay.
+-- most :limit rows together. Rows that go with their partition stay and do not count. It skips
+-- locked batches and those with a row in doubt. The result is the number of deleted batches.
 --
 --   :lowest, :beyond: the ids of batches whose rows go with their partitions; beyond exclusive
 --   :retention: BatchRetention in milliseconds
---   :limit: the maximum number of rows, unless a single batch has more
+--   :limit: the maximum number of deleted rows, unless a single batch has more
+--   :batches: the maximum number of batches; the rows of each are read
 WITH old AS MATERIALIZED (
-    SELECT site_id, id, submitted_at, row_count FROM batches b
+    SELECT site_id, id, submitted_at, CASE WHEN id >= :lowest AND id < :beyond THEN 0 ELSE row_count END AS rows
+    FROM batches b
     WHERE submitted_at <= svc_now() - :retention AND settled_at IS NOT NULL AND NOT EXISTS (
         SELECT FROM batch_rows r WHERE r.site_id = b.site_id AND r.batch_id = b.id AND r.in_doubt)
-    ORDER BY submitted_at LIMIT :limit FOR UPDATE SKIP LOCKED
+    ORDER BY submitted_at LIMIT :batches FOR UPDATE SKIP LOCKED
 ), dropped AS MATERIALIZED (
-    SELECT site_id, id, row_count FROM (
-        SELECT site_id, id, row_count, row_number() OVER earlier AS number, sum(row_count) OVER earlier AS rows FROM old
+    SELECT site_id, id FROM (
+        SELECT site_id, id, row_number() OVER earlier AS number, sum(rows) OVER earlier AS rows FROM old
         WINDOW earlier AS (ORDER BY submitted_at, id)) o
     WHERE number = 1 OR rows <= :limit
 ), rows AS (
@@ -21,4 +23,4 @@ WITH old AS MATERIALIZED (
 ), batches AS (
     DELETE FROM batches b USING dropped t WHERE b.site_id = t.site_id AND b.id = t.id
 )
-SELECT coalesce(sum(row_count), 0)::int FROM dropped
+SELECT count(*)::int FROM dropped

@@ -124,6 +124,31 @@ func (p *partitioned) sweep() {
 	}
 }
 
+// A step removes batches whose rows go with their partition together, whatever their number of
+// rows.
+func TestBatchesOfAPartitionGoTogether(t *testing.T) {
+	t.Parallel()
+	p := newPartitioned(t)
+	const age = models.BatchRetention // the partition has begun before, and ends later
+	name := p.make("batch_rows", "week", age)
+	for i := range 3 {
+		id := p.id(age)
+		p.exec(`INSERT INTO batches (site_id, id, organisation_id, batch_reference, generation, epoch, state, row_count,
+				settled_count, total_amount, currency, submitted_at, settle_by, settled_at, fingerprint)
+			VALUES (?, ?, ?, ?, 1, 1, 'settled', 1000, 1000, 1, 'AUD', 1, 1, 1, '')`,
+			p.site.ID, id, p.site.OrganisationID, i)
+		p.row(id)
+	}
+	n, err := p.DropOldBatches(t.Context(), 5)
+	must(t, err)
+	if left := p.strings("SELECT batch_reference FROM batches"); n != 5 || len(left) > 0 {
+		t.Errorf("dropped %d, left %v", n, left)
+	}
+	if rows := p.strings("SELECT 'row' FROM " + name); len(rows) != 3 {
+		t.Errorf("%d rows left in the partition", len(rows))
+	}
+}
+
 // A partition is dropped once retention keeps little of it. What it keeps moves: pending
 // events, and those that were requested again, with their attempts.
 func TestOldPartitionsAreDropped(t *testing.T) {

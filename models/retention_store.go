@@ -53,22 +53,26 @@ func (s *Store) removeOld(
 	return n, wrap(what, err)
 }
 
-// DropOldBatches deletes settled batches past BatchRetention: one, or several that have at most
-// limit rows together. Their rows go with their partitions, or at once where the clock was moved.
-// It returns limit unless there are no more.
+// batchesDropped is the maximum number of batches that DropOldBatches deletes at once.
+const batchesDropped = 50
+
+// DropOldBatches deletes settled batches past BatchRetention: at most batchesDropped whose rows go
+// with their partitions. Where the clock was moved, it deletes the rows as well: those of one batch,
+// or of several that have at most limit rows together. It returns limit unless there are no more.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "batch_rows")
 	if err != nil {
 		return 0, err
 	}
-	var rows int
+	var dropped int
 	err = s.pg.Get(ctx, dropBatchesSQL, postgres.Args{
-		"retention": BatchRetention.Milliseconds(), "limit": limit, "lowest": left.lowest, "beyond": left.beyond,
-	}, &rows)
-	if rows > 0 {
-		rows = limit
+		"retention": BatchRetention.Milliseconds(), "limit": limit, "batches": batchesDropped,
+		"lowest": left.lowest, "beyond": left.beyond,
+	}, &dropped)
+	if dropped > 0 {
+		dropped = limit
 	}
-	return rows, wrap("drop old batches", err)
+	return dropped, wrap("drop old batches", err)
 }
 
 // DropOldPaymentIntents deletes at most limit payment intents that have been final for longer than
