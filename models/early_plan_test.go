@@ -12,7 +12,8 @@ import (
 )
 
 // A plan made while the tables are empty must also suit a backlog: it finds single rows by primary
-// key, lanes by outbox_waiting and tasks in flight by outbox_lane_in_flight.
+// key, lanes by outbox_waiting and tasks in flight by outbox_lane_in_flight. Only lists and quotas
+// read the open payment intents, never a claim of one.
 func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -30,7 +31,7 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	right := []string{
 		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
 		"webhook_slots_pkey", "webhook_slots_taken", "webhook_slots_parked", "webhook_slots_parked_of_site", "alerts_open_by_kind", "batches_open_deadline",
-		"sites_organisation", "payment_intents_list_open", "link_totals_pkey", "link_changes_site", "queue_pauses_pkey",
+		"sites_organisation", "payment_intents_pkey", "payment_intents_list_open", "link_totals_pkey", "link_changes_site", "queue_pauses_pkey",
 	}
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
 	n := 0
@@ -67,7 +68,8 @@ SELECT coalesce((SELECT inhparent FROM pg_inherits WHERE inhrelid = $1::text::re
 			t.Errorf("no index, or all of it, in\n%s", all)
 		}
 		for _, f := range found {
-			if !slices.Contains(right, f[1]) {
+			claimsOne := strings.Contains(query, "FROM payment_intents") && strings.Contains(query, "FOR UPDATE")
+			if !slices.Contains(right, f[1]) || claimsOne && f[1] == "payment_intents_list_open" {
 				t.Errorf("%s in\n%s", f[1], strings.Join(plan, "\n"))
 			}
 		}

@@ -19,9 +19,11 @@ WITH fence AS MATERIALIZED (
                 ELSE 'attempt' END AS phase,
            p.epoch >= f.held_before AND (p.lease_until IS NULL OR p.lease_until <= f.server_now)
                AND coalesce(p.next_attempt_at, 0) <= f.now AS free
-    FROM fence f CROSS JOIN outbox o JOIN payment_intents p ON p.site_id = o.site_id AND p.id = o.subject_id
+    FROM fence f CROSS JOIN outbox o CROSS JOIN LATERAL (
+        -- By its key: with another index, the planner could scan all pending intents.
+        SELECT * FROM payment_intents x WHERE x.site_id = o.site_id AND x.id = o.subject_id LIMIT 1 FOR UPDATE
+    ) p
     WHERE o.id = :task AND p.state = 'pending'
-    FOR UPDATE OF p
 ), claimed AS (
     UPDATE payment_intents p SET lease_token = :lease,
         lease_until = t.server_now + :row_lease * interval '1 ms', in_doubt = true,
