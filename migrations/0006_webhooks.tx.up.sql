@@ -120,7 +120,7 @@ CREATE TABLE webhook_slots (
     -- table's size.
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000);
-CREATE INDEX webhook_slots_taken ON webhook_slots (organisation_id, endpoint_site_id) WHERE until IS NOT NULL;
+CREATE INDEX webhook_slots_taken ON webhook_slots (organisation_id, endpoint_site_id, until) WHERE until IS NOT NULL;
 CREATE INDEX webhook_slots_parked ON webhook_slots (organisation_id, endpoint_site_id, requested_at, event_id)
     WHERE until IS NULL;
 CREATE INDEX webhook_slots_parked_of_site ON webhook_slots

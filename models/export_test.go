@@ -21,6 +21,28 @@ var EarlyPlanSQL = map[string]int{
 	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
 }
 
+// ExplainUnderReader returns the plans of statements that pass the entries of finished work: of the
+// load of the Site's endpoint, and of early retries.
+func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]explain.Plan, error) {
+	plans := map[string]explain.Plan{}
+	for name, q := range map[string]struct {
+		statement postgres.Statement
+		args      postgres.Args
+	}{
+		"the load of an endpoint": {endpointLoadSQL, postgres.Args{
+			"organisations": []OrganisationID{site.OrganisationID}, "sites": []SiteID{site.ID},
+		}},
+		"early retries": {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
+	} {
+		plan, err := explain.Run(ctx, s.db.DB, q.statement, q.args)
+		if err != nil {
+			return nil, err
+		}
+		plans[name] = plan
+	}
+	return plans, nil
+}
+
 // SetMaxRedelivery replaces MaxRedelivery.
 func SetMaxRedelivery(s *Store, n int) { s.maxRedelivery = n }
 

@@ -77,10 +77,12 @@ WHERE o.id = ANY (ARRAY(
 	reclaimQueueSQL = postgres.SQL(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
 WHERE queue = :queue AND dispatched_at IS NOT NULL`)
+	// A clock that was never moved makes nothing due early, and the index is not read.
 	reclaimEarlySQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
     SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook'
+      AND (SELECT offset_ms <> 0 OR frozen_ms IS NOT NULL FROM service_clock)
       AND available_at <= (SELECT now FROM service_now)
       AND redispatch_after - :lease * interval '1 ms' > statement_timestamp()
     ORDER BY available_at LIMIT :most FOR UPDATE SKIP LOCKED))`)
