@@ -22,15 +22,13 @@ const (
 // submission is a measured request.
 type submission struct{ began, ended time.Time }
 
-// measureRetention lets the retention remove the oldest week, while partners submit: first its
-// batches one by one, then its rows with their partition.
+// measureRetention lets the retention drop the rows of the oldest week with their partition, while
+// partners submit.
 func (h *history) measureRetention(ctx context.Context) ([]*series, []ratio, error) {
 	side := h.with
-	batches := &series{Name: "retention: batches of a week", Unit: "s"}
 	rows := &series{Name: "retention: rows of the dropped partition", Unit: "rows"}
 	drop := &series{Name: "retention: drop of the partition", Unit: "ms"}
 	before := &series{Name: "slowest submission before retention", Unit: "ms"}
-	besides := &series{Name: "slowest submission while batches are removed", Unit: "ms"}
 	during := &series{Name: "slowest submission during the drop", Unit: "ms"}
 
 	n, err := side.oldestPartition(ctx)
@@ -43,17 +41,6 @@ func (h *history) measureRetention(ctx context.Context) ([]*series, []ratio, err
 	if err := wait(ctx, h.measured); err != nil {
 		return nil, nil, err
 	}
-	began := time.Now()
-	for n := 1; n > 0; {
-		if n, err = side.store.DropOldBatches(ctx, retentionLimit); err != nil {
-			return nil, nil, err
-		}
-	}
-	removed := time.Now()
-	batches.add(removed.Sub(began).Seconds())
-	if err := wait(ctx, h.measured/5); err != nil {
-		return nil, nil, err
-	}
 	dropping, dropped, err := side.dropPartition(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -62,13 +49,12 @@ func (h *history) measureRetention(ctx context.Context) ([]*series, []ratio, err
 	if err := errors.Join(wait(ctx, h.measured/5), load.end()); err != nil {
 		return nil, nil, err
 	}
-	before.add(load.slowest(time.Time{}, began))
-	besides.add(load.slowest(began, removed))
+	before.add(load.slowest(time.Time{}, dropping))
 	during.add(load.slowest(dropping, dropped))
 	if err := side.drainRest(ctx); err != nil {
 		return nil, nil, err
 	}
-	return []*series{batches, rows, drop, before, besides, during}, []ratio{
+	return []*series{rows, drop, before, during}, []ratio{
 		{Name: drop.Name, Value: drop.max(), Target: -1000, Unit: "ms"},
 		{Name: during.Name, Value: during.max(), Target: -1000, Unit: "ms"},
 	}, nil

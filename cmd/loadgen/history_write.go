@@ -134,6 +134,7 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 		return err
 	}
 	batches := max(1, rows/models.MaxBatchRows/historyWeeks) // of a week
+	oldest := monday.Add(-week * time.Duration(historyWeeks))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(historyWriters)
 	for n := range historyWeeks {
@@ -141,6 +142,11 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 		group.Go(func() error { return s.writeWeek(groupCtx, sites, begins, batches) })
 	}
 	if err := group.Wait(); err != nil {
+		return err
+	}
+	// Retention removes each batch at its age, and leaves its rows to their partition.
+	err = s.exec(ctx, "DELETE FROM batches WHERE id < id_at(to_timestamp($1::bigint / 1000))", oldest.Add(week).UnixMilli())
+	if err != nil {
 		return err
 	}
 	return s.buildIndexes(ctx, build)

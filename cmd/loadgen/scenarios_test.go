@@ -45,7 +45,7 @@ func TestScenarios(t *testing.T) {
 		// The short backlog must last for several intervals of the feeder.
 		{[]string{"backlog", "--short", "20000", "--long", "30000", "--measure", "500ms"}, 2, 1},
 		{[]string{"history", "--rows", "14000", "--batches", "4", "--level", "20000", "--measure", "500ms", "--svc", svc},
-			24, 12},
+			22, 12},
 		{[]string{"reader", "--reader", "4s", "--measure", "2s", "--warm-up", "2s", "--batches", "4", "--payments", "20",
 			"--events", "20"}, 28, 14},
 		{[]string{"intents", "--workers", "4", "--measure", "2s", "--rate", "40", "--svc", svc}, 18, 4},
