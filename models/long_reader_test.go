@@ -14,7 +14,8 @@ INSERT INTO webhook_slots (organisation_id, event_id, endpoint_site_id, site_id,
                            number, url)
 SELECT ?0, gen_random_uuid(), ?1, ?1, 1, gen_random_uuid(), now() - interval '1 s', gen_random_uuid(), 1, 'u'
 FROM generate_series(1, 5000)`, `
-INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at, redispatch_after)
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
+                    redispatch_after)
 SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?0, ?1, gen_random_uuid(), 1, now(), now() + interval '1 h'
 FROM generate_series(1, 5000)`,
 	"DELETE FROM webhook_slots", "DELETE FROM outbox",

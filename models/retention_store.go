@@ -57,8 +57,9 @@ func (s *Store) removeOld(
 const batchesDropped = 50
 
 // DropOldBatches deletes settled batches past BatchRetention: at most batchesDropped whose rows go
-// with their partitions. Where the clock was moved, it deletes the rows as well: those of one batch,
-// or of several that have at most limit rows together. It returns limit unless there are no more.
+// with their partitions. Where the clock was moved, it deletes the rows as well: those of one
+// batch, or of several that have at most limit rows together. It returns limit unless there are no
+// more.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "batch_rows")
 	if err != nil {

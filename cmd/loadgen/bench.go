@@ -89,8 +89,8 @@ func (b *bench) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// beside returns a bench on the same servers with empty databases of its own, so that a scenario can
-// compare both in rotation. The caller disconnects it before it closes b.
+// beside returns a bench on the same servers with empty databases of its own, so that a scenario
+// can compare both in rotation. The caller disconnects it before it closes b.
 func (b *bench) beside(ctx context.Context) (bench, error) {
 	const name = "beside"
 	if err := b.exec(ctx, "CREATE DATABASE "+name); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// historySubmitters is the number of concurrent submitters of small batches during the retention.
+	// historySubmitters is the number of concurrent submitters of small batches.
 	historySubmitters = 4
 	// retentionLimit is the number of items of one step of the retention, as in the sweep.
 	retentionLimit = 500

@@ -14,12 +14,13 @@ import (
 
 const (
 	week = 7 * 24 * time.Hour
-	// historyWeeks is the number of weeks of history before the present one. The oldest ended longer
-	// ago than batches are kept.
+	// historyWeeks is the number of weeks of history before the present one. The oldest ended
+	// longer ago than batches are kept.
 	historyWeeks = int((models.BatchRetention+week-1)/week) + 1
 	// historyRowsPerPayment is the number of rows for each payment.
 	historyRowsPerPayment = 10
-	// historyWriters is the number of weeks that are written, and of tables that are indexed, at once.
+	// historyWriters is the number of weeks that are written, and of tables that are indexed, at
+	// once.
 	historyWriters = 2
 )
 
@@ -145,7 +146,8 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 		return err
 	}
 	// Retention removes each batch at its age, and leaves its rows to their partition.
-	err = s.exec(ctx, "DELETE FROM batches WHERE id < id_at(to_timestamp($1::bigint / 1000))", oldest.Add(week).UnixMilli())
+	err = s.exec(ctx, "DELETE FROM batches WHERE id < id_at(to_timestamp($1::bigint / 1000))",
+		oldest.Add(week).UnixMilli())
 	if err != nil {
 		return err
 	}

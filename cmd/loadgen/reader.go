@@ -38,7 +38,6 @@ type reader struct {
 	load                   readerLoad
 
 	receivers *receivers
-	worker    *worker
 }
 
 // readerWindow is what happened during a measurement.
@@ -80,11 +79,13 @@ func (r *reader) run(ctx context.Context) error {
 	for i, c := range readerClaims {
 		all = append(all, before[i], after[i])
 		ratios = append(ratios, ratio{
-			Name: c.name + ": blocks with the reader ÷ before", Value: after[i].median() / before[i].median(), Target: -2,
+			Name: c.name + ": blocks with the reader ÷ before", Value: after[i].median() / before[i].median(),
+			Target: -2,
 		})
 	}
 	return r.report(slices.Concat(all, rates[:]), append(ratios,
-		ratio{Name: "rows settled, with the reader ÷ before", Value: rates[1].median() / rates[0].median(), Target: 0.9},
+		ratio{Name: "rows settled, with the reader ÷ before", Value: rates[1].median() / rates[0].median(),
+			Target: 0.9},
 		ratio{Name: "events delivered, with the reader ÷ before", Value: rates[3].median() / rates[2].median(),
 			Target: 0.9}))
 }

@@ -13,7 +13,7 @@ import (
 // readerLoad is the steady load, in items per second.
 type readerLoad struct{ batches, payments, events int }
 
-// readerSweeps lists the recurring work beside the load. The other kinds compare or remove old work.
+// readerSweeps lists the recurring work beside the load. Other kinds compare or remove old work.
 var readerSweeps = []models.TaskKind{
 	models.TaskReleaseWebhooks, models.TaskExpireInvitations, models.TaskExpirePaymentIntents, models.TaskCloseBatches,
 }
