@@ -23,7 +23,7 @@ var EarlyPlanSQL = map[string]int{
 }
 
 // ExplainUnderReader returns the plans of statements that pass the entries of finished work: of the
-// load of the Site's endpoint, and of early retries.
+// load of the Site's endpoint, of early retries, and of leases that have expired recently.
 func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]explain.Plan, error) {
 	plans := map[string]explain.Plan{}
 	for name, q := range map[string]struct {
@@ -33,7 +33,8 @@ func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]ex
 		"the load of an endpoint": {endpointLoadSQL, postgres.Args{
 			"organisations": []OrganisationID{site.OrganisationID}, "sites": []SiteID{site.ID},
 		}},
-		"early retries": {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
+		"expired leases": {reclaimLostSQL, postgres.Args{"most": 10, "within": 10_000}},
+		"early retries":  {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
 	} {
 		plan, err := explain.Run(ctx, s.db.DB, q.statement, q.args)
 		if err != nil {

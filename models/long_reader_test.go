@@ -16,8 +16,8 @@ SELECT ?0, gen_random_uuid(), ?1, ?1, 1, gen_random_uuid(), now() - interval '1 
 FROM generate_series(1, 5000)`, `
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
                     redispatch_after)
-SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?0, ?1, gen_random_uuid(), 1, now(), now() + interval '1 h'
-FROM generate_series(1, 5000)`,
+SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?0, ?1, gen_random_uuid(), 1, now(), now() + lease
+FROM generate_series(1, 5000), unnest('{1 h,-1 h}'::interval[]) AS lease`,
 	"DELETE FROM webhook_slots", "DELETE FROM outbox",
 }
 

@@ -73,6 +73,7 @@ WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
     SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
+      AND redispatch_after > statement_timestamp() - :within * interval '1 ms'
     ORDER BY redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED))`)
 	reclaimQueueSQL = postgres.SQL(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
@@ -166,10 +167,14 @@ func claimedArgs(tasks []Task) postgres.Args {
 	return postgres.Args{"tasks": ids, "epochs": epochs}
 }
 
-// ReclaimLost makes at most limit tasks with an expired lease due again: their worker died, or
-// Redis lost them. It returns their number.
-func (s *Store) ReclaimLost(ctx context.Context, limit int) (int, error) {
-	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{"most": limit})
+// AnyTime is the longest time within which ReclaimLost looks for expired leases.
+const AnyTime = 100 * 365 * 24 * time.Hour
+
+// ReclaimLost makes at most limit tasks due again whose leases have expired within the given time:
+// their worker died, or Redis lost them. It returns their number. While an old transaction is open,
+// its cost grows with the number of tasks whose leases would have expired within that time.
+func (s *Store) ReclaimLost(ctx context.Context, within time.Duration, limit int) (int, error) {
+	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{"within": within.Milliseconds(), "most": limit})
 	return n, wrap("reclaim lost tasks", err)
 }
 

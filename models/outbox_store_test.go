@@ -39,7 +39,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 	if again := dueTasks(t, store); len(again) != 0 {
 		t.Errorf("claimed twice: %v", again)
 	}
-	if n, err := store.ReclaimLost(t.Context(), 10); n != 0 || err != nil {
+	if n, err := store.ReclaimLost(t.Context(), models.AnyTime, 10); n != 0 || err != nil {
 		t.Errorf("reclaimed %d under a lease, %v", n, err)
 	}
 
@@ -61,7 +61,7 @@ func TestTasksGoOutOnceAndAgainWhenLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	expireLeases(t, store)
-	if n, err := store.ReclaimLost(t.Context(), 10); n != 1 || err != nil {
+	if n, err := store.ReclaimLost(t.Context(), models.AnyTime, 10); n != 1 || err != nil {
 		t.Errorf("reclaimed %d, %v", n, err)
 	}
 	if third := dueTasks(t, store); len(third) != 1 || third[0].Epoch != 3 {

@@ -438,7 +438,7 @@ func (p *planned) runSweeps() {
 	p.call("HoldTask", func(ctx context.Context) error { return s.HoldTask(ctx, task) })
 	p.call("FinishTask", func(ctx context.Context) error { return s.FinishTask(ctx, task) })
 	p.call("RepeatTask", func(ctx context.Context) error { return s.RepeatTask(ctx, task, time.Second) })
-	p.call("ReclaimLost", func(ctx context.Context) error { return only(s.ReclaimLost(ctx, 10)) })
+	p.call("ReclaimLost", func(ctx context.Context) error { return only(s.ReclaimLost(ctx, models.AnyTime, 10)) })
 	p.call("ReclaimEarly", func(ctx context.Context) error { return only(s.ReclaimEarly(ctx, 10)) })
 	p.call("Backlogs", func(ctx context.Context) error { return only(s.Backlogs(ctx)) })
 	p.call("StartRecurring", func(ctx context.Context) error {

@@ -186,7 +186,7 @@ func (l *webhookLife) finish(t *rapid.T) {
 		modelstest.AdvanceClock(l.t, l.Store, 20*time.Second)
 		l.sweep(t)
 		expireLeases(l.t, l.Store)
-		if _, err := l.ReclaimLost(l.t.Context(), 1000); err != nil {
+		if _, err := l.ReclaimLost(l.t.Context(), models.AnyTime, 1000); err != nil {
 			t.Fatal(err)
 		}
 		for _, task := range l.due() {

@@ -126,7 +126,7 @@ func TestWebhookWorkerDies(t *testing.T) {
 	w.due()
 	dead := w.claim(task)
 	expireWebhookLeases(t, w.Store)
-	if n, err := w.ReclaimLost(t.Context(), 10); n != 1 || err != nil {
+	if n, err := w.ReclaimLost(t.Context(), models.AnyTime, 10); n != 1 || err != nil {
 		t.Fatalf("reclaimed %d, %v", n, err)
 	}
 	if due := w.due(); len(due) != 1 {
@@ -420,7 +420,7 @@ func TestParkedWebhookClaimedByALateTask(t *testing.T) {
 	expireWebhookLeases(t, w.Store)
 	w.claim(late)
 	expireWebhookLeases(t, w.Store)
-	if _, err := w.ReclaimLost(t.Context(), 1000); err != nil {
+	if _, err := w.ReclaimLost(t.Context(), models.AnyTime, 1000); err != nil {
 		t.Fatal(err)
 	}
 	if due := w.due(); !slices.ContainsFunc(due, func(d models.Task) bool { return d.ID == late }) {

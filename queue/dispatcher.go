@@ -69,6 +69,7 @@ type Dispatcher struct {
 	claimed  chan []models.Task   // claimed, not enqueued
 	fleet    *fleet
 	enqueued enqueuedTasks
+	reclaims reclaims // only the goroutine of housekeep uses it
 
 	// webhookCapacity is the number of webhooks that inline claims may still put in flight. It is
 	// valid until capacityExpired fires. Only the goroutine of claimNotified uses these two.
@@ -86,7 +87,7 @@ type DispatcherConfig struct {
 	// Recurring maps each recurring kind of task to its interval.
 	Recurring map[models.TaskKind]time.Duration
 	Tracer    *tracing.Tracer  // nil records nothing
-	Now       func() time.Time // clock of the process, for spans; default time.Now
+	Now       func() time.Time // clock of the process, for spans and intervals; default time.Now
 	Log       *slog.Logger
 }
 

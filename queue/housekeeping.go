@@ -27,6 +27,12 @@ const (
 	asynqQueuesKey = "asynq:queues"
 	// reclaimLimit is the maximum number of tasks that one statement reclaims.
 	reclaimLimit = 1000
+	// reclaimAllInterval is the time between two looks for expired leases of any time.
+	reclaimAllInterval = time.Minute
+	// reclaimOverlap is how far a look for expired leases reaches back before the last one. It
+	// exceeds a drift between the clocks of this process and Postgres, and the time for which a
+	// statement may lock a task.
+	reclaimOverlap = 15 * time.Second
 	// firstDetection bounds how long a Redis that does not answer delays the first dispatch.
 	firstDetection = time.Second
 )
@@ -35,10 +41,7 @@ const (
 // work, and detects losses of Redis. A failure of one step does not stop the others. It reports
 // whether more tasks may be there to reclaim.
 func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
-	reclaimed, err := d.store.ReclaimLost(ctx, reclaimLimit)
-	if reclaimed > 0 {
-		d.cfg.Log.InfoContext(ctx, "reclaimed tasks with an expired lease", "tasks", reclaimed)
-	}
+	reclaimed, err := d.reclaimLost(ctx)
 	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
 	reclaimed, err = max(reclaimed, early), errors.Join(err, earlyErr)
 	for kind, every := range d.cfg.Recurring {
@@ -46,6 +49,44 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 		err = errors.Join(err, startErr)
 	}
 	return reclaimed == reclaimLimit, errors.Join(err, d.detectLoss(ctx))
+}
+
+// reclaimLost reclaims tasks with an expired lease and returns their number. It looks at leases that
+// have expired since its last look, and at all leases once in reclaimAllInterval: under an old
+// transaction, Postgres keeps the index entries of every task since.
+func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
+	now := d.cfg.Now()
+	within := d.reclaims.within(now)
+	reclaimed, err := d.store.ReclaimLost(ctx, within, reclaimLimit)
+	if err == nil && reclaimed < reclaimLimit {
+		d.reclaims.done(now, within)
+	}
+	if reclaimed > 0 {
+		d.cfg.Log.InfoContext(ctx, "reclaimed tasks with an expired lease", "tasks", reclaimed)
+	}
+	return reclaimed, err
+}
+
+// reclaims holds the beginnings of the last complete looks for expired leases; zero: none yet.
+type reclaims struct {
+	all  time.Time // of leases of any time
+	last time.Time
+}
+
+// within returns how far the next look reaches back.
+func (r *reclaims) within(now time.Time) time.Duration {
+	if now.Sub(r.all) >= reclaimAllInterval {
+		return models.AnyTime
+	}
+	return now.Sub(r.last) + reclaimOverlap
+}
+
+// done records a complete look that began at the time.
+func (r *reclaims) done(began time.Time, within time.Duration) {
+	r.last = began
+	if within == models.AnyTime {
+		r.all = began
+	}
 }
 
 // detectLossFirst detects a loss before the first dispatch: tasks that go out before would go out
@@ -124,7 +165,7 @@ func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) e
 	if len(lost) == 0 {
 		return nil
 	}
-	if err := checkPolicy(ctx, server); err != nil {
+	if err := checkPolicy(ctx, server); errors.Is(err, errEvicts) {
 		d.cfg.Log.ErrorContext(ctx, "the server of the queues is not safe to use", "queues", lost, "error", err)
 	}
 	var group errgroup.Group

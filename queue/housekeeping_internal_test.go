@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/queue/queuetest"
 )
@@ -34,6 +36,37 @@ func (l *commandLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		l.names = append(l.names, cmd.Name())
 		l.mu.Unlock()
 		return next(ctx, cmd)
+	}
+}
+
+// Looks for expired leases overlap, and reach back to any time at first and once in a while. A look
+// that was not complete is made up for by the next.
+func TestReclaimsReachBack(t *testing.T) {
+	t.Parallel()
+	var r reclaims
+	began := time.Unix(1_700_000_000, 0)
+	for _, tt := range []struct {
+		after    time.Duration // since began
+		within   time.Duration
+		complete bool
+	}{
+		{0, models.AnyTime, false},
+		{time.Second, models.AnyTime, true},
+		{2 * time.Second, time.Second + reclaimOverlap, true},
+		{12 * time.Second, 10*time.Second + reclaimOverlap, false},
+		{13 * time.Second, 11*time.Second + reclaimOverlap, true},
+		{60 * time.Second, 47*time.Second + reclaimOverlap, true},
+		{61 * time.Second, models.AnyTime, true},
+		{62 * time.Second, time.Second + reclaimOverlap, true},
+	} {
+		now := began.Add(tt.after)
+		within := r.within(now)
+		if within != tt.within {
+			t.Errorf("after %s: within %s, want %s", tt.after, within, tt.within)
+		}
+		if tt.complete {
+			r.done(now, within)
+		}
 	}
 }
 
