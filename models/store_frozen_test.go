@@ -39,11 +39,11 @@ func warm(t *testing.T, store *models.Store, n int) {
 }
 
 // withoutServer are the methods that refuse the arguments of the test below before they ask the
-// server.
+// server, or that need no server.
 var withoutServer = []string{"PauseQueue", "ResumeQueue",
 	"CompleteSignup", "CreateClient", "CreateClientWithSecret", "DebitSubjects",
 	"EndAct", "FinishTransaction", "ListBatches",
-	"ListLinks", "ListPaymentIntents", "OpenSandboxAccount", "ReplicaState",
+	"ListLinks", "ListPaymentIntents", "OpenSandboxAccount", "ReadsReplica", "ReplicaState",
 	"SetSandboxFault", "Signup", "TailWebhooks", "Trace",
 }
 
