@@ -74,9 +74,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
 		Log: cfg.Log,
 	}
-	for _, c := range []*coalesce.Coalescer[models.WebhookClaim, models.WebhookClaimed]{&d.claims.calm, &d.claims.busy} {
-		c.Call, c.MinInterval = d.claimMany, claimInterval
-	}
+	d.claims.calm.Call, d.claims.calm.MinInterval = d.claimMany, claimInterval
+	d.claims.busy.Call, d.claims.busy.MinInterval = d.claimMany, claimInterval
 	d.records.calm.Call, d.records.calm.MinInterval = d.recordMany, recordInterval
 	d.records.busy.Call, d.records.busy.MinInterval = d.recordMany, busyRecordInterval
 	return d

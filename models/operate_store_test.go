@@ -74,7 +74,8 @@ func TestCloseAlertsOf(t *testing.T) {
 	if !slices.Equal(subjects, []string{"four", "three"}) {
 		t.Errorf("still open: %q", subjects)
 	}
-	if _, err := store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID); !errors.Is(err, models.ErrNotFound) {
+	_, err = store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID)
+	if !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("no alert: %v", err)
 	}
 }

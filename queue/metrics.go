@@ -67,10 +67,10 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, b := range backlogs {
+		oldest := b.OldestDue.Duration().Seconds()
 		out <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(b.InFlight), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.due, prometheus.GaugeValue, float64(b.Due), string(b.Queue))
-		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, b.OldestDue.Duration().Seconds(),
-			string(b.Queue))
+		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, oldest, string(b.Queue))
 	}
 	partners, err := c.store.PartnerBacklogs(ctx) // last: workers are scaled on the others
 	if err != nil {

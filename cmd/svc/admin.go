@@ -178,7 +178,8 @@ func (p *program) alertsCommand() *cobra.Command {
 			const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
 			return p.table(heading, func(row func(...any)) {
 				for _, a := range alerts {
-					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID), orEmpty(a.SiteID),
+					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
+						orEmpty(a.SiteID),
 						a.TraceID, a.AcknowledgedBy)
 				}
 			})

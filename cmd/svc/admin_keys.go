@@ -90,7 +90,8 @@ func (p *program) closeAlertCommand() *cobra.Command {
 			return explainAlert(err)
 		})
 	}
-	cmd.Flags().StringVar(&organisation, "organisation", "", "close all alerts of the kind that concern this organisation")
+	cmd.Flags().StringVar(&organisation, "organisation", "",
+		"close all alerts of the kind that concern this organisation")
 	return cmd
 }
 

@@ -59,7 +59,7 @@ func (p *program) parkedCommand() *cobra.Command {
 
 func (p *program) redeliverCommand() *cobra.Command {
 	var event, status, site, from, to string
-	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or events of a status that were created in a range of time",
+	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or the events of a status and a range of creation times",
 		func(ctx context.Context, store *models.Store, organisation models.OrganisationID) error {
 			if event != "" {
 				id, err := models.ParseWebhookEventID(event)

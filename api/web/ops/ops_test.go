@@ -323,7 +323,7 @@ func TestPageAfterAnAct(t *testing.T) {
 
 // The cookie that tells of an act goes over HTTPS only, if the service is reached by it.
 func TestCookieIsSecure(t *testing.T) {
-	for base, want := range map[string]bool{"https://billing.example": true, "http://localhost:8080": false, "": false} {
+	for base, want := range map[string]bool{"https://billing.example": true, "http://localhost": false, "": false} {
 		t.Run(base, func(t *testing.T) {
 			r := newDesk(t, func(cfg *ops.Config) { cfg.PublicBaseURL = base })
 			a := r.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x")
