@@ -51,8 +51,8 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	return reclaimed == reclaimLimit, errors.Join(err, d.detectLoss(ctx))
 }
 
-// reclaimLost reclaims tasks with an expired lease and returns their number. It looks at leases that
-// have expired since its last look, and at all leases once in reclaimAllInterval: under an old
+// reclaimLost reclaims tasks with an expired lease and returns their number. It looks at leases
+// that have expired since its last look, and at all leases once in reclaimAllInterval: under an old
 // transaction, Postgres keeps the index entries of every task since.
 func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
 	now := d.cfg.Now()

@@ -15,7 +15,8 @@ import (
 func unsentCommand(out io.Writer) *cobra.Command {
 	u := unsent{partners: partners{bench: bench{out: out}}}
 	cmd := u.command("unsent",
-		"Measure how long a worker takes to close the rows left unsent when the time for attempts ends", 1, u.run, u.close)
+		"Measure how long a worker takes to close the rows left unsent when the time for attempts ends", 1,
+		u.run, u.close)
 	cmd.Flags().IntVar(&u.rows, "rows", 1_000_000, "number of rows to submit")
 	cmd.Flags().Float64Var(&u.rate, "rate", 10, "rate limit of the rail, in requests per second")
 	cmd.Flags().DurationVar(&u.warmUp, "warm-up", 5*time.Second, "time under load before the time for attempts ends")

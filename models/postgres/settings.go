@@ -107,7 +107,7 @@ func (db *DB) CheckSettings(ctx context.Context) error {
 	case len(faults) > 0:
 		return fmt.Errorf("%w; run: %s;", ErrSettings, strings.Join(faults.Alter(held[0].Role, held[0].Database), "; "))
 	case len(old) > 0:
-		return fmt.Errorf("%w: sessions of the pooler are older than ALTER ROLE, without %s; run RECONNECT on the pooler",
+		return fmt.Errorf("%w: sessions of the pooler are older than ALTER ROLE, without %s; run RECONNECT on it",
 			ErrSettings, strings.Join(old, ", "))
 	default:
 		return nil
