@@ -79,10 +79,15 @@ func (s *stream) want(line string) {
 	}
 }
 
-// readID reads the id line and returns the event's key in it.
+// readID reads the next id line and returns the event's key in it. It skips heartbeats, which come
+// between the events of a slow machine.
 func (s *stream) readID() (key string) {
 	s.t.Helper()
 	line := s.line()
+	for line == ": heartbeat" {
+		s.want("")
+		line = s.line()
+	}
 	id, ok := strings.CutPrefix(line, "id: ")
 	key, _, positioned := strings.Cut(id, ":")
 	if !ok || !positioned {

@@ -223,7 +223,7 @@ type Backlog struct {
 }
 
 // MaxWaitingCounted is the number of a queue's waiting tasks at which Backlogs stops counting.
-const MaxWaitingCounted = 10_000
+const MaxWaitingCounted = 1000
 
 // Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
 // backlog.

@@ -34,7 +34,7 @@ type serversDir struct {
 	path    string // without symbolic links
 	account account
 	state   state
-	lock    *os.File
+	lock    *folderLock
 }
 
 // state is kept from one start to the next.
@@ -172,16 +172,25 @@ func removeServersDir(dir string) error {
 // lock of its own; Lock protects files beside the servers' files. Lock returns an [*InUseError] if
 // another live process has the lock.
 func Lock(dir string) (io.Closer, error) {
-	f, err := lockFolder(dir)
+	lock, err := lockFolder(dir)
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return lock, nil
+}
+
+// folderLock is the lock of a folder.
+type folderLock struct{ file *os.File }
+
+// Close releases the lock. A process that another goroutine has just forked shares the file until it
+// runs its program, so that closing the file alone would not release it yet.
+func (l *folderLock) Close() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
 
 // lockFolder locks a folder until the file is closed or the process ends, and writes this process's
 // id to the file. It returns an [*InUseError] if another process has the lock.
-func lockFolder(dir string) (*os.File, error) {
+func lockFolder(dir string) (*folderLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w", err)
@@ -197,7 +206,7 @@ func lockFolder(dir string) (*os.File, error) {
 		inheritOwner(f.Name())); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data folder: %w", err), f.Close())
 	}
-	return f, nil
+	return &folderLock{f}, nil
 }
 
 func writeAtStart(f *os.File, s string) error {
