@@ -118,7 +118,7 @@ func TestConsoleBatches(t *testing.T) {
 	v.open(path+"/new?fill=linked").expect(200, "ada,row-001,1250")
 	rows := "Amount;note;rowReference;CustomerReference\r\n100;x;\"a;1\";ada\r\n200;y;b;=bob\r\n"
 	v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "not,these,1", "action", "validate").
-		expect(200, "found no fault in 2 rows of AUD\u00a03.00", "1 succeeded", "1 customer not active", "ada,a;1,100")
+		expect(200, "2 rows of AUD\u00a03.00 together", "1 succeeded", "1 customer not active", "ada,a;1,100")
 	v.open(path).expect(200, "No batch matches")
 	for rows, complaint := range map[string]string{
 		"":                                      "rows",

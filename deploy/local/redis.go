@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -148,6 +149,12 @@ func (r *redisServer) url(port int) string {
 }
 
 func (r *redisServer) ping(ctx context.Context, port int) error {
+	// The client library would log each failed attempt to connect.
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(port))
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
 	client, err := r.client(port)
 	if err != nil {
 		return permanentError{err}

@@ -65,6 +65,7 @@ type batchForm struct {
 type prediction struct {
 	batchRow
 	Prediction string
+	Debit      models.Amount // what the row would debit
 }
 
 // outcomeCount is how many rows have an outcome.
@@ -152,7 +153,7 @@ func (v *visit) validateBatch(f batchForm, rows []batchRow, body any) error {
 	f.Checked = true
 	for i, row := range answer.Rows {
 		if i < len(rows) {
-			f.Predictions = append(f.Predictions, prediction{rows[i], row.Prediction})
+			f.Predictions = append(f.Predictions, prediction{rows[i], row.Prediction, rows[i].cents()})
 			f.Total += rows[i].cents()
 			f.Outcomes = count(f.Outcomes, row.Prediction)
 		}

@@ -80,6 +80,10 @@
     }
   };
 
+  // On a phone the navigation scrolls, and the current entry may be out of sight.
+  const current = document.querySelector(".side nav [aria-current]");
+  if (current) current.scrollIntoView({ block: "nearest", inline: "center" });
+
   offerCopies(document);
   const interval = Number(document.body.dataset.poll);
   if (interval > 0) setTimeout(poll, interval, interval);

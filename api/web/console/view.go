@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,6 +66,16 @@ type problem struct {
 	Title, Message string
 	Faults         []fault
 	TraceID        string
+}
+
+// Loopback reports whether only this machine can open the service's addresses.
+func (b *base) Loopback() bool {
+	u, err := url.Parse(b.BaseURL)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
 }
 
 // complete fills in the fields that follow from the visit.

@@ -242,6 +242,7 @@ func (c *Console) changeEvent(v *visit) error {
 type receiverPage struct {
 	Address    string
 	Used       []string // the endpoints that lead here
+	Default    string   // the URL of the endpoint default, if it leads elsewhere; "" without one
 	Deliveries []delivery
 	Secret     *newSecret
 }
@@ -267,8 +268,11 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	deliveries := v.console.inbox.kept.latest(v.principal.OrganisationID)
 	p := receiverPage{Address: address, Deliveries: deliveries, Secret: secret}
 	for _, e := range endpoints {
-		if strings.HasPrefix(e.URL, address) {
+		switch {
+		case strings.HasPrefix(e.URL, address):
 			p.Used = append(p.Used, e.Endpoint)
+		case e.Endpoint == "default":
+			p.Default = e.URL
 		}
 	}
 	return v.render(status, "receiver", &base{
