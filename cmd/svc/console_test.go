@@ -33,7 +33,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	b.Fill("input[name=amount]", "4200")
 	b.Fill("input[name=orderId]", "order 7")
 	b.Press("Create and show the QR code")
-	b.Sees("Scan it")
+	b.Sees("lets a phone scan it")
 	if width := webtest.Ask[int](b, `document.querySelector(".qr img").naturalWidth`); width < 256 {
 		t.Errorf("the QR code is %d pixels wide", width)
 	}
@@ -67,7 +67,7 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Errorf("%d verified webhooks, want 3", verified)
 	}
 	for _, reported := range b.BrowserErrors() {
-		t.Errorf("the browser objects: %s", reported)
+		t.Errorf("the browser reports: %s", reported)
 	}
 	webtest.CheckAll(t, b.Beside, consoleViews(b, site))
 	walkConsole(b, site)
@@ -117,7 +117,7 @@ func walkConsole(b *webtest.Tab, site string) {
 	b.Keys("700")
 	b.TabTo("Create and show the QR code")
 	b.Keys(" ")
-	b.Sees("Scan it")
+	b.Sees("lets a phone scan it")
 	b.TabTo("Pay")
 	b.Keys(kb.Enter)
 	b.Sees("Settled")

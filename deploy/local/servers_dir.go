@@ -182,8 +182,8 @@ func Lock(dir string) (io.Closer, error) {
 // folderLock is the lock of a folder.
 type folderLock struct{ file *os.File }
 
-// Close releases the lock. A process that another goroutine has just forked shares the file until it
-// runs its program, so that closing the file alone would not release it yet.
+// Close releases the lock. A process that another goroutine has just forked shares the file until
+// it runs its program, so that closing the file alone would not release it yet.
 func (l *folderLock) Close() error {
 	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
