@@ -241,7 +241,8 @@ FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
 		t.Fatal(err)
 	}
 	// all of them are in more than 400
-	if blocks := blocksRead(t, store, models.ReclaimLostSQL, models.AnyTime.Milliseconds(), 1000); blocks == 0 || blocks > 100 {
+	blocks := blocksRead(t, store, models.ReclaimLostSQL, models.AnyTime.Milliseconds(), 1000)
+	if blocks == 0 || blocks > 100 {
 		t.Errorf("a look reads %d blocks with 20,000 tasks in flight", blocks)
 	}
 }

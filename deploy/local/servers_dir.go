@@ -161,7 +161,7 @@ func removeServersDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	if err := stopLeftovers(dir); err != nil {
 		return err
 	}
