@@ -98,26 +98,27 @@ func newPlanned(t *testing.T) *planned {
 	return p
 }
 
-func (p *planned) exec(query string) {
-	p.t.Helper()
-	if _, err := p.admin.DB().DB.ExecContext(p.t.Context(), query); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// fill runs the statements of fillTables, each in a transaction of its own: a long one would hold
-// back the streams of webhooks that other tests read on the same server.
-func (p *planned) fill() {
+// exec executes statements on one connection, each in a transaction of its own: a long transaction
+// would hold back the streams of webhooks that other tests read on the same server. It reports their
+// statistics at once. An idle backend would report them up to ten seconds later, as if a call had
+// read the blocks.
+func (p *planned) exec(statements ...string) {
 	p.t.Helper()
 	conn, err := p.admin.DB().Conn(p.t.Context())
 	must(p.t, err)
 	defer conn.Close()
-	fill := strings.ReplaceAll(fillTables, "OWN", uuid.UUID(p.site.ID).String())
-	for statement := range strings.SplitAfterSeq(fill, ";\n") {
+	for _, statement := range append(statements, "SELECT pg_stat_force_next_flush()") {
 		if _, err := conn.ExecContext(p.t.Context(), statement); err != nil {
 			p.t.Fatalf("%v\n%s", err, statement)
 		}
 	}
+}
+
+// fill runs the statements of fillTables.
+func (p *planned) fill() {
+	p.t.Helper()
+	fill := strings.ReplaceAll(fillTables, "OWN", uuid.UUID(p.site.ID).String())
+	p.exec(strings.SplitAfter(fill, ";\n")...)
 }
 
 // connect opens a connection without plans.
@@ -134,9 +135,8 @@ func (p *planned) connect() {
 func (p *planned) blocks() (n int64) {
 	p.t.Helper()
 	db := p.store.DB().DB
-	if _, err := db.ExecContext(p.t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := db.ExecContext(p.t.Context(), "SELECT pg_stat_force_next_flush()")
+	must(p.t, err)
 	must(p.t, db.QueryRowContext(p.t.Context(),
 		`SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)
 		    + coalesce(toast_blks_hit + toast_blks_read + tidx_blks_hit + tidx_blks_read, 0))
