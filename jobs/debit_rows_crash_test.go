@@ -8,7 +8,6 @@ import (
 	"partnerbilling/jobs/rail/railtest"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
-	"partnerbilling/models/postgres"
 )
 
 func TestWorkerDiesBeforeTheRailCall(t *testing.T) {
@@ -60,11 +59,11 @@ func TestClaimOfUnknownFateIsAbandoned(t *testing.T) {
 func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
 	b := newBilling(t)
 	dsn := modelstest.DSN(t)
-	b.store = openStore(t, dsn)
+	b.store = modelstest.Connect(t, dsn)
 	modelstest.SetClock(t, b.store, noon)
 	b.site = modelstest.Site(t, b.store)
 	line, throughLine := modelstest.Wire(t, dsn)
-	b.job.Store = openStore(t, throughLine)
+	b.job.Store = modelstest.Connect(t, throughLine)
 	b.submit("ada", "bob")
 	task := b.taskOf(b.tasks[0])
 	task.Rows = 2 // one claim takes all rows
@@ -83,17 +82,6 @@ func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
 	b.wantMoved(0, 1)
 	b.calls(0, railtest.Calls{Debits: 1})
 	b.calls(1, railtest.Calls{Debits: 1})
-}
-
-func openStore(t *testing.T, dsn string) *models.Store {
-	t.Helper()
-	store, err := models.Open(postgres.Config{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
-	t.Cleanup(func() { _ = store.Close() })
-	return store
 }
 
 func TestWorkerDiesDuringTheRailCall(t *testing.T) {

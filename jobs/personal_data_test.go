@@ -48,7 +48,7 @@ func (h *history) export() models.CustomerData {
 func TestDumpShowsNoCustomer(t *testing.T) {
 	dsn := modelstest.DSN(t)
 	h := &history{deliveries: newDeliveries(t, "")}
-	h.store = openStore(t, dsn)
+	h.store = modelstest.Connect(t, dsn)
 	modelstest.SetClock(t, h.store, noon)
 	h.site = modelstest.Site(t, h.store)
 	scripted := railtest.NewScripted() // not the sandbox, which keeps its accounts in the database

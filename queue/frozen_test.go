@@ -9,7 +9,6 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
-	"partnerbilling/models/postgres"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -29,9 +28,9 @@ func TestTasksRunAfterFrozenConnections(t *testing.T) {
 			postgres, throughPostgres := modelstest.Wire(t, dsn)
 			redis, throughRedis := modelstest.Wire(t, queuetest.Start(t).URL)
 			var took []time.Duration
-			partner := openStore(t, dsn)
+			partner := modelstest.Connect(t, dsn)
 			f := &fleet{T: t, store: partner, site: modelstest.Site(t, partner), ran: make(chan models.TaskID, 10_000)}
-			worker := &fleet{T: t, store: openStore(t, throughPostgres), ran: f.ran}
+			worker := &fleet{T: t, store: modelstest.Connect(t, throughPostgres), ran: f.ran}
 			client, err := queue.Connect(throughRedis)
 			if err != nil {
 				t.Fatal(err)
@@ -99,13 +98,3 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	}
 }
 
-func openStore(t *testing.T, dsn string) *models.Store {
-	t.Helper()
-	store, err := models.Open(postgres.Config{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
-	t.Cleanup(func() { _ = store.Close() })
-	return store
-}

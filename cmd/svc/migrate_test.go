@@ -17,16 +17,6 @@ import (
 
 var kills = flag.Int("kills", 10, "how often TestKilledMigrations kills svc migrate up")
 
-func openStore(t *testing.T, dsn string) *models.Store {
-	t.Helper()
-	store, err := models.Open(postgres.Config{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store
-}
-
 // requireMigration runs svc migrate up, which must succeed and complete the schema.
 func requireMigration(t *testing.T, dsn string, whole []string) {
 	t.Helper()
@@ -84,7 +74,7 @@ type migrating struct {
 // database.
 func startMigrating(t *testing.T, dsn string, connected bool) *migrating {
 	t.Helper()
-	m := &migrating{store: openStore(t, dsn)}
+	m := &migrating{store: modelstest.Connect(t, dsn)}
 	if err := m.store.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +118,7 @@ func TestMigrationsKilledWhileWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := modelstest.EmptyDSN(t)
-			store := openStore(t, dsn)
+			store := modelstest.Connect(t, dsn)
 			if _, err := store.DB().ExecContext(t.Context(), "CREATE TABLE schema_migrations (name text PRIMARY KEY, "+
 				"checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT statement_timestamp())"); err != nil {
 				t.Fatal(err)
@@ -155,7 +145,7 @@ func TestMigrationsKilledWhileWaiting(t *testing.T) {
 func TestDatabaseOfUnreleasedVersion(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.EmptyDSN(t)
-	store := openStore(t, dsn)
+	store := modelstest.Connect(t, dsn)
 	if _, err := store.DB().ExecContext(t.Context(), "CREATE TABLE bun_migrations (name text)"); err != nil {
 		t.Fatal(err)
 	}

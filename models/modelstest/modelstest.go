@@ -49,7 +49,13 @@ func Run(m *testing.M, options ...goleak.Option) int {
 // Open returns a store on a fresh database of the test's own. Both are removed with the test.
 func Open(t testing.TB) *models.Store {
 	t.Helper()
-	store, err := models.Open(postgres.Config{DSN: DSN(t), ApplicationName: "test"})
+	return Connect(t, DSN(t))
+}
+
+// Connect returns another store on the database at dsn. It is closed with the test.
+func Connect(t testing.TB, dsn string) *models.Store {
+	t.Helper()
+	store, err := models.Open(postgres.Config{DSN: dsn, ApplicationName: "test"})
 	if err != nil {
 		t.Fatalf("modelstest: %v", err)
 	}
