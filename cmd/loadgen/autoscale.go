@@ -114,13 +114,8 @@ func (a *autoscale) start(ctx context.Context) (err error) {
 	if a.api, base, err = a.startAPI(a.gateway.variables()...); err != nil {
 		return err
 	}
-	client := newHTTPClient(submitConcurrency)
-	for _, site := range a.sites {
-		c, err := a.newBatchClient(ctx, client, base, site)
-		if err != nil {
-			return err
-		}
-		a.clients = append(a.clients, c)
+	if a.clients, err = a.newBatchClients(ctx, base, submitConcurrency); err != nil {
+		return err
 	}
 	a.desired.Store(int64(a.scaling.MinReplicas))
 	return a.fleet.resize(a.scaling.MinReplicas)
@@ -166,7 +161,7 @@ func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error
 		a.wave.Add(1)
 		wave := autoscaleWave{rows: rows}
 		began, highest := time.Now(), 0
-		if err := a.submitAll(ctx, rows); err != nil {
+		if err := a.submitThrough(ctx, a.clients, rows, a.batchRows); err != nil {
 			return nil, err
 		}
 		err := await(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -189,23 +184,6 @@ func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error
 		}
 	}
 	return waves, nil
-}
-
-// submitAll submits rows through the API, in batches for the Sites in rotation.
-func (a *autoscale) submitAll(ctx context.Context, rows int) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(submitConcurrency)
-	for rows > 0 {
-		n := min(rows, a.batchRows)
-		rows -= n
-		a.submitted++
-		reference, client := fmt.Sprint(a.submitted), a.clients[a.submitted%len(a.clients)]
-		group.Go(func() error {
-			_, err := client.submit(ctx, a.batchBody(reference, n))
-			return err
-		})
-	}
-	return group.Wait()
 }
 
 // control is KEDA with its HorizontalPodAutoscaler: it reads the queries at the polling interval,

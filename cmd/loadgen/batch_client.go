@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"partnerbilling/api/client"
 )
 
@@ -37,6 +39,36 @@ func (p *partners) batchBody(reference string, rows int) []byte {
 	}
 	text, _ := json.Marshal(batch) //nolint:errchkjson // strings and integers
 	return text
+}
+
+// newBatchClients creates a client for each Site. They share up to conns connections.
+func (p *partners) newBatchClients(ctx context.Context, base string, conns int) ([]*batchClient, error) {
+	httpClient, clients := newHTTPClient(conns), make([]*batchClient, len(p.sites))
+	for i, site := range p.sites {
+		var err error
+		if clients[i], err = p.newBatchClient(ctx, httpClient, base, site); err != nil {
+			return nil, err
+		}
+	}
+	return clients, nil
+}
+
+// submitThrough submits rows over HTTP, in batches of at most batchRows, through the clients in
+// rotation.
+func (p *partners) submitThrough(ctx context.Context, clients []*batchClient, rows, batchRows int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(submitConcurrency)
+	for rows > 0 {
+		n := min(rows, batchRows)
+		rows -= n
+		p.submitted++
+		body, through := p.batchBody(fmt.Sprint(p.submitted), n), clients[p.submitted%len(clients)]
+		group.Go(func() error {
+			_, err := through.submit(ctx, body)
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // newBatchClient fetches an access token and returns a client with it.

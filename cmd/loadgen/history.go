@@ -195,13 +195,8 @@ func (s *historySide) start(ctx context.Context) error {
 	if s.api, s.base, err = s.startAPI(); err != nil {
 		return err
 	}
-	httpClient := newHTTPClient(historySubmitters)
-	for _, site := range s.sites {
-		c, err := s.newBatchClient(ctx, httpClient, s.base, site)
-		if err != nil {
-			return err
-		}
-		s.clients = append(s.clients, c)
+	if s.clients, err = s.newBatchClients(ctx, s.base, historySubmitters); err != nil {
+		return err
 	}
 	if s.day[0], err = s.store.Now(ctx); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/models"
 )
@@ -122,13 +121,8 @@ func (l *large) start(ctx context.Context) error {
 	if l.api, base, err = l.startAPI(); err != nil {
 		return err
 	}
-	l.clients = make([]*batchClient, len(l.sites))
-	for i, site := range l.sites {
-		if l.clients[i], err = l.newBatchClient(ctx, newHTTPClient(submitConcurrency), base, site); err != nil {
-			return err
-		}
-	}
-	return nil
+	l.clients, err = l.newBatchClients(ctx, base, submitConcurrency)
+	return err
 }
 
 func (l *large) close() error { return errors.Join(terminateAll(l.api), l.bench.close()) }
@@ -136,17 +130,8 @@ func (l *large) close() error { return errors.Join(terminateAll(l.api), l.bench.
 // measure submits a backlog through the clients in rotation, and adds the rate at which a new
 // worker drains it, from its first settled row on.
 func (l *large) measure(ctx context.Context, clients []*batchClient, to drainSeries) error {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(submitConcurrency)
-	for i := range l.rows / models.MaxBatchRows {
-		l.submitted++
-		body := l.batchBody(fmt.Sprint(l.submitted), models.MaxBatchRows)
-		group.Go(func() error {
-			_, err := clients[i%len(clients)].submit(groupCtx, body)
-			return err
-		})
-	}
-	if err := errors.Join(group.Wait(), l.checkpoint(ctx)); err != nil {
+	submitted := l.submitThrough(ctx, clients, l.rows, models.MaxBatchRows)
+	if err := errors.Join(submitted, l.checkpoint(ctx)); err != nil {
 		return err
 	}
 	workers, err := l.startWorkers(1)

@@ -116,12 +116,8 @@ func (s *submit) start(ctx context.Context) error {
 	if s.api, base, err = s.startAPI(); err != nil {
 		return err
 	}
-	httpClient := newHTTPClient(slices.Max(submitClients))
-	s.clients = make([]*batchClient, len(s.sites))
-	for i, site := range s.sites {
-		if s.clients[i], err = s.newBatchClient(ctx, httpClient, base, site); err != nil {
-			return err
-		}
+	if s.clients, err = s.newBatchClients(ctx, base, slices.Max(submitClients)); err != nil {
+		return err
 	}
 	// The maximum concurrency makes all connections of the API prepare their statements.
 	if err := s.postAll(ctx, 100, slices.Max(submitClients)); err != nil {
