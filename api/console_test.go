@@ -89,14 +89,18 @@ func TestConsoleCustomers(t *testing.T) {
 	path := c.page("/customers")
 	v.open(path)
 	v.submit(path, "customerReference", "").expect(400, "customerReference is required")
-	invited := v.submit(path, "customerReference", "ada & <co>").expect(201, "ada & <co> is invited")
-	link := invited.find(`<code>(https://billing\.example/signup/[^<]*)`)
+	invited := v.submit(path, "customerReference", "ada & <co>").expect(303).to()
+	link := v.open(invited).expect(200, "ada & <co>").find(`<code>(https://billing\.example/signup/[^<]*)`)
 	v.submit(path, "customerReference", "ada & <co>").expect(409, "customer-reference-active")
 	one := c.page("/customer?ref=" + url.QueryEscape("ada & <co>"))
 	v.open(one).expect(200, "invited", "Sign up as the customer").lacks("/signup/")
-	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "link").expect(200, link)
+	if to := v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "link").expect(303).to(); to != invited {
+		t.Errorf("the link is shown at %s", to)
+	}
+	v.open(invited).expect(200, link).lacks("Show the sign-up link")
 	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "signup", "behaviour", "insufficientFunds").expect(303)
 	v.open(one).expect(200, "linked").lacks("Sign up as the customer")
+	v.open(invited).expect(200, "linked").lacks("/signup/")
 	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "revoke").expect(303)
 	v.open(one).expect(200, "revoked")
 	v.submit(c.page("/customer"), "ref", "ada & <co>", "action", "signup", "behaviour", "pays").expect(410)
@@ -118,18 +122,19 @@ func TestConsoleBatches(t *testing.T) {
 	v.open(path+"/new?fill=linked").expect(200, "ada,row-001,1250")
 	rows := "Amount;note;rowReference;CustomerReference\r\n100;x;\"a;1\";ada\r\n200;y;b;=bob\r\n"
 	v.upload(path, "file", rows, "batchReference", "2026/11 #7", "rows", "not,these,1", "action", "validate").
-		expect(200, "2 rows of AUD\u00a03.00 together", "1 succeeded", "1 customer not active", "ada,a;1,100")
+		expect(200, "2 rows of AUD\u00a03.00 together", "1 succeeded", "1 customer not active", `100;x;"a;1";ada`)
 	v.open(path).expect(200, "No batch matches")
 	for rows, complaint := range map[string]string{
-		"":                                      "rows",
-		"ada,a,1\nada,a,2":                      "rows[1].rowReference",
-		"ada,a,0":                               "rows[0].amount",
-		"ada,a,ten":                             "rows[0].amount",
-		"ada,a":                                 "rows[0].amount is required",
+		"":                   "rows",
+		"ada,a,1\n\nada,a,2": "rowReference in line 3 is the same as rowReference in line 1",
+		"ada,a,0":            "amount in line 1 must be",
+		"ada,a,ten":          "<code>rows[0].amount</code>",
+		"Amount;rowReference;customerReference\n12,50;a;ada": "amount in line 2 must be an integer. Amounts are in cents",
+		"ada,a":                                 "amount in line 1 is required",
 		"amount,rowReference\n1,a":              "has no column customerReference",
 		"ada,\"a,1":                             "cannot be read as CSV",
 		strings.Repeat("ada,a,1\n", 1001):       "rows",
-		"customerReference,rowReference,Ämount": "rows[0].amount",
+		"customerReference,rowReference,Ämount": "amount in line 1",
 	} {
 		v.submit(path, "batchReference", "x", "rows", rows, "action", "submit").expect(400, complaint)
 	}
@@ -342,7 +347,7 @@ func TestConsoleRequests(t *testing.T) {
 	v.open("/console/request?trace=x").expect(404)
 
 	v.open(c.page("/customers"))
-	v.submit(c.page("/customers"), "customerReference", "bob").expect(201)
+	v.submit(c.page("/customers"), "customerReference", "bob").expect(303)
 	v.open("/console/requests").expect(200, "5 of 5 match", "console")
 
 	strangerID, strangerSecret := c.client(t, organisationOf(t, c.store, c.otherSite), models.PartnerScopes)

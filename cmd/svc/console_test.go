@@ -66,6 +66,11 @@ func TestConsoleInABrowser(t *testing.T) {
 	if verified != 3 {
 		t.Errorf("%d verified webhooks, want 3", verified)
 	}
+	b.Press("Send a test event")
+	b.Sees("Settled test")
+	if path := b.Path(); path != "/console/receiver" {
+		t.Errorf("the test event leads to %s", path)
+	}
 	for _, reported := range b.BrowserErrors() {
 		t.Errorf("the browser reports: %s", reported)
 	}
@@ -111,7 +116,7 @@ func walkConsole(b *webtest.Tab, site string) {
 	b.Open(site + "/customers")
 	b.TabTo("customerReference")
 	b.Keys("tenant 8" + kb.Enter)
-	b.Sees("tenant 8 is invited")
+	b.Sees("The sign-up link, for you to deliver")
 	b.Open(site + "/payments/new")
 	b.TabTo("Amount in cents")
 	b.Keys("700")

@@ -86,7 +86,7 @@ func (c *Console) newBatch(v *visit) error {
 		}
 		rows := make([]batchRow, len(list.Items))
 		for i, customer := range list.Items {
-			rows[i] = batchRow{customer.CustomerReference, "row-" + pad(i+1), sampleAmount}
+			rows[i] = batchRow{Customer: customer.CustomerReference, Row: "row-" + pad(i+1), Amount: sampleAmount}
 		}
 		f.Rows = writeRows(rows)
 	}
@@ -119,7 +119,6 @@ func (c *Console) submitBatch(v *visit) error {
 	if err != nil {
 		return v.batchForm(http.StatusBadRequest, f, []fault{{Message: err.Error(), Target: "rows"}})
 	}
-	f.Rows = writeRows(rows)
 	wire := make([]map[string]any, len(rows))
 	for i, r := range rows {
 		wire[i] = r.wire()
@@ -130,7 +129,7 @@ func (c *Console) submitBatch(v *visit) error {
 	}
 	refusal, err := refused(v.post(v.billing("batches"), body, nil))
 	if refusal != nil {
-		return v.batchForm(refusal.Status, f, refusal.faults)
+		return v.batchForm(refusal.Status, f, nameLines(refusal.faults, rows))
 	}
 	if err != nil {
 		return err
@@ -145,7 +144,7 @@ func (v *visit) validateBatch(f batchForm, rows []batchRow, body any) error {
 	}
 	refusal, err := refused(v.post(v.billing("batches", "validation"), body, &answer))
 	if refusal != nil {
-		return v.batchForm(refusal.Status, f, refusal.faults)
+		return v.batchForm(refusal.Status, f, nameLines(refusal.faults, rows))
 	}
 	if err != nil {
 		return err

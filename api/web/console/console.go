@@ -135,7 +135,7 @@ func (c *Console) sessionRoutes() {
 	c.handle("GET /webhooks/event", c.showEvent)
 	c.handle("POST /webhooks/event", c.changeEvent)
 	c.handle("GET /receiver", c.showReceiver)
-	c.handle("POST /receiver", c.useReceiver)
+	c.handle("POST /receiver", c.changeReceiver)
 	c.handle("GET /requests", c.listRequests)
 	c.handle("GET /request", c.showRequest)
 	if c.Clock {

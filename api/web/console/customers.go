@@ -23,8 +23,6 @@ type customersPage struct {
 	Pager      pager
 	Reference  string // of the form
 	Behaviours []web.Choice
-	SignupURL  string // of the invitation that was just made
-	Invited    string // its reference
 }
 
 func (c *Console) listCustomers(v *visit) error {
@@ -48,26 +46,27 @@ func (v *visit) customersPage(status int, p customersPage, faults []fault) error
 
 // inviteCustomer makes an invitation and, if the form says so, lets the customer sign up at once.
 func (c *Console) inviteCustomer(v *visit) error {
-	p := customersPage{Reference: v.form("customerReference")}
-	var made struct {
-		SignupURL string `json:"signupUrl"`
-	}
+	reference := v.form("customerReference")
 	refusal, err := refused(v.post(v.billing("customers", "invitations"),
-		object("customerReference", p.Reference), &made))
+		object("customerReference", reference), nil))
 	if refusal != nil {
-		return v.customersPage(refusal.Status, p, refusal.faults)
+		return v.customersPage(refusal.Status, customersPage{Reference: reference}, refusal.faults)
 	}
 	if err != nil {
 		return err
 	}
 	if behaviour := v.form("behaviour"); behaviour != "" {
-		if err := v.post(v.signupPath(p.Reference), object("behaviour", behaviour), nil); err != nil {
+		if err := v.post(v.signupPath(reference), object("behaviour", behaviour), nil); err != nil {
 			return err
 		}
 		return v.seeOther(v.sitePath("/customers"))
 	}
-	p.SignupURL, p.Invited, p.Reference = made.SignupURL, p.Reference, ""
-	return v.customersPage(http.StatusCreated, p, nil)
+	return v.seeOther(v.invitationPath(reference))
+}
+
+// invitationPath returns the path of a customer's page with the sign-up link.
+func (v *visit) invitationPath(reference string) string {
+	return v.sitePath("/customer", "ref", reference, "show", "link")
 }
 
 // signupPath returns the API path that signs a sandbox customer up.
@@ -78,26 +77,40 @@ func (v *visit) signupPath(reference string) string {
 // customerPage is the newest link of a reference.
 type customerPage struct {
 	Customer   models.CustomerSummary
-	SignupURL  string // of a live invitation, once it was asked for
+	SignupURL  string // of a live invitation, if the page is asked to show it
 	Behaviours []web.Choice
 }
 
 func (c *Console) showCustomer(v *visit) error {
-	return v.customerPage(http.StatusOK, v.query("ref"), customerPage{}, nil)
+	return v.customerPage(http.StatusOK, v.query("ref"), nil)
 }
 
-func (v *visit) customerPage(status int, reference string, p customerPage, faults []fault) error {
-	p.Behaviours = v.console.Behaviours
+func (v *visit) customerPage(status int, reference string, faults []fault) error {
+	p := customerPage{Behaviours: v.console.Behaviours}
 	if err := v.get(v.billing("customers", reference), nil, &p.Customer); err != nil {
 		return err
+	}
+	if v.query("show") == "link" && p.Customer.State == models.LinkInvited {
+		if err := v.invitationLink(reference, &p); err != nil {
+			return err
+		}
 	}
 	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
 }
 
-// changeCustomer signs the customer up, revokes the link, or shows the invitation again.
+// invitationLink fills in the sign-up link. An invitation that has ended meanwhile has none.
+func (v *visit) invitationLink(reference string, p *customerPage) error {
+	var again struct {
+		SignupURL string `json:"signupUrl"`
+	}
+	_, err := refused(v.post(v.billing("customers", reference, "invitation-link"), nil, &again))
+	p.SignupURL = again.SignupURL
+	return v.withinScope(err)
+}
+
+// changeCustomer signs the customer up, revokes the link, or leads to the sign-up link.
 func (c *Console) changeCustomer(v *visit) error {
 	reference := v.form("ref")
-	var p customerPage
 	var err error
 	switch v.form("action") {
 	case "signup":
@@ -105,22 +118,16 @@ func (c *Console) changeCustomer(v *visit) error {
 	case "revoke":
 		err = v.post(v.billing("customers", reference, "revocation"), nil, nil)
 	case "link":
-		var again struct {
-			SignupURL string `json:"signupUrl"`
-		}
-		err = v.post(v.billing("customers", reference, "invitation-link"), nil, &again)
-		p.SignupURL = again.SignupURL
+		return v.seeOther(v.invitationPath(reference))
 	default:
 		return errForm
 	}
 	refusal, err := refused(err)
-	switch {
-	case refusal != nil:
-		return v.customerPage(refusal.Status, reference, customerPage{}, refusal.faults)
-	case err != nil:
+	if refusal != nil {
+		return v.customerPage(refusal.Status, reference, refusal.faults)
+	}
+	if err != nil {
 		return err
-	case p.SignupURL != "":
-		return v.customerPage(http.StatusOK, reference, p, nil)
 	}
 	return v.seeOther(v.sitePath("/customer", "ref", reference))
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +14,10 @@ import (
 )
 
 // batchRow is a row of a batch as it was typed.
-type batchRow struct{ Customer, Row, Amount string }
+type batchRow struct {
+	Customer, Row, Amount string
+	Line                  int // of the table, from 1
+}
 
 // rowColumns are the columns of a table of rows, in the order of a table without a header.
 var rowColumns = []string{"customerReference", "rowReference", "amount"}
@@ -28,20 +33,18 @@ func (r batchRow) cents() models.Amount {
 	return models.Amount(n)
 }
 
+// tableLine is a line of a table.
+type tableLine struct {
+	number int // from 1
+	cells  []string
+}
+
 // readRows reads a table with commas, semicolons or tabs between its columns. A first line that
 // names the columns sets their order; other columns are left out.
 func readRows(text string) ([]batchRow, error) {
-	text = strings.TrimPrefix(text, "\uFEFF")
-	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	reader := csv.NewReader(strings.NewReader(text))
-	reader.Comma, reader.FieldsPerRecord, reader.TrimLeadingSpace = separator(first), -1, true
-	lines, err := reader.ReadAll()
-	var syntax *csv.ParseError
-	if errors.As(err, &syntax) {
-		return nil, fmt.Errorf("line %d of the rows cannot be read as CSV", syntax.Line)
-	}
+	lines, err := readLines(strings.TrimPrefix(text, "\uFEFF"))
 	if err != nil {
-		return nil, errors.New("the rows cannot be read as CSV")
+		return nil, err
 	}
 	columns, lines, err := findColumns(lines)
 	if err != nil {
@@ -50,14 +53,35 @@ func readRows(text string) ([]batchRow, error) {
 	rows := make([]batchRow, 0, len(lines))
 	for _, line := range lines {
 		cell := func(column int) string {
-			if at := columns[column]; at < len(line) {
-				return line[at]
+			if at := columns[column]; at < len(line.cells) {
+				return line.cells[at]
 			}
 			return ""
 		}
-		rows = append(rows, batchRow{cell(0), cell(1), cell(2)})
+		rows = append(rows, batchRow{cell(0), cell(1), cell(2), line.number})
 	}
 	return rows, nil
+}
+
+// readLines reads the lines of a table, without empty ones.
+func readLines(text string) (lines []tableLine, err error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	reader := csv.NewReader(strings.NewReader(text))
+	reader.Comma, reader.FieldsPerRecord, reader.TrimLeadingSpace = separator(first), -1, true
+	for {
+		cells, err := reader.Read()
+		var syntax *csv.ParseError
+		switch {
+		case errors.Is(err, io.EOF):
+			return lines, nil
+		case errors.As(err, &syntax):
+			return nil, fmt.Errorf("line %d of the rows cannot be read as CSV", syntax.Line)
+		case err != nil:
+			return nil, errors.New("the rows cannot be read as CSV")
+		}
+		number, _ := reader.FieldPos(0)
+		lines = append(lines, tableLine{number, cells})
+	}
 }
 
 // separator returns the separator that occurs most often in a line, a comma if none occurs.
@@ -72,13 +96,13 @@ func separator(line string) rune {
 }
 
 // findColumns finds the index of each column, and drops the header if there is one.
-func findColumns(lines [][]string) ([]int, [][]string, error) {
+func findColumns(lines []tableLine) ([]int, []tableLine, error) {
 	columns := []int{0, 1, 2}
 	if len(lines) == 0 {
 		return columns, nil, nil
 	}
-	header := make([]string, len(lines[0]))
-	for i, cell := range lines[0] {
+	header := make([]string, len(lines[0].cells))
+	for i, cell := range lines[0].cells {
 		header[i] = strings.ToLower(strings.TrimSpace(cell))
 	}
 	if !slices.Contains(header, "amount") {
@@ -90,6 +114,32 @@ func findColumns(lines [][]string) ([]int, [][]string, error) {
 		}
 	}
 	return columns, lines[1:], nil
+}
+
+// rowPath is the path of a row's field in the faults of the API.
+var rowPath = regexp.MustCompile(`rows\[(\d+)\]\.(\w+)`)
+
+// nameLines names the table's lines in the messages of faults, instead of the indexes of rows.
+func nameLines(faults []fault, rows []batchRow) []fault {
+	row := func(index string) (r batchRow) {
+		if i, err := strconv.Atoi(index); err == nil && i < len(rows) {
+			return rows[i]
+		}
+		return r
+	}
+	named := make([]fault, len(faults))
+	for i, f := range faults {
+		f.Message = rowPath.ReplaceAllStringFunc(f.Message, func(path string) string {
+			parts := rowPath.FindStringSubmatch(path)
+			return fmt.Sprintf("%s in line %d", parts[2], row(parts[1]).Line)
+		})
+		parts := rowPath.FindStringSubmatch(f.Target)
+		if len(parts) > 0 && parts[2] == "amount" && strings.ContainsAny(row(parts[1]).Amount, ".,") {
+			f.Message += ". Amounts are in cents: 1250 is AUD 12.50"
+		}
+		named[i] = f
+	}
+	return named
 }
 
 // writeRows returns a table that readRows reads.

@@ -5,9 +5,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// A table that is read and shown again is the same table.
+// A table that is read, written and read again has the same rows.
 func FuzzReadRows(f *testing.F) {
 	for _, seed := range []string{
 		"customerReference,rowReference,amount\nada,r1,5\n", "ada;r1;5\nrené;r2;6", "a\tb\tc", "\ufeffa,b,5",
@@ -25,7 +26,7 @@ func FuzzReadRows(f *testing.F) {
 			return
 		}
 		again, err := readRows(writeRows(rows))
-		if diff := cmp.Diff(rows, again); err != nil || diff != "" {
+		if diff := cmp.Diff(rows, again, cmpopts.IgnoreFields(batchRow{}, "Line")); err != nil || diff != "" {
 			t.Errorf("%q: %v, %s", text, err, diff)
 		}
 	})

@@ -78,6 +78,16 @@ func (b *base) Loopback() bool {
 	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
 }
 
+// SiteName returns the name of a Site of the session, "" for another Site.
+func (b *base) SiteName(id string) string {
+	for _, site := range b.Sites {
+		if site.ID.String() == id {
+			return site.Name
+		}
+	}
+	return ""
+}
+
 // complete fills in the fields that follow from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls

@@ -10,6 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
+// defaultEndpoint is the name of the organisation's endpoint.
+const defaultEndpoint = "default"
+
 // endpointItem is an endpoint of the list.
 type endpointItem struct {
 	Endpoint string   `json:"endpoint"` // "default" or the siteId
@@ -85,8 +88,7 @@ type webhooksPage struct {
 	Endpoint  string   // of the form
 	Events    []string // of the form
 	Secret    *newSecret
-	Attempt   *webhookAttempt // of a test
-	Receiver  string          // the address of the built-in receiver
+	Receiver  string // the address of the built-in receiver
 }
 
 // newSecret is a secret that is shown once.
@@ -97,7 +99,7 @@ type newSecret struct {
 }
 
 func (c *Console) showWebhooks(v *visit) error {
-	p := webhooksPage{Endpoint: "default", Events: []string{string(models.EventTransactionStatus)}}
+	p := webhooksPage{Endpoint: defaultEndpoint, Events: []string{string(models.EventTransactionStatus)}}
 	return v.webhooksPage(http.StatusOK, p, nil)
 }
 
@@ -109,7 +111,7 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 	if p.Receiver, err = v.receiverURL(); err != nil {
 		return err
 	}
-	p.Targets = []string{"default"}
+	p.Targets = []string{defaultEndpoint}
 	for _, id := range slices.Backward(v.session.Sites) {
 		p.Targets = append(p.Targets, id.String())
 	}
@@ -131,38 +133,44 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 // changeWebhooks sets, deletes or tests an endpoint, or makes the next secret.
 func (c *Console) changeWebhooks(v *visit) error {
 	p := webhooksPage{Endpoint: v.form("endpoint"), URL: v.form("url"), Events: v.r.PostForm["events"]}
-	refusal, err := refused(v.changeWebhook(&p))
+	next := Path + "/webhooks"
+	var err error
+	switch v.form("action") {
+	case "put":
+		err = v.putEndpoint(&p)
+	case "delete":
+		err = v.send(http.MethodDelete, pathOf("webhooks", "endpoints", p.Endpoint), nil, nil)
+	case "test":
+		var event string
+		event, err = v.testEndpoint(p.Endpoint)
+		next = eventPath(event)
+	case "rotate":
+		err = v.rotate(&p)
+	case "redeliver":
+		err = v.post("/webhooks/events/redelivery", object("status", v.form("status")), nil)
+	default:
+		return errForm
+	}
+	refusal, err := refused(err)
 	switch {
 	case refusal != nil:
 		return v.webhooksPage(refusal.Status, p, refusal.faults)
 	case err != nil:
 		return err
-	case p.Secret != nil || p.Attempt != nil: // shown once
+	case p.Secret != nil: // shown once
 		return v.webhooksPage(http.StatusOK, p, nil)
 	}
-	return v.seeOther(Path + "/webhooks")
+	return v.seeOther(next)
 }
 
-func (v *visit) changeWebhook(p *webhooksPage) error {
-	path := pathOf("webhooks", "endpoints", p.Endpoint)
-	switch v.form("action") {
-	case "put":
-		return v.putEndpoint(p)
-	case "delete":
-		return v.send(http.MethodDelete, path, nil, nil)
-	case "test":
-		var attempt webhookAttempt
-		if err := v.post(path+"/test", nil, &attempt); err != nil {
-			return err
-		}
-		p.Attempt = &attempt
-		return nil
-	case "rotate":
-		return v.rotate(p)
-	case "redeliver":
-		return v.post("/webhooks/events/redelivery", object("status", v.form("status")), nil)
-	}
-	return errForm
+// eventPath returns the path of an event's page.
+func eventPath(id string) string { return withQuery(Path+"/webhooks/event", "id", id) }
+
+// testEndpoint sends a test event and returns its idempotencyKey.
+func (v *visit) testEndpoint(endpoint string) (string, error) {
+	var made webhookEvent
+	err := v.post(pathOf("webhooks", "endpoints", endpoint, "test"), nil, &made)
+	return made.IdempotencyKey, err
 }
 
 // putEndpoint sets an endpoint. The organisation's first endpoint comes with the secret.
@@ -231,7 +239,7 @@ func (c *Console) changeEvent(v *visit) error {
 		if err != nil {
 			return err
 		}
-		return v.seeOther(withQuery(Path+"/webhooks/event", "id", id))
+		return v.seeOther(eventPath(id))
 	case "check":
 		return v.eventPage(http.StatusOK, id, v.form("signature"), nil)
 	}
@@ -271,7 +279,7 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 		switch {
 		case strings.HasPrefix(e.URL, address):
 			p.Used = append(p.Used, e.Endpoint)
-		case e.Endpoint == "default":
+		case e.Endpoint == defaultEndpoint:
 			p.Default = e.URL
 		}
 	}
@@ -280,35 +288,46 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	}, p)
 }
 
-// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
-// events, or clears the receiver's deliveries.
-func (c *Console) useReceiver(v *visit) error {
+// changeReceiver lets the organisation's default endpoint lead to the receiver, sends a test event to
+// that endpoint, or clears the receiver's deliveries.
+func (c *Console) changeReceiver(v *visit) error {
+	var secret *newSecret
+	var err error
 	switch v.form("action") {
 	case "clear":
 		c.inbox.kept.clear(v.principal.OrganisationID)
-		return v.seeOther(Path + "/receiver")
+	case "test":
+		_, err = v.testEndpoint(defaultEndpoint)
 	case "use":
+		secret, err = v.useReceiver()
 	default:
 		return errForm
 	}
-	p := webhooksPage{Endpoint: "default"}
-	for _, t := range models.WebhookEventTypes {
-		p.Events = append(p.Events, string(t))
-	}
-	var err error
-	if p.URL, err = v.receiverURL(); err != nil {
-		return err
-	}
-	refusal, err := refused(v.putEndpoint(&p))
+	refusal, err := refused(err)
 	switch {
 	case refusal != nil:
 		return v.receiverPage(refusal.Status, nil, refusal.faults)
 	case err != nil:
 		return err
-	case p.Secret != nil: // which is shown once
-		return v.receiverPage(http.StatusOK, p.Secret, nil)
+	case secret != nil: // which is shown once
+		return v.receiverPage(http.StatusOK, secret, nil)
 	}
 	return v.seeOther(Path + "/receiver")
+}
+
+// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
+// events. The organisation's first endpoint comes with the secret.
+func (v *visit) useReceiver() (*newSecret, error) {
+	p := webhooksPage{Endpoint: defaultEndpoint}
+	for _, t := range models.WebhookEventTypes {
+		p.Events = append(p.Events, string(t))
+	}
+	var err error
+	if p.URL, err = v.receiverURL(); err != nil {
+		return nil, err
+	}
+	err = v.putEndpoint(&p)
+	return p.Secret, err
 }
 
 // receive takes a notification. The address is secret, and names the organisation.
