@@ -87,14 +87,27 @@ func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit
 		size = limit
 	}
 	connection, _ := r.fast.Conn().(*conn) // nil for a request of the console
-	connection.beginBody()
-	defer connection.endBody()
-	var err error
 	semaphore, caller := r.server.bodies.semaphoreOf(r, size)
+	var err error
 	if r.lease, err = semaphore.acquire(ctx, caller, int64(size), connection.abortRead); err != nil {
 		return nil, err
 	}
-	var body []byte
+	body, err := r.readAdmitted(stream, connection, length, limit)
+	if isTimeout(err) {
+		semaphore.metrics.slow.Inc()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return body, r.server.bodies.handle(ctx, r, len(body))
+}
+
+// readAdmitted reads a body whose bytes are acquired. Only meanwhile may the connection's table
+// close the connection: before and after, the request waits for the server. It returns
+// errNoBodyMemory if the body gave way to another one.
+func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit int) (body []byte, err error) {
+	connection.beginBody()
+	defer connection.endBody()
 	if length < 0 {
 		body, err = readUnknown(stream, limit, connection.beginPart)
 	} else {
@@ -103,16 +116,10 @@ func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	switch complete := r.lease.complete(len(body)); {
-	case !complete:
+	if !r.lease.complete(len(body)) {
 		return nil, errNoBodyMemory
-	case isTimeout(err):
-		semaphore.metrics.slow.Inc()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return body, r.server.bodies.handle(ctx, r, len(body))
+	return body, err
 }
 
 // readParts reads until the buffer is full, and calls beginPart before each bodyPart bytes. It
