@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -82,8 +83,8 @@ func TestCloseAlertsOf(t *testing.T) {
 
 // bare returns the id as tables hold it, without its prefix.
 func bare(id fmt.Stringer) string {
-	_, uuid, _ := strings.Cut(id.String(), "_")
-	return uuid
+	_, text, _ := strings.Cut(id.String(), "_")
+	return text
 }
 
 // An operator finds what a partner names, by each of its names.
@@ -97,6 +98,11 @@ func TestSearch(t *testing.T) {
 	trace := models.NewTraceID()
 	intent, _, err := store.CreatePaymentIntent(models.WithTraceID(t.Context(), trace), models.NewPaymentIntent{
 		SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: "order 7",
+	}, nil)
+	must(t, err)
+	uuidReference := uuid.NewString()
+	ofUUID, _, err := store.CreatePaymentIntent(t.Context(), models.NewPaymentIntent{
+		SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: uuidReference,
 	}, nil)
 	must(t, err)
 	client, _, err := store.CreateClientWithSecret(t.Context(), site.OrganisationID, "Till of Harbour",
@@ -127,6 +133,7 @@ func TestSearch(t *testing.T) {
 		bare(done.Batch.ID):                {Kind: models.HitBatch, ID: "november"},
 		bare(intent.ID):                    {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
 		bare(models.NewPaymentIntentID()):  {},
+		uuidReference:                      {Kind: models.HitPaymentIntent, ID: ofUUID.ID.String()},
 		models.PaymentRailKey(models.NewPaymentIntentID()): {},
 		models.NewWebhookEventID().String():                {},
 		string(models.NewTraceID()):                        {},

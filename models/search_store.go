@@ -63,8 +63,10 @@ func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error)
 		err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits)
 		return hits, wrap("search", err)
 	}
-	if id, ok := parseBareID(text); ok {
-		return s.searchBareID(ctx, id)
+	if id, ok := parseBareID(text); ok { // which a partner's reference may be, too
+		if hits, err = s.searchBareID(ctx, id); err != nil || len(hits) > 0 {
+			return hits, err
+		}
 	}
 	if trace, parseErr := ParseTraceID(text); parseErr == nil {
 		return s.searchTrace(ctx, trace)
