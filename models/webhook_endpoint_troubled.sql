@@ -1,6 +1,5 @@
 -- Lists the endpoints that are disabled or failing, whose breaker is not closed, or that have
--- parked events.
--- Endpoints are few: one for each organisation, and some for Sites.
+-- parked events. Endpoints are few: one for each organisation, and some for Sites.
 --
 --   :limit    how many endpoints
 --   :failing  the number of failures in a row from which an endpoint counts as failing

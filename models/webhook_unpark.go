@@ -65,6 +65,11 @@ type TroubledEndpoint struct {
 	ParkedSince    Millis // request of the longest parked event; 0: none
 }
 
+// HoldsEvents reports whether the endpoint's events wait: UnparkWebhookEndpoint would let them go out.
+func (e *TroubledEndpoint) HoldsEvents() bool {
+	return e.DisabledAt != 0 || e.OpenUntil != 0 || e.Parked > 0
+}
+
 // TroubledEndpoints returns endpoints that need an operator's attention, at most limit.
 func (s *Store) TroubledEndpoints(ctx context.Context, limit int) ([]TroubledEndpoint, error) {
 	var rows []struct {

@@ -222,7 +222,7 @@ var problems = []struct {
 	},
 	{
 		models.ErrNotParked, http.StatusConflict, "The endpoint is not parked",
-		"It is enabled, does not fail and has no parked event.",
+		"It is enabled, and its breaker holds no event back.",
 	},
 	{
 		models.ErrNoWebhookEndpoint, http.StatusNotFound, "There is no such endpoint",
