@@ -24,9 +24,9 @@ func readerCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().DurationVar(&r.measured, "measure", 20*time.Second,
 		"duration of each measurement: before the transaction, and at its end")
 	cmd.Flags().DurationVar(&r.warmUp, "warm-up", 20*time.Second, "time under load before the first measurement")
-	cmd.Flags().IntVar(&r.load.batches, "batches", 5, "batches of 1000 rows per second")
-	cmd.Flags().IntVar(&r.load.payments, "payments", 50, "payments per second, each with an event")
-	cmd.Flags().IntVar(&r.load.events, "events", 50, "further events per second")
+	cmd.Flags().IntVar(&r.load.batches, "batches", 5, "batches of 1000 rows per second; 0: none")
+	cmd.Flags().IntVar(&r.load.payments, "payments", 50, "payments per second, each with an event; 0: none")
+	cmd.Flags().IntVar(&r.load.events, "events", 50, "further events per second; 0: none")
 	return cmd
 }
 
@@ -47,6 +47,9 @@ type readerWindow struct {
 }
 
 func (r *reader) run(ctx context.Context) error {
+	if min(r.load.batches, r.load.payments, r.load.events) < 0 {
+		return errors.New("--batches, --payments and --events cannot be negative")
+	}
 	if err := r.start(ctx); err != nil {
 		return err
 	}

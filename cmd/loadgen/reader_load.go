@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 
@@ -30,7 +31,11 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 	ctx, stop := context.WithCancel(ctx)
 	load := &runningLoad{stop: stop}
 	load.group, ctx = errgroup.WithContext(ctx)
+	run := rand.Text() // so that no batch replays one of an earlier run
 	begin := func(rate int, do func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error)) {
+		if rate == 0 {
+			return
+		}
 		load.group.Go(func() error {
 			return steadily(ctx, rate, math.MaxInt, func(ctx context.Context, n int) error {
 				// A call that has begun is completed.
@@ -43,7 +48,7 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 		})
 	}
 	begin(r.load.batches, func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error) {
-		batch := batchOf(site, fmt.Sprintf("load %d", n), models.MaxBatchRows)
+		batch := batchOf(site, fmt.Sprintf("load %d of %s", n, run), models.MaxBatchRows)
 		if r.isTold(n) {
 			batch.Claim = w.dispatcher.ClaimBounds()
 		}
