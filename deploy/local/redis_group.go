@@ -133,8 +133,13 @@ func replicationField(ctx context.Context, c *redis.Client, field string) (strin
 
 // awaitReplica waits until the server is a replica that follows a master.
 func awaitReplica(ctx context.Context, s *Servers) error {
-	return awaitRedis(ctx, s, func(c *redis.Client) (bool, error) {
-		link, err := replicationField(ctx, c, "master_link_status")
+	var link string
+	err := awaitRedis(ctx, s, func(c *redis.Client) (ok bool, err error) {
+		link, err = replicationField(ctx, c, "master_link_status")
 		return link == "up", err
 	})
+	if err != nil {
+		return fmt.Errorf("the server on port %d has the link %q to its master: %w", s.Redis.Port(), link, err)
+	}
+	return nil
 }

@@ -134,9 +134,10 @@ func (g *SentinelGroup) AwaitReplicas(ctx context.Context) error {
 		}
 	}
 	for _, s := range g.sentinels {
+		known := map[string]string{}
 		err := awaitRedis(ctx, s, func(c *redis.Client) (bool, error) {
 			state, err := c.Do(ctx, "SENTINEL", "MASTER", sentinelMaster).StringSlice()
-			known := map[string]string{}
+			clear(known)
 			for i := 0; i+1 < len(state); i += 2 {
 				known[state[i]] = state[i+1]
 			}
@@ -144,7 +145,8 @@ func (g *SentinelGroup) AwaitReplicas(ctx context.Context) error {
 				known["num-other-sentinels"] == strconv.Itoa(len(g.sentinels)-1), err
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("a Sentinel sees a master with the flags %q, %s replicas and %s other Sentinels: %w",
+				known["flags"], known["num-slaves"], known["num-other-sentinels"], err)
 		}
 	}
 	return nil

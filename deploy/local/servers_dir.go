@@ -188,7 +188,7 @@ func (l *folderLock) Close() error {
 	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
 
-// lockFolder locks a folder until the file is closed or the process ends, and writes this process's
+// lockFolder locks a folder until the lock is closed or the process ends, and writes this process's
 // id to the file. It returns an [*InUseError] if another process has the lock.
 func lockFolder(dir string) (*folderLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
