@@ -99,6 +99,16 @@ func (l *lingeringEnd) Close() error {
 	return nil
 }
 
+// requireClosed waits until a channel is closed.
+func requireClosed(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the connection is neither lingering nor closed")
+	}
+}
+
 // A connection that lingers after a refused body gives way to a new one.
 func TestLingeringConnectionGivesWay(t *testing.T) {
 	t.Parallel()
@@ -115,11 +125,11 @@ func TestLingeringConnectionGivesWay(t *testing.T) {
 		defer close(done)
 		_ = c.Close()
 	}()
-	<-end.reading
+	requireClosed(t, end.reading)
 	if table.add(&clientEnd{name: "new", address: "192.0.2.1", closed: &closed}) == nil {
 		t.Error("the new connection was refused")
 	}
-	<-done
+	requireClosed(t, done)
 	if want := []string{"lingering"}; !slices.Equal(closed, want) {
 		t.Errorf("closed %v, want %v", closed, want)
 	}

@@ -49,7 +49,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	if err := h.job.Run(t.Context(), models.Task{ID: task}); err != nil {
 		t.Fatal(err)
 	}
-	first := <-h.got
+	first := h.receive()
 	sent, _ := io.ReadAll(first.Body)
 	asDescribed(t, models.EventTransactionStatus, sent)
 	if len(first.Header["Svc-Webhook-Test"]) != 0 || strings.Contains(string(sent), `"test"`) ||
@@ -69,7 +69,7 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 		if err := h.job.Run(t.Context(), models.Task{ID: told[len(told)-1]}); err != nil {
 			t.Fatal(err)
 		}
-		r := <-h.got
+		r := h.receive()
 		again, _ := io.ReadAll(r.Body)
 		if string(again) != string(sent) || r.Header.Get("webhook-id") != id.String() {
 			t.Errorf("redelivered %s", again)

@@ -59,6 +59,18 @@ func newHooks(t *testing.T, change func(*api.Config)) *hooks {
 	return h
 }
 
+// receive returns the next request that the partner's receiver got.
+func (h *hooks) receive() *http.Request {
+	h.t.Helper()
+	select {
+	case r := <-h.got:
+		return r
+	case <-time.After(10 * time.Second):
+		h.t.Fatal("no webhook arrives")
+		return nil
+	}
+}
+
 func (h *hooks) organisationOf(site models.SiteID) (id models.OrganisationID) {
 	h.t.Helper()
 	if err := h.store.DB().NewRaw("SELECT organisation_id FROM sites WHERE id = ?", site).
@@ -182,7 +194,7 @@ func TestWebhookTests(t *testing.T) {
 	h.put(h.site.String(), h.receiver.URL+"/fails")
 	var good, bad attemptData
 	h.Post("/webhooks/endpoints/default/test", nil).Expect(200).Data(&good)
-	r := <-h.got
+	r := h.receive()
 	body, _ := io.ReadAll(r.Body)
 	wh, err := standardwebhooks.NewWebhook(endpoint.Secret)
 	if err != nil {

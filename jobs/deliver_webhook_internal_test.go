@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"testing"
+	"time"
 
 	"partnerbilling/models"
 )
@@ -24,9 +25,13 @@ func TestBusyOrganisationDelaysNoOther(t *testing.T) {
 	for range busyAbove {
 		d.running.begin(busy)
 	}
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() { ended <- d.Run(t.Context(), models.Task{ID: models.TaskID{1}, OrganisationID: busy}) }()
-	<-claimed
+	select {
+	case <-claimed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the claim of the busy organisation is not made apart")
+	}
 	if err := d.Run(t.Context(), models.Task{ID: models.TaskID{2}, OrganisationID: calm}); err != nil {
 		t.Error(err)
 	}

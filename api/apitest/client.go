@@ -181,8 +181,8 @@ func (c *Client) Raw(text, method, path string, n int) []*Answer {
 func (c *Client) RawUnchecked(text string, n int) []*Answer {
 	c.t.Helper()
 	return c.raw(text, n, func(a *Answer) error {
-		if a.Status < http.StatusBadRequest {
-			return nil
+		if err := checkProtection(rawTarget(text), a); err != nil || a.Status < http.StatusBadRequest {
+			return err
 		}
 		return c.description.checkError(rawTarget(text), a)
 	})

@@ -113,12 +113,13 @@ func TestEachEventArrivesOnce(t *testing.T) {
 		client.EventCustomerLinked: 1000, client.EventBatchSettled: 10, client.EventCustomerRevoked: 10,
 		client.EventCustomerExpired: 10,
 	}
+	pending := client.WebhookEventFilter{Status: "pending"}
 	deadline := time.After(awaitTimeout)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		got, repeated := counters[0].events()
-		if maps.Equal(got, want) {
+		if maps.Equal(got, want) && len(collect(t, clients[0].WebhookEvents(t.Context(), pending))) == 0 {
 			if repeated != 0 {
 				t.Errorf("%d requests repeat an event", repeated)
 			}
@@ -134,6 +135,11 @@ func TestEachEventArrivesOnce(t *testing.T) {
 		events := collect(t, clients[i].WebhookEvents(t.Context(), client.WebhookEventFilter{Limit: 100}))
 		if len(events) != stored {
 			t.Errorf("partner %d has %d events, want %d", i, len(events), stored)
+		}
+		for _, e := range events {
+			if e.Status != "delivered" || e.AttemptCount != 1 {
+				t.Errorf("the event %s is %s after %d attempts", e.IdempotencyKey, e.Status, e.AttemptCount)
+			}
 		}
 	}
 	if got, _ := counters[1].events(); len(got) != 0 {
