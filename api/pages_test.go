@@ -282,7 +282,7 @@ func TestPaymentPageByKeyboard(t *testing.T) {
 	b.Sees("You have paid")
 	b.TabTo("Print the receipt")
 	for _, reported := range b.BrowserErrors() {
-		t.Errorf("the browser objects: %s", reported)
+		t.Errorf("the browser reports: %s", reported)
 	}
 
 	webtest.Call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
@@ -315,6 +315,6 @@ func TestSignupPageByKeyboard(t *testing.T) {
 	b.Sees("You are signed up")
 	other.Sees("You are signed up")
 	for _, reported := range append(b.BrowserErrors(), other.BrowserErrors()...) {
-		t.Errorf("the browser objects: %s", reported)
+		t.Errorf("the browser reports: %s", reported)
 	}
 }

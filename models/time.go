@@ -8,17 +8,17 @@ type Millis int64
 // MillisOf truncates a time to whole milliseconds.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// Time is the point in time as a time.Time, in UTC.
+// Time returns the point in time as a time.Time, in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
 // Add moves the point by d, truncated to whole milliseconds.
 func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()) }
 
-// Sub is the duration from o to m.
+// Sub returns the duration from o to m.
 func (m Millis) Sub(o Millis) time.Duration { return time.Duration(m-o) * time.Millisecond }
 
 // Age is a duration that a statement has computed, in milliseconds.
 type Age int64
 
-// Duration is the age as a time.Duration.
+// Duration returns the age as a time.Duration.
 func (a Age) Duration() time.Duration { return time.Duration(a) * time.Millisecond }

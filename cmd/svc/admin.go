@@ -179,8 +179,7 @@ func (p *program) alertsCommand() *cobra.Command {
 			return p.table(heading, func(row func(...any)) {
 				for _, a := range alerts {
 					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
-						orEmpty(a.SiteID),
-						a.TraceID, a.AcknowledgedBy)
+						orEmpty(a.SiteID), a.TraceID, a.AcknowledgedBy)
 				}
 			})
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 	"partnerbilling/models/seal"
 )
@@ -85,7 +86,7 @@ func (p *program) closeAlertCommand() *cobra.Command {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 			n, err := store.CloseAlertsOf(ctx, args[0], id)
 			if err == nil {
-				fmt.Fprintf(p.stdout, "%d alerts closed\n", n)
+				fmt.Fprintln(p.stdout, web.Plural(n, "alert", "alerts"), "closed")
 			}
 			return explainAlert(err)
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -77,7 +78,7 @@ func (p *program) redeliverCommand() *cobra.Command {
 			if err != nil && done.Count == 0 {
 				return err
 			}
-			fmt.Fprintf(p.stdout, "%d events will be delivered again\n", done.Count)
+			fmt.Fprintln(p.stdout, web.Plural(done.Count, "event", "events"), "will be delivered again")
 			if done.ResumeFrom != 0 {
 				fmt.Fprintf(p.stdout, "more events match: run the same command later with --from %s\n",
 					done.ResumeFrom.Time().Format(time.RFC3339Nano))

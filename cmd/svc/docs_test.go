@@ -211,6 +211,6 @@ func TestReferenceInABrowser(t *testing.T) {
 	b.ClickUntil(`//button[contains(., "Test Request") and contains(., "jwks.json")]`, send)
 	b.ClickUntil(send, `//*[normalize-space(.)="200 OK"]`)
 	for _, reported := range b.BrowserErrors() {
-		t.Errorf("the browser objects: %s", reported)
+		t.Errorf("the browser reports: %s", reported)
 	}
 }

@@ -143,7 +143,7 @@ func TestOperatorPagesInABrowser(t *testing.T) {
 	b.Sees("The event will be delivered again.")
 	o.wantEntries()
 	for _, reported := range b.BrowserErrors() {
-		t.Errorf("the browser objects: %s", reported)
+		t.Errorf("the browser reports: %s", reported)
 	}
 }
 

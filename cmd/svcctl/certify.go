@@ -141,7 +141,7 @@ func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 			return v, ctx.Err()
 		}
 		if answer.unreachable {
-			return v, fail(exitNetwork, "nothing answers at %s: %w", run.target, answer.err)
+			return v, fail(exitNetwork, "no connection to %s: %w", run.target, answer.err)
 		}
 		v.Answers = append(v.Answers, answer.String())
 		if w.mustRefuse {

@@ -326,7 +326,7 @@ func TestCertifyNeedsAReceiver(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	r := svcctl(t.Context(), "", "webhooks", "certify", closed.URL, "--secret", testSecret(1))
-	if r.code != exitNetwork || !strings.Contains(r.errOut, "nothing answers at "+closed.URL) {
+	if r.code != exitNetwork || !strings.Contains(r.errOut, "no connection to "+closed.URL) {
 		t.Errorf("%+v", r)
 	}
 }

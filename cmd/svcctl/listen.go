@@ -49,8 +49,8 @@ endpoint is needed.
 
 With --forward-to each event is sent as the service would send it: the same bytes, with the same
 signatures. The command connects again when the service restarts, and leaves out no event and
-repeats none. While nothing listens at the URL, it waits. An answer of any status counts as
-forwarded. With --state a later run continues where this one ended, within 24 hours, if it listens
+repeats none. While no connection to the URL can be opened, it waits. An answer of any status counts
+as forwarded. With --state a later run continues where this one ended, within 24 hours, if it listens
 to the same service as the same client.
 
 With a webhook secret it verifies each event, and prints a line about it instead of its body.
@@ -202,8 +202,8 @@ func (l *listening) deliver(ctx context.Context, delivery client.Delivery) error
 // maxForwardBackoff bounds the wait between two attempts to reach the target.
 const maxForwardBackoff = 5 * time.Second
 
-// forward sends an event to the target, and prints the answer. It waits while nothing listens
-// there. A request that was sent is not repeated: the target may have acted on it.
+// forward sends an event to the target, and prints the answer. It waits while no connection can be
+// opened. A request that was sent is not repeated: the target may have acted on it.
 func (l *listening) forward(ctx context.Context, header http.Header, body []byte) error {
 	for attempt := 0; ; attempt++ {
 		sent := send(ctx, l.http, l.target, header, body)

@@ -26,7 +26,7 @@
 //	Cancelled      closed by Cancel: never debited                    yes     Debit Lookup Cancel
 //	Conflict       another debit holds the key: this one is not made  yes     Debit
 //	Unavailable    this call debited nothing; a later one may         no      Debit
-//	Invalid        this call debited nothing, and cannot unchanged    no      Debit
+//	Invalid        this call debited nothing: it must be changed      no      Debit
 //	NotFound       nothing has arrived under the key so far           no      Lookup
 //	Unknown        nothing is known                                   no      Debit Lookup Cancel
 //

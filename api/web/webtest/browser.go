@@ -1,5 +1,5 @@
 // Package webtest is a test kit that opens the service's pages in a real browser. It checks them
-// against the rules of axe-core, and reports what the browser objects to.
+// against the rules of axe-core, and returns what the browser reports.
 package webtest
 
 import (
