@@ -41,7 +41,7 @@ func (h *history) work() {
 	h.Helper()
 	for busy := true; busy; {
 		busy = false
-		for _, name := range queue.Names() {
+		for _, name := range models.Queues {
 			due, err := h.store.ClaimDue(h.Context(),
 				models.Dispatch{Queue: name, Limit: 100, InFlight: 100, Total: 1000})
 			if err != nil {

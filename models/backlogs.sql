@@ -8,8 +8,7 @@ SELECT q AS queue, f.n AS in_flight, f.n + w.n AS due,
            SELECT min(available_at) FROM outbox WHERE redispatch_after IS NULL AND queue = q), svc_now())) AS oldest_due
 FROM unnest(:queues::text[]) AS q
 CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM outbox
-    WHERE dispatched_at IS NOT NULL AND queue = q AND available_at <= svc_now()) f
+    SELECT count(*) AS n FROM tasks_in_flight WHERE queue = q) f
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
         SELECT FROM outbox WHERE redispatch_after IS NULL AND queue = q AND available_at <= svc_now() LIMIT :most) few) w

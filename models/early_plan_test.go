@@ -12,8 +12,9 @@ import (
 )
 
 // A plan made while the tables are empty must also suit a backlog: it finds single rows by primary
-// key, lanes by outbox_waiting and tasks in flight by outbox_lane_in_flight. Only lists and quotas
-// read the open payment intents, never a claim of one.
+// key, lanes by outbox_waiting, tasks in flight of an organisation by outbox_lane_in_flight and those
+// of a queue by outbox_in_flight. Only lists and quotas read the open payment intents, never a claim
+// of one.
 func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -29,10 +30,11 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		}
 	}
 	right := []string{
-		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
+		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "outbox_in_flight", "webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey",
 		"webhook_slots_pkey", "webhook_slots_taken", "webhook_slots_parked", "webhook_slots_parked_of_site", "alerts_open_by_kind", "batches_open_deadline",
 		"sites_organisation", "payment_intents_pkey", "payment_intents_list_open", "link_totals_pkey", "link_changes_site", "queue_pauses_pkey",
 	}
+	ofQueue := regexp.MustCompile(`outbox_in_flight on .*\n.*Index Cond.*\n.*Filter:.*organisation_id =`)
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
 	n := 0
 	for query, parameters := range models.EarlyPlanSQL {
@@ -66,6 +68,8 @@ SELECT coalesce((SELECT inhparent FROM pg_inherits WHERE inhrelid = $1::text::re
 		}
 		if all := strings.Join(plan, "\n"); len(found) == 0 || strings.Contains(all, "Join Filter: ((w_1") {
 			t.Errorf("no index, or all of it, in\n%s", all)
+		} else if ofQueue.MatchString(all) {
+			t.Errorf("an organisation's tasks are counted among all of the queue in\n%s", all)
 		}
 		for _, f := range found {
 			claimsOne := strings.Contains(query, "FROM payment_intents") && strings.Contains(query, "FOR UPDATE")

@@ -33,7 +33,7 @@ func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]ex
 		"the load of an endpoint": {endpointLoadSQL, postgres.Args{
 			"organisations": []OrganisationID{site.OrganisationID}, "sites": []SiteID{site.ID},
 		}},
-		"expired leases": {reclaimLostSQL, postgres.Args{"most": 10, "within": 10_000}},
+		"expired leases": {reclaimLostSQL, postgres.Args{"queues": Queues, "most": 10, "within": 10_000}},
 		"early retries":  {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
 	} {
 		plan, err := explain.Run(ctx, s.db.DB, q.statement, q.args)

@@ -17,9 +17,9 @@ WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
 )
 SELECT l.queue, l.organisation_id, l.site_id, coalesce(g.name, '') AS organisation, coalesce(s.name, '') AS site,
        w.waiting, w.due, (SELECT count(*) FROM (
-           SELECT FROM outbox f
+           SELECT FROM tasks_in_flight f
            WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id AND f.dispatched_at IS NOT NULL
-             AND f.available_at <= (SELECT now FROM clock) AND f.site_id = l.site_id LIMIT :most) few) AS in_flight,
+             AND f.site_id = l.site_id LIMIT :most) few) AS in_flight,
        greatest(0, (SELECT now FROM clock) - l.oldest_at) AS oldest_due, coalesce(r.recorded, 0) AS recorded
 FROM lanes l
 LEFT JOIN LATERAL (SELECT name FROM organisations x WHERE x.id = l.organisation_id LIMIT 1) g ON true

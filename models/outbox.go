@@ -13,6 +13,9 @@ const (
 	QueueSweeps   Queue = "sweeps"
 )
 
+// Queues are all queues.
+var Queues = []Queue{QueueCheckout, QueueDebits, QueueWebhooks, QueueSweeps}
+
 // TaskKind is the kind of work that a task does.
 type TaskKind string
 

@@ -15,10 +15,9 @@ WITH RECURSIVE leader AS MATERIALIZED (
         set_config('synchronous_commit', 'off', true)
     FROM (SELECT now FROM service_now) AS clock (now)
 ), in_flight AS MATERIALIZED (
-    -- Tasks in flight by lane. Tasks with a later available_at are retries that wait in Redis.
-    SELECT organisation_id, site_id, count(*) AS n FROM outbox
-    WHERE (SELECT leads FROM leader) AND queue = :queue AND dispatched_at IS NOT NULL
-      AND available_at <= (SELECT now FROM leader)
+    -- Tasks in flight by lane.
+    SELECT organisation_id, site_id, count(*) AS n FROM tasks_in_flight
+    WHERE (SELECT leads FROM leader) AND queue = :queue
     GROUP BY 1, 2
 ), organisation_load AS MATERIALIZED (
     SELECT organisation_id, sum(n) AS n FROM in_flight GROUP BY 1

@@ -54,8 +54,7 @@ SELECT EXISTS (
     WHERE queue = :queue AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))
   AND NOT EXISTS (SELECT FROM queue_pauses WHERE queue = :queue)`)
 	inFlightSQL = postgres.SQL(`
-SELECT count(*) FROM outbox
-WHERE queue = :queue AND dispatched_at IS NOT NULL AND available_at <= (SELECT now FROM service_now)`)
+SELECT count(*) FROM tasks_in_flight WHERE queue = :queue`)
 	confirmDispatchedSQL = postgres.SQL(`
 UPDATE outbox o SET
     redispatch_after = greatest(o.redispatch_after, o.dispatched_at + :queued_lease * interval '1 ms')
@@ -72,9 +71,10 @@ WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(
 	reclaimLostSQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
-    SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()
-      AND redispatch_after > statement_timestamp() - :within * interval '1 ms'
-    ORDER BY redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED))`)
+    SELECT lost.id FROM unnest(:queues::text[]) AS q (queue) CROSS JOIN LATERAL (
+        SELECT id FROM outbox x WHERE x.queue = q.queue AND x.redispatch_after <= statement_timestamp()
+          AND x.redispatch_after > statement_timestamp() - :within * interval '1 ms'
+        ORDER BY x.redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED) lost LIMIT :most))`)
 	reclaimQueueSQL = postgres.SQL(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
 WHERE queue = :queue AND dispatched_at IS NOT NULL`)
@@ -174,7 +174,9 @@ const AnyTime = 100 * 365 * 24 * time.Hour
 // their worker died, or Redis lost them. It returns their number. While an old transaction is open,
 // its cost grows with the number of tasks whose leases would have expired within that time.
 func (s *Store) ReclaimLost(ctx context.Context, within time.Duration, limit int) (int, error) {
-	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{"within": within.Milliseconds(), "most": limit})
+	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{
+		"queues": Queues, "within": within.Milliseconds(), "most": limit,
+	})
 	return n, wrap("reclaim lost tasks", err)
 }
 
@@ -228,7 +230,6 @@ const MaxWaitingCounted = 1000
 // Backlogs reads the load of all queues, for scaling and alerts. Its cost does not grow with the
 // backlog.
 func (s *Store) Backlogs(ctx context.Context) (backlogs []Backlog, err error) {
-	queues := []Queue{QueueCheckout, QueueDebits, QueueWebhooks, QueueSweeps}
-	err = s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": queues, "most": MaxWaitingCounted}, &backlogs)
+	err = s.pg.Select(ctx, backlogsSQL, postgres.Args{"queues": Queues, "most": MaxWaitingCounted}, &backlogs)
 	return backlogs, wrap("read backlogs", err)
 }

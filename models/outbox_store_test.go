@@ -241,9 +241,44 @@ FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
 		t.Fatal(err)
 	}
 	// all of them are in more than 400
-	blocks := blocksRead(t, store, models.ReclaimLostSQL, models.AnyTime.Milliseconds(), 1000)
+	blocks := blocksRead(t, store, models.ReclaimLostSQL, models.Queues, models.AnyTime.Milliseconds(), 1000)
 	if blocks == 0 || blocks > 100 {
 		t.Errorf("a look reads %d blocks with 20,000 tasks in flight", blocks)
+	}
+}
+
+// A task counts as in flight during any lease, and until it is due again. A task whose lease has
+// long ended, or a retry that waits in Redis, does not count.
+func TestTasksInFlight(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	site := modelstest.Site(t, store)
+	inFlight := func(lease, due time.Duration) (n int) {
+		t.Helper()
+		_, err := store.DB().ExecContext(t.Context(), "DELETE FROM outbox")
+		must(t, err)
+		_, err = store.DB().ExecContext(t.Context(), `
+INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
+	redispatch_after)
+SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(), svc_now() + ?, now(),
+	now() + ? * interval '1 ms'`, site.OrganisationID, site.ID, due.Milliseconds(), lease.Milliseconds())
+		must(t, err)
+		n, err = store.InFlight(t.Context(), models.QueueWebhooks)
+		must(t, err)
+		return n
+	}
+	for _, lease := range []time.Duration{
+		models.ClaimLease, models.QueuedLease, models.RowLease, models.WebhookLease, -10 * time.Second,
+	} {
+		if n := inFlight(lease, 0); n != 1 {
+			t.Errorf("a task with a lease of %v does not count", lease)
+		}
+	}
+	if n := inFlight(-time.Minute, 0); n != 0 {
+		t.Error("a task whose lease ended a minute ago counts")
+	}
+	if n := inFlight(20*time.Second, 10*time.Second); n != 0 {
+		t.Error("a retry that waits in Redis counts")
 	}
 }
 

@@ -139,7 +139,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.RunInline(ctx) })
 	group.Go(func() error { return d.repeat(ctx, housekeepInterval, d.housekeep) })
-	for _, q := range Names() {
+	for _, q := range models.Queues {
 		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
 	defer d.extendRemaining(ctx)

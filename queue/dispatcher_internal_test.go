@@ -23,7 +23,7 @@ func TestNewWebhooksDoNotStarveWaitingOnes(t *testing.T) {
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, available_at, dispatched_at,
 	redispatch_after)
 SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', gen_random_uuid(), ?, gen_random_uuid(), 1,
-    CASE WHEN ? THEN clock_timestamp() END, CASE WHEN ? THEN clock_timestamp() + interval '1 hour' END
+    CASE WHEN ? THEN clock_timestamp() END, CASE WHEN ? THEN clock_timestamp() + interval '20 seconds' END
 FROM generate_series(1, ?) RETURNING id`, site.ID, inFlight, inFlight, n).Scan(t.Context(), &tasks)
 		if err != nil {
 			t.Fatal(err)

@@ -259,7 +259,7 @@ func TestFlushedRedis(t *testing.T) {
 	// nevertheless.
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		names, err := inspector.Queues()
-		if err == nil && len(names) == len(queue.Names()) {
+		if err == nil && len(names) == len(models.Queues) {
 			break
 		}
 		if time.Now().After(deadline) {

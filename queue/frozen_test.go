@@ -97,4 +97,3 @@ func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 		t.Error(err)
 	}
 }
-

@@ -112,10 +112,10 @@ return 0`)
 // some of them. The queues of a Cluster are independent: they are on different servers.
 func (d *Dispatcher) detectLoss(ctx context.Context) error {
 	if _, ok := d.redis.(*redis.ClusterClient); !ok {
-		return d.detectLossOf(ctx, Names()...)
+		return d.detectLossOf(ctx, models.Queues...)
 	}
 	var group errgroup.Group
-	for _, q := range Names() {
+	for _, q := range models.Queues {
 		group.Go(func() error { return d.detectLossOf(ctx, q) })
 	}
 	if err := group.Wait(); err != nil {
@@ -126,8 +126,8 @@ func (d *Dispatcher) detectLoss(ctx context.Context) error {
 
 // registerQueues writes the names of all queues.
 func (d *Dispatcher) registerQueues(ctx context.Context) error {
-	names := make([]any, 0, len(Names()))
-	for _, q := range Names() {
+	names := make([]any, 0, len(models.Queues))
+	for _, q := range models.Queues {
 		names = append(names, string(q))
 	}
 	if err := d.redis.SAdd(ctx, asynqQueuesKey, names...).Err(); err != nil {

@@ -81,13 +81,13 @@ func TestDetectLossIsCheap(t *testing.T) {
 	for _, lose := range []func(){
 		func() {}, // a first start
 		func() { client.FlushAll(t.Context()) },
-		func() { client.Del(t.Context(), asynqQueuesKey, markerKey(Names()[0])) },
+		func() { client.Del(t.Context(), asynqQueuesKey, markerKey(models.Queues[0])) },
 	} {
 		lose()
 		if err := d.detectLoss(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := client.SCard(t.Context(), asynqQueuesKey).Result(); err != nil || int(n) != len(Names()) {
+		if n, err := client.SCard(t.Context(), asynqQueuesKey).Result(); err != nil || int(n) != len(models.Queues) {
 			t.Errorf("%d queues are registered, %v", n, err)
 		}
 		commands.names = nil

@@ -24,7 +24,7 @@ func poll(t *testing.T, g *idleGate, queue models.Queue) chan error {
 
 func TestIdleGateWaitsForItsWakeUp(t *testing.T) {
 	t.Parallel()
-	g := newIdleGate(Names())
+	g := newIdleGate(models.Queues)
 	g.maxIdle = time.Hour
 	if err := <-poll(t, g, models.QueueSweeps); !errors.Is(err, redis.Nil) { // shares its server: not gated
 		t.Errorf("poll: %v", err)
@@ -50,7 +50,7 @@ func TestIdleGateWaitsForItsWakeUp(t *testing.T) {
 func TestIdleGateWaitsAfterAFailedPoll(t *testing.T) {
 	t.Parallel()
 	full := errors.New("OOM command not allowed when used memory > 'maxmemory'")
-	g := newIdleGate(Names())
+	g := newIdleGate(models.Queues)
 	g.maxIdle = time.Hour
 	process := g.ProcessHook(func(context.Context, redis.Cmder) error { return full })
 	done := make(chan error, 1)

@@ -36,11 +36,6 @@ var weights = map[models.Queue]int{
 	models.QueueSweeps: 2,
 }
 
-// Names returns all queues.
-func Names() []models.Queue {
-	return []models.Queue{models.QueueCheckout, models.QueueDebits, models.QueueWebhooks, models.QueueSweeps}
-}
-
 const (
 	// taskTimeout ends the context of a run. It is far above the time of any chunk. It must be in
 	// whole seconds: Asynq takes a fraction below one second as "none".

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"partnerbilling/models"
 	"partnerbilling/models/logs"
 	"partnerbilling/models/postgres"
 )
@@ -181,7 +182,7 @@ func infoField(info, field string) string {
 func PingRedis(client redis.UniversalClient) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, q := range Names() {
+			for _, q := range models.Queues {
 				pipe.Exists(ctx, markerKey(q))
 			}
 			return nil

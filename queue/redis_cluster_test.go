@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"partnerbilling/models"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -26,7 +27,7 @@ func TestCheckRedisChecksEveryMaster(t *testing.T) {
 	if !ok {
 		t.Fatalf("the client is a %T", client)
 	}
-	for _, q := range queue.Names() {
+	for _, q := range models.Queues {
 		master, err := cluster.MasterForKey(t.Context(), "{"+string(q)+"}")
 		if err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Serve
 		cfg.ShutdownTimeout = 40 * time.Second
 	}
 	if len(cfg.Queues) == 0 {
-		cfg.Queues = Names()
+		cfg.Queues = models.Queues
 	}
 	if cfg.CheckoutConcurrency <= 0 {
 		cfg.CheckoutConcurrency = 64

@@ -13,7 +13,6 @@ import (
 	"partnerbilling/api/client"
 	"partnerbilling/deploy/local"
 	"partnerbilling/models"
-	"partnerbilling/queue"
 )
 
 // The kinds of Redis deployments whose masters a run kills.
@@ -83,8 +82,8 @@ func (h *ha) failRedis(ctx context.Context, loss bool) (promotion, error) {
 	}
 	f := h.fleet
 	group := f.redisGroup()
-	keys := make([]string, 0, len(queue.Names()))
-	for _, q := range queue.Names() {
+	keys := make([]string, 0, len(models.Queues))
+	for _, q := range models.Queues {
 		keys = append(keys, "{"+string(q)+"}")
 	}
 	key := keys[h.random.IntN(len(keys))]

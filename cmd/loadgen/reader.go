@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"partnerbilling/models"
-	"partnerbilling/queue"
 )
 
 func readerCommand(out io.Writer) *cobra.Command {
@@ -125,7 +124,7 @@ func (r *reader) start(ctx context.Context) error {
 // queues drains the load.
 func (r *reader) measure(ctx context.Context) (before, after readerWindow, err error) {
 	w, err := r.startWorker(ctx, workerConfig{
-		queues: queue.Names(), recurring: readerSweeps, rail: instantRail{},
+		queues: models.Queues, recurring: readerSweeps, rail: instantRail{},
 		concurrency: referenceConcurrency * models.ChunkRows,
 	})
 	if err != nil {

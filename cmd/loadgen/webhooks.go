@@ -18,7 +18,6 @@ import (
 	"partnerbilling/jobs"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
-	"partnerbilling/queue"
 )
 
 func webhooksCommand(out io.Writer) *cobra.Command {
@@ -280,7 +279,7 @@ func (h *webhooks) drain(ctx context.Context, to throughputSeries) error {
 // scripts.
 func (h *webhooks) countIdle(ctx context.Context, to *series) error {
 	w, err := h.bench.startWorker(ctx, workerConfig{
-		queues: queue.Names(), recurring: slices.Collect(maps.Keys(jobs.Recurring)), rail: instantRail{},
+		queues: models.Queues, recurring: slices.Collect(maps.Keys(jobs.Recurring)), rail: instantRail{},
 	})
 	if err != nil {
 		return err

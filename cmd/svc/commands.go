@@ -74,15 +74,15 @@ func (p *program) workerCommand() *cobra.Command {
 			return s.addHealth(ctx)
 		})
 	})
-	cmd.Flags().StringSliceVar(&names, "queues", nil, "serve only these queues: "+joinQueues(queue.Names()))
+	cmd.Flags().StringSliceVar(&names, "queues", nil, "serve only these queues: "+joinQueues(models.Queues))
 	return cmd
 }
 
 func parseQueues(names []string) ([]models.Queue, error) {
 	var queues []models.Queue
 	for _, name := range names {
-		if !slices.Contains(queue.Names(), models.Queue(name)) {
-			return nil, fmt.Errorf("--queues: there is no queue %q; there are %s", name, joinQueues(queue.Names()))
+		if !slices.Contains(models.Queues, models.Queue(name)) {
+			return nil, fmt.Errorf("--queues: there is no queue %q; there are %s", name, joinQueues(models.Queues))
 		}
 		queues = append(queues, models.Queue(name))
 	}

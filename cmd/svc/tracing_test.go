@@ -101,7 +101,7 @@ func (f *fleet) awaitMarkers() {
 	}
 	defer func() { _ = cache.Close() }()
 	f.await("a worker has set the markers of all queues", func() bool {
-		for _, q := range queue.Names() {
+		for _, q := range models.Queues {
 			marker := cache.Get(f.Context(), "partnerbilling:marker:{"+string(q)+"}").Val()
 			if !strings.HasPrefix(marker, "ready") {
 				return false
