@@ -51,8 +51,9 @@ type DeliverWebhook struct {
 	records webhookCoalescers[models.WebhookRecord, struct{}]
 }
 
-// webhookCoalescers merge the calls of busy organisations apart from all others. The first busyAbove
-// deliveries of an organisation count as calm: others wait for so many of its events at most.
+// webhookCoalescers merge the calls of busy organisations apart from all others. The first
+// busyAbove deliveries of an organisation count as calm: others wait for so many of its events at
+// most.
 type webhookCoalescers[A, R any] struct{ calm, busy coalesce.Coalescer[A, R] }
 
 // of returns the coalescer for the calls of an organisation.

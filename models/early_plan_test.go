@@ -12,9 +12,9 @@ import (
 )
 
 // A plan made while the tables are empty must also suit a backlog: it finds single rows by primary
-// key, lanes by outbox_waiting, tasks in flight of an organisation by outbox_lane_in_flight and those
-// of a queue by outbox_in_flight. Only lists and quotas read the open payment intents, never a claim
-// of one.
+// key, lanes by outbox_waiting, tasks in flight of an organisation by outbox_lane_in_flight and
+// those of a queue by outbox_in_flight. Only lists and quotas read the open payment intents, never
+// a claim of one.
 func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)

@@ -99,9 +99,9 @@ func newPlanned(t *testing.T) *planned {
 }
 
 // exec executes statements on one connection, each in a transaction of its own: a long transaction
-// would hold back the streams of webhooks that other tests read on the same server. It reports their
-// statistics at once. An idle backend would report them up to ten seconds later, as if a call had
-// read the blocks.
+// would hold back the streams of webhooks that other tests read on the same server. It reports
+// their statistics at once. An idle backend would report them up to ten seconds later, as if a call
+// had read the blocks.
 func (p *planned) exec(statements ...string) {
 	p.t.Helper()
 	conn, err := p.admin.DB().Conn(p.t.Context())

@@ -20,7 +20,7 @@ var readerClaims = []readerClaim{
 	{name: "look for due tasks", text: "SELECT FROM outbox\n    WHERE queue ="},
 	{name: "claim due tasks", text: "-- Claims due tasks of one queue for dispatch."},
 	{name: "claim named tasks", text: "-- Claims the named tasks for dispatch"},
-	{name: "reclaim lost tasks", text: "SELECT id FROM outbox WHERE redispatch_after <= statement_timestamp()"},
+	{name: "reclaim lost tasks", text: "x.queue = q.queue AND x.redispatch_after <= statement_timestamp()"},
 	{name: "reclaim early retries", text: "SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind ="},
 	{name: "submit a batch", text: "-- Writes a batch, its rows and its tasks in one statement"},
 	{name: "claim rows", text: "-- Claims the due and unleased rows in one part of a task's chunk"},

@@ -288,8 +288,8 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	}, p)
 }
 
-// changeReceiver lets the organisation's default endpoint lead to the receiver, sends a test event to
-// that endpoint, or clears the receiver's deliveries.
+// changeReceiver lets the organisation's default endpoint lead to the receiver, sends a test event
+// to that endpoint, or clears the receiver's deliveries.
 func (c *Console) changeReceiver(v *visit) error {
 	var secret *newSecret
 	var err error
