@@ -42,15 +42,19 @@ CREATE INDEX outbox_in_flight ON outbox (queue, redispatch_after) WHERE redispat
 CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id, redispatch_after) WHERE dispatched_at IS NOT NULL;
 ALTER TABLE outbox ADD PRIMARY KEY (id);
 
--- The tasks in flight that count against caps: not the webhook retries that wait in Redis. While an
--- old transaction is open, the indexes keep every task since. The bounds leave all but the latest
--- unread: no lease is longer than 30 seconds, and a task whose lease has ended is made due again
--- well within 15.
+-- The tasks in flight but for the webhook retries that wait in Redis. The lease of a due task ends
+-- within 30 seconds; 10 more are for clocks of a server and its standby that differ.
 CREATE VIEW tasks_in_flight AS
-SELECT id, queue, organisation_id, site_id, dispatched_at FROM outbox
-WHERE redispatch_after BETWEEN statement_timestamp() - interval '15 seconds'
-                           AND statement_timestamp() + interval '30 seconds'
+SELECT id, queue, organisation_id, site_id, dispatched_at, redispatch_after FROM outbox
+WHERE redispatch_after <= statement_timestamp() + interval '40 seconds'
   AND available_at <= (SELECT now FROM service_now);
+
+-- The tasks in flight that count against caps. While an old transaction is open, the indexes keep
+-- every task since; this view reads the latest alone. While a worker runs, a task whose lease has
+-- ended is made due again well within 15 seconds. Without a worker, nothing is claimed.
+CREATE VIEW tasks_leased AS
+SELECT id, queue, organisation_id, site_id, dispatched_at FROM tasks_in_flight
+WHERE redispatch_after >= statement_timestamp() - interval '15 seconds';
 
 -- Recurring work. The transaction that advances next_run_at also inserts the outbox row, so that
 -- each tick has one leader. A tick is skipped while the previous tick's task still exists.

@@ -47,10 +47,10 @@ WITH clock AS MATERIALIZED (
     SELECT CASE WHEN :organisation_in_flight::int = 0 OR EXISTS (SELECT FROM queue_pauses WHERE queue = :queue) THEN 0
         ELSE greatest(0, least(
         :organisation_in_flight::int - (
-            SELECT count(*) FROM tasks_in_flight f WHERE f.queue = :queue AND f.organisation_id = b.organisation_id
+            SELECT count(*) FROM tasks_leased f WHERE f.queue = :queue AND f.organisation_id = b.organisation_id
                 AND f.dispatched_at IS NOT NULL),
         :queue_in_flight::int - (
-            SELECT count(*) FROM tasks_in_flight f WHERE f.queue = :queue))) END AS tasks
+            SELECT count(*) FROM tasks_leased f WHERE f.queue = :queue))) END AS tasks
     FROM b
 ), o AS (
     -- Tasks within the free capacity are inserted as claimed, which spares a statement and a second

@@ -34,7 +34,9 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		"webhook_slots_pkey", "webhook_slots_taken", "webhook_slots_parked", "webhook_slots_parked_of_site", "alerts_open_by_kind", "batches_open_deadline",
 		"sites_organisation", "payment_intents_pkey", "payment_intents_list_open", "link_totals_pkey", "link_changes_site", "queue_pauses_pkey",
 	}
-	ofQueue := regexp.MustCompile(`outbox_in_flight on .*\n.*Index Cond.*\n.*Filter:.*organisation_id =`)
+	// An index scan, or a bitmap scan, whose filter compares the organisation.
+	ofQueue := regexp.MustCompile(`outbox_in_flight on .*\n.*Index Cond.*\n.*Filter:.*organisation_id =|` +
+		`Filter:.*organisation_id =.*\n.*Bitmap Index Scan on outbox_in_flight`)
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
 	n := 0
 	for query, parameters := range models.EarlyPlanSQL {

@@ -10,6 +10,9 @@ import (
 // ClaimDueSQL is exported for a plan test.
 var ClaimDueSQL = claimDueSQL.Text()
 
+// RetryLease is how late a retry may come out of Redis.
+const RetryLease = retryLease
+
 // ReclaimLostSQL is exported for a plan test.
 var ReclaimLostSQL = reclaimLostSQL.Text()
 
@@ -23,7 +26,8 @@ var EarlyPlanSQL = map[string]int{
 }
 
 // ExplainUnderReader returns the plans of statements that pass the entries of finished work: of the
-// load of the Site's endpoint, of early retries, and of leases that have expired recently.
+// load of the Site's endpoint, of early retries, of leases that have expired recently, and of the
+// tasks that count against caps.
 func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]explain.Plan, error) {
 	plans := map[string]explain.Plan{}
 	for name, q := range map[string]struct {
@@ -33,8 +37,9 @@ func ExplainUnderReader(ctx context.Context, s *Store, site Site) (map[string]ex
 		"the load of an endpoint": {endpointLoadSQL, postgres.Args{
 			"organisations": []OrganisationID{site.OrganisationID}, "sites": []SiteID{site.ID},
 		}},
-		"expired leases": {reclaimLostSQL, postgres.Args{"queues": Queues, "most": 10, "within": 10_000}},
-		"early retries":  {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
+		"expired leases":  {reclaimLostSQL, postgres.Args{"queues": Queues, "most": 10, "within": 10_000}},
+		"tasks in flight": {inFlightSQL, postgres.Args{"queue": string(QueueWebhooks)}},
+		"early retries":   {reclaimEarlySQL, postgres.Args{"most": 10, "lease": retryLease.Milliseconds()}},
 	} {
 		plan, err := explain.Run(ctx, s.db.DB, q.statement, q.args)
 		if err != nil {

@@ -13,7 +13,7 @@ const (
 	QueueSweeps   Queue = "sweeps"
 )
 
-// Queues are all queues.
+// Queues are all queues. A task of a queue that is missing here would never be reclaimed.
 var Queues = []Queue{QueueCheckout, QueueDebits, QueueWebhooks, QueueSweeps}
 
 // TaskKind is the kind of work that a task does.

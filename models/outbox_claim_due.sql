@@ -16,7 +16,7 @@ WITH RECURSIVE leader AS MATERIALIZED (
     FROM (SELECT now FROM service_now) AS clock (now)
 ), in_flight AS MATERIALIZED (
     -- Tasks in flight by lane.
-    SELECT organisation_id, site_id, count(*) AS n FROM tasks_in_flight
+    SELECT organisation_id, site_id, count(*) AS n FROM tasks_leased
     WHERE (SELECT leads FROM leader) AND queue = :queue
     GROUP BY 1, 2
 ), organisation_load AS MATERIALIZED (

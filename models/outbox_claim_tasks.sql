@@ -24,12 +24,12 @@ WITH asked AS MATERIALIZED (
            CASE l.queue WHEN :queue THEN :organisation_in_flight::int
                WHEN 'webhooks' THEN :webhooks_in_flight::int * :other_in_flight::int
                ELSE :other_in_flight::int END - (
-               SELECT count(*) FROM tasks_in_flight f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
+               SELECT count(*) FROM tasks_leased f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
                    AND f.dispatched_at IS NOT NULL) AS free
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), queue_capacity AS MATERIALIZED (
     SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN :most_webhooks ELSE :queue_in_flight - (
-               SELECT count(*) FROM tasks_in_flight f WHERE f.queue = q.queue) END AS free
+               SELECT count(*) FROM tasks_leased f WHERE f.queue = q.queue) END AS free
     FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN (:queue, 'webhooks')
 ), ranked AS (
     SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS queue_rank

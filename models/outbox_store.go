@@ -54,7 +54,7 @@ SELECT EXISTS (
     WHERE queue = :queue AND redispatch_after IS NULL AND available_at <= (SELECT now FROM service_now))
   AND NOT EXISTS (SELECT FROM queue_pauses WHERE queue = :queue)`)
 	inFlightSQL = postgres.SQL(`
-SELECT count(*) FROM tasks_in_flight WHERE queue = :queue`)
+SELECT count(*) FROM tasks_leased WHERE queue = :queue`)
 	confirmDispatchedSQL = postgres.SQL(`
 UPDATE outbox o SET
     redispatch_after = greatest(o.redispatch_after, o.dispatched_at + :queued_lease * interval '1 ms')
@@ -67,7 +67,8 @@ UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(:tasks::uuid[], o.id)]
   AND num_nulls(o.dispatched_at) = 0`)
 	// An ARRAY subselect locks its rows once. A locking subquery in a join may run again for each
-	// row, if a long transaction keeps dead rows that the planner counts.
+	// row, if a long transaction keeps dead rows that the planner counts. The inner one runs once
+	// for each queue.
 	reclaimLostSQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(

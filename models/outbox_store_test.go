@@ -247,8 +247,8 @@ FROM generate_series(1, 20000) n`, site.OrganisationID, site.ID); err != nil {
 	}
 }
 
-// A task counts as in flight during any lease, and until it is due again. A task whose lease has
-// long ended, or a retry that waits in Redis, does not count.
+// A task counts against caps during any lease, and until it is made due again. A task whose lease
+// has long ended, or a retry that waits in Redis, does not count.
 func TestTasksInFlight(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -268,7 +268,8 @@ SELECT gen_random_uuid(), 'deliverWebhook', 'webhooks', ?, ?, gen_random_uuid(),
 		return n
 	}
 	for _, lease := range []time.Duration{
-		models.ClaimLease, models.QueuedLease, models.RowLease, models.WebhookLease, -10 * time.Second,
+		models.ClaimLease, models.QueuedLease, models.RowLease, models.WebhookLease, models.RetryLease,
+		-10 * time.Second,
 	} {
 		if n := inFlight(lease, 0); n != 1 {
 			t.Errorf("a task with a lease of %v does not count", lease)

@@ -115,8 +115,16 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 }
 
 // ClaimBounds returns the bounds within which a transaction may claim the debit tasks that it
-// writes. The caller passes the claimed tasks to Send.
-func (d *Dispatcher) ClaimBounds() models.Dispatch { return d.bounds(models.QueueDebits) }
+// writes. The caller passes the claimed tasks to Send. While no worker serves the queue, the bounds
+// claim nothing: only workers make lost tasks due again, and Redis would fill with one cap of tasks
+// after the other.
+func (d *Dispatcher) ClaimBounds() models.Dispatch {
+	b := d.bounds(models.QueueDebits)
+	if d.fleet.isAbsent(models.QueueDebits) {
+		b.InFlight = 0
+	}
+	return b
+}
 
 // Send hands over tasks that the transaction that wrote them has claimed, right after its commit.
 // It never blocks: the workers' loops find the tasks that do not fit when the lease of the claim

@@ -51,3 +51,36 @@ FROM generate_series(1, ?) RETURNING id`, site.ID, inFlight, inFlight, n).Scan(t
 		t.Errorf("the loop dispatched %d of 90 waiting webhooks, %v", n, err)
 	}
 }
+
+// While no worker serves a queue, nothing makes its lost tasks due again. Claims right after
+// commits then leave them in Postgres.
+func TestNothingIsClaimedInlineWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	store, client := modelstest.Open(t), queuetest.Client(t, queuetest.Start(t).URL)
+	d := NewDispatcher(store, client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	site := modelstest.Site(t, store)
+	claimed := func(reference string) (inSubmission, afterCommit int) {
+		t.Helper()
+		batch := modelstest.Batch(site, reference, "ada")
+		batch.Claim = d.ClaimBounds()
+		done := modelstest.Submit(t, store, batch)
+		tasks, err := d.claim(t.Context(), done.Tasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(done.Claimed), len(tasks)
+	}
+	if n, _ := claimed("not counted yet"); n != 1 {
+		t.Errorf("%d tasks are claimed before the first count, want 1", n)
+	}
+	if _, err := d.fleet.count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if inSubmission, afterCommit := claimed("no worker"); inSubmission != 0 || afterCommit != 0 {
+		t.Errorf("%d and %d tasks are claimed without a worker", inSubmission, afterCommit)
+	}
+	d.fleet.slotCounts[models.QueueDebits].Store(16)
+	if n, _ := claimed("a worker"); n != 1 {
+		t.Errorf("%d tasks are claimed with a worker, want 1", n)
+	}
+}

@@ -29,6 +29,7 @@ type fleet struct {
 	inspector  *asynq.Inspector
 	slotCounts map[models.Queue]*atomic.Int64
 	workers    atomic.Int64
+	counted    atomic.Bool
 }
 
 func newFleet(client redis.UniversalClient) *fleet {
@@ -41,6 +42,10 @@ func newFleet(client redis.UniversalClient) *fleet {
 
 // slots returns the number of tasks of the queue that the fleet can run at once, as last counted.
 func (f *fleet) slots(q models.Queue) int { return max(minSlots[q], int(f.slotCounts[q].Load())) }
+
+// isAbsent reports whether the last count found no worker of the queue. It is false before the
+// first count.
+func (f *fleet) isAbsent(q models.Queue) bool { return f.counted.Load() && f.slotCounts[q].Load() == 0 }
 
 // perWorker converts the interval of a poll that all workers share into the interval of each
 // worker.
@@ -68,5 +73,6 @@ func (f *fleet) count(context.Context) (more bool, err error) {
 		n.Store(int64(slots[q]))
 	}
 	f.workers.Store(int64(workers))
+	f.counted.Store(true)
 	return false, nil
 }

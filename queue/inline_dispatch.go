@@ -110,7 +110,10 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
-	claimed, err := d.store.ClaimTasks(ctx, ids, d.bounds(models.QueueDebits), webhooks)
+	if d.fleet.isAbsent(models.QueueWebhooks) { // see ClaimBounds
+		webhooks.Limit = 0
+	}
+	claimed, err := d.store.ClaimTasks(ctx, ids, d.ClaimBounds(), webhooks)
 	for _, t := range claimed {
 		if t.Kind.Queue() == models.QueueWebhooks {
 			d.webhookCapacity--
