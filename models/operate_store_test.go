@@ -100,17 +100,22 @@ func TestSearch(t *testing.T) {
 		SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: "order 7",
 	}, nil)
 	must(t, err)
-	uuidReference := uuid.NewString()
-	ofUUID, _, err := store.CreatePaymentIntent(t.Context(), models.NewPaymentIntent{
-		SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: uuidReference,
-	}, nil)
-	must(t, err)
+	// References that look like ids.
+	alike := map[string]models.PaymentIntent{
+		uuid.NewString(): {}, strings.ReplaceAll(uuid.NewString(), "-", ""): {}, "pi_" + uuid.NewString(): {},
+	}
+	for reference := range alike {
+		alike[reference], _, err = store.CreatePaymentIntent(t.Context(), models.NewPaymentIntent{
+			SiteID: site.ID, Amount: 100, QRCodeFormat: models.QRCodeText, OrderID: reference,
+		}, nil)
+		must(t, err)
+	}
 	client, _, err := store.CreateClientWithSecret(t.Context(), site.OrganisationID, "Till of Harbour",
 		models.PartnerScopes)
 	must(t, err)
 	organisation, err := store.Organisation(t.Context(), site.OrganisationID)
 	must(t, err)
-	for text, want := range map[string]models.Hit{
+	wanted := map[string]models.Hit{
 		site.OrganisationID.String():       {Kind: models.HitOrganisation, ID: site.OrganisationID.String()},
 		organisation.Name[1:]:              {Kind: models.HitOrganisation, ID: site.OrganisationID.String()},
 		site.ID.String():                   {Kind: models.HitSite, ID: site.ID.String()},
@@ -133,14 +138,17 @@ func TestSearch(t *testing.T) {
 		bare(done.Batch.ID):                {Kind: models.HitBatch, ID: "november"},
 		bare(intent.ID):                    {Kind: models.HitPaymentIntent, ID: intent.ID.String()},
 		bare(models.NewPaymentIntentID()):  {},
-		uuidReference:                      {Kind: models.HitPaymentIntent, ID: ofUUID.ID.String()},
 		models.PaymentRailKey(models.NewPaymentIntentID()): {},
 		models.NewWebhookEventID().String():                {},
 		string(models.NewTraceID()):                        {},
 		"r1_unknown":                                       {},
 		"":                                                 {},
 		"two\nlines":                                       {},
-	} {
+	}
+	for reference, intent := range alike {
+		wanted[reference] = models.Hit{Kind: models.HitPaymentIntent, ID: intent.ID.String()}
+	}
+	for text, want := range wanted {
 		hits, err := store.Search(t.Context(), text)
 		must(t, err)
 		if want == (models.Hit{}) {

@@ -59,17 +59,9 @@ func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error)
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, nil
 	}
-	if statement, id, ok := searchByID(text); ok {
-		err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits)
+	// A partner's reference may look like an id or a trace id.
+	if hits, err = s.searchNamed(ctx, text); err != nil || len(hits) > 0 {
 		return hits, wrap("search", err)
-	}
-	if id, ok := parseBareID(text); ok { // which a partner's reference may be, too
-		if hits, err = s.searchBareID(ctx, id); err != nil || len(hits) > 0 {
-			return hits, err
-		}
-	}
-	if trace, parseErr := ParseTraceID(text); parseErr == nil {
-		return s.searchTrace(ctx, trace)
 	}
 	if subjects, err := s.DebitSubjects(ctx, []string{text}); err != nil {
 		return nil, wrap("search", err)
@@ -81,6 +73,21 @@ func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error)
 	}
 	err = s.pg.Select(ctx, searchReferencesSQL, postgres.Args{"text": text, "most": MaxHits}, &hits)
 	return hits, wrap("search", err)
+}
+
+// searchNamed finds what has the text as its id, with or without the prefix, or as its trace id.
+func (s *Store) searchNamed(ctx context.Context, text string) (hits []Hit, err error) {
+	if statement, id, ok := searchByID(text); ok {
+		err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits)
+		return hits, err
+	}
+	if id, ok := parseBareID(text); ok {
+		return s.searchBareID(ctx, id)
+	}
+	if trace, err := ParseTraceID(text); err == nil {
+		return s.searchTrace(ctx, trace)
+	}
+	return nil, nil
 }
 
 // searchByID returns the statement that finds the id's row, if the text is an id.
