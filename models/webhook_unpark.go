@@ -65,9 +65,8 @@ type TroubledEndpoint struct {
 	ParkedSince    Millis // request of the longest parked event; 0: none
 }
 
-// HoldsEvents reports whether the endpoint's events wait: UnparkWebhookEndpoint would let them go
-// out.
-func (e *TroubledEndpoint) HoldsEvents() bool {
+// IsParked reports whether UnparkWebhookEndpoint would change the endpoint.
+func (e *TroubledEndpoint) IsParked() bool {
 	return e.DisabledAt != 0 || e.OpenUntil != 0 || e.Parked > 0
 }
 

@@ -91,21 +91,26 @@ func (v *visit) customerPage(status int, reference string, faults []fault) error
 		return err
 	}
 	if v.query("show") == "link" && p.Customer.State == models.LinkInvited {
-		if err := v.invitationLink(reference, &p); err != nil {
+		unshown, err := v.invitationLink(reference, &p)
+		if err != nil {
 			return err
 		}
+		faults = append(faults, unshown...)
 	}
 	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
 }
 
-// invitationLink fills in the sign-up link. An invitation that has ended meanwhile has none.
-func (v *visit) invitationLink(reference string, p *customerPage) error {
+// invitationLink fills in the sign-up link, or returns why there is none.
+func (v *visit) invitationLink(reference string, p *customerPage) ([]fault, error) {
 	var again struct {
 		SignupURL string `json:"signupUrl"`
 	}
-	_, err := refused(v.post(v.billing("customers", reference, "invitation-link"), nil, &again))
+	refusal, err := refused(v.post(v.billing("customers", reference, "invitation-link"), nil, &again))
+	if refusal != nil {
+		return refusal.faults, nil
+	}
 	p.SignupURL = again.SignupURL
-	return v.withinScope(err)
+	return nil, v.withinScope(err)
 }
 
 // changeCustomer signs the customer up, revokes the link, or leads to the sign-up link.
