@@ -91,26 +91,25 @@ func (v *visit) customerPage(status int, reference string, faults []fault) error
 		return err
 	}
 	if v.query("show") == "link" && p.Customer.State == models.LinkInvited {
-		unshown, err := v.invitationLink(reference, &p)
+		refusal, err := v.invitationLink(reference, &p)
 		if err != nil {
 			return err
 		}
-		faults = append(faults, unshown...)
+		if refusal != nil {
+			faults = append(faults, refusal.faults...)
+		}
 	}
 	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
 }
 
-// invitationLink fills in the sign-up link, or returns why there is none.
-func (v *visit) invitationLink(reference string, p *customerPage) ([]fault, error) {
+// invitationLink fills in the sign-up link, or returns the answer that refuses it.
+func (v *visit) invitationLink(reference string, p *customerPage) (*apiError, error) {
 	var again struct {
 		SignupURL string `json:"signupUrl"`
 	}
 	refusal, err := refused(v.post(v.billing("customers", reference, "invitation-link"), nil, &again))
-	if refusal != nil {
-		return refusal.faults, nil
-	}
 	p.SignupURL = again.SignupURL
-	return nil, v.withinScope(err)
+	return refusal, v.withinScope(err)
 }
 
 // changeCustomer signs the customer up, revokes the link, or leads to the sign-up link.
