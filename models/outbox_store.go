@@ -136,8 +136,8 @@ func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch
 	return tasks, wrap("claim tasks", err)
 }
 
-// InFlight returns the number of a queue's dispatched tasks that wait in Redis or run. Retries that
-// are not due yet do not count.
+// InFlight returns the number of a queue's dispatched tasks that count against caps: they wait in
+// Redis or run. Retries that are not due yet do not count, nor tasks whose lease ended long ago.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
 	err = s.pg.Get(ctx, inFlightSQL, postgres.Args{"queue": string(q)}, &n)
 	return n, wrap("count tasks in flight", err)

@@ -20,6 +20,11 @@ var files embed.FS
 //go:embed palette.css
 var Palette string
 
+// Tables is the style of tables that may be wider than a page of the console or of operators.
+//
+//go:embed table.css
+var Tables string
+
 //go:embed style.css
 var ownStyle string
 

@@ -27,7 +27,7 @@ var ownStyle string
 var ownScript string
 
 var (
-	style  = web.NewStyle(Path, web.Palette+ownStyle)
+	style  = web.NewStyle(Path, web.Palette+web.Tables+ownStyle)
 	script = web.NewScript(Path, ownScript)
 )
 

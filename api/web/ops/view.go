@@ -21,7 +21,7 @@ var files embed.FS
 //go:embed ops.css
 var ownStyle string
 
-var style = web.NewStyle(Path, web.Palette+ownStyle)
+var style = web.NewStyle(Path, web.Palette+web.Tables+ownStyle)
 
 // pageHeaders are those of every answer. A page may load its style and send its forms, and nothing
 // else.
