@@ -69,9 +69,13 @@ var errLocked = errors.New("other transactions hold its locks")
 // Up applies all pending migrations in order and returns how many were applied. Concurrent runs
 // wait for each other: one that another run applied meanwhile may count in both. After an error,
 // the migrations before the failed one stay applied.
-func Up(ctx context.Context, db *bun.DB) (int, error) { return up(ctx, db, files) }
+func Up(ctx context.Context, db *bun.DB) (int, error) { return UpFrom(ctx, db, files) }
 
-func up(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
+// Files returns this binary's migration files.
+func Files() fs.FS { return files }
+
+// UpFrom is Up for other files, such as those of a later release.
+func UpFrom(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
 	own, err := read(files)
 	if err != nil {
 		return 0, err

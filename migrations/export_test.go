@@ -1,4 +1,0 @@
-package migrations
-
-// UpFrom is Up for the migrations of other files.
-var UpFrom = up
