@@ -51,3 +51,19 @@ func TestPairFailsOver(t *testing.T) {
 	default:
 	}
 }
+
+// A backup of a primary under replication verifies, and is removed.
+func TestPairBackup(t *testing.T) {
+	t.Parallel()
+	pair, err := TempPair(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pair.Stop(context.Background()) })
+	if size, err := pair.Backup(t.Context()); err != nil || size < 1_000_000 {
+		t.Errorf("a backup of %d bytes: %v", size, err)
+	}
+	if size, err := pair.Backup(t.Context()); err != nil || size < 1_000_000 {
+		t.Errorf("the second backup of %d bytes: %v", size, err)
+	}
+}
