@@ -30,6 +30,17 @@ const maxTokenAge = 30 * time.Minute
 
 // pay starts the payment of a payment intent. The error of a refusal wraps a *client.Error.
 func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
+	return a.act(ctx, "/customer-app/payment-intents/"+code+"/transactions", agreement)
+}
+
+// signUp completes the sign-up of an invitation's token. The error of a refusal wraps a
+// *client.Error.
+func (a *customerApp) signUp(ctx context.Context, token, agreement string) error {
+	return a.act(ctx, "/customer-app/signups/"+token+"/completion", agreement)
+}
+
+// act makes a request of the customer with the agreement.
+func (a *customerApp) act(ctx context.Context, path, agreement string) error {
 	token, err := a.accessToken(ctx)
 	if err != nil {
 		return err
@@ -38,7 +49,6 @@ func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
 	if err != nil {
 		return err
 	}
-	path := "/customer-app/payment-intents/" + code + "/transactions"
 	_, err = a.post(ctx, path, "application/json", "Bearer "+token, body)
 	return err
 }

@@ -96,25 +96,11 @@ func (h *ha) awaitOpen(
 // service's own audit.
 func (h *ha) audit(ctx context.Context, report *haReport) error {
 	f := h.fleet
-	group, groupCtx := errgroup.WithContext(ctx)
-	for _, p := range f.partners {
-		group.Go(func() error { return p.audit(groupCtx) })
-		for _, t := range p.tills {
-			group.Go(func() error { return t.audit(groupCtx) })
-		}
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	books, err := f.readBooks(ctx)
+	broken, err := f.compareBooks(ctx)
 	if err != nil {
 		return err
 	}
-	books.compare(f.partners)
-	for _, p := range f.partners {
-		report.Broken = append(report.Broken, p.broken...)
-	}
-	report.Broken = append(report.Broken, books.broken.lines()...)
+	report.Broken = append(report.Broken, broken...)
 	report.Partners = f.counts()
 	var unexpected []string
 	report.Unavailable, unexpected = f.observed.seen()
@@ -137,6 +123,30 @@ func (h *ha) audit(ctx context.Context, report *haReport) error {
 	return f.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected,
 		count(*) AS rows
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
+}
+
+// compareBooks reads everything through the API once more, and compares it with the gateway's list
+// and the ledger. It returns all breaches.
+func (f *haFleet) compareBooks(ctx context.Context) (broken []string, err error) {
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, p := range f.partners {
+		group.Go(func() error { return p.audit(groupCtx) })
+		for _, t := range p.tills {
+			group.Go(func() error { return t.audit(groupCtx) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	books, err := f.readBooks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	books.compare(f.partners)
+	for _, p := range f.partners {
+		broken = append(broken, p.broken...)
+	}
+	return append(broken, books.broken.lines()...), nil
 }
 
 // checkPromotions checks the times of the promotions. It also requires lost batches if there were
@@ -165,12 +175,15 @@ func (h *ha) checkPromotions(report *haReport) (broken []string) {
 }
 
 // audit runs `svc admin audit`, and returns its output if it fails.
-func (f *haFleet) audit(ctx context.Context) []string {
-	cmd := exec.CommandContext(ctx, f.svc, "admin", "audit")
+func (f *haFleet) audit(ctx context.Context) []string { return f.admin(ctx, "audit") }
+
+// admin runs a command of `svc admin`, and returns its output if it fails.
+func (f *haFleet) admin(ctx context.Context, command string) []string {
+	cmd := exec.CommandContext(ctx, f.svc, "admin", command)
 	cmd.Env = local.Environ(f.env...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
 	}
-	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin audit: "+err.Error())
+	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin "+command+": "+err.Error())
 }

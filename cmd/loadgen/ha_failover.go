@@ -55,34 +55,45 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 			return done, err
 		}
 	}
-	died := time.Now()
-	pair.KillPrimary()
-	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil { // the time until the failure is detected
+	if err := h.replacePrimary(ctx, &done); err != nil {
 		return done, err
 	}
+	return done, h.rebuildStandby(ctx, &done)
+}
+
+// replacePrimary kills the primary, promotes the standby, and waits for the first good answer.
+func (h *ha) replacePrimary(ctx context.Context, done *promotion) (err error) {
+	pair, died := h.fleet.pair, time.Now()
+	pair.KillPrimary()
+	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil { // the time until the failure is detected
+		return err
+	}
 	if err := pair.Promote(ctx); err != nil {
-		return done, fmt.Errorf("promote: %w", err)
+		return fmt.Errorf("promote: %w", err)
 	}
 	h.fleet.redirect()
 	ready := time.Now()
 	done.Promoted = ready.Sub(died)
-	if loss {
-		losses.end(ready)
+	if done.Loss {
+		h.fleet.losses.end(ready)
 	}
-	err := h.fleet.probe(ctx)
+	err = h.fleet.probe(ctx)
 	done.Answered = time.Since(ready)
 	if err != nil {
-		return done, err
+		return err
 	}
-	if done.Epoch, err = pair.Epoch(ctx); err != nil {
-		return done, err
-	}
+	done.Epoch, err = pair.Epoch(ctx)
+	return err
+}
+
+// rebuildStandby rebuilds the killed primary as the standby of the new one.
+func (h *ha) rebuildStandby(ctx context.Context, done *promotion) error {
 	began := time.Now()
-	if err := pair.Rejoin(ctx); err != nil {
-		return done, fmt.Errorf("rebuild the old primary as the standby: %w", err)
+	if err := h.fleet.pair.Rejoin(ctx); err != nil {
+		return fmt.Errorf("rebuild the old primary as the standby: %w", err)
 	}
 	done.Rebuilt = time.Since(began)
-	return done, nil
+	return nil
 }
 
 // maxBatchWait bounds awaitBatch: at the end of a run no further batch comes.

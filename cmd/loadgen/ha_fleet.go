@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,17 +34,18 @@ type haFleet struct {
 	cache     *local.Servers // nil if the masters of a Redis deployment fail
 	sentinels *local.SentinelGroup
 	cluster   *local.RedisCluster
-	receiver  *haReceiver   // nil unless Redis fails
+	receiver  *haReceiver   // nil without webhooks
 	store     *models.Store // on the pair
 	rail      *models.Store // on the database of the rail
 	apiPort   *local.Port
 	railPort  *local.Port
 
-	members  map[string]*member
-	running  *errgroup.Group
-	end      context.CancelFunc
-	env      []string
-	observed *observer
+	members   map[string]*member
+	running   *errgroup.Group
+	end       context.CancelFunc
+	env       []string
+	observed  *observer
+	transport http.RoundTripper // of the partners' programs; nil: observed
 
 	partners []*haPartner
 	prober   struct {
@@ -57,7 +59,7 @@ var haWorkers = []string{"worker-1", "worker-2"}
 
 // open starts the fleet and waits until the API answers.
 func (f *haFleet) open(ctx context.Context) error {
-	f.members, f.end = map[string]*member{}, func() {}
+	f.prepare()
 	f.observed = &observer{next: &http.Transport{MaxIdleConnsPerHost: 64}}
 	f.pace = &haPace{promotions: f.plan.Promotions}
 	if f.plan.Redis != "" {
@@ -71,6 +73,9 @@ func (f *haFleet) open(ctx context.Context) error {
 	f.pace.last = time.Now()
 	return nil
 }
+
+// prepare makes the fleet ready to be opened and closed.
+func (f *haFleet) prepare() { f.members, f.end = map[string]*member{}, func() {} }
 
 func (f *haFleet) openServers(ctx context.Context) error {
 	var err error
@@ -157,9 +162,10 @@ func (f *haFleet) seed(ctx context.Context) error {
 	return f.signUpProbe(ctx, f.partners[len(f.partners)-1].site)
 }
 
-// rateLimit returns the limit of requests. It is high, and counted in Redis only if Redis fails.
+// rateLimit returns the limit of requests. It is high, and counted in Redis only in runs with
+// webhooks.
 func (f *haFleet) rateLimit() string {
-	if f.plan.Redis == "" {
+	if f.receiver == nil {
 		return "off"
 	}
 	return "100000"
@@ -177,7 +183,7 @@ func (f *haFleet) newClient(
 	secret, err := f.store.AddClientSecret(ctx, c.ID)
 	return client.Config{
 		BaseURL: f.baseURL(), ClientID: c.ID.String(), ClientSecret: secret, MaxRetries: -1,
-		HTTP: &http.Client{Timeout: 40 * time.Second, Transport: f.observed},
+		HTTP: &http.Client{Timeout: 40 * time.Second, Transport: cmp.Or[http.RoundTripper](f.transport, f.observed)},
 	}, err
 }
 
@@ -204,6 +210,7 @@ func (f *haFleet) baseURL() string { return "http://" + f.apiPort.Address() }
 
 // haCustomer is a customer of a Site.
 type haCustomer struct {
+	reference string // its index in the Site
 	agreement string
 	behaviour models.Behaviour
 	revoked   span // of the last acknowledged revocation; zero without one
@@ -222,7 +229,7 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 				return err
 			}
 			behaviour, _ := chaosBehaviour(i)
-			customers[i] = &haCustomer{agreement: link.ID.String(), behaviour: behaviour}
+			customers[i] = &haCustomer{reference: fmt.Sprint(i), agreement: link.ID.String(), behaviour: behaviour}
 			if err := f.rail.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
 				return err
 			}
@@ -235,6 +242,22 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 }
 
 func (f *haFleet) startMembers(context.Context) error {
+	ctx := f.startGateway()
+	f.member(ctx, "api", "api", f.apiEnv(f.apiPort.Address()))
+	for _, worker := range haWorkers {
+		f.member(ctx, worker, "worker", f.env)
+	}
+	return nil
+}
+
+// apiEnv returns the variables of an API that listens on the address.
+func (f *haFleet) apiEnv(listen string) []string {
+	return slices.Concat(f.env, []string{"SVC_LISTEN=" + listen, "SVC_PUBLIC_BASE_URL=" + f.baseURL()})
+}
+
+// startGateway prepares the variables of all processes and starts the gateway. It returns the
+// context of the processes, which close ends.
+func (f *haFleet) startGateway() context.Context {
 	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
 	f.env = []string{
 		"SVC_ENV=sandbox", "SVC_MASTER_KEY=" + masterKey, "SVC_LOG_LEVEL=WARN", "SVC_RATE_LIMIT=" + f.rateLimit(),
@@ -247,17 +270,10 @@ func (f *haFleet) startMembers(context.Context) error {
 		"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_DATABASE_POOLER=off", "SVC_LISTEN=" + f.railPort.Address(),
 	})
 	f.env = append(append(f.env, servers...), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
-	apiEnv := slices.Concat(f.env, []string{
-		"SVC_LISTEN=" + f.apiPort.Address(), "SVC_PUBLIC_BASE_URL=" + f.baseURL(),
-	})
 	ctx, end := context.WithCancel(context.Background()) // ended by close
 	f.end, f.running = end, &errgroup.Group{}
 	f.member(ctx, "rail", "rail", railEnv)
-	f.member(ctx, "api", "api", apiEnv)
-	for _, worker := range haWorkers {
-		f.member(ctx, worker, "worker", f.env)
-	}
-	return nil
+	return ctx
 }
 
 // member starts a process that runs a svc command.

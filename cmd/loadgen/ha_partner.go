@@ -31,7 +31,8 @@ type haPartner struct {
 	tills     []*till
 
 	batches   []*haBatch
-	submitted int // rows
+	made      int // batches
+	submitted int // rows of them
 	windows   int // of loss, reconciled so far
 
 	mu     sync.Mutex
@@ -121,10 +122,15 @@ func (p *haPartner) run(ctx context.Context) error {
 	}
 }
 
-// next returns a new batch. Revoked customers are in it as often as others.
+// next returns a new batch of a random size.
 func (p *haPartner) next() *haBatch {
-	n := min(1+p.random.IntN(haBatchRows), p.rows-p.submitted)
-	reference := fmt.Sprintf("%d/%d é", p.number, len(p.batches))
+	return p.newBatch(min(1+p.random.IntN(haBatchRows), p.rows-p.submitted))
+}
+
+// newBatch returns a new batch of n rows. Revoked customers are in it as often as others.
+func (p *haPartner) newBatch(n int) *haBatch {
+	p.made++
+	reference := fmt.Sprintf("%d/%d é", p.number, p.made)
 	b := &haBatch{Batch: client.Batch{BatchReference: reference, Rows: make([]client.Row, n)}}
 	for i := range b.Rows {
 		p.submitted++
@@ -180,7 +186,7 @@ func (p *haPartner) actAtRandom(ctx context.Context) error {
 		p.count(func(c *haCounts) { c.Resubmissions++ })
 		return p.submit(ctx, b)
 	case n < 7:
-		return p.revoke(ctx, p.random.IntN(len(p.customers)))
+		return p.revoke(ctx, p.customers[p.random.IntN(len(p.customers))])
 	default:
 		return nil
 	}
@@ -280,15 +286,15 @@ func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 }
 
 // revoke revokes a customer's link.
-func (p *haPartner) revoke(ctx context.Context, customer int) error {
+func (p *haPartner) revoke(ctx context.Context, customer *haCustomer) error {
 	began, err := p.call(ctx, func() error {
-		_, err := p.api.RevokeCustomer(ctx, p.site.String(), fmt.Sprint(customer))
+		_, err := p.api.RevokeCustomer(ctx, p.site.String(), customer.reference)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("revoke customer %d: %w", customer, err)
+		return fmt.Errorf("revoke customer %s: %w", customer.reference, err)
 	}
-	p.customers[customer].revoked = since(began)
+	customer.revoked = since(began)
 	p.count(func(c *haCounts) { c.Revocations++ })
 	return nil
 }
@@ -305,9 +311,9 @@ func (p *haPartner) reconcile(ctx context.Context) error {
 				}
 			}
 		}
-		for i, c := range p.customers {
+		for _, c := range p.customers {
 			if !c.revoked.from.IsZero() && c.revoked.overlaps(window) {
-				if err := p.revokeAgain(ctx, i); err != nil {
+				if err := p.revokeAgain(ctx, c); err != nil {
 					return err
 				}
 			}
@@ -317,10 +323,10 @@ func (p *haPartner) reconcile(ctx context.Context) error {
 }
 
 // revokeAgain revokes a customer again if the revocation was lost.
-func (p *haPartner) revokeAgain(ctx context.Context, customer int) error {
+func (p *haPartner) revokeAgain(ctx context.Context, customer *haCustomer) error {
 	var got client.Customer
 	_, err := p.call(ctx, func() (err error) {
-		got, err = p.api.Customer(ctx, p.site.String(), fmt.Sprint(customer))
+		got, err = p.api.Customer(ctx, p.site.String(), customer.reference)
 		return err
 	})
 	if err != nil || got.State == "revoked" {

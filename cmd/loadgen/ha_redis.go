@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"sync"
 	"time"
 
 	"partnerbilling/api/client"
@@ -206,78 +203,4 @@ func (f *haFleet) submitProbe(ctx context.Context) (string, error) {
 		_, err := f.prober.api.SubmitBatch(ctx, f.prober.site, b)
 		return err
 	})
-}
-
-// haReceiver receives the webhooks of all partners. It remembers each event's key.
-type haReceiver struct {
-	*httptest.Server
-
-	mu   sync.Mutex
-	keys map[string]int // deliveries
-}
-
-func newHAReceiver() *haReceiver {
-	r := &haReceiver{keys: map[string]int{}}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.keys[req.Header.Get("webhook-id")]++
-	}))
-	return r
-}
-
-// configure makes the receiver the organisation's endpoint.
-func (r *haReceiver) configure(ctx context.Context, store *models.Store, owner models.OrganisationID) error {
-	ring, err := keyring()
-	if err != nil {
-		return err
-	}
-	_, _, err = store.PutWebhookEndpoint(ctx, ring, owner, models.SiteID{}, r.URL)
-	return err
-}
-
-// check waits until every event is recorded as delivered, and compares the events with those that
-// have arrived.
-func (r *haReceiver) check(ctx context.Context, store *models.Store) (broken []string, err error) {
-	var open int
-	for deadline := time.Now().Add(time.Minute); ; {
-		err = store.DB().NewRaw("SELECT count(*) FROM webhook_events WHERE status <> 'delivered'").Scan(ctx, &open)
-		if err != nil || open == 0 || time.Now().After(deadline) {
-			break
-		}
-		if !sleep(ctx, 250*time.Millisecond) {
-			return nil, ctx.Err()
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	var ids []models.WebhookEventID
-	if err := store.DB().NewRaw("SELECT id FROM webhook_events").Scan(ctx, &ids); err != nil {
-		return nil, err
-	}
-	if open > 0 {
-		broken = append(broken, fmt.Sprintf("%d webhook events are not delivered", open))
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range ids {
-		if r.keys[id.String()] == 0 {
-			broken = append(broken, fmt.Sprintf("the webhook event %s has not arrived", id))
-		}
-	}
-	if len(r.keys) != len(ids) {
-		broken = append(broken, fmt.Sprintf("%d events have arrived of %d", len(r.keys), len(ids)))
-	}
-	return broken, nil
-}
-
-// repeated returns the number of events, and of deliveries that repeat an event.
-func (r *haReceiver) repeated() (events, repeated int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, n := range r.keys {
-		repeated += n - 1
-	}
-	return len(r.keys), repeated
 }

@@ -92,6 +92,17 @@ func (t *till) run(ctx context.Context) error {
 
 func (t *till) makeNext(ctx context.Context) error {
 	serial := t.first + len(t.made)
+	p := t.newPayment(serial)
+	if err := t.create(ctx, serial, p); err != nil {
+		return err
+	}
+	t.made = append(t.made, p)
+	t.partner.count(func(c *haCounts) { c.Payments++ })
+	return nil
+}
+
+// newPayment returns the payment of a serial number in the Site.
+func (t *till) newPayment(serial int) *haPayment {
 	p := &haPayment{amount: firstPaymentAmount + int64(t.partner.number*rowAmounts+serial), plan: planPay}
 	switch serial % 10 {
 	case 3:
@@ -100,6 +111,11 @@ func (t *till) makeNext(ctx context.Context) error {
 		p.plan = planExpire
 	}
 	p.customer = t.partner.customers[serial%len(t.partner.customers)]
+	return p
+}
+
+// create creates the payment intent of a payment.
+func (t *till) create(ctx context.Context, serial int, p *haPayment) error {
 	in := client.NewPaymentIntent{Amount: p.amount, OrderID: fmt.Sprint(serial), QRCodeFormat: "text"}
 	var made client.CreatedPaymentIntent
 	began, err := t.partner.call(ctx, func() (err error) {
@@ -111,8 +127,6 @@ func (t *till) makeNext(ctx context.Context) error {
 	}
 	p.id, p.created = made.PaymentIntentID, since(began)
 	p.code = made.QRCode[strings.LastIndex(made.QRCode, "/")+1:]
-	t.made = append(t.made, p)
-	t.partner.count(func(c *haCounts) { c.Payments++ })
 	return nil
 }
 
