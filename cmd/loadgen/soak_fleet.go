@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// soakFleet is a fleet with several APIs and workers, each of which is replaced as Kubernetes does.
+// The replication is synchronous.
+type soakFleet struct {
+	*haFleet
+	recorder *soakRecorder
+	random   *rand.Rand
+	workers  []*soakReplica
+
+	mu     sync.Mutex
+	apis   []*soakReplica
+	routed []*soakReplica // APIs that new connections reach
+	dialed int
+}
+
+// soakReplica is a process of the fleet.
+type soakReplica struct {
+	*process
+	command string
+	base    string // URL
+}
+
+const (
+	soakReplicas = 2 // APIs, and workers
+	// preStop is the time between the decision to end a pod and its SIGTERM: see
+	// deploy/kubernetes/api.yaml.
+	preStop = 5 * time.Second
+)
+
+func newSoakFleet(svc string, seed uint64) *soakFleet {
+	f := &soakFleet{
+		haFleet: &haFleet{svc: svc, plan: haPlan{Seed: seed}, losses: &lossHistory{}, receiver: newHAReceiver()},
+		random:  rand.New(rand.NewPCG(seed, 1<<32)), // repeatable on purpose
+	}
+	f.recorder = newSoakRecorder(&http.Transport{
+		DialContext: f.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second,
+	})
+	f.transport = f.recorder
+	return f
+}
+
+// open starts the servers, the gateway and the replicas, and creates the partners.
+func (f *soakFleet) open(ctx context.Context) error {
+	f.prepare()
+	for _, step := range []func(context.Context) error{f.openServers, f.seed} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	f.startGateway()
+	for range soakReplicas {
+		api, err := f.start(ctx, "api")
+		if err != nil {
+			return err
+		}
+		f.apis = append(f.apis, api)
+		worker, err := f.start(ctx, "worker")
+		if err != nil {
+			return err
+		}
+		f.workers = append(f.workers, worker)
+	}
+	f.route(f.apis...)
+	return f.pair.Synchronous(ctx)
+}
+
+// start starts a replica that runs a svc command, and waits until it is ready.
+func (f *soakFleet) start(ctx context.Context, command string) (*soakReplica, error) {
+	env := f.apiEnv("127.0.0.1:0")
+	p, base, err := listening(launch("svc", f.svc, env, command))
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitReady(ctx, base); err != nil {
+		return nil, errors.Join(err, p.kill(), p.stderrTail())
+	}
+	return &soakReplica{p, command, base}, nil
+}
+
+// route makes new connections reach these APIs.
+func (f *soakFleet) route(apis ...*soakReplica) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routed = slices.Clone(apis)
+}
+
+// dial connects to an API, as a Service of Kubernetes does: the choice is that of a connection,
+// which the API ends when it shuts down.
+func (f *soakFleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	f.dialed++
+	api := f.routed[f.dialed%len(f.routed)]
+	f.mu.Unlock()
+	return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(api.base, "http://"))
+}
+
+// restart replaces every API and every worker, one at a time. A new one is ready before the old one
+// is asked to end.
+func (f *soakFleet) restart(ctx context.Context) error {
+	for i, old := range f.apis {
+		api, err := f.start(ctx, old.command)
+		if err != nil {
+			return fmt.Errorf("replace an API: %w", err)
+		}
+		f.apis[i] = api
+		f.route(append(slices.Clone(f.apis), old)...)
+		// The old API gets new connections until every node knows that it is about to end.
+		known := between(f.random, preStop/5, preStop*4/5)
+		if err := wait(ctx, known); err != nil {
+			return err
+		}
+		f.route(f.apis...)
+		if err := wait(ctx, preStop-known); err != nil {
+			return err
+		}
+		f.endReplica(old)
+	}
+	for i, old := range f.workers {
+		worker, err := f.start(ctx, old.command)
+		if err != nil {
+			return fmt.Errorf("replace a worker: %w", err)
+		}
+		f.workers[i] = worker
+		f.endReplica(old)
+	}
+	return nil
+}
+
+// endReplica asks a replica to end. Another end than a graceful one is a breach.
+func (f *soakFleet) endReplica(replica *soakReplica) {
+	if err := replica.terminate(); err != nil {
+		f.recorder.breach("a process did not end gracefully", "%v", err)
+	}
+	f.checkLog(replica)
+}
+
+// checkLog records a breach if a replica has reported a bug.
+func (f *soakFleet) checkLog(replica *soakReplica) {
+	text := replica.stderr.String()
+	for _, marker := range fatalMarkers {
+		if strings.Contains(text, marker) {
+			f.recorder.breach("a process reported a bug", "%s: %s", replica.name, text)
+			return
+		}
+	}
+}
+
+// awaitAPIs waits until every API is ready.
+func (f *soakFleet) awaitAPIs(ctx context.Context) error {
+	for _, api := range f.apis {
+		if err := awaitReady(ctx, api.base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends all replicas gracefully.
+func (f *soakFleet) stop() {
+	for _, replica := range slices.Concat(f.apis, f.workers) {
+		f.endReplica(replica)
+	}
+	f.apis, f.workers = nil, nil
+}
+
+// close kills the replicas that run, and stops the servers.
+func (f *soakFleet) close() error {
+	var errs []error
+	for _, replica := range slices.Concat(f.apis, f.workers) {
+		errs = append(errs, replica.kill())
+	}
+	return errors.Join(append(errs, f.haFleet.close())...)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"partnerbilling/api/client"
+	"partnerbilling/models"
+)
+
+// soakSite is the program of a partner for one Site. Its requests run concurrently. Two requests
+// about the same batch or payment never do, so that each answer can be compared with earlier ones.
+type soakSite struct {
+	*haPartner
+	till *till
+
+	mu       sync.Mutex
+	idle     []*haBatch    // acknowledged, and no request is about them
+	payable  []*haPayment  // created, to be paid
+	doomed   []*haPayment  // created, to be cancelled
+	pending  []*haPayment  // paid, and not known to be final
+	payments int           // created
+	invited  []soakInvitee // in order of their references
+	linked   []*haCustomer // that have signed up in the run, and no request is about them
+	inviting sync.Mutex    // held during an invitation
+	signing  sync.Mutex    // held during a sign-up
+	guests   []*haCustomer // that have signed up in the run
+}
+
+// soakInvitee is an invited customer.
+type soakInvitee struct{ reference, token string }
+
+// newSoakSite returns the program of a partner that has customers and a till.
+func newSoakSite(p *haPartner) *soakSite { return &soakSite{haPartner: p, till: p.tills[0]} }
+
+// recentBatches is the number of batches that requests choose from.
+const recentBatches = 64
+
+// takeBatch takes one of the latest batches, for one request; nil without any.
+func (s *soakSite) takeBatch() *haBatch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.idle)
+	if n == 0 {
+		return nil
+	}
+	i := max(0, n-recentBatches) + s.random.IntN(min(n, recentBatches))
+	b := s.idle[i]
+	s.idle = append(s.idle[:i], s.idle[i+1:]...)
+	return b
+}
+
+// returnBatch makes a batch available to other requests.
+func (s *soakSite) returnBatch(b *haBatch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, b)
+}
+
+// withBatch calls do with one of the latest batches. Without any it submits one.
+func (s *soakSite) withBatch(ctx context.Context, do func(b *haBatch) error) error {
+	b := s.takeBatch()
+	if b == nil {
+		return s.submitBatch(ctx)
+	}
+	defer s.returnBatch(b)
+	return do(b)
+}
+
+// batchSize returns a random number of rows: most batches are small, and some are the largest.
+func (s *soakSite) batchSize() int {
+	switch n := s.random.IntN(100); {
+	case n < 50:
+		return 1 + s.random.IntN(10)
+	case n < 85:
+		return 11 + s.random.IntN(90)
+	case n < 97:
+		return 101 + s.random.IntN(400)
+	default:
+		return models.MaxBatchRows
+	}
+}
+
+func (s *soakSite) submitBatch(ctx context.Context) error {
+	ctx = withKind(ctx, "submit a batch")
+	s.mu.Lock()
+	b := s.newBatch(s.batchSize())
+	s.mu.Unlock()
+	b.first = time.Now()
+	if err := s.submit(ctx, b); err != nil {
+		return err
+	}
+	s.count(func(c *haCounts) { c.Batches++; c.Rows += len(b.Rows) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches, s.idle = append(s.batches, b), append(s.idle, b)
+	return nil
+}
+
+func (s *soakSite) resubmitBatch(ctx context.Context) error {
+	ctx = withKind(ctx, "submit a batch again")
+	return s.withBatch(ctx, func(b *haBatch) error {
+		s.count(func(c *haCounts) { c.Resubmissions++ })
+		return s.submit(ctx, b)
+	})
+}
+
+func (s *soakSite) cancelBatch(ctx context.Context) error {
+	ctx = withKind(ctx, "cancel a batch")
+	return s.withBatch(ctx, func(b *haBatch) error { return s.cancel(ctx, b) })
+}
+
+func (s *soakSite) readBatch(ctx context.Context) error {
+	ctx = withKind(ctx, "get a batch")
+	return s.withBatch(ctx, func(b *haBatch) error { return s.read(ctx, b) })
+}
+
+// soakHold is the time for which a GET asks the service to hold its answer.
+const soakHold = 5 * time.Second
+
+// awaitBatch reads a batch, and asks the service to hold the answer until the batch is settled.
+func (s *soakSite) awaitBatch(ctx context.Context) error {
+	ctx = withKind(ctx, "await a batch")
+	return s.withBatch(ctx, func(b *haBatch) error {
+		var got client.BatchStatus
+		began, err := s.call(ctx, func() error {
+			answer, err := s.api.Do(ctx, client.Call{
+				Method: http.MethodGet, Repeatable: true,
+				Path:   client.Path("billing", "sites", s.site.String(), "batches", b.BatchReference),
+				Header: http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(soakHold.Seconds()))}},
+			})
+			if err == nil {
+				got = client.BatchStatus{}
+				err = json.Unmarshal(answer.Data, &got)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("await %s: %w", b.BatchReference, err)
+		}
+		s.check(b, got, since(began))
+		return nil
+	})
+}
+
+func (s *soakSite) batchRows(ctx context.Context) error {
+	ctx = withKind(ctx, "rows of a batch as CSV")
+	return s.withBatch(ctx, func(b *haBatch) error {
+		_, err := s.call(ctx, func() error {
+			_, err := s.api.BatchRowsCSV(ctx, s.site.String(), b.BatchReference)
+			return err
+		})
+		return err
+	})
+}
+
+// page returns a request for a page of one of the Site's lists.
+func page(kind string, query map[string]string, path ...string) func(*soakSite, context.Context) error {
+	return func(s *soakSite, ctx context.Context) error {
+		ctx = withKind(ctx, kind)
+		segments := append([]string{path[0], s.site.String()}, path[1:]...)
+		if path[0] == "billing" {
+			segments = append([]string{"billing", "sites", s.site.String()}, path[1:]...)
+		}
+		_, err := s.call(ctx, func() error {
+			_, err := s.api.Do(ctx, client.Call{
+				Method: http.MethodGet, Path: client.Path(segments...) + client.Query(query), Repeatable: true,
+			})
+			return err
+		})
+		return err
+	}
+}
+
+// movementsSince is the time whose movements a request reads.
+const movementsSince = time.Minute
+
+func (s *soakSite) listMovements(ctx context.Context) error {
+	from := strconv.FormatInt(time.Now().Add(-movementsSince).UnixMilli(), 10)
+	return page("list movements", map[string]string{"limit": "50", "from": from}, "billing", "movements")(s, ctx)
+}
+
+func (s *soakSite) exportMovements(ctx context.Context) error {
+	ctx = withKind(ctx, "movements as CSV")
+	_, err := s.call(ctx, func() error {
+		filter := client.MovementFilter{From: time.Now().Add(-movementsSince / 6).UnixMilli()}
+		_, err := s.api.MovementsCSV(ctx, s.site.String(), filter)
+		return err
+	})
+	return err
+}
