@@ -56,6 +56,7 @@ func TestEveryAlertHasARunbookSection(t *testing.T) {
 	}
 	slices.Sort(alerts)
 	slices.Sort(tested)
+	tested = slices.Compact(tested) // an alert fires in several worlds
 	if diff := cmp.Diff(alerts, tested); diff != "" {
 		t.Errorf("alerts and tests in alerts_test.yaml differ (-alerts +tested):\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestRailReport(t *testing.T) {
 	}
 }
 
-// The metric of pauses counts organisations and queues.
+// The metric of pauses counts the organisations, and names each queue.
 func TestPausesAreMetered(t *testing.T) {
 	b := newBilling(t)
 	b.pause()
@@ -75,11 +76,12 @@ func TestPausesAreMetered(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == "svc_pauses" {
-				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
 			}
 		}
 	}
-	if got["debits"] != 1 || got["queue"] != 2 {
-		t.Errorf("svc_pauses %v", got)
+	want := map[string]float64{"debits ": 1, "queue debits": 1, "queue webhooks": 1, "queue checkout": 0}
+	if !maps.Equal(got, want) {
+		t.Errorf("svc_pauses %v, want %v", got, want)
 	}
 }

@@ -60,7 +60,7 @@ func RegisterStateMetrics(reg prometheus.Registerer, store *models.Store, log *s
 		archiveFailing: prometheus.NewDesc("svc_postgres_archive_failing",
 			"1 if the last attempt to archive WAL failed, else 0.", nil, nil),
 		pauses: prometheus.NewDesc("svc_pauses",
-			"Pauses in force by operators: of organisations' debits, or of queues.", []string{"of"}, nil),
+			"Pauses in force by operators: of organisations' debits, or of a queue.", []string{"of", "queue"}, nil),
 	})
 }
 
@@ -135,12 +135,12 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		archiveFailing = 1
 	}
 	gauge(c.archiveFailing, archiveFailing)
-	queues := 0
+	queues := map[models.Queue]int{}
 	for _, p := range pauses {
-		if p.Queue != "" {
-			queues++
-		}
+		queues[p.Queue]++ // "": of an organisation's debits
 	}
-	gauge(c.pauses, float64(queues), "queue")
-	gauge(c.pauses, float64(len(pauses)-queues), "debits")
+	gauge(c.pauses, float64(queues[""]), "debits", "")
+	for _, q := range models.PausableQueues {
+		gauge(c.pauses, float64(queues[q]), "queue", string(q))
+	}
 }
