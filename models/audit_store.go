@@ -91,6 +91,9 @@ SELECT l.rail_key, l.amount || ', batch ' || l.batch_reference || ' row ' || l.r
 JOIN keys k ON k.site_id = l.site_id AND k.batch_reference = l.batch_reference
     AND left(l.rail_key, 35) = 'r1_' || left(encode(k.key, 'hex'), 32)
 LEFT JOIN debited d ON d.rail_key = l.rail_key WHERE d.rail_key IS NULL`},
+	{"a ledger entry debits railClearing and credits sitePayable", `
+SELECT l.rail_key, l.amount || ' debits ' || l.debit_account || ', credits ' || l.credit_account FROM :LEDGER l
+WHERE (l.debit_account, l.credit_account) <> ('railClearing', 'sitePayable')`},
 	{"a payment intent has ended with one event, which says how", `
 SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.transaction_status, 'nothing')
 FROM :PAYMENTS p LEFT JOIN webhook_events e
