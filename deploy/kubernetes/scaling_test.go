@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/models"
 )
 
 // The deployed manifest is read as it is written, with the defaults of Kubernetes for scaling up.
@@ -32,6 +34,29 @@ func TestWorkerScaling(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("deployed (-want +got):\n%s", diff)
+	}
+}
+
+// The count of waiting tasks stops early, but not before it asks for all workers.
+func TestWaitingTasksAskForAllWorkers(t *testing.T) {
+	t.Parallel()
+	scaling, err := WorkerScaling()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, trigger := range scaling.Triggers {
+		if !strings.Contains(trigger.Query, "svc_tasks_due") {
+			continue
+		}
+		found = true
+		if asked := models.MaxWaitingCounted / trigger.Threshold; asked < float64(scaling.MaxReplicas) {
+			t.Errorf("%d waiting tasks ask for %.1f of %d workers", models.MaxWaitingCounted, asked,
+				scaling.MaxReplicas)
+		}
+	}
+	if !found {
+		t.Error("no trigger counts due tasks")
 	}
 }
 
