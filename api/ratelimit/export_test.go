@@ -10,3 +10,6 @@ import (
 func NewWithLongTimeout(client redis.UniversalClient, rates map[Class]Rate) *Limiter {
 	return newLimiter(client, rates, time.Minute)
 }
+
+// Interval returns the time in which one token refills.
+func (r Rate) Interval() time.Duration { return time.Duration(r.interval()) * time.Microsecond }

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/models"
@@ -58,6 +60,8 @@ func TestParseRate(t *testing.T) {
 		{"-1", ratelimit.Rate{}, false},
 		{"NaN", ratelimit.Rate{}, false},
 		{"Inf", ratelimit.Rate{}, false},
+		{"100000", ratelimit.Rate{PerSecond: 100_000, Burst: 200_000}, true},
+		{"100001", ratelimit.Rate{}, false},
 		{"1e9", ratelimit.Rate{}, false},
 		{"100/s", ratelimit.Rate{}, false},
 		{" 100", ratelimit.Rate{}, false},
@@ -68,6 +72,23 @@ func TestParseRate(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %v", tt.text, got, err, tt.want)
 		}
 	}
+}
+
+// Every rate that can be configured is kept to a tenth, and never exceeded.
+func TestRatesAreKept(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		// The logarithm of the rate, so that all magnitudes are tried.
+		text := fmt.Sprintf("%.4f", math.Pow(10, rapid.Float64Range(-2.9, 5).Draw(t, "magnitude")))
+		rate, err := ratelimit.ParseRate(text, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 1 / rate.Interval().Seconds()
+		if kept > rate.PerSecond*(1+1e-9) || kept < 0.9*rate.PerSecond {
+			t.Errorf("%s a second are kept as %f", text, kept)
+		}
+	})
 }
 
 func TestRateDivide(t *testing.T) {

@@ -41,15 +41,19 @@ type Rate struct {
 	Burst     int
 }
 
-// ParseRate parses a configured rate: requests per second from 0.001 to 1000000, or "off". The
-// burst is the rate times burstSeconds, and at least 1.
+// maxPerSecond bounds a rate. Buckets count whole microseconds, so that the interval of a token is
+// rounded up: a rate of at most maxPerSecond is reduced by less than a tenth.
+const maxPerSecond = 100_000
+
+// ParseRate parses a configured rate: requests per second from 0.001 to 100000, or "off". The burst
+// is the rate times burstSeconds, and at least 1.
 func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	if text == "off" {
 		return Rate{}, nil
 	}
 	perSecond, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(perSecond >= 0.001 && perSecond <= 1e6) {
-		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 1000000, or "off"`)
+	if err != nil || !(perSecond >= 0.001 && perSecond <= maxPerSecond) {
+		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 100000, or "off"`)
 	}
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
@@ -66,7 +70,7 @@ func (r Rate) Divide(n float64) Rate {
 // off reports whether the rate is unlimited.
 func (r Rate) off() bool { return r.PerSecond <= 0 }
 
-// interval returns the microseconds in which one token refills.
+// interval returns the microseconds in which one token refills, rounded up.
 func (r Rate) interval() int64 { return int64(math.Ceil(1e6 / r.PerSecond)) }
 
 // window returns the time in which the whole bucket refills, at least one second.

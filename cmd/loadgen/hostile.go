@@ -194,7 +194,7 @@ func (h *hostile) start(ctx context.Context) error {
 		return err
 	}
 	var base string
-	h.api, base, err = h.startAPI("GOMEMLIMIT="+h.memory, "SVC_RATE_LIMIT=1000000", "SVC_BATCH_RATE_LIMIT=1000000",
+	h.api, base, err = h.startAPI("GOMEMLIMIT="+h.memory, "SVC_RATE_LIMIT=100000", "SVC_BATCH_RATE_LIMIT=100000",
 		"SVC_LOG_LEVEL=INFO")
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func (i *intents) start(ctx context.Context) error {
 		return err
 	}
 	i.site = sites[0]
-	if i.api, i.apiURL, err = i.startAPI("SVC_RATE_LIMIT=1000000", "SVC_LOG_LEVEL=INFO"); err != nil {
+	if i.api, i.apiURL, err = i.startAPI("SVC_RATE_LIMIT=100000", "SVC_LOG_LEVEL=INFO"); err != nil {
 		return err
 	}
 	if i.reference, i.referenceURL, err = i.startReference(i.site); err != nil {

@@ -156,7 +156,7 @@ func (m *mixed) start(ctx context.Context) error {
 	}
 	var base string
 	var err error
-	m.api, base, err = m.startAPI("SVC_RATE_LIMIT=1000000", "SVC_BATCH_RATE_LIMIT=1000000", "SVC_LOG_LEVEL=INFO")
+	m.api, base, err = m.startAPI("SVC_RATE_LIMIT=100000", "SVC_BATCH_RATE_LIMIT=100000", "SVC_LOG_LEVEL=INFO")
 	if err != nil {
 		return err
 	}

@@ -302,7 +302,7 @@ func (o *overload) start(ctx context.Context) error {
 		return err
 	}
 	var base string
-	if o.api, base, err = o.startAPI("SVC_RATE_LIMIT=1000000", "SVC_LOG_LEVEL=INFO"); err != nil {
+	if o.api, base, err = o.startAPI("SVC_RATE_LIMIT=100000", "SVC_LOG_LEVEL=INFO"); err != nil {
 		return err
 	}
 	o.address = strings.TrimPrefix(base, "http://")

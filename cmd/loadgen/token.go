@@ -76,7 +76,7 @@ func (t *token) start(ctx context.Context) error {
 		return err
 	}
 	var base string
-	if t.api, base, err = t.startAPI("SVC_RATE_LIMIT=1000000", "SVC_LOG_LEVEL=INFO"); err != nil {
+	if t.api, base, err = t.startAPI("SVC_RATE_LIMIT=100000", "SVC_LOG_LEVEL=INFO"); err != nil {
 		return err
 	}
 	id, secret, err := t.newClient(ctx, sites[0])
