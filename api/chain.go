@@ -355,7 +355,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	r.errorCode = e.Faults[0].Code
 	status := e.Status()
 	if status >= http.StatusInternalServerError && !errors.Is(err, errBusy) {
-		s.log.ErrorContext(ctx, "request failed", "status", status, logs.Outage(e.Cause), "err", e.Cause)
+		s.log.ErrorContext(ctx, "request failed", "status", status, logs.Outage(e.Cause), "error", e.Cause)
 	}
 	response := &r.fast.Response
 	response.ResetBody()

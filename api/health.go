@@ -95,7 +95,7 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 			continue
 		}
 		answer.Checks[check.Name] = "unavailable"
-		log.WarnContext(ctx, "readiness check failed", logs.OutageOf(check.Name), "err", err)
+		log.WarnContext(ctx, "readiness check failed", logs.OutageOf(check.Name), "error", err)
 		if check.Required {
 			refusal.Add(Fault{Code: Unavailable, Target: check.Name})
 			refusal.Cause = err

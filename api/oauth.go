@@ -51,7 +51,7 @@ func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 		if answer.Status >= http.StatusInternalServerError {
 			level = slog.LevelError
 		}
-		cfg.Log.Log(ctx, level, "token refused", "status", answer.Status, "err", answer.Err)
+		cfg.Log.Log(ctx, level, "token refused", "status", answer.Status, "error", answer.Err)
 	}
 	return r.token(answer)
 }

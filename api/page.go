@@ -85,7 +85,7 @@ func (r *Request) fromOwnPage(baseURL string) bool {
 // failPage answers with the page of a problem.
 func (s *Server) failPage(ctx context.Context, r *Request, status int, problem web.Problem) {
 	if err := r.page(status, problem); err != nil {
-		s.log.ErrorContext(ctx, "render an error page", "err", err)
+		s.log.ErrorContext(ctx, "render an error page", "error", err)
 	}
 }
 

@@ -52,13 +52,14 @@ func (c *replicaCollector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	state := c.store.ReplicaState(ctx)
 	if errors.Is(state.Err, postgres.ErrNoPosition) {
-		c.log.WarnContext(ctx, "cannot compare the replica with the primary", logs.Outage(state.Err), "err", state.Err)
+		c.log.WarnContext(ctx, "cannot compare the replica with the primary", logs.Outage(state.Err),
+			"error", state.Err)
 		return
 	}
 	usable, lag := 1.0, state.Lag.Seconds()
 	if state.Err != nil {
 		usable = 0
-		c.log.WarnContext(ctx, "the replica is not usable", logs.OutageOf(logs.Replica), "err", state.Err)
+		c.log.WarnContext(ctx, "the replica is not usable", logs.OutageOf(logs.Replica), "error", state.Err)
 	}
 	if state.Lag < 0 {
 		lag = math.NaN()

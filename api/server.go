@@ -334,7 +334,7 @@ func (s *Server) refuseUnreadable(fast *fasthttp.RequestCtx, err error) {
 		r.path = c.target() // fasthttp keeps nothing of the request
 	}
 	ctx := models.WithTraceID(s.lifetime, r.trace)
-	s.log.InfoContext(ctx, "request could not be read", "err", err)
+	s.log.InfoContext(ctx, "request could not be read", "error", err)
 	fast.Response.Reset()
 	s.prepare(r)
 	s.fail(ctx, r, receiveError(err))

@@ -251,10 +251,10 @@ func (v *visit) fail(err error) {
 	}
 	status, p := v.problem(err)
 	if status >= http.StatusInternalServerError {
-		v.console.Log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "err", err)
+		v.console.Log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
 	if err := v.render(status, "problem", &base{Title: p.Title}, p); err != nil {
-		v.console.Log.ErrorContext(v.ctx, "render a problem of the console", "err", err)
+		v.console.Log.ErrorContext(v.ctx, "render a problem of the console", "error", err)
 		http.Error(v.w, "The page cannot be shown.", http.StatusInternalServerError)
 	}
 }
