@@ -23,7 +23,8 @@ const (
 // It differs from golang.org/x/sync/semaphore in three ways. The next bytes go to the waiting
 // caller that holds the fewest. No caller holds more than half, or has more than
 // maxCallerBodyWaiters in the queue. If a body waits, unfinished ones that have been arriving for
-// longer than bodyGrace are aborted, oldest first.
+// longer than bodyGrace are aborted, oldest first: those of any caller, or of its own caller if that
+// may not hold more.
 //
 // A byteSemaphore is safe for concurrent use.
 type byteSemaphore struct {
@@ -89,7 +90,7 @@ func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64,
 }
 
 // enqueue queues a waiter, and lets it acquire its bytes at once if they are free. If the semaphore
-// is full, it aborts as many unfinished bodies, of any caller, as the waiter needs.
+// is full, it aborts as many unfinished bodies as the waiter needs.
 func (s *byteSemaphore) enqueue(w *byteWaiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +101,8 @@ func (s *byteSemaphore) enqueue(w *byteWaiter) error {
 	w.element = s.waiters.PushBack(w)
 	s.waiting[w.lease.caller]++
 	s.grant()
-	if w.element != nil && s.used+w.lease.bytes > s.capacity { // full, whatever its caller may hold
-		s.abortOldest(w.lease.bytes)
+	if w.element != nil && s.used+w.lease.bytes > s.capacity {
+		s.abortOldest(w.lease)
 	}
 	return nil
 }
@@ -128,21 +129,32 @@ func (s *byteSemaphore) next() *byteWaiter {
 	var next *byteWaiter
 	for e := s.waiters.Front(); e != nil; e = e.Next() {
 		w, _ := e.Value.(*byteWaiter)
-		held := s.held[w.lease.caller]
-		if held+w.lease.bytes <= s.perCaller && (next == nil || held < s.held[next.lease.caller]) {
+		if s.mayHold(w.lease) && (next == nil || s.held[w.lease.caller] < s.held[next.lease.caller]) {
 			next = w
 		}
 	}
 	return next
 }
 
+// mayHold reports whether a waiting lease keeps its caller within the bytes of one caller. The
+// caller of mayHold holds mu.
+func (s *byteSemaphore) mayHold(l *byteLease) bool { return s.held[l.caller]+l.bytes <= s.perCaller }
+
 // abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, oldest
-// first, until the aborted ones held the wanted bytes. The caller of abortOldest holds mu.
-func (s *byteSemaphore) abortOldest(wanted int64) {
-	for e := s.arriving.Front(); e != nil && wanted > 0; e = s.arriving.Front() {
+// first, until the aborted ones held the bytes of the waiting lease. If its caller may not hold
+// more, only that caller's bodies are aborted: it could not acquire the bytes of others. The caller
+// of abortOldest holds mu.
+func (s *byteSemaphore) abortOldest(waiting *byteLease) {
+	ofAny, wanted := s.mayHold(waiting), waiting.bytes
+	var next *list.Element
+	for e := s.arriving.Front(); e != nil && wanted > 0; e = next {
+		next = e.Next()
 		l, _ := e.Value.(*byteLease)
 		if time.Since(l.began) < bodyGrace {
 			return
+		}
+		if !ofAny && l.caller != waiting.caller {
+			continue
 		}
 		l.leaveArriving()
 		l.aborted = true

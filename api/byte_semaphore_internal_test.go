@@ -180,6 +180,36 @@ func TestOldUnfinishedBodiesGiveWay(t *testing.T) {
 	})
 }
 
+// A caller that holds its half waits for its own bytes only: the others' would not help it.
+func TestCallerAtItsLimitAbortsNoOthersBody(t *testing.T) {
+	t.Parallel()
+	testSemaphore(t, func(t *testing.T, s *byteSemaphore) {
+		leases := map[string]*byteLease{}
+		var aborted []string
+		begin := func(caller string, bytes int64) {
+			leases[caller] = take(t, s, caller, bytes, func() {
+				aborted = append(aborted, caller)
+				go leases[caller].release()
+			})
+		}
+		begin("slow", 50)
+		complete := take(t, s, "greedy", 30, func() {})
+		complete.complete(30)
+		begin("greedy", 20)
+		<-time.After(bodyGrace)
+		var order []string
+		takeLater(t, s, "greedy", 20, &order)
+		if want := []string{"greedy"}; !slices.Equal(aborted, want) || !slices.Equal(order, want) {
+			t.Errorf("a caller at its limit aborted %v, and %v got bytes; want its own only", aborted, order)
+		}
+		takeLater(t, s, "third", 50, &order)
+		if want := []string{"greedy", "slow"}; !slices.Equal(aborted, want) {
+			t.Errorf("a caller below its limit aborted %v, want %v", aborted, want)
+		}
+		complete.release()
+	})
+}
+
 func TestCompleteBodyGivesItsSurplusBack(t *testing.T) {
 	t.Parallel()
 	testSemaphore(t, func(t *testing.T, s *byteSemaphore) {
