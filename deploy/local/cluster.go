@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,22 +167,33 @@ func (c *RedisCluster) ask(except *Servers, do func(*redis.Client) (any, error))
 // owner returns the master of a slot, as a running server other than except sees it. except may be
 // nil.
 func (c *RedisCluster) owner(ctx context.Context, slot int, except *Servers) (*Servers, error) {
-	answer, err := c.ask(except, func(r *redis.Client) (any, error) {
-		return r.ClusterSlots(ctx).Result() //nolint:staticcheck // ClusterShards needs Redis 7
-	})
+	answer, err := c.ask(except, func(r *redis.Client) (any, error) { return r.ClusterShards(ctx).Result() })
 	if err != nil {
 		return nil, err
 	}
-	ranges, ok := answer.([]redis.ClusterSlot)
-	i := slices.IndexFunc(ranges, func(r redis.ClusterSlot) bool { return r.Start <= slot && slot <= r.End })
-	if !ok || i < 0 {
-		return nil, fmt.Errorf("slot %d has no master", slot)
+	shards, _ := answer.([]redis.ClusterShard)
+	for _, shard := range shards {
+		owns := func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }
+		if !slices.ContainsFunc(shard.Slots, owns) {
+			continue
+		}
+		for _, node := range shard.Nodes { // a master that failed stays in its shard
+			if node.Role == "master" && node.Health == "online" {
+				return c.byID(node.ID)
+			}
+		}
 	}
-	_, port, err := net.SplitHostPort(ranges[i].Nodes[0].Addr)
-	if err != nil {
-		return nil, err
+	return nil, fmt.Errorf("slot %d has no master", slot)
+}
+
+// byID returns the server with a node id.
+func (c *RedisCluster) byID(id string) (*Servers, error) {
+	for s, of := range c.ids {
+		if of == id {
+			return s, nil
+		}
 	}
-	return c.byPort(port)
+	return nil, fmt.Errorf("no server has the id %s", id)
 }
 
 // AwaitFailover waits until another server than old is the master of the key's slot.
