@@ -35,6 +35,7 @@ func (p *program) serve(
 	if err != nil {
 		return err
 	}
+	s.log.InfoContext(ctx, "configuration", "config", cfg)
 	if err := assemble(ctx, s); err != nil {
 		return errors.Join(err, s.close())
 	}

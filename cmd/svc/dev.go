@@ -90,6 +90,7 @@ func (d *dev) serve(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	s.dev = true
+	s.log.DebugContext(ctx, "configuration", "config", d.cfg) // at Info, it would hide the banner from a newcomer
 	creds, err := d.assemble(ctx, s, ln)
 	if err != nil {
 		return errors.Join(err, s.close())

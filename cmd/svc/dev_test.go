@@ -274,7 +274,13 @@ func TestMakeForgetsAKilledService(t *testing.T) {
 
 func TestDevOnGivenServers(t *testing.T) {
 	d := newDevFolder(t)
-	_, info := d.start("SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL)
+	p, info := d.start("SVC_DATABASE_URL", modelstest.DSN(t), "SVC_REDIS_URL", queuetest.Start(t).URL,
+		"SVC_LOG_LEVEL", "INFO")
+	for line := range strings.Lines(p.stderr.String()) { // on the terminal of a newcomer
+		if strings.Contains(line, "level=INFO") && len(line) > 200 {
+			t.Errorf("the banner comes after a line of %d columns: %s", len(line), line)
+		}
+	}
 	if _, err := os.Stat(filepath.Join(d.dir, "servers")); !os.IsNotExist(err) {
 		t.Error("private servers were started in addition to the given servers")
 	}

@@ -62,7 +62,6 @@ func (p *program) newService(cfg Config) (*service, error) {
 	}
 	s.redis = s.address.Connect()
 	s.closers = append(s.closers, s.redis.Close)
-	s.log.Info("configuration", "config", cfg)
 	return s, nil
 }
 
