@@ -5,16 +5,16 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
+	"partnerbilling/models/coalesce"
 )
 
-// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls. It is
-// safe for concurrent use.
+// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls. A call
+// has its own deadline. It is safe for concurrent use.
 type cachedCall[T any] struct {
 	call   func(context.Context) (T, error)
 	maxAge time.Duration
 	now    func() time.Time
-	flight singleflight.Group
+	flight coalesce.SingleFlight[struct{}]
 
 	mu    sync.Mutex
 	value T
@@ -22,27 +22,35 @@ type cachedCall[T any] struct {
 	at    time.Time // when the cached call returned; zero before the first
 }
 
-func newCachedCall[T any](maxAge time.Duration, call func(context.Context) (T, error)) *cachedCall[T] {
+func newCachedCall[T any](
+	maxAge, timeout time.Duration, call func(context.Context) (T, error),
+) *cachedCall[T] {
 	var now = time.Now
-	return &cachedCall[T]{call: call, maxAge: maxAge, now: now}
+	return &cachedCall[T]{
+		call: call, maxAge: maxAge, now: now, flight: coalesce.SingleFlight[struct{}]{Timeout: timeout},
+	}
 }
 
 // get returns the cached result, errors included, or makes the call. The call outlives the caller's
-// context, because other callers may wait for it.
+// context, because other callers may wait for it. So does get, so that its error is the call's.
 func (c *cachedCall[T]) get(ctx context.Context) (T, error) {
 	if value, err, ok := c.cached(); ok {
 		return value, err
 	}
-	_, _, _ = c.flight.Do("", func() (any, error) {
+	_, err := c.flight.Do(context.WithoutCancel(ctx), "", func(ctx context.Context) (struct{}, error) {
 		if _, _, ok := c.cached(); ok { // a concurrent call has just returned
-			return nil, nil
+			return struct{}{}, nil
 		}
-		value, err := c.call(context.WithoutCancel(ctx))
+		value, err := c.call(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.value, c.err, c.at = value, err, c.now()
-		return nil, nil
+		return struct{}{}, nil
 	})
+	if err != nil { // the call has panicked
+		var none T
+		return none, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.value, c.err

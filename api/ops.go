@@ -19,6 +19,9 @@ const (
 	metricsMaxAge = 0
 )
 
+// metricsTimeout bounds the reading of the metrics. It exceeds the time-outs of their collectors.
+const metricsTimeout = time.Minute
+
 // CacheChecks wraps checks so that each one runs at most twice a second and concurrent calls are
 // merged.
 func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
@@ -28,9 +31,7 @@ func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 		if c.Required {
 			timeout = checkTimeout
 		}
-		cached := newCachedCall(checkMaxAge, func(ctx context.Context) (struct{}, error) {
-			ctx, cancel := context.WithTimeout(ctx, timeout) // the caller's own deadline does not reach this call
-			defer cancel()
+		cached := newCachedCall(checkMaxAge, timeout, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, c.Check(ctx)
 		})
 		all[i] = c
@@ -66,7 +67,7 @@ var metricsFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
 // newMetricsPage returns the cached call that encodes the registry.
 func newMetricsPage(registry prometheus.Gatherer) *cachedCall[[]byte] {
-	return newCachedCall(metricsMaxAge, func(context.Context) ([]byte, error) {
+	return newCachedCall(metricsMaxAge, metricsTimeout, func(context.Context) ([]byte, error) {
 		families, err := registry.Gather()
 		if err != nil {
 			return nil, fmt.Errorf("api: gather metrics: %w", err)

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/singleflight"
 
 	"partnerbilling/models"
+	"partnerbilling/models/coalesce"
 )
 
 // The lifetimes of cached clients. The tokens of a disabled client, or of a removed credential,
@@ -26,7 +26,7 @@ type clientCache struct {
 	store   *models.Store
 	now     func() time.Time
 	known   *lru.Cache[models.ClientID, cachedClient]
-	reading singleflight.Group
+	reading coalesce.SingleFlight[cachedClient]
 }
 
 // knownClient is a client with the fingerprints of its live credentials: secrets and public keys.
@@ -47,7 +47,10 @@ func newClientCache(store *models.Store, now func() time.Time) *clientCache {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &clientCache{store: store, now: now, known: known}
+	return &clientCache{
+		store: store, now: now, known: known,
+		reading: coalesce.SingleFlight[cachedClient]{Timeout: clientReadTimeout},
+	}
 }
 
 // get returns a client, at most clientUsableFor old, or models.ErrNotFound.
@@ -84,16 +87,11 @@ func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.
 
 // reread reads a client once for all callers that wait for it.
 func (c *clientCache) reread(ctx context.Context, id models.ClientID) (cachedClient, error) {
-	fresh, err, _ := c.reading.Do(id.String(), func() (any, error) { return c.read(ctx, id) })
-	entry, _ := fresh.(cachedClient)
-	return entry, err
+	return c.reading.Do(ctx, id.String(), func(ctx context.Context) (cachedClient, error) { return c.read(ctx, id) })
 }
 
-// read reads a client from Postgres for all waiting callers. The end of a single caller's context
-// does not cancel it.
+// read reads a client from Postgres.
 func (c *clientCache) read(ctx context.Context, id models.ClientID) (cachedClient, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientReadTimeout)
-	defer cancel()
 	at := c.now()
 	stored, err := c.store.ClientCredentials(ctx, id)
 	if err != nil && !errors.Is(err, models.ErrNotFound) {

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,9 +14,9 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/bcrypt"
-	"golang.org/x/sync/singleflight"
 
 	"partnerbilling/api/peer"
+	"partnerbilling/models/coalesce"
 )
 
 const (
@@ -25,6 +26,10 @@ const (
 	rememberSize = 1000
 	// hashesAtOnce bounds the processors that verification takes.
 	hashesAtOnce = 2
+	// attemptTimeout bounds one attempt. It exceeds the time of one verification many times.
+	attemptTimeout = 5 * time.Second
+	// busyRetryAfter is when to try again if no processor becomes free within attemptTimeout.
+	busyRetryAfter = time.Second
 )
 
 // Config configures a Login.
@@ -44,7 +49,7 @@ type Login struct {
 	accepted *lru.Cache[[sha256.Size]byte, time.Time]
 	throttle *throttle
 	hashing  chan struct{} // semaphore
-	attempts singleflight.Group
+	attempts coalesce.SingleFlight[verdict]
 	outcomes *prometheus.CounterVec
 }
 
@@ -68,7 +73,8 @@ func New(cfg Config) (*Login, error) {
 	}
 	l := &Login{
 		cfg: cfg, key: []byte(rand.Text()), accepted: accepted, throttle: newThrottle(),
-		hashing: make(chan struct{}, hashesAtOnce),
+		hashing:  make(chan struct{}, hashesAtOnce),
+		attempts: coalesce.SingleFlight[verdict]{Timeout: attemptTimeout},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "svc_operator_logins_total",
 			Help: "Attempts to log in as an operator, by outcome. Remembered logins do not count.",
@@ -114,10 +120,13 @@ func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, passwo
 		return true
 	}
 	// A page sends several requests at once: they are one attempt.
-	result, _, _ := l.attempts.Do(address+"\x00"+string(digest[:]), func() (any, error) {
-		return l.attempt(r, address, name, password, digest), nil
+	v, err := l.attempts.Do(r.Context(), address+"\x00"+string(digest[:]), func(ctx context.Context) (verdict, error) {
+		return l.attempt(ctx, address, name, password, digest), nil
 	})
-	v, _ := result.(verdict)
+	if err != nil { // the request has ended
+		http.Error(w, "The login was not verified.", http.StatusServiceUnavailable)
+		return false
+	}
 	switch v.outcome {
 	case outcomeAccepted:
 		return true
@@ -135,13 +144,15 @@ type verdict struct {
 	retryAfter time.Duration
 }
 
-// attempt verifies credentials, and logs and counts the outcome.
-func (l *Login) attempt(r *http.Request, address, name, password string, digest [sha256.Size]byte) verdict {
-	v := verdict{outcome: outcomeRefused}
-	if v.retryAfter = l.throttle.take(l.cfg.Now(), address, name[:min(len(name), maxName)]); v.retryAfter > 0 {
-		v.outcome = outcomeThrottled
-	} else if l.verify(r, name, password) {
-		v.outcome = outcomeAccepted
+// attempt verifies credentials, and logs and counts the outcome. Several requests may wait for it.
+func (l *Login) attempt(
+	ctx context.Context, address, name, password string, digest [sha256.Size]byte,
+) verdict {
+	v := verdict{outcome: outcomeThrottled}
+	if v.retryAfter = l.throttle.take(l.cfg.Now(), address, name[:min(len(name), maxName)]); v.retryAfter == 0 {
+		v = l.verify(ctx, name, password)
+	}
+	if v.outcome == outcomeAccepted {
 		l.accepted.Add(digest, l.cfg.Now())
 	}
 	l.outcomes.WithLabelValues(string(v.outcome)).Inc()
@@ -153,18 +164,19 @@ func (l *Login) attempt(r *http.Request, address, name, password string, digest 
 	if v.outcome == outcomeAccepted {
 		level = slog.LevelInfo
 	}
-	l.cfg.Log.Log(r.Context(), level, "operator login", "outcome", string(v.outcome), "operator", known,
+	l.cfg.Log.Log(ctx, level, "operator login", "outcome", string(v.outcome), "operator", known,
 		"address", address)
 	return v
 }
 
-// verify takes the same time for each name. It gives up when the request ends.
-func (l *Login) verify(r *http.Request, name, password string) bool {
+// verify takes the same time for each name. If no processor is free before ctx ends, the attempt is
+// throttled: the credentials may be right.
+func (l *Login) verify(ctx context.Context, name, password string) verdict {
 	select {
 	case l.hashing <- struct{}{}:
 		defer func() { <-l.hashing }()
-	case <-r.Context().Done():
-		return false
+	case <-ctx.Done():
+		return verdict{outcomeThrottled, busyRetryAfter}
 	}
 	account, known := l.cfg.Accounts[name]
 	hash := account.hash
@@ -172,7 +184,10 @@ func (l *Login) verify(r *http.Request, name, password string) bool {
 		hash = l.decoy
 	}
 	matches := bcrypt.CompareHashAndPassword(hash(), []byte(password)) == nil
-	return matches && known
+	if matches && known {
+		return verdict{outcome: outcomeAccepted}
+	}
+	return verdict{outcome: outcomeRefused}
 }
 
 // digest identifies credentials in memory without keeping the password.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,12 @@ type door struct {
 
 func newDoor(t *testing.T) *door {
 	t.Parallel()
+	return openDoor(t)
+}
+
+// openDoor is newDoor for a synctest bubble, whose test cannot be parallel.
+func openDoor(t *testing.T) *door {
+	t.Helper()
 	d := &door{t: t, metrics: prometheus.NewRegistry(), now: time.Now()}
 	line, err := operator.Hash("jane", password, operator.RoleAct)
 	must(t, err)
@@ -195,15 +202,44 @@ func TestUnknownNamesTakeAsLong(t *testing.T) {
 }
 
 // A request that ends while it waits for a processor is refused.
-func TestEndedRequestIsRefused(t *testing.T) {
-	d := newDoor(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 5 { // select is random while a processor is free
-		if got := d.tryWithin(ctx, "jane", "guess", "192.0.2.1"); got != http.StatusUnauthorized {
-			t.Errorf("status %d", got)
+// A request that ends leaves at once. The others that wait for the same attempt get its outcome.
+func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := openDoor(t)
+		free := d.login.OccupyProcessors()
+		ctx, leave := context.WithCancel(t.Context())
+		first, second := make(chan int, 1), make(chan int, 1)
+		go func() { first <- d.tryWithin(ctx, "jane", password, "192.0.2.1") }()
+		synctest.Wait()
+		go func() { second <- d.tryWithin(t.Context(), "jane", password, "192.0.2.1") }()
+		synctest.Wait()
+		leave()
+		if got := <-first; got != http.StatusServiceUnavailable {
+			t.Errorf("the ended request: %d", got)
 		}
-	}
+		free()
+		if got := <-second; got != http.StatusOK {
+			t.Errorf("the request that stays: %d", got)
+		}
+		d.counts(1, 0, 0)
+	})
+}
+
+// An attempt ends by itself while the processors are busy. It says nothing of the credentials.
+func TestAttemptHasADeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := openDoor(t)
+		free := d.login.OccupyProcessors()
+		defer free()
+		began := time.Now()
+		got := d.tryWithin(t.Context(), "jane", password, "192.0.2.1")
+		if took := time.Since(began); got != http.StatusTooManyRequests || took != operator.AttemptTimeout {
+			t.Errorf("status %d after %v", got, took)
+		}
+		d.counts(0, 0, 1)
+	})
 }
 
 // An account has the role of its line, and look without one. An admitted operator has name, role
