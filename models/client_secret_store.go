@@ -91,7 +91,7 @@ func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret,
 }
 
 // RemoveClientSecret removes the secret with the fingerprint at once. Tokens obtained with it are
-// refused within a minute. ErrNotFound: the client has no such secret.
+// refused within 30 seconds. ErrNotFound: the client has no such secret.
 func (s *Store) RemoveClientSecret(ctx context.Context, id ClientID, fingerprint string) error {
 	actFrom(ctx).with("secret", fingerprint)
 	return s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) error {

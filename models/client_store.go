@@ -140,7 +140,7 @@ func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope
 }
 
 // SetClientAddresses replaces the addresses from which the client may call; none means any. Calls
-// from other addresses are refused within a minute. ErrAddresses: a prefix is invalid.
+// from other addresses are refused within 30 seconds. ErrAddresses: a prefix is invalid.
 func (s *Store) SetClientAddresses(ctx context.Context, id ClientID, prefixes []netip.Prefix) error {
 	texts := make([]string, len(prefixes))
 	for i, p := range prefixes {

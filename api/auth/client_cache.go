@@ -11,11 +11,15 @@ import (
 	"partnerbilling/models/coalesce"
 )
 
-// The lifetimes of cached clients. The tokens of a disabled client, or of a removed credential,
-// become invalid within clientUsableFor in every process.
+// RevocationDelay is the time within which every process refuses the tokens of a disabled client or
+// of a removed credential, and applies a client's new scopes and addresses. The contract with
+// partners allows a minute.
+const RevocationDelay = 30 * time.Second
+
+// The lifetimes of cached clients.
 const (
 	clientFreshFor    = 15 * time.Second
-	clientUsableFor   = 30 * time.Second // while Postgres does not respond
+	clientUsableFor   = RevocationDelay // while Postgres does not respond
 	clientReadTimeout = 2 * time.Second
 	clientRetryEvery  = time.Second
 	clientCacheSize   = 10_000

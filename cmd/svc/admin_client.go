@@ -7,9 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"partnerbilling/api/auth"
 	"partnerbilling/api/peer"
 	"partnerbilling/models"
 )
+
+// withinRevocationDelay says when a change of a client takes effect.
+var withinRevocationDelay = fmt.Sprintf("within %.0f seconds", auth.RevocationDelay.Seconds())
 
 func (p *program) clientCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
@@ -17,7 +21,7 @@ func (p *program) clientCommand() *cobra.Command {
 		acting(models.ActSetClientScopes, p.clientScopesCommand()),
 		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
 		acting(models.ActDisableClient, p.ofClient("disable CLIENT",
-			"Disable a client; its tokens stop working within a minute", (*models.Store).DisableClient)),
+			"Disable a client; its tokens stop working "+withinRevocationDelay, (*models.Store).DisableClient)),
 		acting(models.ActEnableClient, p.ofClient("enable CLIENT", "Enable a disabled client",
 			(*models.Store).EnableClient)),
 		p.secretCommand(), p.clientKeysCommand())
@@ -98,8 +102,9 @@ func (p *program) ofClient(
 
 func (p *program) clientScopesCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "scopes CLIENT SCOPE...", Short: "Replace a client's scopes; its tokens lose the others within a minute",
-		Args: cobra.MinimumNArgs(2),
+		Use:   "scopes CLIENT SCOPE...",
+		Short: "Replace a client's scopes; its tokens lose the others " + withinRevocationDelay,
+		Args:  cobra.MinimumNArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		set := func(ctx context.Context, store *models.Store, id models.ClientID) error {
@@ -116,7 +121,7 @@ const anyAddress = "any"
 func (p *program) allowAddressesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow-addresses CLIENT any|CIDR...",
-		Short: "Replace the addresses from which a client may call; others are refused within a minute",
+		Short: "Replace the addresses from which a client may call; others are refused " + withinRevocationDelay,
 		Args:  cobra.MinimumNArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -34,8 +34,9 @@ func (p *program) secretCommand() *cobra.Command {
 				})
 			}))
 	remove := &cobra.Command{
-		Use: "remove CLIENT FINGERPRINT", Short: "Remove a secret; its tokens stop working within a minute",
-		Args: cobra.ExactArgs(2),
+		Use:   "remove CLIENT FINGERPRINT",
+		Short: "Remove a secret; its tokens stop working " + withinRevocationDelay,
+		Args:  cobra.ExactArgs(2),
 	}
 	remove.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.withClient(cmd.Context(), args[0],

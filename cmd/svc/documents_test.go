@@ -211,6 +211,41 @@ func documents(t *testing.T) []string {
 		".github/SECURITY.md")
 }
 
+// Documents and help say when a change of a client takes effect, all the same.
+func TestRevocationDelayIsDocumented(t *testing.T) {
+	t.Parallel()
+	contract := regexp.MustCompile(`(?i)svc admin client|disabling a client|token ends early|tokens (stop|lose|end)`)
+	delay := regexp.MustCompile(`within [a-z0-9]+ (?:second|minute)s?`)
+	texts := map[string]string{}
+	for _, document := range documents(t) {
+		texts[document] = readDocument(t, document)
+	}
+	for _, args := range [][]string{{"admin", "client", "--help"}, {"admin", "client", "secret", "--help"}} {
+		code, stdout, stderr := svc(t, nil, args...)
+		if code != 0 {
+			t.Fatalf("%v: %s", args, stderr)
+		}
+		texts[strings.Join(args, " ")] = stdout
+	}
+	found := map[string]int{}
+	for name, text := range texts {
+		for line := range strings.Lines(text) {
+			if !contract.MatchString(line) {
+				continue
+			}
+			for _, got := range delay.FindAllString(line, -1) {
+				found[name]++
+				if got != withinRevocationDelay {
+					t.Errorf("%s says %q, want %q: %s", name, got, withinRevocationDelay, line)
+				}
+			}
+		}
+	}
+	if found["admin client --help"] < 2 || found["admin client secret --help"] < 1 || len(found) < 6 {
+		t.Errorf("found %v", found)
+	}
+}
+
 // Every make target in a document exists in the Makefile.
 func TestMakeTargetsExist(t *testing.T) {
 	t.Parallel()
