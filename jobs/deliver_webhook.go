@@ -51,9 +51,9 @@ type DeliverWebhook struct {
 	records webhookCoalescers[models.WebhookRecord, struct{}]
 }
 
-// webhookCoalescers merge the calls of busy organisations apart from all others. The first
-// busyAbove deliveries of an organisation count as calm: others wait for so many of its events at
-// most.
+// webhookCoalescers merge the calls of busy organisations apart from those of calm ones. The first
+// busyAbove deliveries of an organisation are calm. So a batch of calm calls has at most that many
+// of one organisation, and the calls of the others do not wait behind more.
 type webhookCoalescers[A, R any] struct{ calm, busy coalesce.Coalescer[A, R] }
 
 // of returns the coalescer for the calls of an organisation.
