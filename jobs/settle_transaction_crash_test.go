@@ -1,0 +1,140 @@
+package jobs
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+)
+
+func TestPaymentWorkerDiesBeforeTheRailCall(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	if _, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken()); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.want("pending") // the lease has not expired
+	b.calls(railtest.Calls{})
+	b.expireLeases()
+	b.run()
+	b.want("Settled")
+	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+}
+
+func TestPaymentWorkerDiesDuringTheRailCall(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
+	b.expireLeases()
+	b.rail.SetDefault(railtest.Succeed)
+	b.run()
+	b.want("Settled")
+	b.rail.Release(b.key()) // the frozen worker's debit arrives under the same key
+	wait()
+	b.want("Settled")
+}
+
+func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
+	for status, step := range map[string]railtest.Step{
+		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds),
+	} {
+		t.Run(status, func(t *testing.T) {
+			b := newTill(t)
+			b.pay()
+			claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.rail.Script(b.key(), step)
+			dead := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
+			dead.settle(t.Context()) // the result is not recorded
+			b.expireLeases()
+			b.run()
+			b.want(status)
+			b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+		})
+	}
+}
+
+func TestShutdownDuringAPayment(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
+	ctx, shutdown := context.WithCancel(t.Context())
+	wait := b.start(ctx)
+	b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
+	shutdown()
+	b.rail.Release(b.key()) // the run waits for calls in flight
+	wait()
+	b.want("Settled")
+}
+
+func TestShutdownBeforeAPayment(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	ctx, shutdown := context.WithCancel(t.Context())
+	shutdown()
+	b.start(ctx)()
+	b.want("pending")
+	b.calls(railtest.Calls{})
+	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
+	if err != nil || !claimed.Claimed || claimed.InDoubt {
+		t.Errorf("another worker's claim: %+v, %v", claimed, err)
+	}
+	run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()} // a shutdown after the claim
+	if err := run.record(t.Context(), run.settle(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	b.calls(railtest.Calls{})
+	b.run() // at once
+	b.want("Settled")
+}
+
+func TestLeaseLostBeforeADebit(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	began, calls := time.Now(), atomic.Int64{}
+	b.job.Now = func() time.Time { // advances with each call, so that the lease must be checked
+		return began.Add(time.Duration(calls.Add(1)) * 2 * recheckAfter)
+	}
+	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.expireLeases()
+	run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: began}
+	if err := run.record(t.Context(), run.settle(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	b.calls(railtest.Calls{})
+	b.run()
+	b.want("Settled")
+	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+}
+
+// A claim whose answer was lost delays the payment only until the claim is abandoned.
+func TestTransactionClaimOfUnknownFateIsAbandoned(t *testing.T) {
+	b := newTill(t)
+	b.pay()
+	lease := models.NewLeaseToken()
+	if _, err := b.store.ClaimTransaction(t.Context(), b.started.Task, lease); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []models.LeaseToken{models.NewLeaseToken(), lease} {
+		b.run()
+		b.want("pending") // the claim of another lease goes on
+		if err := b.store.AbandonTransaction(t.Context(), b.started.Task, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.want("Settled")
+	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+}
