@@ -112,8 +112,8 @@ WHERE kind IN ('debitRows', 'settleTransaction') AND available_at <= svc_now()`)
 	}
 }
 
-// period is the time after which what has happened is compared: one period of the task, the
-// settling time, and the delays of ledger and list.
+// period is the time after which every event has been compared: one period of the task, and the
+// delays of the recording, the ledger and the list.
 const period = time.Minute + reconcile.RecordingDelay + reconcile.Skew + models.SandboxListDelay + time.Second
 
 // reconcile lets a period pass, with one run of the task at its end.
