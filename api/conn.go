@@ -13,7 +13,7 @@ import (
 )
 
 // listener accepts connections that detect a disconnect and close without losing the last answer.
-// Their table bounds their number.
+// connections bounds their number.
 type listener struct {
 	net.Listener
 	connections *connTable
@@ -46,17 +46,17 @@ type conn struct {
 	unreadBody atomic.Bool // a request body is left unread, so Close lingers
 
 	answered atomic.Bool // the next bytes read begin a request
-	head     []byte      // first bytes of the current request; used only by the reading goroutine
+	head     []byte      // the first maxHead bytes of the request; used only by the reading goroutine
 
 	mu       sync.Mutex
-	peeked   []byte    // read ahead by watch, returned by the next Read
-	err      error     // of the read-ahead, returned by the next Read
+	peeked   []byte    // read ahead by watch; Read returns it first
+	err      error     // of the read-ahead; Read returns it after peeked
 	deadline time.Time // by which the whole request must have arrived
 	aborted  bool      // the body that is being read is aborted
 }
 
-// maxHead is how many bytes of a request are kept: the method and enough of the path to know its
-// area.
+// maxHead is how many bytes of a request are kept: the method, and enough of the path to tell the
+// area of its error codes, such as "batches".
 const maxHead = 128
 
 // Read returns the bytes that watch read ahead, then the client's bytes.
@@ -117,8 +117,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // past is a deadline that ends a read at once.
 var past = time.Unix(1, 0)
 
-// beginPart gives the next part of a body bodyPartTime to arrive, within the request's deadline. It
-// does nothing on nil.
+// beginPart starts the timeout of the next part of a body: bodyPartTime, or less at the request's
+// deadline. It does nothing on nil.
 func (c *conn) beginPart() {
 	if c == nil {
 		return
@@ -208,9 +208,9 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// UntilDisconnect returns a context for waiting. It also ends when the client disconnects and when
-// the server begins to shut down. The handler then answers with the present state, under its own
-// context. The handler must call stop before it returns.
+// UntilDisconnect returns a copy of ctx for waiting. The copy also ends when the client disconnects
+// or the server begins to shut down. The handler then answers with the present state, under ctx. It
+// must call stop before it returns. While a request's body is unread, no disconnect is noticed.
 func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)

@@ -30,14 +30,14 @@ const (
 
 // connTable bounds the open connections. If it is full, a new connection replaces an old one, in
 // this order: one that is silent, one whose request arrives slowly, one that is idle, one that is
-// fresh or whose request is arriving. Of each kind, the one that has been so for longest is closed.
+// fresh or whose request is arriving. Within each kind, the one longest in its phase comes first.
 // Connections on which a caller has authenticated are closed last. If requests run on all
 // connections, the new one is closed.
 //
 // A connTable is safe for concurrent use.
 type connTable struct {
 	capacity   int
-	perAddress int // connections of a peer address; 0 means no bound
+	perAddress int // the maximum for one peer address; 0 means no bound
 	metrics    connMetrics
 
 	mu        sync.Mutex
@@ -47,7 +47,7 @@ type connTable struct {
 	known     waitingConns
 }
 
-// waitingConns lists connections by phase, longest first. The elements are *conn.
+// waitingConns lists connections by phase, the longest in it first. The elements are *conn.
 type waitingConns [phases]list.List
 
 // connEntry is the state of a connection in its table. The table's mutex protects it.
@@ -57,7 +57,7 @@ type connEntry struct {
 	phase   connPhase
 	since   time.Time
 	known   bool          // a caller has authenticated
-	element *list.Element // in the lists of waiting ones; nil while the connection runs or is closed
+	element *list.Element // in waitingConns; nil while a request runs, and once the connection is closed
 	closed  bool
 }
 
@@ -70,7 +70,7 @@ func newConnTable(cfg Config) *connTable {
 	return t
 }
 
-// minConnections are the connections that a process has with little memory.
+// minConnections is the capacity under the smallest memory limit.
 const minConnections = 64
 
 // connectionCapacity returns the number of connections that a memory limit allows.
@@ -173,7 +173,7 @@ func (t *connTable) enter(c *conn, phase connPhase) {
 	}
 }
 
-// unlist takes a connection out of the lists of waiting ones. The caller of unlist holds mu.
+// unlist takes a connection out of waitingConns. The caller of unlist holds mu.
 func (t *connTable) unlist(e *connEntry) {
 	if e.element != nil {
 		t.waiting(e)[e.phase].Remove(e.element)
@@ -213,7 +213,7 @@ func (c *conn) beginArriving() {
 	}
 }
 
-// markKnown records that a caller has authenticated. A request runs on the connection.
+// markKnown records that a caller has authenticated. Call it only while a request runs.
 func (c *conn) markKnown() {
 	t := c.entry.table
 	t.mu.Lock()
@@ -229,7 +229,7 @@ func (c *conn) leaveTable() {
 	t.remove(c)
 }
 
-// connMetrics count the connections that were closed for others.
+// connMetrics count the connections that were closed or refused.
 type connMetrics struct {
 	closed        [phases]prometheus.Counter // by phase
 	full, address prometheus.Counter         // new ones that were refused

@@ -45,7 +45,8 @@ func TextCell(s string) string {
 	return s
 }
 
-// IsInvisible reports whether a character shows nothing: white space, controls, formats, fillers.
+// IsInvisible reports whether a character shows nothing: white space, control and format
+// characters, fillers.
 func IsInvisible(r rune) bool {
 	const blankBraille = 0x2800
 	return r == blankBraille || unicode.In(r, unicode.White_Space, unicode.Z, unicode.C,

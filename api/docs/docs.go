@@ -31,7 +31,7 @@ type Error struct {
 // Info is the head of the OpenAPI document.
 type Info struct{ Title, Version, Summary, Description string }
 
-// Docs is the documentation of one version of the service. It is safe for concurrent use.
+// Docs is the rendered documentation. It is immutable and safe for concurrent use.
 type Docs struct {
 	Info Info
 	JSON []byte // the OpenAPI 3.1 document
@@ -81,6 +81,6 @@ func (d *Docs) Reference(sandbox bool) ([]byte, error) {
 	return render("reference.html", referencePage{Info: d.Info, Sandbox: sandbox})
 }
 
-// HelpPath returns the URL path and fragment of the guide's section about an error code, such as
-// "batches:missing-field", without the common prefix of all codes.
+// HelpPath returns the URL path and fragment of the guide's section about an error code. The code
+// comes without the prefix that all codes have, as in "batches:missing-field".
 func HelpPath(code string) string { return Path + "/guides/error-codes#" + anchor(code) }

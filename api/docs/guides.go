@@ -15,7 +15,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// guide is a guide as it is shown.
+// guide is a rendered guide.
 type guide struct {
 	Name  string // the name of its file without the ending
 	Title string // its first heading
@@ -23,9 +23,9 @@ type guide struct {
 	Body  template.HTML
 }
 
-// guideSet is every guide, in the order of their list.
+// guideSet is all guides, in the order of the list in README.md.
 type guideSet struct {
-	home guide // the list itself
+	home guide // README.md
 	list []guide
 }
 
@@ -35,7 +35,7 @@ var listedGuide = regexp.MustCompile(`(?m)^\| \[([a-z-]+)\.md\]\([a-z-]+\.md\) \
 // firstHeading matches the title of a guide.
 var firstHeading = regexp.MustCompile(`(?m)^# (.+)$`)
 
-// markdown converts guides. They are written in the dialect that repositories show.
+// markdown converts guides from CommonMark with tables, as GitHub shows them.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(
 	parser.WithAutoHeadingID()))
 
@@ -106,17 +106,17 @@ func pageOf(link string) string {
 func scrollWide(html string) string {
 	html = strings.NewReplacer("</table>", "</table></div>", "<pre>", `<pre tabindex="0">`).Replace(html)
 	parts := strings.Split(html, "<table>")
-	for n, part := range parts[1:] { // each has a name of its own
+	for n, part := range parts[1:] { // screen readers need distinct names
 		const open = `<div class="wide" tabindex="0" role="region" aria-label="Table %d"><table>`
 		parts[n+1] = fmt.Sprintf(open, n+1) + part
 	}
 	return strings.Join(parts, "")
 }
 
-// notInAnchor matches what a heading's anchor leaves out.
+// notInAnchor matches the characters that anchors leave out.
 var notInAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
 
-// anchor returns the fragment of a heading.
+// anchor returns the URL fragment of a heading.
 func anchor(heading string) string {
 	return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }

@@ -5,17 +5,17 @@ import (
 	"math/bits"
 )
 
-// The penalties of the standard. The encoder chooses the mask with the lowest total, which is the
-// easiest to scan.
+// The penalties of the QR standard, for patterns that are hard to scan. An encoder chooses the mask
+// with the lowest total.
 const (
-	penaltyRun    = 2  // per run of five or more modules of a colour; plus 1 per module from the fifth on
+	penaltyRun    = 2  // per run of five or more modules of a colour, and 1 more for each from the fifth on
 	penaltyBlock  = 3  // per square of four modules of a colour
 	penaltyFinder = 40 // per pattern that looks like a finder pattern
 	penaltyRatio  = 10 // per 5 % by which the ratio of dark modules differs from a half
 )
 
-// penalty returns the penalty of a code, equal to the encoder's. It evaluates a line of modules at
-// a time.
+// penalty returns the penalty of a code, as boombuler's encoder computes it. It evaluates a line of
+// modules at a time.
 func (s *symbol) penalty() int {
 	total, dark := 0, 0
 	for i := range s.size {

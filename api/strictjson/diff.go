@@ -11,7 +11,7 @@ const maxPathName = 64
 
 // Diff returns the paths at which two values differ, such as "rows[0].amount". It returns at most
 // limit paths, in the order of the canonical form. A member or element that only one value has is
-// one path. Diff returns no path exactly if the canonical forms are equal. Paths never contain
+// one path. Values with equal canonical forms, and only these, have no path. Paths never contain
 // values.
 func Diff(a, b Value, limit int) []string {
 	d := differ{limit: limit}
@@ -94,8 +94,8 @@ func isScalar(v Value) bool { return v.Kind() < Array }
 
 func elementPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// memberPath appends a member to a path. A plain name follows a dot. Any other name, which only an
-// unknown field has, follows in brackets, quoted and shortened.
+// memberPath appends a member to a path. A plain name follows a dot. Any other name follows in
+// brackets, quoted and shortened.
 func memberPath(path, name string) string {
 	if !isPlainName(name) {
 		return path + "[" + string(appendString(nil, shorten(name))) + "]"

@@ -20,9 +20,9 @@ const (
 	Object
 )
 
-// document is a parsed text: a slice of nodes in the order of the text. The contents of a container
-// follow it, up to the index end. Nodes contain no pointers, so that the garbage collector does not
-// scan them.
+// document is a parsed text: a slice of nodes in the order of the text. The contents of an array or
+// object follow its node. Nodes contain no pointers, so that the garbage collector does not scan
+// them.
 type document struct {
 	nodes   []node
 	text    string // the original text
@@ -36,12 +36,11 @@ type node struct {
 	text  span // a decoded string, a number literal, "true" or "false"
 	start uint32
 	stop  uint32 // text[start:stop] is the value, including the member's name
-	end   int32  // the index after the node's contents
+	end   int32  // the index in nodes after the node's contents
 	kind  Kind
 }
 
-// span is a piece of a document's text. Offsets from the text's length on are in its decoded
-// strings.
+// span is a piece of a document's text followed by its decoded strings.
 type span struct{ at, length uint32 }
 
 func (d *document) get(s span) string {
@@ -52,8 +51,8 @@ func (d *document) get(s span) string {
 	return d.decoded[at : at+int(s.length)]
 }
 
-// Value is a parsed JSON value. Its strings share the document's memory, so clone strings that are
-// kept for long. The zero Value is Absent.
+// Value is an immutable parsed JSON value. Its strings share the document's memory, so clone
+// strings that are kept for long. The zero Value is Absent.
 type Value struct {
 	doc *document
 	at  int32
@@ -90,7 +89,7 @@ func (v Value) Len() int {
 	return n
 }
 
-// Get returns an object's member by its exact name. It returns Absent if there is none.
+// Get returns an object's member by its exact name. It returns the zero Value if there is none.
 func (v Value) Get(name string) Value {
 	for child := range v.children() {
 		if v.Kind() == Object && child.name() == name {
