@@ -203,7 +203,7 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 	backoff := min(100*time.Millisecond<<min(attempt, 10), c.cfg.MaxBackoff)
 	var refused *Error
 	switch {
-	case errors.Is(err, ErrText):
+	case errors.Is(err, ErrNotUTF8):
 		return 0, false
 	case !errors.As(err, &refused): // no response
 		return backoff, r.repeatable

@@ -38,7 +38,7 @@ type CreatedPaymentIntent struct {
 	PaymentIntentID string `json:"paymentIntentId"`
 	QRCode          string `json:"qrCode"` // a data URI of a PNG, or the text to encode
 	OrderID         string `json:"orderId"`
-	TraceID         string `json:"-"` // for Trace
+	TraceID         string `json:"-"` // for Client.Trace
 }
 
 // PaymentIntent is the state of a payment intent. Amounts are in minor units, times in Unix ms.
@@ -96,7 +96,8 @@ func (c *Client) CreatePaymentIntent(
 	return out, err
 }
 
-// PaymentIntent returns a payment intent. It waits up to wait until the payment intent is final.
+// PaymentIntent returns a payment intent. It first waits for the final state, for at most wait in
+// whole seconds.
 func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.Duration) (PaymentIntent, error) {
 	var out PaymentIntent
 	header := http.Header{}
@@ -126,8 +127,8 @@ func (c *Client) CancelPaymentIntent(ctx context.Context, site, id string) (Paym
 	return out, err
 }
 
-// PayInSandbox simulates a customer of the sandbox who scans and pays. behaviour selects how the
-// account behaves; "" pays. It returns the transaction's id.
+// PayInSandbox simulates a customer of the sandbox who scans and pays. behaviour is how the
+// customer's account behaves, such as "slow"; "" pays. It returns the transaction's id.
 func (c *Client) PayInSandbox(ctx context.Context, id, behaviour string) (string, error) {
 	body := map[string]string{}
 	if behaviour != "" {

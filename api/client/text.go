@@ -9,25 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// ErrText reports text that is not UTF-8. JSON cannot hold it: encoding/json would replace its
+// ErrNotUTF8 reports text that is not UTF-8. JSON cannot hold it: encoding/json would replace its
 // invalid bytes silently, and so name another customer or batch.
-var ErrText = errors.New("client: the text is not UTF-8")
+var ErrNotUTF8 = errors.New("client: the text is not UTF-8")
 
-// checkText returns ErrText, with the field, for a request with text that is not UTF-8.
+// checkText returns ErrNotUTF8, with the field, for a request with text that is not UTF-8.
 func (r *request) checkText() error {
 	// An invalid path is left to http.NewRequest.
 	if decoded, err := url.PathUnescape(r.path); err == nil && !utf8.ValidString(decoded) {
-		return fmt.Errorf("%w: the path %+q", ErrText, decoded)
+		return fmt.Errorf("%w: the path %+q", ErrNotUTF8, decoded)
 	}
 	for name, values := range r.header {
 		for _, value := range values {
 			if !utf8.ValidString(value) {
-				return fmt.Errorf("%w: the header %s", ErrText, name)
+				return fmt.Errorf("%w: the header %s", ErrNotUTF8, name)
 			}
 		}
 	}
 	if path := invalidText(reflect.ValueOf(r.body)); path != nil {
-		return fmt.Errorf("%w: %s of the request", ErrText, *path)
+		return fmt.Errorf("%w: %s of the request", ErrNotUTF8, *path)
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func (r *request) checkText() error {
 // decode decodes JSON. what names it in errors.
 func decode(what string, body []byte, into any) error {
 	if !utf8.Valid(body) {
-		return fmt.Errorf("%w: %s", ErrText, what)
+		return fmt.Errorf("%w: %s", ErrNotUTF8, what)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("client: %s is not JSON: %w", what, err)

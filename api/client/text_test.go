@@ -84,7 +84,7 @@ func TestInvalidTextIsNotSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, calls := newAPI(t, `{"data":{},"traceId":"0"}`)
-			if err := call(t.Context(), c); !errors.Is(err, client.ErrText) || calls.Load() != 0 {
+			if err := call(t.Context(), c); !errors.Is(err, client.ErrNotUTF8) || calls.Load() != 0 {
 				t.Errorf("%v, %d calls", err, calls.Load())
 			}
 		})
@@ -105,12 +105,12 @@ func TestReplacementCharacterIsSent(t *testing.T) {
 func TestInvalidResponseIsRefused(t *testing.T) {
 	t.Parallel()
 	c, _ := newAPI(t, `{"data":{"customerReference":"`+"ada\xff"+`"},"traceId":"0"}`)
-	if got, err := c.Customer(t.Context(), "site", "ada"); !errors.Is(err, client.ErrText) {
+	if got, err := c.Customer(t.Context(), "site", "ada"); !errors.Is(err, client.ErrNotUTF8) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	body := []byte(`{"data":{"orderId":"` + "o\xff" + `"},"traceId":"0"}`)
 	header := client.SignWebhook("evt", time.Now(), body, "s")
-	if got, err := client.ParseEvent(header, body, "s"); !errors.Is(err, client.ErrText) {
+	if got, err := client.ParseEvent(header, body, "s"); !errors.Is(err, client.ErrNotUTF8) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -131,7 +131,7 @@ func FuzzText(f *testing.F) {
 			t.Fatal(err)
 		}
 		err = client.CheckText(map[string][]string{"a": {"", text}})
-		if refused := errors.Is(err, client.ErrText); refused == (kept == text) {
+		if refused := errors.Is(err, client.ErrNotUTF8); refused == (kept == text) {
 			t.Errorf("%q: %v, kept as %q", text, err, kept)
 		}
 	})

@@ -79,7 +79,7 @@ func (c *ctl) exitCode(ctx context.Context, err error) int {
 		return own.code
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case !c.started, errors.Is(err, client.ErrText):
+	case !c.started, errors.Is(err, client.ErrNotUTF8):
 		return exitUsage
 	case errors.As(err, &refused):
 		return codeOfStatus(refused.Status)
