@@ -1,5 +1,6 @@
--- Reads the load of the queues from the beginnings of indexes. Its cost does not grow with the
--- backlog: it counts what is in flight, which is bounded, and a bounded number of waiting tasks.
+-- Reads the load of the queues: in_flight; due, in flight or not; and oldest_due, the age in ms of
+-- the oldest due task that is not dispatched. Its cost does not grow with the backlog: tasks in
+-- flight are bounded, and so is the count of waiting ones.
 --
 --   :queues  the queues
 --   :most    the number of waiting tasks of a queue at which counting stops

@@ -1,6 +1,6 @@
 package models
 
-// LinkPosition is an item's position in the customer list, by InvitedAt.
+// LinkPosition is a link's position in the customer list: its InvitedAt and ID.
 type LinkPosition = Position[LinkID]
 
 func (l *CustomerLink) position() LinkPosition { return LinkPosition{l.InvitedAt, l.ID} }
@@ -8,7 +8,7 @@ func (l *CustomerLink) position() LinkPosition { return LinkPosition{l.InvitedAt
 // LinkQuery asks for one page of a Site's links, ordered by InvitedAt and then ID, newest first.
 type LinkQuery struct {
 	SiteID      SiteID
-	State       LinkState // effective; "": all
+	State       LinkState // the effective state, of LinkState.At; "": all
 	InvitedFrom *Millis   // inclusive; nil: no bound
 	InvitedTo   *Millis   // inclusive; nil: no bound
 	Direction   Direction
@@ -16,5 +16,5 @@ type LinkQuery struct {
 	Limit       int // items at most, 1 to 100
 }
 
-// LinkPage is one page of the list: links in effective state, without KeyID and TraceID.
+// LinkPage is one page of the list. Its links have their effective state, but no KeyID and TraceID.
 type LinkPage = Page[CustomerLink, LinkID]

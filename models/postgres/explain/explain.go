@@ -20,9 +20,9 @@ type Plan struct {
 // Node is one step of a plan, with the steps below it.
 type Node struct {
 	Type     string `json:"Node Type"`
-	Relation string `json:"Relation Name"`
-	Hit      int    `json:"Shared Hit Blocks"`
-	Read     int    `json:"Shared Read Blocks"`
+	Relation string `json:"Relation Name"` // the table that a scan reads; else ""
+	Hit      int    `json:"Shared Hit Blocks"`  // also of the steps below
+	Read     int    `json:"Shared Read Blocks"` // also of the steps below
 	Plans    []Node
 }
 
@@ -52,11 +52,11 @@ func Run(ctx context.Context, on querier, s postgres.Statement, args postgres.Ar
 	if err != nil {
 		return Plan{}, err
 	}
-	return Text(ctx, on, s.Text(), values...)
+	return RunText(ctx, on, s.Text(), values...)
 }
 
-// Text executes the text of a statement as Run does. The statement may be an EXECUTE.
-func Text(ctx context.Context, on querier, query string, values ...any) (plan Plan, err error) {
+// RunText is Run for a statement as text, which may be an EXECUTE.
+func RunText(ctx context.Context, on querier, query string, values ...any) (plan Plan, err error) {
 	row := on.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+query, values...)
 	if err := row.Scan(&plan.JSON); err != nil {
 		return Plan{}, fmt.Errorf("explain: %w", err)
