@@ -86,7 +86,7 @@ func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) b
 	return limit.AllowN(now, 1)
 }
 
-// Add keeps an exchange of an organisation, and tells its watches. It redacts the target and the
+// Add keeps an exchange of an organisation, and notifies its watches. It redacts the target and the
 // headers; KeepBody has redacted the bodies.
 func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	e.Target = redact(e.Target)
@@ -99,7 +99,7 @@ func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	}
 	size += len(e.RequestBody.Text) + len(e.ResponseBody.Text)
 	l.kept.add(organisation, e, size)
-	l.watches.tell(organisation)
+	l.watches.notify(organisation)
 }
 
 // Latest returns the exchanges of an organisation, newest first.

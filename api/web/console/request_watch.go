@@ -6,25 +6,27 @@ import (
 	"partnerbilling/models"
 )
 
-// watches tell streams of new requests. An organisation without a stream costs one look into a map
-// for each request.
+// watches notify event streams about new requests. An organisation without a stream costs one map
+// lookup for each request.
 type watches struct {
 	mu   sync.Mutex
 	open map[models.OrganisationID]*watch
 }
 
-// watch counts the streams of an organisation, and signals new requests to them.
+// watch counts the open streams of an organisation, and signals new requests to them. The mutex of
+// watches guards it.
 type watch struct {
 	streams int
 	version uint64
 	changed chan struct{} // closed and replaced when version rises
 }
 
-// RequestWatch tells a stream of new requests of an organisation. It is safe for concurrent use.
+// RequestWatch notifies one event stream about new requests of an organisation. It is safe for
+// concurrent use.
 type RequestWatch struct {
-	all          *watches
+	watches      *watches
 	organisation models.OrganisationID
-	of           *watch
+	watch        *watch
 }
 
 // Watch begins to watch the requests of an organisation. Close must be called once.
@@ -47,22 +49,22 @@ func (l *RequestLog) Watch(organisation models.OrganisationID) *RequestWatch {
 // Version returns a number above 0 that rises with each new request, and a channel that is closed
 // when it does.
 func (w *RequestWatch) Version() (version uint64, changed <-chan struct{}) {
-	w.all.mu.Lock()
-	defer w.all.mu.Unlock()
-	return w.of.version, w.of.changed
+	w.watches.mu.Lock()
+	defer w.watches.mu.Unlock()
+	return w.watch.version, w.watch.changed
 }
 
 // Close ends the watch.
 func (w *RequestWatch) Close() {
-	w.all.mu.Lock()
-	defer w.all.mu.Unlock()
-	if w.of.streams--; w.of.streams == 0 {
-		delete(w.all.open, w.organisation)
+	w.watches.mu.Lock()
+	defer w.watches.mu.Unlock()
+	if w.watch.streams--; w.watch.streams == 0 {
+		delete(w.watches.open, w.organisation)
 	}
 }
 
-// tell wakes the streams of an organisation.
-func (s *watches) tell(organisation models.OrganisationID) {
+// notify wakes the streams of an organisation.
+func (s *watches) notify(organisation models.OrganisationID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.open[organisation]; w != nil {
