@@ -16,7 +16,7 @@ type Metrics struct {
 	railCalls    *prometheus.HistogramVec
 	webhooks     *prometheus.HistogramVec
 	reconciled   *prometheus.CounterVec
-	answers      railAnswers
+	answers      railAnswers // for ReportRail
 }
 
 // NewMetrics registers and returns the metrics of the jobs.

@@ -1,7 +1,7 @@
 // Package cmdtest builds the module's commands for tests that run them as processes.
 //
 // The commands are built as they are deployed, without the race detector, which makes processes
-// several times slower. It watches the tests' own process only.
+// several times slower. Only the tests' own process can run under it.
 package cmdtest
 
 import (

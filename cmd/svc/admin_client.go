@@ -88,7 +88,7 @@ func scopesOf(texts []string) []models.Scope {
 	return scopes
 }
 
-// ofClient returns a command about a client.
+// ofClient returns a command that calls do with the id of a client.
 func (p *program) ofClient(
 	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
 ) *cobra.Command {

@@ -43,7 +43,7 @@ func (f *outputFormat) Set(text string) error {
 
 // column is a column of a list.
 type column struct {
-	field string // paths of object.get; CSV leaves out a column of several paths
+	field string // the argument of object.get; CSV leaves out a column of several paths
 	title string // of the table, which leaves out the column if it is ""
 }
 
@@ -129,7 +129,7 @@ func (p *printer) csvFields() []string {
 
 func (p *printer) csvHeader() []byte { return csvtable.AppendRecord(nil, p.csvFields()...) }
 
-// end prints what ends a list: the table, which needs all widths, or a bracket.
+// end prints the end of a list: the whole table, a bracket, or the header of an empty CSV.
 func (p *printer) end() error {
 	var err error
 	switch p.format {

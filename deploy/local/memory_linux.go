@@ -22,7 +22,7 @@ func memoryDir(acc account) string {
 	if err := syscall.Statfs(memoryFolder, &fs); err != nil || fs.Type != tmpfsMagic {
 		return ""
 	}
-	free := int64(fs.Bavail) * fs.Bsize // no file system has so many blocks
+	free := int64(fs.Bavail) * fs.Bsize // cannot overflow in practice
 	if free < memoryReserve || availableMemory() < memoryReserve || !acc.canReach(memoryFolder) {
 		return ""
 	}

@@ -25,7 +25,7 @@ func (q ListQuery) Validate() error {
 	switch {
 	case q.Limit < 1 || q.Limit > MaxListed:
 		return errors.New("rail: limit out of range")
-	case q.From < 0 || q.To < 0 || q.From > maxListTime || q.To > maxListTime:
+	case q.From < 0 || q.To < 0 || q.From > maxTime || q.To > maxTime:
 		return errors.New("rail: time out of range")
 	case q.AfterKey != "":
 		return ValidateKey(q.AfterKey)
@@ -33,8 +33,8 @@ func (q ListQuery) Validate() error {
 	return nil
 }
 
-// maxListTime bounds the times of queries and answers: integers that every JSON reader holds.
-const maxListTime = models.Millis(models.MaxAmount)
+// maxTime is the latest time on the wire: an integer that every JSON reader holds.
+const maxTime = models.Millis(models.MaxAmount)
 
 // After returns the query of the page that follows a debit.
 func (q ListQuery) After(d ListedDebit) ListQuery {
@@ -62,7 +62,7 @@ type ListPage struct {
 	Debits []ListedDebit
 	// More says that further debits follow the last one of this page.
 	More bool
-	// CompleteFrom is the rail's memory: it may have dropped earlier debits.
+	// CompleteFrom is the beginning of the rail's memory: it may have dropped earlier debits.
 	CompleteFrom models.Millis
 	// CompleteTo is the watermark: a debit with this time or a later one may still appear.
 	CompleteTo models.Millis

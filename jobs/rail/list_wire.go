@@ -12,7 +12,7 @@ import (
 	"partnerbilling/models"
 )
 
-// listBody is the body of a 200 to a list. Every member is required.
+// listBody is the body of a successful answer to a list request. Every member is required.
 type listBody struct {
 	Debits       []listedBody   `json:"debits"`
 	More         *bool          `json:"more"`
@@ -89,7 +89,7 @@ func listReply(p ListPage) reply {
 	return jsonReply(http.StatusOK, b)
 }
 
-// readList reads the answer to a list.
+// readList reads the answer to a list request, and checks that it fits the query.
 func readList(q ListQuery, status int, body []byte) (ListPage, error) {
 	if status != http.StatusOK {
 		var e errorBody

@@ -31,7 +31,7 @@ type SigningKey struct {
 	Secret []byte
 }
 
-// Sign signs a request and its body as the contract requires. The URL must not change afterwards.
+// Sign sets a request's Rail-Signature header. The URL must not change afterwards.
 func (k SigningKey) Sign(r *http.Request, body []byte, now time.Time) {
 	s := signature{keyID: k.ID, timestamp: models.MillisOf(now)}
 	s.mac = s.sum(k.Secret, r.Method, r.URL.RequestURI(), body)
@@ -88,7 +88,7 @@ func parseSignature(header string) (signature, error) {
 	keyID, rest, _ := strings.Cut(strings.TrimPrefix(header, "keyId="), ",timestamp=")
 	timestamp, digits, _ := strings.Cut(rest, ",v1=")
 	at, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil || at < 0 || at > int64(models.MaxAmount) || !validKeyID(keyID) {
+	if err != nil || at < 0 || at > int64(maxTime) || !validKeyID(keyID) {
 		return s, ErrInvalidSignature
 	}
 	s.keyID, s.timestamp = keyID, models.Millis(at)

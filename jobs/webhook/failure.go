@@ -16,8 +16,8 @@ import (
 	"partnerbilling/models"
 )
 
-// describe returns the partner's text for a failure. It reveals nothing of this side: no name
-// server, no local address, no text of a library.
+// describe describes a failure for the partner. The text reveals nothing of the service: no name
+// server, no local address, no message of a library.
 func describe(err error, timeout time.Duration) string {
 	var dns *net.DNSError
 	var netErr net.Error

@@ -23,7 +23,7 @@ var read = map[string]string{
 	"github.com/tmthrgd/go-hex": "BSD-3-Clause",
 }
 
-// own begins the names of this repository's modules other than the main one.
+// own is the prefix of the names of this repository's modules other than the main one.
 const own = "partnerbilling/"
 
 // document is a CycloneDX document.

@@ -96,8 +96,8 @@ func (c *checker) goFile(text []byte) error {
 	return nil
 }
 
-// comment checks one line of a comment. The width counts if the comment stands alone; the linter
-// lll limits lines with code.
+// comment checks one line of a comment, and its width if the comment stands alone and has no URL.
+// The linter lll limits lines with code.
 func (c *checker) comment(line int, alone bool, text string) {
 	if alone && !strings.Contains(text, "://") {
 		if width := columns(c.lines[line-1]); width > maxComment {
