@@ -22,15 +22,15 @@ type process struct {
 
 // startProcess starts cmd as the account, in a process group of its own. Ctrl-C in a terminal then
 // signals only this process, which still needs the servers while it shuts down. Where the system
-// supports it, the child gets the signal orphaned when this process dies.
-func startProcess(cmd *exec.Cmd, acc account, orphaned syscall.Signal, onDeath func(error)) (*process, error) {
+// supports it, the child gets deathSignal when this process dies.
+func startProcess(cmd *exec.Cmd, acc account, deathSignal syscall.Signal, onDeath func(error)) (*process, error) {
 	cmd.Dir = "/" // the account may not be able to reach the current folder
 	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}, cmd.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if acc.switched {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(acc.uid), Gid: uint32(acc.gid)}
 	}
-	signalOnParentDeath(cmd.SysProcAttr, orphaned)
+	signalOnParentDeath(cmd.SysProcAttr, deathSignal)
 	p := &process{cmd: cmd, done: make(chan struct{}), onDeath: onDeath}
 	started := make(chan error)
 	go p.run(started)
@@ -66,7 +66,7 @@ func (p *process) watch() bool {
 	}
 }
 
-// signal sends a signal and stops the watch, because the caller is about to end the process.
+// signal stops the watch and sends a signal that ends the process.
 func (p *process) signal(sig syscall.Signal) {
 	p.watched.Store(false)
 	_ = p.cmd.Process.Signal(sig) // fails only if the process has ended

@@ -48,8 +48,8 @@ func Pay(
 	return started
 }
 
-// PushedStatuses returns the statuses in the events of a payment intent: at most one, if the
-// service is correct.
+// PushedStatuses returns the statuses in the webhook events of a payment intent: at most one, if
+// the service is correct.
 func PushedStatuses(t testing.TB, store *models.Store, intent models.PaymentIntentID) []models.TransactionStatus {
 	t.Helper()
 	var statuses []models.TransactionStatus

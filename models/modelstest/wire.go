@@ -7,11 +7,11 @@ import (
 	"partnerbilling/deploy/wire"
 )
 
-// Wire starts a proxy to the server of a URL and returns it with the URL that leads through it. It
-// ends with the test.
-func Wire(t testing.TB, address string) (w *Line, through string) {
+// Wire starts a proxy to the server of a URL, and returns it with the URL that leads through it.
+// The proxy ends with the test.
+func Wire(t testing.TB, server string) (w *Line, through string) {
 	t.Helper()
-	u, err := url.Parse(address)
+	u, err := url.Parse(server)
 	if err != nil {
 		t.Fatalf("modelstest: wire: %v", err)
 	}
@@ -20,10 +20,10 @@ func Wire(t testing.TB, address string) (w *Line, through string) {
 		t.Fatalf("modelstest: %v", err)
 	}
 	t.Cleanup(made.Close)
-	return &Line{Wire: made, t: t}, made.Through(address)
+	return &Line{Wire: made, t: t}, made.Through(server)
 }
 
-// Line is a proxied connection path of a test, which can fail on command.
+// Line is a proxy of a test, which can freeze connections on command.
 type Line struct {
 	*wire.Wire
 
@@ -56,7 +56,7 @@ func (l *Line) Thaw() {
 	l.check(l.End(frozenAll))
 }
 
-// Release lets frozen connections deliver the data that they have received, and their ends.
+// Release ends FreezeOpen: connections deliver the data that was held back, or their end.
 func (l *Line) Release() {
 	l.t.Helper()
 	l.check(l.End(frozenOpen))
