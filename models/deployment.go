@@ -23,7 +23,7 @@ type Deployment struct {
 	Rail   string `bun:"rail,nullzero"`
 	RailID string `bun:"rail_id"`
 	// WebhookLoopback allows webhooks to loopback addresses, for a service on a single machine.
-	// Differs ignores it.
+	// Check ignores it.
 	WebhookLoopback bool `bun:"webhook_loopback"`
 }
 
@@ -34,9 +34,9 @@ var (
 	ErrInDoubt = errors.New("models: debits or payments are in doubt")
 )
 
-// Differs returns ErrOtherDeployment if a process of deployment own must not use the database of
+// Check returns ErrOtherDeployment if a process of deployment own must not use the database of
 // deployment d. An empty rail on either side matches.
-func (d Deployment) Differs(own Deployment) error {
+func (d Deployment) Check(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:
 		return fmt.Errorf("%w: the database is of the environment %s, this process of %s", ErrOtherDeployment, d.Environment,

@@ -51,7 +51,7 @@ func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deploymen
 	if d, err = s.Deployment(ctx); err != nil {
 		return d, err
 	}
-	return d, d.Differs(own)
+	return d, d.Check(own)
 }
 
 // ReplaceRail changes the database's rail, while no worker runs. ErrInDoubt: debits or payments on

@@ -20,7 +20,8 @@ import (
 
 func isAddressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
-// serve runs a serving command: it reads the configuration, assembles the parts and runs them.
+// serve runs a serving command: it reads the configuration, lets assemble add the parts, and runs
+// them.
 func (p *program) serve(
 	ctx context.Context, listenDefault string, assemble func(context.Context, *service) error,
 ) error {
@@ -185,7 +186,7 @@ func (p *program) railCommand() *cobra.Command {
 			if err := checkSchema(ctx, store); err != nil {
 				return err
 			}
-			// of no rail: svc rail itself is the rail
+			// without a rail: svc rail is the rail itself
 			own := models.Deployment{Environment: s.cfg.Env}
 			if err := checkDeployment(ctx, store, own); err != nil {
 				return err

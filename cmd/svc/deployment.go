@@ -34,8 +34,8 @@ func (c *Config) rail() string {
 }
 
 // join joins the database's deployment and refuses the database of another one. The first process
-// to join determines the deployment. The database's loopback setting applies to every joining
-// process.
+// to join determines the deployment. The database's setting WebhookLoopback applies to every
+// joining process.
 func (s *service) join(ctx context.Context, store *models.Store, usesRail bool) error {
 	own := s.cfg.deployment(usesRail)
 	own.WebhookLoopback = s.dev
@@ -55,8 +55,8 @@ func explainMismatch(err error) error {
 	return err
 }
 
-// checkDeployment refuses the database of another deployment, as far as own is known. It accepts a
-// database without a schema, and a database that no process has joined.
+// checkDeployment refuses the database of a deployment other than own. It checks nothing if own has
+// no environment. It accepts a database without a schema, and one that no process has joined.
 func checkDeployment(ctx context.Context, store *models.Store, own models.Deployment) error {
 	if own.Environment == "" {
 		return nil
@@ -68,7 +68,7 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 	if err != nil {
 		return err
 	}
-	return explainMismatch(d.Differs(own))
+	return explainMismatch(d.Check(own))
 }
 
 // checkEnvironment is checkDeployment for a process that starts even if the database is
