@@ -15,16 +15,16 @@ import (
 //go:embed batch_list.sql
 var listBatchesText string
 
-// batchLists list batches by effective state: a batch past its deadline is settled, even before it
-// is closed.
+// batchLists are the statements of the list by effective state: a batch past its deadline is
+// settled, even before it is closed.
 var batchLists = map[BatchState]listStatement{
 	"":              newBatchList(`true`),
 	BatchInProgress: newBatchList(`state = 'inProgress' AND settle_by > (SELECT now FROM clock)`),
 	BatchSettled:    newBatchList(`(state = 'settled' OR settle_by <= (SELECT now FROM clock))`),
 }
 
-func newBatchList(state string) listStatement {
-	return newListStatement(listBatchesText, maxPage, ":STATE", state)
+func newBatchList(condition string) listStatement {
+	return newListStatement(listBatchesText, maxPage, ":STATE", condition)
 }
 
 func (q *BatchQuery) page() pageQuery[BatchID] {
@@ -32,7 +32,8 @@ func (q *BatchQuery) page() pageQuery[BatchID] {
 }
 
 // ListBatches returns one page of a Site's batches. A walk through the pages finds every batch that
-// matched throughout exactly once, despite concurrent changes.
+// matched throughout exactly once, despite concurrent changes. If the page has a batch past its
+// deadline, ListBatches closes all such batches of the Site and reads the page again.
 func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error) {
 	if _, ok := batchLists[q.State]; !ok || q.Limit < 1 || q.Limit > maxPage {
 		return BatchPage{}, fmt.Errorf("models: list batches: state %q, limit %d", q.State, q.Limit)
@@ -76,7 +77,7 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 type batchListRow struct {
 	listHead
 	batchRow
-	InProgress int
+	InProgress int // rows in progress, which the stored counts include in Pending
 }
 
 func (r *batchListRow) item() *Batch {

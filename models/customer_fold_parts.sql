@@ -1,5 +1,5 @@
 written AS (
-    -- Adds the changes in parts of nodes to their totals.
+    -- Adds the changes in CTE "parts" to the totals of their nodes.
     INSERT INTO link_totals (site_id, level, bucket, state, totals)
     SELECT site_id, level, bucket, state, add_links((SELECT totals FROM link_totals AS t WHERE t.site_id = p.site_id
         AND t.level = p.level AND t.bucket = p.bucket AND t.state = p.state), array_agg(part), array_agg(change))
@@ -8,8 +8,7 @@ written AS (
     RETURNING site_id, level, bucket, state, totals
 ), oversized AS (
     -- Parts that must become nodes and are not yet: with more than :split_above links of a state,
-    -- or more than 8 where parts span days or years. A Site with thousands of links thus has counts
-    -- as deep as one with millions. A Site with a handful has only a root.
+    -- or with more than 8 if the part spans days or years (node levels 5 and 6).
     SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
     FROM parts AS p JOIN written USING (site_id, level, bucket, state)
     WHERE level > 1

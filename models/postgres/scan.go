@@ -13,7 +13,7 @@ import (
 
 // ScanRows reads the rows into the slice that dest points to, and closes them. It scans structs, or
 // pointers to new ones, by column name as Bun does. It looks up the field of each column once, not
-// once a row. Bun scans other elements.
+// once a row. It leaves elements of other types to Bun.
 func ScanRows(ctx context.Context, db *bun.DB, rows *sql.Rows, dest any) (err error) {
 	slice := reflect.ValueOf(dest).Elem()
 	element := slice.Type().Elem()
