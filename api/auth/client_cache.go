@@ -18,14 +18,15 @@ const RevocationDelay = 30 * time.Second
 
 // The lifetimes of cached clients.
 const (
-	clientFreshFor    = 15 * time.Second
-	clientUsableFor   = RevocationDelay // while Postgres does not respond
+	clientFreshFor    = 15 * time.Second // after that, a client is read again
+	clientUsableFor   = RevocationDelay  // while Postgres does not respond
 	clientReadTimeout = 2 * time.Second
-	clientRetryEvery  = time.Second
+	clientRetryEvery  = time.Second // after a failed read
 	clientCacheSize   = 10_000
 )
 
-// clientCache caches clients for a few seconds, including unknown ones.
+// clientCache caches clients, and which ids are unknown, for clientFreshFor. It is safe for
+// concurrent use.
 type clientCache struct {
 	store   *models.Store
 	now     func() time.Time
@@ -77,7 +78,7 @@ func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient,
 	return knownClient{}, err
 }
 
-// getSince returns a client as it was at a time or later, or models.ErrNotFound.
+// getSince returns a client as it was after a time, or models.ErrNotFound.
 func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.Time) (knownClient, error) {
 	if entry, ok := c.known.Get(id); ok && entry.readAt.After(at) {
 		return entry.client, entry.err
@@ -89,12 +90,12 @@ func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.
 	return fresh.client, fresh.err
 }
 
-// reread reads a client once for all callers that wait for it.
+// reread reads a client from Postgres once for all callers that wait for it.
 func (c *clientCache) reread(ctx context.Context, id models.ClientID) (cachedClient, error) {
 	return c.reading.Do(ctx, id.String(), func(ctx context.Context) (cachedClient, error) { return c.read(ctx, id) })
 }
 
-// read reads a client from Postgres.
+// read reads a client from Postgres into the cache.
 func (c *clientCache) read(ctx context.Context, id models.ClientID) (cachedClient, error) {
 	at := c.now()
 	stored, err := c.store.ClientCredentials(ctx, id)

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// maxSilence is the time without a byte after which a stream is taken for broken. The service sends
+// maxSilence is the time without a byte after which a stream counts as broken. The service sends
 // a heartbeat every ten seconds.
 const maxSilence = 45 * time.Second
 
-// follow iterates over the events of a stream. It decodes each event, and calls name to set its id.
+// follow iterates over the events of a stream. It decodes each event and calls setID with its id.
 // It connects again when the stream breaks, and continues after the last event.
 func follow[T any](
-	ctx context.Context, c *Client, path string, options ListenOptions, name func(item *T, id string),
+	ctx context.Context, c *Client, path string, options ListenOptions, setID func(item *T, id string),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		// An iterator may run more than once.
-		reader := streamReader[T]{Client: c, path: path, name: name, options: options}
+		reader := streamReader[T]{Client: c, path: path, setID: setID, options: options}
 		for {
 			goOn, err := reader.stream(ctx, yield)
 			if !goOn {
@@ -45,8 +45,8 @@ func follow[T any](
 type streamReader[T any] struct {
 	*Client
 	path     string
-	name     func(item *T, id string)
-	options  ListenOptions // LastID moves along
+	setID    func(item *T, id string)
+	options  ListenOptions // LastID is that of the latest event
 	token    string        // of the latest connection
 	failures int           // since the service last accepted a connection
 	renewed  bool          // a token was refused since then
@@ -117,7 +117,7 @@ func (s *streamReader[T]) read(
 		case name == "data":
 			data = value
 		case lines.Text() != "" || id == "": // another field, a comment, or the end of a comment
-		case data == "": // the position at the start
+		case data == "": // an id alone: the position at the start
 			s.options.LastID = id
 			if !connected && s.options.Connected != nil {
 				s.options.Connected(id)
@@ -125,7 +125,7 @@ func (s *streamReader[T]) read(
 			connected = true
 		default: // the end of an event
 			var item T
-			s.name(&item, id)
+			s.setID(&item, id)
 			err := decode("the stream", []byte(data), &item)
 			data = ""
 			silence.Stop()

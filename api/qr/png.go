@@ -12,7 +12,7 @@ import (
 
 const (
 	quietZone = 4   // modules around the code, as the standard requires
-	minSize   = 256 // pixels
+	minSize   = 256 // of a side, in pixels
 
 	signature = "\x89PNG\r\n\x1a\n"
 	palette   = "\xff\xff\xff\x00\x00\x00" // 0 is white, 1 is black
@@ -77,7 +77,7 @@ type deflater struct {
 	pending      uint64 // bits not yet written, the first one lowest
 	pendingBits  int    // their number
 	stride, wide int    // bytes per line, and per module in a line
-	low, high    uint64 // the two sums of Adler-32
+	low, high    uint64 // the sums A and B of Adler-32 (RFC 1950)
 }
 
 // bitString is a string of bits. The lowest bit is written first.
@@ -129,8 +129,8 @@ func (w *deflater) begin() {
 	}
 }
 
-// line writes a line of modules with a height of high modules.
-func (w *deflater) line(row uint64, size, high int) {
+// line writes the same row of modules height times.
+func (w *deflater) line(row uint64, size, height int) {
 	w.put(bitString{0, 1 + quietZone*w.wide})
 	for x := range size {
 		dark := bitString{0, 1}
@@ -142,7 +142,7 @@ func (w *deflater) line(row uint64, size, high int) {
 		}
 	}
 	w.put(bitString{0, quietZone * w.wide})
-	lines := 8 * w.wide * high
+	lines := 8 * w.wide * height
 	w.repeat((lines - 1) * w.stride)
 	w.sum(row, uint64(lines)) //nolint:gosec // a few dozen
 }
@@ -187,10 +187,10 @@ func (w *deflater) copy(length int) {
 	}
 }
 
-// sum adds equal lines to the checksum. The low sum is that of all bytes, the high sum is that of
-// all low sums.
+// sum adds equal lines to the checksum. low is the sum of all bytes, and high that of all values of
+// low.
 func (w *deflater) sum(row, lines uint64) {
-	var sum, weighted uint64 // of a line's bytes; weighted by the number of low sums that include a byte
+	var sum, weighted uint64 // of a line's bytes; weighted by the number of low values that include a byte
 	for ; row != 0; row &= row - 1 {
 		first := 1 + w.wide*(quietZone+bits.TrailingZeros64(row))
 		for i := range w.wide {

@@ -33,8 +33,8 @@ var (
 // IsAlphanumeric reports whether the alphanumeric mode can encode a content.
 func IsAlphanumeric(content string) bool { return strings.Trim(content, alphanumeric) == "" }
 
-// encode returns the encoder's code of a content. Contents with characters outside of the
-// alphanumeric mode are also encoded, but need larger codes.
+// encode encodes a content with boombuler's encoder. Characters outside of the alphanumeric mode
+// need larger codes.
 func encode(content string) (*symbol, error) {
 	mode := qr.AlphaNumeric
 	if !IsAlphanumeric(content) {

@@ -21,8 +21,8 @@ const (
 	cooldown = time.Second
 )
 
-// Limiter limits the requests of each client across all processes, with token buckets in
-// Redis. It fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
+// Limiter limits the requests of each client across all processes, with token buckets in Redis. It
+// fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
 type Limiter struct {
 	redis         redis.UniversalClient
 	rates         map[Class]Rate
@@ -38,8 +38,8 @@ type take struct {
 	args []any
 }
 
-// New returns a limiter that uses the client, and closes it with Close. The client's commands must
-// fail after Timeout, without a retry.
+// New returns a limiter that owns the client. The client's commands must fail after Timeout,
+// without a retry.
 func New(client redis.UniversalClient, rates map[Class]Rate) *Limiter {
 	return newLimiter(client, rates, Timeout)
 }
@@ -57,7 +57,7 @@ func (l *Limiter) Close() error { return l.redis.Close() }
 // takeScript takes a token from every bucket, or from none if one is empty. A bucket is stored as
 // the time at which it is full again, in microseconds of the server's clock (GCRA). The script
 // returns whether the request is allowed. For each bucket it returns the tokens left, the
-// microseconds until it is full and until it has one more token.
+// microseconds until it is full, and the microseconds until it has a token.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -135,8 +135,8 @@ func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []C
 	return l.decide(classes, answer.values), nil
 }
 
-// pipeline sends the scripts of concurrent requests together, which costs both sides less. The
-// servers of a Cluster fail independently, so that each request has its own error.
+// pipeline sends the scripts of concurrent requests together, to save round trips. The servers of a
+// Redis cluster fail independently, so that each request has its own error.
 func (l *Limiter) pipeline(ctx context.Context, takes []*take) ([]taken, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()

@@ -85,7 +85,7 @@ func estimateNodes(data []byte) int {
 }
 
 // countValues counts the values of a JSON text without allocating, until there are more than the
-// limit. Of a malformed text it counts separators, so that its fault may be that it has too many.
+// limit. It counts by separators. A malformed text may therefore be refused for too many values.
 func countValues(data []byte, limit int) int {
 	n := 1
 	for i := 0; i < len(data) && n <= limit; i++ {

@@ -27,14 +27,14 @@ type Answer struct {
 	Body   []byte
 }
 
-// fault is one entry of an error answer, of either shape.
+// fault is one entry of an error answer, in Shape A or in Shape B (api/docs/guides/errors.md).
 type fault struct {
 	Code    string // without its common prefix; "" in Shape B
 	Message string
 	Target  string // "" for none
 }
 
-// result is an answer of the API, taken apart.
+// result is a parsed answer of the API.
 type result struct {
 	Answer
 	data    json.RawMessage
@@ -128,8 +128,8 @@ func takeApart(a Answer) *result {
 	return r
 }
 
-// call makes a call with the session's token. A body that is not nil is sent as JSON. headers are
-// names and values in turn. A 401 is errSignedOut; any other answer is a result.
+// call makes a call with the session's token. A body that is not nil is sent as JSON. headers
+// alternate names and values. A 401 is errSignedOut; any other answer is a result.
 func (v *visit) call(method, path string, body any, headers ...string) (*result, error) {
 	c := Call{Method: method, Path: path, RemoteAddress: v.r.RemoteAddr, Header: http.Header{
 		"Authorization": {"Bearer " + v.session.Token},
@@ -200,7 +200,7 @@ func pathOf(segments ...string) string {
 	return b.String()
 }
 
-// page is the part of a list that every list of the API has.
+// page holds the fields that all lists of the API have.
 type page struct {
 	TotalItems *int64 `json:"totalItems"`
 	NextHref   string `json:"nextHref"`
@@ -234,7 +234,7 @@ func (v *visit) listQuery(filters ...string) url.Values {
 }
 
 // literal returns a form's number for JSON: an integer if the text is one, otherwise the text,
-// which the API refuses in its own words. It returns nil for an empty field.
+// which the API refuses. It returns nil for an empty field.
 func literal(text string) any {
 	text = strings.TrimSpace(text)
 	if text == "" {
