@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// reconcileBudget is the minimum time for which a run compares after its first progress. A run
-	// whose first reading took longer compares for that long.
+	// reconcileBudget is the time for which a run goes on after its first progress. If that progress
+	// took longer, the run goes on for as long again.
 	reconcileBudget = 8 * time.Second
-	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the time after
-	// which the queue ends a task. A rail with 1,000 debits a second must list 300 pages within
-	// advanceTimeout: the comparison reads those of Overlap and Skew before it makes progress.
+	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the queue's task
+	// timeout. Within advanceTimeout, a rail with 1,000 debits a second must list 300 pages: those
+	// of reconcile.Overlap and reconcile.Skew, which the comparison reads before it makes progress.
 	advanceTimeout, recheckTimeout = 80 * time.Second, 30 * time.Second
 	// maxRecheck is the maximum number of differences that a run checks again, and recheckStep the
 	// number that it checks in one step.
 	maxRecheck, recheckStep = 500, 100
-	// horizonMargin is how far behind the rail's horizon the comparison begins, so that the horizon
-	// does not overtake it.
+	// horizonMargin is how long after the rail's horizon, the beginning of its list, the comparison
+	// begins. The horizon moves with time and must not overtake the comparison.
 	horizonMargin = time.Hour
 )
 
@@ -104,8 +104,8 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	return err
 }
 
-// budget measures the time of a run. A run first reads what earlier ones have compared, and then
-// makes progress for reconcileBudget, or for as long as that reading took.
+// budget measures the time of a run against reconcileBudget. A run first reads again what earlier
+// ones have compared.
 type budget struct {
 	now          func() time.Time
 	began, moved time.Time // moved is zero before the first progress
@@ -120,8 +120,8 @@ func (b *budget) isUsed() bool {
 	return now.Sub(b.moved) > max(reconcileBudget, b.moved.Sub(b.began))
 }
 
-// skip continues behind the rail's horizon. The time before it can never be compared, which an
-// operator must know, unless nothing has ever been compared.
+// skip moves ComparedTo to horizonMargin after the rail's horizon. It reports the skipped time to
+// operators as a gap, unless nothing has ever been compared.
 func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, horizon models.Millis) error {
 	skipped := models.Comparison{From: state.ComparedTo, To: min(horizon.Add(horizonMargin), state.Now)}
 	if state.ComparedTo != 0 {

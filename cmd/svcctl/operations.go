@@ -253,7 +253,7 @@ var operations = []operation{
 			usage: "when x-svc-signature moves to it, by default in 24 hours"}},
 	},
 	{
-		noun: "movements", verb: "list", short: "List what moved money of the Site, newest first",
+		noun: "movements", verb: "list", short: "List the Site's movements of money, newest first",
 		method: http.MethodGet, path: "/billing/sites/{siteId}/movements", list: listPaged,
 		query: []parameter{
 			{name: "from", kind: kindTime, usage: "only movements since"},

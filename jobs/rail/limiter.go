@@ -9,12 +9,12 @@ import (
 // Limiter limits the rate of requests to a gateway. A limiter that all workers share limits the
 // whole fleet.
 type Limiter interface {
-	// Take waits until requests of the organisation may be made, and returns how many, as
+	// Take waits until requests of the organisation may be made, and returns how many of n, as
 	// Rail.Admit does.
 	Take(ctx context.Context, organisation models.OrganisationID, n int) int
 }
 
-// Unlimited admits every request at once. Rails without a limit of their rate embed it.
+// Unlimited admits every request at once. Rails without a rate limit embed it.
 type Unlimited struct{}
 
 // Admit implements Rail.

@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string) (rate float64, err error) {
 }
 
 const (
-	// connections is the size of the pool: no larger one was faster.
+	// connections is the size of the pool.
 	connections = 32
 	// workers, fetchCooldown and fetchPoll are those of River's own benchmark.
 	workers       = 2000
