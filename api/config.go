@@ -19,10 +19,10 @@ import (
 type Config struct {
 	Authenticator       Authenticator
 	Sites               Sites
-	Limiter             Limiter      // nil for no limits
-	Issuer              *auth.Issuer // the service's own authorisation server; nil for an outside one
-	Checks              []ReadinessCheck
-	SeparateOpsListener bool // leaves out /livez, /readyz and /metrics; see OpsHandler
+	Limiter             Limiter          // nil for no limits
+	Issuer              *auth.Issuer     // the service's own authorisation server; nil for an outside one
+	Checks              []ReadinessCheck // of /readyz
+	SeparateOpsListener bool             // leaves out /livez, /readyz and /metrics; see OpsHandler
 	Mounts              []Mount
 	Proxies             peer.Proxies // trusted proxies, whose headers name the client's address
 
@@ -70,7 +70,7 @@ type Mount struct {
 	Handler fiber.Handler
 	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
 	MaxBody func(path string) int
-	// Page mounts answer errors before the handler with pages.
+	// Page says that errors before the handler are answered with an HTML page.
 	Page bool
 }
 

@@ -73,8 +73,8 @@ func newAuthenticator(
 
 // Authenticate verifies the Authorization header's bearer token, and checks that its client is
 // enabled, may call from the address, and still has the credential that obtained the token. It
-// returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does
-// not answer and no fresh client is cached.
+// returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does not answer
+// and no recent copy of the client is cached.
 func (a *Authenticator) Authenticate(
 	ctx context.Context, authorization string, from netip.Addr,
 ) (Principal, error) {
@@ -157,8 +157,8 @@ func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, er
 	return a.read(&s)
 }
 
-// acceptsType refuses tokens that are not access tokens. Outside issuers often set typ to "JWT".
-// For them, the audience distinguishes access tokens from ID tokens.
+// acceptsType reports whether an access token may have the header typ. Outside issuers often set it
+// to "JWT". For them, the audience distinguishes access tokens from ID tokens.
 func (a *Authenticator) acceptsType(typ string) bool {
 	return typ == accessTokenType || a.outside && (typ == "jwt" || typ == "")
 }

@@ -24,7 +24,8 @@ const (
 )
 
 // outsideKeys caches an outside issuer's key set. It fetches the set on first use, when it is old,
-// and when a token names an unknown key. After a failed fetch it keeps the old set.
+// and when a token names an unknown key. After a failed fetch it keeps the old set. It is safe for
+// concurrent use.
 type outsideKeys struct {
 	url    string
 	client *http.Client
@@ -69,7 +70,8 @@ func lookUp(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Ke
 	return key, true
 }
 
-// latest returns the cached set, nil before the first fetch. old reports whether its time is over.
+// latest returns the cached set, nil before the first fetch. old reports whether it is older than
+// outsideFreshFor.
 func (o *outsideKeys) latest() (set jwk.Set, old bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +79,7 @@ func (o *outsideKeys) latest() (set jwk.Set, old bool) {
 }
 
 // mayFetch reports whether a fetch is allowed now, and records it. A fetch is not allowed if
-// another one has replaced the seen set, or if the last one was a moment ago.
+// another one has replaced the seen set, or less than outsideFetchEvery after the last attempt.
 func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +104,7 @@ func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
 	return o.refetchLocked(ctx, seen) == nil
 }
 
-// refetch fetches the set, unless the last attempt was a moment ago.
+// refetch fetches the set, if mayFetch allows it.
 func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 	select {
 	case o.fetching <- struct{}{}:
@@ -113,7 +115,7 @@ func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 	return o.refetchLocked(ctx, seen)
 }
 
-// refetchLocked fetches the set. The caller holds the semaphore fetching.
+// refetchLocked is refetch for a caller that holds the semaphore fetching.
 func (o *outsideKeys) refetchLocked(ctx context.Context, seen jwk.Set) error {
 	if !o.mayFetch(seen) {
 		return errFetchedRecently

@@ -1,4 +1,5 @@
-// Package ratelimit limits the requests of each API client, across all processes on one Redis.
+// Package ratelimit limits the requests of each API client, across all processes on one Redis. Its
+// Buckets limit within one process, without Redis.
 package ratelimit
 
 import (
@@ -58,7 +59,7 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
 
-// Divide returns the rate divided by n. Its burst is that of 10 seconds, whatever the burst of r.
+// Divide returns the rate divided by n. Its burst is what it refills in 10 seconds.
 func (r Rate) Divide(n float64) Rate {
 	if r.off() {
 		return r

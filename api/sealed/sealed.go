@@ -21,12 +21,12 @@ import (
 // label or scope or under a retired key.
 var ErrInvalid = errors.New("sealed: not a text of this service with this label and scope")
 
-// Purpose is the purpose of the service keys from which boxes and receiver addresses derive their
-// own.
+// Purpose is the purpose of the service's keys from which boxes, and the addresses of the console's
+// receiver, derive their keys.
 const Purpose = models.KeyPaginationLink
 
 // Encoding is the canonical base64url encoding of texts. Its decoder skips line breaks: callers
-// reject them.
+// must reject them.
 var Encoding = base64.RawURLEncoding.Strict()
 
 // A text is base64url(key id ‖ salt ‖ nonce ‖ ciphertext ‖ tag). The salt derives a key for each
@@ -58,7 +58,7 @@ func (b Box) Seal(ctx context.Context, plain, scope []byte) (string, error) {
 func (b Box) seal(key models.Key, plain, scope []byte) (string, error) {
 	head := make([]byte, headSize)
 	copy(head, key.ID[:])
-	rand.Read(head[len(key.ID):]) // never fails since Go 1.24
+	rand.Read(head[len(key.ID):]) // never fails
 	aead, err := b.cipher(key, head)
 	if err != nil {
 		return "", fmt.Errorf("sealed: %s: %w", b.Label, err)

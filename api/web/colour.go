@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// minContrast is the least contrast of text with its ground in WCAG 2.2, level AA.
+// minContrast is the least contrast of text with its background in WCAG 2.2, level AA.
 const minContrast = 4.5
 
 // rgb is a colour: red, green and blue in sRGB.
@@ -70,11 +70,10 @@ func (c rgb) label() rgb {
 	return black
 }
 
-// scheme is a colour scheme of the pages: the grounds of text, and the colour that contrasts with
-// them most.
+// scheme is a colour scheme of the pages, light or dark.
 type scheme struct {
-	grounds []rgb
-	far     rgb
+	grounds []rgb // the background colours of text
+	far     rgb   // the colour that contrasts most with them: black or white
 }
 
 // The schemes, from the palette.
@@ -85,7 +84,7 @@ var (
 	darkScheme  = scheme{groundsIn(darkPalette), white}
 )
 
-// groundRule matches a ground of text in the palette.
+// groundRule matches a background colour of text in the palette.
 var groundRule = regexp.MustCompile(`--(?:ground|card|tint):(#[0-9a-f]{6})\b`)
 
 func groundsIn(palette string) (grounds []rgb) {
@@ -97,11 +96,11 @@ func groundsIn(palette string) (grounds []rgb) {
 	return grounds
 }
 
-// accentSteps is the number of steps from a colour to the far colour of a scheme.
+// accentSteps is the number of steps in which accent mixes a colour with the far colour.
 const accentSteps = 64
 
-// accent returns the colour nearest to c, on the way to the scheme's far colour, that is legible on
-// every ground.
+// accent returns c, mixed with as little of the scheme's far colour as makes it legible on every
+// ground.
 func (s scheme) accent(c rgb) rgb {
 	for step := range accentSteps {
 		if mixed := c.mixed(s.far, float64(step)/accentSteps); s.legible(mixed) {

@@ -42,7 +42,7 @@ type delivery struct {
 	Attempt     string
 	Headers     []Header
 	Body        string
-	Status      int  // with which the receiver answered
+	Status      int  // of the receiver's answer
 	Signature   bool // x-svc-signature is right
 	Standard    bool // webhook-signature is right
 	InTime      bool // webhook-timestamp is close to the receiver's time
@@ -107,7 +107,7 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	return mac(secret, message)[:macSize], nil
 }
 
-// receive keeps a notification, and answers with the status that the address asks for.
+// receive keeps a notification, and answers with the status at the end of the receiver's address.
 func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
 	if err != nil || len(body) > maxDeliveryBody {
@@ -149,8 +149,8 @@ func answerStatus(text string) int {
 	return http.StatusNoContent
 }
 
-// verify checks a notification as a partner's receiver does. It signs the same event at the same
-// time, and compares.
+// verify checks a notification as a partner's receiver does. It signs the received body with the
+// received timestamp, and compares the signatures.
 func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.Header) {
 	var body struct {
 		Data struct {
