@@ -17,12 +17,12 @@ type Ticket struct {
 }
 
 // checkoutTicket is the ticket of all checkout payments. They come before all other runs, since a
-// customer waits at a till. They need no claim permits.
+// customer waits at a till.
 var checkoutTicket Ticket
 
-// semaphore is a weighted semaphore that is fair between organisations. It grants permits in waves:
-// it waits until a wave of permits is free, unless the caller wants fewer, so that a call or claim
-// is not split into many small ones. It is safe for concurrent use.
+// semaphore is a weighted semaphore that is fair between organisations. A caller that wants a wave
+// of permits or more gets at least a wave, so that its call or claim is not split into many small
+// ones. It is safe for concurrent use.
 type semaphore struct {
 	mu      sync.Mutex
 	free    int
@@ -43,8 +43,8 @@ func newSemaphore(n, waves int) *semaphore {
 	return &semaphore{free: n, wave: max(1, n/waves), held: map[models.OrganisationID]int{}, waiting: list.New()}
 }
 
-// acquire waits for a wave of permits and takes all that are free, up to n. It returns the number
-// taken: 0 if the context ends first.
+// acquire waits until a wave of permits is free, or n if that is less. It takes all that are free,
+// up to n, and returns their number: 0 if the context ends first.
 func (s *semaphore) acquire(ctx context.Context, ticket Ticket, n int) int {
 	if ctx.Err() != nil {
 		return 0

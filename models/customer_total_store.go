@@ -23,7 +23,8 @@ func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int
 	return total, counted, wrap("prove a total", err)
 }
 
-// countLinksSQL counts the links of an effective state at a time, in the plainest form.
+// countLinksSQL counts the links of an effective state at the time :now. Every statement has the
+// argument :now, needed or not.
 var countLinksSQL = map[LinkState]postgres.Statement{
 	"":          countLinks(`:now::bigint IS NOT NULL`),
 	LinkInvited: countLinks(`state = 'invited' AND expires_at > :now`),
@@ -32,7 +33,7 @@ var countLinksSQL = map[LinkState]postgres.Statement{
 	LinkRevoked: countLinks(`state = 'revoked' AND :now::bigint IS NOT NULL`),
 }
 
-func countLinks(effective string) postgres.Statement {
+func countLinks(condition string) postgres.Statement {
 	return postgres.SQL(`SELECT count(*) FROM customer_links
-WHERE site_id = :site AND invited_at BETWEEN :from AND :to AND ` + effective)
+WHERE site_id = :site AND invited_at BETWEEN :from AND :to AND ` + condition)
 }

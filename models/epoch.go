@@ -4,9 +4,9 @@ package models
 // acknowledged commits may be lost, so that everything begun in an earlier epoch is in doubt.
 type Epoch struct {
 	Number int
-	// HeldBefore: work of epochs before this one waits for an operator; 0 if none does.
+	// HeldBefore is the epoch before which all unfinished work waits for an operator; 0: none
+	// waits.
 	HeldBefore int
-	// InDoubt is the number of batches and payment intents of earlier epochs that are open or in
-	// doubt.
+	// InDoubt is the number of open batches and payment intents of earlier epochs.
 	InDoubt int
 }

@@ -66,8 +66,7 @@ func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
 }
 
 // CancelRestored releases held work for cancellation. Workers cancel each row and payment on the
-// rail, so that none is debited that was not debited before the loss. ErrNothingHeld: no work is
-// held.
+// rail, which debits no more of them. Debits before the loss stay. ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "cancel", cancelRestoredSQL)
 }

@@ -9,8 +9,8 @@ import (
 // ErrPanic is wrapped by the error that CatchPanic makes.
 var ErrPanic = errors.New("coalesce: panic")
 
-// CatchPanic turns a panic of the deferring function into its error, with the stack. It is for
-// goroutines that work on behalf of others, where an uncaught panic would end the process.
+// CatchPanic, when deferred, turns a panic into *err, with the stack. It is for goroutines that
+// work for several callers, where an uncaught panic would end the process.
 func CatchPanic(err *error) {
 	if fault := recover(); fault != nil {
 		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, fault, debug.Stack())
