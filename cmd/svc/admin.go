@@ -106,7 +106,7 @@ var errMigratesPooled = errors.New("migrations need a SVC_DATABASE_URL that lead
 // roleName matches names of database roles that need no escape in a literal.
 var roleName = regexp.MustCompile("^[a-z_][a-z0-9_-]{0,62}$")
 
-// grantsCommand prints SQL rather than running it: roles are an administrator's to alter.
+// grantsCommand prints SQL instead of running it, since only an administrator may alter roles.
 func (p *program) grantsCommand() *cobra.Command {
 	var roles migrations.Roles
 	cmd := command("grants", "Print the SQL that gives the database roles their privileges",

@@ -6,8 +6,8 @@ var variableHelp = map[string]string{
 	"SVC_LISTEN": "address of the HTTP listener; defaults: api and dev 127.0.0.1:8080, dashboard 127.0.0.1:8081, " +
 		"rail 127.0.0.1:8082, worker none",
 	"SVC_OPS_LISTEN": "a separate address for /livez, /readyz and /metrics (api, worker, dashboard, dev)",
-	"SVC_TRUSTED_PROXIES": "addresses of proxies in front, as CIDR prefixes after commas: X-Forwarded-For and " +
-		"Forwarded are believed from these",
+	"SVC_TRUSTED_PROXIES": "addresses or CIDR prefixes of the proxies in front, comma-separated: X-Forwarded-For " +
+		"and Forwarded are trusted from these only",
 	"SVC_PUBLIC_BASE_URL": "the service's URL for partners and customers, without a path; sandbox default: " +
 		"http://SVC_LISTEN, or the machine's own address in its network if that is 0.0.0.0",
 	"SVC_DATABASE_URL": "postgres:// URL; svc dev starts a private server without it",
@@ -26,8 +26,8 @@ var variableHelp = map[string]string{
 	"SVC_OTLP_URL":   "OTLP/HTTP collector for spans, such as http://localhost:4318; without it, no spans are sent",
 	"SVC_OTLP_RATIO": "share of traces that are sent, above 0 to 1; the same for all processes",
 
-	"SVC_RATE_LIMIT": "requests per second and API client, or off; bursts may have twice as many, and the token " +
-		"endpoint allows a tenth, and the whole rate for each address and process",
+	"SVC_RATE_LIMIT": "requests per second of an API client, or off; the burst is twice that. The token endpoint " +
+		"allows a client a tenth, and each process allows an address the whole rate",
 	"SVC_BATCH_RATE_LIMIT": "batches submitted, validated or retried per second and API client, or off",
 
 	"SVC_QUOTA_OPEN_ROWS": "unsettled batch rows of an organisation, or off",

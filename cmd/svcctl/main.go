@@ -28,7 +28,7 @@ func main() {
 	os.Exit(code)
 }
 
-// ctl is a run of svcctl.
+// ctl is one run of svcctl, with its environment and flags.
 type ctl struct {
 	getenv      func(string) string
 	in          io.Reader
@@ -109,8 +109,8 @@ func (c *ctl) addGrouped(root *cobra.Command, group string, commands ...*cobra.C
 	}
 }
 
-// prepare makes a command note that it has started, and a group of commands refuse unknown ones.
-// Errors before the start are errors of usage.
+// prepare makes each command set started: errors before that are errors of usage. It makes a group
+// of commands refuse an unknown one.
 func (c *ctl) prepare(cmd *cobra.Command) {
 	if do := cmd.RunE; do != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
