@@ -8,9 +8,9 @@ import (
 )
 
 // holdPort binds a socket to the port and never listens on it. Servers set SO_REUSEADDR on their
-// listeners; the held socket sets it too, so both can bind the port. A new port is bound before
-// that option is set. The bind then fails if any other socket has the port, including another
-// process's hold.
+// listeners; the held socket sets it too, so both can bind the port. isNew says that no other
+// socket may have the port, not even the hold of another process: the option is set only after the
+// bind.
 func holdPort(number int, isNew bool) (io.Closer, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// word is a group of retired words that share a substitute.
-type word struct {
+// wordGroup is a group of retired words with one substitute.
+type wordGroup struct {
 	// names are whole words of camelCase names, in lower case.
 	names []string
 	// exact are whole names.
@@ -17,12 +17,12 @@ type word struct {
 	allowed *regexp.Regexp
 	// allowedNames are names that may contain one of names.
 	allowedNames []string
-	instead      string
+	instead      string // for the message
 }
 
 // retired lists the words that have better substitutes. A word with an ordinary sense in prose,
 // such as "share", is only looked for in names.
-var retired = []word{
+var retired = []wordGroup{
 	{
 		names:   []string{"whoever", "nobody", "somebody", "anybody", "everybody", "someone", "anyone"},
 		comment: regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|anybody|everybody|someone|anyone)\b`),
@@ -72,7 +72,7 @@ var retired = []word{
 
 // inName reports whether a name is retired or contains a retired word. parts are the words of name,
 // in lower case.
-func (w word) inName(name string, parts []string) bool {
+func (w wordGroup) inName(name string, parts []string) bool {
 	if slices.Contains(w.exact, name) {
 		return true
 	}
@@ -81,7 +81,7 @@ func (w word) inName(name string, parts []string) bool {
 }
 
 // inComment returns the first match in a comment's text, or "".
-func (w word) inComment(text string) string {
+func (w wordGroup) inComment(text string) string {
 	if w.comment == nil {
 		return ""
 	}

@@ -37,7 +37,7 @@ type fleet struct {
 	mu        sync.Mutex
 	processes map[string]*exec.Cmd
 	addresses map[string]string // of the processes
-	ops       map[string]string // addresses of their metrics
+	ops       map[string]string // addresses of their health and metrics
 
 	organisation, site string
 	basic              string // of the partner's client
@@ -189,7 +189,7 @@ func onServer(ctx context.Context, dsn, statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// open opens a session that runs a statement and stays, until its end is called.
+// open runs a statement in a new session, which stays open until end is called.
 func (f *fleet) open(ctx context.Context, statement string) (end func(), err error) {
 	conn, err := pgx.Connect(ctx, f.postgres.Primary().DatabaseURL)
 	if err != nil {
@@ -320,7 +320,7 @@ func (f *fleet) pay(ctx context.Context) error {
 	return err
 }
 
-// load pays and submits all the time, until the context ends. It goes on whatever happens.
+// load pays and submits all the time, until the context ends. It ignores errors.
 func (f *fleet) load(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
