@@ -21,8 +21,8 @@ const (
 	largeBatchRows = 400
 	// knownLargeBatches is the number of batches that are remembered as large.
 	knownLargeBatches = 4096
-	// keptDivisor n gives kept answers an n-th of the memory limit, if each has keptAnswerSize
-	// bytes. Answers of up to twice that size are kept.
+	// keptDivisor n gives kept answers an n-th of the memory limit. They are counted with
+	// keptAnswerSize bytes each; answers of up to twice that size are kept.
 	keptDivisor    = 32
 	keptAnswerSize = 1 << 20
 
@@ -45,8 +45,8 @@ type batchKey struct {
 // that arrive meanwhile share the next one, so that no answer is older than its request. Reads of
 // CSV and reads from the replica are not shared.
 //
-// Large answers cost much CPU time here and in Postgres. Only a few are read at once, in turn for
-// the organisations, and without a slot. The rendered ones are kept, and serve as long as the
+// Large answers cost much CPU time here and in Postgres. Only a few are read at once, fairly among
+// organisations, and without a slot. The rendered ones are kept, and serve as long as the
 // batch's version stays the same.
 //
 // A batchReader is safe for concurrent use.
@@ -227,7 +227,7 @@ func (b *batchReader) read(
 }
 
 // coalesce runs a read, unless it can join one that begins after the call. If the request that runs
-// it ends before, another one runs it.
+// the read ends first, a waiting request runs it again.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
@@ -247,7 +247,7 @@ func (b *batchReader) coalesce(
 	}
 }
 
-// lead runs a read once the previous one has ended. If ctx ends before, the read is abandoned.
+// lead runs a read once the previous one has ended. If ctx ends first, the read is abandoned.
 func (b *batchReader) lead(
 	ctx context.Context, key batchKey, shared, previous *batchRead,
 	read func(ctx context.Context) (*batchView, error),

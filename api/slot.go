@@ -12,7 +12,7 @@ type slot struct {
 	since     time.Time // when the slot was acquired; zero while it is not held
 }
 
-// acquire waits for the slot; see admission.acquire.
+// acquire waits for the slot; see admission.acquire. resumes says that the request held one before.
 func (s *slot) acquire(ctx context.Context, resumes bool) error {
 	if s.admission == nil {
 		return nil
@@ -49,8 +49,9 @@ func (s *Server) admit(ctx context.Context, r *Request) error {
 	return r.slot.acquire(ctx, false)
 }
 
-// withoutSlot releases the request's slot, runs wait and acquires a slot again. It serves waits for
-// a client, an event or another service. The error, if any, is the answer: the request is shed.
+// withoutSlot releases the request's slot, runs wait, and acquires a slot again. It serves waits
+// for a client, an event or another service. After an error the request has no slot: the handler
+// returns the error.
 func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
 	r.slot.release()
 	wait()

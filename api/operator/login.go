@@ -24,8 +24,8 @@ const (
 	rememberFor = time.Minute
 	// rememberSize bounds the credentials that are remembered.
 	rememberSize = 1000
-	// hashesAtOnce bounds the processors that verification takes.
-	hashesAtOnce = 2
+	// maxHashing bounds the concurrent verifications, each of which keeps a processor busy.
+	maxHashing = 2
 	// attemptTimeout bounds one attempt. It exceeds the time of one verification many times.
 	attemptTimeout = 5 * time.Second
 	// busyRetryAfter is when to try again if no processor becomes free within attemptTimeout.
@@ -73,7 +73,7 @@ func New(cfg Config) (*Login, error) {
 	}
 	l := &Login{
 		cfg: cfg, key: []byte(rand.Text()), accepted: accepted, throttle: newThrottle(),
-		hashing:  make(chan struct{}, hashesAtOnce),
+		hashing:  make(chan struct{}, maxHashing),
 		attempts: coalesce.SingleFlight[verdict]{Timeout: attemptTimeout},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "svc_operator_logins_total",
