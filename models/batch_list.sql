@@ -24,7 +24,7 @@ WITH clock AS MATERIALIZED (
     ) b LIMIT :limit
 )
 SELECT clock.now, (SELECT count(*) FROM matching) AS total,
-       -- The order, which EXISTS would drop, lets the next index entry answer.
+       -- With ORDER BY, one index entry answers. EXISTS would drop the order.
        (SELECT true FROM matching WHERE (submitted_at, id) :BEHIND (:behind_at, :behind_key)
         ORDER BY submitted_at :BACK, id :BACK LIMIT 1) IS NOT NULL AS behind,
        -- Only open batches of the page have their rows in progress counted.

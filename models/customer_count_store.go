@@ -58,8 +58,8 @@ type linkNode struct {
 }
 
 // FoldLinkChanges moves at most limit changes of links into the counts and returns their number.
-// Totals include unfolded changes as well; folding keeps those few. While another call folds, it
-// moves none.
+// The totals of lists add the changes that are not folded yet; folding keeps their number small.
+// While another call folds, it moves none.
 func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		n = 0

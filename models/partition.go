@@ -31,8 +31,8 @@ var minPartitionAge = min(BatchRetention, MinRetention.Webhooks)
 const (
 	// partitionsAhead is the number of periods ahead for which partitions are made.
 	partitionsAhead = 2
-	// minPartitionsAhead is the number of periods ahead without whose partitions an alert is
-	// raised.
+	// minPartitionsAhead is the minimum number of periods ahead with partitions. Below it, an alert
+	// is raised.
 	minPartitionsAhead = 1
 	// maxMovedRows bounds the rows that move between partitions under an exclusive lock.
 	maxMovedRows = 10_000

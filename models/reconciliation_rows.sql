@@ -1,8 +1,12 @@
 -- Finds the batch rows of rail keys. A key is a digest, so the statement computes the digests of
--- the rows of their batches. Go replaces the variables in upper case.
+-- the rows of their batches.
 --
---   :keys     rail keys
---   :batches  the parts of the keys that name the batches, as bytes
+--   :keys      rail keys
+--   :batches   the parts of the keys that name the batches, as bytes
+--   BATCH_KEY  the key of a batch, of which rail keys hold the first 16 bytes
+--   ROW_KEY    the rail key of a row
+--
+-- reconciliation_store.go replaces the variables in upper case.
 WITH named AS MATERIALIZED (
     -- The index batches_rail_key.
     SELECT b.site_id, b.id, b.batch_reference, :BATCH_KEY AS key

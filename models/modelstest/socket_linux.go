@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ProveSocket checks that the kernel detects the dead peer of a connected socket: it probes an idle
-// peer and gives up within half a minute.
+// ProveSocket checks that the kernel detects the dead peer of a connected socket within 15 seconds:
+// it probes an idle peer, and bounds the wait for an acknowledgement.
 func ProveSocket(t testing.TB, fd int) {
 	t.Helper()
 	option := func(level, name int) int {

@@ -10,8 +10,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// UseReplica gives the reads of contexts from WithReplica a replica. It must precede every other
-// call.
+// UseReplica sets the replica for the reads whose context is from WithReplica. Call it before any
+// other method.
 func (db *DB) UseReplica(r *Replica) { db.replica = r }
 
 // Replica returns the replica; nil: there is none.
@@ -80,11 +80,11 @@ type source struct {
 // Read runs do, which reads with one statement or one transaction of Bun. Errors and retries are
 // those of Do.
 //
-// With a context from WithReplica, do runs on the replica, if it has all that the primary had
-// flushed before the context's first read. So a replica's answer is never older than the request:
-// each such context costs the primary one cheap statement, and needs no memory of earlier requests.
-// If the replica lags, fails or refuses, do runs again on the primary, and further reads of the
-// context stay there.
+// With a context from WithReplica, do runs on the replica, if it has replayed all that the primary
+// had flushed before the context's first read. So a replica's answer is never older than the
+// request: each such context costs the primary one cheap statement, and needs no memory of earlier
+// requests. If the replica lags, fails or refuses, do runs again on the primary, and further reads
+// of the context stay there.
 func (db *DB) Read(ctx context.Context, do func(on bun.IDB) error) error {
 	return db.read(ctx, func(on source) error { return do(on.bun) })
 }

@@ -21,7 +21,7 @@ type Setting struct{ Name, Value string }
 type Settings []Setting
 
 // SessionSettings returns the settings of a session with the default statement timeout. Behind a
-// pooler, the service's role must have them, because the pool does not set them there.
+// pooler, the service's role must have them, because the DB cannot set them there.
 func SessionSettings() Settings { return sessionSettings(DefaultStatementTimeout) }
 
 func sessionSettings(statementTimeout time.Duration) Settings {

@@ -20,7 +20,7 @@ type Plan struct {
 // Node is one step of a plan, with the steps below it.
 type Node struct {
 	Type     string `json:"Node Type"`
-	Relation string `json:"Relation Name"` // the table that a scan reads; else ""
+	Relation string `json:"Relation Name"`      // the table that a scan reads; else ""
 	Hit      int    `json:"Shared Hit Blocks"`  // also of the steps below
 	Read     int    `json:"Shared Read Blocks"` // also of the steps below
 	Plans    []Node
