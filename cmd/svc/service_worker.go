@@ -78,7 +78,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		// Without the attribute of an outage: other records about it must not suppress this one.
+		// Not marked with logs.Outage: other records about the outage would suppress this one.
 		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
 		select {
 		case <-ctx.Done():

@@ -35,7 +35,7 @@ type redisServer struct {
 	certs     *Certificates
 }
 
-// redisRole is the part of a server in a group. The zero value is a server of its own.
+// redisRole is the role of a server in a group. The zero value is a server without a group.
 type redisRole struct {
 	password string   // of the whole group
 	settings []string // further lines of the configuration
