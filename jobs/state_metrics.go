@@ -40,7 +40,7 @@ func RegisterStateMetrics(reg prometheus.Registerer, store *models.Store, log *s
 		reconciledTo: prometheus.NewDesc("svc_reconciliation_compared_timestamp_seconds",
 			"Service time up to which ledger and rail have been compared; 0 before the first comparison.", nil, nil),
 		reconcileLag: prometheus.NewDesc("svc_reconciliation_lag_seconds",
-			"Age of the time up to which ledger and rail have been compared; 7 days before the first comparison.", nil, nil),
+			"Age of svc_reconciliation_compared_timestamp_seconds; 7 days before the first comparison.", nil, nil),
 		inFlight: prometheus.NewDesc("svc_reconciliation_in_flight",
 			"Debits without a ledger entry whose row or payment is open; at most 1000 are counted.", nil, nil),
 		auditAge: prometheus.NewDesc("svc_audit_pass_age_seconds",

@@ -93,7 +93,8 @@ func TestListLinksReadsLittle(t *testing.T) {
 		}
 		_, err = conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE page%d AS %s", i, list.Text()))
 		must(t, err)
-		plan, err = explain.RunText(t.Context(), conn, fmt.Sprintf("EXECUTE page%d (%s)", i, strings.Join(literals, ", ")))
+		execute := fmt.Sprintf("EXECUTE page%d (%s)", i, strings.Join(literals, ", "))
+		plan, err = explain.RunText(t.Context(), conn, execute)
 		check(q, "planned for all values", plan, err)
 		checkTotal(t.Context(), t, c.store, q)
 	}

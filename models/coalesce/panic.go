@@ -9,8 +9,8 @@ import (
 // ErrPanic is wrapped by the error that CatchPanic makes.
 var ErrPanic = errors.New("coalesce: panic")
 
-// CatchPanic, when deferred, turns a panic into *err, with the stack. It is for goroutines that
-// work for several callers, where an uncaught panic would end the process.
+// CatchPanic turns a panic of the function that defers it into *err, with the stack. It is for
+// goroutines that work for several callers, where an uncaught panic would end the process.
 func CatchPanic(err *error) {
 	if fault := recover(); fault != nil {
 		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, fault, debug.Stack())
