@@ -90,7 +90,9 @@ func newBatchReader(cfg Config) *batchReader {
 	cfg.Metrics.MustRegister(refused)
 	return &batchReader{
 		store: cfg.Store, large: large, kept: kept, reads: map[batchKey]*batchReads{},
-		permit: newFairSemaphore[models.OrganisationID](maxLargeReads, maxLargeReadsWaiting, largeReadWait, refused),
+		permit: newFairSemaphore[models.OrganisationID](fairLimits{
+			permits: maxLargeReads, waitersPerCaller: maxLargeReadsWaiting, wait: largeReadWait,
+		}, refused),
 	}
 }
 
@@ -148,10 +150,10 @@ func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err 
 func (b *batchReader) withPermit(
 	ctx context.Context, organisation models.OrganisationID, read func(ctx context.Context) error,
 ) error {
-	if err := b.permit.acquire(ctx, organisation); err != nil {
+	if err := b.permit.acquire(ctx, organisation, 1); err != nil {
 		return err
 	}
-	defer b.permit.release(organisation)
+	defer b.permit.release(organisation, 1)
 	return read(ctx)
 }
 

@@ -232,7 +232,7 @@ func TestKeptAnswersNeedNoPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range maxLargeReads {
-		if err := reader.permit.acquire(t.Context(), site.OrganisationID); err != nil {
+		if err := reader.permit.acquire(t.Context(), site.OrganisationID, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestKeptAnswersNeedNoPermit(t *testing.T) {
 		t.Error("a changed batch was read without a permit")
 	}
 	for range maxLargeReads {
-		reader.permit.release(site.OrganisationID)
+		reader.permit.release(site.OrganisationID, 1)
 	}
 	if changed, err := reader.view(t.Context(), r); err != nil || !changed.settled {
 		t.Errorf("changed: %+v, %v", changed, err)

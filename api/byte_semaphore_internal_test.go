@@ -20,8 +20,8 @@ func testSemaphore(t *testing.T, test func(*testing.T, *byteSemaphore)) {
 		s := newByteSemaphore(100, 1, newBodyMetrics(prometheus.NewRegistry()).of("large"))
 		test(t, s)
 		synctest.Wait()
-		if s.used != 0 || len(s.held)+len(s.waiting) != 0 || s.waiters.Len() != 0 || s.arriving.Len() != 0 {
-			t.Errorf("at the end %d bytes are used, held %v, %d wait, %d arrive", s.used, s.held, s.waiters.Len(),
+		if s.used != 0 || len(s.callers)+s.waiters.Len()+s.arriving.Len() != 0 {
+			t.Errorf("at the end %d bytes are used by %v, %d wait, %d arrive", s.used, s.callers, s.waiters.Len(),
 				s.arriving.Len())
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -14,53 +15,62 @@ import (
 var (
 	// errNoPermit means that no permit became free in time. It is not logged.
 	errNoPermit = fmt.Errorf("%w: no permit in time", errBusy)
-	// errCallerQueueFull means that the caller has as many waiters as one caller may have.
-	errCallerQueueFull = fmt.Errorf("%w: too many requests of the caller wait", errBusy)
+	// errQueueFull means that as many requests wait as may, in all or of the caller.
+	errQueueFull = fmt.Errorf("%w: too many requests wait", errBusy)
 )
 
-// fairSemaphore bounds how many costly steps run at once. The next permit goes to the waiting
-// caller that holds the fewest, then to the caller whose last permit is the longest ago, then to
-// the oldest waiter. A fairSemaphore is safe for concurrent use.
+// fairSemaphore bounds what may be in use at once: costly steps of one permit each, or bytes. The
+// next permits go to the waiting caller that holds the fewest, then to the caller whose last permits
+// are the longest ago, then to the oldest waiter. A fairSemaphore is safe for concurrent use.
 type fairSemaphore[K comparable] struct {
-	permits    int
-	maxWaiters int // of one caller
-	waitLimit  time.Duration
-	refused    prometheus.Counter
+	limits  fairLimits
+	refused prometheus.Counter
+	// whenFull, unless it is nil, is called when a caller waits for n permits because too few are
+	// free. It is called with mu held.
+	whenFull func(caller K, n int64)
 
 	mu      sync.Mutex
-	used    int
+	used    int64
 	grants  uint64            // so far
-	callers map[K]*permitUser // those that hold a permit or wait for one
+	callers map[K]*permitUser // those that hold permits or wait for some
 	waiters list.List         // of *permitWaiter[K], in the order of arrival
+}
+
+// fairLimits are the limits of a fairSemaphore. 0 means no limit, except for permits.
+type fairLimits struct {
+	permits          int64
+	perCaller        int64 // permits that one caller may hold
+	waiters          int
+	waitersPerCaller int
+	wait             time.Duration
 }
 
 // permitUser holds the numbers of a caller's permits and waiters.
 type permitUser struct {
-	held, waiting int
-	granted       uint64 // the number of the last grant; 0 before the first
+	held    int64
+	waiting int
+	granted uint64 // the number of the last grant; 0 before the first
 }
 
-// permitWaiter is a queued request for a permit.
+// permitWaiter is a queued request for permits.
 type permitWaiter[K comparable] struct {
 	caller   K
-	element  *list.Element // in waiters; nil once the permit is acquired
-	acquired chan struct{} // closed when the permit is acquired
+	n        int64
+	element  *list.Element // in waiters; nil once the permits are acquired
+	acquired chan struct{} // closed when the permits are acquired
 }
 
-func newFairSemaphore[K comparable](
-	permits, maxWaiters int, waitLimit time.Duration, refused prometheus.Counter,
-) *fairSemaphore[K] {
-	return &fairSemaphore[K]{
-		permits: permits, maxWaiters: maxWaiters, waitLimit: waitLimit, refused: refused,
-		callers: map[K]*permitUser{},
-	}
+func newFairSemaphore[K comparable](limits fairLimits, refused prometheus.Counter) *fairSemaphore[K] {
+	limits.perCaller = cmp.Or(limits.perCaller, limits.permits)
+	limits.waiters = cmp.Or(limits.waiters, math.MaxInt)
+	return &fairSemaphore[K]{limits: limits, refused: refused, callers: map[K]*permitUser{}}
 }
 
-// acquire waits for a permit, at most the wait limit. It returns errCallerQueueFull at once if too
-// many requests of the caller wait already, and errNoPermit if none becomes free in time or before
-// ctx ends.
-func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K) error {
-	w, err := s.enqueue(caller)
+// acquire waits for n permits, at most the wait limit. It returns errQueueFull at once if too many
+// requests wait already, in all or of the caller, and errNoPermit if the caller may not hold as many
+// permits, or they do not become free in time or before ctx ends.
+func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K, n int64) error {
+	w, err := s.enqueue(caller, n)
 	if err == nil {
 		err = s.await(ctx, w)
 	}
@@ -70,26 +80,33 @@ func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K) error {
 	return err
 }
 
-func (s *fairSemaphore[K]) enqueue(caller K) (*permitWaiter[K], error) {
+// enqueue queues a waiter, and lets it acquire its permits at once if they are free.
+func (s *fairSemaphore[K]) enqueue(caller K, n int64) (*permitWaiter[K], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n > s.limits.perCaller {
+		return nil, errNoPermit
+	}
 	u := s.callers[caller]
 	if u == nil {
 		u = &permitUser{}
-		s.callers[caller] = u
 	}
-	if u.waiting >= s.maxWaiters {
-		return nil, errCallerQueueFull
+	if s.waiters.Len() >= s.limits.waiters || u.waiting >= s.limits.waitersPerCaller {
+		return nil, errQueueFull
 	}
-	w := &permitWaiter[K]{caller: caller, acquired: make(chan struct{})}
+	s.callers[caller] = u
+	w := &permitWaiter[K]{caller: caller, n: n, acquired: make(chan struct{})}
 	w.element = s.waiters.PushBack(w)
 	u.waiting++
 	s.grant()
+	if w.element != nil && s.used+n > s.limits.permits && s.whenFull != nil {
+		s.whenFull(caller, n)
+	}
 	return w, nil
 }
 
 func (s *fairSemaphore[K]) await(ctx context.Context, w *permitWaiter[K]) error {
-	timer := time.NewTimer(s.waitLimit)
+	timer := time.NewTimer(s.limits.wait)
 	defer timer.Stop()
 	select {
 	case <-w.acquired:
@@ -99,42 +116,51 @@ func (s *fairSemaphore[K]) await(ctx context.Context, w *permitWaiter[K]) error 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.element == nil { // the permit came at the same moment
+	if w.element == nil { // the permits came at the same moment
 		return nil
 	}
 	s.dequeue(w)
+	s.grant() // the next one may need fewer
 	return errNoPermit
 }
 
 // grant gives free permits to waiters. The caller of grant holds mu.
 func (s *fairSemaphore[K]) grant() {
-	for s.used < s.permits {
+	for {
 		w := s.next()
-		if w == nil {
+		if w == nil || s.used+w.n > s.limits.permits {
 			return
 		}
-		s.used++
+		s.used += w.n
 		s.grants++
 		u := s.callers[w.caller]
-		u.held++
+		u.held += w.n
 		u.granted = s.grants
 		s.dequeue(w)
 		close(w.acquired)
 	}
 }
 
-// next returns the waiter that comes next, nil if there is none. The caller of next holds mu.
+// next returns the waiter that comes next, nil if no waiter's caller may hold more. The caller of
+// next holds mu.
 func (s *fairSemaphore[K]) next() *permitWaiter[K] {
 	var next *permitWaiter[K]
 	var best *permitUser
 	for e := s.waiters.Front(); e != nil; e = e.Next() {
 		w, _ := e.Value.(*permitWaiter[K])
 		u := s.callers[w.caller]
-		if next == nil || cmp.Or(cmp.Compare(u.held, best.held), cmp.Compare(u.granted, best.granted)) < 0 {
+		if s.mayHold(w.caller, w.n) &&
+			(next == nil || cmp.Or(cmp.Compare(u.held, best.held), cmp.Compare(u.granted, best.granted)) < 0) {
 			next, best = w, u
 		}
 	}
 	return next
+}
+
+// mayHold reports whether n more permits keep a queued caller within the permits of one caller. The
+// caller of mayHold holds mu.
+func (s *fairSemaphore[K]) mayHold(caller K, n int64) bool {
+	return s.callers[caller].held+n <= s.limits.perCaller
 }
 
 // dequeue takes a waiter out of the queue. The caller of dequeue holds mu.
@@ -145,20 +171,20 @@ func (s *fairSemaphore[K]) dequeue(w *permitWaiter[K]) {
 	s.forget(w.caller)
 }
 
-// release gives a permit of the caller back.
-func (s *fairSemaphore[K]) release(caller K) {
+// release gives n permits of the caller back.
+func (s *fairSemaphore[K]) release(caller K, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used--
-	s.callers[caller].held--
+	s.used -= n
+	s.callers[caller].held -= n
 	s.forget(caller)
 	s.grant()
 }
 
-// forget deletes a caller that neither holds a permit nor waits for one. The caller of forget holds
+// forget deletes a caller that neither holds permits nor waits for some. The caller of forget holds
 // mu.
 func (s *fairSemaphore[K]) forget(caller K) {
-	if u := s.callers[caller]; u.held+u.waiting == 0 {
+	if u := s.callers[caller]; u.held == 0 && u.waiting == 0 {
 		delete(s.callers, caller)
 	}
 }

@@ -13,11 +13,12 @@ import (
 )
 
 // testFair runs a test of a semaphore in a synctest bubble. At the end all permits must be free.
-func testFair(t *testing.T, permits, maxWaiters int, test func(*testing.T, *fairSemaphore[string])) {
+func testFair(t *testing.T, permits int64, maxWaiters int, test func(*testing.T, *fairSemaphore[string])) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
-		s := newFairSemaphore[string](permits, maxWaiters, time.Second, refused)
+		s := newFairSemaphore[string](
+			fairLimits{permits: permits, waitersPerCaller: maxWaiters, wait: time.Second}, refused)
 		test(t, s)
 		synctest.Wait()
 		if s.used != 0 || len(s.callers)+s.waiters.Len() != 0 {
@@ -34,7 +35,7 @@ func TestFairSemaphoreGrantsInOrder(t *testing.T) {
 		var order []string
 		hold := func(caller string, d time.Duration) {
 			go func() {
-				if err := s.acquire(t.Context(), caller); err != nil {
+				if err := s.acquire(t.Context(), caller, 1); err != nil {
 					t.Error(err)
 					return
 				}
@@ -42,7 +43,7 @@ func TestFairSemaphoreGrantsInOrder(t *testing.T) {
 				order = append(order, caller)
 				mu.Unlock()
 				<-time.After(d)
-				s.release(caller)
+				s.release(caller, 1)
 			}()
 			synctest.Wait()
 		}
@@ -61,20 +62,20 @@ func TestFairSemaphoreGrantsInOrder(t *testing.T) {
 func TestFairSemaphoreRefuses(t *testing.T) {
 	t.Parallel()
 	testFair(t, 1, 2, func(t *testing.T, s *fairSemaphore[string]) {
-		if err := s.acquire(t.Context(), "a"); err != nil {
+		if err := s.acquire(t.Context(), "a", 1); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		errs := make(chan error, 3)
 		began := time.Now()
 		for range 2 {
-			go func() { errs <- s.acquire(t.Context(), "a") }()
+			go func() { errs <- s.acquire(t.Context(), "a", 1) }()
 		}
 		synctest.Wait()
-		if err := s.acquire(t.Context(), "a"); !errors.Is(err, errCallerQueueFull) || time.Since(began) > 0 {
+		if err := s.acquire(t.Context(), "a", 1); !errors.Is(err, errQueueFull) || time.Since(began) > 0 {
 			t.Errorf("one more after %v: %v", time.Since(began), err)
 		}
-		go func() { errs <- s.acquire(ctx, "b") }()
+		go func() { errs <- s.acquire(ctx, "b", 1) }()
 		synctest.Wait()
 		cancel()
 		if err := <-errs; !errors.Is(err, errNoPermit) || time.Since(began) > 0 {
@@ -88,7 +89,7 @@ func TestFairSemaphoreRefuses(t *testing.T) {
 		if n := metricValue(t, s.refused); n != 4 {
 			t.Errorf("counted %v refusals", n)
 		}
-		s.release("a")
+		s.release("a", 1)
 	})
 }
 
@@ -99,18 +100,18 @@ func TestFairSemaphoreLosesNoPermit(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		for range 50 { // select takes either way
-			if err := s.acquire(t.Context(), "a"); err != nil {
+			if err := s.acquire(t.Context(), "a", 1); err != nil {
 				t.Fatal(err)
 			}
-			w, err := s.enqueue("b")
+			w, err := s.enqueue("b", 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.release("a")
+			s.release("a", 1)
 			if err := s.await(ended, w); err != nil {
 				t.Fatal(err)
 			}
-			s.release("b")
+			s.release("b", 1)
 		}
 	})
 }

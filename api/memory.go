@@ -67,7 +67,8 @@ func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
 		small:  newByteSemaphore(bytes*3/8, 4*smallBody, m.of("small")),
 		large:  newByteSemaphore(bytes/2, maxBatchBytes, m.of("large")),
 
-		handled: newFairSemaphore[caller](maxLargeHandled, maxLargeWaiting, bodyWaitLimit,
+		handled: newFairSemaphore[caller](
+			fairLimits{permits: maxLargeHandled, waitersPerCaller: maxLargeWaiting, wait: bodyWaitLimit},
 			m.refused.WithLabelValues("large", "handling")),
 	}
 }
@@ -78,7 +79,7 @@ func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
 	if size <= smallBody || r.Principal.ClientID.IsZero() { // a console page's own API calls count instead
 		return nil
 	}
-	if err := m.handled.acquire(ctx, callerOf(&r.Principal)); err != nil {
+	if err := m.handled.acquire(ctx, callerOf(&r.Principal), 1); err != nil {
 		return fmt.Errorf("%w: %w", errNoBodyMemory, err)
 	}
 	r.handlesLarge = true
@@ -90,7 +91,7 @@ func (r *Request) releaseBody() {
 	r.lease.release()
 	if r.handlesLarge {
 		r.handlesLarge = false
-		r.server.bodies.handled.release(callerOf(&r.Principal))
+		r.server.bodies.handled.release(callerOf(&r.Principal), 1)
 	}
 }
 

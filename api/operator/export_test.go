@@ -2,11 +2,11 @@ package operator
 
 // OccupyProcessors takes all processors that verify passwords, until free is called.
 func (l *Login) OccupyProcessors() (free func()) {
-	for range hashesAtOnce {
+	for range maxHashing {
 		l.hashing <- struct{}{}
 	}
 	return func() {
-		for range hashesAtOnce {
+		for range maxHashing {
 			<-l.hashing
 		}
 	}
