@@ -92,7 +92,7 @@ func TestReplicaServesTheConsole(t *testing.T) {
 	page, err := c.store.ListWebhookEvents(t.Context(), models.WebhookQuery{OrganisationID: c.owner, Limit: 1})
 	check(t, err)
 	for _, path := range []string{
-		"/console/webhooks", "/console/webhooks/event?id=" + page.Events[0].ID.String(), c.page(""),
+		"/console/webhooks", "/console/webhooks/event?id=" + page.Items[0].ID.String(), c.page(""),
 		c.page("/payments"), c.page("/payment?id=" + intent.ID.String()), c.page("/batches"),
 		c.page("/batches/new?fill=linked"), c.page("/batch?ref=b"), c.page("/batch.csv?ref=b"), c.page("/customers"),
 		c.page("/customer?ref=ada"), "/console/clock",

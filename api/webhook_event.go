@@ -131,9 +131,9 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	list := webhookEventList{Items: make([]webhookEventData, len(page.Events)), TotalItems: page.Total}
-	for i := range page.Events {
-		list.Items[i] = describeEvent(&page.Events[i])
+	list := webhookEventList{Items: make([]webhookEventData, len(page.Items)), TotalItems: page.Total}
+	for i := range page.Items {
+		list.Items[i] = describeEvent(&page.Items[i])
 	}
 	if list.pageLinks, err = q.links(ctx, w.pages, r, page.Next, page.Prev, page.Now); err != nil {
 		return err

@@ -34,7 +34,4 @@ type AuditFilter struct {
 }
 
 // AuditPosition is the position of an entry. The zero position precedes the newest entry.
-type AuditPosition struct {
-	At Millis
-	ID AuditEntryID
-}
+type AuditPosition = Position[AuditEntryID]

@@ -94,7 +94,7 @@ func (s *Store) AuditLog(
 		var rows []auditRow
 		q := on.NewSelect().Model(&rows).Order("at DESC", "id DESC").Limit(limit)
 		if after != (AuditPosition{}) {
-			q.Where("(at, id) < (?, ?)", after.At, after.ID)
+			q.Where("(at, id) < (?, ?)", after.At, after.Key)
 		}
 		filter.restrict(q)
 		if err := q.Scan(ctx); err != nil {

@@ -176,7 +176,7 @@ func TestAuditLogFilters(t *testing.T) {
 			if len(page) == 0 {
 				break
 			}
-			got, at = append(got, page[0].Act), models.AuditPosition{At: page[0].At, ID: page[0].ID}
+			got, at = append(got, page[0].Act), models.AuditPosition{At: page[0].At, Key: page[0].ID}
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %v, want %v", tt.filter, got, tt.want)

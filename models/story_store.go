@@ -109,7 +109,7 @@ func (s *Store) PaymentStory(ctx context.Context, id PaymentIntentID) (story Pay
 		return story, err
 	}
 	subjects := []string{key}
-	for _, e := range page.Events {
+	for _, e := range page.Items {
 		attempts, err := s.webhookAttempts(ctx, facts.OrganisationID, e.ID, 0)
 		if err != nil {
 			return story, wrap("payment story", err)

@@ -37,7 +37,7 @@ func (w *webhooks) announce() int {
 // told returns the bodies of all events of a type, without their keys, oldest first.
 func (w *webhooks) told(event models.WebhookEventType) (bodies []string) {
 	w.t.Helper()
-	for _, e := range slices.Backward(w.list(models.WebhookQuery{Filter: models.WebhookFilter{Type: event}}).Events) {
+	for _, e := range slices.Backward(w.list(models.WebhookQuery{Filter: models.WebhookFilter{Type: event}}).Items) {
 		full, _ := w.event(e.ID)
 		if full.Type != event || !full.PaymentIntentID.IsZero() || full.TransactionStatus != "" {
 			w.t.Errorf("%s: %+v", event, full)
@@ -264,7 +264,7 @@ func TestAnnounceWithoutAnEndpoint(t *testing.T) {
 	must(t, err)
 	must(t, w.DeleteWebhookEndpoint(t.Context(), w.site.OrganisationID, models.SiteID{}))
 	w.announce()
-	events := w.list(models.WebhookQuery{}).Events
+	events := w.list(models.WebhookQuery{}).Items
 	if len(events) != 1 || events[0].Status != models.WebhookUndelivered {
 		t.Fatalf("events %+v", events)
 	}

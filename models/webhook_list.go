@@ -38,12 +38,8 @@ func (f WebhookFilter) describe(a *Act) {
 	}
 }
 
-// WebhookPosition is an event's position in the list. A page holds the events beyond its position.
-// The zero position is the beginning of the list going forward, and its end going backward.
-type WebhookPosition struct {
-	CreatedAt Millis
-	ID        WebhookEventID
-}
+// WebhookPosition is an event's position in the list, by CreatedAt and ID.
+type WebhookPosition = Position[WebhookEventID]
 
 func (e *WebhookEvent) position() WebhookPosition { return WebhookPosition{e.CreatedAt, e.ID} }
 
@@ -57,42 +53,8 @@ type WebhookQuery struct {
 	Limit          int // events at most, 1 to 100
 }
 
-// WebhookPage is one page of the list, with figures of the whole list from the same snapshot.
-type WebhookPage struct {
-	Now    Millis           // when the page was read
-	Events []WebhookEvent   // newest first, without bodies
-	Total  int64            // all events that match
-	Next   *WebhookPosition // where the next page (Forward) begins; nil on the last page
-	Prev   *WebhookPosition // where the page before (Backward) begins; nil on the first page
-}
-
-// newWebhookPage makes a page from the events found in the query's direction: in list order, one
-// more than the limit if there are more. behind reports whether events exist on the other side of
-// the position.
-func newWebhookPage(q *WebhookQuery, found []WebhookEvent, behind bool) WebhookPage {
-	page := WebhookPage{Events: found}
-	ahead := len(found) > q.Limit
-	if ahead && q.Direction == Backward {
-		page.Events = found[1:]
-	} else if ahead {
-		page.Events = found[:q.Limit]
-	}
-	next, prev := ahead, behind
-	if q.Direction == Backward {
-		next, prev = behind, ahead
-	}
-	var first, last WebhookPosition
-	if n := len(page.Events); n > 0 {
-		first, last = page.Events[0].position(), page.Events[n-1].position()
-	}
-	if next {
-		page.Next = &last
-	}
-	if prev {
-		page.Prev = &first
-	}
-	return page
-}
+// WebhookPage is one page of the list: events without bodies.
+type WebhookPage = Page[WebhookEvent, WebhookEventID]
 
 // webhookColumns are the columns of a WebhookEvent. Callers add the body if they need it.
 const webhookColumns = `w.organisation_id, w.id, w.site_id, w.type, w.payment_intent_id, w.transaction_status,
@@ -126,7 +88,7 @@ func (f WebhookFilter) selectFrom(tx postgres.Tx, organisation OrganisationID) *
 // ListWebhookEvents returns one page of an organisation's events. A walk through the pages finds
 // every event that matched throughout exactly once.
 func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page WebhookPage, err error) {
-	if q.Limit < 1 || q.Limit > 100 {
+	if q.Limit < 1 || q.Limit > maxPage {
 		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
 	}
 	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
@@ -136,36 +98,36 @@ func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page Web
 	return page, wrap("list webhook events", err)
 }
 
-func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (WebhookPage, error) {
+func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (page WebhookPage, err error) {
 	at, ahead, behind, order := q.From, "<", ">=", "DESC"
 	if q.Direction == Backward {
 		ahead, behind, order = ">", "<=", "ASC"
 	} else if at == (WebhookPosition{}) {
-		at.CreatedAt = math.MaxInt64
+		at.At = math.MaxInt64
 	}
 	matching := func() *bun.SelectQuery { return q.Filter.selectFrom(tx, q.OrganisationID) }
 	position := func(side string) *bun.SelectQuery {
-		return matching().Where("(w.created_at, w.id) "+side+" (?, ?)", at.CreatedAt, at.ID)
+		return matching().Where("(w.created_at, w.id) "+side+" (?, ?)", at.At, at.Key)
 	}
 	found := make([]WebhookEvent, 0, q.Limit+1)
-	err := position(ahead).ColumnExpr(webhookColumns).OrderExpr("w.created_at "+order+", w.id "+order).
+	err = position(ahead).ColumnExpr(webhookColumns).OrderExpr("w.created_at "+order+", w.id "+order).
 		Limit(int64(q.Limit)+1).Scan(ctx, &found)
 	if err != nil {
-		return WebhookPage{}, err
+		return page, err
 	}
 	if q.Direction == Backward {
 		slices.Reverse(found)
 	}
 	isBehind, err := position(behind).Exists(ctx)
 	if err != nil {
-		return WebhookPage{}, err
+		return page, err
 	}
-	page := newWebhookPage(q, found, isBehind)
-	if err := tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &page.Now); err != nil {
-		return WebhookPage{}, err
+	page.cut(found, pageQuery[WebhookEventID]{direction: q.Direction, limit: q.Limit}, isBehind,
+		(*WebhookEvent).position)
+	if err = tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &page.Now); err != nil {
+		return page, err
 	}
-	total, err := matching().Count(ctx)
-	page.Total = total
+	page.Total, err = matching().Count(ctx)
 	return page, err
 }
 

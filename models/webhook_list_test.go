@@ -33,7 +33,7 @@ func eventIDs(events []models.WebhookEvent) (ids []string) {
 func TestWebhookListWalk(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	if page := w.list(models.WebhookQuery{}); len(page.Events) != 0 || page.Next != nil || page.Prev != nil ||
+	if page := w.list(models.WebhookQuery{}); len(page.Items) != 0 || page.Next != nil || page.Prev != nil ||
 		page.Now != webhookStart {
 		t.Errorf("of nothing: %+v", page)
 	}
@@ -51,7 +51,7 @@ func TestWebhookListWalk(t *testing.T) {
 		q := models.WebhookQuery{Limit: limit, Direction: models.Forward}
 		page := w.list(q)
 		for {
-			got = append(got, eventIDs(page.Events)...)
+			got = append(got, eventIDs(page.Items)...)
 			if page.Total != 25 {
 				t.Errorf("total %d", page.Total)
 			}
@@ -69,7 +69,7 @@ func TestWebhookListWalk(t *testing.T) {
 			if len(got) > 0 {
 				page = w.list(q)
 			}
-			got = append(eventIDs(page.Events), got...)
+			got = append(eventIDs(page.Items), got...)
 			if page.Prev == nil {
 				break
 			}
@@ -104,7 +104,7 @@ func TestWebhookListFilters(t *testing.T) {
 		"range":   {models.WebhookFilter{From: &from, To: &to}, nil},
 	} {
 		page := w.list(models.WebhookQuery{Filter: c.filter})
-		if diff := cmp.Diff(c.want, eventIDs(page.Events)); diff != "" || int(page.Total) != len(c.want) {
+		if diff := cmp.Diff(c.want, eventIDs(page.Items)); diff != "" || int(page.Total) != len(c.want) {
 			t.Errorf("%s, total %d (-want +got):\n%s", name, page.Total, diff)
 		}
 	}
@@ -213,7 +213,7 @@ func TestOldWebhookEventsAreDropped(t *testing.T) {
 	if slots != 0 {
 		t.Errorf("%d slots of events that are gone", slots)
 	}
-	if page := w.list(models.WebhookQuery{}); len(page.Events) != 1 || page.Events[0].ID != pending {
-		t.Errorf("left: %v, of which %s is dropped", page.Events, id)
+	if page := w.list(models.WebhookQuery{}); len(page.Items) != 1 || page.Items[0].ID != pending {
+		t.Errorf("left: %v, of which %s is dropped", page.Items, id)
 	}
 }

@@ -102,7 +102,7 @@ func (s *Store) redeliverMatching(
 		}
 		ids := make([]WebhookEventID, len(found))
 		for i, p := range found {
-			ids[i] = p.ID
+			ids[i] = p.Key
 		}
 		tasks, err = redeliver(ctx, tx, organisation, ids)
 		return err
@@ -122,7 +122,7 @@ func (s *Store) nextRedelivery(
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		found, err := matchingWebhooks(ctx, tx, organisation, filter, at, 1)
 		if len(found) > 0 {
-			next = found[0].CreatedAt
+			next = found[0].At
 		}
 		return err
 	})
@@ -133,8 +133,8 @@ func (s *Store) nextRedelivery(
 func matchingWebhooks(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition, limit int,
 ) (found []WebhookPosition, err error) {
-	err = filter.selectFrom(tx, organisation).Column("w.created_at", "w.id").
-		Where("(w.created_at, w.id) > (?, ?) AND NOT w.is_test", at.CreatedAt, at.ID).
+	err = filter.selectFrom(tx, organisation).ColumnExpr("w.created_at AS at, w.id AS key").
+		Where("(w.created_at, w.id) > (?, ?) AND NOT w.is_test", at.At, at.Key).
 		Order("w.created_at", "w.id").Limit(int64(limit)).Scan(ctx, &found)
 	return found, err
 }

@@ -115,7 +115,7 @@ func printLog(
 			return nil
 		}
 		last := page[len(page)-1]
-		printed, at = printed+size, models.AuditPosition{At: last.At, ID: last.ID}
+		printed, at = printed+size, models.AuditPosition{At: last.At, Key: last.ID}
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func newOperations(t *testing.T, info sandboxInfo) *operations {
 		T: t, store: store, organisation: organisation,
 		batch:   "/ops/batch?ref=november&site=" + site.ID.String(),
 		payment: "/ops/payment?id=" + intent.ID.String(),
-		event:   "/ops/event?id=" + page.Events[0].ID.String() + "&organisation=" + organisation,
+		event:   "/ops/event?id=" + page.Items[0].ID.String() + "&organisation=" + organisation,
 	}
 }
 

@@ -3,7 +3,6 @@ package ops
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"partnerbilling/api/web"
 	"partnerbilling/models"
@@ -167,12 +166,4 @@ func (v *visit) lookUp() error {
 		return err
 	}
 	return v.show("railanswer", &base{Title: "The rail's answer", Tab: "search"}, &p)
-}
-
-func parseInt(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, inputError("The position of the page is not valid: begin at the first page.")
-	}
-	return n, nil
 }

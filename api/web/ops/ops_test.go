@@ -150,7 +150,7 @@ func (r *desk) paths() []string {
 		"/ops/log", "/ops/organisation?id=" + organisation, "/ops/payment?id=" + intent.ID.String(),
 		"/ops/batch?site=" + r.site.ID.String() + "&ref=" + url.QueryEscape("a <b> & c"),
 		"/ops/events?organisation=" + organisation, "/ops/events?status=undelivered&organisation=" + organisation,
-		"/ops/event?organisation=" + organisation + "&id=" + page.Events[0].ID.String(),
+		"/ops/event?organisation=" + organisation + "&id=" + page.Items[0].ID.String(),
 	}
 }
 
@@ -248,7 +248,7 @@ func (r *desk) forms() []formOf {
 	must(r.T, err)
 	page, err := r.store.ListWebhookEvents(r.Context(), models.WebhookQuery{OrganisationID: organisation, Limit: 1})
 	must(r.T, err)
-	event, o := page.Events[0].ID.String(), organisation.String()
+	event, o := page.Items[0].ID.String(), organisation.String()
 	return []formOf{
 		{"/ops/alert", []string{"do", "acknowledge", "kind", "lateTruth", "subject", "one"}, models.ActAcknowledgeAlert, models.SubjectAlert},
 		{"/ops/alert", []string{"do", "close", "kind", "lateTruth", "subject", "two"}, models.ActCloseAlert, models.SubjectAlert},

@@ -231,8 +231,8 @@ func (v *visit) auditLog() error {
 		return err
 	}
 	p.Filter.From, p.Filter.To = from, to
-	at, err := v.logPosition()
-	if err != nil {
+	var at models.AuditPosition
+	if at.At, err = v.after(&at.Key); err != nil {
 		return err
 	}
 	if p.Entries, err = v.store().AuditLog(v.ctx, p.Filter, at, logPageSize); err != nil {
@@ -249,16 +249,16 @@ func (v *visit) auditLog() error {
 	return v.show("log", &base{Title: "Audit log", Tab: "log"}, &p)
 }
 
-func (v *visit) logPosition() (at models.AuditPosition, err error) {
+// after reads the position that the address of a further page has: its time, and its id into id.
+func (v *visit) after(id interface{ UnmarshalText([]byte) error }) (models.Millis, error) {
 	if v.query("afterId") == "" {
-		return at, nil
+		return 0, nil
 	}
-	n, err := strconv.ParseInt(v.query("afterAt"), 10, 64)
+	at, err := strconv.ParseInt(v.query("afterAt"), 10, 64)
 	if err != nil {
-		return at, inputError("The position of the page is not valid: begin at the first page.")
+		return 0, inputError("The position of the page is not valid: begin at the first page.")
 	}
-	at.At = models.Millis(n)
-	return at, at.ID.UnmarshalText([]byte(v.query("afterId")))
+	return models.Millis(at), id.UnmarshalText([]byte(v.query("afterId")))
 }
 
 // period reads the parameters from and to; 0 for an empty one.

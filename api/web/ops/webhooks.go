@@ -60,7 +60,7 @@ func (v *visit) events() error {
 		return err
 	}
 	query := models.WebhookQuery{OrganisationID: id, Filter: filter, Limit: eventsPage}
-	if query.From, err = v.eventPosition(); err != nil {
+	if query.From.At, err = v.after(&query.From.Key); err != nil {
 		return err
 	}
 	if p.Page, err = v.store().ListWebhookEvents(v.ctx, query); err != nil {
@@ -68,21 +68,9 @@ func (v *visit) events() error {
 	}
 	if next := p.Page.Next; next != nil {
 		p.Next = link(Path+"/events", "organisation", id, "status", p.Status, "from", p.From, "to", p.To,
-			"afterAt", int64(next.CreatedAt), "afterId", next.ID)
+			"afterAt", int64(next.At), "afterId", next.Key)
 	}
 	return v.show("events", &base{Title: "Events of " + p.Organisation.Name, Tab: "webhooks"}, &p)
-}
-
-func (v *visit) eventPosition() (at models.WebhookPosition, err error) {
-	if v.query("afterId") == "" {
-		return at, nil
-	}
-	position, err := parseInt(v.query("afterAt"))
-	if err != nil {
-		return at, err
-	}
-	at.CreatedAt = models.Millis(position)
-	return at, at.ID.UnmarshalText([]byte(v.query("afterId")))
 }
 
 type eventPage struct {
