@@ -66,6 +66,51 @@ func (p *program) withDatabase(
 	return errors.Join(err, store.Close())
 }
 
+// storeCommand returns a command that uses the database. It takes as many arguments as its usage
+// names.
+func (p *program) storeCommand(
+	use, short string, do func(ctx context.Context, store *models.Store, args []string) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+				return do(ctx, store, args)
+			})
+		},
+	}
+}
+
+// idCommand returns a command that uses the database, and whose first argument is an id. It takes
+// as many arguments as its usage names.
+func idCommand[N models.Noun](
+	p *program, use, short string,
+	do func(ctx context.Context, store *models.Store, id models.ID[N], args []string) error,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of := func(ctx context.Context, store *models.Store, id models.ID[N]) error {
+				return do(ctx, store, id, args)
+			}
+			return withID(cmd.Context(), p, args[0], of)
+		},
+	}
+}
+
+// withID parses an id, opens the database and calls do.
+func withID[N models.Noun](
+	ctx context.Context, p *program, text string, do func(context.Context, *models.Store, models.ID[N]) error,
+) error {
+	id, err := models.ParseID[N](text)
+	if err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+		return do(ctx, store, id)
+	})
+}
+
 func (p *program) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Migrate the database schema"}
 	p.addOperatorFlag(cmd)
@@ -169,21 +214,20 @@ func (p *program) auditCommand() *cobra.Command {
 }
 
 func (p *program) alertsCommand() *cobra.Command {
-	cmd := command("alerts", "List open alerts", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-			alerts, err := store.OpenAlerts(ctx, 1000)
-			if err != nil {
-				return err
+	list := func(ctx context.Context, store *models.Store, _ []string) error {
+		alerts, err := store.OpenAlerts(ctx, 1000)
+		if err != nil {
+			return err
+		}
+		const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
+		return p.table(heading, func(row func(...any)) {
+			for _, a := range alerts {
+				row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
+					orEmpty(a.SiteID), a.TraceID, a.AcknowledgedBy)
 			}
-			const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
-			return p.table(heading, func(row func(...any)) {
-				for _, a := range alerts {
-					row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
-						orEmpty(a.SiteID), a.TraceID, a.AcknowledgedBy)
-				}
-			})
 		})
-	})
+	}
+	cmd := p.storeCommand("alerts", "List open alerts", list)
 	cmd.AddCommand(
 		acting(models.ActCloseAlert, p.closeAlertCommand()),
 		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
@@ -207,21 +251,14 @@ func (p *program) table(heading string, fill func(row func(...any))) error {
 
 func (p *program) siteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "site", Short: "Manage the Sites of organisations"}
-	add := &cobra.Command{Use: "add ORGANISATION NAME", Short: "Add a Site", Args: cobra.ExactArgs(2)}
-	add.RunE = func(cmd *cobra.Command, args []string) error {
-		var organisation models.OrganisationID
-		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
-			return err
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+	add := idCommand(p, "add ORGANISATION NAME", "Add a Site",
+		func(ctx context.Context, store *models.Store, organisation models.OrganisationID, args []string) error {
 			site, err := store.CreateSite(ctx, organisation, args[1])
-			if err != nil {
-				return err
+			if err == nil {
+				fmt.Fprintln(p.stdout, site.ID)
 			}
-			fmt.Fprintln(p.stdout, site.ID)
-			return nil
+			return err
 		})
-	}
 	cmd.AddCommand(acting(models.ActAddSite, add))
 	return cmd
 }

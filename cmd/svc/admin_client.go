@@ -17,12 +17,13 @@ var withinRevocationDelay = fmt.Sprintf("within %.0f seconds", auth.RevocationDe
 
 func (p *program) clientCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
-	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(), p.showClientCommand(),
+	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(),
+		p.ofClient("show", "Show a client, with the last use of each credential", p.showClient),
 		acting(models.ActSetClientScopes, p.clientScopesCommand()),
 		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
-		acting(models.ActDisableClient, p.ofClient("disable CLIENT",
+		acting(models.ActDisableClient, p.ofClient("disable",
 			"Disable a client; its tokens stop working "+withinRevocationDelay, (*models.Store).DisableClient)),
-		acting(models.ActEnableClient, p.ofClient("enable CLIENT", "Enable a disabled client",
+		acting(models.ActEnableClient, p.ofClient("enable", "Enable a disabled client",
 			(*models.Store).EnableClient)),
 		p.secretCommand(), p.clientKeysCommand())
 	return cmd
@@ -92,26 +93,19 @@ func scopesOf(texts []string) []models.Scope {
 func (p *program) ofClient(
 	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
 ) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withClient(cmd.Context(), args[0],
-			func(ctx context.Context, store *models.Store, id models.ClientID) error { return do(store, ctx, id) })
-	}
-	return cmd
+	return idCommand(p, use+" CLIENT", short,
+		func(ctx context.Context, store *models.Store, id models.ClientID, _ []string) error {
+			return do(store, ctx, id)
+		})
 }
 
 func (p *program) clientScopesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "scopes CLIENT SCOPE...",
-		Short: "Replace a client's scopes; its tokens lose the others " + withinRevocationDelay,
-		Args:  cobra.MinimumNArgs(2),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		set := func(ctx context.Context, store *models.Store, id models.ClientID) error {
+	cmd := idCommand(p, "scopes CLIENT SCOPE...",
+		"Replace a client's scopes; its tokens lose the others "+withinRevocationDelay,
+		func(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
 			return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
-		}
-		return p.withClient(cmd.Context(), args[0], set)
-	}
+		})
+	cmd.Args = cobra.MinimumNArgs(2)
 	return cmd
 }
 
@@ -132,10 +126,10 @@ func (p *program) allowAddressesCommand() *cobra.Command {
 				return err
 			}
 		}
-		set := func(ctx context.Context, store *models.Store, id models.ClientID) error {
-			return store.SetClientAddresses(ctx, id, prefixes)
-		}
-		return p.withClient(cmd.Context(), args[0], set)
+		return withID(cmd.Context(), p, args[0],
+			func(ctx context.Context, store *models.Store, id models.ClientID) error {
+				return store.SetClientAddresses(ctx, id, prefixes)
+			})
 	}
 	return cmd
 }
@@ -151,17 +145,4 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 		prefixes[i] = prefix
 	}
 	return prefixes, nil
-}
-
-// withClient parses a client's id, opens the database and calls do.
-func (p *program) withClient(
-	ctx context.Context, client string, do func(context.Context, *models.Store, models.ClientID) error,
-) error {
-	var id models.ClientID
-	if err := id.UnmarshalText([]byte(client)); err != nil {
-		return err
-	}
-	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-		return do(ctx, store, id)
-	})
 }

@@ -34,7 +34,7 @@ func (p *program) clientKeysCommand() *cobra.Command {
 }
 
 func (p *program) setClientKeys(ctx context.Context, client string, jwks json.RawMessage) error {
-	return p.withClient(ctx, client, func(ctx context.Context, store *models.Store, id models.ClientID) error {
+	return withID(ctx, p, client, func(ctx context.Context, store *models.Store, id models.ClientID) error {
 		return store.SetClientJWKS(ctx, id, jwks)
 	})
 }

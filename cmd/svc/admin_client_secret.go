@@ -12,7 +12,7 @@ import (
 func (p *program) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
 	cmd.AddCommand(
-		acting(models.ActAddClientSecret, p.ofClient("add CLIENT",
+		acting(models.ActAddClientSecret, p.ofClient("add",
 			"Add a secret and print it; it is never shown again",
 			func(store *models.Store, ctx context.Context, id models.ClientID) error {
 				secret, err := store.AddClientSecret(ctx, id)
@@ -21,7 +21,7 @@ func (p *program) secretCommand() *cobra.Command {
 				}
 				return err
 			})),
-		p.ofClient("list CLIENT", "List the secrets' fingerprints",
+		p.ofClient("list", "List the secrets' fingerprints",
 			func(store *models.Store, ctx context.Context, id models.ClientID) error {
 				secrets, err := store.ClientSecrets(ctx, id)
 				if err != nil {
@@ -33,17 +33,10 @@ func (p *program) secretCommand() *cobra.Command {
 					}
 				})
 			}))
-	remove := &cobra.Command{
-		Use:   "remove CLIENT FINGERPRINT",
-		Short: "Remove a secret; its tokens stop working " + withinRevocationDelay,
-		Args:  cobra.ExactArgs(2),
-	}
-	remove.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withClient(cmd.Context(), args[0],
-			func(ctx context.Context, store *models.Store, id models.ClientID) error {
-				return store.RemoveClientSecret(ctx, id, args[1])
-			})
-	}
+	remove := idCommand(p, "remove CLIENT FINGERPRINT", "Remove a secret; its tokens stop working "+withinRevocationDelay,
+		func(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
+			return store.RemoveClientSecret(ctx, id, args[1])
+		})
 	cmd.AddCommand(acting(models.ActRemoveClientSecret, remove))
 	return cmd
 }

@@ -91,17 +91,7 @@ func lastUse(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04Z")
 }
 
-func (p *program) showClientCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show CLIENT", Short: "Show a client, with the last use of each credential", Args: cobra.ExactArgs(1),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withClient(cmd.Context(), args[0], p.showClient)
-	}
-	return cmd
-}
-
-func (p *program) showClient(ctx context.Context, store *models.Store, id models.ClientID) error {
+func (p *program) showClient(store *models.Store, ctx context.Context, id models.ClientID) error {
 	client, err := store.Client(ctx, id)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -43,10 +42,7 @@ func (p *program) exportCustomer(ctx context.Context, store *models.Store, site 
 	if err != nil {
 		return err
 	}
-	out := json.NewEncoder(p.stdout)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(data)
+	return p.printJSON(data)
 }
 
 func (p *program) eraseCustomer(ctx context.Context, store *models.Store, site models.SiteID, reference string) error {

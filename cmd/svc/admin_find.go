@@ -12,13 +12,8 @@ import (
 )
 
 func (p *program) findCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "find TEXT",
-		Short: "Find what an id, a trace id, a rail key, a reference or a part of a name names",
-		Args:  cobra.ExactArgs(1),
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+	return p.storeCommand("find TEXT", "Find what an id, a trace id, a rail key, a reference or a part of a name names",
+		func(ctx context.Context, store *models.Store, args []string) error {
 			hits, err := store.Search(ctx, args[0])
 			if err != nil {
 				return err
@@ -30,32 +25,22 @@ func (p *program) findCommand() *cobra.Command {
 				}
 			})
 		})
-	}
-	return cmd
 }
 
 func (p *program) storyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "story", Short: "Print everything about a batch or a payment, with rail keys and events, as JSON",
 	}
-	batch := &cobra.Command{Use: "batch SITE BATCH_REFERENCE", Short: "Of a batch", Args: cobra.ExactArgs(2)}
-	batch.RunE = func(cmd *cobra.Command, args []string) error {
-		show := func(ctx context.Context, store *models.Store, site models.SiteID) error {
+	batch := idCommand(p, "batch SITE BATCH_REFERENCE", "Of a batch",
+		func(ctx context.Context, store *models.Store, site models.SiteID, args []string) error {
 			story, err := store.BatchStory(ctx, site, args[1])
 			if err != nil {
 				return err
 			}
 			return p.printJSON(story)
-		}
-		return p.withSite(cmd.Context(), args, show)
-	}
-	payment := &cobra.Command{Use: "payment PAYMENT_INTENT", Short: "Of a payment intent", Args: cobra.ExactArgs(1)}
-	payment.RunE = func(cmd *cobra.Command, args []string) error {
-		var id models.PaymentIntentID
-		if err := id.UnmarshalText([]byte(args[0])); err != nil {
-			return err
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+		})
+	payment := idCommand(p, "payment PAYMENT_INTENT", "Of a payment intent",
+		func(ctx context.Context, store *models.Store, id models.PaymentIntentID, _ []string) error {
 			story, err := store.PaymentStory(ctx, id)
 			if err != nil {
 				return err
@@ -63,7 +48,6 @@ func (p *program) storyCommand() *cobra.Command {
 			story.Intent.Transaction.SealedParty = nil
 			return p.printJSON(story)
 		})
-	}
 	cmd.AddCommand(batch, payment)
 	return cmd
 }

@@ -55,13 +55,10 @@ func (p *program) retireKeyCommand() *cobra.Command {
 func (p *program) alertCommand(
 	use, short string, change func(*models.Store, context.Context, string, string) error,
 ) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " KIND SUBJECT", Short: short, Args: cobra.ExactArgs(2)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+	return p.storeCommand(use+" KIND SUBJECT", short,
+		func(ctx context.Context, store *models.Store, args []string) error {
 			return explainAlert(change(store, ctx, args[0], args[1]))
 		})
-	}
-	return cmd
 }
 
 func (p *program) closeAlertCommand() *cobra.Command {

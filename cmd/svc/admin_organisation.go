@@ -13,11 +13,9 @@ import (
 
 func (p *program) organisationCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "organisation", Short: "Manage partner organisations"}
-	list := command("list", "List the organisations and their Sites", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, p.listOrganisations)
-	})
 	cmd.AddCommand(acting(models.ActAddOrganisation, p.addOrganisationCommand()),
-		acting(models.ActColourOrganisation, p.colourOrganisationCommand()), list)
+		acting(models.ActColourOrganisation, p.colourOrganisationCommand()),
+		p.storeCommand("list", "List the organisations and their Sites", p.listOrganisations))
 	return cmd
 }
 
@@ -74,7 +72,7 @@ func parseColour(text string) (models.Colour, error) {
 	return models.ParseColour(text)
 }
 
-func (p *program) listOrganisations(ctx context.Context, _ Config, store *models.Store) error {
+func (p *program) listOrganisations(ctx context.Context, store *models.Store, _ []string) error {
 	organisations, err := store.Organisations(ctx)
 	if err != nil {
 		return err

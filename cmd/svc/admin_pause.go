@@ -17,12 +17,9 @@ func (p *program) debitsCommand() *cobra.Command {
 up, and every row settles by its deadline: a row that was never debited as timedOut. Payments of
 its checkout go on.`,
 	}
-	pause := p.ofOrganisation("pause", "Pause them",
-		func(ctx context.Context, s *models.Store, o models.OrganisationID) error {
-			return s.PauseDebits(ctx, o)
-		})
+	pause := p.ofOrganisation("pause", "Pause them", (*models.Store).PauseDebits)
 	resume := p.ofOrganisation("resume", "Resume them",
-		func(ctx context.Context, s *models.Store, o models.OrganisationID) error {
+		func(s *models.Store, ctx context.Context, o models.OrganisationID) error {
 			_, err := s.ResumeDebits(ctx, o)
 			return err
 		})
@@ -32,19 +29,12 @@ its checkout go on.`,
 
 // ofOrganisation returns a command about an organisation.
 func (p *program) ofOrganisation(
-	use, short string, do func(context.Context, *models.Store, models.OrganisationID) error,
+	use, short string, do func(*models.Store, context.Context, models.OrganisationID) error,
 ) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " ORGANISATION", Short: short, Args: cobra.ExactArgs(1)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var organisation models.OrganisationID
-		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
-			return fmt.Errorf("%q is not an organisationId", args[0])
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			return explainPause(do(ctx, store, organisation))
+	return idCommand(p, use+" ORGANISATION", short,
+		func(ctx context.Context, store *models.Store, id models.OrganisationID, _ []string) error {
+			return explainPause(do(store, ctx, id))
 		})
-	}
-	return cmd
 }
 
 // explainPause words the errors of pauses for operators.
@@ -70,13 +60,9 @@ func (p *program) queueCommand() *cobra.Command {
 stay: rows of paused debits settle without the rail, those in doubt as unconfirmed.`,
 	}
 	of := func(use, short string, do func(*models.Store, context.Context, models.Queue) error) *cobra.Command {
-		cmd := &cobra.Command{Use: use + " QUEUE", Short: short, Args: cobra.ExactArgs(1)}
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-				return explainPause(do(store, ctx, models.Queue(args[0])))
-			})
-		}
-		return cmd
+		return p.storeCommand(use+" QUEUE", short, func(ctx context.Context, store *models.Store, args []string) error {
+			return explainPause(do(store, ctx, models.Queue(args[0])))
+		})
 	}
 	cmd.AddCommand(
 		acting(models.ActPauseQueue, of("pause", "Stop its dispatch", (*models.Store).PauseQueue)),
@@ -85,40 +71,37 @@ stay: rows of paused debits settle without the rail, those in doubt as unconfirm
 }
 
 func (p *program) pausesCommand() *cobra.Command {
-	return command("pauses", "List what is paused", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-			pauses, err := store.Pauses(ctx)
-			if err != nil {
-				return err
-			}
-			return p.table("SINCE\tPAUSED\tBY\tREASON", func(row func(...any)) {
-				for _, pause := range pauses {
-					what := "queue " + string(pause.Queue)
-					if pause.Queue == "" {
-						what = fmt.Sprintf("debits of %s %s", pause.OrganisationID, printable(pause.Organisation))
-					}
-					row(formatTime(pause.At), what, pause.By, pause.Reason)
+	list := func(ctx context.Context, store *models.Store, _ []string) error {
+		pauses, err := store.Pauses(ctx)
+		if err != nil {
+			return err
+		}
+		return p.table("SINCE\tPAUSED\tBY\tREASON", func(row func(...any)) {
+			for _, pause := range pauses {
+				what := "queue " + string(pause.Queue)
+				if pause.Queue == "" {
+					what = fmt.Sprintf("debits of %s %s", pause.OrganisationID, printable(pause.Organisation))
 				}
-			})
+				row(formatTime(pause.At), what, pause.By, pause.Reason)
+			}
 		})
-	})
+	}
+	return p.storeCommand("pauses", "List what is paused", list)
 }
 
 func (p *program) backlogCommand() *cobra.Command {
-	return command("backlog", "List waiting work by queue, organisation and Site",
-		func(ctx context.Context, _ []string) error {
-			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-				lanes, err := store.Lanes(ctx, maxLanes)
-				if err != nil {
-					return err
+	return p.storeCommand("backlog", "List waiting work by queue, organisation and Site",
+		func(ctx context.Context, store *models.Store, _ []string) error {
+			lanes, err := store.Lanes(ctx, maxLanes)
+			if err != nil {
+				return err
+			}
+			const heading = "QUEUE\tOLDEST DUE\tWAITING\tDUE\tIN FLIGHT\tDEBITS/MIN\tORGANISATION\tSITE"
+			return p.table(heading, func(row func(...any)) {
+				for _, l := range lanes {
+					row(l.Queue, l.OldestDue.Duration(), l.Waiting, l.Due, l.InFlight, l.Recorded,
+						orEmpty(l.OrganisationID), orEmpty(l.SiteID))
 				}
-				const heading = "QUEUE\tOLDEST DUE\tWAITING\tDUE\tIN FLIGHT\tDEBITS/MIN\tORGANISATION\tSITE"
-				return p.table(heading, func(row func(...any)) {
-					for _, l := range lanes {
-						row(l.Queue, l.OldestDue.Duration(), l.Waiting, l.Due, l.InFlight, l.Recorded,
-							orEmpty(l.OrganisationID), orEmpty(l.SiteID))
-					}
-				})
 			})
 		})
 }

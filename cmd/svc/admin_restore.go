@@ -55,36 +55,18 @@ func (p *program) debitCommand() *cobra.Command {
 		Use:   "debit",
 		Short: "Print rail keys of debits, and decide debits whose outcome the rail cannot tell",
 	}
-	key := &cobra.Command{
-		Use: "key SITE BATCH_REFERENCE ROW_REFERENCE", Short: "Print the rail key of a row", Args: cobra.ExactArgs(3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.withSite(cmd.Context(), args,
-				func(ctx context.Context, store *models.Store, site models.SiteID) error {
-					key, err := store.RowRailKey(ctx, site, args[1], args[2])
-					if err == nil {
-						fmt.Fprintln(p.stdout, key)
-					}
-					return err
-				})
-		},
-	}
+	key := idCommand(p, "key SITE BATCH_REFERENCE ROW_REFERENCE", "Print the rail key of a row",
+		func(ctx context.Context, store *models.Store, site models.SiteID, args []string) error {
+			key, err := store.RowRailKey(ctx, site, args[1], args[2])
+			if err == nil {
+				fmt.Fprintln(p.stdout, key)
+			}
+			return err
+		})
 	cmd.AddCommand(key, acting(models.ActLookUpDebit, p.lookUpCommand()),
 		acting(models.ActDecideRow, p.decideRowCommand()),
 		acting(models.ActDecidePayment, p.decidePaymentCommand()))
 	return cmd
-}
-
-// withSite parses a Site's id, which is the first argument, opens the database and calls do.
-func (p *program) withSite(
-	ctx context.Context, args []string, do func(context.Context, *models.Store, models.SiteID) error,
-) error {
-	var site models.SiteID
-	if err := site.UnmarshalText([]byte(args[0])); err != nil {
-		return fmt.Errorf("%q is not a siteId", args[0])
-	}
-	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-		return do(ctx, store, site)
-	})
 }
 
 // decisionFlags adds the two flags for a decision, of which exactly one is required. The returned
@@ -100,13 +82,10 @@ func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 }
 
 func (p *program) decideRowCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "decide SITE BATCH_REFERENCE ROW_REFERENCE", Args: cobra.ExactArgs(3),
-		Short: "Correct an unconfirmed row according to the gateway's records",
-	}
-	decision := decisionFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		decide := func(ctx context.Context, store *models.Store, site models.SiteID) error {
+	var decision func() models.DebitDecision
+	cmd := idCommand(p, "decide SITE BATCH_REFERENCE ROW_REFERENCE",
+		"Correct an unconfirmed row according to the gateway's records",
+		func(ctx context.Context, store *models.Store, site models.SiteID, args []string) error {
 			outcome, err := store.DecideRow(ctx, site, args[1], args[2], decision())
 			if errors.Is(err, models.ErrNotUndecided) {
 				return explain(err, "the row is not unconfirmed, or it has already been corrected")
@@ -115,24 +94,15 @@ func (p *program) decideRowCommand() *cobra.Command {
 				fmt.Fprintln(p.stdout, "corrected to", outcome)
 			}
 			return err
-		}
-		return p.withSite(cmd.Context(), args, decide)
-	}
+		})
+	decision = decisionFlags(cmd)
 	return cmd
 }
 
 func (p *program) decidePaymentCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "decide-payment PAYMENT_INTENT", Args: cobra.ExactArgs(1),
-		Short: "End a pending payment according to the gateway's records",
-	}
-	decision := decisionFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var id models.PaymentIntentID
-		if err := id.UnmarshalText([]byte(args[0])); err != nil {
-			return fmt.Errorf("%q is not a paymentIntentId", args[0])
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+	var decision func() models.DebitDecision
+	cmd := idCommand(p, "decide-payment PAYMENT_INTENT", "End a pending payment according to the gateway's records",
+		func(ctx context.Context, store *models.Store, id models.PaymentIntentID, _ []string) error {
 			status, _, err := store.DecidePayment(ctx, id, decision())
 			if errors.Is(err, models.ErrNotUndecided) {
 				return explain(err, "the payment is not pending, or a worker is asking the rail about it")
@@ -142,6 +112,6 @@ func (p *program) decidePaymentCommand() *cobra.Command {
 			}
 			return err
 		})
-	}
+	decision = decisionFlags(cmd)
 	return cmd
 }

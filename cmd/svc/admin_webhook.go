@@ -23,37 +23,33 @@ func (p *program) webhookAdminCommand() *cobra.Command {
 }
 
 func (p *program) deadLettersCommand() *cobra.Command {
-	return command("dead-letters", "Count failed, undelivered and parked events by organisation",
-		func(ctx context.Context, _ []string) error {
-			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-				letters, err := store.DeadLetters(ctx, models.MostCounted)
-				if err != nil {
-					return err
+	return p.storeCommand("dead-letters", "Count failed, undelivered and parked events by organisation",
+		func(ctx context.Context, store *models.Store, _ []string) error {
+			letters, err := store.DeadLetters(ctx, models.MostCounted)
+			if err != nil {
+				return err
+			}
+			return p.table("ORGANISATION\tFAILED\tUNDELIVERED\tPARKED\tNAME", func(row func(...any)) {
+				for _, l := range letters {
+					row(l.OrganisationID, l.Failed, l.Undelivered, l.Parked, printable(l.Organisation))
 				}
-				return p.table("ORGANISATION\tFAILED\tUNDELIVERED\tPARKED\tNAME", func(row func(...any)) {
-					for _, l := range letters {
-						row(l.OrganisationID, l.Failed, l.Undelivered, l.Parked, printable(l.Organisation))
-					}
-				})
 			})
 		})
 }
 
 func (p *program) parkedCommand() *cobra.Command {
-	return command("parked", "List endpoints that are disabled, failing, or have parked events",
-		func(ctx context.Context, _ []string) error {
-			return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-				endpoints, err := store.TroubledEndpoints(ctx, models.MostCounted)
-				if err != nil {
-					return err
+	return p.storeCommand("parked", "List endpoints that are disabled, failing, or have parked events",
+		func(ctx context.Context, store *models.Store, _ []string) error {
+			endpoints, err := store.TroubledEndpoints(ctx, models.MostCounted)
+			if err != nil {
+				return err
+			}
+			const heading = "ORGANISATION\tENDPOINT\tHOST\tPARKED\tSINCE\tFAILURES\tOPEN UNTIL\tDISABLED"
+			return p.table(heading, func(row func(...any)) {
+				for _, e := range endpoints {
+					row(e.OrganisationID, cmp.Or(orEmpty(e.SiteID), "default"), printable(e.Host), e.Parked,
+						formatTime(e.ParkedSince), e.Failures, formatTime(e.OpenUntil), formatTime(e.DisabledAt))
 				}
-				const heading = "ORGANISATION\tENDPOINT\tHOST\tPARKED\tSINCE\tFAILURES\tOPEN UNTIL\tDISABLED"
-				return p.table(heading, func(row func(...any)) {
-					for _, e := range endpoints {
-						row(e.OrganisationID, cmp.Or(orEmpty(e.SiteID), "default"), printable(e.Host), e.Parked,
-							formatTime(e.ParkedSince), e.Failures, formatTime(e.OpenUntil), formatTime(e.DisabledAt))
-					}
-				})
 			})
 		})
 }
@@ -61,7 +57,7 @@ func (p *program) parkedCommand() *cobra.Command {
 func (p *program) redeliverCommand() *cobra.Command {
 	var event, status, site, from, to string
 	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or the events of a status and a range of creation times",
-		func(ctx context.Context, store *models.Store, organisation models.OrganisationID) error {
+		func(store *models.Store, ctx context.Context, organisation models.OrganisationID) error {
 			if event != "" {
 				id, err := models.ParseWebhookEventID(event)
 				if err != nil {

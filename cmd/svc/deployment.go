@@ -97,17 +97,18 @@ func isUndefinedTable(err error) bool {
 
 func (p *program) railAdminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "rail", Short: "Show or replace the payment rail that the database remembers"}
-	cmd.AddCommand(command("show", "Print the environment and the rail", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
-			d, err := store.Deployment(ctx)
-			if err != nil {
-				return err
-			}
-			return p.table("ENVIRONMENT\tRAIL\tID", func(row func(...any)) { row(d.Environment, d.Rail, d.RailID) })
-		})
-	}), acting(models.ActReplaceRail, command("replace",
+	show := func(ctx context.Context, store *models.Store, _ []string) error {
+		d, err := store.Deployment(ctx)
+		if err != nil {
+			return err
+		}
+		return p.table("ENVIRONMENT\tRAIL\tID", func(row func(...any)) { row(d.Environment, d.Rail, d.RailID) })
+	}
+	replace := command("replace",
 		"Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
-		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, p.replaceRail) })))
+		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, p.replaceRail) })
+	cmd.AddCommand(p.storeCommand("show", "Print the environment and the rail", show),
+		acting(models.ActReplaceRail, replace))
 	return cmd
 }
 
