@@ -176,7 +176,7 @@ func (h *history) start(ctx context.Context) error {
 func (h *history) close() error {
 	var err error
 	for _, side := range []*historySide{h.with, h.without} {
-		if side != nil && side.api != nil {
+		if side != nil {
 			err = errors.Join(err, terminateAll(side.api))
 		}
 	}

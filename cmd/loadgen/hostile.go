@@ -14,7 +14,7 @@ import (
 )
 
 func hostileCommand(out io.Writer) *cobra.Command {
-	h := hostile{bench: bench{out: out}}
+	h := hostile{pinned: pinned{bench: bench{out: out}}}
 	cmd := h.command("hostile", "Measure the memory of the API, and another partner's latency, under attacks", 3,
 		h.run, h.close)
 	cmd.Flags().DurationVar(&h.measured, "measure", 5*time.Second,
@@ -30,8 +30,7 @@ func hostileCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().Uint64Var(&h.seed, "seed", 1, "seed of the hostile requests of the first run")
 	cmd.Flags().StringVar(&h.only, "only", "", "run only the attacks whose name contains this")
 	cmd.Flags().StringVar(&h.memory, "memory", "180MiB", "GOMEMLIMIT of the API")
-	cmd.Flags().BoolVar(&h.pinned, "pin-cpus", true,
-		"reserve a CPU for the generator, and all others for the service and its databases (Linux)")
+	h.addPinFlag(cmd)
 	h.addSvcFlag(cmd)
 	return cmd
 }
@@ -39,7 +38,7 @@ func hostileCommand(out io.Writer) *cobra.Command {
 // hostile measures how much of the API's memory and time attackers can take. The attackers are
 // partners whose rate limits are raised, and clients without a token.
 type hostile struct {
-	bench
+	pinned
 	measured                        time.Duration
 	rate, polls, reads              float64
 	bodies, unfinished, connections int
@@ -47,11 +46,7 @@ type hostile struct {
 	seed                            uint64
 	only                            string
 	memory                          string
-	pinned                          bool
 
-	cpus      []int // of this process, if pinned
-	api       *process
-	address   string         // of the API
 	attackers []*batchClient // of one organisation each
 	victim    *call          // creates a payment intent for another partner
 	partner   *loadClient    // of the other partner; keeps its connections
@@ -178,59 +173,24 @@ func (h *hostile) awaitCalm(ctx context.Context) error {
 	})
 }
 
-// start starts the service on all CPUs but the last, and moves this process to the last one.
+// start starts the service, and creates the attackers and the other partner.
 func (h *hostile) start(ctx context.Context) error {
-	cpus, err := ownCPUs()
+	base, err := h.startPinned(ctx, "GOMEMLIMIT="+h.memory, "SVC_BATCH_RATE_LIMIT=100000")
 	if err != nil {
 		return err
 	}
-	if h.pinned = h.pinned && len(cpus) > 1; h.pinned {
-		h.cpus = cpus
-		if err := pinSelf(cpus[:len(cpus)-1]); err != nil {
-			return err
-		}
-	}
-	if err := h.open(ctx); err != nil {
-		return err
-	}
-	var base string
-	h.api, base, err = h.startAPI("GOMEMLIMIT="+h.memory, "SVC_RATE_LIMIT=100000", "SVC_BATCH_RATE_LIMIT=100000",
-		"SVC_LOG_LEVEL=INFO")
-	if err != nil {
-		return err
-	}
-	h.address = strings.TrimPrefix(base, "http://")
-	if h.pinned {
-		if err := pinSelf(cpus[len(cpus)-1:]); err != nil {
-			return err
-		}
-	}
-	for range h.bodies + 1 {
-		sites, err := h.organisation(ctx, 1)
-		if err != nil {
-			return err
-		}
-		p, err := h.newBatchClient(ctx, newHTTPClient(1), base, sites[0])
+	for range h.bodies {
+		p, _, err := h.newCaller(ctx, base)
 		if err != nil {
 			return err
 		}
 		h.attackers = append(h.attackers, p)
-		h.victim = &call{
-			url:           fmt.Sprint(base, "/checkout/", sites[0].ID, "/payment-intent"),
-			authorization: bearer(p.token), body: `{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`,
-		}
 	}
-	h.attackers = h.attackers[:h.bodies]
+	if _, h.victim, err = h.newCaller(ctx, base); err != nil {
+		return err
+	}
 	h.partner = newLoadClient(openConns)
 	return h.submitLarge(ctx, h.attackers[0])
-}
-
-func (h *hostile) close() error {
-	err := errors.Join(terminateAll(h.api), h.bench.close())
-	if h.cpus != nil {
-		err = errors.Join(err, pinSelf(h.cpus))
-	}
-	return err
 }
 
 // resetPeakMemory resets the peak that peakMemory returns. It does nothing on systems without

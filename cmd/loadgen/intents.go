@@ -95,13 +95,7 @@ func (i *intents) start(ctx context.Context) error {
 }
 
 func (i *intents) close() error {
-	var running []*process
-	for _, p := range []*process{i.api, i.reference} {
-		if p != nil {
-			running = append(running, p)
-		}
-	}
-	return errors.Join(terminateAll(running...), i.bench.close())
+	return errors.Join(terminateAll(i.api, i.reference), i.bench.close())
 }
 
 func (i *intents) intentCall(body string) *call {

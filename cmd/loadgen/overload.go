@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,30 +18,24 @@ import (
 )
 
 func overloadCommand(out io.Writer) *cobra.Command {
-	o := overload{bench: bench{out: out}}
+	o := overload{pinned: pinned{bench: bench{out: out}}}
 	cmd := o.command("overload", "Measure how the service answers four times as many requests as it can serve", 1,
 		o.run, o.close)
 	cmd.Flags().DurationVar(&o.measured, "measure", time.Minute, "duration of the overload")
 	cmd.Flags().DurationVar(&o.calm, "calm", 5*time.Second,
 		"duration of the measurements of capacity and usual latency before, and of the recovery after")
 	cmd.Flags().Float64Var(&o.times, "times", 4, "rate of the overload, as a multiple of the capacity")
-	cmd.Flags().BoolVar(&o.pinned, "pin-cpus", true,
-		"reserve a CPU for the generator, and all others for the service and its databases (Linux)")
+	o.addPinFlag(cmd)
 	o.addSvcFlag(cmd)
 	return cmd
 }
 
-// overload measures the back-pressure of the service. The generator has a CPU of its own. Otherwise
-// it would slow down together with the service.
+// overload measures the back-pressure of the service.
 type overload struct {
-	bench
+	pinned
 	measured, calm time.Duration
 	times          float64
-	pinned         bool
 
-	cpus    []int // of this process, if pinned
-	api     *process
-	address string  // of the API
 	intents []*call // that create a payment intent, one for each partner
 	next    atomic.Int64
 }
@@ -285,53 +277,18 @@ func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
 	return last.due + last.took
 }
 
-// start starts the service on all CPUs but the last, with a rate limit that is never reached. Then
-// it moves this process to the last CPU.
+// start starts the service, and creates the partners.
 func (o *overload) start(ctx context.Context) error {
-	cpus, err := ownCPUs()
+	base, err := o.startPinned(ctx)
 	if err != nil {
 		return err
 	}
-	if o.pinned = o.pinned && len(cpus) > 1; o.pinned {
-		o.cpus = cpus
-		if err := pinSelf(cpus[:len(cpus)-1]); err != nil {
-			return err
-		}
-	}
-	if err := o.open(ctx); err != nil {
-		return err
-	}
-	var base string
-	if o.api, base, err = o.startAPI("SVC_RATE_LIMIT=100000", "SVC_LOG_LEVEL=INFO"); err != nil {
-		return err
-	}
-	o.address = strings.TrimPrefix(base, "http://")
-	if o.pinned {
-		if err := pinSelf(cpus[len(cpus)-1:]); err != nil {
-			return err
-		}
-	}
 	for range overloadPartners {
-		sites, err := o.organisation(ctx, 1)
+		_, intent, err := o.newCaller(ctx, base)
 		if err != nil {
 			return err
 		}
-		p, err := o.newBatchClient(ctx, newHTTPClient(1), base, sites[0])
-		if err != nil {
-			return err
-		}
-		o.intents = append(o.intents, &call{
-			url:           fmt.Sprint(base, "/checkout/", sites[0].ID, "/payment-intent"),
-			authorization: bearer(p.token), body: `{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`,
-		})
+		o.intents = append(o.intents, intent)
 	}
 	return nil
-}
-
-func (o *overload) close() error {
-	err := errors.Join(terminateAll(o.api), o.bench.close())
-	if o.cpus != nil {
-		err = errors.Join(err, pinSelf(o.cpus))
-	}
-	return err
 }

@@ -187,17 +187,15 @@ func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration)
 
 // wait waits for d. It returns the error of ctx if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
+	if !sleep(ctx, d) {
 		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
+	return nil
 }
 
 // latentRail is a rail on which every debit succeeds after the latency.
 type latentRail struct {
-	rail.Unlimited
+	instantRail
 	latency time.Duration
 }
 
@@ -210,19 +208,4 @@ func (r latentRail) Debit(ctx context.Context, debits []rail.Debit, report func(
 	for i := range debits {
 		report(i, answer)
 	}
-}
-
-// Lookup implements rail.Rail.
-func (r latentRail) Lookup(ctx context.Context, keys []string, report func(int, rail.Result)) {
-	instantRail{}.Lookup(ctx, keys, report)
-}
-
-// Cancel implements rail.Rail.
-func (r latentRail) Cancel(ctx context.Context, keys []string, report func(int, rail.Result)) {
-	instantRail{}.Cancel(ctx, keys, report)
-}
-
-// List implements rail.Rail.
-func (r latentRail) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, error) {
-	return instantRail{}.List(ctx, q)
 }

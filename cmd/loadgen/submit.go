@@ -96,12 +96,7 @@ func (s *submit) run(ctx context.Context) error {
 	})
 }
 
-func (s *submit) close() error {
-	if s.api == nil {
-		return s.bench.close()
-	}
-	return errors.Join(terminateAll(s.api), s.bench.close())
-}
+func (s *submit) close() error { return errors.Join(terminateAll(s.api), s.bench.close()) }
 
 // start starts the API, and creates partners with clients.
 func (s *submit) start(ctx context.Context) error {

@@ -95,9 +95,4 @@ func (t *token) start(ctx context.Context) error {
 	return nil
 }
 
-func (t *token) close() error {
-	if t.api == nil {
-		return t.bench.close()
-	}
-	return errors.Join(terminateAll(t.api), t.bench.close())
-}
+func (t *token) close() error { return errors.Join(terminateAll(t.api), t.bench.close()) }
