@@ -54,22 +54,26 @@ WITH e AS MATERIALIZED (
         duration_ms = excluded.duration_ms, status_code = excluded.status_code, address = excluded.address,
         error = excluded.error, response_head = excluded.response_head
     WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- a success stays
+), endpoints AS MATERIALIZED (
+    -- Reads each endpoint once.
+    SELECT k.organisation_id, k.site_id, w.url, w.url IS NOT NULL
+           AND (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
+               = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
+                  :healthy_gone_since::bigint) AS healthy,
+           coalesce(p.parked, false) AS parked
+    FROM (SELECT DISTINCT organisation_id, site_id FROM d) k
+    LEFT JOIN LATERAL (
+        SELECT * FROM webhook_endpoints x WHERE x.organisation_id = k.organisation_id AND x.site_id = k.site_id LIMIT 1
+    ) w ON true
+    LEFT JOIN LATERAL (
+        SELECT true AS parked FROM webhook_slots x
+        WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id = k.site_id AND x.until IS NULL
+        ORDER BY x.requested_at, x.event_id LIMIT 1
+    ) p ON true
 )
 SELECT d.i, d.decides AS decided, CASE WHEN d.event_round <> d.round THEN d.task_id END AS new_task,
        d.event_round > 1 AS redelivered,
        -- A success at a healthy endpoint changes nothing. An attempt at an earlier URL does not
        -- count.
-       coalesce(w.url = d.url AND (d.verdict <> 'delivered'
-           OR (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
-               <> (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
-                   :healthy_gone_since::bigint)), false) AS moves_breaker,
-       coalesce(p.parked, false) AS parked
-FROM d
-LEFT JOIN LATERAL (
-    SELECT * FROM webhook_endpoints x WHERE x.organisation_id = d.organisation_id AND x.site_id = d.site_id LIMIT 1
-) w ON true
-LEFT JOIN LATERAL (
-    SELECT true AS parked FROM webhook_slots x
-    WHERE x.organisation_id = d.organisation_id AND x.endpoint_site_id = d.site_id AND x.until IS NULL
-    ORDER BY x.requested_at, x.event_id LIMIT 1
-) p ON true
+       coalesce(k.url = d.url AND (d.verdict <> 'delivered' OR NOT k.healthy), false) AS moves_breaker, k.parked
+FROM d JOIN endpoints k USING (organisation_id, site_id)
