@@ -96,7 +96,7 @@ func (e *endpoint) flood(ctx context.Context, to *series) error {
 // awaitRecorded waits until at least n attempts at the single endpoint are recorded, and returns
 // their number.
 func (e *endpoint) awaitRecorded(ctx context.Context, n int) (recorded int, err error) {
-	err = await(ctx, 5*time.Millisecond, func() (done bool, err error) {
+	err = await(ctx, 50*time.Millisecond, func() (done bool, err error) {
 		recorded, err = e.recorded(ctx)
 		return recorded >= n, err
 	})
