@@ -40,11 +40,14 @@ type DeliverWebhook struct {
 	Schedule webhook.Schedule
 	// Notify is called with the tasks of parked events that an attempt has released. It must not
 	// block. If it is nil, they are dispatched when a dispatcher polls.
-	Notify  func([]models.TaskID)
-	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
-	Metrics *Metrics
-	Tracer  *tracing.Tracer
-	Log     *slog.Logger
+	Notify func([]models.TaskID)
+	// RunClaimed, if it is not nil, replaces Notify in a worker: it runs the tasks in this process.
+	// They are claimed for models.WebhookLease. It must not block.
+	RunClaimed func([]models.Task)
+	Random     func() float64 // in [0, 1), for jitter; nil: math/rand/v2
+	Metrics    *Metrics
+	Tracer     *tracing.Tracer
+	Log        *slog.Logger
 
 	running organisationCounts
 	claims  webhookCoalescers[models.WebhookClaim, models.WebhookClaimed]
@@ -72,8 +75,8 @@ func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 	}
 	d := &DeliverWebhook{
 		Store: cfg.Store, Keyring: cfg.Keyring, Sender: webhook.NewSender(webhook.Config{Targets: cfg.WebhookTargets}),
-		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
-		Log: cfg.Log,
+		Schedule: cfg.WebhookSchedule, Notify: cfg.Notify, RunClaimed: cfg.RunClaimed, Metrics: cfg.Metrics,
+		Tracer: cfg.Tracer, Log: cfg.Log,
 	}
 	d.claims.calm.Call, d.claims.calm.MinInterval = d.claimMany, claimInterval
 	d.claims.busy.Call, d.claims.busy.MinInterval = d.claimMany, claimInterval
@@ -218,10 +221,16 @@ func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookC
 }
 
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
-	released, err := d.Store.RecordWebhooks(ctx, records)
-	for _, tasks := range released {
-		if d.Notify != nil {
-			d.Notify(tasks)
+	var err error
+	if d.RunClaimed != nil {
+		var taken []models.Task
+		if taken, err = d.Store.RecordAndTakeWebhooks(ctx, records); len(taken) > 0 {
+			d.RunClaimed(taken)
+		}
+	} else {
+		var due []models.TaskID
+		if due, err = d.Store.RecordWebhooks(ctx, records); d.Notify != nil {
+			d.Notify(due)
 		}
 	}
 	return make([]struct{}, len(records)), err

@@ -39,6 +39,7 @@ func newFleet(t *testing.T, timeout time.Duration) *fleet {
 	server := queue.NewServer(f.redis, queue.Jobs{
 		models.TaskDeliverWebhook: d.job, models.TaskReleaseWebhooks: ReleaseWebhooks(d.store),
 	}, queue.ServerConfig{ShutdownTimeout: 5 * time.Second, Log: quiet})
+	d.job.RunClaimed = server.RunClaimed
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -32,10 +32,13 @@ type Config struct {
 	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
 	// Notify receives tasks that may start immediately. It must not block. Without it, they start
 	// when a dispatcher polls.
-	Notify  func([]models.TaskID)
-	Metrics *Metrics        // nil records nothing
-	Tracer  *tracing.Tracer // nil records nothing
-	Log     *slog.Logger
+	Notify func([]models.TaskID)
+	// RunClaimed runs claimed tasks in this worker, without a dispatch. It must not block. Without
+	// it, they go through Notify.
+	RunClaimed func([]models.Task)
+	Metrics    *Metrics        // nil records nothing
+	Tracer     *tracing.Tracer // nil records nothing
+	Log        *slog.Logger
 }
 
 // New returns the job of every kind of task.

@@ -114,6 +114,10 @@ func (p *planned) runWebhooks() {
 			records = append(records, record)
 		}
 		p.call("RecordWebhooks", func(ctx context.Context) error { return only(s.RecordWebhooks(ctx, records)) })
+		// The same records again are late ones.
+		p.call("RecordAndTakeWebhooks", func(ctx context.Context) error {
+			return only(s.RecordAndTakeWebhooks(ctx, records))
+		})
 	}
 	success := models.WebhookRecord{
 		Attempt: models.WebhookAttempt{StatusCode: 204},

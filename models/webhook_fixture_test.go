@@ -132,7 +132,7 @@ func (w *webhooks) recordMany(records ...models.WebhookRecord) []models.TaskID {
 	if err != nil {
 		w.t.Fatalf("record: %v", err)
 	}
-	return released[w.site.OrganisationID]
+	return released
 }
 
 func (w *webhooks) event(id models.WebhookEventID) (models.WebhookEvent, []models.WebhookAttempt) {

@@ -27,32 +27,52 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 
 // RecordWebhooks records attempts and their consequences for events, endpoints and tasks. A worker
 // with an expired lease still logs its attempt, and its success still counts; otherwise the event
-// stays with its current worker, or with the redelivery requested meanwhile. RecordWebhooks returns
-// tasks, by organisation, that the endpoints have capacity for and that may be dispatched.
+// stays with its current worker, or with the redelivery requested meanwhile. RecordWebhooks
+// releases the parked events that the endpoints now have capacity for. It returns their tasks,
+// which are due and may be dispatched.
 //
 // All records of different events are one transaction. Further records of an event follow in
 // transactions of their own, so that after an error some may be recorded; they may be repeated.
-func (s *Store) RecordWebhooks(
-	ctx context.Context, records []WebhookRecord,
-) (map[OrganisationID][]TaskID, error) {
-	released := map[OrganisationID][]TaskID{}
+func (s *Store) RecordWebhooks(ctx context.Context, records []WebhookRecord) (due []TaskID, err error) {
+	err = s.recordWebhooks(ctx, records, func(tx postgres.Tx, released []TaskID) error {
+		due = append(due, released...)
+		return makeTasksDue(ctx, tx, released)
+	})
+	return due, err
+}
+
+// RecordAndTakeWebhooks is RecordWebhooks for a worker that runs the tasks of the released events
+// itself, without a dispatch: it returns them claimed, for WebhookLease.
+func (s *Store) RecordAndTakeWebhooks(ctx context.Context, records []WebhookRecord) (taken []Task, err error) {
+	err = s.recordWebhooks(ctx, records, func(tx postgres.Tx, released []TaskID) error {
+		tasks, err := takeTasks(ctx, tx, released)
+		taken = append(taken, tasks...)
+		return err
+	})
+	return taken, err
+}
+
+// recordWebhooks records attempts. In each transaction it calls move with the tasks of the released
+// events.
+func (s *Store) recordWebhooks(
+	ctx context.Context, records []WebhookRecord, move func(tx postgres.Tx, released []TaskID) error,
+) error {
 	for len(records) > 0 {
-		var tasks []releasedTask
 		first, others := oneOfEachEvent(records)
-		err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
+		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 			r := webhookRecords{tx: tx, records: first}
-			tasks, err = r.run(ctx)
-			return err
+			released, err := r.run(ctx)
+			if err != nil {
+				return err
+			}
+			return move(tx, released)
 		})
 		if err != nil {
-			return released, wrap("record webhooks", err)
-		}
-		for _, t := range tasks {
-			released[t.OrganisationID] = append(released[t.OrganisationID], t.TaskID)
+			return wrap("record webhooks", err)
 		}
 		records = others
 	}
-	return released, nil
+	return nil
 }
 
 // oneOfEachEvent separates the first record of each event from the others. An event may occur twice
@@ -94,9 +114,9 @@ type recordedEvent struct {
 	Parked       bool   // the endpoint has parked events
 }
 
-// run writes the records, and releases events that now have capacity. It takes the locks in the
-// order of every statement: events, endpoints, slots, tasks.
-func (r *webhookRecords) run(ctx context.Context) ([]releasedTask, error) {
+// run writes the records, releases events that now have capacity, and returns their tasks. It takes
+// the locks in the order of every statement: events, endpoints, slots, tasks.
+func (r *webhookRecords) run(ctx context.Context) ([]TaskID, error) {
 	for _, step := range []func(context.Context) error{r.writeEvents, r.writeBreakers, r.writeTasks, r.writeAlerts} {
 		if err := step(ctx); err != nil {
 			return nil, err

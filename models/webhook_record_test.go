@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,5 +75,49 @@ func TestRecordWebhooksOfOneEvent(t *testing.T) {
 	}
 	if n := tasksLeft(t, w.Store); n != 0 {
 		t.Errorf("%d tasks are left", n)
+	}
+}
+
+// A worker that records an attempt may take the tasks of the events that it releases. No dispatcher
+// claims them while the worker's lease lasts; if the worker dies, they are due again.
+func TestRecordAndTakeWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	var tasks []models.TaskID
+	for range models.WebhookFirstWidth + 3 {
+		_, task := w.insert()
+		tasks = append(tasks, task)
+	}
+	w.dispatch(tasks...)
+	deliveries := w.claimMany(tasks...)
+	parked := tasks[models.WebhookFirstWidth:]
+	taken, err := w.RecordAndTakeWebhooks(t.Context(), []models.WebhookRecord{result(*deliveries[0], delivered)})
+	if err != nil || len(taken) != 2 {
+		t.Fatalf("took %+v, %v; want two tasks", taken, err)
+	}
+	for _, task := range taken {
+		if !slices.Contains(parked[:2], task.ID) {
+			t.Errorf("took task %s, which was not the longest parked", task.ID)
+		}
+		if task.Kind != models.TaskDeliverWebhook || task.OrganisationID != w.site.OrganisationID || task.Epoch < 2 {
+			t.Errorf("took %+v", task)
+		}
+	}
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("a dispatcher claimed %+v", due)
+	}
+	released := w.record(w.claim(taken[0].ID), delivered)
+	if len(released) != 1 || released[0] != parked[2] {
+		t.Errorf("the next record released %v, want the last parked event", released)
+	}
+	w.due()
+	expireLeases(t, w.Store)
+	if _, err := w.ReclaimLost(t.Context(), models.AnyTime, 100); err != nil {
+		t.Fatal(err)
+	}
+	isLost := func(task models.Task) bool { return task.ID == taken[1].ID }
+	if due := w.due(); !slices.ContainsFunc(due, isLost) {
+		t.Errorf("the task of the dead worker is not due: %+v", due)
 	}
 }

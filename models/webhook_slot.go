@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // statements
+	"errors"
 	"slices"
 
 	"partnerbilling/models/postgres"
@@ -18,10 +19,11 @@ import (
 //
 // A parked event waits for capacity (see WebhookBreaker.capacity). Parking uses no attempt, and
 // postpones the event's task. When the endpoint has capacity, the parked event that was requested
-// first is released. A released event occupies capacity until a worker leases it, or until slotHeld
-// has passed. An expired lease means that its worker died: another worker may lease the slot. A
-// transaction that changes a slot holds the lock of its event or, if the event is parked, of the
-// slot.
+// first is released. The worker whose record releases it runs its task itself; tasks that the sweep
+// releases are dispatched. A released event occupies capacity until a worker leases it, or until
+// slotHeld has passed. An expired lease means that its worker died: another worker may lease the
+// slot. A transaction that changes a slot holds the lock of its event or, if the event is parked,
+// of the slot.
 //
 // The planner's statistics of webhook_slots are always stale. So statements look slots up by their
 // whole primary key, or in the order of parked slots, and change them by ctid.
@@ -63,6 +65,17 @@ WITH tasks AS MATERIALIZED (
 )
 UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))`)
+
+	// takeTasksSQL claims tasks for the worker that has released their events, and leases them for
+	// the attempt. It locks them in the order of dueTasksSQL.
+	takeTasksSQL = postgres.SQL(`
+WITH tasks AS MATERIALIZED (
+    SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
+)
+UPDATE outbox o SET available_at = svc_now(), dispatched_at = statement_timestamp(),
+    redispatch_after = statement_timestamp() + :webhook_lease * interval '1 ms', epoch = o.epoch + 1
+WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`)
 )
 
 // endpointKey identifies a webhook endpoint.
@@ -170,15 +183,9 @@ func endpointLoads(
 	return byKey, err
 }
 
-// releasedTask is the task of a released event.
-type releasedTask struct {
-	OrganisationID OrganisationID
-	TaskID         TaskID
-}
-
 // releaseSlots releases events for the free capacity of the endpoints, those requested first, and
-// makes their tasks due. It modifies keys.
-func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []releasedTask, err error) {
+// returns their tasks, which the caller moves. It modifies keys.
+func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []TaskID, err error) {
 	loads, err := endpointLoads(ctx, tx, keys)
 	if err != nil {
 		return nil, err
@@ -209,14 +216,7 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	err = tx.Select(ctx, releaseSlotsSQL, postgres.Args{
 		"organisations": organisations, "sites": sites, "free": free, "slot_held": slotHeld.Milliseconds(),
 	}, &released)
-	if err != nil {
-		return nil, err
-	}
-	tasks := make([]TaskID, len(released))
-	for i, r := range released {
-		tasks[i] = r.TaskID
-	}
-	return released, makeTasksDue(ctx, tx, tasks)
+	return released, err
 }
 
 func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
@@ -225,6 +225,16 @@ func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
 	}
 	_, err := tx.Run(ctx, dueTasksSQL, postgres.Args{"tasks": tasks})
 	return err
+}
+
+func takeTasks(ctx context.Context, tx postgres.Tx, tasks []TaskID) (taken []Task, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	err = tx.Select(ctx, takeTasksSQL, postgres.Args{
+		"tasks": tasks, "webhook_lease": WebhookLease.Milliseconds(),
+	}, &taken)
+	return taken, err
 }
 
 // ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of
@@ -244,7 +254,7 @@ func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		released, err := releaseSlots(ctx, tx, keys)
 		n = len(released)
-		return err
+		return errors.Join(err, makeTasksDue(ctx, tx, released))
 	})
 	return n, wrap("release webhooks", err)
 }

@@ -13,4 +13,4 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE webhook_slots w SET until = statement_timestamp() + :slot_held * interval '1 ms'
 FROM picked p WHERE w.ctid = p.slot
-RETURNING w.organisation_id, w.task_id
+RETURNING w.task_id

@@ -110,6 +110,17 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	return ctx.Err()
 }
 
+// RunClaimed runs claimed tasks without a dispatch, each in a slot, as members of a bundle. It does
+// not wait for them. The caller is a run of this server. The tasks that a shutdown interrupts are
+// dispatched when their leases expire.
+func (s *Server) RunClaimed(tasks []models.Task) {
+	s.running.Go(func() {
+		ctx, cancel := context.WithTimeout(s.runCtx, taskTimeout)
+		defer cancel()
+		_ = s.runBundle(ctx, tasks) // it has logged what failed
+	})
+}
+
 // runMember runs the job of one member. It returns a panic as an error, as Asynq does for plain
 // tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {

@@ -57,7 +57,8 @@ func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, err
 	w.dispatcher = queue.NewDispatcher(store, b.redis, queue.DispatcherConfig{Recurring: recurring, Log: b.log})
 	table := jobs.New(jobs.Config{
 		Store: store, Rail: cfg.rail, RailConcurrency: cfg.concurrency, Keyring: ring,
-		WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Notify: w.dispatcher.Notify, Log: b.log,
+		WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Notify: w.dispatcher.Notify,
+		RunClaimed: func(tasks []models.Task) { w.server.RunClaimed(tasks) }, Log: b.log,
 	})
 	w.webhooks, _ = table[models.TaskDeliverWebhook].(*jobs.DeliverWebhook)
 	w.server = queue.NewServer(b.redis, table, queue.ServerConfig{Queues: cfg.queues, Log: b.log})

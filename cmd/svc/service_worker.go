@@ -43,9 +43,11 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Tracer: tracer, Log: s.log,
 	})
 	metrics := jobs.NewMetrics(s.metrics)
-	server := queue.NewServer(s.redis, jobs.New(jobs.Config{
+	var server *queue.Server
+	server = queue.NewServer(s.redis, jobs.New(jobs.Config{
 		Store: store, Rail: payments, RailConcurrency: concurrency, Metrics: metrics, Log: s.log,
 		Tracer: tracer, Keyring: s.ring, WebhookTargets: s.webhookTargets(), Notify: dispatcher.Notify,
+		RunClaimed:      func(tasks []models.Task) { server.RunClaimed(tasks) },
 		WebhookSchedule: webhook.Schedule{Delays: s.cfg.WebhookRetries, Jitter: s.cfg.WebhookJitter},
 	}), queue.ServerConfig{
 		Concurrency: s.cfg.Concurrency, CheckoutConcurrency: s.cfg.CheckoutConcurrency,
