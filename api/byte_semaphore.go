@@ -20,7 +20,7 @@ const (
 // byteSemaphore bounds the bytes of request bodies in memory. A body acquires its bytes before it
 // is read, and its request releases them at the end. No caller holds more than half. If a body
 // waits, unfinished ones that have been arriving for longer than bodyGrace are aborted, oldest
-// first: those of any caller, or of its own caller if that may not hold more.
+// first: those of any caller, or only those of its own caller if that may not hold more.
 //
 // A byteSemaphore is safe for concurrent use.
 type byteSemaphore struct {
@@ -72,9 +72,9 @@ func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64,
 }
 
 // abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, oldest
-// first, until the aborted ones held the wanted bytes. If the waiting caller may not hold more, only
-// its own bodies are aborted: it could not acquire the bytes of others. The caller of abortOldest
-// holds mu.
+// first, until the aborted ones held the wanted bytes. If the waiting caller may not hold more, it
+// could not acquire the bytes of others, and only its own bodies are aborted. The caller of
+// abortOldest holds mu.
 func (s *byteSemaphore) abortOldest(caller string, wanted int64) {
 	ofAny := s.mayHold(caller, wanted)
 	var next *list.Element

@@ -20,8 +20,9 @@ var (
 )
 
 // fairSemaphore bounds what may be in use at once: costly steps of one permit each, or bytes. The
-// next permits go to the waiting caller that holds the fewest, then to the caller whose last permits
-// are the longest ago, then to the oldest waiter. A fairSemaphore is safe for concurrent use.
+// next permits go to the waiting caller that holds the fewest, then to the caller whose last
+// permits are the longest ago, then to the oldest waiter. A fairSemaphore is safe for concurrent
+// use.
 type fairSemaphore[K comparable] struct {
 	limits  fairLimits
 	refused prometheus.Counter
@@ -67,8 +68,8 @@ func newFairSemaphore[K comparable](limits fairLimits, refused prometheus.Counte
 }
 
 // acquire waits for n permits, at most the wait limit. It returns errQueueFull at once if too many
-// requests wait already, in all or of the caller, and errNoPermit if the caller may not hold as many
-// permits, or they do not become free in time or before ctx ends.
+// requests wait already, in all or of the caller. It returns errNoPermit if the caller may not hold
+// as many permits, or they do not become free in time or before ctx ends.
 func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K, n int64) error {
 	w, err := s.enqueue(caller, n)
 	if err == nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// reconcileBudget is the time for which a run goes on after its first progress. If that progress
-	// took longer, the run goes on for as long again.
+	// reconcileBudget is the time for which a run goes on after its first progress. If that
+	// progress took longer, the run goes on for as long again.
 	reconcileBudget = 8 * time.Second
 	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the queue's task
 	// timeout. Within advanceTimeout, a rail with 1,000 debits a second must list 300 pages: those

@@ -18,14 +18,15 @@ func soakCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "soak", Args: cobra.NoArgs,
 		Short: "Measure mixed load at half of the capacity during restarts, failovers, a migration and a backup",
-		Long: `Run two APIs, two workers, a payment gateway and a primary PostgreSQL with a synchronous standby. Measure how many
-requests of the mix the fleet can serve, and offer half of that for the duration. Meanwhile all processes are
-replaced one at a time, the primary is killed and its standby promoted, the schema is migrated, and a backup is
-taken and verified.
+		Long: `Run two APIs, two workers, a payment gateway and a primary PostgreSQL with a synchronous
+standby. Measure how many requests of the mix the fleet can serve, and offer half of that for the
+duration. Meanwhile all processes are replaced one at a time, the primary is killed and its standby
+promoted, the schema is migrated, and a backup is taken and verified.
 
-Outside of the failovers every request must succeed; during them the service may answer 503 with Retry-After. At
-the end everything must be settled as on the gateway, each final status of a payment intent must have come as one
-webhook event, and svc admin audit and svc admin reconcile must be clean. Otherwise the exit code is 1.`,
+Outside of the failovers every request must succeed; during them the service may answer 503 with
+Retry-After. At the end everything must be settled as on the gateway, each final status of a payment
+intent must have come as one webhook event, and svc admin audit and svc admin reconcile must be
+clean. Otherwise the exit code is 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	cmd.Flags().DurationVar(&s.duration, "duration", time.Hour, "duration of the load")

@@ -42,7 +42,8 @@ func soakSchedule(seed uint64, duration time.Duration, restarts, failovers int) 
 // runEvents lets the events happen one after another, each at its time or after the one before.
 func (s *soak) runEvents(ctx context.Context, began time.Time) error {
 	do := map[soakPhase]func(context.Context) (string, error){
-		phaseRestart: s.restartFleet, phaseFailover: s.failOverUnderLoad, phaseMigration: s.migrate, phaseBackup: s.backUp,
+		phaseRestart: s.restartFleet, phaseFailover: s.failOverUnderLoad, phaseMigration: s.migrate,
+		phaseBackup: s.backUp,
 	}
 	for _, event := range s.schedule {
 		if err := wait(ctx, time.Until(began.Add(event.At))); err != nil {

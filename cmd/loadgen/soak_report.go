@@ -22,8 +22,8 @@ func (s *soak) print(broken []string) error {
 		return s.printBroken(broken)
 	}
 	if !s.json {
-		fmt.Fprintln(s.out,
-			"nothing acknowledged vanished, nothing was debited twice, no success was lost; audit and reconciliation are clean")
+		fmt.Fprintln(s.out, "nothing acknowledged vanished, nothing was debited twice, no success was lost; "+
+			"audit and reconciliation are clean")
 	}
 	return nil
 }

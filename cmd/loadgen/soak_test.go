@@ -117,7 +117,8 @@ func TestSoakRecorder(t *testing.T) {
 					body = strings.NewReader("{}")
 				}
 				return &http.Response{
-					StatusCode: tt.status, Header: http.Header{"Retry-After": {tt.retryAfter}}, Body: io.NopCloser(body),
+					StatusCode: tt.status, Header: http.Header{"Retry-After": {tt.retryAfter}},
+					Body: io.NopCloser(body),
 				}, nil
 			}))
 			if tt.phase != phaseCalm {

@@ -18,7 +18,7 @@ var withinRevocationDelay = fmt.Sprintf("within %.0f seconds", auth.RevocationDe
 func (p *program) clientCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
 	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(),
-		p.ofClient("show", "Show a client, with the last use of each credential", p.showClient),
+		idCommand(p, "show CLIENT", "Show a client, with the last use of each credential", p.showClient),
 		acting(models.ActSetClientScopes, p.clientScopesCommand()),
 		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
 		acting(models.ActDisableClient, p.ofClient("disable",

@@ -33,7 +33,8 @@ func (p *program) secretCommand() *cobra.Command {
 					}
 				})
 			}))
-	remove := idCommand(p, "remove CLIENT FINGERPRINT", "Remove a secret; its tokens stop working "+withinRevocationDelay,
+	remove := idCommand(p, "remove CLIENT FINGERPRINT",
+		"Remove a secret; its tokens stop working "+withinRevocationDelay,
 		func(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
 			return store.RemoveClientSecret(ctx, id, args[1])
 		})

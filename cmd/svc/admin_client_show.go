@@ -91,7 +91,7 @@ func lastUse(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04Z")
 }
 
-func (p *program) showClient(store *models.Store, ctx context.Context, id models.ClientID) error {
+func (p *program) showClient(ctx context.Context, store *models.Store, id models.ClientID, _ []string) error {
 	client, err := store.Client(ctx, id)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ func (p *Pair) Backup(ctx context.Context) (size int64, err error) {
 		return 0, fmt.Errorf("the primary %T is not PostgreSQL", primary.Postgres.program)
 	}
 	dir := pg.data + ".backup"
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := pg.account.mkdir(dir); err != nil {
 		return 0, err
 	}
