@@ -55,9 +55,12 @@ type Config struct {
 	// Behind a proxy all clients have the same address.
 	MaxConnectionsPerAddress int
 
-	RequestTimeout  time.Duration // the time until the answer; default 10 s
-	ReadTimeout     time.Duration // the time for a whole request to arrive; default 15 s
-	IdleTimeout     time.Duration // the time between two requests of a connection; default 75 s
+	RequestTimeout time.Duration // the time until the answer; default 10 s
+	ReadTimeout    time.Duration // the time for a whole request to arrive; default 15 s
+	// IdleTimeout is the time between two requests of a connection; default 2 minutes. It exceeds
+	// the time after which clients close idle connections (net/http: 90 s), so that no client sends
+	// a request on a connection that is being closed.
+	IdleTimeout     time.Duration
 	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
 	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
 
@@ -90,7 +93,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.QueueWait = orDefault(cfg.QueueWait, 500*time.Millisecond)
 	cfg.RequestTimeout = orDefault(cfg.RequestTimeout, 10*time.Second)
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, 15*time.Second)
-	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 75*time.Second)
+	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, 2*time.Minute)
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
 	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
 	if cfg.Sandbox != nil {
