@@ -285,10 +285,10 @@ func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, erro
 
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
+	notifyTask(p.notify, task) // also of an intent that the rail must be asked about first
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyTask(p.notify, task)
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 

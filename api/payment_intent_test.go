@@ -17,6 +17,7 @@ import (
 	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 func TestPaymentIntentAnswers(t *testing.T) {
@@ -323,5 +324,25 @@ SELECT organisation_id, id, 'https://partner.example', 1, 1, 1 FROM sites WHERE 
 	c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(200)
 	if tasks := <-c.tasks; len(tasks) != 1 {
 		t.Errorf("tasks %v", tasks)
+	}
+}
+
+// An intent of before a loss may have been paid in a lost transaction. Its cancellation wakes the
+// worker that asks the rail.
+func TestCancellationAfterALossAsksTheRail(t *testing.T) {
+	c := newPaying(t)
+	id, _ := c.intent(t)
+	modelstest.Backup(t, c.store)()
+	c.Post(c.intents("/"+id+"/cancellation"), nil).Expect(409)
+	select {
+	case tasks := <-c.tasks:
+		if len(tasks) != 1 {
+			t.Errorf("tasks %v", tasks)
+		}
+	default:
+		t.Error("no worker is woken")
+	}
+	if got := dataOf[intentData](c.Get(c.intents("/" + id)).Expect(200)); got.State != "pending" {
+		t.Errorf("after the cancellation: %+v", got)
 	}
 }

@@ -119,8 +119,9 @@ func endUnpaidSQL(due string) postgres.Statement {
 
 // CancelPaymentIntent cancels an intent that no customer has begun to pay. It returns the task that
 // notifies the partner (zero: none). A cancelled intent stays unchanged. An intent of an earlier
-// epoch becomes pending until the rail has confirmed that it was not paid. Errors: ErrNotFound;
-// ErrIntentNotCancellable if it is pending or has ended otherwise.
+// epoch becomes pending until the rail has confirmed that it was not paid: then the task asks the
+// rail. Errors: ErrNotFound; ErrIntentNotCancellable, also with a task, if it is pending or has
+// ended otherwise.
 func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
