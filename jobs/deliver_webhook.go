@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"partnerbilling/jobs/webhook"
@@ -38,16 +39,17 @@ type DeliverWebhook struct {
 	Keyring  *seal.Keyring
 	Sender   *webhook.Sender
 	Schedule webhook.Schedule
-	// Notify is called with the tasks of parked events that an attempt has released. It must not
-	// block. If it is nil, they are dispatched when a dispatcher polls.
-	Notify func([]models.TaskID)
-	// RunClaimed, if it is not nil, replaces Notify in a worker: it runs the tasks in this process.
-	// They are claimed for models.WebhookLease. It must not block.
+	// RunClaimed is called with the tasks of parked events that an attempt has released. They are
+	// claimed for models.WebhookLease, and RunClaimed runs them in this process. It must not block.
+	// If it is nil, they are made due and passed to Notify.
 	RunClaimed func([]models.Task)
-	Random     func() float64 // in [0, 1), for jitter; nil: math/rand/v2
-	Metrics    *Metrics
-	Tracer     *tracing.Tracer
-	Log        *slog.Logger
+	// Notify is called with released tasks that are due. It must not block. If it is nil, they are
+	// dispatched when a dispatcher polls.
+	Notify  func([]models.TaskID)
+	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
+	Metrics *Metrics
+	Tracer  *tracing.Tracer
+	Log     *slog.Logger
 
 	running organisationCounts
 	claims  webhookCoalescers[models.WebhookClaim, models.WebhookClaimed]
@@ -220,20 +222,23 @@ func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookC
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
+// recordMany records attempts. The events that they release go on in this worker, unless it shuts
+// down.
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
-	var err error
-	if d.RunClaimed != nil {
-		var taken []models.Task
-		if taken, err = d.Store.RecordAndTakeWebhooks(ctx, records); len(taken) > 0 {
-			d.RunClaimed(taken)
-		}
-	} else {
-		var due []models.TaskID
-		if due, err = d.Store.RecordWebhooks(ctx, records); d.Notify != nil {
+	done := make([]struct{}, len(records))
+	ends := func(r models.WebhookRecord) bool { return r.Verdict.Anew }
+	if d.RunClaimed == nil || slices.ContainsFunc(records, ends) {
+		due, err := d.Store.RecordWebhooks(ctx, records)
+		if d.Notify != nil && len(due) > 0 {
 			d.Notify(due)
 		}
+		return done, err
 	}
-	return make([]struct{}, len(records)), err
+	claimed, err := d.Store.RecordAndClaimWebhooks(ctx, records)
+	if len(claimed) > 0 {
+		d.RunClaimed(claimed)
+	}
+	return done, err
 }
 
 // record writes the attempt and its verdict, in one transaction with other records. If that

@@ -33,8 +33,7 @@ type Config struct {
 	// Notify receives tasks that may start immediately. It must not block. Without it, they start
 	// when a dispatcher polls.
 	Notify func([]models.TaskID)
-	// RunClaimed runs claimed tasks in this worker, without a dispatch. It must not block. Without
-	// it, they go through Notify.
+	// RunClaimed runs claimed tasks in this process: see DeliverWebhook. It must not block.
 	RunClaimed func([]models.Task)
 	Metrics    *Metrics        // nil records nothing
 	Tracer     *tracing.Tracer // nil records nothing

@@ -115,8 +115,8 @@ func (p *planned) runWebhooks() {
 		}
 		p.call("RecordWebhooks", func(ctx context.Context) error { return only(s.RecordWebhooks(ctx, records)) })
 		// The same records again are late ones.
-		p.call("RecordAndTakeWebhooks", func(ctx context.Context) error {
-			return only(s.RecordAndTakeWebhooks(ctx, records))
+		p.call("RecordAndClaimWebhooks", func(ctx context.Context) error {
+			return only(s.RecordAndClaimWebhooks(ctx, records))
 		})
 	}
 	success := models.WebhookRecord{

@@ -34,30 +34,32 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 // All records of different events are one transaction. Further records of an event follow in
 // transactions of their own, so that after an error some may be recorded; they may be repeated.
 func (s *Store) RecordWebhooks(ctx context.Context, records []WebhookRecord) (due []TaskID, err error) {
-	err = s.recordWebhooks(ctx, records, func(tx postgres.Tx, released []TaskID) error {
-		due = append(due, released...)
-		return makeTasksDue(ctx, tx, released)
+	return recordWebhooks(ctx, s, records, func(tx postgres.Tx, released []TaskID) ([]TaskID, error) {
+		return released, makeTasksDue(ctx, tx, released)
 	})
-	return due, err
 }
 
-// RecordAndTakeWebhooks is RecordWebhooks for a worker that runs the tasks of the released events
-// itself, without a dispatch: it returns them claimed, for WebhookLease.
-func (s *Store) RecordAndTakeWebhooks(ctx context.Context, records []WebhookRecord) (taken []Task, err error) {
-	err = s.recordWebhooks(ctx, records, func(tx postgres.Tx, released []TaskID) error {
-		tasks, err := takeTasks(ctx, tx, released)
-		taken = append(taken, tasks...)
-		return err
+// maxReleasedClaims bounds the tasks that a worker claims in one record. The others are dispatched,
+// so that workers share the events of an endpoint that has much free capacity at once.
+const maxReleasedClaims = 64
+
+// RecordAndClaimWebhooks is RecordWebhooks for a worker that runs the tasks of the released events
+// itself, without a dispatch: it returns them claimed, for WebhookLease. Tasks beyond
+// maxReleasedClaims, and all while the queue is paused, are due instead.
+func (s *Store) RecordAndClaimWebhooks(ctx context.Context, records []WebhookRecord) (claimed []Task, err error) {
+	return recordWebhooks(ctx, s, records, func(tx postgres.Tx, released []TaskID) ([]Task, error) {
+		return claimDueTasks(ctx, tx, released, maxReleasedClaims)
 	})
-	return taken, err
 }
 
-// recordWebhooks records attempts. In each transaction it calls move with the tasks of the released
-// events.
-func (s *Store) recordWebhooks(
-	ctx context.Context, records []WebhookRecord, move func(tx postgres.Tx, released []TaskID) error,
-) error {
+// recordWebhooks records attempts. In each transaction it calls release with the tasks of the
+// released events. It returns the results of the transactions that were committed.
+func recordWebhooks[T any](
+	ctx context.Context, s *Store, records []WebhookRecord,
+	release func(tx postgres.Tx, released []TaskID) ([]T, error),
+) (all []T, err error) {
 	for len(records) > 0 {
+		var tasks []T
 		first, others := oneOfEachEvent(records)
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 			r := webhookRecords{tx: tx, records: first}
@@ -65,14 +67,15 @@ func (s *Store) recordWebhooks(
 			if err != nil {
 				return err
 			}
-			return move(tx, released)
+			tasks, err = release(tx, released)
+			return err
 		})
 		if err != nil {
-			return wrap("record webhooks", err)
+			return all, wrap("record webhooks", err)
 		}
-		records = others
+		all, records = append(all, tasks...), others
 	}
-	return nil
+	return all, nil
 }
 
 // oneOfEachEvent separates the first record of each event from the others. An event may occur twice

@@ -78,30 +78,46 @@ func TestRecordWebhooksOfOneEvent(t *testing.T) {
 	}
 }
 
-// A worker that records an attempt may take the tasks of the events that it releases. No dispatcher
-// claims them while the worker's lease lasts; if the worker dies, they are due again.
-func TestRecordAndTakeWebhooks(t *testing.T) {
-	t.Parallel()
-	w := newWebhooks(t)
+// parkBehind inserts more events than a new endpoint takes at once, and claims their attempts. It
+// returns the deliveries, and the tasks of the n events that are parked behind them.
+func (w *webhooks) parkBehind(n int) (deliveries []*models.WebhookDelivery, parked []models.TaskID) {
+	w.t.Helper()
 	w.put(models.SiteID{}, "https://one.example/")
 	var tasks []models.TaskID
-	for range models.WebhookFirstWidth + 3 {
+	for range models.WebhookFirstWidth + n {
 		_, task := w.insert()
 		tasks = append(tasks, task)
 	}
 	w.dispatch(tasks...)
-	deliveries := w.claimMany(tasks...)
-	parked := tasks[models.WebhookFirstWidth:]
-	taken, err := w.RecordAndTakeWebhooks(t.Context(), []models.WebhookRecord{result(*deliveries[0], delivered)})
-	if err != nil || len(taken) != 2 {
-		t.Fatalf("took %+v, %v; want two tasks", taken, err)
+	return w.claimMany(tasks...)[:models.WebhookFirstWidth], tasks[models.WebhookFirstWidth:]
+}
+
+// recordAndClaim records a success and returns the released tasks that it claims.
+func (w *webhooks) recordAndClaim(d *models.WebhookDelivery) []models.Task {
+	w.t.Helper()
+	claimed, err := w.RecordAndClaimWebhooks(w.t.Context(), []models.WebhookRecord{result(*d, delivered)})
+	if err != nil {
+		w.t.Fatalf("record: %v", err)
+	}
+	return claimed
+}
+
+// A worker that records an attempt may claim the tasks of the events that it releases. No
+// dispatcher claims them while the worker's lease lasts; if the worker dies, they are due again.
+func TestRecordAndClaimWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	deliveries, parked := w.parkBehind(3)
+	taken := w.recordAndClaim(deliveries[0])
+	if len(taken) != 2 {
+		t.Fatalf("claimed %+v, want two tasks", taken)
 	}
 	for _, task := range taken {
 		if !slices.Contains(parked[:2], task.ID) {
-			t.Errorf("took task %s, which was not the longest parked", task.ID)
+			t.Errorf("claimed task %s, which was not the longest parked", task.ID)
 		}
 		if task.Kind != models.TaskDeliverWebhook || task.OrganisationID != w.site.OrganisationID || task.Epoch < 2 {
-			t.Errorf("took %+v", task)
+			t.Errorf("claimed %+v", task)
 		}
 	}
 	if due := w.due(); len(due) != 0 {
@@ -119,5 +135,39 @@ func TestRecordAndTakeWebhooks(t *testing.T) {
 	isLost := func(task models.Task) bool { return task.ID == taken[1].ID }
 	if due := w.due(); !slices.ContainsFunc(due, isLost) {
 		t.Errorf("the task of the dead worker is not due: %+v", due)
+	}
+}
+
+// While the queue is paused, a record claims nothing: the released tasks wait for the resumption.
+func TestPausedQueueRunsNoReleasedWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	deliveries, parked := w.parkBehind(2)
+	must(t, w.PauseQueue(t.Context(), models.QueueWebhooks))
+	if claimed := w.recordAndClaim(deliveries[0]); len(claimed) != 0 {
+		t.Errorf("claimed %+v under a pause", claimed)
+	}
+	if due := w.due(); len(due) != 0 {
+		t.Errorf("dispatched %+v under a pause", due)
+	}
+	must(t, w.ResumeQueue(t.Context(), models.QueueWebhooks))
+	if due := w.due(); len(due) != len(parked) {
+		t.Errorf("after the resumption %d of %d tasks are due", len(due), len(parked))
+	}
+}
+
+// One record claims a bounded number of tasks. The others are due for any worker.
+func TestRecordClaimsFewOfMany(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	const most, parked = 64, 100
+	deliveries, _ := w.parkBehind(parked)
+	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = ?", models.WebhookFullWidth)
+	must(t, err)
+	if claimed := w.recordAndClaim(deliveries[0]); len(claimed) != most {
+		t.Errorf("claimed %d, want %d", len(claimed), most)
+	}
+	if due := w.due(); len(due) != parked-most {
+		t.Errorf("%d are due, want %d", len(due), parked-most)
 	}
 }

@@ -57,25 +57,21 @@ var (
 	takeOverSlotsText string
 	takeOverSlotsSQL  = postgres.SQL(takeOverSlotsText)
 
-	// dueTasksSQL makes tasks due. It locks them in the order of their ids, as every statement that
-	// locks several tasks does, so that none deadlock.
+	// dueTasksSQL makes tasks due. Unless the queue is paused, it claims some of them for the
+	// caller, for the time of an attempt. It locks them in the order of their ids, as every
+	// statement that locks several tasks does, so that none deadlock.
 	dueTasksSQL = postgres.SQL(`
 WITH tasks AS MATERIALIZED (
     SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
+), claimed AS MATERIALIZED (
+    SELECT CASE WHEN EXISTS (SELECT FROM queue_pauses WHERE queue = :queue) THEN '{}' ELSE :claims::uuid[] END AS ids
 )
-UPDATE outbox o SET available_at = svc_now(), dispatched_at = NULL, redispatch_after = NULL
-WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))`)
-
-	// takeTasksSQL claims tasks for the worker that has released their events, and leases them for
-	// the attempt. It locks them in the order of dueTasksSQL.
-	takeTasksSQL = postgres.SQL(`
-WITH tasks AS MATERIALIZED (
-    SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
-)
-UPDATE outbox o SET available_at = svc_now(), dispatched_at = statement_timestamp(),
-    redispatch_after = statement_timestamp() + :webhook_lease * interval '1 ms', epoch = o.epoch + 1
-WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))
-RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch`)
+UPDATE outbox o SET available_at = svc_now(),
+    dispatched_at = CASE WHEN o.id = ANY (c.ids) THEN statement_timestamp() END,
+    redispatch_after = CASE WHEN o.id = ANY (c.ids) THEN statement_timestamp() + :webhook_lease * interval '1 ms' END,
+    epoch = o.epoch + CASE WHEN o.id = ANY (c.ids) THEN 1 ELSE 0 END
+FROM claimed c WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))
+RETURNING o.id, o.kind, o.organisation_id, o.site_id, o.trace_id, o.epoch, o.dispatched_at IS NOT NULL AS claimed`)
 )
 
 // endpointKey identifies a webhook endpoint.
@@ -219,22 +215,32 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	return released, err
 }
 
+// makeTasksDue makes tasks due.
 func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	_, err := tx.Run(ctx, dueTasksSQL, postgres.Args{"tasks": tasks})
+	_, err := claimDueTasks(ctx, tx, tasks, 0)
 	return err
 }
 
-func takeTasks(ctx context.Context, tx postgres.Tx, tasks []TaskID) (taken []Task, err error) {
+// claimDueTasks makes tasks due, and claims at most limit of them for WebhookLease. It claims none
+// while their queue is paused.
+func claimDueTasks(ctx context.Context, tx postgres.Tx, tasks []TaskID, limit int) (claimed []Task, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	err = tx.Select(ctx, takeTasksSQL, postgres.Args{
-		"tasks": tasks, "webhook_lease": WebhookLease.Milliseconds(),
-	}, &taken)
-	return taken, err
+	var due []struct {
+		Task
+		Claimed bool
+	}
+	err = tx.Select(ctx, dueTasksSQL, postgres.Args{
+		"tasks": tasks, "claims": tasks[:min(limit, len(tasks))], "queue": string(QueueWebhooks),
+		"webhook_lease": WebhookLease.Milliseconds(),
+	}, &due)
+	for _, d := range due {
+		if d.Claimed {
+			claimed = append(claimed, d.Task)
+		}
+	}
+	return claimed, err
 }
 
 // ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of

@@ -111,13 +111,16 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 }
 
 // RunClaimed runs claimed tasks without a dispatch, each in a slot, as members of a bundle. It does
-// not wait for them. The caller is a run of this server. The tasks that a shutdown interrupts are
+// not wait for them. Only a run of this server may call it. Tasks that a shutdown interrupts are
 // dispatched when their leases expire.
 func (s *Server) RunClaimed(tasks []models.Task) {
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(s.runCtx, taskTimeout)
 		defer cancel()
-		_ = s.runBundle(ctx, tasks) // it has logged what failed
+		if err := s.runBundle(ctx, tasks); err != nil {
+			s.log.InfoContext(ctx, "interrupted tasks come back when their leases expire", "tasks", len(tasks),
+				"error", err)
+		}
 	})
 }
 
@@ -150,6 +153,9 @@ func (s *Server) inSlot(ctx context.Context, do func() error) error {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
+		if err := ctx.Err(); err != nil { // a slot and the end of ctx may come together
+			return err
+		}
 		return do()
 	case <-ctx.Done():
 		return ctx.Err()
