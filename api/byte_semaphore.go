@@ -50,7 +50,7 @@ func newByteSemaphore(capacity, minimum int64, metrics bodyMemoryMetrics) *byteS
 		permits: capacity, perCaller: max(capacity/2, minimum), waiters: maxBodyWaiters,
 		waitersPerCaller: maxCallerBodyWaiters, wait: bodyWaitLimit,
 	}, metrics.full)}
-	s.whenFull = s.abortOldest
+	s.whenWaiting = s.abortOldest
 	return s
 }
 
@@ -107,7 +107,7 @@ func (l *byteLease) leaveArriving() bool {
 	return !l.aborted
 }
 
-// shrink gives bytes back, until the lease has as many as given.
+// shrink reduces the lease to a number of bytes, and gives the others back.
 func (l *byteLease) shrink(bytes int64) {
 	if surplus := l.bytes - bytes; surplus > 0 {
 		l.bytes = bytes

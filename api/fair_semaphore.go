@@ -15,7 +15,7 @@ import (
 var (
 	// errNoPermit means that no permit became free in time. It is not logged.
 	errNoPermit = fmt.Errorf("%w: no permit in time", errBusy)
-	// errQueueFull means that as many requests wait as may, in all or of the caller.
+	// errQueueFull means that the queue is full, overall or for the caller.
 	errQueueFull = fmt.Errorf("%w: too many requests wait", errBusy)
 )
 
@@ -26,9 +26,9 @@ var (
 type fairSemaphore[K comparable] struct {
 	limits  fairLimits
 	refused prometheus.Counter
-	// whenFull, unless it is nil, is called when a caller waits for n permits because too few are
-	// free. It is called with mu held.
-	whenFull func(caller K, n int64)
+	// whenWaiting, unless it is nil, is called when a caller must wait for n permits: too few are
+	// free, or it may not hold more. It is called with mu held.
+	whenWaiting func(caller K, n int64)
 
 	mu      sync.Mutex
 	used    int64
@@ -37,13 +37,13 @@ type fairSemaphore[K comparable] struct {
 	waiters list.List         // of *permitWaiter[K], in the order of arrival
 }
 
-// fairLimits are the limits of a fairSemaphore. 0 means no limit, except for permits.
+// fairLimits are the limits of a fairSemaphore. They must be set, unless they say otherwise.
 type fairLimits struct {
 	permits          int64
-	perCaller        int64 // permits that one caller may hold
-	waiters          int
+	perCaller        int64 // permits that one caller may hold; 0: all
+	waiters          int   // 0: no limit
 	waitersPerCaller int
-	wait             time.Duration
+	wait             time.Duration // of one waiter
 }
 
 // permitUser holds the numbers of a caller's permits and waiters.
@@ -100,8 +100,8 @@ func (s *fairSemaphore[K]) enqueue(caller K, n int64) (*permitWaiter[K], error) 
 	w.element = s.waiters.PushBack(w)
 	u.waiting++
 	s.grant()
-	if w.element != nil && s.used+n > s.limits.permits && s.whenFull != nil {
-		s.whenFull(caller, n)
+	if s.whenWaiting != nil && w.element != nil && (s.used+n > s.limits.permits || !s.mayHold(caller, n)) {
+		s.whenWaiting(caller, n)
 	}
 	return w, nil
 }
