@@ -6,8 +6,8 @@ import (
 
 // take takes the oldest item of a list; the zero value without any.
 func take[T any](s *soakSite, items *[]T) (first T, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	if len(*items) == 0 {
 		return first, false
 	}
@@ -18,18 +18,18 @@ func take[T any](s *soakSite, items *[]T) (first T, ok bool) {
 
 // give adds an item to a list.
 func give[T any](s *soakSite, items *[]T, item T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	*items = append(*items, item)
 }
 
 func (s *soakSite) createIntent(ctx context.Context) error {
 	ctx = withKind(ctx, "create a payment intent")
-	s.mu.Lock()
+	s.state.Lock()
 	serial := s.payments
 	s.payments++
 	p := s.till.newPayment(serial)
-	s.mu.Unlock()
+	s.state.Unlock()
 	if err := s.till.create(ctx, serial, p); err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ func (s *soakSite) invite(ctx context.Context) error {
 	ctx = withKind(ctx, "invite")
 	s.inviting.Lock()
 	defer s.inviting.Unlock()
-	s.mu.Lock()
+	s.state.Lock()
 	reference := fmt.Sprint(len(s.customers) + len(s.invited))
-	s.mu.Unlock()
+	s.state.Unlock()
 	var made client.Invitation
 	_, err := s.call(ctx, func() (err error) {
 		made, err = s.api.CreateInvitation(ctx, s.site.String(), client.NewInvitation{CustomerReference: reference},
@@ -36,12 +36,12 @@ func (s *soakSite) invite(ctx context.Context) error {
 func (s *soakSite) signUpInvitee(ctx context.Context) error {
 	s.signing.Lock()
 	defer s.signing.Unlock()
-	s.mu.Lock()
+	s.state.Lock()
 	var invitee soakInvitee
 	if len(s.invited) > 0 {
 		invitee = s.invited[0]
 	}
-	s.mu.Unlock()
+	s.state.Unlock()
 	if invitee.token == "" {
 		return s.invite(ctx)
 	}
@@ -56,8 +56,8 @@ func (s *soakSite) signUpInvitee(ctx context.Context) error {
 	if _, err := s.call(ctx, func() error { return s.till.app.signUp(ctx, invitee.token, c.agreement) }); err != nil {
 		return fmt.Errorf("sign %s up: %w", c.reference, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	s.invited = s.invited[1:]
 	s.customers, s.guests, s.linked = append(s.customers, c), append(s.guests, c), append(s.linked, c)
 	return nil

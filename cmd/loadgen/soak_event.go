@@ -18,9 +18,9 @@ type soakEvent struct {
 	Kind soakPhase     `json:"kind"`
 }
 
-// soakSchedule returns the events of a run in order. The seed determines it. Each event has its
-// part of the duration. The migration is in the middle, when tables have rows. The last event is a
-// rolling restart, so that processes also start on the migrated schema.
+// soakSchedule returns the events of a run in order. The seed determines it. Each event has an
+// equal part of the duration. The migration is in the middle, when tables have rows. The last event
+// is a rolling restart, so that processes also start on the migrated schema.
 func soakSchedule(seed uint64, duration time.Duration, restarts, failovers int) []soakEvent {
 	random := rand.New(rand.NewPCG(seed, 0)) // repeatable on purpose
 	kinds := []soakPhase{phaseBackup}

@@ -20,6 +20,7 @@ type soakFleet struct {
 	recorder *soakRecorder
 	random   *rand.Rand
 	workers  []*soakReplica
+	ending   *soakReplica // the API that is being replaced
 
 	mu     sync.Mutex
 	apis   []*soakReplica
@@ -98,8 +99,8 @@ func (f *soakFleet) route(apis ...*soakReplica) {
 	f.routed = slices.Clone(apis)
 }
 
-// dial connects to an API, as a Service of Kubernetes does: the choice is that of a connection,
-// which the API ends when it shuts down.
+// dial connects to an API, as a Service of Kubernetes does: each connection goes to one API, which
+// closes it when it shuts down.
 func (f *soakFleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	f.dialed++
@@ -116,7 +117,7 @@ func (f *soakFleet) restart(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("replace an API: %w", err)
 		}
-		f.apis[i] = api
+		f.apis[i], f.ending = api, old
 		f.route(append(slices.Clone(f.apis), old)...)
 		// The old API gets new connections until every node knows that it is about to end.
 		known := between(f.random, preStop/5, preStop*4/5)
@@ -128,6 +129,7 @@ func (f *soakFleet) restart(ctx context.Context) error {
 			return err
 		}
 		f.endReplica(old)
+		f.ending = nil
 	}
 	for i, old := range f.workers {
 		worker, err := f.start(ctx, old.command)
@@ -180,7 +182,11 @@ func (f *soakFleet) stop() {
 // close kills the replicas that run, and stops the servers.
 func (f *soakFleet) close() error {
 	var errs []error
-	for _, replica := range slices.Concat(f.apis, f.workers) {
+	running := slices.Concat(f.apis, f.workers)
+	if f.ending != nil {
+		running = append(running, f.ending)
+	}
+	for _, replica := range running {
 		errs = append(errs, replica.kill())
 	}
 	return errors.Join(append(errs, f.haFleet.close())...)

@@ -19,7 +19,7 @@ type soakSite struct {
 	*haPartner
 	till *till
 
-	mu       sync.Mutex
+	state    sync.Mutex    // guards the fields below it
 	idle     []*haBatch    // acknowledged, and no request is about them
 	payable  []*haPayment  // created, to be paid
 	doomed   []*haPayment  // created, to be cancelled
@@ -43,8 +43,8 @@ const recentBatches = 64
 
 // takeBatch takes one of the latest batches, for one request; nil without any.
 func (s *soakSite) takeBatch() *haBatch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	n := len(s.idle)
 	if n == 0 {
 		return nil
@@ -57,8 +57,8 @@ func (s *soakSite) takeBatch() *haBatch {
 
 // returnBatch makes a batch available to other requests.
 func (s *soakSite) returnBatch(b *haBatch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	s.idle = append(s.idle, b)
 }
 
@@ -88,16 +88,16 @@ func (s *soakSite) batchSize() int {
 
 func (s *soakSite) submitBatch(ctx context.Context) error {
 	ctx = withKind(ctx, "submit a batch")
-	s.mu.Lock()
+	s.state.Lock()
 	b := s.newBatch(s.batchSize())
-	s.mu.Unlock()
+	s.state.Unlock()
 	b.first = time.Now()
 	if err := s.submit(ctx, b); err != nil {
 		return err
 	}
 	s.count(func(c *haCounts) { c.Batches++; c.Rows += len(b.Rows) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
 	s.batches, s.idle = append(s.batches, b), append(s.idle, b)
 	return nil
 }
