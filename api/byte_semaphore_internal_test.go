@@ -180,7 +180,7 @@ func TestOldUnfinishedBodiesGiveWay(t *testing.T) {
 	})
 }
 
-// A caller that holds its half waits for its own bytes only: the others' would not help it.
+// A caller that holds its half can acquire no more, so it aborts its own bodies only.
 func TestCallerAtItsLimitAbortsNoOthersBody(t *testing.T) {
 	t.Parallel()
 	testSemaphore(t, func(t *testing.T, s *byteSemaphore) {

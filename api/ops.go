@@ -19,7 +19,8 @@ const (
 	metricsMaxAge = 0
 )
 
-// metricsTimeout bounds the reading of the metrics. It exceeds the time-outs of their collectors.
+// metricsTimeout is the deadline of a scrape. The registry takes no context: the collectors' own
+// time-outs, which are shorter, bound it.
 const metricsTimeout = time.Minute
 
 // CacheChecks wraps checks so that each one runs at most twice a second and concurrent calls are

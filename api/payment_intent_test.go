@@ -327,8 +327,8 @@ SELECT organisation_id, id, 'https://partner.example', 1, 1, 1 FROM sites WHERE 
 	}
 }
 
-// An intent of before a loss may have been paid in a lost transaction. Its cancellation wakes the
-// worker that asks the rail.
+// An intent created before a loss may have been paid in a lost transaction. Its cancellation wakes
+// the worker that asks the rail.
 func TestCancellationAfterALossAsksTheRail(t *testing.T) {
 	c := newPaying(t)
 	id, _ := c.intent(t)

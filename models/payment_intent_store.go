@@ -126,18 +126,18 @@ func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
 	var ended []PaymentIntent
+	var tasks []TaskID
 	actFrom(ctx).about(SubjectPaymentIntent, id.String()).in(OrganisationID{}, site)
 	err = s.act(ctx, func(tx postgres.Tx) error {
-		var tasks []TaskID
 		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, cancelIntentSQL, postgres.Args{"site": site, "id": id})
-		if len(tasks) > 0 {
-			task = tasks[0]
-		}
 		if err == nil && len(ended) == 0 {
 			return errUnchanged
 		}
 		return err
 	})
+	if err == nil && len(tasks) > 0 {
+		task = tasks[0]
+	}
 	if err == nil && len(ended) > 0 {
 		intent = ended[0]
 	} else if err == nil { // the update changed no row; the row explains why

@@ -102,7 +102,8 @@ type Operator struct {
 func (o Operator) MayAct() bool { return o.Role == RoleAct }
 
 // Admit returns the operator whose credentials a request has. Without them ok is false, and Admit
-// has answered the request: 401, or 429 after too many attempts.
+// has answered the request: 401; 429 after too many attempts, or if no processor becomes free for
+// the verification; 503 if the request has ended meanwhile.
 func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
 	name, password, ok := r.BasicAuth()
 	if !ok {
@@ -123,7 +124,10 @@ func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, passwo
 	v, err := l.attempts.Do(r.Context(), address+"\x00"+string(digest[:]), func(ctx context.Context) (verdict, error) {
 		return l.attempt(ctx, address, name, password, digest), nil
 	})
-	if err != nil { // the request has ended
+	if err != nil {
+		if r.Context().Err() == nil { // a panic
+			l.cfg.Log.ErrorContext(r.Context(), "cannot verify a login", "error", err)
+		}
 		http.Error(w, "The login was not verified.", http.StatusServiceUnavailable)
 		return false
 	}
@@ -132,7 +136,7 @@ func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, passwo
 		return true
 	case outcomeThrottled:
 		w.Header().Set("Retry-After", strconv.Itoa(int(v.retryAfter/time.Second)))
-		http.Error(w, "Too many attempts. Try again later.", http.StatusTooManyRequests)
+		http.Error(w, "Too many attempts, or too busy. Try again later.", http.StatusTooManyRequests)
 	default:
 		challenge(w)
 	}

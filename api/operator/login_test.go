@@ -201,7 +201,6 @@ func TestUnknownNamesTakeAsLong(t *testing.T) {
 	}
 }
 
-// A request that ends while it waits for a processor is refused.
 // A request that ends leaves at once. The others that wait for the same attempt get its outcome.
 func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 	t.Parallel()

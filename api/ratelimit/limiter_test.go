@@ -74,7 +74,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// Every rate that can be configured is kept to a tenth, and never exceeded.
+// Every rate that can be configured is met within a tenth, and never exceeded.
 func TestRatesAreKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

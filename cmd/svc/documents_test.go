@@ -211,7 +211,7 @@ func documents(t *testing.T) []string {
 		".github/SECURITY.md")
 }
 
-// Documents and help say when a change of a client takes effect, all the same.
+// Documents and help agree on when a change of a client takes effect.
 func TestRevocationDelayIsDocumented(t *testing.T) {
 	t.Parallel()
 	contract := regexp.MustCompile(`(?i)svc admin client|disabling a client|token ends early|tokens (stop|lose|end)`)

@@ -249,7 +249,7 @@ func (v *visit) auditLog() error {
 	return v.show("log", &base{Title: "Audit log", Tab: "log"}, &p)
 }
 
-// after reads the position that the address of a further page has: its time, and its id into id.
+// after reads the position in the query of a further page: it returns the time, and sets id.
 func (v *visit) after(id interface{ UnmarshalText([]byte) error }) (models.Millis, error) {
 	if v.query("afterId") == "" {
 		return 0, nil
