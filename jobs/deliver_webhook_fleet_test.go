@@ -240,3 +240,60 @@ AND EXISTS (SELECT FROM webhook_slots p WHERE p.event_id = webhook_events.id AND
 		t.Errorf("an event took %d attempts, %v", attempts, err)
 	}
 }
+
+// The worker whose record releases parked events delivers them itself: no dispatcher runs.
+func TestReleasedEventsNeedNoDispatch(t *testing.T) {
+	r := newReceiver(t)
+	d := newDeliveries(t, r.URL)
+	const events = 5 * models.WebhookFirstWidth
+	for range events {
+		d.insert(d.site.ID)
+	}
+	server := queue.NewServer(queuetest.Client(t, queuetest.Start(t).URL),
+		queue.Jobs{models.TaskDeliverWebhook: d.job}, queue.ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	d.job.RunClaimed = server.RunClaimed
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	claimed, err := d.store.ClaimDue(t.Context(),
+		models.Dispatch{Queue: models.QueueWebhooks, Limit: events, InFlight: events})
+	if err != nil || len(claimed) != events {
+		t.Fatalf("claimed %d, %v", len(claimed), err)
+	}
+	server.RunClaimed(claimed)
+	(&fleet{deliveries: d}).await(events, "are delivered", "status = 'delivered'")
+}
+
+// A worker that shuts down leaves the events that it releases to others: their tasks are due.
+func TestShutdownLeavesReleasedEvents(t *testing.T) {
+	ctx, shutDown := context.WithCancel(t.Context())
+	during := make(chan func(), 1) // what happens while the receiver has the event
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { (<-during)() }))
+	defer server.Close()
+	d := newDeliveries(t, server.URL)
+	var notified []models.TaskID
+	d.job.Notify = func(tasks []models.TaskID) { notified = append(notified, tasks...) }
+	d.job.RunClaimed = func(tasks []models.Task) { t.Errorf("%d tasks run during the shutdown", len(tasks)) }
+	claim := func(n int) {
+		for range n {
+			_, task := d.insert(d.site.ID)
+			claims := []models.WebhookClaim{{Task: task, Lease: models.NewLeaseToken()}}
+			if _, err := d.store.ClaimWebhooks(t.Context(), d.ring, claims, models.WaitForLocked); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	claim(models.WebhookFirstWidth - 1)
+	during <- func() {
+		claim(2) // parked: the endpoint takes no more
+		shutDown()
+	}
+	_, task := d.insert(d.site.ID)
+	if err := d.job.Run(ctx, models.Task{ID: task, OrganisationID: d.site.OrganisationID}); err != nil {
+		t.Fatal(err)
+	}
+	if len(notified) != 2 {
+		t.Errorf("%d released events are left to others, want 2", len(notified))
+	}
+}
