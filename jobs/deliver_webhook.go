@@ -29,6 +29,10 @@ const (
 	// busyRecordInterval is recordInterval for busy organisations. It is shorter: each record may
 	// release a parked event.
 	busyRecordInterval = 8 * time.Millisecond
+	// maxReleasedClaims bounds the released tasks that a worker claims in one transaction. The
+	// others are dispatched, so that workers share the events of an endpoint that gains much
+	// capacity at once.
+	maxReleasedClaims = 64
 )
 
 // DeliverWebhook delivers one webhook event to its endpoint. It claims the attempt that is due,
@@ -41,10 +45,10 @@ type DeliverWebhook struct {
 	Schedule webhook.Schedule
 	// RunClaimed is called with the tasks of parked events that an attempt has released. They are
 	// claimed for models.WebhookLease, and RunClaimed runs them in this process. It must not block.
-	// If it is nil, they are made due and passed to Notify.
+	// If it is nil, none are claimed.
 	RunClaimed func([]models.Task)
-	// Notify is called with released tasks that are due. It must not block. If it is nil, they are
-	// dispatched when a dispatcher polls.
+	// Notify is called with released tasks that are due, not claimed. It must not block. If it is
+	// nil, they are dispatched when a dispatcher polls.
 	Notify  func([]models.TaskID)
 	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
 	Metrics *Metrics
@@ -222,23 +226,21 @@ func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookC
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
-// recordMany records attempts. The events that they release go on in this worker, unless it shuts
-// down.
+// recordMany records attempts. Events that they release go on in this worker, unless it shuts down.
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
-	done := make([]struct{}, len(records))
-	ends := func(r models.WebhookRecord) bool { return r.Verdict.Anew }
-	if d.RunClaimed == nil || slices.ContainsFunc(records, ends) {
-		due, err := d.Store.RecordWebhooks(ctx, records)
-		if d.Notify != nil && len(due) > 0 {
-			d.Notify(due)
-		}
-		return done, err
+	claims := maxReleasedClaims
+	shutsDown := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Anew })
+	if d.RunClaimed == nil || shutsDown {
+		claims = 0
 	}
-	claimed, err := d.Store.RecordAndClaimWebhooks(ctx, records)
+	claimed, due, err := d.Store.RecordWebhooks(ctx, records, claims)
 	if len(claimed) > 0 {
 		d.RunClaimed(claimed)
 	}
-	return done, err
+	if len(due) > 0 && d.Notify != nil {
+		d.Notify(due)
+	}
+	return make([]struct{}, len(records)), err
 }
 
 // record writes the attempt and its verdict, in one transaction with other records. If that

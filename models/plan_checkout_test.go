@@ -113,11 +113,7 @@ func (p *planned) runWebhooks() {
 			record.Delivery = *c.Delivery
 			records = append(records, record)
 		}
-		p.call("RecordWebhooks", func(ctx context.Context) error { return only(s.RecordWebhooks(ctx, records)) })
-		// The same records again are late ones.
-		p.call("RecordAndClaimWebhooks", func(ctx context.Context) error {
-			return only(s.RecordAndClaimWebhooks(ctx, records))
-		})
+		p.call("RecordWebhooks", func(ctx context.Context) error { return only3(s.RecordWebhooks(ctx, records, 1)) })
 	}
 	success := models.WebhookRecord{
 		Attempt: models.WebhookAttempt{StatusCode: 204},

@@ -128,7 +128,7 @@ func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []m
 
 func (w *webhooks) recordMany(records ...models.WebhookRecord) []models.TaskID {
 	w.t.Helper()
-	released, err := w.RecordWebhooks(w.t.Context(), records)
+	_, released, err := w.RecordWebhooks(w.t.Context(), records, 0)
 	if err != nil {
 		w.t.Fatalf("record: %v", err)
 	}

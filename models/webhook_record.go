@@ -27,55 +27,37 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 
 // RecordWebhooks records attempts and their consequences for events, endpoints and tasks. A worker
 // with an expired lease still logs its attempt, and its success still counts; otherwise the event
-// stays with its current worker, or with the redelivery requested meanwhile. RecordWebhooks
-// releases the parked events that the endpoints now have capacity for. It returns their tasks,
-// which are due and may be dispatched.
+// stays with its current worker, or with the redelivery requested meanwhile.
+//
+// RecordWebhooks releases the parked events that the endpoints now have capacity for. In each
+// transaction it claims at most claims of their tasks, for WebhookLease: the caller runs these
+// without a dispatch. It claims none while the queue is paused. The other tasks are due and may be
+// dispatched.
 //
 // All records of different events are one transaction. Further records of an event follow in
 // transactions of their own, so that after an error some may be recorded; they may be repeated.
-func (s *Store) RecordWebhooks(ctx context.Context, records []WebhookRecord) (due []TaskID, err error) {
-	return recordWebhooks(ctx, s, records, func(tx postgres.Tx, released []TaskID) ([]TaskID, error) {
-		return released, makeTasksDue(ctx, tx, released)
-	})
-}
-
-// maxReleasedClaims bounds the tasks that a worker claims in one record. The others are dispatched,
-// so that workers share the events of an endpoint that has much free capacity at once.
-const maxReleasedClaims = 64
-
-// RecordAndClaimWebhooks is RecordWebhooks for a worker that runs the tasks of the released events
-// itself, without a dispatch: it returns them claimed, for WebhookLease. Tasks beyond
-// maxReleasedClaims, and all while the queue is paused, are due instead.
-func (s *Store) RecordAndClaimWebhooks(ctx context.Context, records []WebhookRecord) (claimed []Task, err error) {
-	return recordWebhooks(ctx, s, records, func(tx postgres.Tx, released []TaskID) ([]Task, error) {
-		return claimDueTasks(ctx, tx, released, maxReleasedClaims)
-	})
-}
-
-// recordWebhooks records attempts. In each transaction it calls release with the tasks of the
-// released events. It returns the results of the transactions that were committed.
-func recordWebhooks[T any](
-	ctx context.Context, s *Store, records []WebhookRecord,
-	release func(tx postgres.Tx, released []TaskID) ([]T, error),
-) (all []T, err error) {
+func (s *Store) RecordWebhooks(
+	ctx context.Context, records []WebhookRecord, claims int,
+) (claimed []Task, due []TaskID, err error) {
 	for len(records) > 0 {
-		var tasks []T
-		first, others := oneOfEachEvent(records)
+		var tasks []Task
+		var others []TaskID
+		first, repeated := oneOfEachEvent(records)
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 			r := webhookRecords{tx: tx, records: first}
 			released, err := r.run(ctx)
 			if err != nil {
 				return err
 			}
-			tasks, err = release(tx, released)
+			tasks, others, err = claimDueTasks(ctx, tx, released, claims)
 			return err
 		})
 		if err != nil {
-			return all, wrap("record webhooks", err)
+			return claimed, due, wrap("record webhooks", err)
 		}
-		all, records = append(all, tasks...), others
+		claimed, due, records = append(claimed, tasks...), append(due, others...), repeated
 	}
-	return all, nil
+	return claimed, due, nil
 }
 
 // oneOfEachEvent separates the first record of each event from the others. An event may occur twice

@@ -92,10 +92,13 @@ func (w *webhooks) parkBehind(n int) (deliveries []*models.WebhookDelivery, park
 	return w.claimMany(tasks...)[:models.WebhookFirstWidth], tasks[models.WebhookFirstWidth:]
 }
 
+// mostClaims is how many released tasks recordAndClaim claims.
+const mostClaims = 64
+
 // recordAndClaim records a success and returns the released tasks that it claims.
 func (w *webhooks) recordAndClaim(d *models.WebhookDelivery) []models.Task {
 	w.t.Helper()
-	claimed, err := w.RecordAndClaimWebhooks(w.t.Context(), []models.WebhookRecord{result(*d, delivered)})
+	claimed, _, err := w.RecordWebhooks(w.t.Context(), []models.WebhookRecord{result(*d, delivered)}, mostClaims)
 	if err != nil {
 		w.t.Fatalf("record: %v", err)
 	}
@@ -104,7 +107,7 @@ func (w *webhooks) recordAndClaim(d *models.WebhookDelivery) []models.Task {
 
 // A worker that records an attempt may claim the tasks of the events that it releases. No
 // dispatcher claims them while the worker's lease lasts; if the worker dies, they are due again.
-func TestRecordAndClaimWebhooks(t *testing.T) {
+func TestRecordWebhooksClaimsReleased(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	deliveries, parked := w.parkBehind(3)
@@ -160,14 +163,14 @@ func TestPausedQueueRunsNoReleasedWebhooks(t *testing.T) {
 func TestRecordClaimsFewOfMany(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
-	const most, parked = 64, 100
+	const parked = 100
 	deliveries, _ := w.parkBehind(parked)
 	_, err := w.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET width = ?", models.WebhookFullWidth)
 	must(t, err)
-	if claimed := w.recordAndClaim(deliveries[0]); len(claimed) != most {
-		t.Errorf("claimed %d, want %d", len(claimed), most)
+	if claimed := w.recordAndClaim(deliveries[0]); len(claimed) != mostClaims {
+		t.Errorf("claimed %d, want %d", len(claimed), mostClaims)
 	}
-	if due := w.due(); len(due) != parked-most {
-		t.Errorf("%d are due, want %d", len(due), parked-most)
+	if due := w.due(); len(due) != parked-mostClaims {
+		t.Errorf("%d are due, want %d", len(due), parked-mostClaims)
 	}
 }

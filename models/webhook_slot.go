@@ -217,30 +217,36 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 
 // makeTasksDue makes tasks due.
 func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
-	_, err := claimDueTasks(ctx, tx, tasks, 0)
+	_, _, err := claimDueTasks(ctx, tx, tasks, 0)
 	return err
 }
 
 // claimDueTasks makes tasks due, and claims at most limit of them for WebhookLease. It claims none
 // while their queue is paused.
-func claimDueTasks(ctx context.Context, tx postgres.Tx, tasks []TaskID, limit int) (claimed []Task, err error) {
+func claimDueTasks(
+	ctx context.Context, tx postgres.Tx, tasks []TaskID, limit int,
+) (claimed []Task, due []TaskID, err error) {
 	if len(tasks) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	var due []struct {
+	claims := tasks[:min(limit, len(tasks))]
+	var moved []struct {
 		Task
 		Claimed bool
 	}
 	err = tx.Select(ctx, dueTasksSQL, postgres.Args{
-		"tasks": tasks, "claims": tasks[:min(limit, len(tasks))], "queue": string(QueueWebhooks),
+		"tasks": tasks, "claims": claims, "queue": string(QueueWebhooks),
 		"webhook_lease": WebhookLease.Milliseconds(),
-	}, &due)
-	for _, d := range due {
-		if d.Claimed {
-			claimed = append(claimed, d.Task)
+	}, &moved)
+	for _, m := range moved {
+		if m.Claimed {
+			claimed = append(claimed, m.Task)
 		}
 	}
-	return claimed, err
+	if len(claimed) == 0 { // without claims, or paused
+		return nil, tasks, err
+	}
+	return claimed, tasks[len(claims):], err
 }
 
 // ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of

@@ -19,6 +19,9 @@ type soakSite struct {
 	*haPartner
 	till *till
 
+	inviting sync.Mutex // held during an invitation
+	signing  sync.Mutex // held during a sign-up
+
 	state    sync.Mutex    // guards the fields below it
 	idle     []*haBatch    // acknowledged, and no request is about them
 	payable  []*haPayment  // created, to be paid
@@ -27,8 +30,6 @@ type soakSite struct {
 	payments int           // created
 	invited  []soakInvitee // in order of their references
 	linked   []*haCustomer // that have signed up in the run, and no request is about them
-	inviting sync.Mutex    // held during an invitation
-	signing  sync.Mutex    // held during a sign-up
 	guests   []*haCustomer // that have signed up in the run
 }
 
