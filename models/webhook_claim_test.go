@@ -130,11 +130,7 @@ func TestClaimTasksBoundsEachQueueForItself(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
-	var tasks []models.TaskID
-	for range 6 {
-		_, task := w.insert()
-		tasks = append(tasks, task)
-	}
+	_, tasks := w.insertMany(6)
 	debits := models.Dispatch{Queue: models.QueueDebits, InFlight: 1, Total: 2}
 	claim := func(tasks []models.TaskID, limit, want int) {
 		t.Helper()
@@ -275,11 +271,7 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
-	var tasks []models.TaskID
-	for range models.WebhookFirstWidth + 2 {
-		_, task := w.insert()
-		tasks = append(tasks, task)
-	}
+	_, tasks := w.insertMany(models.WebhookFirstWidth + 2)
 	w.dispatch(tasks...)
 	var got []*models.WebhookDelivery
 	for i, claimed := range w.claimEach(tasks...) { // in the order in which they came

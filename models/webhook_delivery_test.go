@@ -352,11 +352,7 @@ func TestParkedWebhookClaimedByALateTask(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://example.com/hook")
-	var tasks []models.TaskID
-	for range models.WebhookFirstWidth + 1 {
-		_, task := w.insert()
-		tasks = append(tasks, task)
-	}
+	_, tasks := w.insertMany(models.WebhookFirstWidth + 1)
 	w.due()
 	late := tasks[models.WebhookFirstWidth]
 	for _, task := range tasks[:models.WebhookFirstWidth] {

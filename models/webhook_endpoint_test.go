@@ -68,12 +68,7 @@ func TestWebhookBreakerParks(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://example.com/hook")
-	var ids []models.WebhookEventID
-	var tasks []models.TaskID
-	for range models.WebhookOpensAfter + 5 {
-		id, task := w.insert()
-		ids, tasks = append(ids, id), append(tasks, task)
-	}
+	ids, tasks := w.insertMany(models.WebhookOpensAfter + 5)
 	w.due()
 	for i := range models.WebhookOpensAfter {
 		w.record(w.claim(tasks[i]), retryIn(time.Hour))
@@ -141,11 +136,7 @@ func TestWebhookWidth(t *testing.T) {
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://example.com/hook")
 	var under []models.WebhookDelivery
-	var tasks []models.TaskID
-	for range models.WebhookFirstWidth + 3 {
-		_, task := w.insert()
-		tasks = append(tasks, task)
-	}
+	_, tasks := w.insertMany(models.WebhookFirstWidth + 3)
 	w.due()
 	for _, task := range tasks[:models.WebhookFirstWidth] {
 		under = append(under, w.claim(task))

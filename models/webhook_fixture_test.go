@@ -73,6 +73,15 @@ func (w *webhooks) insert() (models.WebhookEventID, models.TaskID) {
 	return id, task
 }
 
+func (w *webhooks) insertMany(n int) (ids []models.WebhookEventID, tasks []models.TaskID) {
+	w.t.Helper()
+	for range n {
+		id, task := w.insert()
+		ids, tasks = append(ids, id), append(tasks, task)
+	}
+	return ids, tasks
+}
+
 // tryClaim claims the attempt of one task. It returns ErrNothingDue if there is none to make now.
 func (w *webhooks) tryClaim(task models.TaskID) (models.WebhookDelivery, error) {
 	w.t.Helper()

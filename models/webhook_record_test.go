@@ -14,12 +14,7 @@ func TestRecordWebhooksTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
 	w.put(models.SiteID{}, "https://one.example/")
-	var ids []models.WebhookEventID
-	var tasks []models.TaskID
-	for range 4 {
-		id, task := w.insert()
-		ids, tasks = append(ids, id), append(tasks, task)
-	}
+	ids, tasks := w.insertMany(4)
 	w.dispatch(tasks...)
 	verdicts := []models.WebhookVerdict{delivered, retryIn(time.Minute), failed, retryIn(time.Minute)}
 	var records []models.WebhookRecord
@@ -83,11 +78,7 @@ func TestRecordWebhooksOfOneEvent(t *testing.T) {
 func (w *webhooks) parkBehind(n int) (deliveries []*models.WebhookDelivery, parked []models.TaskID) {
 	w.t.Helper()
 	w.put(models.SiteID{}, "https://one.example/")
-	var tasks []models.TaskID
-	for range models.WebhookFirstWidth + n {
-		_, task := w.insert()
-		tasks = append(tasks, task)
-	}
+	_, tasks := w.insertMany(models.WebhookFirstWidth + n)
 	w.dispatch(tasks...)
 	return w.claimMany(tasks...)[:models.WebhookFirstWidth], tasks[models.WebhookFirstWidth:]
 }
