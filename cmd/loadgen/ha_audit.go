@@ -16,7 +16,7 @@ import (
 type haOpenWork struct{ Batches, Rows, Payments, Intents int }
 
 func (f *haFleet) openWork(ctx context.Context) (haOpenWork, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a scan of all rows
 	defer cancel()
 	var open haOpenWork
 	err := f.store.DB().NewRaw(`

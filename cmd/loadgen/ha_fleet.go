@@ -29,6 +29,7 @@ type haFleet struct {
 
 	deployed  *haDeployment // in place of pair and cache; may be nil
 	pair      *local.Pair
+	durable   bool           // the pair writes to the disk, and keeps commits if the machine fails
 	proxy     *wire.Wire     // to the primary; may be nil
 	gateway   *local.Servers // database of the rail
 	cache     *local.Servers // nil if the masters of a Redis deployment fail
@@ -102,7 +103,7 @@ func (f *haFleet) openServers(ctx context.Context) error {
 
 // openPair starts the pair, the proxy to it, and Redis.
 func (f *haFleet) openPair(ctx context.Context) (err error) {
-	if f.pair, err = local.TempPair(ctx); err != nil {
+	if f.pair, err = local.TempPair(ctx, local.Options{Ephemeral: !f.durable}); err != nil {
 		return err
 	}
 	if f.plan.Proxy {

@@ -14,7 +14,7 @@ import (
 )
 
 // soakFleet is a fleet with several APIs and workers, each of which is replaced as Kubernetes does.
-// The replication is synchronous.
+// The replication is synchronous, and both servers of the pair are durable.
 type soakFleet struct {
 	*haFleet
 	recorder *soakRecorder
@@ -44,8 +44,10 @@ const (
 
 func newSoakFleet(svc string, seed uint64) *soakFleet {
 	f := &soakFleet{
-		haFleet: &haFleet{svc: svc, plan: haPlan{Seed: seed}, losses: &lossHistory{}, receiver: newHAReceiver()},
-		random:  rand.New(rand.NewPCG(seed, 1<<32)), // repeatable on purpose
+		haFleet: &haFleet{
+			svc: svc, plan: haPlan{Seed: seed}, durable: true, losses: &lossHistory{}, receiver: newHAReceiver(),
+		},
+		random: rand.New(rand.NewPCG(seed, 1<<32)), // repeatable on purpose
 	}
 	f.recorder = newSoakRecorder(&http.Transport{
 		DialContext: f.dial, MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second,

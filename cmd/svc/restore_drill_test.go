@@ -31,7 +31,7 @@ type drill struct {
 // pg_basebackup, replays the WAL up to that time only.
 func newDrill(t *testing.T) *drill {
 	t.Parallel()
-	pair, err := local.TempPair(t.Context())
+	pair, err := local.TempPair(t.Context(), local.Options{Ephemeral: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, pair.Stop(context.Background())) })
 	d := &drill{T: t, pair: pair, rail: railtest.NewScripted()}

@@ -22,10 +22,11 @@ const (
 	replicaTimeout = time.Minute
 )
 
-// TempPair starts a pair in temporary data folders that Stop removes. Both servers keep their
-// commits if their processes are killed. Replication is asynchronous.
-func TempPair(ctx context.Context) (*Pair, error) {
-	o := Options{WithoutRedis: true, Ephemeral: true, replicated: true}
+// TempPair starts a pair in temporary data folders that Stop removes, without Redis. Both servers
+// keep their commits if their processes are killed, also if they are ephemeral. Replication is
+// asynchronous.
+func TempPair(ctx context.Context, o Options) (*Pair, error) {
+	o.WithoutRedis, o.replicated = true, true
 	first, err := Temp(ctx, o)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 // A failover keeps the commits that the standby has, loses the others, and changes the epoch.
 func TestPairFailsOver(t *testing.T) {
 	t.Parallel()
-	p, err := TempPair(t.Context())
+	p, err := TempPair(t.Context(), Options{Ephemeral: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, p.Stop(context.Background())) })
 	execSQL(t, p.DatabaseURL(), "CREATE TABLE kept (n int)")
@@ -55,7 +55,7 @@ func TestPairFailsOver(t *testing.T) {
 // A backup of a primary under replication verifies, and is removed.
 func TestPairBackup(t *testing.T) {
 	t.Parallel()
-	pair, err := TempPair(t.Context())
+	pair, err := TempPair(t.Context(), Options{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (pg *postgres) init(ctx context.Context) error {
 		return err
 	}
 	if pg.replicated {
-		if err := configureReplication(dir); err != nil {
+		if err := pg.configureReplication(dir); err != nil {
 			return err
 		}
 	}

@@ -12,22 +12,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// replicationSettings are the settings of both servers of a [Pair]. A killed server keeps its
+// replicationSettings returns the settings of both servers of a [Pair]. A killed server keeps its
 // commits without fsync. pg_rewind needs full_page_writes, and the WAL since the servers diverged.
-var replicationSettings = []string{
-	"fsync=off", "full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10",
-	"wal_keep_size=64MB",
-	"max_wal_size=128MB", "min_wal_size=32MB", "wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
+func (pg *postgres) replicationSettings() []string {
+	settings := []string{
+		"full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",
+		"wal_retrieve_retry_interval=100ms", "wal_receiver_status_interval=1s",
+	}
+	if pg.ephemeral {
+		return append(settings, "fsync=off", "max_wal_size=128MB", "min_wal_size=32MB")
+	}
+	return append(settings, "fsync=on")
 }
 
 // configureReplication writes the settings to a new data folder, because pg_rewind starts the
 // server itself.
-func configureReplication(dir string) error {
+func (pg *postgres) configureReplication(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString("\n" + strings.Join(replicationSettings, "\n") + "\n")
+	_, err = f.WriteString("\n" + strings.Join(pg.replicationSettings(), "\n") + "\n")
 	return errors.Join(err, f.Close())
 }
 
@@ -47,7 +52,8 @@ func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	if err := pg.account.mkdir(pg.data); err != nil {
 		return err
 	}
-	args := []string{"-D", pg.data, "-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", primary.conninfo()}
+	args := []string{"-D", pg.data, "-R", "-X", "stream", "-c", "fast", "-d", primary.conninfo()}
+	args = append(args, pg.syncFlags()...)
 	if err := runAs(ctx, pg.account, pg.tool("pg_basebackup", args...), pg.login()...); err != nil {
 		return fmt.Errorf("copy the primary: %w", err)
 	}
@@ -57,9 +63,18 @@ func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 // rewind turns the data folder of a killed primary into that of a standby of the promoted server.
 // It undoes commits that only the killed primary has.
 func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
-	args := []string{"-D", pg.data, "-R", "--no-sync", "--source-server", primary.conninfo() + " dbname=postgres"}
+	args := []string{"-D", pg.data, "-R", "--source-server", primary.conninfo() + " dbname=postgres"}
+	args = append(args, pg.syncFlags()...)
 	if err := runAs(ctx, pg.account, pg.tool("pg_rewind", args...), pg.login()...); err != nil {
 		return fmt.Errorf("rewind the old primary: %w", err)
+	}
+	return nil
+}
+
+// syncFlags returns the flag by which the tools do not wait for the disk, for ephemeral servers.
+func (pg *postgres) syncFlags() []string {
+	if pg.ephemeral {
+		return []string{"--no-sync"}
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type Replicated struct {
 // OpenReplicated starts the servers, which end with the test.
 func OpenReplicated(t testing.TB) *Replicated {
 	t.Helper()
-	pair, err := local.TempPair(t.Context())
+	pair, err := local.TempPair(t.Context(), local.Options{Ephemeral: true})
 	if err != nil {
 		t.Fatalf("modelstest: %v", err)
 	}

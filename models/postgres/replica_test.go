@@ -23,7 +23,7 @@ SELECT pg_is_in_recovery() AND :history::text = '' AS follows, 0::float8 AS lag_
 
 func openPair(t *testing.T, conns int) (*postgres.DB, *postgres.Replica, *local.Pair) {
 	t.Helper()
-	pair, err := local.TempPair(t.Context())
+	pair, err := local.TempPair(t.Context(), local.Options{Ephemeral: true})
 	must(t, err)
 	db, err := postgres.Open(postgres.Config{DSN: pair.DatabaseURL()})
 	must(t, err)

@@ -53,7 +53,7 @@ var names = []string{"rail", "api", "worker-1", "worker-2", "dashboard"}
 const gatewayKey = "provoke:0123456789abcdef0123456789abcdef"
 
 func (f *fleet) start(ctx context.Context) (err error) {
-	if f.postgres, err = local.TempPair(ctx); err != nil {
+	if f.postgres, err = local.TempPair(ctx, local.Options{Ephemeral: true}); err != nil {
 		return err
 	}
 	if f.redis, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
