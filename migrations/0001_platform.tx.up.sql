@@ -211,6 +211,18 @@ BEGIN
         raised_at = CASE WHEN a.closed_at IS NULL THEN a.raised_at ELSE excluded.raised_at END;
 END $$;
 
+-- State machines. The allowed transitions are in Go: models/*_state.go, models/webhook_event.go. The
+-- trigger named <table>_transitions has a condition that is true for every other transition; a test
+-- compares the two. The triggers are AFTER triggers, because BEFORE triggers lock each row again.
+-- The arguments are the columns that describe the state.
+CREATE FUNCTION refuse_transition() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE check_violation USING CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME, MESSAGE = (
+        SELECT format('%s may not change from %s to %s', TG_TABLE_NAME,
+            string_agg(to_jsonb(OLD) ->> c, ' '), string_agg(to_jsonb(NEW) ->> c, ' '))
+        FROM unnest(TG_ARGV) c);
+END $$;
+
 -- The audit log: actor, act, origin, time and outcome. It records each act of an
 -- operator (svc admin), and each act by which a partner changes its configuration or cancels
 -- debits. The transaction of an act writes its entry, so that neither exists without the other.

@@ -33,6 +33,10 @@ CREATE INDEX customer_links_forgettable ON customer_links (revoked_at)
 CREATE UNIQUE INDEX customer_links_active ON customer_links (site_id, customer_reference)
     WHERE state IN ('invited', 'linked');
 ALTER TABLE customer_links ADD PRIMARY KEY (site_id, id);
+CREATE TRIGGER customer_links_transitions AFTER UPDATE OF state ON customer_links
+    FOR EACH ROW WHEN (OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (
+        ('invited', 'linked'), ('invited', 'expired'), ('invited', 'revoked'), ('linked', 'revoked')))
+    EXECUTE FUNCTION refuse_transition('state');
 
 -- Lists read stored totals instead of counting links. A trigger writes each change of a link's
 -- state to link_changes, in the transaction of the change. Writers only insert rows, so they never

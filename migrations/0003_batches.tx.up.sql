@@ -51,6 +51,9 @@ CREATE INDEX batches_open_deadline ON batches (settle_by) WHERE settled_at IS NU
 CREATE INDEX batches_unsent ON batches (settle_by) WHERE settled_at IS NULL AND attempts_over_at IS NULL;
 CREATE INDEX batches_age ON batches (submitted_at);
 ALTER TABLE batches ADD PRIMARY KEY (site_id, id);
+CREATE TRIGGER batches_transitions AFTER UPDATE OF state ON batches
+    FOR EACH ROW WHEN (OLD.state = 'settled' AND NEW.state <> 'settled')
+    EXECUTE FUNCTION refuse_transition('state');
 
 -- The service identifies a batch row by batch and index. The primary key is the only index, so that
 -- both updates of a row are HOT; workers find rows through the outbox. There is no foreign key,
@@ -91,6 +94,10 @@ CREATE TABLE batch_rows (
 CREATE TABLE batch_rows_default PARTITION OF batch_rows DEFAULT
     WITH (fillfactor = 32); -- leaves space for all three versions of a row: submitted, claimed, settled
 SELECT make_first_partitions('batch_rows', 'week', 2);
+-- A settled row keeps its outcome. A later answer of the rail becomes its corrected_outcome.
+CREATE TRIGGER batch_rows_transitions AFTER UPDATE OF state, outcome ON batch_rows
+    FOR EACH ROW WHEN (OLD.state = 'settled' AND (NEW.state <> 'settled' OR NEW.outcome <> OLD.outcome))
+    EXECUTE FUNCTION refuse_transition('state', 'outcome');
 
 -- The double-entry ledger. An entry moves an amount from one account to another, so the accounts
 -- always sum to zero. The rail key is unique for ever, so no debit is recorded twice. Entries

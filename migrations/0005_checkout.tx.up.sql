@@ -68,3 +68,8 @@ CREATE INDEX payment_intents_list_open ON payment_intents (site_id, state, creat
 CREATE INDEX payment_intents_list_by_status ON payment_intents (site_id, transaction_status, created_at DESC, id DESC)
     WHERE transaction_status IS NOT NULL;
 ALTER TABLE payment_intents ADD PRIMARY KEY (site_id, id);
+-- A final payment intent keeps its status.
+CREATE TRIGGER payment_intents_transitions AFTER UPDATE OF state, transaction_status ON payment_intents
+    FOR EACH ROW WHEN (OLD.state <> NEW.state AND (OLD.state = 'final' OR NEW.state = 'created')
+        OR NEW.transaction_status <> OLD.transaction_status)
+    EXECUTE FUNCTION refuse_transition('state', 'transaction_status');

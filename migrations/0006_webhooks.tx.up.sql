@@ -95,6 +95,9 @@ CREATE INDEX webhook_events_age ON webhook_events
 -- The primary key is created last. While the table is small, the planner rates the indexes alike
 -- and takes the newest.
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
+CREATE TRIGGER webhook_events_transitions AFTER UPDATE OF status ON webhook_events
+    FOR EACH ROW WHEN (OLD.status NOT IN ('pending', NEW.status) AND NEW.status IN ('delivered', 'failed'))
+    EXECUTE FUNCTION refuse_transition('status');
 SELECT make_first_partitions('webhook_events', 'month', 2);
 
 -- The slots of events at their endpoints. The rows are short and the indexes small. The event

@@ -20,22 +20,20 @@ const (
 	RowSettled    RowState = "settled"
 )
 
-// rowTransitions are the allowed transitions of a row: from, to. Missing pairs are not allowed.
-var rowTransitions = map[RowState]map[RowState]bool{
+var rowTransitions = transitions[RowState]{
 	RowPending: {
-		RowInProgress: true, // a worker claims it
-		RowSettled:    true, // cancelled by the partner, or past its deadline
+		RowInProgress, // a worker claims it
+		RowSettled,    // cancelled by the partner, or past its deadline
 	},
 	RowInProgress: {
-		RowInProgress: true, // another worker takes over, or the answer is still unknown
-		RowPending:    true, // the rail answered that nothing was debited and the debit may be repeated
-		RowSettled:    true,
+		RowPending, // the rail answered that nothing was debited and the debit may be repeated
+		RowSettled,
 	},
 	RowSettled: {},
 }
 
-// CanBecome reports whether a row may move from s to the state.
-func (s RowState) CanBecome(to RowState) bool { return rowTransitions[s][to] }
+// CanBecome reports whether a row may move from s to another state.
+func (s RowState) CanBecome(to RowState) bool { return rowTransitions.allow(s, to) }
 
 // RowOutcome is the result of a settled row.
 type RowOutcome string

@@ -9,11 +9,10 @@ import (
 func TestRowTransitions(t *testing.T) {
 	states := []models.RowState{models.RowPending, models.RowInProgress, models.RowSettled}
 	allowed := map[[2]models.RowState]bool{
-		{models.RowPending, models.RowInProgress}:    true,
-		{models.RowPending, models.RowSettled}:       true,
-		{models.RowInProgress, models.RowInProgress}: true,
-		{models.RowInProgress, models.RowPending}:    true,
-		{models.RowInProgress, models.RowSettled}:    true,
+		{models.RowPending, models.RowInProgress}: true,
+		{models.RowPending, models.RowSettled}:    true,
+		{models.RowInProgress, models.RowPending}: true,
+		{models.RowInProgress, models.RowSettled}: true,
 	}
 	for _, from := range states {
 		for _, to := range append(states, "unheardOf", "") {

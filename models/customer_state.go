@@ -14,8 +14,7 @@ const (
 // LinkStates are all states, in the order of a link's life.
 var LinkStates = []LinkState{LinkInvited, LinkLinked, LinkExpired, LinkRevoked}
 
-// linkMoves are the allowed transitions of a link. Missing pairs are not allowed.
-var linkMoves = map[LinkState][]LinkState{
+var linkTransitions = transitions[LinkState]{
 	LinkInvited: {LinkLinked, LinkExpired, LinkRevoked},
 	LinkLinked:  {LinkRevoked},
 	LinkExpired: {},
@@ -24,19 +23,12 @@ var linkMoves = map[LinkState][]LinkState{
 
 // Valid reports whether s is one of LinkStates.
 func (s LinkState) Valid() bool {
-	_, ok := linkMoves[s]
+	_, ok := linkTransitions[s]
 	return ok
 }
 
-// CanBecome reports whether a link may move from s to next.
-func (s LinkState) CanBecome(next LinkState) bool {
-	for _, to := range linkMoves[s] {
-		if to == next {
-			return true
-		}
-	}
-	return false
-}
+// CanBecome reports whether a link may move from s to another state.
+func (s LinkState) CanBecome(to LinkState) bool { return linkTransitions.allow(s, to) }
 
 // Active reports whether a link in this effective state makes its reference unavailable for new
 // invitations.

@@ -76,7 +76,8 @@
 // # States
 //
 // Each entity with states has one table of allowed transitions, in its _state.go file
-// (webhook_event.go for events). Every statement that changes a state names the states that it
+// (webhook_event.go for events). The database refuses every other transition by a trigger of the
+// entity's table; a test compares both. Every statement that changes a state names the states that it
 // changes from, and checks the number of changed rows: of two concurrent changes, the second finds
 // that it is too late. Time alone causes some transitions. Readers see them at once, even before a
 // sweep records them; see [LinkState.At].

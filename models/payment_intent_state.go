@@ -1,5 +1,7 @@
 package models
 
+import "slices"
+
 // IntentState is the state of a payment intent as the partner sees it.
 type IntentState string
 
@@ -13,22 +15,14 @@ const (
 // IntentStates are all states, in the order of a payment intent's life.
 var IntentStates = []IntentState{IntentCreated, IntentPending, IntentFinal}
 
-// intentMoves are the allowed transitions of a payment intent. Missing pairs are not allowed.
-var intentMoves = map[IntentState][]IntentState{
+var intentTransitions = transitions[IntentState]{
 	IntentCreated: {IntentPending, IntentFinal},
 	IntentPending: {IntentFinal},
 	IntentFinal:   {},
 }
 
-// CanBecome reports whether a payment intent may move from s to next.
-func (s IntentState) CanBecome(next IntentState) bool {
-	for _, to := range intentMoves[s] {
-		if to == next {
-			return true
-		}
-	}
-	return false
-}
+// CanBecome reports whether a payment intent may move from s to another state.
+func (s IntentState) CanBecome(to IntentState) bool { return intentTransitions.allow(s, to) }
 
 // TransactionStatus is the result of a payment intent. All statuses are final.
 type TransactionStatus string
@@ -59,12 +53,7 @@ var endings = map[IntentState][]TransactionStatus{
 
 // CanEndAs reports whether a payment intent may end with the status from s.
 func (s IntentState) CanEndAs(status TransactionStatus) bool {
-	for _, end := range endings[s] {
-		if end == status {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(endings[s], status)
 }
 
 // HasTransaction reports whether an intent that ended with the status had a transaction.

@@ -48,28 +48,21 @@ const (
 // WebhookStatuses are all statuses.
 var WebhookStatuses = []WebhookStatus{WebhookPending, WebhookDelivered, WebhookFailed, WebhookUndelivered}
 
-// webhookMoves are the allowed transitions of an event. A redelivery makes any status pending
-// again.
-var webhookMoves = map[WebhookStatus][]WebhookStatus{
-	WebhookPending:     {WebhookPending, WebhookDelivered, WebhookFailed, WebhookUndelivered},
+// webhookTransitions: a redelivery makes any event pending again, or undelivered if no endpoint is
+// configured.
+var webhookTransitions = transitions[WebhookStatus]{
+	WebhookPending:     {WebhookDelivered, WebhookFailed, WebhookUndelivered},
 	WebhookDelivered:   {WebhookPending, WebhookUndelivered},
 	WebhookFailed:      {WebhookPending, WebhookUndelivered},
-	WebhookUndelivered: {WebhookPending, WebhookUndelivered},
+	WebhookUndelivered: {WebhookPending},
 }
 
-// CanBecome reports whether an event may move from s to next.
-func (s WebhookStatus) CanBecome(next WebhookStatus) bool {
-	for _, to := range webhookMoves[s] {
-		if to == next {
-			return true
-		}
-	}
-	return false
-}
+// CanBecome reports whether an event may move from s to another status.
+func (s WebhookStatus) CanBecome(to WebhookStatus) bool { return webhookTransitions.allow(s, to) }
 
 // Valid reports whether s is one of WebhookStatuses.
 func (s WebhookStatus) Valid() bool {
-	_, ok := webhookMoves[s]
+	_, ok := webhookTransitions[s]
 	return ok
 }
 
