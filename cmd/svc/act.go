@@ -15,10 +15,11 @@ import (
 	"partnerbilling/models"
 )
 
-// actAnnotation is the annotation of a command that changes state: the name of its act.
+// actAnnotation is the key of the annotation that names the act of a command that changes state.
 const actAnnotation = "act"
 
-// acting marks a command as one that changes state. The audit log records each of its runs.
+// acting marks a command as one that changes state. The audit log records each run that reaches
+// the database.
 func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
 	cmd.Annotations = map[string]string{actAnnotation: string(name)}
 	return cmd
@@ -61,7 +62,7 @@ func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// perform runs do, and records the outcome of the context's act.
+// perform runs do, and records the outcome of the context's act, if there is one.
 func perform(ctx context.Context, cfg Config, store *models.Store, do storeFunc) error {
 	err := do(ctx, cfg, store)
 	recorded := store.EndAct(ctx, err)
@@ -93,8 +94,8 @@ func checkOperator(name string) error {
 	return nil
 }
 
-// accountName returns the name of the account that runs the process. An account of a container may
-// have only a number.
+// accountName returns the name of the account that runs the process, or its number: an account in a
+// container may have no name.
 func accountName() string {
 	if account, err := user.Current(); err == nil && account.Username != "" {
 		return account.Username

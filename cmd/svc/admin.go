@@ -40,8 +40,8 @@ func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
 	return p.withDatabase(ctx, 0, own, do)
 }
 
-// withDatabase opens the database, checks that it is of the deployment own, and performs do. It
-// records nothing in the database of another deployment.
+// withDatabase opens the database, checks that it belongs to the deployment that own returns, and
+// performs do. It records nothing in the database of another deployment.
 func (p *program) withDatabase(
 	ctx context.Context, statement time.Duration, own func(*Config) models.Deployment, do storeFunc,
 ) error {
@@ -148,7 +148,7 @@ func (p *program) migrateCommand() *cobra.Command {
 var errMigratesPooled = errors.New("migrations need a SVC_DATABASE_URL that leads past the pooler, " +
 	"and SVC_DATABASE_POOLER=off")
 
-// roleName matches names of database roles that need no escape in a literal.
+// roleName matches the names of database roles that need no escape in the SQL of grants.
 var roleName = regexp.MustCompile("^[a-z_][a-z0-9_-]{0,62}$")
 
 // grantsCommand prints SQL instead of running it, since only an administrator may alter roles.
@@ -191,7 +191,8 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
-// auditTimeout bounds each check of the audit, which reads whole tables.
+// auditTimeout is the statement timeout of the audit's connections. [models.Store.Audit] sets its
+// own limit for each check.
 const auditTimeout = 6 * time.Hour
 
 func (p *program) auditCommand() *cobra.Command {
@@ -306,6 +307,7 @@ func (p *program) keysCommand() *cobra.Command {
 	return cmd
 }
 
+// withKeyring is withStore for a command that needs the master keys.
 func (p *program) withKeyring(
 	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,
 ) error {

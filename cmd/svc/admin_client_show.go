@@ -37,7 +37,7 @@ func (p *program) listClientsCommand() *cobra.Command {
 	return cmd
 }
 
-// allOwners returns all organisations, and the zero one for the customer app.
+// allOwners returns the ids of all organisations, and the zero id for the customer app.
 func allOwners(ctx context.Context, store *models.Store) ([]models.OrganisationID, error) {
 	organisations, err := store.Organisations(ctx)
 	owners := make([]models.OrganisationID, len(organisations)+1)
@@ -83,7 +83,8 @@ func clientState(c *models.Client) string {
 	return "enabled"
 }
 
-// lastUse formats the time of the last use of a credential, which is exact to a minute.
+// lastUse formats the time of the last use of a credential, which is exact to a minute. The zero
+// time means never.
 func lastUse(at time.Time) string {
 	if at.IsZero() {
 		return "never"

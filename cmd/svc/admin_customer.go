@@ -20,7 +20,7 @@ func (p *program) customerCommand() *cobra.Command {
 	return cmd
 }
 
-// oneCustomer returns a command about the customer of a reference on a Site.
+// oneCustomer returns a command that calls do with a Site and a customerReference.
 func (p *program) oneCustomer(
 	use, short string, do func(ctx context.Context, store *models.Store, site models.SiteID, reference string) error,
 ) *cobra.Command {

@@ -101,7 +101,7 @@ func explainAlert(err error) error {
 	return err
 }
 
-// formatTime formats a time for people. It returns "" for 0.
+// formatTime formats a time in UTC for people. It returns "" for 0.
 func formatTime(at models.Millis) string {
 	if at == 0 {
 		return ""

@@ -144,7 +144,7 @@ func newLogPrinter(output string, w io.Writer) (logPrinter, error) {
 	return nil, fmt.Errorf("--output must be table, json or csv")
 }
 
-// tablePrinter aligns the columns of each page.
+// tablePrinter returns a printer that aligns the columns of each page, with one heading at the top.
 func tablePrinter(w io.Writer) logPrinter {
 	heading := "AT\tACTOR\tORIGIN\tACT\tSUBJECT\tOUTCOME\tDETAIL\n"
 	return func(page []models.AuditEntry) error {
@@ -194,7 +194,7 @@ func csvPrinter(w io.Writer) logPrinter {
 	}
 }
 
-// orEmpty returns an id's text, "" for none.
+// orEmpty returns an id's text, or "" for the zero id.
 func orEmpty[N models.Noun](id models.ID[N]) string {
 	if id.IsZero() {
 		return ""

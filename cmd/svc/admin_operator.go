@@ -43,7 +43,7 @@ func (p *program) operatorCommand() *cobra.Command {
 	return cmd
 }
 
-// readPassword reads a line. A terminal does not show it.
+// readPassword reads a line. On a terminal it prompts, and does not echo the line.
 func (p *program) readPassword(from io.Reader) (string, error) {
 	if file, ok := from.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		fmt.Fprint(p.stderr, "Password: ")

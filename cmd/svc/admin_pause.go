@@ -27,7 +27,8 @@ its checkout go on.`,
 	return cmd
 }
 
-// ofOrganisation returns a command about an organisation.
+// ofOrganisation returns a command that calls do with the id of an organisation, and words its
+// errors with explainPause.
 func (p *program) ofOrganisation(
 	use, short string, do func(*models.Store, context.Context, models.OrganisationID) error,
 ) *cobra.Command {
@@ -37,7 +38,7 @@ func (p *program) ofOrganisation(
 		})
 }
 
-// explainPause words the errors of pauses for operators.
+// explainPause words the errors of pauses, and a missing reason, for operators.
 func explainPause(err error) error {
 	switch {
 	case errors.Is(err, models.ErrReason):

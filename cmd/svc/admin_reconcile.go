@@ -45,7 +45,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 }
 
 // reconcile compares the ledger with the rail, and prints the differences. Without --from it begins
-// models.RailMemory ago, or when the present rail or its list began if that is later.
+// models.RailMemory ago; later if the present rail, or its list of debits, began later.
 func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Store, f reconcileFlags) (err error) {
 	ring, err := cfg.keyring()
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 		from = max(state.Now.Add(-models.RailMemory), state.Since, 0)
 		forgotten := (*reconcile.ForgottenError)(nil)
 		if err = report.run(ctx, comparer, from, to); errors.As(err, &forgotten) {
-			// The rail's horizon moves on with time.
+			// The margin allows for debits that the list drops before the second run.
 			err = report.run(ctx, comparer, forgotten.CompleteFrom.Add(time.Minute), to)
 		}
 	} else {
@@ -117,12 +117,12 @@ func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, er
 	}, nil
 }
 
-// reconcileReport prints differences as they are found, and counts.
+// reconcileReport prints differences as they are found, and counts what was compared.
 type reconcileReport struct {
 	w        io.Writer
 	json     *json.Encoder // nil: print text
-	begun    bool
-	from, to models.Millis
+	begun    bool          // a step was compared
+	from, to models.Millis // the period compared so far
 	debits   int
 	entries  int
 	inFlight int
@@ -138,7 +138,7 @@ func newReconcileReport(w io.Writer, asJSON bool) *reconcileReport {
 	return r
 }
 
-// run compares what was debited and recorded from a time, inclusive, to another, exclusive.
+// run compares the debits and ledger entries of a period that includes from and excludes to.
 func (r *reconcileReport) run(ctx context.Context, c *reconcile.Comparer, from, to models.Millis) error {
 	r.from, r.to = from, from
 	return c.Compare(ctx, from, to, func(step reconcile.Step) error {

@@ -170,8 +170,8 @@ func variables() []reflect.StructField {
 	})
 }
 
-// allFields returns the fields of a struct and of the structs in it. Index leads from the outermost
-// struct.
+// allFields returns the fields of a struct and of the structs in it. The Index of each field leads
+// from the outermost struct.
 func allFields(of reflect.Type, at []int) (fields []reflect.StructField) {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -191,7 +191,8 @@ func variableNames() []string {
 	return names
 }
 
-// check checks each value by itself, and returns all errors.
+// check checks the values for all commands, and returns all errors. Serving commands need more, see
+// complete.
 func (c *Config) check() error {
 	var errs []error
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
@@ -310,8 +311,8 @@ func (c *Config) complete(listen string) error {
 	return nil
 }
 
-// completePublicURL checks the public base URL. In the sandbox it defaults to the listener's
-// address.
+// completePublicURL checks the public base URL and removes a slash at its end. In the sandbox the
+// URL defaults to the listener's address.
 func (c *Config) completePublicURL(address net.Addr) error {
 	if c.PublicBaseURL == "" && c.Env == models.EnvSandbox && address != nil {
 		reachable, err := reachableAddress(address.String(), networkAddress)

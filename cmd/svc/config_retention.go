@@ -30,7 +30,7 @@ func (r retention) models() models.Retention {
 	}
 }
 
-// check refuses periods that the service cannot keep.
+// check refuses periods below models.MinRetention or above models.MaxRetention.
 func (r retention) check(refuse func(variable, complaint string)) {
 	least := models.MinRetention
 	for _, p := range []struct {

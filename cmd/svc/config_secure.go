@@ -131,7 +131,8 @@ func isVerifiedDatabase(dsn string) bool {
 	return verified(cfg.Host, cfg.TLSConfig)
 }
 
-// tlsFiles are the certificate authority of a server and the certificate of the client.
+// tlsFiles are PEM files: a server's certificate authorities, and the client's certificate and key.
+// The names of their variables begin with prefix.
 type tlsFiles struct{ prefix, ca, cert, key string }
 
 // config reads the files. It returns nil, which means the default settings, if none is set.

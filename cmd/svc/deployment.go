@@ -34,8 +34,8 @@ func (c *Config) rail() string {
 }
 
 // join joins the database's deployment and refuses the database of another one. The first process
-// to join determines the deployment. The database's setting WebhookLoopback applies to every
-// joining process.
+// determines the environment, and the first process with a rail determines the rail. Once svc dev
+// has joined, every further process may send webhooks to loopback addresses.
 func (s *service) join(ctx context.Context, store *models.Store, usesRail bool) error {
 	own := s.cfg.deployment(usesRail)
 	own.WebhookLoopback = s.dev
@@ -71,8 +71,8 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 	return explainMismatch(d.Check(own))
 }
 
-// checkEnvironment is checkDeployment for a process that starts even if the database is
-// unavailable. It returns the store.
+// checkEnvironment opens the dashboard's store and checks its deployment. The dashboard starts even
+// if the database is unavailable: checkEnvironment then logs a warning and returns the store.
 func (s *service) checkEnvironment(ctx context.Context) (*models.Store, error) {
 	store, err := s.openStore("dashboard", 0)
 	if err != nil {

@@ -170,7 +170,7 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	if err := s.useReplica(store); err != nil {
 		return credentials{}, err
 	}
-	if err := s.join(ctx, store, false); err != nil { // before anything is written
+	if err := s.join(ctx, store, false); err != nil { // before seed writes
 		return credentials{}, err
 	}
 	creds, err := d.seed(ctx, store)
@@ -243,8 +243,8 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 	return nil
 }
 
-// commandBeside returns how to call a binary in the folder of this one: by a path below the working
-// directory if there is one, else by its name.
+// commandBeside returns the command that calls a binary in this binary's folder. It is a relative
+// path if the binary lies below the working directory, otherwise the name.
 func commandBeside(name string) string {
 	own, err := os.Executable()
 	if err != nil {
@@ -264,8 +264,8 @@ func commandBeside(name string) string {
 	return path
 }
 
-// consoleLink returns a URL of the sandbox console that signs in once. With an outside issuer, the
-// URL does not sign in.
+// consoleLink returns a URL of the sandbox console. The URL signs in once, unless an outside issuer
+// is configured.
 func (d *dev) consoleLink(g console.Grant) string {
 	if !d.signsIn() {
 		return d.cfg.PublicBaseURL + console.Path
@@ -281,7 +281,7 @@ func (d *dev) printNextLink(g console.Grant) {
 	fmt.Fprintf(d.stdout, "\nThe console was opened. The next link is %s\n", d.consoleLink(g))
 }
 
-// network says that the service is open to the network, if it is.
+// network returns a line for the banner if SVC_LISTEN is an address beyond loopback, else "".
 func (d *dev) network() string {
 	at, err := netip.ParseAddrPort(d.cfg.Listen)
 	if err != nil || at.Addr().IsLoopback() {

@@ -73,8 +73,8 @@ func (p *program) command() *cobra.Command {
 	return root
 }
 
-// version returns the version that Go stamped into the binary: a tag, or a commit and its time. The
-// suffix +dirty marks a modified work tree.
+// version returns the versions of the binary and of Go. Go stamps the binary with a tag, or with a
+// commit and its time. The suffix +dirty marks a modified work tree.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -83,8 +83,8 @@ func version() string {
 	return info.Main.Version + " " + info.GoVersion
 }
 
-// serving returns a command that runs until its context ends. An end during the start is not an
-// error.
+// serving returns a command that runs until its context ends. A context that ends during the start
+// causes no error.
 func serving(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return command(use, short, func(ctx context.Context, args []string) error {
 		err := do(ctx, args)

@@ -57,7 +57,8 @@ func (s *service) newOperatorPages(store *models.Store, notify func([]models.Tas
 	return mux, nil
 }
 
-// railLookUp returns the look-up of the operators' pages; nil if the process has no rail.
+// railLookUp returns the function with which the operators' pages ask the rail about a debit. It
+// returns nil if no rail is configured.
 func (s *service) railLookUp(store *models.Store) (func(context.Context, string) (ops.RailAnswer, error), error) {
 	if s.cfg.rail() == "http" && (s.cfg.RailURL == "" || s.cfg.RailKey == "") {
 		return nil, nil

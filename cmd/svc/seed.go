@@ -73,13 +73,14 @@ func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
 func (c credentials) grant() console.Grant {
 	first := c.Organisations[0]
 	g := console.Grant{ClientID: first.ClientID, ClientSecret: first.ClientSecret}
-	for i := range first.Sites { // the session shows the latest Site first
+	for i := range first.Sites { // the console shows the last Site first
 		g.Sites = append(g.Sites, first.Sites[len(first.Sites)-1-i].SiteID)
 	}
 	return g
 }
 
-// shell exports the first organisation and Site as shell variables. The values need no quoting.
+// shell returns shell commands that export the first organisation and Site as variables. The values
+// need no quoting.
 func (i sandboxInfo) shell() string {
 	first := i.Organisations[0]
 	return fmt.Sprintf("export BASE_URL=%s\nexport CLIENT_ID=%s\nexport CLIENT_SECRET=%s\nexport SITE=%s\n",
@@ -126,8 +127,8 @@ func (d *dev) seed(ctx context.Context, store *models.Store) (credentials, error
 	return creds, writePrivate(d.path(credentialsFile), creds)
 }
 
-// loadCredentials reads the credentials of an earlier start. It returns none if that start used
-// another database.
+// loadCredentials reads the credentials of an earlier start. It returns none if there was no such
+// start, or if it used another database.
 func (d *dev) loadCredentials(ctx context.Context, store *models.Store) (credentials, error) {
 	content, err := os.ReadFile(d.path(credentialsFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -82,7 +82,8 @@ func (s *service) openKeyring() (err error) {
 	return err
 }
 
-// openStore opens a connection pool. service.close closes it after all parts have ended.
+// openStore opens a connection pool. service.close closes it after all parts have ended. At most
+// queued calls wait for a connection; 0 means no limit.
 func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	store, err := models.Open(postgres.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
@@ -145,7 +146,7 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 	return nil
 }
 
-// addHTTP adds a plain HTTP server, for commands without the API.
+// addHTTP adds a server of net/http. The API has a server of its own.
 func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,

@@ -135,10 +135,10 @@ func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *model
 	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
 }
 
-// tokenDivisor divides the rate of ordinary requests into that of tokens.
+// tokenDivisor is a client's rate of ordinary requests divided by its rate of token requests.
 const tokenDivisor = 10
 
-// bound returns the bound of a rate.
+// bound converts a rate to a bound. An unlimited rate gives an unlimited bound.
 func bound(r ratelimit.Rate) auth.Bound {
 	if r.PerSecond <= 0 {
 		return auth.Bound{}

@@ -17,6 +17,7 @@ import (
 )
 
 // addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
+// Without queues it serves all of them.
 func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err := s.openKeyring(); err != nil {
 		return err
@@ -92,8 +93,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 }
 
 // openRail creates the rail adapter and returns how many debits may be in flight on it. The sandbox
-// debits a whole chunk in one statement, so only the number of tasks limits it. Slow accounts in
-// batches then do not delay payments.
+// rail has room for all tasks of the worker: slow accounts in batches do not delay payments.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
@@ -106,8 +106,8 @@ func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency
 	return gateway, s.cfg.RailConcurrency, nil
 }
 
-// openGateway creates the adapter of a payment gateway. With a rate, the whole fleet shares it
-// through Redis.
+// openGateway creates the adapter of a payment gateway. All processes share SVC_RAIL_RATE through
+// client, which may be nil if no rate is set.
 func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
 	key, err := c.railKey()
 	if err != nil {
