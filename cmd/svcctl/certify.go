@@ -131,7 +131,8 @@ const (
 	resultAdvised = "advised"
 )
 
-// apply sends the webhooks of a rule one after another.
+// apply sends the webhooks of a rule one after another, and judges the answers. It fails if the
+// receiver cannot be reached.
 func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 	v := verdict{Rule: r.name, Result: resultPassed, Wanted: "2xx"}
 	webhooks := r.webhooks(run)
@@ -165,7 +166,7 @@ type webhook struct {
 }
 
 // keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. It rejects
-// 410: a receiver that answers so to a bad signature would end the delivery of the genuine event.
+// 410, which ends the delivery of an event: a receiver with a wrong secret would lose events.
 func (w webhook) keeps(status int) bool {
 	if w.mustRefuse {
 		return 400 <= status && status < 500 && status != http.StatusGone

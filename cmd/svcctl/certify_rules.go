@@ -146,8 +146,8 @@ var rules = []rule{
 	},
 }
 
-// rotation returns an event as it is sent while two secrets sign. If the receiver knows both, a
-// second event follows, sent after x-svc-signature has moved to the next secret.
+// rotation returns an event as the service sends it while two secrets sign. If the receiver knows
+// both, a second event follows, in which x-svc-signature has moved to the next secret.
 func rotation(c *certification) []webhook {
 	next := c.next
 	if next == "" {
@@ -180,10 +180,11 @@ type sample struct {
 	body      []byte
 }
 
-// status returns a final status that is new.
+// status returns a new event about a status that became final at this moment.
 func (c *certification) status() sample { return c.statusAt(time.Now()) }
 
-// statusAt returns a final status that changed at a time. Its fields are in the service's order.
+// statusAt returns a new event about a status that became final at a time. The fields are in the
+// service's order.
 func (c *certification) statusAt(at time.Time) sample {
 	key := "evt_" + uuid.NewString()
 	body := fmt.Sprintf(`{"data":{"idempotencyKey":%q,"siteId":{"id":"site_%s"},"paymentIntentId":"pi_%s",`+

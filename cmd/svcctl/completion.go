@@ -17,7 +17,7 @@ import (
 // completionTimeout bounds the request for the values of a completion.
 const completionTimeout = 1500 * time.Millisecond
 
-// liveValues are the lists that complete an argument, by its name.
+// liveValues are the lists of the API that complete arguments, by the name of the argument.
 var liveValues = map[string]struct {
 	list  string // path
 	field string // of an item
@@ -70,7 +70,8 @@ func (c *ctl) completeArgument(op operation) completion {
 	}
 }
 
-// live returns those of the newest values of an argument that begin with a prefix.
+// live returns the values that begin with a prefix from the first page of an argument's list. For
+// an endpoint it adds the default one and the service's Sites.
 func (c *ctl) live(ctx context.Context, name, prefix string) []cobra.Completion {
 	source, ok := liveValues[name]
 	s, err := c.service()

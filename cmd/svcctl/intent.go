@@ -14,6 +14,7 @@ import (
 )
 
 // followIntent adds flags to show the QR code of a new payment intent and to wait for the payment.
+// It returns the function that does so after the call.
 func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *call, json.RawMessage) error {
 	var qr bool
 	var wait time.Duration
@@ -51,7 +52,7 @@ func (run *call) awaitPayment(ctx context.Context, id string, wait time.Duration
 	return nil
 }
 
-// checkTest fails if the test event was not delivered.
+// checkTest returns a function that fails if the test event was not delivered.
 func checkTest(*ctl, *cobra.Command) func(context.Context, *call, json.RawMessage) error {
 	return func(_ context.Context, _ *call, data json.RawMessage) error {
 		var test client.WebhookTest

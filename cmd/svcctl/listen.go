@@ -19,7 +19,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// listening is a run of listen.
+// listening is a run of svcctl listen.
 type listening struct {
 	*ctl
 	secrets []string // the values of --secret; run replaces them by the secrets to verify with
@@ -28,7 +28,7 @@ type listening struct {
 	state   string   // the file that holds the position; "": none
 	http    *http.Client
 
-	position position // without Position
+	position position // the service and the client; Position is empty
 }
 
 // position is the content of the file of --state. A position belongs to the stream of one client at
@@ -134,7 +134,7 @@ func (c *ctl) reportBroken(err error) {
 }
 
 // stored returns the position that an earlier run kept; the zero position if there is none. It
-// refuses a file with other content, because keep would replace that.
+// refuses a file with other content, because keep would overwrite it.
 func (l *listening) stored() (stored position, err error) {
 	if l.state == "" {
 		return position{}, nil
@@ -173,7 +173,8 @@ func (l *listening) warn(err error) {
 	}
 }
 
-// deliver forwards or prints an event.
+// deliver forwards or prints an event of the selected types. With secrets it verifies the event
+// first, and forwards it even if the verification fails.
 func (l *listening) deliver(ctx context.Context, delivery client.Delivery) error {
 	header := http.Header{}
 	for name, value := range delivery.Headers {

@@ -101,7 +101,7 @@ func (q *questioner) ask(question, value string) string {
 	return strings.TrimSpace(line)
 }
 
-// askSecret returns the next line. A terminal does not show it.
+// askSecret returns the next line. A terminal does not echo it.
 func (q *questioner) askSecret(question string) string {
 	terminal := q.terminal()
 	if terminal < 0 || q.err != nil {

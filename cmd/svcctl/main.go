@@ -40,7 +40,8 @@ type ctl struct {
 	started bool // the arguments and flags were accepted, and the command began
 }
 
-// run runs a command until it returns or ctx ends. It prints an error, and returns the exit code.
+// run runs a command until it returns or ctx ends. It prints an error, unless ctx has ended, and
+// returns the exit code.
 func (c *ctl) run(ctx context.Context, args []string) int {
 	err := c.execute(ctx, args)
 	if err != nil && ctx.Err() == nil {
@@ -110,7 +111,7 @@ func (c *ctl) addGrouped(root *cobra.Command, group string, commands ...*cobra.C
 }
 
 // prepare makes each command set started: errors before that are errors of usage. It makes a group
-// of commands refuse an unknown one.
+// of commands refuse an unknown command.
 func (c *ctl) prepare(cmd *cobra.Command) {
 	if do := cmd.RunE; do != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -157,8 +158,8 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// version returns the version that Go stamped into the binary: a tag, or a commit and its time. The
-// suffix +dirty marks a modified work tree.
+// version returns the versions of the binary and of Go. Go stamps the binary with a tag, or with a
+// commit and its time. The suffix +dirty marks a modified work tree.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

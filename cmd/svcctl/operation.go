@@ -175,7 +175,7 @@ func (op operation) checkArgs(_ *cobra.Command, args []string) error {
 // input holds the values of the arguments by name.
 type input map[string]any
 
-// inputs returns the input of each call.
+// inputs returns one input for each call that the arguments ask for.
 func (op operation) inputs(args []string) ([]input, error) {
 	for len(args) < len(op.args) {
 		args = append(args, op.args[len(args)].optional)
@@ -207,7 +207,8 @@ func (in input) wrap(op operation, err error) error {
 	return fmt.Errorf("%v: %w", in[op.args[len(op.args)-1].name], err)
 }
 
-// open signs in. It looks for a Site only if the operation is about one.
+// open signs in and returns the run of an operation. It looks for a Site only if the operation's
+// path contains one.
 func (c *ctl) open(ctx context.Context, op operation) (*call, error) {
 	run := &call{ctl: c, operation: op}
 	var err error
@@ -219,7 +220,8 @@ func (c *ctl) open(ctx context.Context, op operation) (*call, error) {
 	return run, err
 }
 
-// request returns the request of one call.
+// request returns the request for one input. query and body are the values of the flags. An
+// operation that takes an Idempotency-Key gets a random one if key is "".
 func (run *call) request(in input, query, body []*parameterValue, key string) client.Call {
 	var segments []string
 	inPath := map[string]bool{}
@@ -271,7 +273,8 @@ func bodyFields(args []argument, in input, inPath map[string]bool, body []*param
 	return fields
 }
 
-// once makes a call, and prints the object that it returns.
+// once makes a call, and prints the object or file that it returns. After an object it calls after,
+// unless after is nil.
 func (run *call) once(
 	ctx context.Context, printer *printer, request client.Call,
 	after func(ctx context.Context, call *call, data json.RawMessage) error,

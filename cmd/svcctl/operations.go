@@ -78,7 +78,8 @@ var logColumns = []column{
 	{"traceId", "TRACE"}, {"errorCode", "ERROR"}, {"route", ""}, {"clientId", ""}, {"console", ""},
 }
 
-// operations are the commands of the API's operations. A test holds them to the API description.
+// operations are the commands of the API's operations. A test compares them with the OpenAPI
+// document.
 var operations = []operation{
 	{
 		noun: "customers", verb: "list", short: "List the Site's customers, newest first",
@@ -301,7 +302,8 @@ var operations = []operation{
 	},
 }
 
-// nestedColumns are the columns of lists within an object. Other lists show all fields.
+// nestedColumns are the columns of lists within an object, by the name of the list. Other lists
+// show the fields of their first item.
 var nestedColumns = map[string][]column{
 	"rows": {
 		{"rowReference", "ROW"}, {"customerReference", "CUSTOMER"}, {"amount", "AMOUNT"}, {"state", "STATE"},

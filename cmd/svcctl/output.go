@@ -97,7 +97,7 @@ func (p *printer) item(raw json.RawMessage) error {
 	return nil
 }
 
-// record prints an item as a line of CSV.
+// record prints an item as a line of CSV, the first one after the header.
 func (p *printer) record(o object) error {
 	var line []byte
 	if p.items == 1 {
@@ -116,7 +116,7 @@ func (p *printer) record(o object) error {
 	return err
 }
 
-// csvFields returns the fields of CSV.
+// csvFields returns the fields that CSV prints.
 func (p *printer) csvFields() []string {
 	var fields []string
 	for _, col := range p.columns {
@@ -156,7 +156,7 @@ func (p *printer) end() error {
 	return err
 }
 
-// object prints one object, with the lists in it as tables.
+// object prints one object. In the table format, each list of objects in it is a table of its own.
 func (p *printer) object(raw json.RawMessage) error {
 	switch p.format {
 	case outputJSONL:

@@ -91,6 +91,7 @@ func (c *ctl) waitCommand() *cobra.Command {
 	return cmd
 }
 
+// waitBatch is awaitBatch with a bar, if standard error is a terminal.
 func (c *ctl) waitBatch(ctx context.Context, api *client.Client, site, reference string) (client.BatchStatus, error) {
 	var bar *progress
 	defer func() { bar.end() }()

@@ -138,7 +138,7 @@ func (t *rowTable) read(reader *csv.Reader) ([]client.Row, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil { // the rest cannot be told apart
+		if err != nil { // malformed CSV: where the next row begins is unknown
 			t.faults = append(t.faults, err.Error())
 			break
 		}

@@ -119,7 +119,8 @@ func (c *ctl) profileService(name, source string) (service, error) {
 	}, nil
 }
 
-// sandboxService returns the first organisation of the sandbox that runs in this folder.
+// sandboxService returns the service of the sandbox that svc dev runs in this folder, with the
+// credentials of its first organisation.
 func (c *ctl) sandboxService() (service, error) {
 	name := filepath.Join(cmp.Or(c.getenv("SVC_DATA_DIR"), ".svc"), "sandbox.json")
 	content, err := os.ReadFile(name)
@@ -160,7 +161,7 @@ func checkBaseURL(text, source string) error {
 	return nil
 }
 
-// siteOf returns the Site to act on.
+// siteOf returns the Site to act on; see servicesTopic.
 func (c *ctl) siteOf(s service) (string, error) {
 	if site := cmp.Or(c.site, c.getenv("SITE")); site != "" {
 		return site, nil
@@ -171,7 +172,7 @@ func (c *ctl) siteOf(s service) (string, error) {
 	return "", fail(exitUsage, "no Site is named: set --site or SITE (%s has none)", s.origin)
 }
 
-// connect returns a client that has signed in.
+// connect returns a client that has signed in, and its service.
 func (c *ctl) connect(ctx context.Context) (*client.Client, service, error) {
 	s, err := c.service()
 	if err != nil {

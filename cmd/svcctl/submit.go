@@ -18,7 +18,7 @@ import (
 // maxRows is the number of rows that a batch holds at most.
 const maxRows = 1000
 
-// submission is a run of submit.
+// submission is a run of svcctl submit, or of svcctl batches validate.
 type submission struct {
 	*ctl
 	api       *client.Client

@@ -160,8 +160,8 @@ func (t *trigger) createIntent(ctx context.Context, lifetime time.Duration) (cli
 	return t.api.CreatePaymentIntent(ctx, t.site, in, "")
 }
 
-// payIntent returns a scenario in which a customer with the behaviour is to pay a new payment
-// intent. With "" the customer pays.
+// payIntent returns the play of a scenario in which a customer with a behaviour is asked to pay a
+// new payment intent. With the behaviour "" the customer pays.
 func payIntent(behaviour string) func(context.Context, *trigger) (string, error) {
 	return func(ctx context.Context, t *trigger) (string, error) {
 		created, err := t.createIntent(ctx, 0)
@@ -206,7 +206,7 @@ func expireIntent(ctx context.Context, t *trigger) (string, error) {
 	return created.TraceID, err
 }
 
-// serviceTime returns the service's time in Unix ms, which a sandbox may have moved.
+// serviceTime returns the service's time in Unix ms. The sandbox's clock may be ahead of real time.
 func (t *trigger) serviceTime(ctx context.Context) (int64, error) {
 	now, _, err := t.api.Clock(ctx)
 	if client.Has(err, "requests:not-found") { // the clock of this sandbox cannot be moved

@@ -122,7 +122,7 @@ func isObject(value any) bool {
 	return is
 }
 
-// text returns a value as it is in JSON, strings without quotes.
+// text returns a value as it is in JSON, but strings without quotes, and "" for null.
 func text(value any) string {
 	switch v := value.(type) {
 	case nil:
