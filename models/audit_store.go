@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -15,6 +16,9 @@ type Violation struct {
 	Subject string // the batch, row, payment intent or source concerned
 	Detail  string
 }
+
+// auditTimeout bounds each check, which reads whole tables.
+const auditTimeout = 6 * time.Hour
 
 // auditLimit is the maximum number of violations that one check reports.
 const auditLimit = 100
@@ -236,7 +240,7 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 func (s *Store) auditOne(ctx context.Context, c auditCheck) ([]Violation, error) {
 	var found []Violation
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		ctx, err := tx.AllowLongStatements(ctx)
+		ctx, err := tx.AllowLongStatements(ctx, auditTimeout)
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 	if len(nodes) == 0 {
 		return nil
 	}
-	ctx, err := tx.AllowLongStatements(ctx) // a node may have to count all links of a Site
+	ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement) // a node may have to count all links of a Site
 	for len(nodes) > 0 && err == nil {
 		var (
 			sites   []SiteID
@@ -127,7 +127,7 @@ func linkNodes(
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	actFrom(ctx).about(SubjectSite, site.String()).in(OrganisationID{}, site)
 	err = s.act(ctx, func(tx postgres.Tx) error {
-		ctx, err := tx.AllowLongStatements(ctx)
+		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
 		if err != nil {
 			return err
 		}

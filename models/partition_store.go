@@ -128,7 +128,7 @@ func (s *Store) changePartition(
 	ctx context.Context, statement postgres.Statement, args postgres.Args,
 ) (done bool, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		ctx, err := tx.AllowLongStatements(ctx)
+		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
 		if err != nil {
 			return err
 		}

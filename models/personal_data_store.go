@@ -50,7 +50,7 @@ func (s *Store) ExportCustomer(ctx context.Context, site SiteID, reference strin
 	data = CustomerData{SiteID: site, CustomerReference: reference}
 	args := postgres.Args{"site": site, "reference": reference}
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
-		ctx, err := tx.AllowLongStatements(ctx)
+		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *Store) paymentsOf(
 // ErrCustomerInUse, which changes nothing.
 func (s *Store) EraseCustomer(ctx context.Context, site SiteID, reference string) (links, payments int, err error) {
 	err = s.act(ctx, func(tx postgres.Tx) error {
-		ctx, err := tx.AllowLongStatements(ctx)
+		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func resealParties[N Noun](
 		}
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 			rows = nil
-			ctx, err := tx.AllowLongStatements(ctx)
+			ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
 			if err != nil {
 				return err
 			}

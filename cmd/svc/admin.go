@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,13 +22,8 @@ type storeFunc func(ctx context.Context, cfg Config, store *models.Store) error
 
 // withStore opens the configured database for do. It refuses the database of another deployment.
 func (p *program) withStore(ctx context.Context, do storeFunc) error {
-	return p.withStoreTimeout(ctx, 0, do)
-}
-
-// withStoreTimeout is withStore with a timeout for each statement. 0 means the service's default.
-func (p *program) withStoreTimeout(ctx context.Context, statement time.Duration, do storeFunc) error {
 	own := func(cfg *Config) models.Deployment { return cfg.deployment(false) }
-	return p.withDatabase(ctx, statement, own, do)
+	return p.withDatabase(ctx, own, do)
 }
 
 // withAnyRail is withStore for a command that replaces the rail: it checks only the environment.
@@ -37,14 +31,12 @@ func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
 	own := func(cfg *Config) models.Deployment {
 		return models.Deployment{Environment: cfg.Env}
 	}
-	return p.withDatabase(ctx, 0, own, do)
+	return p.withDatabase(ctx, own, do)
 }
 
 // withDatabase opens the database, checks that it belongs to the deployment that own returns, and
 // performs do. It records nothing in the database of another deployment.
-func (p *program) withDatabase(
-	ctx context.Context, statement time.Duration, own func(*Config) models.Deployment, do storeFunc,
-) error {
+func (p *program) withDatabase(ctx context.Context, own func(*Config) models.Deployment, do storeFunc) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
 		return err
@@ -53,8 +45,7 @@ func (p *program) withDatabase(
 		return errors.New("SVC_DATABASE_URL must be set")
 	}
 	store, err := models.Open(postgres.Config{
-		DSN: cfg.DatabaseURL, MaxConns: 4, StatementTimeout: statement, ApplicationName: "svc admin",
-		Pooled: cfg.pooled(),
+		DSN: cfg.DatabaseURL, MaxConns: 4, ApplicationName: "svc admin", Pooled: cfg.pooled(),
 	})
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)
@@ -191,13 +182,9 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
-// auditTimeout is the statement timeout of the audit's connections. [models.Store.Audit] sets its
-// own limit for each check.
-const auditTimeout = 6 * time.Hour
-
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
-		return p.withStoreTimeout(ctx, auditTimeout, func(ctx context.Context, cfg Config, store *models.Store) error {
+		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
 			found, err := store.Audit(ctx, cfg.Env != models.EnvProduction && cfg.Rail != "http")
 			if err != nil {
 				return err

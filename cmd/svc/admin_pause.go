@@ -28,18 +28,18 @@ its checkout go on.`,
 }
 
 // ofOrganisation returns a command that calls do with the id of an organisation, and words its
-// errors with explainPause.
+// errors for operators.
 func (p *program) ofOrganisation(
 	use, short string, do func(*models.Store, context.Context, models.OrganisationID) error,
 ) *cobra.Command {
 	return idCommand(p, use+" ORGANISATION", short,
 		func(ctx context.Context, store *models.Store, id models.OrganisationID, _ []string) error {
-			return explainPause(do(store, ctx, id))
+			return explainAct(do(store, ctx, id))
 		})
 }
 
-// explainPause words the errors of pauses, and a missing reason, for operators.
-func explainPause(err error) error {
+// explainAct words the errors of pauses, and a missing reason, for operators.
+func explainAct(err error) error {
 	switch {
 	case errors.Is(err, models.ErrReason):
 		return explain(err, "the audit log needs a --reason of 1 to 128 characters")
@@ -62,7 +62,7 @@ stay: rows of paused debits settle without the rail, those in doubt as unconfirm
 	}
 	of := func(use, short string, do func(*models.Store, context.Context, models.Queue) error) *cobra.Command {
 		return p.storeCommand(use+" QUEUE", short, func(ctx context.Context, store *models.Store, args []string) error {
-			return explainPause(do(store, ctx, models.Queue(args[0])))
+			return explainAct(do(store, ctx, models.Queue(args[0])))
 		})
 	}
 	cmd.AddCommand(

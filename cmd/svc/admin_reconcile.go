@@ -30,7 +30,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 	cmd := command("reconcile", "Compare the ledger with the rail's list of debits, both ways",
 		func(ctx context.Context, _ []string) error {
 			own := func(cfg *Config) models.Deployment { return cfg.deployment(true) }
-			return p.withDatabase(ctx, 0, own, func(ctx context.Context, cfg Config, store *models.Store) error {
+			return p.withDatabase(ctx, own, func(ctx context.Context, cfg Config, store *models.Store) error {
 				return p.reconcile(ctx, &cfg, store, f)
 			})
 		})
@@ -78,7 +78,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 	if from == 0 {
 		from = max(state.Now.Add(-models.RailMemory), state.Since, 0)
 		forgotten := (*reconcile.ForgottenError)(nil)
-		if err = report.run(ctx, comparer, from, to); errors.As(err, &forgotten) {
+		if err = report.run(ctx, comparer, from, to); errors.As(err, &forgotten) && !report.begun {
 			// The margin allows for debits that the list drops before the second run.
 			err = report.run(ctx, comparer, forgotten.CompleteFrom.Add(time.Minute), to)
 		}

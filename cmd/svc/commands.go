@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,7 @@ func (p *program) serve(
 func (p *program) apiCommand() *cobra.Command {
 	return serving("api", "Serve the API", func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8080", func(ctx context.Context, s *service) error {
-			ln, err := listen(ctx, s.cfg.Listen)
+			ln, err := listen(ctx, "SVC_LISTEN", s.cfg.Listen)
 			if err != nil {
 				return err
 			}
@@ -99,9 +98,15 @@ func joinQueues(queues []models.Queue) string {
 	return strings.Join(names, ", ")
 }
 
+// opsListen is the variable of the address for health and metrics.
+const opsListen = "SVC_OPS_LISTEN"
+
 // addHealth serves a worker's health and metrics if an address is configured.
 func (s *service) addHealth(ctx context.Context) error {
-	address := cmp.Or(s.cfg.OpsListen, s.cfg.Listen)
+	variable, address := opsListen, s.cfg.OpsListen
+	if address == "" {
+		variable, address = "SVC_LISTEN", s.cfg.Listen
+	}
 	if address == "" {
 		return nil
 	}
@@ -119,12 +124,12 @@ func (s *service) addHealth(ctx context.Context) error {
 		{Name: "redis", Required: true, Check: queue.PingRedis(s.redis)},
 	})
 	api.RegisterDependencies(s.metrics, checks)
-	return s.addOps(ctx, address, checks)
+	return s.addOps(ctx, variable, address, checks)
 }
 
 // addOps serves health and metrics on a separate listener.
-func (s *service) addOps(ctx context.Context, address string, checks []api.ReadinessCheck) error {
-	ln, err := listen(ctx, address)
+func (s *service) addOps(ctx context.Context, variable, address string, checks []api.ReadinessCheck) error {
+	ln, err := listen(ctx, variable, address)
 	if err != nil {
 		return err
 	}
@@ -142,7 +147,7 @@ func (p *program) dashboardCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				ln, err := listen(ctx, s.cfg.Listen)
+				ln, err := listen(ctx, "SVC_LISTEN", s.cfg.Listen)
 				if err != nil {
 					return err
 				}
@@ -157,7 +162,7 @@ func (p *program) dashboardCommand() *cobra.Command {
 						}},
 						{Name: "redis", Check: queue.PingRedis(s.redis)},
 					}
-					if err := s.addOps(ctx, s.cfg.OpsListen, api.CacheChecks(checks)); err != nil {
+					if err := s.addOps(ctx, opsListen, s.cfg.OpsListen, api.CacheChecks(checks)); err != nil {
 						return errors.Join(err, ln.Close())
 					}
 				}
@@ -197,7 +202,7 @@ func (p *program) railCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ln, err := listen(ctx, s.cfg.Listen)
+			ln, err := listen(ctx, "SVC_LISTEN", s.cfg.Listen)
 			if err != nil {
 				return err
 			}

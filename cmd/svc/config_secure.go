@@ -75,10 +75,10 @@ func (c *Config) checkProduction() error {
 		refuse("SVC_WEBHOOK_LOOPBACK", "must not be set in production")
 	}
 	if _, secret, _ := strings.Cut(c.RailKey, ":"); c.RailKey != "" && len(secret) < minRailSecret {
-		refuse("SVC_RAIL_KEY", fmt.Sprintf("must have a secret of at least %d characters in production", minRailSecret))
+		refuse("SVC_RAIL_KEY", fmt.Sprintf("must have a secret of at least %d bytes in production", minRailSecret))
 	}
 	if c.OpsPassword != "" && len(c.OpsPassword) < minOpsPassword {
-		refuse("SVC_OPS_PASSWORD", fmt.Sprintf("must have at least %d characters in production", minOpsPassword))
+		refuse("SVC_OPS_PASSWORD", fmt.Sprintf("must have at least %d bytes in production", minOpsPassword))
 	}
 	c.checkPlain(refuse)
 	return errors.Join(errs...)

@@ -69,7 +69,7 @@ type dev struct {
 
 func (d *dev) run(ctx context.Context) error {
 	// Listen first: an occupied address is the most common error, and is then reported at once.
-	ln, err := listen(ctx, d.cfg.Listen)
+	ln, err := listen(ctx, "SVC_LISTEN", d.cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 	if err := awaitReady(ctx, ready); err != nil || ctx.Err() != nil {
 		return err
 	}
-	file := creds.sandboxFile(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
+	file := creds.sandboxInfo(d.cfg, d.cfg.PublicBaseURL+queue.DashboardPath)
 	if err := replaceFile(d.path(sandboxEnvFile), file.shell()); err != nil {
 		return err
 	}

@@ -315,7 +315,7 @@ func TestProcessEnvironmentNamesTheRail(t *testing.T) {
 	cfg := Config{
 		Rail: "http", RailID: "gateway", RailURL: "http://127.0.0.1:1", RailKey: "id:secret", MasterKey: "key:value",
 	}
-	got := credentials{}.sandboxFile(cfg, "").environment()
+	got := credentials{}.sandboxInfo(cfg, "").environment()
 	for _, line := range []string{"SVC_RAIL=http\n", "SVC_RAIL_ID=gateway\n", "SVC_RAIL_URL=http://127.0.0.1:1\n"} {
 		if !strings.Contains(got, line) {
 			t.Errorf("process.env lacks %q:\n%s", line, got)

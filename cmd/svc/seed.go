@@ -55,7 +55,7 @@ type opsLogin struct {
 	Password     string `json:"password"`
 }
 
-func (c credentials) sandboxFile(cfg Config, dashboardURL string) sandboxInfo {
+func (c credentials) sandboxInfo(cfg Config, dashboardURL string) sandboxInfo {
 	keyFile, err := filepath.Abs(cfg.MasterKeyFile)
 	if err != nil || cfg.MasterKeyFile == "" {
 		keyFile = cfg.MasterKeyFile

@@ -194,17 +194,17 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// listen opens a listener. If another process uses the address, the error says so.
-func listen(ctx context.Context, address string) (net.Listener, error) {
+// listen opens a listener at the address that a variable holds. If another process uses the address, the error says so.
+func listen(ctx context.Context, variable, address string) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err == nil {
 		return ln, nil
 	}
 	if isAddressInUse(err) {
-		return nil, fmt.Errorf("%s is in use by another process: end it, or choose another address with "+
-			"SVC_LISTEN or SVC_OPS_LISTEN", address)
+		return nil, fmt.Errorf("%s is in use by another process: end it, or choose another address with %s",
+			address, variable)
 	}
-	return nil, fmt.Errorf("SVC_LISTEN: %w", err)
+	return nil, fmt.Errorf("%s: %w", variable, err)
 }
 
 // ensureDir creates the data folder. Mode 0711 lets the private servers' account enter it, but not

@@ -77,7 +77,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 		}),
 	}
 	if cfg.SeparateOpsListener {
-		if err := s.addOps(ctx, s.cfg.OpsListen, cfg.Checks); err != nil {
+		if err := s.addOps(ctx, opsListen, s.cfg.OpsListen, cfg.Checks); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (p parameter) flag() string {
 		}
 		b.WriteRune(unicode.ToLower(r))
 	}
-	return strings.Replace(b.String(), "-u-r-l", "-url", 1)
+	return b.String()
 }
 
 // timeUsage says how a time is written.

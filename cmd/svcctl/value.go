@@ -24,16 +24,25 @@ type member struct {
 // separated by | that exists. It returns nil if there is none.
 func (o object) get(paths string) any {
 	for path := range strings.SplitSeq(paths, "|") {
-		name, rest, deeper := strings.Cut(path, ".")
-		for _, m := range o {
-			if m.name != name {
-				continue
-			}
-			if inner, ok := m.value.(object); ok && deeper {
-				return inner.get(rest)
-			}
+		if value := o.at(path); value != nil {
+			return value
+		}
+	}
+	return nil
+}
+
+// at returns the value at one path, or nil.
+func (o object) at(path string) any {
+	name, rest, deeper := strings.Cut(path, ".")
+	for _, m := range o {
+		if m.name != name {
+			continue
+		}
+		if !deeper {
 			return m.value
 		}
+		inner, _ := m.value.(object)
+		return inner.at(rest)
 	}
 	return nil
 }

@@ -135,14 +135,14 @@ func (o sender) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
 	return rows.Scan(dest...)
 }
 
-// longStatement bounds a statement that may read a whole table.
-const longStatement = 10 * time.Minute
+// LongStatement bounds a statement that may read all rows of a Site or partition.
+const LongStatement = 10 * time.Minute
 
-// AllowLongStatements raises the limit of the transaction's further statements to ten minutes: on
-// the server by a setting, on the client through the returned context.
-func (tx Tx) AllowLongStatements(ctx context.Context) (context.Context, error) {
-	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", longStatement.Milliseconds()))
-	return context.WithValue(ctx, limitKey{}, longStatement+answerGrace), err
+// AllowLongStatements raises the limit of the transaction's further statements: on the server by a
+// setting, on the client through the returned context.
+func (tx Tx) AllowLongStatements(ctx context.Context, limit time.Duration) (context.Context, error) {
+	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", limit.Milliseconds()))
+	return context.WithValue(ctx, limitKey{}, limit+answerGrace), err
 }
 
 // limitStatementsSQL sets a limit in milliseconds, unless the session has a lower one.
