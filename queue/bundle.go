@@ -93,7 +93,7 @@ func readBundle(t *asynq.Task) (members []models.Task, err error) {
 }
 
 // runBundle runs the members concurrently, each in a slot. A member that fails is retried alone.
-// The bundle itself fails, and comes again, only if the context ends first.
+// The bundle itself fails, and is retried, only if the context ends first.
 func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	ctx, span := s.tracer.StartBundle(ctx, members)
 	defer span.End(nil)
@@ -111,8 +111,8 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 }
 
 // RunClaimed runs claimed tasks without a dispatch, each in a slot, as members of a bundle. It does
-// not wait for them. Only a run of this server may call it. Tasks that a shutdown interrupts are
-// dispatched when their leases expire.
+// not wait for them. Only a job that this server runs may call it, so that Shutdown waits for the
+// tasks. Tasks that a shutdown interrupts are dispatched when their leases expire.
 func (s *Server) RunClaimed(tasks []models.Task) {
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(s.runCtx, taskTimeout)

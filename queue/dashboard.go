@@ -14,7 +14,7 @@ import (
 // DashboardPath is the URL path of the dashboard.
 const DashboardPath = "/ops/queues"
 
-// Dashboard is a read-only asynqmon behind the operator's login. It is read-only because changes in
+// Dashboard serves asynqmon, the web UI of Asynq, to operators. It is read-only because changes in
 // Redis would bypass Postgres. Close releases its connections.
 type Dashboard struct {
 	monitor *asynqmon.HTTPHandler
@@ -36,13 +36,13 @@ func NewDashboard(redis Redis, admit func(http.ResponseWriter, *http.Request) bo
 	}
 }
 
-// contentSecurityPolicy allows the needs of asynqmon's page: an inline script and inline styles.
+// contentSecurityPolicy allows what asynqmon's page needs: an inline script and inline styles.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'unsafe-inline'; " +
 	"style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; frame-ancestors 'none'; " +
 	"form-action 'self'; base-uri 'self'"
 
-// outsideLinks are the links of asynqmon's page to web fonts of another host, and to a manifest
-// that browsers ask for without the login. The page falls back to fonts of the system.
+// outsideLinks matches the links of asynqmon's page to web fonts on another host, and to a manifest
+// that browsers request without the login. Without the fonts, the page uses those of the system.
 var outsideLinks = regexp.MustCompile(`<link rel="(?:stylesheet" href="https?://|manifest")[^>]*>`)
 
 // pageWriter holds back an HTML page, to remove its outside links.

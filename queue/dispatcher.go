@@ -17,18 +17,18 @@ import (
 
 const (
 	// inlineTimeout bounds the Redis calls of an inline dispatch. The workers' loops dispatch the
-	// tasks that it misses. Postgres has longer: cancelling a statement costs its connection, and a
-	// new connection costs a busy server more than the statement.
+	// tasks that it misses. Statements get storeTimeout instead: cancelling one closes its
+	// connection, and a new connection costs a busy Postgres more than the statement.
 	inlineTimeout = 50 * time.Millisecond
 	// inlineBuffer is the number of commits that may wait for their inline dispatch. The workers'
 	// loops dispatch the rest.
 	inlineBuffer = 1024
-	// idlePoll is how often the loops of all workers together poll an idle queue for due tasks.
+	// idlePoll is the time between two polls of an idle queue by the loops of all workers together.
 	idlePoll = 100 * time.Millisecond
 	// busyPoll replaces idlePoll while a queue is busy, so that workers do not run dry.
 	busyPoll = 10 * time.Millisecond
-	// busyWebhookPoll is busyPoll for webhooks. Polling costs more there, and more tasks are in
-	// flight, so that workers do not run dry.
+	// busyWebhookPoll is busyPoll for webhooks. It is longer: a poll costs more there, and the
+	// tasks in flight keep the workers busy until the next poll.
 	busyWebhookPoll = 50 * time.Millisecond
 	// busyRounds is the number of empty polls after which a queue counts as idle.
 	busyRounds = 100
@@ -57,9 +57,9 @@ const (
 	enqueueConcurrency = 8
 )
 
-// Dispatcher sends due tasks from the outbox to Redis. The API runs its inline half, right after
-// commits (see RunInline). Workers run both halves (see Run). All methods are safe for concurrent
-// use.
+// Dispatcher sends due tasks from the outbox to Redis. The API runs RunInline, which dispatches
+// tasks right after their commits. Workers run Run, which also polls the outbox. All methods are
+// safe for concurrent use.
 type Dispatcher struct {
 	store    *models.Store
 	redis    redis.UniversalClient
@@ -102,8 +102,8 @@ func NewDispatcher(store *models.Store, client redis.UniversalClient, cfg Dispat
 	}
 }
 
-// Notify hands over tasks whose transaction has just been committed. It never blocks: the workers'
-// loops find the tasks that do not fit.
+// Notify queues tasks for inline dispatch, right after the commit that wrote them. It never blocks:
+// if the buffer is full, the workers' loops find the tasks.
 func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	if len(tasks) == 0 {
 		return
@@ -116,8 +116,8 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 
 // ClaimBounds returns the bounds within which a transaction may claim the debit tasks that it
 // writes. The caller passes the claimed tasks to Send. While no worker serves the queue, the bounds
-// claim nothing: only workers make lost tasks due again, and Redis would fill with one cap of tasks
-// after the other.
+// allow no claim. Otherwise Redis would fill up: claims with an expired lease do not count against
+// the bounds, and only workers make their tasks due again.
 func (d *Dispatcher) ClaimBounds() models.Dispatch {
 	b := d.bounds(models.QueueDebits)
 	if d.fleet.isAbsent(models.QueueDebits) {
@@ -126,9 +126,9 @@ func (d *Dispatcher) ClaimBounds() models.Dispatch {
 	return b
 }
 
-// Send hands over tasks that the transaction that wrote them has claimed, right after its commit.
-// It never blocks: the workers' loops find the tasks that do not fit when the lease of the claim
-// expires.
+// Send queues claimed tasks for inline dispatch, right after the commit of the transaction that
+// wrote and claimed them. It never blocks: if the buffer is full, the workers' loops find the tasks
+// when the leases of their claims expire.
 func (d *Dispatcher) Send(claimed []models.Task) {
 	if len(claimed) == 0 {
 		return
@@ -140,8 +140,8 @@ func (d *Dispatcher) Send(claimed []models.Task) {
 }
 
 // Run dispatches all due tasks until the context ends: those of Notify and Send, and those that its
-// polls of the outbox find. It also does the housekeeping. Every worker runs it; the store lets one
-// of them claim from a queue at a time.
+// polls of the outbox find. It also does the housekeeping. It logs failures and returns nil. Every
+// worker runs it; the store lets one of them claim from a queue at a time.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)
@@ -214,9 +214,9 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 	}
 }
 
-// bounds returns how many tasks of a queue may be in flight. Debit tasks run in the order in which
-// they were enqueued, so a task waits for all earlier ones, whatever their organisation. Their
-// total is therefore only large enough to keep every slot busy until the next poll. Unless
+// bounds returns the bounds of a claim from a queue. Debit tasks run in the order in which they
+// were enqueued, so a task waits for all earlier ones, whatever their organisation. Their total is
+// therefore only large enough to keep every slot busy until the next poll. Unless
 // DispatcherConfig.InFlight is set, one organisation cannot use up the total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}

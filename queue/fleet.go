@@ -24,7 +24,8 @@ const (
 // minSlots holds the default slots of one worker. A fleet never counts as smaller.
 var minSlots = map[models.Queue]int{models.QueueDebits: 16, models.QueueWebhooks: 1024}
 
-// fleet counts the running workers and their slots, as their Asynq servers report them in Redis.
+// fleet counts the running workers, and their slots for the queues of minSlots, as their Asynq
+// servers report them in Redis.
 type fleet struct {
 	inspector  *asynq.Inspector
 	slotCounts map[models.Queue]*atomic.Int64
@@ -65,7 +66,7 @@ func (f *fleet) count(context.Context) (more bool, err error) {
 		for q := range s.Queues {
 			slots[models.Queue(q)] += s.Concurrency
 		}
-		if _, serves := s.Queues[string(models.QueueDebits)]; serves {
+		if _, serves := s.Queues[string(models.QueueDebits)]; serves { // at most one server of a worker does
 			workers++
 		}
 	}

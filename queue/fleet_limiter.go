@@ -93,8 +93,8 @@ func (l *FleetLimiter) join(organisation models.OrganisationID, n int) *tokenWai
 	return w
 }
 
-// leave removes a waiter that gives up, and passes its tokens on to other waiters. Tokens without a
-// waiter expire: kept, they would exceed the burst.
+// leave removes a waiter that gives up, and passes its tokens on to other waiters. If no other
+// waiter wants them, they are lost: kept tokens could exceed the burst.
 func (l *FleetLimiter) leave(w *tokenWaiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,10 +134,9 @@ func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
 	}
 }
 
-// fetch takes n tokens from Redis, or those that are there if there are fewer. If there are none,
-// it returns the time until the next. It does not use redis_rate's AllowAtMost, which also discards
-// the fraction of a token beside the whole ones. Once sent, a request is not cancelled, since its
-// tokens count.
+// fetch takes up to n tokens from Redis. If there are none, it returns the time until the next. It
+// does not use redis_rate's AllowAtMost, which also discards the accrued fraction of a token. The
+// end of ctx does not cancel a request, since Redis may have taken the tokens.
 func (l *FleetLimiter) fetch(ctx context.Context, n int) (tokens int, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
 	defer cancel()

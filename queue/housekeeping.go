@@ -22,24 +22,24 @@ const (
 	// markerReady begins the value of a marker once every task of the queue is due again. The
 	// replication id of the server follows.
 	markerReady = "ready "
-	// asynqQueuesKey holds the names of Asynq's queues. A client writes it once in its life.
-	// Without it the dashboard shows no queues.
+	// asynqQueuesKey holds the names of Asynq's queues. An Asynq client writes each name only once,
+	// so the names are missing after a loss. Without them the dashboard shows no queues.
 	asynqQueuesKey = "asynq:queues"
 	// reclaimLimit is the maximum number of tasks that one statement reclaims.
 	reclaimLimit = 1000
-	// reclaimAllInterval is the time between two looks for expired leases of any time.
+	// reclaimAllInterval is the time between two searches of all expired leases.
 	reclaimAllInterval = time.Minute
-	// reclaimOverlap is how far a look for expired leases reaches back before the last one. It
-	// exceeds a drift between the clocks of this process and Postgres, and the time for which a
-	// statement may lock a task.
+	// reclaimOverlap is how far a search reaches back before the beginning of the last one. It
+	// exceeds the drift between the clocks of this process and Postgres, and the time for which a
+	// statement may lock a task: a search skips locked tasks.
 	reclaimOverlap = 15 * time.Second
 	// firstDetection bounds how long a Redis that does not answer delays the first dispatch.
 	firstDetection = time.Second
 )
 
-// housekeep reclaims lost tasks and retries that a move of the clock made due, starts recurring
-// work, and detects losses of Redis. A failure of one step does not stop the others. It reports
-// whether more tasks may be there to reclaim.
+// housekeep reclaims lost tasks and retries that a move of the sandbox's clock made due, starts
+// recurring work, and detects losses of Redis. A failure of one step does not stop the others. It
+// reports whether there may be more tasks to reclaim.
 func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	reclaimed, err := d.reclaimLost(ctx)
 	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
@@ -51,9 +51,9 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 	return reclaimed == reclaimLimit, errors.Join(err, d.detectLoss(ctx))
 }
 
-// reclaimLost reclaims tasks with an expired lease and returns their number. It looks at leases
-// that have expired since its last look, and at all leases once in reclaimAllInterval: under an old
-// transaction, Postgres keeps the index entries of every task since.
+// reclaimLost reclaims tasks with an expired lease and returns their number. It searches the leases
+// that expired since its last search, and all leases once in reclaimAllInterval. A search of all is
+// slow while an old database transaction keeps the dead index entries of finished tasks.
 func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
 	now := d.cfg.Now()
 	within := d.reclaims.within(now)
@@ -67,13 +67,13 @@ func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
 	return reclaimed, err
 }
 
-// reclaims holds the beginnings of the last complete looks for expired leases; zero: none yet.
+// reclaims holds the beginnings of the last complete searches for expired leases; zero: none yet.
 type reclaims struct {
-	all  time.Time // of leases of any time
-	last time.Time
+	all  time.Time // of all leases
+	last time.Time // of all or of recent leases
 }
 
-// within returns how far the next look reaches back.
+// within returns how far the next search reaches back.
 func (r *reclaims) within(now time.Time) time.Duration {
 	if now.Sub(r.all) >= reclaimAllInterval {
 		return models.AnyTime
@@ -81,7 +81,7 @@ func (r *reclaims) within(now time.Time) time.Duration {
 	return now.Sub(r.last) + reclaimOverlap
 }
 
-// done records a complete look that began at the time.
+// done records a complete search that began at began and reached back by within.
 func (r *reclaims) done(began time.Time, within time.Duration) {
 	r.last = began
 	if within == models.AnyTime {
@@ -89,8 +89,8 @@ func (r *reclaims) done(began time.Time, within time.Duration) {
 	}
 }
 
-// detectLossFirst detects a loss before the first dispatch: tasks that go out before would go out
-// twice. Housekeeping makes up for a failure.
+// detectLossFirst detects a loss before the first dispatch. Tasks dispatched before the detection
+// would be dispatched twice. After a failure, housekeeping tries again.
 func (d *Dispatcher) detectLossFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstDetection)
 	defer cancel()
@@ -109,7 +109,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]
 return 0`)
 
 // detectLoss makes all tasks in flight of a queue due again if the queue's server may have lost
-// some of them. The queues of a Cluster are independent: they are on different servers.
+// some of them. The queues of a Cluster are independent, since they may be on different servers.
 func (d *Dispatcher) detectLoss(ctx context.Context) error {
 	if _, ok := d.redis.(*redis.ClusterClient); !ok {
 		return d.detectLossOf(ctx, models.Queues...)
@@ -138,7 +138,7 @@ func (d *Dispatcher) registerQueues(ctx context.Context) error {
 
 // detectLossOf compares the markers of queues on one server with its replication id. A server
 // without a marker has lost its data. A server with another id was restarted or promoted, and may
-// lack the latest tasks.
+// lack the latest tasks. In both cases the queue is redispatched.
 func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) error {
 	keys := make([]string, len(queues))
 	for i, q := range queues {
@@ -178,8 +178,8 @@ func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) e
 }
 
 // redispatch makes the tasks in flight of a queue due again. The marker is set first and made ready
-// last: a crash or another loss in between repeats the whole. isEmpty says that the server has lost
-// its data.
+// last: after a crash or another loss in between, the next detection repeats the whole. isEmpty
+// says that the server has lost its data.
 func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty bool, history string) error {
 	key, marker := markerKey(q), uuid.NewString()
 	if err := d.redis.Set(ctx, key, marker, 0).Err(); err != nil {

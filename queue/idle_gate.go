@@ -29,8 +29,8 @@ const (
 	wakePrefix = "partnerbilling:wake:"
 )
 
-// publishWakeUps publishes a wake-up for each gated queue among the tasks, through the server of
-// the queue: the other servers of a Cluster pass it on, and need not answer.
+// publishWakeUps publishes a wake-up for each gated queue of the tasks. It uses the Redis server
+// that holds the queue, so that a wake-up does not depend on the other servers of a Cluster.
 func publishWakeUps(ctx context.Context, client redis.UniversalClient, tasks []models.Task) error {
 	var published []models.Queue
 	for _, t := range tasks {
@@ -56,7 +56,7 @@ func isGated(q models.Queue) bool { return q == models.QueueCheckout || q == mod
 // idleGate blocks the polls of Asynq servers while their queues are empty. It is a hook of the
 // Redis client that the servers share, and sees each of their commands.
 type idleGate struct {
-	wakeUps map[string]chan struct{} // by the pending key of the queue; each holds one unused wake-up
+	wakeUps map[string]chan struct{} // by pending key; each holds at most one unused wake-up
 	opened  chan struct{}            // closed by open
 	once    sync.Once
 
@@ -109,7 +109,8 @@ func (g *idleGate) listen(ctx context.Context, client redis.UniversalClient, que
 	}
 }
 
-// wake ends the wait of the queue's server, or else its next one.
+// wake ends the wait of the queue's server. If the server does not wait, its next wait ends at
+// once.
 func (g *idleGate) wake(queue string) {
 	select {
 	case g.wakeUps[pendingKey(queue)] <- struct{}{}:

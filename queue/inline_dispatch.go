@@ -53,7 +53,7 @@ func (d *Dispatcher) releaseUnsent(ctx context.Context) {
 	}
 }
 
-// collectNotified appends the tasks that were notified meanwhile, up to inlineClaimSize.
+// collectNotified appends waiting notified tasks until there are at least inlineClaimSize.
 func (d *Dispatcher) collectNotified(tasks []models.TaskID) []models.TaskID {
 	for len(tasks) < inlineClaimSize {
 		select {
@@ -95,6 +95,7 @@ func (d *Dispatcher) claimNotified(ctx context.Context) error {
 	}
 }
 
+// claim claims notified tasks, as far as the bounds of their queues allow.
 func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -105,8 +106,8 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 			return nil, err
 		}
 		d.capacityExpired = time.After(capacityTTL)
-		// Inline claims leave MinRoom free. Below it the loop claims nothing, so a steady flow of
-		// new webhooks would starve the waiting ones.
+		// Inline claims leave MinRoom free for the workers' loops, which claim nothing below it.
+		// Otherwise a steady flow of new webhooks would starve the waiting ones.
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)

@@ -36,8 +36,8 @@ func (e *enqueuedTasks) rotate() []models.Task {
 	return due
 }
 
-// extendLeases gives the tasks of the previous interval the lease of queued tasks. A task whose
-// lease is not extended is dispatched again when its claim expires, which does no harm.
+// extendLeases extends the leases of the previous interval's tasks to models.QueuedLease. A task
+// whose lease is not extended is dispatched again when its claim expires, which does no harm.
 func (d *Dispatcher) extendLeases(ctx context.Context) (more bool, err error) {
 	tasks := d.enqueued.rotate()
 	if len(tasks) == 0 {

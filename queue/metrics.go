@@ -12,8 +12,8 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// backlogCollector reads the backlogs of the queues from Postgres at each scrape. Asynq's own
-// gauges read zero after a requeue and disappear with a broken key.
+// backlogCollector reads the backlogs of the queues from Postgres at each scrape. It does not use
+// Asynq's own gauges, which read zero after a requeue and disappear with a broken key.
 type backlogCollector struct {
 	store                             *models.Store
 	log                               *slog.Logger

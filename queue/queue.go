@@ -2,7 +2,7 @@
 //
 // Postgres holds the work (models.Task); Redis only distributes it. The Dispatcher claims due tasks
 // from the outbox, fairly between organisations, and enqueues them. The Server fetches tasks and
-// runs the Job of each. A task in Redis carries ids only.
+// runs the Job of each. A task in Redis carries only ids and a number of rows.
 package queue
 
 import (
@@ -20,8 +20,8 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// Job does the work of one kind of task. Run returns an error only if the run failed as a whole;
-// the task then comes again.
+// Job does the work of one kind of task. Run returns an error only if the run failed as a whole.
+// Asynq then retries it.
 type Job interface {
 	Run(ctx context.Context, task models.Task) error
 }
@@ -37,14 +37,14 @@ var weights = map[models.Queue]int{
 }
 
 const (
-	// taskTimeout ends the context of a run. It is far above the time of any chunk. It must be in
-	// whole seconds: Asynq takes a fraction below one second as "none".
+	// taskTimeout ends the context of a run. It is far above the time of any chunk. Asynq truncates
+	// it to whole seconds.
 	taskTimeout = 2 * time.Minute
-	// maxRetry is how often Asynq retries a failed run. After that the task comes back when its
-	// lease expires.
+	// maxRetry is how often Asynq retries a failed run. After that the task is dispatched again
+	// when its lease expires.
 	maxRetry = 3
 	// maxWebhookRetry is maxRetry for webhooks: the retries that the contract promises. Postgres
-	// has the last word on whether an attempt is due and when an event has failed.
+	// decides whether an attempt is due and when an event has failed.
 	maxWebhookRetry = 5
 )
 

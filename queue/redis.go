@@ -51,7 +51,7 @@ type limits struct {
 	retries int           // -1: none
 }
 
-// Connect returns a client that all parts of a process share. It does not connect yet.
+// Connect returns a new client, for all parts of a process to share. It does not connect yet.
 func (r Redis) Connect() redis.UniversalClient { return r.client(limits{commandTimeout, retries}) }
 
 // ConnectBriefly returns a client that waits at most timeout for each answer, and does not retry.

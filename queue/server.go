@@ -241,7 +241,8 @@ func (l asynqLog) Info(args ...any)  { l.log.Debug("asynq", "message", fmt.Sprin
 func (l asynqLog) Warn(args ...any)  { l.complain(slog.LevelWarn, fmt.Sprint(args...)) }
 func (l asynqLog) Error(args ...any) { l.complain(slog.LevelError, fmt.Sprint(args...)) }
 
-// aboutTasks holds the beginnings of Asynq's complaints about tasks. All others are about Redis.
+// aboutTasks holds the beginnings of Asynq's warnings and errors about tasks. All others are about
+// Redis.
 var aboutTasks = []string{"recovering from panic", "Retry exhausted", "Quitting worker", "revoke task"}
 
 func (l asynqLog) complain(level slog.Level, message string) {
