@@ -15,8 +15,8 @@
 //     know" (Unknown) are different statuses, and everything that is not certain is Unknown.
 //   - Lookup under the same key may resolve Unknown, and Cancel ends it: a cancelled key is never
 //     debited, even by a request that is still in flight.
-//   - A key belongs to the Particulars of the first debit that arrived under it. A rail answers a
-//     debit with other particulars with Conflict: neither with a debit nor with the earlier result.
+//   - A key belongs to the Particulars of the first debit that arrived under it. A debit with other
+//     particulars is answered Conflict: it is not made, and the earlier result is not reported.
 //
 // # The statuses
 //
@@ -199,8 +199,8 @@ type Result struct {
 // Debit, Lookup and Cancel handle many keys at once and share one form. They call report exactly
 // once for every index of their slice, as soon as its answer is known, in any order and possibly
 // from several goroutines at once. They return when all is reported, and call report no more after
-// that. An invalid item never changes the result of another. The same key twice in one call is as
-// in two calls.
+// that. An invalid item never changes the result of another. The same key twice in one call counts
+// as two calls.
 //
 // When ctx ends they return soon, and report the open items truthfully: Unknown if the item may
 // have been sent, Unavailable (Debit only) if it certainly was not. The end of ctx does not revoke

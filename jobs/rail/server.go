@@ -84,7 +84,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
 	mux.Handle("GET /debits", s.operation(opList, s.list))
-	// A key may contain a slash, which {key} does not match.
+	// {key} would not match the valid key "/".
 	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.about("", s.rail.Lookup)))
 	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.about("/cancellation", s.rail.Cancel)))
 	mux.Handle("GET /faults", s.signed(s.getFaults))
@@ -192,7 +192,7 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 	return s.call(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
-// about returns the work of a request about the key in its path, which ends in suffix.
+// about returns the work of requests that name a key in their path. The path ends in suffix.
 func (s *Server) about(suffix string, do func(context.Context, []string, func(int, Result)),
 ) func(context.Context, *http.Request, []byte) reply {
 	return func(ctx context.Context, r *http.Request, _ []byte) reply {
