@@ -15,7 +15,8 @@ const (
 	auditBudget = 2 * time.Second
 	// auditPassInterval is the minimum time from the end of a pass to the next one.
 	auditPassInterval = time.Hour
-	// A window that takes longer than auditSlow is halved, one faster than auditFast is doubled.
+	// A window slower than auditSlow halves the length of the next, one faster than auditFast
+	// doubles it.
 	auditSlow, auditFast = time.Second, 200 * time.Millisecond
 	// minAuditWindow and maxAuditWindow bound the length of a window, in service time.
 	minAuditWindow, maxAuditWindow = time.Second, 7 * 24 * time.Hour
@@ -56,7 +57,8 @@ func (j *AuditBooks) advance(ctx context.Context) error {
 		found, err := j.Store.AuditWindow(ctx, from, to)
 		switch took := j.Now().Sub(start); {
 		case err != nil:
-			// Too large a window is the most likely cause. The run ends with the error.
+			// Too large a window is the most likely cause. The run ends with the error, and the
+			// next one tries a smaller window.
 			next, length = from, max(window/4, minAuditWindow)
 		case took > auditSlow:
 			length = max(window/2, minAuditWindow)

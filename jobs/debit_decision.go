@@ -63,7 +63,7 @@ func (r *rowRun) debit() rail.Debit {
 	}
 }
 
-// update takes over what a recheck has read.
+// update applies the eligibility that a recheck has read.
 func (r *rowRun) update(e models.Eligibility) {
 	r.late, r.cancelled, r.paused = e.Phase != models.PhaseAttempt, e.Cancelled, e.Paused
 	r.row.Account = e.Account
@@ -249,8 +249,8 @@ func (r *rowRun) unsettled() models.RowResult {
 	}
 }
 
-// calls returns the correction of the row's count of debit calls. The claim of a row that was not
-// in doubt has counted one already.
+// calls returns the correction of the row's count of debit calls. In the attempt phase, the claim
+// of a row that was not in doubt has counted one already.
 func (r *rowRun) calls() int {
 	made, counted := 0, 0
 	if r.debited {

@@ -55,8 +55,8 @@ type DebitRows struct {
 
 // Run implements queue.Job.
 func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
-	// Claims and records go on after ctx has ended: a claim or result of unknown fate costs a lease
-	// or a look-up. Each statement has a time-out.
+	// Claims and records go on after ctx has ended: a claim with an unknown outcome delays its rows
+	// by a lease, and a lost result costs a look-up. Each statement has a time-out.
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
@@ -214,8 +214,8 @@ func (run *chunkRun) claim(ctx context.Context, part models.Part) *claim {
 	return &claim{Chunk: chunk, readAt: readAt}
 }
 
-// abandonClaim ends the leases of a failed claim, whose rows the server may have claimed. No call
-// was made for them, so that another run may take them at once.
+// abandonClaim ends the leases of a failed claim, which Postgres may have made all the same. No
+// rail call was made for its rows, so another run may claim them at once.
 func (run *chunkRun) abandonClaim(ctx context.Context, part models.Part) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -329,8 +329,8 @@ func (run *chunkRun) record(ctx context.Context) error {
 	defer cancel()
 	settled, err := run.finishRows(recordCtx)
 	if errors.Is(err, models.ErrUnavailable) {
-		// The connection may have failed alone. If the server has recorded the results, it now
-		// ignores them, and ParkChunk ends a task without open rows.
+		// Only the connection may have failed. If Postgres has recorded the results, it ignores
+		// them the second time, and ParkChunk ends a task without open rows.
 		settled, err = run.finishRows(recordCtx)
 	}
 	if err != nil {

@@ -60,9 +60,9 @@ type DeliverWebhook struct {
 	records webhookCoalescers[models.WebhookRecord, struct{}]
 }
 
-// webhookCoalescers merge the calls of busy organisations apart from those of calm ones. The first
-// busyAbove deliveries of an organisation are calm. So a batch of calm calls has at most that many
-// of one organisation, and the calls of the others do not wait behind more.
+// webhookCoalescers merges the calls of busy organisations separately from those of calm ones. Up
+// to busyAbove concurrent deliveries of an organisation are calm. A batch of calm calls has at most
+// that many of one organisation, so that the other organisations do not wait behind more.
 type webhookCoalescers[A, R any] struct{ calm, busy coalesce.Coalescer[A, R] }
 
 // of returns the coalescer for the calls of an organisation.
@@ -219,14 +219,15 @@ func (d *DeliverWebhook) claim(
 	return claimed.Delivery, nil
 }
 
-// errEndpointChanged says that an endpoint changed during a claim. The task is repeated.
+// errEndpointChanged says that an endpoint changed during a claim. Asynq retries the task.
 var errEndpointChanged = errors.New("the endpoint changed meanwhile")
 
 func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]models.WebhookClaimed, error) {
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
-// recordMany records attempts. Events that they release go on in this worker, unless it shuts down.
+// recordMany records attempts. It runs events that they release in this process, unless it shuts
+// down.
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
 	claims := maxReleasedClaims
 	shutsDown := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Anew })
@@ -244,11 +245,13 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 }
 
 // record writes the attempt and its verdict, in one transaction with other records. If that
-// transaction fails, it writes them again in one of their own, so that no record can fail the
-// others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
+// transaction fails, it writes both again in a transaction of their own, so that no record can fail
+// the others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
 // recordTimeout at most. An attempt that is not recorded is made again.
 func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
-	record.Verdict.Anew = ctx.Err() != nil // Asynq has requeued the task, and may run it before the retry is recorded
+	// After ctx has ended, Redis does not repeat the task at the time of the retry that is recorded
+	// here: the dispatcher must send it.
+	record.Verdict.Anew = ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {

@@ -1,4 +1,4 @@
-// Package jobs holds the jobs of the worker fleet, one file for each kind of task.
+// Package jobs holds the jobs of the worker fleet: one for each kind of task.
 //
 // A task is a wake-up that carries an id. The job asks Postgres what to do, and whether this worker
 // may do it, with conditional updates whose affected rows it checks. A lost, duplicated or late

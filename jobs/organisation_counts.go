@@ -27,7 +27,7 @@ func (c *organisationCounts) begin(organisation models.OrganisationID) (busy boo
 	return c.n[organisation] > busyAbove
 }
 
-// end ends a delivery of begin.
+// end counts the end of a delivery that begin has counted.
 func (c *organisationCounts) end(organisation models.OrganisationID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

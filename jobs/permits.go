@@ -9,12 +9,12 @@ import (
 
 // Permits bounds the rail calls of a process (call permits), and the rows that it claims ahead of
 // their calls (claim permits). A claimed row holds a claim permit until its call begins. Claims
-// wait for claim permits, so that rows, and their customers' links, are read right before they are
-// debited, and the next rows are ready when call permits are released.
+// wait for claim permits. Rows and their customers' links are therefore read shortly before the
+// debit, and the next rows are ready when call permits are released.
 //
 // Both kinds are granted in waves, so that calls and claims are large. A wave goes to the
-// organisation that holds the fewest permits: an organisation with much work never delays another.
-// Among runs of organisations with as many permits, the oldest run comes first: its rows are
+// organisation that holds the fewest permits, so that an organisation with much work cannot starve
+// another. Among runs whose organisations hold equally many, the oldest comes first: its rows are
 // debited and recorded together, rather than a few rows of every run at a time.
 //
 // Permits is safe for concurrent use.
@@ -24,8 +24,8 @@ type Permits struct {
 }
 
 const (
-	// callWaves is the number of waves of call permits. More waves make calls smaller. Fewer waves
-	// leave more permits idle until a wave is full.
+	// callWaves is the number of waves into which the call permits are divided. More waves make
+	// calls smaller. Fewer waves leave more permits idle until a wave is full.
 	callWaves = 8
 	// claimWaves is the number of waves of claim permits. There are fewer, since large claims
 	// matter more than idle permits.

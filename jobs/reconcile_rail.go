@@ -14,7 +14,7 @@ import (
 
 const (
 	// reconcileBudget is the time for which a run goes on after its first progress. If that
-	// progress took longer, the run goes on for as long again.
+	// progress took longer, the run goes on for as long as it took.
 	reconcileBudget = 8 * time.Second
 	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the queue's task
 	// timeout. Within advanceTimeout, a rail with 1,000 debits a second must list 300 pages: those
@@ -104,8 +104,8 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	return err
 }
 
-// budget measures the time of a run against reconcileBudget. A run first reads again what earlier
-// ones have compared.
+// budget measures the time of a run against reconcileBudget. It counts from the first progress,
+// since a run first reads again what earlier runs have compared.
 type budget struct {
 	now          func() time.Time
 	began, moved time.Time // moved is zero before the first progress

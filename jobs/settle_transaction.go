@@ -17,7 +17,7 @@ import (
 
 // SettleTransaction settles one checkout payment. It claims the transaction, calls the rail as for
 // a row of a batch, and records the result. After a crash at any point the lease expires, and the
-// next run begins with a look-up under the same key.
+// next run first asks the rail about the same key.
 type SettleTransaction struct {
 	Store *models.Store
 	Rail  rail.Rail
@@ -37,7 +37,7 @@ type SettleTransaction struct {
 
 // Run implements queue.Job.
 func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
-	// As in DebitRows, the records go on after ctx has ended.
+	// As in DebitRows.Run, claims and records go on after ctx has ended.
 	recordCtx, cancel := withGrace(ctx, callGrace+recordTimeout)
 	defer cancel()
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
@@ -49,8 +49,8 @@ func (s *SettleTransaction) Run(ctx context.Context, task models.Task) error {
 	case errors.Is(err, models.ErrNotFound):
 		return s.Store.FinishTask(recordCtx, task.ID)
 	case err != nil:
-		// The server may have claimed the transaction. No call was made, so that the next run may
-		// claim it at once.
+		// Postgres may have made the claim. No rail call was made, so the next run may claim the
+		// transaction at once.
 		err = errors.Join(err, s.Store.AbandonTransaction(recordCtx, task.ID, lease))
 		return fmt.Errorf("jobs: settle transaction: %w", err)
 	case !t.Claimed:
@@ -81,8 +81,8 @@ type settlement struct {
 	lost           bool // the transaction has ended, or another worker or an operator holds it
 }
 
-// settle takes the transaction as far as it goes now, and returns the result. It decides as for a
-// row of a batch whose customer is linked.
+// settle makes the rail calls that the transaction needs, and returns the result. It decides as for
+// a row of a batch whose customer is linked.
 func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	row := s.row()
 	// Discounts may leave nothing to debit.
@@ -104,9 +104,9 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	return s.resultOf(ctx, row, result)
 }
 
-// row returns the transaction as a row of a batch. It is not certain, so that only the rail can
-// close it: Failed needs the rail's confirmation. A charge of zero, or a payment intent that is
-// closing, is never debited, only cancelled on the rail.
+// row returns the transaction as a row of a batch. Its field certain is false, so that only the
+// rail can close it: a failed transaction needs the rail's confirmation. A charge of zero, or a
+// payment intent that is closing, is never debited, only cancelled on the rail.
 func (s *settlement) row() *rowRun {
 	t := s.transaction
 	row := &rowRun{
@@ -146,8 +146,9 @@ func (s *settlement) step(
 	return next, result, true
 }
 
-// next returns the call that follows the rail's answer, or the result. For a payment that the
-// database has lost, it takes amount and agreement from the answer.
+// next returns the call that follows the rail's answer, or the result. While the payment intent is
+// closing, it takes amount and agreement from the answer, since the database may have lost the
+// payment.
 func (s *settlement) next(row *rowRun, call railCall, answer rail.Result) (railCall, models.RowResult) {
 	held := answer.Held
 	if s.transaction.ClosingAs != "" && held.Currency == s.transaction.Currency && held.Amount <= s.transaction.Amount {

@@ -35,8 +35,8 @@ func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 }
 
 // ExpireInvitations returns the sweep that stores the expiry of invitations, and folds changes of
-// customer links into their counts. Reads do not depend on it. It keeps the stored states, and with
-// them the indexes, close to the effective ones, and totals cheap.
+// customer links into their counts. Reads do not depend on it: it keeps the stored states and their
+// indexes close to the effective states, and totals cheap to read.
 func ExpireInvitations(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "expire invitations", Steps: []func(context.Context, int) (int, error){
 		store.ExpireInvitations,

@@ -56,7 +56,7 @@ type Step struct {
 	// To is the time up to which ledger and list have been compared. It stays at least Skew behind
 	// the time that the list has reached.
 	To models.Millis
-	// Differences are the differences of the step, one for each rail key.
+	// Differences are the differences of the step, at most one for each rail key.
 	Differences []models.Difference
 	Debits      int // listed debits that were compared
 	Entries     int // ledger entries that were compared
@@ -70,7 +70,7 @@ func (e *ForgottenError) Error() string {
 	return fmt.Sprintf("reconcile: the rail lists no debits before %s", e.CompleteFrom.Time().Format(time.RFC3339))
 }
 
-// Compare compares what was debited and recorded from a time, inclusive, to another, exclusive. It
+// Compare compares debits and entries from the time from, inclusive, to the time to, exclusive. It
 // calls do with each step, in order of time, and returns an error of do at once. Compare ends
 // before to if the rail's watermark, or RecordingDelay before now, is earlier.
 //
@@ -197,8 +197,8 @@ func (r *run) nextWindow(
 }
 
 // compareEntries looks up on the rail the entries whose debits were not listed. It reports a step
-// after every maxLookups look-ups, so that a slow rail does not delay the differences found so far,
-// nor does a rail that has lost its debits.
+// after every maxLookups look-ups, so that neither a slow rail nor one that has lost its debits
+// delays the differences found so far.
 func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
 	r.step.Entries += len(entries)
 	var unlisted []string
