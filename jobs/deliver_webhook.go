@@ -187,9 +187,9 @@ func (d *DeliverWebhook) random() float64 {
 }
 
 // claim claims an attempt, in one transaction with other claims. If the event or its endpoint is
-// locked, or if that transaction fails, it claims the attempt again in a transaction of its own,
-// which waits for the locks. So no claim can fail the others. While Postgres is unavailable it does
-// not try again. It goes on after ctx has ended, since a claimed attempt must be sent.
+// locked, or if that transaction fails, claim tries again in a transaction of its own. That one
+// waits for the locks. So no claim can fail the others. While Postgres is unavailable it does not
+// try again. It goes on after ctx has ended, since a claimed attempt must be sent.
 func (d *DeliverWebhook) claim(
 	ctx context.Context, task models.TaskID, busy bool,
 ) (*models.WebhookDelivery, error) {

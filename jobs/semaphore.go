@@ -21,8 +21,8 @@ type Ticket struct {
 var checkoutTicket Ticket
 
 // semaphore is a weighted semaphore that is fair between organisations. A caller that wants a wave
-// of permits or more gets at least a wave, so that its call or claim is not split into many small
-// ones. It is safe for concurrent use.
+// of permits or more gets at least a wave, so that calls and claims stay large. It is safe for
+// concurrent use.
 type semaphore struct {
 	mu      sync.Mutex
 	free    int

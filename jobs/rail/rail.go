@@ -197,10 +197,10 @@ type Result struct {
 // Rail takes money from customers. Implementations are safe for concurrent use and never panic.
 //
 // Debit, Lookup and Cancel handle many keys at once and share one form. They call report exactly
-// once for every index of their slice, as soon as its answer is known, in any order and possibly
-// from several goroutines at once. They return when all is reported, and call report no more after
-// that. An invalid item never changes the result of another. The same key twice in one call counts
-// as two calls.
+// once for every index of their slice, as soon as its answer is known. Reports come in any order,
+// possibly from several goroutines at once. They return when all is reported, and call report no
+// more after that. An invalid item never changes the result of another. The same key twice in one
+// call counts as two calls.
 //
 // When ctx ends they return soon, and report the open items truthfully: Unknown if the item may
 // have been sent, Unavailable (Debit only) if it certainly was not. The end of ctx does not revoke

@@ -9,8 +9,8 @@
 //
 // The ledger stays behind the list by Skew, so that an entry's debit has been listed before. An
 // entry whose debit was not among the listed ones is looked up on the rail: its debit may be much
-// older. The comparison begins Overlap before the time up to which both sides have been compared,
-// in case a gateway lists a debit late against its contract.
+// older. The comparison begins Overlap before the time up to which both sides have been compared. A
+// gateway might list a debit late, against its contract.
 //
 // Memory is bounded: a page of the list, a page of the ledger, and the digests of the debits listed
 // lately. The ledger is compared in windows of at most one page, or of one millisecond. Differences
@@ -197,8 +197,8 @@ func (r *run) nextWindow(
 }
 
 // compareEntries looks up on the rail the entries whose debits were not listed. It reports a step
-// after every maxLookups look-ups, so that neither a slow rail nor one that has lost its debits
-// delays the differences found so far.
+// after every maxLookups look-ups. A rail that is slow, or has lost its debits, then does not delay
+// the differences found so far.
 func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
 	r.step.Entries += len(entries)
 	var unlisted []string
