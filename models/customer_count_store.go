@@ -9,15 +9,15 @@ import (
 )
 
 // splitLinksAbove is the number of links of one state above which a part of a node becomes a node
-// of its own. It also bounds, roughly, the links that a query counts one by one at each end of a
-// time range.
+// of its own; see linkNode. It also bounds, roughly, the links that a query counts one by one at
+// each end of a time range.
 const splitLinksAbove = 512
 
-// linkCountsLock is the advisory lock of the counts. It admits one fold at a time. Writers of links
-// do not take it.
+// linkCountsLock is the advisory lock of the counts. It admits one fold or recount at a time.
+// Writers of links do not take it.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
 
-// linkPart is the part of a node of a level, from 1 on, that holds a link.
+// linkPart is SQL for the part, 1 to 128, of a node of a level that holds a link.
 const linkPart = `(invited_at >> 7 * (level - 1) & 127)::int + 1`
 
 var (
@@ -43,14 +43,18 @@ SELECT id FROM sites WHERE EXISTS (SELECT FROM customer_links WHERE site_id = si
     OR EXISTS (SELECT FROM link_totals WHERE site_id = sites.id) ORDER BY id`)
 )
 
-// withFoldedLinks replaces the variables of a statement about the counts. FOLDED is a query of the
-// link counts that each part of the nodes in CTE "nodes" must show.
+// withFoldedLinks replaces the variables in upper case of a statement about the counts. FOLDED is a
+// query of the link counts that each part of the nodes in CTE "nodes" must show. WRITTEN are the
+// CTEs that add changes to the totals, and PART is linkPart.
 func withFoldedLinks(text string) string {
 	text = strings.NewReplacer(":FOLDED", strings.TrimSpace(foldedText), ":WRITTEN", foldPartsText).Replace(text)
 	return strings.ReplaceAll(text, ":PART", linkPart)
 }
 
-// linkNode identifies a node of the counts: its rows of link_totals.
+// linkNode identifies a node of the link counts, a tree over invitation time for each Site. A node
+// covers 128^Level milliseconds, from Bucket * 128^Level on, in 128 equal parts. Its rows of
+// link_totals, one a state, hold the number of links up to the end of each part. A part with many
+// links also has a node of its own, one level down. The root has level 6 and bucket 0.
 type linkNode struct {
 	SiteID SiteID
 	Level  int
@@ -59,7 +63,7 @@ type linkNode struct {
 
 // FoldLinkChanges moves at most limit changes of links into the counts and returns their number.
 // The totals of lists add the changes that are not folded yet; folding keeps their number small.
-// While another call folds, it moves none.
+// FoldLinkChanges moves none while another call folds or recounts.
 func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		n = 0
@@ -100,7 +104,8 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 	return err
 }
 
-// linkNodes runs a statement that returns a number of changes, and oversized parts as nodes.
+// linkNodes runs a statement that adds to the counts. It returns the number of changes moved, and
+// the nodes that oversized parts must become.
 func linkNodes(
 	ctx context.Context, tx postgres.Tx, statement postgres.Statement, args postgres.Args,
 ) (moved int, nodes []linkNode, err error) {
@@ -121,9 +126,9 @@ func linkNodes(
 	return moved, nodes, nil
 }
 
-// RecountLinks rebuilds the counts of a Site's links and returns the number of links. Writers and
-// readers proceed meanwhile: readers see the old counts until it commits. ErrNotFound: there is no
-// such Site.
+// RecountLinks rebuilds the counts of a Site's links and returns the number of links counted.
+// Writers and readers proceed meanwhile: readers see the old counts until RecountLinks commits.
+// ErrNotFound: there is no such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	actFrom(ctx).about(SubjectSite, site.String()).in(OrganisationID{}, site)
 	err = s.act(ctx, func(tx postgres.Tx) error {

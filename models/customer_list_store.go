@@ -13,14 +13,14 @@ import (
 //go:embed customer_list.sql
 var listLinksText string
 
-// linkList lists links in one effective state, as LinkState.At defines it.
+// linkList is the statement that lists links in one effective state, as LinkState.At defines it.
 type linkList struct {
 	listStatement
-	overdue int // the statement's argument
+	overdue int // the argument :overdue: how overdue invitations count
 }
 
-// The condition hides the state from the planner. Otherwise it uses an index on expiry, reads every
-// invitation and sorts, instead of reading one page from the ordered index.
+// storedInvited hides the state from the planner. Otherwise the planner uses an index on expiry,
+// reads every invitation and sorts, instead of reading one page from the ordered index.
 const storedInvited = `state = (SELECT 'invited'::link_state)`
 
 var linkLists = map[LinkState]linkList{
@@ -40,7 +40,7 @@ func newLinkList(stored string, overdue int) linkList {
 }
 
 // maxInvitedAt, in 2108, is later than any invitation. It ends a part of the root of the counts, so
-// that no links are counted one by one after it.
+// that no links are counted one by one at the end of a range up to it. See linkNode.
 const maxInvitedAt = Millis(127)<<35 - 1
 
 func (q *LinkQuery) page() pageQuery[LinkID] {
