@@ -93,14 +93,14 @@ type Actor struct {
 // SubjectKind says what an act changes.
 type SubjectKind string
 
-// The kinds of subjects. The comment names what identifies the subject.
+// The kinds of subjects. Each comment names what identifies the subject.
 const (
 	SubjectOrganisation    SubjectKind = "organisation"    // its id
 	SubjectSite            SubjectKind = "site"            // its id
 	SubjectClient          SubjectKind = "client"          // its id
 	SubjectKey             SubjectKind = "key"             // its id
 	SubjectMasterKey       SubjectKind = "masterKey"       // nothing
-	SubjectAlert           SubjectKind = "alert"           // kind and subject; the kind alone for those of an organisation
+	SubjectAlert           SubjectKind = "alert"           // kind and subject; the kind alone for CloseAlertsOf
 	SubjectBatch           SubjectKind = "batch"           // its batchReference
 	SubjectBatchRow        SubjectKind = "batchRow"        // its rail key
 	SubjectPaymentIntent   SubjectKind = "paymentIntent"   // its id
@@ -152,8 +152,8 @@ func (a *Act) about(kind SubjectKind, subject string) *Act {
 	return a
 }
 
-// in sets the organisation and the Site that the act concerns. The organisation of a Site need not
-// be known.
+// in sets the organisation and the Site that the act concerns. A zero organisation means the acting
+// client's, or else the Site's.
 func (a *Act) in(organisation OrganisationID, site SiteID) *Act {
 	a.organisation, a.site = organisation, site
 	return a
@@ -171,7 +171,7 @@ func (a *Act) with(name string, value any) *Act {
 // ErrReason says that an act needs a reason, or that its reason is not printable text.
 var ErrReason = errors.New("models: the act needs a reason of 1 to 128 characters of printable text")
 
-// ErrRole says that the operator's role does not allow an act.
+// ErrRole says that the operator's role does not allow acts.
 var ErrRole = errors.New("models: the operator's role does not allow acts")
 
 // CheckReason returns ErrReason unless the text can be the reason of an act.

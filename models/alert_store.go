@@ -8,7 +8,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// The kinds of alerts that workers raise. Each needs a decision that the service cannot take.
+// The kinds of alerts that workers raise. Each needs a decision that the service cannot take. See
+// AlertKinds.
 const (
 	AlertRailConflict    = "railConflict"
 	AlertRailForgot      = "railForgot"
@@ -19,9 +20,9 @@ const (
 	AlertReconciliationGap = "reconciliationGap"
 )
 
-// AlertKinds are the kinds of alerts that are raised.
+// AlertKinds are all kinds of alerts.
 var AlertKinds = []string{
-	"lateTruth",           // late truth: the rail's answer differs from the settled outcome; subject: the rail key
+	"lateTruth",           // the rail's answer differs from the settled outcome; subject: the rail key
 	AlertRailConflict,     // the rail holds the key with another account, amount or currency; subject: the rail key
 	"railContradiction",   // the rail debited a transaction that has ended without a debit; subject: the rail key
 	AlertRailForgot,       // the rail may have dropped the key before it reported the outcome; subject: the rail key
@@ -71,14 +72,14 @@ UPDATE alerts SET closed_at = svc_now()
 WHERE kind = :kind AND organisation_id = :organisation AND closed_at IS NULL`)
 )
 
-// OpenAlerts lists open alerts, the oldest first.
+// OpenAlerts returns at most limit open alerts, oldest first.
 func (s *Store) OpenAlerts(ctx context.Context, limit int) (alerts []Alert, err error) {
 	err = s.pg.Select(ctx, openAlertsSQL, postgres.Args{"limit": limit}, &alerts)
 	return alerts, wrap("open alerts", err)
 }
 
-// AcknowledgeAlert records that the act's operator is looking at an alert. The last operator
-// counts. ErrNotFound: no such alert is open.
+// AcknowledgeAlert records that the act's operator is looking at an alert. It replaces an earlier
+// acknowledgement. ErrNotFound: no such alert is open.
 func (s *Store) AcknowledgeAlert(ctx context.Context, kind, subject string) error {
 	return wrap("acknowledge alert", s.changeAlert(ctx, acknowledgeAlertSQL, postgres.Args{
 		"kind": kind, "subject": subject, "by": cmp.Or(actFrom(ctx).Actor.Name, "unknown"),

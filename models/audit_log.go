@@ -8,7 +8,7 @@ import (
 // AuditEntry is an entry of the audit log. Its JSON form is a line of an export.
 type AuditEntry struct {
 	ID             AuditEntryID    `json:"id"`
-	At             Millis          `json:"at"`
+	At             Millis          `json:"at"`         // service time
 	RecordedAt     time.Time       `json:"recordedAt"` // server time
 	ActorKind      ActorKind       `json:"actorKind"`
 	Actor          string          `json:"actor"`

@@ -23,8 +23,8 @@ VALUES (:id, svc_now(), :actor_kind, :actor, :origin, :act, :subject_kind, :subj
 // succeeds, and nothing is recorded.
 var errUnchanged = errors.New("models: nothing to change")
 
-// act runs do in one transaction that also records the context's act, if there is one. An act that
-// takes several transactions is recorded by the first.
+// act runs do in one transaction that also records the context's act, if there is one. If an act
+// takes several transactions, the first records it.
 func (s *Store) act(ctx context.Context, do func(tx postgres.Tx) error) error {
 	act := actFrom(ctx)
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
@@ -67,9 +67,9 @@ func (a *Act) record(ctx context.Context, on postgres.Session, outcome ActOutcom
 // endActTimeout bounds the recording of an act that has ended.
 const endActTimeout = 10 * time.Second
 
-// EndAct records the context's act, which ended with an error or nil, unless a transaction has
-// recorded it as done. A refused or failed act gets an entry with the reason. After a failure of an
-// act that takes several transactions, there are two entries. The end of ctx does not prevent it.
+// EndAct records the outcome of the context's act: done if failure is nil, else refused or failed.
+// It does not record done again if a transaction has done so. An act that fails after such a
+// transaction has two entries. EndAct works even after the end of ctx.
 func (s *Store) EndAct(ctx context.Context, failure error) error {
 	act := actFrom(ctx)
 	if act.Name == "" || act.recorded && failure == nil {

@@ -10,7 +10,8 @@ import (
 // AlertAuditViolation is the kind of alert about a broken invariant that the recurring audit found.
 const AlertAuditViolation = "auditViolation"
 
-// AuditPass is how far the recurring audit has come.
+// AuditPass is the progress of the recurring audit. A pass checks the time from the oldest kept
+// batch to now, in windows of service time.
 type AuditPass struct {
 	// Position is the beginning of the next window; 0: no pass runs.
 	Position Millis
@@ -40,20 +41,20 @@ SELECT count(raise_alert(:kind, subject, NULL, NULL, detail, ''))
 FROM unnest(:subjects::text[], :details::text[]) AS v (subject, detail)`)
 )
 
-// AuditPass returns how far the recurring audit has come.
+// AuditPass returns the progress of the recurring audit.
 func (s *Store) AuditPass(ctx context.Context) (p AuditPass, err error) {
 	err = s.pg.Get(ctx, auditPassSQL, nil, &p)
 	return p, wrap("audit pass", err)
 }
 
-// AuditWindow checks the invariants of money for what was submitted, ended or recorded from a time,
-// inclusive, to another, exclusive. It returns the violations, at most auditLimit a check.
+// AuditWindow checks the invariants of money on the batches submitted, payment intents ended and
+// ledger entries recorded in [from, to). It returns the violations, at most auditLimit a check.
 func (s *Store) AuditWindow(ctx context.Context, from, to Millis) ([]Violation, error) {
 	var found []Violation
 	for _, c := range auditWindowChecks {
 		var broken []Violation
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-			// A plan for this window: one that was made on small tables may join lists row by row.
+			// Plan for this window: a plan made on small tables may join large tables row by row.
 			if _, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = force_custom_plan"); err != nil {
 				return err
 			}

@@ -29,8 +29,8 @@ type auditCheck struct {
 	query postgres.Statement
 }
 
-// newAuditChecks makes the checks of names and queries. A query selects the subjects and details of
-// the violations. tables replaces its variables in upper case.
+// newAuditChecks makes checks from pairs of a name and a query. A query selects the subject and
+// detail of each violation. tables replaces its variables in upper case.
 func newAuditChecks(checks [][2]string, tables *strings.Replacer) []auditCheck {
 	all := make([]auditCheck, len(checks))
 	for i, c := range checks {
@@ -43,8 +43,8 @@ func newAuditChecks(checks [][2]string, tables *strings.Replacer) []auditCheck {
 var (
 	// wholeAudit reads whole tables.
 	wholeAudit = strings.NewReplacer(":BATCHES", "batches", ":PAYMENTS", "payment_intents", ":LEDGER", "ledger_entries")
-	// windowAudit reads what was submitted, ended or recorded in a window of time. The ledger's
-	// index begins with the Site.
+	// windowAudit reads what was submitted, ended or recorded in a window of time. It reads the
+	// ledger Site by Site, since the ledger's index begins with the Site.
 	windowAudit = strings.NewReplacer(
 		":BATCHES", "(SELECT * FROM batches WHERE submitted_at >= :from AND submitted_at < :to)",
 		":PAYMENTS", "(SELECT * FROM payment_intents WHERE final_at >= :from AND final_at < :to)",
@@ -103,7 +103,7 @@ SELECT p.id::text, p.transaction_status || ', the event says ' || coalesce(e.tra
 FROM :PAYMENTS p LEFT JOIN webhook_events e
     ON e.organisation_id = p.organisation_id AND e.payment_intent_id = p.id AND NOT e.is_test
 WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
-  AND (p.state <> 'final' OR p.final_at > svc_now() - ` + auditedMillis + `)`}, // older events go
+  AND (p.state <> 'final' OR p.final_at > svc_now() - ` + auditedMillis + `)`}, // older events may be dropped
 	{"a settled transaction has its ledger entry", `
 SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
 FROM :PAYMENTS p LEFT JOIN ledger_entries l ON l.rail_key = 'p1_pi_' || p.id
@@ -235,8 +235,8 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 	return found, nil
 }
 
-// auditOne runs one check, which may read whole tables. Newly filled tables have no statistics, so
-// it keeps the planner from reading one table once for each row of another.
+// auditOne runs one check, which may read whole tables. It disables nested loops: newly filled
+// tables have no statistics, and the planner could read one table once for each row of another.
 func (s *Store) auditOne(ctx context.Context, c auditCheck) ([]Violation, error) {
 	var found []Violation
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
