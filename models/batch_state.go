@@ -39,7 +39,7 @@ func (s RowState) CanBecome(to RowState) bool { return rowTransitions.allow(s, t
 type RowOutcome string
 
 // The outcomes. Except for OutcomeSucceeded and OutcomeUnconfirmed, an outcome means that nothing
-// was debited. OutcomeUnconfirmed means that the rail has not said.
+// was debited. OutcomeUnconfirmed means that the rail had not reported the outcome at the deadline.
 const (
 	OutcomeSucceeded          RowOutcome = "succeeded"
 	OutcomeCustomerNotActive  RowOutcome = "customerNotActive"

@@ -15,7 +15,7 @@ const (
 	PhaseConfirm DebitPhase = "confirm"
 )
 
-// Chunk is the part of a batch that one task handles, with the rows that its worker has claimed.
+// Chunk is the part of a batch that one task handles. Rows holds the rows that a worker has claimed.
 type Chunk struct {
 	Task           TaskID
 	SiteID         SiteID
@@ -36,18 +36,18 @@ type Chunk struct {
 	Lease     LeaseToken
 	Rows      []ClaimedRow
 	// Open is the number of the chunk's rows that needed work at the claim, claimed or not. It is
-	// set for the chunk's first part, and 0 for the others.
+	// set by the claim of the chunk's first part, and 0 for other parts.
 	Open int
 }
 
-// Part is a part of a chunk.
+// Part is a range of rows of a chunk, which one call of ClaimChunk claims.
 type Part struct {
 	First int // row of the chunk, from 0
-	Rows  int // at most; the last rows may be settled
+	Rows  int // at most; fewer at the end of the chunk
 }
 
-// LeaseToken identifies one claim of rows. A row with another token has been taken over by another
-// worker.
+// LeaseToken identifies the holder of a lease, such as one run of a task. If a row, payment intent
+// or event has another token, another holder has taken it over.
 type LeaseToken = ID[leaseNoun]
 
 type leaseNoun struct{}
@@ -67,7 +67,8 @@ type ClaimedRow struct {
 	InDoubt bool
 	// Settled says that the row is settled as unconfirmed: the rail's answer corrects it.
 	Settled bool
-	// Called says that a debit call of the row was made before this claim.
+	// Called says that a debit call of the row was made before this claim. If InDoubt is set,
+	// Called may be false although one call was made.
 	Called bool
 	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
 	Forgotten bool
@@ -107,8 +108,8 @@ type RowResult struct {
 	Index   int
 	RailKey string
 	Outcome RowOutcome // "" if not final
-	// FromRail says that the outcome follows from the rail's answer about the key. It holds even if
-	// the database has lost commits since the claim.
+	// FromRail says that the outcome follows from the rail's answer about the key. Such an outcome
+	// holds even if the database has lost commits since the claim.
 	FromRail bool
 	Release  bool
 	// Called says that the rail answered a call about the key.
@@ -124,7 +125,7 @@ type RowResult struct {
 	Calls int
 }
 
-// Settled is the change that a finishing transaction made to a row.
+// Settled is a row that FinishRows has settled or corrected.
 type Settled struct {
 	Index     int
 	Outcome   RowOutcome

@@ -82,9 +82,9 @@ WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= sv
 const heldRetry = 15 * time.Second
 
 // ClaimChunk claims the due rows in one part of a task's chunk under the lease token, for RowLease.
-// It returns no rows if other workers hold them or none is due. A row without a link is bound to
-// the active link of its reference. ErrNotFound: the task or its batch is gone, and nothing is left
-// to do.
+// It returns no rows if other workers hold them or none is due. While debits may begin, it binds a
+// row without a link to the active link of its reference. ErrNotFound: the task or its batch is
+// gone, and nothing is left to do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	args, err := claimChunkSQL.Bind(postgres.Args{
 		"task": task, "lease": lease, "part_first": part.First, "part_rows": part.Rows,
@@ -210,9 +210,9 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	return err
 }
 
-// HoldRows extends the lease of claimed rows and their task by RowLease, and reads their
-// eligibility again. The answer leaves out rows that are settled or taken by another worker: the
-// caller must stop work on them.
+// HoldRows renews the lease of claimed rows and their task for RowLease, and reads the rows'
+// eligibility again. The answer leaves out rows that are settled, no longer leased by the caller,
+// or held after a restore: the caller must stop work on them.
 func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, holdRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows, "task": c.Task,
@@ -221,8 +221,9 @@ func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Elig
 	return held, wrap("hold rows", err)
 }
 
-// CheckRows reads again the eligibility of claimed rows whose lease lasts at least half a RowLease.
-// Rows missing in the answer need HoldRows. It writes nothing, so it waits for no disk.
+// CheckRows reads again the eligibility of claimed rows whose lease lasts for more than half a
+// RowLease. Rows missing in the answer need HoldRows. CheckRows writes nothing, so it waits for no
+// disk.
 func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, checkRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows,
@@ -256,9 +257,10 @@ func (s *Store) eligibilities(
 }
 
 // FinishRows records results of claimed rows in one statement. remaining is the number of the
-// chunk's open rows whose end ends the task. It ignores rows that the worker no longer holds,
-// except for successes, which it never drops. If the database's epoch has changed since the claim,
-// it drops results without FromRail. It returns the rows that it settled or corrected.
+// chunk's open rows: if FinishRows closes that many, it also ends the task. It ignores rows that
+// the worker no longer holds, except for successes, which it never drops. If the database's epoch
+// has changed since the claim, it drops results without FromRail. It returns the rows that it
+// settled or corrected.
 func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
 	if len(results) == 0 {
 		return nil, nil
@@ -340,9 +342,10 @@ func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	return n, wrap("close unsent rows", err)
 }
 
-// CloseOverdueBatch settles the open rows of one batch past its deadline: as timedOut if no debit
-// call was begun, else as unconfirmed. Its tasks go on to ask the rail. ErrNotFound: no batch is
-// overdue, or other workers are closing all of them.
+// CloseOverdueBatch settles the open rows of one batch past its deadline: as unconfirmed if a debit
+// call may have been made, else as timedOut, or as cancelled after a cancellation. The batch's
+// tasks go on to ask the rail. ErrNotFound: no batch is overdue, or other workers are closing all
+// of them.
 func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
 	id, err := s.closeOverdue(ctx, lockOverdueSQL, nil)
 	return id, wrap("close overdue batch", err)
