@@ -35,7 +35,7 @@ type Batch struct {
 	SucceededAmount Amount
 	Currency        string // ISO 4217
 	SubmittedAt     Millis
-	SettleBy        Millis
+	SettleBy        Millis // the deadline
 	SettledAt       Millis // 0 until settled
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
@@ -102,13 +102,13 @@ type NewRetry struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID
 	Parent         string // the reference of the settled batch
-	Reference      string // of the new one
+	Reference      string // of the new batch
 	TraceID        TraceID
 	Claim          Dispatch // as of NewBatch
 }
 
-// fingerprint returns the fingerprint of the submission that a retry makes. No submitted body has
-// the same.
+// fingerprint returns the fingerprint of the submission that a retry makes. It differs from that of
+// every submitted body.
 func (n *NewRetry) fingerprint() [32]byte { return digest("retry", n.Parent, n.Reference) }
 
 // Total returns the sum of the rows' amounts, or ErrAmountOverflow.
@@ -127,7 +127,7 @@ func (b NewBatch) Total() (Amount, error) {
 // was created (Tasks names the work to dispatch), an identical batch was replayed, or a different
 // batch has the reference.
 type Submission struct {
-	Batch    Batch // without rows; on a replay the earlier batch
+	Batch    Batch // created or replayed; zero on a conflict
 	Tasks    []TaskID
 	Claimed  []Task // the Tasks that the caller must dispatch before ClaimLease ends
 	Replayed bool

@@ -30,7 +30,7 @@ UPDATE batches SET retried_as = :child WHERE site_id = :site AND id = :batch AND
 // Errors, by precedence: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another
 // reference; ErrNothingToRetry; *QuotaError; ErrBatchReferenceTaken.
 func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, err error) {
-	// Only the transaction knows how many rows the batch will have, so this reserves one.
+	// Only the transaction knows how many rows the batch will have, so one row is reserved.
 	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
 	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
 	actFrom(ctx).about(SubjectBatch, n.Parent).in(n.OrganisationID, n.SiteID).with("retry", n.Reference)

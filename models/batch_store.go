@@ -73,7 +73,7 @@ func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 // shownAttempts returns SQL for the number of debit calls of batch_rows r that partners see. The
 // claim of a pending row counts its call in advance, so that a crash cannot lose the count. A row
 // whose link is not linked cannot be debited, so the claim's count is left out. mayBegin is the SQL
-// condition under which debits may begin; without it, claims count nothing.
+// condition under which debits may begin. Later claims count no call.
 func shownAttempts(mayBegin string) string {
 	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
         AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
@@ -105,8 +105,8 @@ LEFT JOIN LATERAL (
 ORDER BY v.n`)
 )
 
-// CancelBatch cancels every row that is neither settled nor in doubt, and returns the batch. A
-// settled batch stays unchanged.
+// CancelBatch cancels every row that is neither settled nor in doubt, and returns the batch with
+// its rows. A settled batch stays unchanged. ErrNotFound as in GetBatch.
 func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow

@@ -15,7 +15,7 @@ const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.s
        b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by, b.settled_at,
        b.cancelled_at, b.generation, b.retry_of, b.retried_as`
 
-// batchRow is a row of batches.
+// batchRow is a row of the table batches. A BatchRow is a debit of a batch.
 type batchRow struct {
 	SiteID          SiteID
 	ID              BatchID
@@ -85,8 +85,8 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	if refused != nil {
 		return s.resubmission(ctx, n, refused)
 	}
-	// The loop repeats only if the earlier batch under the reference has just been, or must be,
-	// dropped.
+	// The loop repeats only if the earlier batch under the reference was dropped, here or by
+	// another call.
 	for range 3 {
 		done, err := insertBatch(ctx, s.pg, n, total)
 		if err == nil || !errors.Is(err, sql.ErrNoRows) {

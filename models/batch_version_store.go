@@ -6,11 +6,12 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// BatchVersion identifies a version of a batch and its rows without reading them all. Batches with
-// equal versions are equal, except for a hash collision: what is not hashed never changes.
+// BatchVersion identifies a version of a batch and its rows, as partners see them. Equal versions
+// mean equal answers, except for a hash collision: all that is not hashed follows from what is, or
+// never changes.
 type BatchVersion struct {
 	State BatchState
-	Rows  string // opaque; of this batch alone
+	Rows  string // opaque; no other batch has the same
 }
 
 var batchVersionSQL = postgres.SQL(`

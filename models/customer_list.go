@@ -8,13 +8,14 @@ func (l *CustomerLink) position() LinkPosition { return LinkPosition{l.InvitedAt
 // LinkQuery asks for one page of a Site's links, ordered by InvitedAt and then ID, newest first.
 type LinkQuery struct {
 	SiteID      SiteID
-	State       LinkState // the effective state, of LinkState.At; "": all
-	InvitedFrom *Millis   // inclusive; nil: no bound
-	InvitedTo   *Millis   // inclusive; nil: no bound
-	Direction   Direction
-	From        LinkPosition
-	Limit       int // items at most, 1 to 100
+	State       LinkState    // the effective state, as LinkState.At defines it; "": all
+	InvitedFrom *Millis      // inclusive; nil: no bound
+	InvitedTo   *Millis      // inclusive; nil: no bound
+	Direction   Direction    // of the page, seen from From
+	From        LinkPosition // exclusive; zero: see Position
+	Limit       int          // links at most, 1 to 100
 }
 
-// LinkPage is one page of the list. Its links have their effective state, but no KeyID and TraceID.
+// LinkPage is one page of the list. Its links have their effective state, but no RevokedAt, KeyID
+// and TraceID.
 type LinkPage = Page[CustomerLink, LinkID]

@@ -36,8 +36,8 @@ RETURNING ` + linkColumns + `,
     webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = :site), :site, 'customerRevoked') AS wanted`)
 )
 
-// CreateInvitation makes an invited link, or returns the link that key made before (replayed, in
-// the state of that time). key may be nil. Errors: ErrCustomerReferenceActive, *FieldError on
+// CreateInvitation makes an invited link. If key made a link before, it returns that link as it was
+// made, and replayed is true. key may be nil. Errors: ErrCustomerReferenceActive, *FieldError on
 // expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
 func (s *Store) CreateInvitation(
 	ctx context.Context, in NewInvitation, key *IdempotencyKey,
@@ -186,7 +186,7 @@ func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Cu
 }
 
 // ExpireInvitations records the expiry of at most limit overdue invitations, with the events that
-// their endpoints subscribe to. It returns their number. It skips locked rows.
+// their endpoints subscribe to. It returns the number of invitations. It skips locked rows.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var rows []struct {

@@ -9,8 +9,8 @@ type CustomerSummary struct {
 	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
-// Summary returns the link as partners see it, in its stored state. See LinkState.At for the
-// effective one.
+// Summary returns the link as partners see it. It shows State as it is, effective or not. See
+// LinkState.At.
 func (l *CustomerLink) Summary() CustomerSummary {
 	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}
 	switch l.State {
