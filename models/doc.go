@@ -14,8 +14,8 @@
 //   - Row: one debit of a batch.
 //   - Chunk: the consecutive rows of a batch that one task handles.
 //   - Payment intent: one purchase, waiting for a customer to pay it.
-//   - Transaction: a customer's payment of a payment intent; at most one for each. A transaction of
-//     Postgres is a database transaction where both occur.
+//   - Transaction: a customer's payment of a payment intent; at most one for each. Where both
+//     senses occur, a transaction of Postgres is called a database transaction.
 //   - Ledger: the list of all debits that succeeded. Each entry debits railClearing, which receives
 //     the customer's money, and credits sitePayable, which owes it to the partner.
 //   - Movement: a ledger entry as partners see it.
@@ -37,16 +37,16 @@
 //   - Dispatch: send due tasks to Redis.
 //   - Claim: take due tasks, rows, transactions or events under a lease.
 //   - Lease: the time-limited right to work on a claim; after it, another worker takes over.
-//   - Marker: the key beside each queue in Redis whose absence, or whose replication id of another
-//     server, tells that tasks may be lost.
+//   - Marker: a key beside each queue in Redis. If it is missing, or does not hold the server's
+//     replication id, tasks may be lost.
 //   - Pause: an operator's hold on the debits of an organisation's batches, or on the dispatch of a
 //     queue. Deadlines stay. Type [Pause].
 //   - Park: postpone work that cannot proceed now. A parked event waits for endpoint capacity.
 //   - Webhook event: one notification to a partner, retried until delivered or failed.
 //   - Webhook attempt: one POST of a webhook event.
 //   - Webhook endpoint: the URL of an organisation, or of one of its Sites, that receives events.
-//   - Delivery slot: an event's share of an endpoint's concurrent deliveries: parked, released or
-//     leased.
+//   - Delivery slot: one of an endpoint's concurrent deliveries, as an event requests or holds it:
+//     parked, released or leased.
 //   - Breaker: limits deliveries to a failing endpoint. Closed: events go out. Open: they park.
 //     Half-open: one probe at a time goes out.
 //   - Access log: the log lines of requests (message "request"), for operators.
@@ -77,9 +77,9 @@
 //
 // Each entity with states has one table of allowed transitions, in its _state.go file
 // (webhook_event.go for events). The database refuses every other transition by a trigger of the
-// entity's table; a test compares both. Every statement that changes a state names the states that it
-// changes from, and checks the number of changed rows: of two concurrent changes, the second finds
-// that it is too late. Time alone causes some transitions. Readers see them at once, even before a
+// entity's table; a test compares both. Every statement that changes a state names the states that
+// it changes from, and checks the number of changed rows. Of two concurrent changes, the second thus
+// changes nothing. Time alone causes some transitions. Readers see them at once, even before a
 // sweep records them; see [LinkState.At].
 //
 // # Stores
@@ -100,8 +100,8 @@
 // Bun's query builder and models serve statements that are not hot: single rows, administration and
 // simple lists. Hot statements, and those with several CTEs, are SQL with named arguments
 // ([postgres.Statement]): each connection prepares them once, which avoids repeated formatting and
-// planning. A long one lives in a .sql file beside its Go file; psql runs it after \set of its
-// arguments. Rows are scanned by column name.
+// planning. A long statement lives in a .sql file beside its Go file; psql runs it after \set of
+// its arguments. Rows are scanned by column name.
 //
 // # Time
 //
