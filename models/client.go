@@ -156,7 +156,8 @@ func (c *ClientCredentials) Fingerprints() []string {
 	return all
 }
 
-// UsedRecently reports whether a use of the credential in the last minute is recorded.
+// UsedRecently reports whether the credential with the fingerprint has a recorded use in the last
+// minute.
 func (c *ClientCredentials) UsedRecently(fingerprint string) bool {
 	return slices.Contains(c.recentUses, fingerprint)
 }

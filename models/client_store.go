@@ -125,7 +125,8 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	return all, err
 }
 
-// SetClientScopes replaces the client's scopes. Tokens issued before keep at most these scopes.
+// SetClientScopes replaces the client's scopes. Within 30 seconds, tokens issued before are limited
+// to these scopes. ErrScopes: the client cannot hold them.
 func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
 	act := actFrom(ctx).with("scopes", scopes)
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
@@ -172,8 +173,8 @@ func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMes
 	})
 }
 
-// DisableClient disables the client: it gets no new tokens, and its tokens are refused within a
-// minute. It is idempotent.
+// DisableClient disables the client: it gets no new tokens, and its tokens are refused within 30
+// seconds. DisableClient is idempotent.
 func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = coalesce(disabled_at, svc_now())").WherePK().Exec(ctx)
@@ -206,8 +207,8 @@ func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgr
 var useAssertionSQL = postgres.SQL(`
 INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (:client, :jti, :expires_at) ON CONFLICT DO NOTHING`)
 
-// UseAssertion records a client assertion's jti until it expires (real time). ErrAssertionUsed: the
-// jti is recorded already.
+// UseAssertion records a client assertion's jti until expiresAt, in server time. ErrAssertionUsed:
+// the jti is recorded already.
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
 	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
 	used, err := s.pg.Run(ctx, useAssertionSQL, postgres.Args{

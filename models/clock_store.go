@@ -34,7 +34,7 @@ func (s *Store) Now(ctx context.Context) (now Millis, err error) {
 	return now, wrap("read the clock", err)
 }
 
-// Clock returns the service time and the offset to the database's clock.
+// Clock returns the service time, and how far it is ahead of the database's clock.
 func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
 	var offset int64
 	err = s.pg.Get(ctx, clockSQL, nil, &now, &offset)

@@ -15,7 +15,8 @@ const (
 )
 
 // Deployment identifies the environment and the rail that a database belongs to. It keeps processes
-// of another environment, or with another rail, off the database. Each field is written once.
+// of another environment, or with another rail, off the database. Once written, a field stays; only
+// ReplaceRail changes the rail.
 type Deployment struct {
 	Environment Environment `bun:"environment"`
 	// Rail names the adapter of the payment rail. RailID identifies the gateway that the adapter

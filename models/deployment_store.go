@@ -38,9 +38,9 @@ func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 	return d, notFound(err, "deployment")
 }
 
-// JoinDeployment registers a starting process. The first process writes the deployment; the rail
-// comes from the first process that has one, loopback for webhooks from any. It returns the stored
-// deployment, with ErrOtherDeployment if own differs from it.
+// JoinDeployment registers a starting process. The first process writes the environment. The first
+// process with a rail writes the rail. Any process can allow webhooks to loopback addresses.
+// JoinDeployment returns the stored deployment, with ErrOtherDeployment if Check refuses own.
 func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
 	err = s.pg.Get(ctx, joinDeploymentSQL, postgres.Args{
 		"environment": own.Environment, "rail": own.Rail, "rail_id": own.RailID, "webhook_loopback": own.WebhookLoopback,
@@ -54,10 +54,10 @@ func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deploymen
 	return d, d.Check(own)
 }
 
-// ReplaceRail changes the database's rail, while no worker runs. ErrInDoubt: debits or payments on
-// the old rail are, or may be, in doubt. After a loss of commits that lasts for RailMemory: lost
-// batches may be submitted again, with keys that only the old rail knows. ErrNotFound: no process
-// has joined yet.
+// ReplaceRail changes the database's rail. No worker may run meanwhile. ErrInDoubt: debits or
+// payments on the old rail are, or may be, in doubt. For RailMemory after a loss of commits, it is
+// always returned: lost batches may be submitted again, with keys that only the old rail knows.
+// ErrNotFound: no process has joined yet.
 func (s *Store) ReplaceRail(ctx context.Context, rail, railID string) error {
 	actFrom(ctx).about(SubjectRail, strings.TrimSpace(rail+" "+railID))
 	err := s.act(ctx, func(tx postgres.Tx) error {

@@ -12,7 +12,7 @@ var (
 	// ErrUnavailable: Postgres is unreachable, or too many calls wait for it. Whether the
 	// transaction was committed is unknown.
 	ErrUnavailable = postgres.ErrUnavailable
-	// ErrNotFound: there is no such thing in this Site.
+	// ErrNotFound: the entity does not exist, or not in this Site.
 	ErrNotFound = errors.New("models: not found")
 	// ErrCustomerReferenceActive: the reference has a link that is invited and not past expiry, or
 	// linked.

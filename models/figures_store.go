@@ -7,7 +7,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// MostCounted is the number at which Figures stops counting.
+// MostCounted is the number at which Figures and Health stop counting.
 const MostCounted = 1000
 
 // Figures are an operator's key figures of the whole state.

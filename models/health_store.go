@@ -18,14 +18,14 @@ type Health struct {
 	FailingEndpoints int
 	// OldestRecurring is the time since the oldest unfinished recurring task was due.
 	OldestRecurring Age
-	// OldestTransaction is the age of the oldest open transaction of any client.
+	// OldestTransaction is the age of the oldest open or prepared database transaction.
 	OldestTransaction Age
 	// Standbys is the number of connected standbys.
 	Standbys int
-	// ReplicationLag is the number of bytes of WAL that the last standby has not replayed; negative
-	// if the role may not see it.
+	// ReplicationLag is the number of bytes of WAL that the slowest standby has not replayed;
+	// negative if the role may not see it.
 	ReplicationLag int64
-	// Wraparound is the used share of the transaction ids before wraparound.
+	// Wraparound is the used fraction, 0 to 1, of the transaction ids before wraparound.
 	Wraparound float64
 	// ArchiveFailing says that the last attempt to archive WAL failed.
 	ArchiveFailing bool

@@ -133,7 +133,7 @@ func (id *ID[N]) Scan(src any) error {
 	return nil
 }
 
-// UUIDValue lets arrays of IDs travel in pgx's binary form.
+// UUIDValue lets pgx send arrays of IDs in binary form.
 func (id ID[N]) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: id, Valid: true}, nil }
 
 // ScanUUID reads one element of a uuid array; NULL becomes the zero ID.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// IdempotencyKeyLife is how long a key's answer is kept for replays.
+// IdempotencyKeyLife is how long a key replays its first request.
 const IdempotencyKeyLife = 24 * time.Hour
 
 // IdempotencyKey is a client's promise that requests with one key on one path are one request.
