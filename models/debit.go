@@ -15,7 +15,8 @@ const (
 	PhaseConfirm DebitPhase = "confirm"
 )
 
-// Chunk is the part of a batch that one task handles. Rows holds the rows that a worker has claimed.
+// Chunk is the part of a batch that one task handles. Rows are those of its rows that a worker has
+// claimed.
 type Chunk struct {
 	Task           TaskID
 	SiteID         SiteID
