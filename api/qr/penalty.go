@@ -5,17 +5,16 @@ import (
 	"math/bits"
 )
 
-// The penalties of the QR standard, for patterns that are hard to scan. An encoder chooses the mask
+// The penalties of the standard, for patterns that are hard to scan. An encoder chooses the mask
 // with the lowest total.
 const (
 	penaltyRun    = 2  // per run of five or more modules of a colour, and 1 more for each from the fifth on
-	penaltyBlock  = 3  // per square of four modules of a colour
+	penaltyBlock  = 3  // per square of 2 by 2 modules of a colour; squares may overlap
 	penaltyFinder = 40 // per pattern that looks like a finder pattern
-	penaltyRatio  = 10 // per 5 % by which the ratio of dark modules differs from a half
+	penaltyRatio  = 10 // per full 5 % by which the proportion of dark modules differs from a half
 )
 
-// penalty returns the penalty of a code, as boombuler's encoder computes it. It evaluates a line of
-// modules at a time.
+// penalty returns the total penalty of a code, as boombuler's encoder computes it.
 func (s *symbol) penalty() int {
 	total, dark := 0, 0
 	for i := range s.size {
@@ -28,8 +27,9 @@ func (s *symbol) penalty() int {
 	return total + ratioPenalty(dark, s.size*s.size)
 }
 
-// linePenalty returns the penalty of a row or column: for long runs, and for finder-like patterns
-// next to white.
+// linePenalty returns the penalty of a row or column for long runs, and for the finder-like pattern
+// 1011101 with four white modules before or after it. It evaluates all modules of the line at once,
+// with bit operations.
 func linePenalty(line uint64, size int) int {
 	like := ^(line ^ line>>1) & (1<<(size-1) - 1)          // bit x: modules x and x+1 are equal
 	five := like & (like >> 1) & (like >> 2) & (like >> 3) // bit x: five equal modules from x on
@@ -40,13 +40,13 @@ func linePenalty(line uint64, size int) int {
 		five&^(five<<1)) + penaltyFinder*bits.OnesCount64(finders)
 }
 
-// blocks counts the squares of four modules of a colour in two adjacent rows.
+// blocks counts the squares of 2 by 2 modules of a colour in two adjacent rows.
 func blocks(above, below uint64, size int) int {
 	like, same := ^(above ^ above>>1), ^(above ^ below)
 	return bits.OnesCount64(like & same & (same >> 1) & (1<<(size-1) - 1))
 }
 
-// ratioPenalty returns the penalty for the ratio of dark modules, in steps of 5 % from a half.
+// ratioPenalty returns the penalty for the proportion of dark modules among all.
 func ratioPenalty(dark, all int) int {
 	steps := float64(dark) * 100 / float64(all) / 5
 	return penaltyRatio * int(min(math.Abs(math.Floor(steps)-10), math.Abs(math.Ceil(steps)-10)))

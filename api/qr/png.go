@@ -6,19 +6,19 @@ import (
 	"math/bits"
 )
 
-// The PNG is written directly, without a general compressor: two colours, one bit per pixel, and
-// eight pixels per module. A module then is a byte, and all lines of a row of modules are copies of
-// its first line.
+// The PNG is written directly, without a general compressor: two colours, one bit per pixel, and a
+// multiple of eight pixels per module. A module in a line is then one or more whole bytes, and all
+// lines of a row of modules are copies of its first line.
 
 const (
-	quietZone = 4   // modules around the code, as the standard requires
-	minSize   = 256 // of a side, in pixels
+	quietZone = 4   // modules on each side of the code, as the standard requires
+	minSize   = 256 // pixels of a side
 
 	signature = "\x89PNG\r\n\x1a\n"
 	palette   = "\xff\xff\xff\x00\x00\x00" // 0 is white, 1 is black
 )
 
-// appendPNG appends a code as a PNG.
+// appendPNG appends a code as a PNG. Bit x of rows[y] is the module at (x, y).
 func appendPNG(into []byte, rows []uint64) []byte {
 	modules := len(rows) + 2*quietZone
 	wide := (minSize + 8*modules - 1) / (8 * modules) // bytes per module in a line
@@ -38,19 +38,20 @@ func appendPNG(into []byte, rows []uint64) []byte {
 	return endChunk(into, start)
 }
 
-// beginChunk begins a chunk. endChunk later fills in its length.
+// beginChunk begins a PNG chunk. It leaves room for the length, and returns the index of the type.
 func beginChunk(into []byte, kind string) (_ []byte, start int) {
 	into = append(into, 0, 0, 0, 0)
 	return append(into, kind...), len(into)
 }
 
+// endChunk fills in the length of the chunk whose type is at start, and appends its checksum.
 func endChunk(into []byte, start int) []byte {
 	binary.BigEndian.PutUint32(into[start-4:], uint32(len(into)-start-4)) //nolint:gosec // a few hundred
 	return binary.BigEndian.AppendUint32(into, crc32.ChecksumIEEE(into[start:]))
 }
 
-// appendLines appends the picture's lines as a zlib stream. A line is the filter type 0 (none)
-// followed by its pixels.
+// appendLines appends the picture's lines as a zlib stream (RFC 1950). A line is the filter type 0
+// (none) followed by its pixels. A module takes wide bytes of a line.
 func appendLines(into []byte, rows []uint64, wide int) []byte {
 	w := deflater{out: append(into, 0x78, 0x01), stride: 1 + wide*(len(rows)+2*quietZone), wide: wide, low: 1}
 	w.begin()
@@ -62,8 +63,9 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 	return w.end()
 }
 
-// deflater writes a single block of RFC 1951 with a fixed Huffman code. The code suits pictures
-// that are mostly white (0), otherwise black (255), and whose lines mostly equal the line above:
+// deflater writes a DEFLATE stream (RFC 1951) of a single block, with the same Huffman codes for
+// every picture. The codes suit lines of white (0) and black (255) bytes, mostly white, of which
+// most equal the line above:
 //
 //	literal 0       0
 //	literal 255     10
@@ -71,40 +73,42 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 //	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
 //	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
 //
-// The only distance in use is the length of a line.
+// The only distance in use is that to the line above: the length of a line, 34 to 70 bytes.
 type deflater struct {
 	out          []byte
-	pending      uint64 // bits not yet written, the first one lowest
+	pending      uint64 // bits not yet in out, the first one lowest
 	pendingBits  int    // their number
 	stride, wide int    // bytes per line, and per module in a line
-	low, high    uint64 // the sums A and B of Adler-32 (RFC 1950)
+	low, high    uint64 // the sums A and B of the checksum Adler-32 (RFC 1950)
 }
 
-// bitString is a string of bits. The lowest bit is written first.
+// bitString is a string of count bits. The lowest bit is written first.
 type bitString struct {
 	bits  uint64
 	count int
 }
 
-// huffman returns a code word as a bitString. The highest bit of a code word is written first.
+// huffman returns a code word of count bits as a bitString. The highest bit of a code word is
+// written first.
 func huffman(code, count int) bitString {
 	return bitString{bits.Reverse64(uint64(code)) >> (64 - count), count} //nolint:gosec // small
 }
 
-// blockHeader describes the Huffman codes in the format of RFC 1951: the code lengths of literals
-// and lengths 0 to 285, and of distances 0 to 12. The lengths themselves are Huffman-coded, where
-// 16 repeats the last length, and 17 and 18 repeat zero.
+// blockHeader begins the block and describes its Huffman codes, as RFC 1951 §3.2.7 says. It lists
+// the number of bits of each code word: of the symbols 0 to 285, then of the distances 0 to 12.
+// These numbers are themselves Huffman-coded, where 16 repeats the last number, and 17 and 18
+// repeat zero.
 var blockHeader = func() (header []bitString) {
 	add := func(strings ...bitString) { header = append(header, strings...) }
 	add(bitString{1, 1}, bitString{2, 2}, bitString{286 - 257, 5}, bitString{13 - 1, 5}, bitString{18 - 4, 4})
-	// The lengths of the codes for 16, 17, 18, 0, 8, 7, 9, 6 … 2, 14, 1.
+	// The number of bits of the code words for 16, 17, 18, 0, 8, 7, 9, 6 … 2, 14, 1.
 	for _, length := range []uint64{2, 3, 3, 0, 0, 3, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 3} {
 		add(bitString{length, 3})
 	}
 	one, two, six, seven := huffman(2, 3), huffman(3, 3), huffman(4, 3), huffman(5, 3)
 	repeat, zeros, manyZeros := huffman(0, 2), huffman(6, 3), huffman(7, 3)
 	add(one, manyZeros, bitString{138 - 11, 7}, manyZeros, bitString{116 - 11, 7}, two) // literals 0 to 255
-	add(seven)
+	add(seven)                                                                          // 256 to 285
 	for _, more := range []uint64{6, 6, 6, 6, 3} {
 		add(repeat, bitString{more - 3, 2})
 	}
@@ -129,7 +133,8 @@ func (w *deflater) begin() {
 	}
 }
 
-// line writes the same row of modules height times.
+// line writes height equal rows of size modules, with the quiet zone on both sides. A white byte is
+// a single zero bit in the stream, so that n zero bits are n white bytes.
 func (w *deflater) line(row uint64, size, height int) {
 	w.put(bitString{0, 1 + quietZone*w.wide})
 	for x := range size {
@@ -147,7 +152,7 @@ func (w *deflater) line(row uint64, size, height int) {
 	w.sum(row, uint64(lines)) //nolint:gosec // a few dozen
 }
 
-// repeat copies n bytes from the line above.
+// repeat writes n bytes that equal those of the line above.
 func (w *deflater) repeat(n int) {
 	for n > 0 {
 		length := min(n, 258)
@@ -159,7 +164,7 @@ func (w *deflater) repeat(n int) {
 	}
 }
 
-// copy writes a copy of length bytes at the distance of a line.
+// copy writes the instruction to copy length bytes, 3 to 258, from the line above.
 func (w *deflater) copy(length int) {
 	extra, symbol := 0, 285
 	if n := length - 3; n < 8 {
@@ -187,10 +192,12 @@ func (w *deflater) copy(length int) {
 	}
 }
 
-// sum adds equal lines to the checksum. low is the sum of all bytes, and high that of all values of
-// low.
+// sum adds a number of equal lines to the checksum. low is 1 plus the sum of all bytes, and high is
+// the sum of the values of low after each byte, both modulo 65521.
 func (w *deflater) sum(row, lines uint64) {
-	var sum, weighted uint64 // of a line's bytes; weighted by the number of low values that include a byte
+	// sum is the sum of a line's bytes. weighted multiplies each byte with the number of bytes from it
+	// to the end of the line: so many values of low include it.
+	var sum, weighted uint64
 	for ; row != 0; row &= row - 1 {
 		first := 1 + w.wide*(quietZone+bits.TrailingZeros64(row))
 		for i := range w.wide {
@@ -205,7 +212,7 @@ func (w *deflater) sum(row, lines uint64) {
 	w.low %= 65521
 }
 
-// end ends the block and appends the checksum.
+// end ends the block, appends the checksum and returns the stream.
 func (w *deflater) end() []byte {
 	w.put(huffman(0b1100100, 7))
 	for ; w.pendingBits > 0; w.pendingBits -= 8 {

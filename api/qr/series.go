@@ -7,27 +7,28 @@ import (
 	"sync"
 )
 
-// Series makes codes of contents that share a prefix and have endings of a fixed length. A Series
-// makes the same codes as the encoder. It is safe for concurrent use.
+// Series makes codes of contents that share a prefix and have endings of a fixed length. It makes
+// the same codes as the encoder. It leaves contents that are not alphanumeric, and endings of
+// another length, to the encoder itself. A Series is safe for concurrent use.
 //
-// Before a mask is applied, a code is the sum (exclusive or) of contributions of the content's
-// bits, because error correction is linear and every bit has a fixed position. A Series lets the
-// encoder make the code of an ending of zeros, and a code for each single bit of an ending, and
-// removes their masks. The code of any ending is the first code plus the contributions of its bits.
-// The Series then applies the eight masks, and chooses the best of them.
+// Error correction is linear, and every bit of a content has a fixed position in the code. Before
+// masking, a bit of the ending therefore inverts the same modules in all codes: its contribution.
+// A Series has the encoder make the code of the ending "00…0", and one code for each bit of the
+// ending. It removes their masks, and XORs each with the first code to find the contribution. The
+// code of an ending is the first code XOR the contributions of its bits, with the best of the eight
+// masks.
 type Series struct {
 	prefix string
-	ending int
-	// nil if the prefix does not fit the alphanumeric mode: the encoder then makes all codes
-	basis func() (*basis, error)
+	ending int                    // length, in bytes
+	basis  func() (*basis, error) // nil if the prefix is not alphanumeric
 }
 
-// bases caches the bases of the process by prefix and length. A process has a single public base
-// URL, so there are few.
+// bases caches the basis functions of the process by prefix and length of the ending. It is never
+// emptied: a process has a single public base URL, and so few prefixes.
 var bases sync.Map
 
-// NewSeries returns a Series for a prefix and the length of its endings. The first code takes a
-// tenth of a second, unless the process already had the same Series.
+// NewSeries returns a Series for a prefix and the length of its endings, in bytes. The first code of
+// a prefix and length is slow. All Series of the process share the work that makes the others fast.
 func NewSeries(prefix string, ending int) *Series {
 	s := &Series{prefix: prefix, ending: ending}
 	if IsAlphanumeric(prefix) {
@@ -38,7 +39,8 @@ func NewSeries(prefix string, ending int) *Series {
 	return s
 }
 
-// PNG returns the code of the prefix and an ending as a PNG, at least 256 pixels wide and high.
+// PNG returns the code of the prefix and an ending as a PNG, at least 256 pixels wide and high. It
+// returns ErrNotASCII or ErrTooLong for a content that cannot be encoded.
 func (s *Series) PNG(ending string) ([]byte, error) { return s.appendPNG(nil, ending) }
 
 func (s *Series) appendPNG(into []byte, ending string) ([]byte, error) {
@@ -57,10 +59,11 @@ func (s *Series) appendPNG(into []byte, ending string) ([]byte, error) {
 	return appendPNG(into, code.rows[:code.size]), nil
 }
 
-// pictures holds buffers for PNGs.
+// pictures holds buffers for the PNGs of AppendDataURI.
 var pictures = sync.Pool{New: func() any { return new([]byte) }}
 
-// AppendDataURI appends the code of the prefix and an ending as the data URI of a PNG.
+// AppendDataURI appends the PNG of the prefix and an ending as a data URI. Its errors are those of
+// PNG; the returned slice is nil then.
 func (s *Series) AppendDataURI(into []byte, ending string) ([]byte, error) {
 	picture, _ := pictures.Get().(*[]byte)
 	defer pictures.Put(picture)
@@ -72,21 +75,24 @@ func (s *Series) AppendDataURI(into []byte, ending string) ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(append(into, "data:image/png;base64,"...), png), nil
 }
 
-// basis holds the parts of a Series's codes, without mask and format.
+// basis holds the parts of a Series's codes, without mask and format information.
+//
+// The alphanumeric mode encodes characters in pairs. A prefix of odd length ends with half a pair:
+// its last character forms a pair with the first one of the ending.
 type basis struct {
-	shared string // the whole pairs of characters of the prefix
-	edge   string // the last character of the prefix, if it forms a pair with the first of an ending
-	zero   symbol // the code of zeros after shared
-	units  []unit // of edge and ending
-	masks  [8]symbol
+	shared string    // the prefix without that last character
+	edge   string    // that last character, or ""
+	zero   symbol    // the code of shared followed by zeros instead of edge and ending
+	units  []unit    // of edge and ending
+	masks  [8]symbol // see the function masks
 }
 
-// unit is a pair of characters, or a single last character, with the contribution of each bit of
-// its value.
+// unit is a pair of characters, or a single last character. bits has the contribution of each bit
+// of its value, the lowest first.
 type unit struct{ bits []symbol }
 
-// The alphanumeric mode encodes a pair of characters as a number, and a single last character as a
-// shorter number.
+// The alphanumeric mode encodes a pair of characters as a number of 11 bits, and a single last
+// character as one of 6 bits.
 const (
 	pairBits   = 11
 	singleBits = 6
@@ -120,6 +126,7 @@ func newBasis(prefix string, ending int) (*basis, error) {
 	return b, nil
 }
 
+// bitsAt returns the number of bits of the unit at index at of width characters.
 func bitsAt(at, width int) int {
 	if at+1 == width {
 		return singleBits
@@ -127,8 +134,8 @@ func bitsAt(at, width int) int {
 	return pairBits
 }
 
-// encode returns the encoder's code of shared and width zeros, of which the unit at index at has
-// the given value.
+// encode returns the encoder's code of shared followed by width characters. The unit at index at
+// has the given value. All other characters are 0.
 func (b *basis) encode(width, at, value int) (*symbol, error) {
 	text := []byte(strings.Repeat("0", width))
 	if at+1 == width {
@@ -139,10 +146,10 @@ func (b *basis) encode(width, at, value int) (*symbol, error) {
 	return encode(b.shared + string(text))
 }
 
-// unmask removes a code's mask and format.
+// unmask removes a code's mask and format information.
 func (b *basis) unmask(code *symbol) { code.xor(&b.masks[maskOf(code)]) }
 
-// code returns the code of an ending.
+// code returns the code of an ending, which has the length of the Series and is alphanumeric.
 func (b *basis) code(ending string) symbol {
 	plain := b.zero
 	text := b.edge + ending
@@ -160,8 +167,8 @@ func (b *basis) code(ending string) symbol {
 	return b.masked(&plain)
 }
 
-// masked applies the mask with the lowest penalty. Of equal masks it takes the first, as the
-// encoder does.
+// masked returns the code with the mask of the lowest penalty. Of equal penalties the first mask
+// wins, as in the encoder.
 func (b *basis) masked(plain *symbol) symbol {
 	var best symbol
 	lowest := -1

@@ -2,14 +2,15 @@ package qr
 
 import "github.com/boombuler/barcode"
 
-// maxSize is the size of version 11, which fits a URL with the longest possible host name. A line
-// of it fits a uint64.
+// maxSize is the size of the largest codes of the package (version 11), in modules per side. Such a
+// code can hold a URL with the longest possible host name, and a uint64 can hold one of its lines.
 const maxSize = 61
 
 // symbol is a code without quiet zone, stored by rows and by columns. Bit x of rows[y] and bit y of
-// cols[x] are the module at (x, y). A set bit is a dark module.
+// cols[x] are the module at (x, y). A set bit is a dark module. The module (0, 0) is at the upper
+// left.
 type symbol struct {
-	size       int
+	size       int // modules per side
 	rows, cols [maxSize]uint64
 }
 
@@ -21,7 +22,7 @@ func (s *symbol) flip(x, y int) {
 	s.cols[x] ^= 1 << y
 }
 
-// xor inverts the modules that are dark in other.
+// xor inverts the modules that are dark in other, a symbol of the same size.
 func (s *symbol) xor(other *symbol) {
 	for i := range s.size {
 		s.rows[i] ^= other.rows[i]
@@ -53,6 +54,7 @@ func isFunction(x, y, size int) bool {
 	return isAlignment(x, y, size)
 }
 
+// sizeOf returns the size of a version of the standard, in modules per side.
 func sizeOf(version int) int { return 17 + 4*version }
 
 // isAlignment reports whether a module belongs to an alignment pattern, for versions up to 13.
@@ -75,10 +77,12 @@ func isAlignment(x, y, size int) bool {
 	return false
 }
 
-// formats contains the 15 format bits of level M with each mask.
+// formats contains the format information of error correction level M with each of the masks.
+// Format information has 15 bits, which tell scanners the level and the mask.
 var formats = [8]uint16{0x5412, 0x5125, 0x5e7c, 0x5b4b, 0x45f9, 0x40ce, 0x4f97, 0x4aa0}
 
-// formatPositions returns the two positions of bit i of the format, counted from the highest bit.
+// formatPositions returns the two positions (x, y) of a bit of the format information. Bit 0 is the
+// highest one.
 func formatPositions(i, size int) [2][2]int {
 	switch {
 	case i < 6:
@@ -94,7 +98,7 @@ func formatPositions(i, size int) [2][2]int {
 	}
 }
 
-// maskOf returns the mask of a code, from its format bits.
+// maskOf returns the mask of a code, as its format information says.
 func maskOf(s *symbol) int {
 	var format uint16
 	for i := range 15 {
@@ -112,8 +116,9 @@ func maskOf(s *symbol) int {
 	panic("qr: the error correction level is not M") // encode requests M only
 }
 
-// masks returns, for each mask, the modules that it inverts in a code of the given size, and its
-// dark format bits. XOR with two of them replaces one mask by the other.
+// masks returns a symbol for each mask. Its dark modules are those that the mask inverts in a code
+// of the given size, and those of the format information. XOR with all[i] and all[j] changes the
+// mask of a code from i to j.
 func masks(size int) (all [8]symbol) {
 	for mask := range all {
 		m := &all[mask]
@@ -136,7 +141,7 @@ func masks(size int) (all [8]symbol) {
 	return all
 }
 
-// isMasked reports whether a mask inverts a module.
+// isMasked reports whether a mask inverts a module. The conditions are those of the standard.
 func isMasked(mask, x, y int) bool {
 	switch mask {
 	case 0:
