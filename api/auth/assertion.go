@@ -66,7 +66,7 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, addres
 	return authenticated{known, fingerprint}, err
 }
 
-// checkAssertionClaims checks everything that does not need the client's keys.
+// checkAssertionClaims checks the header and the claims that verifyAssertion does not check.
 func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error {
 	subject, id := assertion.text(jwt.SubjectKey), assertion.text(jwt.JwtIDKey)
 	expires, ok := assertion.claims.Expiration()
@@ -91,8 +91,9 @@ func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error 
 	return nil
 }
 
-// verifyAssertion verifies the signature with the client's key of that id or, without key id, with
-// any key that suits the algorithm. It returns the fingerprint of that key.
+// verifyAssertion verifies the signature, exp, nbf and iat. It uses the client's key that the
+// assertion's key id names or, without key id, any key that suits the algorithm. It returns the
+// fingerprint of that key.
 func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) (string, error) {
 	if len(jwks) == 0 {
 		return "", errors.New("unknown client, or client without keys")
@@ -117,7 +118,7 @@ func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) (strin
 }
 
 // KeyFingerprints returns the fingerprints of a client's public keys: the first 16 hex digits of
-// their thumbprints (RFC 7638). There are none without a key set.
+// their thumbprints (RFC 7638). It returns nil for an empty jwks.
 func KeyFingerprints(jwks json.RawMessage) ([]string, error) {
 	if len(jwks) == 0 {
 		return nil, nil

@@ -1,6 +1,6 @@
 // Package auth issues and verifies access tokens. It provides a token endpoint for the client
-// credentials grant (RFC 6749 §4.4), client authentication, access tokens of RFC 9068, and the
-// documents of keys and metadata. It can verify the tokens of an external issuer instead.
+// credentials grant (RFC 6749 §4.4), client authentication, access tokens of RFC 9068, the key set,
+// and the metadata document. It can verify the tokens of an outside issuer instead.
 package auth
 
 import (
@@ -28,8 +28,8 @@ var (
 	// ErrNoCredentials reports a request without a bearer token.
 	ErrNoCredentials = errors.New("auth: no credentials")
 	// ErrInvalidToken reports a bearer token that is malformed, expired, forged, for another
-	// audience, or of a disabled client. An error that wraps it has a reason for the logs, which
-	// clients do not see.
+	// audience, or of a client that may not use it. An error that wraps it has a reason for the
+	// logs, which clients do not see.
 	ErrInvalidToken = errors.New("auth: invalid token")
 )
 

@@ -71,10 +71,13 @@ func newAuthenticator(
 	}
 }
 
-// Authenticate verifies the Authorization header's bearer token, and checks that its client is
-// enabled, may call from the address, and still has the credential that obtained the token. It
-// returns ErrNoCredentials, ErrInvalidToken, or models.ErrUnavailable if Postgres does not answer
-// and no recent copy of the client is cached.
+// Authenticate verifies the Authorization header's bearer token. It checks that the token's client
+// is enabled and may call from the address. The client must also still have the credential that
+// obtained the token, unless an outside issuer issued it.
+//
+// Authenticate returns ErrNoCredentials or ErrInvalidToken. It returns models.ErrUnavailable if
+// Postgres does not answer and no recent copy of the client is cached, or if an outside issuer's
+// keys are unavailable.
 func (a *Authenticator) Authenticate(
 	ctx context.Context, authorization string, from netip.Addr,
 ) (Principal, error) {

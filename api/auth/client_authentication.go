@@ -105,9 +105,9 @@ func (c credentials) claimedID() string {
 }
 
 // authenticate verifies credentials and returns their client. It counts failures per client and
-// address, and delays further attempts after too many failures. A client with valid credentials
-// never waits, so failures in its name cannot lock it out. Guessing a secret of 256 random bits is
-// infeasible at any rate.
+// address, and answers further failures with 429 after too many. Valid credentials always succeed,
+// so that failures in a client's name cannot lock it out. Guessing a secret of 256 random bits is
+// infeasible even so.
 func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	var client authenticated
 	var err error
@@ -144,8 +144,8 @@ func addressText(address netip.Addr) string {
 	return address.String()
 }
 
-// recordUse records the use of a credential, at most once a minute. Without the record the token is
-// issued all the same.
+// recordUse records the use of a credential, at most once a minute. A failure is logged, and does
+// not prevent the token.
 func (i *Issuer) recordUse(ctx context.Context, client *authenticated) {
 	if client.UsedRecently(client.fingerprint) {
 		return
@@ -157,10 +157,10 @@ func (i *Issuer) recordUse(ctx context.Context, client *authenticated) {
 	}
 }
 
-// recordUseTimeout bounds the delay of a token by the record of its credential's use.
+// recordUseTimeout bounds the time by which recordUse may delay a token.
 const recordUseTimeout = 250 * time.Millisecond
 
-// mayAct refuses a client that is disabled, or that calls from an address outside its own.
+// mayAct returns an error if the client is disabled or may not call from the address.
 func mayAct(client *models.Client, address netip.Addr) error {
 	switch {
 	case client.Disabled():
@@ -185,8 +185,8 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address n
 	return authenticated{known, models.FingerprintOf(attempt.secret)}, nil
 }
 
-// mismatch says for the log why a secret was refused, with the client if there is one. The caller
-// gets one answer for both causes.
+// mismatch returns the reason why a secret was refused, for the log. Callers get one answer for
+// both reasons.
 func mismatch(known *models.Client) error {
 	if known.ID.IsZero() {
 		return errors.New("unknown client")

@@ -78,7 +78,7 @@ func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient,
 	return knownClient{}, err
 }
 
-// getSince returns a client as it was after a time, or models.ErrNotFound.
+// getSince returns a client that was read after the given time or just now, or models.ErrNotFound.
 func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.Time) (knownClient, error) {
 	if entry, ok := c.known.Get(id); ok && entry.readAt.After(at) {
 		return entry.client, entry.err

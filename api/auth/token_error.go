@@ -55,8 +55,8 @@ var (
 	}
 )
 
-// tooManyFailures returns the response to a failed attempt over the limit. A correct attempt still
-// succeeds. RFC 6749 §5.2 has no code for it, so it borrows one of §4.1.2.1.
+// tooManyFailures returns the response to a failed attempt over the limit. RFC 6749 §5.2 has no
+// code for a rate limit; temporarily_unavailable is one of §4.1.2.1.
 func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// hashCost is the cost of every hash, so that all accounts and unknown names take the same time.
-// Only tests change it.
+// hashCost is the bcrypt cost of every hash. All hashes have the same cost, so that all accounts and
+// unknown names take the same time. Only tests change it.
 var hashCost = 12
 
 // The lengths of passwords, in bytes. bcrypt ignores what follows the 72nd byte.

@@ -28,7 +28,7 @@ const (
 	maxHashing = 2
 	// attemptTimeout bounds one attempt. It exceeds the time of one verification many times.
 	attemptTimeout = 5 * time.Second
-	// busyRetryAfter is when to try again if no processor becomes free within attemptTimeout.
+	// busyRetryAfter is the Retry-After if no processor becomes free within attemptTimeout.
 	busyRetryAfter = time.Second
 )
 
@@ -44,7 +44,7 @@ type Config struct {
 // Login authenticates operators. It is safe for concurrent use.
 type Login struct {
 	cfg      Config
-	decoy    func() []byte // the hash that unknown names are compared with: that of an account
+	decoy    func() []byte // the hash of some account, for attempts with unknown names
 	key      []byte        // keys the digests of credentials in memory
 	accepted *lru.Cache[[sha256.Size]byte, time.Time]
 	throttle *throttle
@@ -101,9 +101,9 @@ type Operator struct {
 // MayAct reports whether the operator may change state.
 func (o Operator) MayAct() bool { return o.Role == RoleAct }
 
-// Admit returns the operator whose credentials a request has. Without them ok is false, and Admit
-// has answered the request: 401; 429 after too many attempts, or if no processor becomes free for
-// the verification; 503 if the request has ended meanwhile.
+// Admit returns the operator whose credentials a request has. Otherwise ok is false, and Admit has
+// answered the request: 401 without valid credentials; 429 after too many attempts, or if no
+// processor becomes free for the verification; 503 if the request ends first.
 func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
 	name, password, ok := r.BasicAuth()
 	if !ok {

@@ -48,11 +48,12 @@ func (p Proxies) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(address) })
 }
 
-// Client returns the address of the client. Only trusted proxies are believed: the walk begins at
-// the peer and goes through the headers from right to left, to the first address that is no trusted
-// proxy. At a malformed entry, and after maxHops, it ends at the last address reached. If both
-// headers are present and lead to different addresses, a client may have forged one: the peer is
-// the answer.
+// Client returns the address of the client, from the address of the connection's peer and the
+// values of the headers X-Forwarded-For and Forwarded. It believes only trusted proxies. It begins
+// at the peer and follows a header from right to left, to the first address that is no trusted
+// proxy. At a malformed entry, and after maxHops, it stops at the last address reached. If both
+// headers are present and lead to different addresses, a client may have forged one: Client then
+// returns the peer.
 func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip.Addr {
 	peer = plain(peer)
 	if !p.trusts(peer) || len(forwardedFor)+len(forwarded) == 0 {
@@ -82,7 +83,7 @@ func (p Proxies) ClientOf(r *http.Request) netip.Addr {
 	return p.Client(address.Addr(), r.Header.Values(HeaderForwardedFor), r.Header.Values(HeaderForwarded))
 }
 
-// FromNet returns the address of a connection's end; the zero Addr if it has none.
+// FromNet returns the IP address of a TCP address, and the zero Addr for any other net.Addr.
 func FromNet(address net.Addr) netip.Addr {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -95,6 +96,7 @@ func FromNet(address net.Addr) netip.Addr {
 // compare equal.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
+// walk follows the entries of one header, as Client says.
 func (p Proxies) walk(peer netip.Addr, entries []string, parse func(string) (netip.Addr, bool)) netip.Addr {
 	current := peer
 	for n := 0; n < min(len(entries), maxHops) && p.trusts(current); n++ {

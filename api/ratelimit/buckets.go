@@ -27,7 +27,7 @@ func NewBuckets(every time.Duration, burst int) *Buckets {
 	return &Buckets{every, burst, known}
 }
 
-// Of returns the bucket of a key.
+// Of returns the bucket of a key, a full one if the key is new.
 func (b *Buckets) Of(key string) *rate.Limiter {
 	if bucket, ok := b.known.Get(key); ok {
 		return bucket

@@ -55,9 +55,11 @@ func newLimiter(client redis.UniversalClient, rates map[Class]Rate, timeout time
 func (l *Limiter) Close() error { return l.redis.Close() }
 
 // takeScript takes a token from every bucket, or from none if one is empty. A bucket is stored as
-// the time at which it is full again, in microseconds of the server's clock (GCRA). The script
-// returns whether the request is allowed. For each bucket it returns the tokens left, the
-// microseconds until it is full, and the microseconds until it has a token.
+// the time at which it is full again, in microseconds of the server's clock (GCRA). KEYS are the
+// buckets. ARGV has the microseconds per token and the burst of each.
+//
+// The script returns 1 if the request is allowed, otherwise 0. For each bucket it then returns the
+// tokens left, the microseconds until it is full, and the microseconds until it has a token.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -95,6 +97,7 @@ func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class)
 	return decision
 }
 
+// limited returns those of Default and the class that have a limit.
 func (l *Limiter) limited(class Class) []Class {
 	var classes []Class
 	for _, c := range []Class{Default, class} {
@@ -136,7 +139,7 @@ func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []C
 }
 
 // pipeline sends the scripts of concurrent requests together, to save round trips. The servers of a
-// Redis cluster fail independently, so that each request has its own error.
+// Redis cluster fail independently, so each request has its own error.
 func (l *Limiter) pipeline(ctx context.Context, takes []*take) ([]taken, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()

@@ -42,8 +42,8 @@ type Rate struct {
 	Burst     int
 }
 
-// maxPerSecond bounds a rate. Buckets count whole microseconds, so that the interval of a token is
-// rounded up: a rate of at most maxPerSecond is reduced by less than a tenth.
+// maxPerSecond bounds a rate. Buckets count whole microseconds, so the interval of a token is
+// rounded up. This reduces a rate of at most maxPerSecond by less than a tenth.
 const maxPerSecond = 100_000
 
 // ParseRate parses a configured rate: requests per second from 0.001 to 100000, or "off". The burst

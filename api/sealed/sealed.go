@@ -21,8 +21,8 @@ import (
 // label or scope or under a retired key.
 var ErrInvalid = errors.New("sealed: not a text of this service with this label and scope")
 
-// Purpose is the purpose of the service's keys from which boxes, and the addresses of the console's
-// receiver, derive their keys.
+// Purpose is the purpose of the service keys from which a Box derives its keys. The console derives
+// the keys of its webhook receiver from the same service keys.
 const Purpose = models.KeyPaginationLink
 
 // Encoding is the canonical base64url encoding of texts. Its decoder skips line breaks: callers
@@ -66,8 +66,8 @@ func (b Box) seal(key models.Key, plain, scope []byte) (string, error) {
 	return Encoding.EncodeToString(aead.Seal(head, head[headSize-nonceSize:], plain, scope)), nil
 }
 
-// Open decrypts a text. It returns ErrInvalid unless Seal made the text with this label and scope;
-// any other error comes from the store of keys.
+// Open decrypts a text. It returns ErrInvalid unless Seal made the text with this label and scope.
+// Any other error means that the service's keys are unavailable.
 func (b Box) Open(ctx context.Context, text string, scope []byte) ([]byte, error) {
 	raw, err := b.parse(text)
 	if err != nil {
@@ -108,7 +108,7 @@ func (b Box) open(key models.Key, raw, scope []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// cipher returns the cipher of the text that begins with head.
+// cipher returns the cipher (AES-256-GCM) of the text that begins with head.
 func (b Box) cipher(key models.Key, head []byte) (cipher.AEAD, error) {
 	secret, err := hkdf.Key(sha256.New, key.Secret, head[len(key.ID):headSize-nonceSize], b.Label, 32)
 	if err != nil {

@@ -195,8 +195,9 @@ func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	return child, true
 }
 
-// RequiredObjects reads a required array of minLen to maxLen objects. It ignores elements past
-// maxLen.
+// RequiredObjects reads a required array of minLen to maxLen objects. The sequence yields the index
+// and the fields of each object. It finds the faults of the elements as it goes, and ignores
+// elements past maxLen.
 func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	if _, ok := f.get(name); !ok {
 		f.missing(name)
