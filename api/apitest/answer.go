@@ -19,9 +19,9 @@ type Answer struct {
 	t testing.TB
 }
 
-// Fault is one entry of an error answer, of either shape.
+// Fault is one entry of an error answer, in Shape A or in Shape B (api/docs/guides/errors.md).
 type Fault struct {
-	Code, Target string // only of Shape A; the code without its common prefix
+	Code, Target string // only in Shape A; the code without its common prefix
 	Message      string
 }
 

@@ -124,8 +124,8 @@ type request struct {
 	raw          bool        // a success is not JSON
 }
 
-// response is a response. data and trace come from the envelope of a successful response, which has
-// no body then. A raw one and an error have a body.
+// response is a response of the API. A successful one has the data and the trace id of its
+// envelope, and no body. A raw one and an error response have only a body.
 type response struct {
 	status int
 	header http.Header
@@ -207,10 +207,10 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 		return 0, false
 	case !errors.As(err, &refused): // no response
 		return backoff, r.repeatable
-	case refused.Status == http.StatusConflict: // of a key: the first request with it still runs
+	case refused.Status == http.StatusConflict: // the first request with the idempotency key may still run
 		keyed := r.header.Get("Idempotency-Key") != ""
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), keyed && refused.RetryAfter > 0
-	case refused.Status == http.StatusTooManyRequests: // no effect; a long wait is for a quota that may not free itself
+	case refused.Status == http.StatusTooManyRequests: // a long wait is for a quota, which may stay exhausted
 		return max(refused.RetryAfter, backoff), 0 < refused.RetryAfter && refused.RetryAfter <= c.cfg.MaxBackoff
 	case refused.Status >= 500:
 		return min(max(refused.RetryAfter, backoff), c.cfg.MaxBackoff), r.repeatable

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// A 429 that asks for a longer wait than the client's is an answer: a quota may not free itself.
+// The client returns a 429 whose Retry-After exceeds MaxBackoff: a quota may stay exhausted.
 func TestALongRetryAfterIsNotAwaited(t *testing.T) {
 	var calls atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -96,8 +96,8 @@ func (c *Client) CreatePaymentIntent(
 	return out, err
 }
 
-// PaymentIntent returns a payment intent. It first waits for the final state, for at most wait in
-// whole seconds.
+// PaymentIntent returns a payment intent. It first waits for the final state, for at most wait,
+// which is rounded down to whole seconds.
 func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.Duration) (PaymentIntent, error) {
 	var out PaymentIntent
 	header := http.Header{}

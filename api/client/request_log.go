@@ -23,7 +23,7 @@ type LoggedRequest struct {
 
 // RequestFilter selects requests of the request log. Its zero value selects all.
 type RequestFilter struct {
-	Limit  int    // the greatest number of a list, at most 1,000; 0: 100. A stream ignores it
+	Limit  int    // maximum length of a list, at most 1,000; 0: 100. A stream ignores it
 	Status string // a status such as 404, or a class such as 4xx
 	Method string // such as POST
 	Path   string // the beginning of the path
@@ -35,7 +35,7 @@ func (f RequestFilter) query() string {
 		map[string]int64{"limit": int64(f.Limit)})
 }
 
-// RequestList is a list of the log.
+// RequestList is a list of requests in the log.
 type RequestList struct {
 	Items    []LoggedRequest `json:"items"`    // newest first
 	Position string          `json:"position"` // the LastID with which TailRequests continues after the list

@@ -24,9 +24,9 @@ type WebhookEndpoint struct {
 }
 
 // PutWebhookEndpoint sets the URL for the webhooks of a Site, or of all Sites without an endpoint
-// of their own (DefaultEndpoint). The endpoint gets transaction statuses and the further types of
-// events. For the organisation's first endpoint the result has the signing secret, which is never
-// shown again.
+// of their own (DefaultEndpoint). The endpoint gets EventTransactionStatus and the types in events.
+// For the organisation's first endpoint the result has the signing secret, which is never shown
+// again.
 func (c *Client) PutWebhookEndpoint(
 	ctx context.Context, name, url string, events ...string,
 ) (WebhookEndpoint, error) {

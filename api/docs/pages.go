@@ -14,7 +14,7 @@ var templateFiles embed.FS
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"prose": prose}).
 	ParseFS(templateFiles, "*.html"))
 
-// page is what every page but the reference shows: one guide beside the list of all guides.
+// page is the data of every page but the reference: one guide beside the list of all guides.
 type page struct {
 	Info   Info
 	Guide  guide
@@ -44,7 +44,7 @@ func render(name string, data any) ([]byte, error) {
 	return rendered.Bytes(), nil
 }
 
-// prose escapes text and shows what stands between backquotes as code.
+// prose returns text as HTML. Parts between backquotes become code.
 func prose(text string) template.HTML {
 	var html strings.Builder
 	for i, part := range strings.Split(text, "`") {
