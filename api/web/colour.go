@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// minContrast is the least contrast of text with its background in WCAG 2.2, level AA.
+// minContrast is the minimum contrast of text with its background in WCAG 2.2, level AA.
 const minContrast = 4.5
 
 // rgb is a colour: red, green and blue in sRGB.
@@ -54,7 +54,7 @@ func contrast(a, b rgb) float64 {
 	return (light + 0.05) / (dark + 0.05)
 }
 
-// mixed returns the colour with a part of another one, from 0 to 1.
+// mixed returns the colour mixed with another one, whose part is from 0 to 1.
 func (c rgb) mixed(other rgb, part float64) rgb {
 	for i := range c {
 		c[i] = uint8(math.Round(float64(c[i])*(1-part) + float64(other[i])*part))
@@ -125,16 +125,16 @@ var derivedColours = [...]rgb{
 	{0x7a, 0x52, 0x00}, {0xa0, 0x2c, 0x6b}, {0x3d, 0x5a, 0x80},
 }
 
-// colourOf chooses the colour of a partner without one by its name, so that all its pages have the
-// same colour.
+// colourOf returns the colour of an organisation without one of its own. It depends on the name
+// alone, so that all pages of the organisation have the same colour.
 func colourOf(name string) rgb {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(name)) // never fails
 	return derivedColours[sum.Sum32()%uint32(len(derivedColours))]
 }
 
-// variables returns the style sheet of a partner's colour. --brand is the colour itself, --on is
-// text on it, and --accent is text or a line on any ground of the palette.
+// variables returns the style sheet of an organisation's colour. --brand is the colour itself, --on
+// the colour of text on it, and --accent that of text and lines on any background of the palette.
 func (c rgb) variables() template.CSS {
 	return template.CSS(fmt.Sprintf( //nolint:gosec // made of colours
 		":root{--brand:%s;--on:%s;--accent:%s}@media(prefers-color-scheme:dark){:root{--accent:%s}}",

@@ -76,7 +76,7 @@ func (p Payment) Heading() string {
 	}
 }
 
-// PollMillis is the pause between two looks at the state, 0 if it is final.
+// PollMillis returns the milliseconds after which the page reads the state again, 0 for never.
 func (p Payment) PollMillis() int {
 	switch p.State {
 	case PaymentOpen:

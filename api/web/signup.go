@@ -36,7 +36,7 @@ func (s Signup) Heading() string {
 	}
 }
 
-// PollMillis is the pause between two looks at the state, 0 if the page does not look again.
+// PollMillis returns the milliseconds after which the page reads the state again, 0 for never.
 func (s Signup) PollMillis() int {
 	if s.State == SignupOpen {
 		return 5000

@@ -1,7 +1,7 @@
 // Package console is the sandbox console: pages on which a partner's engineer looks at and drives
 // the API without writing code. Every action is a call of the API itself, made in this process with
 // the access token of the session, so that the console has no rules of its own. The pages work
-// without JavaScript and load nothing from anywhere.
+// without JavaScript and load nothing from other hosts.
 package console
 
 import (
@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Path is where the console lives. Everything below it belongs to the console.
+// Path is the URL path of the console. Everything below it belongs to the console.
 const Path = "/console"
 
 // The largest bodies of requests to the console, in bytes: of a batch's rows, and of all others.
@@ -75,7 +75,7 @@ type Faults interface {
 	ActiveSandboxFaults(ctx context.Context) (map[models.SandboxFault]models.Millis, error)
 }
 
-// Console serves the pages. It is safe for concurrent use, and keeps nothing of its sessions.
+// Console serves the pages. It is safe for concurrent use, and stores no sessions.
 type Console struct {
 	Config
 	inbox *inbox
@@ -93,7 +93,7 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// publicRoutes are for callers without a session.
+// publicRoutes registers the routes that need no session.
 func (c *Console) publicRoutes() {
 	c.mux.Handle("GET "+style.Path, style)
 	c.mux.Handle("GET "+script.Path, script)
@@ -106,6 +106,7 @@ func (c *Console) publicRoutes() {
 	c.handlePublic("GET /", func(*visit) error { return errNoPage })
 }
 
+// sessionRoutes registers the routes that need a session.
 func (c *Console) sessionRoutes() {
 	c.handle("GET ", c.overview)
 	c.handle("GET /{$}", c.overview)

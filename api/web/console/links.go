@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// maxLinks is how many sign-in links are open at once; the oldest gives way.
+// maxLinks is the maximum number of open sign-in links. A further link replaces the oldest one.
 const maxLinks = 16
 
 // Grant holds the credentials that a sign-in link signs in with, and the first Sites of the

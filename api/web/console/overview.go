@@ -80,7 +80,7 @@ type siteOverviewPage struct {
 	Batches   batchList
 	Payments  paymentList
 	Movements movementTotals
-	Today     string // the beginning of the day that Movements are of
+	Today     string // the date of Movements, for people
 }
 
 // stateCount is how many customers have a state.

@@ -27,7 +27,7 @@ var positionPattern = regexp.MustCompile(`^([A-Z2-7]{0,32}):(0|[1-9][0-9]{0,17})
 // ErrPosition reports a text that is not a position.
 var ErrPosition = errors.New("console: not a position in the request log")
 
-// ParsePosition reads a position.
+// ParsePosition parses a position as String writes it. It returns ErrPosition for any other text.
 func ParsePosition(text string) (Position, error) {
 	parts := positionPattern.FindStringSubmatch(text)
 	if parts == nil {

@@ -9,9 +9,9 @@ import (
 	"partnerbilling/models"
 )
 
-// shelf keeps the latest records of each organisation in memory. It is bounded in records and bytes
-// for each, and in organisations: the one that was idle for longest gives way. It is safe for
-// concurrent use.
+// shelf keeps the latest records of each organisation in memory. It bounds the records and bytes of
+// an organisation, and drops the oldest records above them. It also bounds the number of
+// organisations, and drops the least recently used one. It is safe for concurrent use.
 type shelf[T any] struct {
 	maxRecords, maxBytes int
 	mu                   sync.Mutex
@@ -23,7 +23,7 @@ type records[T any] struct {
 	id    string // random; no other list has it
 	list  []record[T]
 	bytes int
-	added int64 // records in all; the last one has this number
+	added int64 // number of records ever added, and so that of the last one
 }
 
 type record[T any] struct {
@@ -59,7 +59,7 @@ func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 	drop := 0
 	for len(kept.list)-drop > s.maxRecords || kept.bytes > s.maxBytes {
 		kept.bytes -= kept.list[drop].size
-		kept.list[drop] = record[T]{} // the array outlives it
+		kept.list[drop] = record[T]{} // frees the value while the array lives on
 		drop++
 	}
 	kept.list = kept.list[drop:]
@@ -76,8 +76,8 @@ func (s *shelf[T]) latest(organisation models.OrganisationID) (values []T) {
 	return values
 }
 
-// read passes the records of an organisation to a function, none if there are no records. The shelf
-// is locked meanwhile.
+// read calls a function with the records of an organisation, which may be empty. The shelf is
+// locked meanwhile.
 func (s *shelf[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

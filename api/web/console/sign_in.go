@@ -92,8 +92,8 @@ func (v *visit) issueToken(clientID, secret string) (token string, lifetime time
 	return "", 0, "The service cannot check credentials now. Try again in a moment."
 }
 
-// signInWith begins a session with an access token. It returns errSignedOut, and keeps the session
-// of before, if the token is not valid for an organisation.
+// signInWith begins a session with an access token. If the token is not valid for an organisation,
+// it keeps the previous session and returns errSignedOut.
 func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.SiteID) error {
 	if lifetime <= 0 || lifetime > sessionLifetime {
 		lifetime = sessionLifetime

@@ -96,8 +96,8 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 		"and write the HMAC-SHA256 in standard Base64."
 }
 
-// reserialised returns the bodies that a receiver makes by parsing the JSON and writing it again,
-// by diagnosis.
+// reserialised maps diagnoses to the bodies that a receiver makes by parsing the JSON and writing
+// it again.
 func reserialised(body []byte) map[string][]byte {
 	const what = "The body was parsed and written again: verify the bytes as they arrived"
 	forms := map[string][]byte{}

@@ -31,8 +31,8 @@ var (
 	script = web.NewScript(Path, ownScript)
 )
 
-// pageHeaders returns the headers of every answer: a page may load its own style and script, show
-// pictures that are in it, ask the console again, send its forms, and nothing else.
+// pageHeaders returns the headers of every answer. A page may load the console's style and script,
+// show embedded pictures, send requests and forms to the console, and nothing else.
 func pageHeaders() http.Header {
 	h := web.Headers()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; "+

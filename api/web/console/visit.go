@@ -123,8 +123,8 @@ func (v *visit) checkForm() error {
 	return nil
 }
 
-// parseForm reads the fields of a form of either kind. The server has bounded the body; see
-// MaxBody.
+// parseForm reads the fields of a form, multipart or URL-encoded. The server has bounded the body;
+// see MaxBody.
 func (v *visit) parseForm() error {
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil {

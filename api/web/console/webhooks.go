@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// defaultEndpoint is the name of the organisation's endpoint.
+// defaultEndpoint is the name of the endpoint for Sites without an endpoint of their own.
 const defaultEndpoint = "default"
 
 // endpointItem is an endpoint of the list.
@@ -130,7 +130,7 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 		Faults: faults}, p)
 }
 
-// changeWebhooks sets, deletes or tests an endpoint, or makes the next secret.
+// changeWebhooks sets, deletes or tests an endpoint, makes the next secret, or redelivers events.
 func (c *Console) changeWebhooks(v *visit) error {
 	p := webhooksPage{Endpoint: v.form("endpoint"), URL: v.form("url"), Events: v.r.PostForm["events"]}
 	next := Path + "/webhooks"

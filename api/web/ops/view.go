@@ -56,7 +56,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"openRows": func(c models.BatchCounts) int { return c.Pending + c.InProgress },
 }).ParseFS(files, "*.html"))
 
-// identifier is an id of any noun.
+// identifier is an id of any type.
 type identifier interface {
 	IsZero() bool
 	String() string

@@ -103,7 +103,7 @@ func (v *visit) back(message string) error {
 }
 
 // setDone sets the cookie with the message about an act for some seconds; a negative number deletes
-// it. A parameter of the address would let any link show a message.
+// it. The message is not in the address, because then any link could show one.
 func (v *visit) setDone(value string, seconds int) {
 	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: doneCookie, Value: value, Path: Path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -167,7 +167,7 @@ func (v *visit) render(status int, name string, b *base, content any) error {
 	return nil
 }
 
-// show is render of a page that exists.
+// show answers with a page and the status 200.
 func (v *visit) show(name string, b *base, content any) error {
 	return v.render(http.StatusOK, name, b, content)
 }
