@@ -251,7 +251,7 @@ func TestKeyRotation(t *testing.T) {
 	must(t, id.UnmarshalText([]byte(oldKey)))
 	must(t, s.store.RetireKey(t.Context(), s.ring, id))
 	must(t, s.keys.Refresh(t.Context()))
-	s.clock.advance(time.Minute) // what was verified before is forgotten
+	s.clock.advance(time.Minute) // the cached verification expires
 	if _, err := s.auth.Authenticate(t.Context(), "Bearer "+old, from); !errors.Is(err, auth.ErrInvalidToken) {
 		t.Errorf("token of a retired key: %v", err)
 	}

@@ -39,7 +39,7 @@ func TestTokensEndWithTheirSecret(t *testing.T) {
 	}
 }
 
-// Tokens of a new secret or key are accepted at once, also where the client is known from before.
+// Tokens of a new secret or key are accepted at once, also if the cached client is older.
 func TestTokensOfNewCredentials(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

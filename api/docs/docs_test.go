@@ -108,7 +108,7 @@ func TestEveryErrorCodeIsExplained(t *testing.T) {
 	}
 }
 
-// The pages load nothing from other hosts, and have neither scripts nor styles of their own.
+// The pages load nothing from other hosts, and have no inline scripts or styles.
 func TestPagesKeepTheirPolicy(t *testing.T) {
 	t.Parallel()
 	d := newDocs(t)

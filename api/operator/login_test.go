@@ -201,7 +201,8 @@ func TestUnknownNamesTakeAsLong(t *testing.T) {
 	}
 }
 
-// A request that ends leaves at once. The others that wait for the same attempt get its outcome.
+// A cancelled request is answered at once. Other requests that wait for the same attempt get its
+// outcome.
 func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 	})
 }
 
-// An attempt ends by itself while the processors are busy. It says nothing of the credentials.
+// An attempt times out while all processors are busy. It counts as throttled, not as refused.
 func TestAttemptHasADeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

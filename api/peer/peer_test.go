@@ -101,8 +101,8 @@ func TestFromNet(t *testing.T) {
 	}
 }
 
-// Whatever the headers say, an untrusted peer is the client; and what stands left of an untrusted
-// address does not count.
+// An untrusted peer is the client, whatever the headers say. Entries to the left of an untrusted
+// address have no effect.
 func FuzzClient(f *testing.F) {
 	f.Add("1.2.3.4", `for=1.2.3.4`)
 	f.Add("[2001:db9::5]:443, ::ffff:10.2.2.2", `for="[2001:db9::5]:47";by=x, for=unknown`)

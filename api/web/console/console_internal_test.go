@@ -103,7 +103,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A secret at the edge of what is kept is gone, and so is half a character.
+// KeepBody redacts a secret across the end of the kept part, and keeps no half characters.
 func TestKeepBodyCuts(t *testing.T) {
 	t.Parallel()
 	for shift := range 64 {

@@ -395,7 +395,7 @@ func TestRedirectsStay(t *testing.T) {
 	}
 }
 
-// Without Postgres the pages say so, and the act's fate is unknown.
+// Without Postgres, pages and acts answer 503.
 func TestPagesWithoutPostgres(t *testing.T) {
 	r := newDesk(t, func(cfg *ops.Config) {
 		unreachable, err := models.Open(postgres.Config{DSN: "postgres://127.0.0.1:1/svc", MaxConns: 1})

@@ -8,7 +8,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// The replica serves every page, right after what it shows. Acts are the primary's.
+// The replica serves every page, also right after the act that the page shows. Acts run on the
+// primary. A page shows the latest act even while the replica's replay is paused.
 func TestReplicaServesPages(t *testing.T) {
 	t.Parallel()
 	replicated := modelstest.OpenReplicated(t)
