@@ -66,7 +66,8 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, addres
 	return authenticated{known, fingerprint}, err
 }
 
-// checkAssertionClaims checks the header and the claims that verifyAssertion does not check.
+// checkAssertionClaims checks the algorithm, the type, the parties, the jti, the audience and that
+// exp is near. verifyAssertion checks the rest.
 func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error {
 	subject, id := assertion.text(jwt.SubjectKey), assertion.text(jwt.JwtIDKey)
 	expires, ok := assertion.claims.Expiration()
