@@ -14,67 +14,71 @@ import (
 )
 
 const (
-	// largeAnswer is the size in bytes from which on a batch's answer counts as large.
+	// largeAnswer is the minimum size of a large answer, in bytes.
 	largeAnswer = 64 << 10
-	// largeBatchRows is the number of rows from which on a new batch is expected to have a large
-	// answer.
+	// largeBatchRows is the minimum number of rows of a batch whose answer is assumed to be large
+	// before it is rendered.
 	largeBatchRows = 400
-	// knownLargeBatches is the number of batches that are remembered as large.
+	// knownLargeBatches is the capacity of the cache of large batches' keys.
 	knownLargeBatches = 4096
-	// keptDivisor n gives kept answers an n-th of the memory limit. They are counted with
-	// keptAnswerSize bytes each; answers of up to twice that size are kept.
-	keptDivisor    = 32
+	// keptDivisor bounds the cache of rendered answers to 1/keptDivisor of the memory limit.
+	keptDivisor = 32
+	// keptAnswerSize is the assumed size of a cached answer, in bytes. Answers of more than twice
+	// this size are not cached.
 	keptAnswerSize = 1 << 20
 
-	// maxLargeReads is how many large answers are read and rendered at once.
+	// maxLargeReads is the maximum number of large answers that are read and rendered at once.
 	maxLargeReads = 2
-	// maxLargeReadsWaiting is how many of an organisation's large answers wait to be read. It
-	// exceeds the default burst of a client's rate limit, so that largeReadWait bounds the queue.
+	// maxLargeReadsWaiting is the maximum number of an organisation's reads that queue for a
+	// permit. It exceeds the default burst of a client's rate limit, so that largeReadWait bounds
+	// the queue.
 	maxLargeReadsWaiting = 256
-	// largeReadWait is the longest time that the read of a large answer waits.
+	// largeReadWait is the maximum time that a read waits for a permit.
 	largeReadWait = 2 * time.Second
 )
 
-// batchKey names a batch.
+// batchKey identifies a batch.
 type batchKey struct {
 	site      models.SiteID
 	reference string
 }
 
-// batchReader reads batches for requests. At most one JSON read of a batch runs at a time. Requests
-// that arrive meanwhile share the next one, so that no answer is older than its request. Reads of
-// CSV and reads from the replica are not shared.
+// batchReader reads batches and renders them as JSON or CSV.
 //
-// Large answers cost much CPU time here and in Postgres. Only a few are read at once, fairly among
-// organisations, and without a slot. The rendered ones are kept, and serve as long as the
-// batch's version stays the same.
+// It coalesces JSON reads: one read of a batch runs at a time, and requests that arrive during it
+// share the next one. No answer is therefore older than its request. CSV reads and reads from the
+// replica are not coalesced.
+//
+// Large answers cost much CPU time here and in Postgres. A request reads one with a permit instead
+// of its slot. Permits are few, and are shared fairly among organisations. Rendered large answers
+// are cached, and served again while the batch's version stays the same.
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {
 	store  *models.Store
-	large  *lru.Cache[batchKey, struct{}] // batches that are known to be large
-	kept   *lru.Cache[batchKey, keptBatch]
-	permit *fairSemaphore[models.OrganisationID] // to read a large answer
+	large  *lru.Cache[batchKey, struct{}]        // keys of batches that are known to be large
+	kept   *lru.Cache[batchKey, keptBatch]       // rendered large answers
+	permit *fairSemaphore[models.OrganisationID] // permits to read a large answer
 
 	mu    sync.Mutex
 	reads map[batchKey]*batchReads
 }
 
-// keptBatch is the rendered answer of a version of a batch.
+// keptBatch is a cached answer, and the version of the batch that it shows.
 type keptBatch struct {
 	version models.BatchVersion
 	view    *batchView
 }
 
-// batchReads are the reads of one batch, each nil if there is none.
+// batchReads holds the coalesced reads of one batch. Either may be nil.
 type batchReads struct{ running, next *batchRead }
 
-// batchRead is a read that requests share.
+// batchRead is a read that requests share. The first request to join it leads it: it runs the read.
 type batchRead struct {
 	done      chan struct{} // closed when the other fields are set
 	view      *batchView
 	err       error
-	abandoned bool // failed, and the request that ran it had ended
+	abandoned bool // the read failed, and its leader's context had ended
 }
 
 func newBatchReader(cfg Config) *batchReader {
@@ -96,10 +100,10 @@ func newBatchReader(cfg Config) *batchReader {
 	}
 }
 
-// batchKey returns the batch in the path.
+// batchKey returns the key of the batch in the path.
 func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
 
-// expect marks a batch as large if it has at least largeBatchRows rows.
+// expect remembers a batch as large if it has at least largeBatchRows rows.
 func (b *batchReader) expect(key batchKey, rows int) {
 	if rows >= largeBatchRows {
 		key.reference = strings.Clone(key.reference) // without the clone, the cache would keep the whole body
@@ -107,7 +111,8 @@ func (b *batchReader) expect(key batchKey, rows int) {
 	}
 }
 
-// view returns the batch in a request's path. It waits for a large one without the request's slot.
+// view returns the batch in a request's path, rendered as JSON. It releases the request's slot
+// during the read of a large batch. After an error the request may hold no slot.
 func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) {
 	key := r.batchKey()
 	if !b.large.Contains(key) {
@@ -121,8 +126,7 @@ func (b *batchReader) view(ctx context.Context, r *Request) (*batchView, error) 
 	return view, r.slot.reacquire(ctx)
 }
 
-// table returns the rows of the batch in a request's path as CSV. It reads a large batch without
-// the request's slot.
+// table returns the rows of the batch in a request's path as CSV. It treats the slot as view does.
 func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err error) {
 	key := r.batchKey()
 	read := func(ctx context.Context) error {
@@ -145,8 +149,8 @@ func (b *batchReader) table(ctx context.Context, r *Request) (table []byte, err 
 	return table, r.slot.reacquire(ctx)
 }
 
-// withPermit runs read with a permit to read a large answer. It returns models.ErrUnavailable if no
-// permit becomes free in time.
+// withPermit runs read with a permit to read a large answer. It returns an error that wraps
+// models.ErrUnavailable if it gets no permit in time.
 func (b *batchReader) withPermit(
 	ctx context.Context, organisation models.OrganisationID, read func(ctx context.Context) error,
 ) error {
@@ -157,7 +161,7 @@ func (b *batchReader) withPermit(
 	return read(ctx)
 }
 
-// load reads and renders a batch.
+// load reads and renders a batch. It remembers the batch as large if its answer is.
 func (b *batchReader) load(ctx context.Context, key batchKey) (*batchView, error) {
 	batch, rows, err := b.store.GetBatch(ctx, key.site, key.reference)
 	if err != nil {
@@ -170,8 +174,8 @@ func (b *batchReader) load(ctx context.Context, key batchKey) (*batchView, error
 	return view, err
 }
 
-// loadLarge returns the kept answer of a batch, or renders it again if the batch has changed. The
-// request holds no slot before and after.
+// loadLarge returns the cached answer of a batch if it shows the current version. Otherwise it
+// reads, renders and caches the batch. The request holds no slot when loadLarge begins and ends.
 func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchView, err error) {
 	if view, err = b.unchanged(ctx, r); view != nil || err != nil {
 		return view, err
@@ -190,8 +194,9 @@ func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchVie
 	return view, err
 }
 
-// unchanged returns the kept answer of a batch, nil if there is none or the batch has changed. It
-// needs no permit: the check of the version is as cheap as other reads, and has a slot like them.
+// unchanged returns the cached answer of a batch, nil if there is none or the batch has changed.
+// It reads the version with a slot and without a permit, because this read is as cheap as ordinary
+// ones.
 func (b *batchReader) unchanged(ctx context.Context, r *Request) (*batchView, error) {
 	key := r.batchKey()
 	kept, ok := b.kept.Get(key)
@@ -209,7 +214,7 @@ func (b *batchReader) unchanged(ctx context.Context, r *Request) (*batchView, er
 	return kept.view, nil
 }
 
-// keptAt returns the kept answer of a version of a batch, nil if there is none.
+// keptAt returns the cached answer for a version of a batch, nil if there is none.
 func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchView {
 	if kept, ok := b.kept.Get(key); ok && kept.version == version {
 		return kept.view
@@ -217,8 +222,8 @@ func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchVi
 	return nil
 }
 
-// read returns the result of a read that begins after the call. Reads from the replica are not
-// shared.
+// read returns the result of a read that begins after the call. Unless the replica serves it, the
+// read is coalesced.
 func (b *batchReader) read(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
@@ -228,8 +233,8 @@ func (b *batchReader) read(
 	return b.coalesce(ctx, key, read)
 }
 
-// coalesce runs a read, unless it can join one that begins after the call. If the request that runs
-// the read ends first, a waiting request runs it again.
+// coalesce joins the next read of a batch, which it leads if no other request has joined it. If the
+// leader's request ends during the read, a waiting request leads another read.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
@@ -249,7 +254,8 @@ func (b *batchReader) coalesce(
 	}
 }
 
-// lead runs a read once the previous one has ended. If ctx ends first, the read is abandoned.
+// lead runs a read once the previous one has ended. If the read fails and ctx has ended, lead marks
+// the read as abandoned.
 func (b *batchReader) lead(
 	ctx context.Context, key batchKey, shared, previous *batchRead,
 	read func(ctx context.Context) (*batchView, error),
@@ -268,8 +274,8 @@ func (b *batchReader) lead(
 	shared.view, shared.err = read(ctx)
 }
 
-// join returns the next read of a batch. leads says that the caller must run it, after the previous
-// one if that is not nil.
+// join returns the next read of a batch. leads reports whether the caller must lead it. The leader
+// first waits for previous, unless it is nil.
 func (b *batchReader) join(key batchKey) (shared, previous *batchRead, leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -288,8 +294,8 @@ func (b *batchReader) join(key batchKey) (shared, previous *batchRead, leads boo
 // errReadFailed is the error of a read that panics.
 var errReadFailed = errors.New("api: the shared read of a batch has failed")
 
-// begin makes the next read of a batch the running one. The previous one has ended. Later requests
-// do not join it.
+// begin makes the next read of a batch the running one, so that later requests do not join it. The
+// previous read must have ended.
 func (b *batchReader) begin(key batchKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -297,7 +303,8 @@ func (b *batchReader) begin(key batchKey) {
 	reads.running, reads.next = reads.next, nil
 }
 
-// end removes a read: the running one, or the next one if it was abandoned before it began.
+// end removes a read and wakes the requests that joined it. The read is the running one, or the
+// next one if it was abandoned before it began.
 func (b *batchReader) end(key batchKey, shared *batchRead) {
 	defer close(shared.done)
 	b.mu.Lock()

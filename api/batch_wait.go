@@ -7,8 +7,9 @@ import (
 	"partnerbilling/models"
 )
 
-// heldDivisor n allows an organisation an n-th, and all organisations four n-ths, of the process's
-// connections for held requests. A request over the limit is answered without a wait.
+// heldDivisor bounds the held requests. Of the process's connections, an organisation may use
+// 1/heldDivisor for them, and all organisations together 4/heldDivisor. A request over a limit is
+// answered without a wait.
 const heldDivisor = 8
 
 func newHeldRequests(cfg Config) *heldLimit {
@@ -25,7 +26,7 @@ type heldBatch struct {
 	arrived time.Time
 }
 
-// hold answers a request with Prefer: wait.
+// hold returns the batch for a request with Prefer: wait; see heldBatch.await.
 func (b *batches) hold(ctx context.Context, r *Request, known knownETags, wait time.Duration) (*batchView, error) {
 	w, leave := b.watches.join(r, r.batchKey()) // before the first read, so that no change is missed
 	defer leave()
@@ -33,10 +34,10 @@ func (b *batches) hold(ctx context.Context, r *Request, known knownETags, wait t
 	return h.await(ctx, wait)
 }
 
-// await holds the answer until the batch has changed from the entity tag that the client knows.
-// Without an entity tag it waits until the batch is settled. The wait also ends after the given
-// time, when the client disconnects and when a shutdown begins. A held request keeps neither a slot
-// nor a database connection nor the answer.
+// await waits until the batch's entity tag differs from those that the client knows, and returns
+// the batch. Without a known tag it waits until the batch is settled. The wait also ends after the
+// given time, when the client disconnects and when a shutdown begins. A held request keeps neither
+// a slot nor a database connection nor the answer.
 func (h *heldBatch) await(ctx context.Context, wait time.Duration) (*batchView, error) {
 	seen := h.watch.last()
 	if view, err := h.first(ctx, seen); err != nil || h.isEnough(view) {
@@ -70,7 +71,7 @@ func (h *heldBatch) await(ctx context.Context, wait time.Duration) (*batchView, 
 	return h.last(ctx, seen)
 }
 
-// isEnough reports whether a view answers the request, so that the wait ends.
+// isEnough reports whether a view ends the wait.
 func (h *heldBatch) isEnough(v *batchView) bool {
 	if h.known.given() {
 		return !h.known.has(v.etag)
@@ -78,13 +79,13 @@ func (h *heldBatch) isEnough(v *batchView) bool {
 	return v.settled
 }
 
-// wants reports whether a version may be enough.
+// wants reports whether the view of a changed version may end the wait.
 func (h *heldBatch) wants(v models.BatchVersion) bool {
 	return len(h.known.tags) > 0 && !h.known.any || !h.known.given() && v.State == models.BatchSettled
 }
 
-// first returns the batch as the request finds it. If the kept answer of the version that the watch
-// saw last is not enough, first returns that one without a read: the next look shows any change.
+// first returns the batch at the start of the wait. It avoids a read if the watch's last version
+// has a cached answer that does not end the wait: the watch's next look shows any change.
 func (h *heldBatch) first(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil {
 		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {
@@ -94,8 +95,8 @@ func (h *heldBatch) first(ctx context.Context, seen sighting[models.BatchVersion
 	return h.reader.view(ctx, h.r)
 }
 
-// last returns the batch at the end of the wait: the one that the watch has seen since the request
-// arrived, or a new read.
+// last returns the batch at the end of the wait. It avoids a read if the watch has looked since the
+// request arrived and the version that it saw has a cached answer.
 func (h *heldBatch) last(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil && seen.began.After(h.arrived) {
 		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil {
