@@ -24,7 +24,8 @@ const (
 	maxQueuePerSlot = 32
 	// sustainedDivisor shortens the wait limit under sustained load.
 	sustainedDivisor = 10
-	// freshInterval n gives every n-th slot to a fresh request while fresh and resumed ones queue.
+	// freshInterval bounds the preference for a caller's resumed requests: every freshInterval-th
+	// slot goes to a fresh one.
 	freshInterval = 4
 	// activeTime is the time for which a caller counts as active after a request.
 	activeTime = time.Second
@@ -33,6 +34,9 @@ const (
 // admission limits the requests that run at once. Other requests queue for a slot, at most for the
 // wait limit. A request whose expected wait exceeds the limit is shed at once.
 //
+// A request may release its slot while it waits for something else, and then resume. Resumed
+// requests queue before the caller's fresh ones, and are shed only at the wait limit.
+//
 // Slots are fair between callers: the next one goes to the queued caller that holds the fewest,
 // then to the one whose last slot is the longest ago, then to the oldest request. A full queue
 // sheds the newest request of the caller that queues the most.
@@ -40,8 +44,9 @@ const (
 // While several callers are active, none of them holds more than half of the slots. Otherwise one
 // caller's flood would compete with all others for the CPUs.
 //
-// If the queue has not been empty for longer than the wait limit, the load is sustained. A long
-// queue then only delays answers, so the wait limit is divided by sustainedDivisor.
+// If requests have queued without a pause for longer than the wait limit, the load is sustained. A
+// long queue then only delays answers, so the limit of the expected wait is divided by
+// sustainedDivisor.
 //
 // An admission is safe for concurrent use.
 type admission struct {
@@ -229,7 +234,7 @@ func (a *admission) await(ctx context.Context, w *waiter) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !a.remove(w) { // the slot came at the same moment
+	if !a.remove(w) { // granted or shed at the same moment
 		return w.result()
 	}
 	return err
@@ -276,7 +281,7 @@ func (a *admission) forget(c *admissionCaller) {
 func (a *admission) release(by caller, used time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	const weight = 32 // of the past in the moving average
+	const weight = 32 // the latest hold time counts 1/weight in the moving average
 	a.holdTime += (used - a.holdTime) / weight
 	a.running--
 	c := a.callers[by]

@@ -11,7 +11,7 @@ import (
 
 // DebitDispatch dispatches the tasks of new batches.
 type DebitDispatch interface {
-	// ClaimBounds bounds the tasks that the submitting transaction may claim.
+	// ClaimBounds returns the bounds of the tasks that the submitting transaction may claim.
 	ClaimBounds() models.Dispatch
 	// Send enqueues the claimed tasks right after the commit. It must not block.
 	Send(claimed []models.Task)

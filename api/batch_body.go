@@ -15,7 +15,8 @@ import (
 //
 //	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
 //
-// The list ends with the last row that has extras. Extras and stored rows make up the whole body.
+// The list ends with the last row that has extras. Extras and stored rows make up the whole body,
+// with which the body of a conflicting submission is compared.
 
 var (
 	knownOfBatch = []string{"batchReference", "rows"}

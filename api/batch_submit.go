@@ -60,7 +60,7 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 	return nil, b.answerSubmission(r, &done)
 }
 
-// claimBounds bounds the tasks that a new batch may claim.
+// claimBounds returns the bounds of the tasks that the submitting transaction may claim.
 func (b *batches) claimBounds() models.Dispatch {
 	if b.debits == nil {
 		return models.Dispatch{}
@@ -84,7 +84,8 @@ func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
-// conflictError lists the differences between a body and the stored body under the same reference.
+// conflictError returns the refusal that lists the differences between a body and the stored body
+// under the same reference.
 func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)
@@ -146,8 +147,8 @@ func overflows(rows []models.NewRow) bool {
 	return false
 }
 
-// joinFaults adds the faults of the body as a whole to those of its fields. Only a malformed body
-// keeps its own fault alone.
+// joinFaults adds the faults of the body as a whole to those of its fields. It leaves them out if
+// the body is malformed.
 func joinFaults(fields error, whole []Fault) error {
 	e := &Error{}
 	if errors.As(fields, &e) && e.Faults[0].Code == MalformedJSON {

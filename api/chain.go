@@ -25,7 +25,7 @@ const APIVersion = "urn:svc:api:billing:version:v1"
 // check is one step between the router and a handler.
 type check func(context.Context, *Request) error
 
-// checks returns the checks in order. The first check that fails is the answer.
+// checks returns the checks in order. The error of the first check that fails becomes the answer.
 func (s *Server) checks() []check {
 	return []check{
 		s.admit, // first: shedding must cost little, and its 503 reveals no result of the later checks
@@ -44,7 +44,8 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 	return r.withQueryFaults(r.route.Handler(r.withReplica(r.withAct(ctx)), r))
 }
 
-// withReplica lets the console's pages read from the replica. Partners' own requests do not.
+// withReplica lets the console's pages read from the replica. Of the partners' own requests, only
+// those for CSV do.
 func (r *Request) withReplica(ctx context.Context) context.Context {
 	if r.route.Method == http.MethodGet && r.fast.UserValue(consoleCall{}) != nil {
 		return models.ReadReplica(ctx)
@@ -63,8 +64,8 @@ func (r *Request) withAct(ctx context.Context) context.Context {
 	}})
 }
 
-// withQueryFaults refuses a list whose handler left faults of its query unanswered. Faults of the
-// same status are joined.
+// withQueryFaults returns the refusal of the query's faults that the handler has not answered, err
+// without any. Faults of err with the same status are joined.
 func (r *Request) withQueryFaults(err error) error {
 	if len(r.queryFaults) == 0 {
 		return err

@@ -27,7 +27,7 @@ type Config struct {
 	Proxies             peer.Proxies // trusted proxies, whose headers name the client's address
 
 	Store         *models.Store // the state of the service
-	Keys          *models.Keys  // keys of sign-up and pagination links
+	Keys          *models.Keys  // keys of sign-up and pagination links, and of webhook secrets
 	PublicBaseURL string        // as partners and customers reach the service, without a trailing slash
 	Sandbox       *Sandbox      // nil in production
 	AppLink       web.AppLink   // opens the customer app from hosted pages; the zero AppLink shows no link

@@ -236,8 +236,8 @@ type Fault struct {
 	Message string // shown to the partner; begins with the field's name if it concerns a field
 }
 
-// Error is an answer that refuses a request. Handlers return it. Any other error is answered with
-// 500, or with 503 if it is temporary.
+// Error is an answer that refuses a request. Handlers return it. Some errors of package models are
+// mapped to refusals too. Any other error is answered with 500, or with 503 if it is temporary.
 type Error struct {
 	Faults     []Fault       // at least one, all of one status; the answer lists at most MaxFaults
 	RetryAfter time.Duration // the Retry-After header; 0 for none
@@ -305,7 +305,7 @@ func faultCode(area string, kind strictjson.FaultKind) Code {
 	}
 }
 
-// retryUnavailable is the Retry-After of a 503.
+// retryUnavailable is the Retry-After of a 503, and of an Idempotency-Key in flight.
 const retryUnavailable = time.Second
 
 // errorOf maps the error of a handler to its answer. Details of an unknown error never reach the

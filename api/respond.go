@@ -107,7 +107,7 @@ func (r *Request) RetryAfter(d time.Duration) {
 // Replayed marks the answer as a repetition of the answer to an earlier, identical request.
 func (r *Request) Replayed() { r.SetHeader(headerReplayed, "true") }
 
-// The two shapes of error answers.
+// The two shapes of error answers; see isShapeB.
 type (
 	shapeA struct {
 		Errors  []shapeAError  `json:"errors"`

@@ -81,8 +81,8 @@ type Route struct {
 	Bounds BodyBounds
 	// Param is the path parameter besides siteId, if there is one.
 	Param Param
-	// Page routes answer with HTML, errors included. They ignore the query, which links may collect
-	// on their way.
+	// Page routes answer with HTML, errors included. They ignore the query, because other services
+	// may add parameters to a link.
 	Page bool
 	// OAuth routes answer in the form of RFC 6749, errors included. The handler checks query and
 	// body itself.

@@ -33,7 +33,7 @@ var (
 	assetParam         = Param{Name: "asset", NotFound: NotFound}
 )
 
-// routes returns the route table. Each row begins with the method, the path, the callers and the
+// routes returns the route table. Each row begins with the method, the path, the audience and the
 // handler.
 func routes(cfg Config) []Route {
 	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete

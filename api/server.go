@@ -1,6 +1,6 @@
-// Package api serves the HTTP API. The route table says what each operation requires, and the
-// checks before a handler follow from it, in one order. One catalogue holds every error. Each
-// noun's handlers are in one file.
+// Package api serves the HTTP API. The route table (routes.go) states what each operation requires.
+// The checks before a handler (chain.go) follow from it, in one order. The catalogue (errors.go)
+// holds every error code. The handlers of a noun are in the files that begin with its name.
 package api
 
 import (
@@ -349,8 +349,8 @@ func (s *Server) recover(ctx context.Context, r *Request) {
 	}
 }
 
-// markUnreadBody tells the connection whether a request body is left unread. fasthttp skips a small
-// one.
+// markUnreadBody tells the connection whether a request body is left unread. fasthttp itself reads
+// and drops a small one.
 func (s *Server) markUnreadBody(r *Request) {
 	if c, ok := r.fast.Conn().(*conn); ok {
 		c.unreadBody.Store(r.hasBody() && !r.bodyRead)
@@ -377,7 +377,8 @@ func (s *Server) record(
 	})
 }
 
-// traceparent returns the header by which a caller continues its trace, "" if there is not one.
+// traceparent returns the header by which a caller continues its trace, "" unless there is exactly
+// one.
 func traceparent(h *fasthttp.RequestHeader) string {
 	if len(h.Peek("traceparent")) == 0 || len(h.PeekAll("traceparent")) != 1 {
 		return ""
